@@ -309,23 +309,6 @@ def test_a_drain_reads_up_to_the_end_and_no_further(source: Poller, reads: Reads
     assert source.latest(at_end)["step"] == 1
 
 
-def test_when_the_ends_come_the_logs_of_other_stages_are_read_at_once(
-    source: Poller, reads: Reads, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where no hint came, the last records of the stage before waited for the next read, up to a minute later."""
-    now = boot_time()
-    monkeypatch.setattr(module, "boot_time", lambda: now)
-    source.spec = replace(source.spec, is_source_stream=False, producers=[("streams/numbers/0", [0], None)])
-    at = source.latest(source.latest(START))
-    write(reads.writer, 4, 5)
-    now += 0.1
-    assert source.latest(at) == at, "nothing hints at the rows"
-    write_gate(Path(source.spec.files["gate"]), Gate(version=1, draining=True, ends={}))
-    now += 0.1
-    source.latest(at)
-    assert list(source.heads[0].position) > at["at"][0][:2]
-
-
 def test_an_end_without_a_row_before_it_needs_no_batch(source: Poller, reads: Reads) -> None:
     """A record that only moves event time lies there. The flush says more than it."""
     gate = Path(source.spec.files["gate"])

@@ -236,8 +236,7 @@ class Poller:
         """The next offset after `start`. If this takes too long, a later call with the same start gets the result."""
         under = replace(gate, version=0, step=0)  # what was found stays valid in the last step
         if self.based_on != (start, under):
-            flushes_now = gate.ends is not None and (self.based_on is None or self.based_on[1].ends is None)
-            if self.heads != list(start.at) or flushes_now:  # records found beyond `start` must be scanned again
+            if self.heads != list(start.at):  # records found beyond `start` must be scanned again
                 self.due = [0.0] * len(self.readers)
             self.based_on, self.heads = (start, under), list(start.at)
             self.new_since = None
