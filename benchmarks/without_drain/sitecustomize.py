@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 
-class Changed(MetaPathFinder):
+class ChangedModules(MetaPathFinder):
     """The modules that differ."""
 
     def __init__(self, changes: dict[str, Callable[[Any], None]]) -> None:
@@ -119,6 +119,6 @@ def metered_task(folder: str) -> Callable[[Any], None]:
 
 SOURCE, TASK = "samza_azure.spark.source.poller", "samza_azure.spark.task.task"
 if folder := os.environ.get("SAMZA_AZURE_METER_DRAIN"):
-    sys.meta_path.insert(0, Changed({SOURCE: metered_source(folder), TASK: metered_task(folder)}))
+    sys.meta_path.insert(0, ChangedModules({SOURCE: metered_source(folder), TASK: metered_task(folder)}))
 elif "SAMZA_AZURE_WITHOUT_DRAIN" in os.environ:
-    sys.meta_path.insert(0, Changed({SOURCE: without_gate, TASK: without_looking}))
+    sys.meta_path.insert(0, ChangedModules({SOURCE: without_gate, TASK: without_looking}))

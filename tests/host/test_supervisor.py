@@ -148,14 +148,18 @@ def test_a_second_interrupt_kills_the_container_too(tmp_path: Path) -> None:
 
 def test_a_container_that_has_died_uses_no_memory(tmp_path: Path) -> None:
     """The gauge kept its last value, through a back-off of half a minute and for good after the last one."""
-    process = supervisor(tmp_path, "Dies")
-    try:
-        _, said = process.communicate(timeout=30)
-    finally:
-        process.kill()
-    sizes = [int(line.split()[1]) for line in said.splitlines() if line.startswith("memory:")]
-    assert sizes[0] > 0 and sizes[-1] == 0
-    assert process.returncode == 0
+    for _ in range(10):  # a container that dies before it is first measured shows nothing
+        process = supervisor(tmp_path, "Dies")
+        try:
+            _, said = process.communicate(timeout=30)
+        finally:
+            process.kill()
+        assert process.returncode == 0
+        sizes = [int(line.split()[1]) for line in said.splitlines() if line.startswith("memory:")]
+        assert sizes[-1] == 0
+        if max(sizes) > 0:
+            return
+    raise AssertionError("no container was measured while it lived")
 
 
 def test_an_outage_leaves_a_line_when_work_pauses_and_one_when_it_goes_on(tmp_path: Path) -> None:
