@@ -21,6 +21,7 @@ from samza_azure.group.actions import InsertOwnRow, MergeOwnRow, RenewLease, Rep
 from samza_azure.group.answers import Absent, Answer, Denied, Kept, No, TooLarge, Trouble, Unchanged
 from samza_azure.group.control import BarrierState, Control, RunPhase
 from samza_azure.group.drain import rows_to_drain
+from samza_azure.group.notification import DrainNotification
 from samza_azure.group.reports import report_of
 from samza_azure.group.requests import ignored
 from samza_azure.group.rows import ProcessorRow
@@ -101,6 +102,10 @@ class Instruments:
         )
         self.rebalance = histogram(
             "samza_azure.rebalance.duration", description="From publishing a version until all its tasks run"
+        )
+        self.drain = histogram(
+            "samza_azure.drain.duration",
+            description="How long a drain took to reach a step, since it was asked for or since the step before",
         )
         self.moves = counter("samza_azure.moves", description="Tasks that were given to another owner")
         self.failovers = counter("samza_azure.failovers", description="Leaderships taken over from a silent leader")
@@ -251,6 +256,15 @@ def moved(before: Control, after: Control) -> int:
         for task, later in after.tasks.items()
         if (earlier := before.tasks.get(task)) is not None
     )
+
+
+def steps_taken(before: DrainNotification | None, after: DrainNotification | None) -> list[tuple[str, float]]:
+    """The steps that a drain has taken since `before`, and the seconds that each took by the leaders' clocks."""
+    if after is None:
+        return []
+    told = len(before.history) if before is not None and before.uuid == after.uuid else 0
+    times = list(zip(after.history, (after.asked_ms, *after.at_ms), after.at_ms, strict=False))
+    return [(step, max(at - since, 0) / 1000) for step, since, at in times[told:] if since and at]
 
 
 def running(view: View, control: Control) -> int:
@@ -445,6 +459,8 @@ class Observer:
         if after.barrier != before.barrier and after.barrier.state is not BarrierState.START:
             told = {**self._who, "outcome": str(after.barrier.state)}
             instruments.barrier.record(max(now - view.office.barrier_since, 0.0), told)
+        for step, seconds in steps_taken(before.drain, after.drain):
+            instruments.drain.record(seconds, {**self._who, "step": step})
 
 
 @cache

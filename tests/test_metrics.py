@@ -33,6 +33,7 @@ from samza_azure.metrics import (
     group_facts,
     moved,
     outcome,
+    steps_taken,
 )
 
 HERE, THERE = Member("here", "1"), Member("there", "2")
@@ -438,6 +439,23 @@ def test_rows_to_do_are_not_known_before_the_ends_are() -> None:
     assert rows_to_drain(None, read, 1 << 20) is None
     assert rows_to_drain(MODEL, read, 1 << 20) is None
     assert rows_to_drain(frozen, read, 1 << 20) is None
+
+
+def test_each_step_of_a_drain_is_measured_once() -> None:
+    asked = DrainNotification("u", "r", step=DrainStep.FREEZE, history=("FREEZE",), asked_ms=1_000, at_ms=(1_500,))
+    flush = replace(asked, step=DrainStep.FLUSH, history=("FREEZE", "FLUSH"), at_ms=(1_500, 3_500))
+    assert steps_taken(None, asked) == [("FREEZE", 0.5)]
+    assert steps_taken(asked, asked) == []
+    assert steps_taken(asked, flush) == [("FLUSH", 2.0)]
+    assert steps_taken(replace(asked, uuid="another"), flush) == [("FREEZE", 0.5), ("FLUSH", 2.0)]
+    assert steps_taken(flush, None) == []
+    assert steps_taken(None, replace(flush, at_ms=(0, 3_500))) == [], "an earlier release told no times"
+    meters, model = Meters(), replace(MODEL, phase=RunPhase.DRAINING, drain=asked)
+    view = leading(MODEL)
+    meters.observer.turned(view)
+    view.life.control, view.turn_at = model, 102.0
+    meters.observer.turned(view)
+    assert meters.points()["drain.duration"] == [({"step": "FREEZE"}, 0.5)]
 
 
 def test_rows_of_other_stages_count_from_the_freeze_on() -> None:
