@@ -4,6 +4,7 @@ What is equal must stay equal, and what is refused must stay refused: a pipeline
 here. Several run at a time, as they mostly wait for one another's starts.
 """
 
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,7 +17,7 @@ from samza_azure.storage.connection import Account
 from .fuzz.case import Call, Case, Join, Union, nodes
 from .fuzz.draw import cut, draw, handled
 from .fuzz.mutants import MUTANTS
-from .fuzz.run import Bench
+from .fuzz.run import Bench, Outcome
 
 #: In groups that run together.
 EQUAL = ((17, 24, 109, 127), (5088, 5098, 5120, 5116), (5175, 5277, 6249))
@@ -62,41 +63,49 @@ def ready(spark: SparkSession, account: Account, tmp_path_factory: pytest.TempPa
     task.SOURCE_START_S, task.TRIGGER = before
 
 
-def verdicts(ready: Bench, cases: dict[int, Case]) -> dict[int, str]:
-    """What becomes of these cases; the reason as well, where one is wrong."""
+def outcomes(ready: Bench, cases: dict[int, Case]) -> dict[int, Outcome]:
+    """What becomes of these cases."""
     with ThreadPoolExecutor(THREADS) as pool:
-        found = zip(cases, pool.map(ready.run, cases.values()), strict=True)
-        return {
-            seed: outcome.verdict if outcome.verdict in ("equal", "refused") else f"{outcome.verdict}: {outcome.reason}"
-            for seed, outcome in found
-        }
+        return dict(zip(cases, pool.map(ready.run, cases.values()), strict=True))
+
+
+def verdicts(found: dict[int, Outcome]) -> dict[int, str]:
+    """In a word; the reason as well, where one is wrong."""
+    return {
+        seed: outcome.verdict if outcome.verdict in ("equal", "refused") else f"{outcome.verdict}: {outcome.reason}"
+        for seed, outcome in found.items()
+    }
 
 
 @pytest.mark.parametrize("seeds", EQUAL, ids=str)
 def test_a_pipeline_puts_out_what_a_batch_does(ready: Bench, seeds: tuple[int, ...]) -> None:
-    assert verdicts(ready, {seed: draw(seed) for seed in seeds}) == dict.fromkeys(seeds, "equal")
+    assert verdicts(outcomes(ready, {seed: draw(seed) for seed in seeds})) == dict.fromkeys(seeds, "equal")
 
 
 @pytest.mark.parametrize("seeds", DRAINED, ids=str)
 def test_a_drain_in_mid_stream_puts_out_what_a_batch_over_the_rows_read_does(
     ready: Bench, seeds: tuple[int, ...]
 ) -> None:
-    assert verdicts(ready, {seed: cut(draw(seed)) for seed in seeds}) == dict.fromkeys(seeds, "equal")
+    found = outcomes(ready, {seed: cut(draw(seed)) for seed in seeds})
+    assert verdicts(found) == dict.fromkeys(seeds, "equal")
+    read_and_all = [re.findall(r"\d+", outcome.reason) for outcome in found.values()]
+    assert any(int(read) < int(every) for read, every in read_and_all), "no drain left a row unread"
 
 
 def test_a_drain_in_mid_stream_goes_through_a_low_level_task_to_the_stages_behind_it(ready: Bench) -> None:
     cases = {seed: handled(cut(draw(seed))) for seed in HANDLED}
-    assert verdicts(ready, cases) == dict.fromkeys(HANDLED, "equal")
+    assert verdicts(outcomes(ready, cases)) == dict.fromkeys(HANDLED, "equal")
 
 
 def test_a_pipeline_that_no_fleet_runs_like_a_batch_is_refused(ready: Bench) -> None:
-    assert verdicts(ready, {seed: draw(seed) for seed in REFUSED}) == dict.fromkeys(REFUSED, "refused")
+    found = outcomes(ready, {seed: draw(seed) for seed in REFUSED})
+    assert verdicts(found) == dict.fromkeys(REFUSED, "refused")
 
 
 @pytest.mark.long
 def test_what_a_mistake_of_the_analysis_makes_wrong_is_right_without_it(ready: Bench) -> None:
     cases = {number: draw(each.seed, each.bias) for number, each in enumerate(MUTANTS)}
-    found = verdicts(ready, cases)
+    found = verdicts(outcomes(ready, cases))
     assert {MUTANTS[number].name: verdict for number, verdict in found.items() if ":" in verdict} == {}
 
 

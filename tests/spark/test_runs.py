@@ -359,6 +359,82 @@ def test_drain_on_container_start_without_reshuffle_stages(fleet: MakeFleet) -> 
     assert (run.rows("kept"), put_out(run)) == ([], [])
 
 
+TWICE_SHUFFLED = """
+[streams.%s]
+partitions = 2
+schema = "key string, ts timestamp, value double"
+event_time = "ts"
+[streams.by-key]
+partitions = 2
+event_time = "ts"
+[streams.by-half]
+partitions = 2
+event_time = "ts"
+[task]
+commit.ms = 0
+batch.bytes = "1 KiB"
+"""
+
+
+def twice_shuffled(source: str) -> Application:
+    """Shuffle by key, count per hour and key, shuffle by the half of the alphabet, and add up per day and half."""
+    application = Application()
+
+    @application.stage(source, output="by-key", partition_by="key")
+    def clean(rows: DataFrame) -> DataFrame:
+        return rows.where("value IS NOT NULL")
+
+    @application.stage("by-key", output="by-half", partition_by="half")
+    def hourly(rows: DataFrame) -> DataFrame:
+        counted = rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 hour"), "key")
+        return counted.agg(F.count("*").alias("n"), F.sum("value").alias("total")).select(
+            F.expr("window.end").alias("ts"), F.expr("key < 'e'").alias("half"), "n", "total"
+        )
+
+    @application.stage("by-half", output="daily")
+    def daily(rows: DataFrame) -> DataFrame:
+        counted = rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 day"), F.col("half").alias("key"))
+        return counted.agg(F.sum("n").alias("n"), F.sum("total").alias("total"))
+
+    return application
+
+
+def twice_as_batch(rows: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """What one batch over all rows would put out."""
+    ended = [{**row, "ts": row["ts"].replace(minute=0) + timedelta(hours=1), "key": row["key"] < "e"} for row in rows]
+    return as_batch(ended)
+
+
+def test_drain(fleet: MakeFleet) -> None:
+    """testDrain: two shuffles, in mid-stream. What was read goes through both, and every window fires in each."""
+    run = fleet(twice_shuffled("twice"), TWICE_SHUFFLED % "twice")
+    rows = rows_of(900)
+    run.start(*run.pipeline.plan.tasks())
+    produce(run, "twice", rows, flush_rows=20)
+    run.until(lambda: run.tasks["clean-0"].report.batch >= 2)
+
+    ends = run.freeze()
+    run.flush(ends)
+    run.until(run.is_drained)
+
+    read = read_of(run, "twice", ends)
+    assert 0 < len(read) < len(rows)
+    assert put_out(run) == twice_as_batch(read)
+
+
+def test_drain_on_container_start(fleet: MakeFleet) -> None:
+    """testDrainOnContainerStart: two shuffles, and a drain that is there before the tasks. Nothing comes out."""
+    run = fleet(twice_shuffled("twice-unread"), TWICE_SHUFFLED % "twice-unread")
+    produce(run, "twice-unread", rows_of(100), 50)
+    run.order(Drain(DrainStep.FREEZE, "drain-1"))
+    run.start(*run.pipeline.plan.tasks())
+
+    run.drain()
+
+    assert set(run.read().values()) == {(0, 0)}
+    assert put_out(run) == []
+
+
 TWO_SOURCES = """
 [streams.lefts]
 partitions = 2

@@ -137,7 +137,7 @@ Action: TypeAlias = Produce | Begin | Move | ReadAll
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A drain in mid-stream: after so many actions, while the rest is produced, and after so many batches more."""
+    """A drain in mid-stream: after some actions, while half of the rest is produced, and after some batches more."""
 
     actions: int
     batches: int

@@ -268,16 +268,17 @@ class _Play:
             writer.rest()
 
     def _freeze_in_mid_stream(self, cut: Cut) -> Ends:
-        """Where the drain cuts depends on what Spark has done by then."""
+        """Where the drain cuts depends on what Spark has done by then. The last rows come when all stand still."""
         fleet = self._fleet
         until = self._batches() + cut.batches
-        rest = threading.Thread(target=self._produce_the_rest)
-        rest.start()
+        more = threading.Thread(target=lambda: [writer.half_of_the_rest() for writer in self._writers.values()])
+        more.start()
         try:
-            fleet.until(lambda: self._batches() >= until or not rest.is_alive())
+            fleet.until(lambda: self._batches() >= until or not more.is_alive())
             return fleet.freeze()
         finally:
-            rest.join()
+            more.join()
+            self._produce_the_rest()
 
     def _batches(self) -> int:
         return sum(task.report.batch for task in self._fleet.tasks.values())
@@ -358,6 +359,9 @@ class _Writing:
         for start in range(0, len(rows), self._input.flush_rows):
             self._writer.write(table_of(self._input, rows[start : start + self._input.flush_rows]))
             self._writer.flush()
+
+    def half_of_the_rest(self) -> None:
+        self.write((len(self._input.rows) - self._at) // 2)
 
     def rest(self) -> None:
         self.write(len(self._input.rows) - self._at)
