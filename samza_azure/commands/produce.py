@@ -18,7 +18,7 @@ import typer
 
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import look, reach
-from samza_azure.commands.row_files import Seen, check, chunks, files_in
+from samza_azure.commands.row_files import Seen, check, chunks, files_in, typed
 from samza_azure.commands.terminal import ProgressLine, say
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
@@ -80,7 +80,7 @@ def produce(
     writer = SourceWriter.of(config, account, stream, once=once, content=content, **waiting)
     written, begun = 0, time.monotonic()
     try:
-        for chunk in (chunk for file in files for chunk in chunks(file, schema, key)):
+        for chunk in (typed(chunk, schema) for file in files for chunk in chunks(file, schema, key)):
             for start in range(0, chunk.num_rows, at_once):
                 rows = chunk.slice(start, at_once)
                 writer.write(rows, key)

@@ -3,9 +3,12 @@
 What is taken in one of several possible ways is noted, alike for all kinds of files.
 """
 
-from collections.abc import Iterator, Sequence
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +25,12 @@ CHUNK_ROWS = 50_000
 LONGEST_LINE = 16 << 20
 #: The kinds of files, by their endings; of texts also with .gz behind it.
 KINDS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
+#: What holds each whole number of a text.
+_WHOLE = pa.decimal128(38, 0)
+#: A number of JSON that a double may not hold: from 16 digits on, perhaps with a point among them.
+_NUMBER = re.compile(rb"[-:,\[\s][0-9.]{16}")
+_DIGITS, _TO_DIGITS = b"0" * 16, bytes(ord("0") if chr(byte) in "0123456789." else 0 for byte in range(256))
+_SPACE = re.compile(r"\s*")
 
 
 @dataclass(slots=True)
@@ -67,7 +76,7 @@ def check(seen: Seen, file: Path, stream: str, schema: pa.Schema, event_time: st
         if key is not None and key not in chunk.column_names:
             raise ConfigError(f"{file} has no column {key!r}. Columns: {', '.join(chunk.column_names)}.")
         try:
-            fitting = _fitted(chunk, schema)
+            fitting = fitted(typed(chunk, schema), schema)
         except ConfigError:
             row, reason = _first_misfit(chunk, schema)
             raise ConfigError(
@@ -87,33 +96,52 @@ def check(seen: Seen, file: Path, stream: str, schema: pa.Schema, event_time: st
     seen.rows += total
 
 
-def _fitted(chunk: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows in the stream's schema. A number that its decimals would change is refused."""
-    for column in schema:
-        if pa.types.is_decimal(column.type) and column.name in chunk.column_names:
-            _check_digits(chunk[column.name], column)
-    fitting = fitted(chunk, schema)
-    for column in schema:
-        before = chunk[column.name]
-        if pa.types.is_decimal(column.type) and pa.types.is_floating(before.type):
-            doubtful = pc.not_equal(fitting[column.name].cast(before.type), before)
-            numbers, decimals = before.filter(doubtful), fitting[column.name].filter(doubtful)
-            for lost, decimal in zip(numbers.to_pylist(), decimals.to_pylist(), strict=True):
-                if float(decimal) != lost:  # Arrow's cast to a double is not to the nearest: 189.70 becomes another
-                    raise ConfigError(f"The column {column.name!r} is {column.type}, which would change {lost}.")
-    return fitting
+def typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows with the stream's types where a file has texts, or numbers for decimals.
+
+    Raise ConfigError for a value that the stream's type does not hold as it is.
+    """
+    for place, name in enumerate(rows.column_names):
+        if name in schema.names:
+            column, values = schema.field(name), rows.column(place)
+            try:
+                # Arrow would cast the bits of a double: 0.1 becomes 0.10000000000000000555.
+                values = values.cast(_with_texts(values.type, column.type, pa.types.is_decimal))
+                rows = rows.set_column(place, name, _read_as(values, column.type))
+            except pa.ArrowInvalid as error:
+                told = next((value for value in values.to_pylist() if value is not None), "")
+                why = f"would change {told}" if "data loss" in str(error) else f"cannot hold {told!r}"
+                raise ConfigError(f"The column {name!r} is {column.type}, which {why}.") from error
+    return rows
 
 
-def _check_digits(values: pa.ChunkedArray, column: pa.Field) -> None:
-    """Check that a decimal column holds each of these texts as it is."""
+def _read_as(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Texts as values of a type of numbers; all others as they are."""
     if not pa.types.is_string(values.type):
-        return
-    try:
-        values.cast(column.type)
-    except pa.ArrowInvalid as error:
-        lost = next((value for value in values.to_pylist() if value is not None), "")
-        why = f"would change {lost}" if "data loss" in str(error) else f"cannot hold {lost!r}"
-        raise ConfigError(f"The column {column.name!r} is {column.type}, which {why}.") from error
+        return values
+    if pa.types.is_decimal(kind):
+        return values.cast(kind)
+    if pa.types.is_integer(kind):
+        try:
+            return values.cast(kind)
+        except pa.ArrowInvalid:  # 1.0 and 1e3 are whole numbers, too
+            return values.cast(_WHOLE).cast(kind)
+    return values
+
+
+def _with_texts(kind: pa.DataType, target: pa.DataType, exact: Callable[[pa.DataType], bool]) -> pa.DataType:
+    """The type, with texts for the floating-point numbers that become a type for which `exact` holds, and for whole
+    numbers that become decimals: Arrow casts those only to decimals that have room for all of them."""
+    if (pa.types.is_floating(kind) and exact(target)) or (pa.types.is_integer(kind) and pa.types.is_decimal(target)):
+        return pa.string()
+    if pa.types.is_list(kind) and pa.types.is_list(target):
+        return pa.list_(_with_texts(kind.value_type, target.value_type, exact))
+    if pa.types.is_struct(kind) and pa.types.is_struct(target):
+        targets = {field.name: field.type for field in target}
+        return pa.struct(
+            [field.with_type(_with_texts(field.type, targets.get(field.name, field.type), exact)) for field in kind]
+        )
+    return kind
 
 
 def _first_misfit(chunk: pa.Table, schema: pa.Schema) -> tuple[int, str]:
@@ -122,7 +150,7 @@ def _first_misfit(chunk: pa.Table, schema: pa.Schema) -> tuple[int, str]:
     while True:
         middle = (low + high) // 2 if high - low > 1 else high
         try:
-            _fitted(chunk.slice(low, middle - low), schema)
+            fitted(typed(chunk.slice(low, middle - low), schema), schema)
         except ConfigError as error:
             reason, high = str(error), middle
             if high - low <= 1:
@@ -161,7 +189,8 @@ def chunks(file: Path, schema: pa.Schema, key: str | None) -> Iterator[pa.Table]
                 options = pyarrow.json.ParseOptions(explicit_schema=texts, unexpected_field_behavior="infer")
                 blocks = pyarrow.json.ReadOptions(block_size=LONGEST_LINE)
                 with pa.input_stream(str(file), compression="detect") as data:
-                    yield pyarrow.json.read_json(data, read_options=blocks, parse_options=options)
+                    rows = pyarrow.json.read_json(data, read_options=blocks, parse_options=options)
+                yield _exact(file, rows, schema)
             case _:
                 raise ConfigError(
                     f"{file} has the ending {file.suffix or 'none'}. Give a .parquet, .csv or .jsonl file, "
@@ -169,12 +198,56 @@ def chunks(file: Path, schema: pa.Schema, key: str | None) -> Iterator[pa.Table]
                 )
     except FileNotFoundError:
         raise ConfigError(f"There is no file {file}.") from None
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, OSError) as error:
         if "straddling object" in str(error):  # pyarrow's message for a line longer than a block
             raise ConfigError(
                 f"{file} has a line longer than {LONGEST_LINE >> 20} MiB. Is it one row per line?"
             ) from error
         raise ConfigError(f"{file} cannot be read as {file.suffix[1:]}: {error}") from error
+
+
+def _exact(file: Path, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows of a JSON-lines file, with texts for numbers that Arrow has read as doubles and that are longer.
+
+    Only a file with such numbers is read once more, by Python, which takes several times as long.
+    """
+    names = [
+        name
+        for name, kind in zip(rows.column_names, rows.schema.types, strict=True)
+        if name in schema.names and _with_texts(kind, schema.field(name).type, _is_exact) != kind
+    ]
+    if not names or not _has_long_number(file):
+        return rows
+    with pa.input_stream(str(file), compression="detect") as data:
+        text = data.read().decode()
+    decoder = json.JSONDecoder(parse_float=str, parse_int=str)
+    found: dict[str, list[Any]] = {name: [] for name in names}
+    at = _SPACE.match(text).end()  # type: ignore[union-attr]
+    while at < len(text):
+        row, at = decoder.raw_decode(text, at)
+        for name, values in found.items():
+            values.append(row.get(name))
+        at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
+    for name, values in found.items():
+        rows = rows.set_column(rows.column_names.index(name), name, pa.chunked_array([pa.array(values)]))
+    return rows
+
+
+def _is_exact(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_decimal(kind) or pa.types.is_integer(kind))
+
+
+def _has_long_number(file: Path) -> bool:
+    """Whether a file has a number of more digits than a double holds."""
+    end = b""
+    with pa.input_stream(str(file), compression="detect") as data:
+        while block := data.read(LONGEST_LINE):
+            block = end + block
+            # The search for digits takes a small part of the time that the one for numbers takes.
+            if _DIGITS in block.translate(_TO_DIGITS) and _NUMBER.search(block):
+                return True
+            end = block[-len(_DIGITS) :]
+    return False
 
 
 def _nulls_for_empty(rows: pa.Table) -> pa.Table:

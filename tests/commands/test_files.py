@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from samza_azure.commands.export import By, Target, export
 from samza_azure.commands.produce import _without_stdin, produce, refuse_other_partitions
+from samza_azure.commands.row_files import LONGEST_LINE, _has_long_number
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
 from samza_azure.group.control import Control, RunPhase
@@ -180,6 +182,66 @@ def test_no_number_of_json_lines_is_refused_that_a_decimal_can_hold(account: Any
     file.write_text(row.format("1.00", 5).replace("1.00.05", "1.005"))
     with pytest.raises(ConfigError, match=r"which would change 1.005\. Nothing was written"):
         put(account, file, schema=schema)
+
+
+def lines(folder: Path, *rows: str) -> Path:
+    """A JSON-lines file of rows that are given as texts."""
+    file = folder / "rows.jsonl"
+    file.write_text("".join(f'{{"carrier": "UA", "ts": "2013-01-01 05:00:00Z", {row}}}\n' for row in rows))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers", "told"),
+    [
+        ("decimal(38,2)", ["12345678901234567.89", "12345678901234567890", "-1234567890123456.7", "1", "1e3"], []),
+        ("decimal(38,20)", ["0.1", "0.12345678901234567891", "1e-20"], []),
+        ("decimal(10,2)", ["5", "7"], []),
+        ("bigint", ["9007199254740993", "1.0", "1e3", "-9223372036854775807"], []),
+        ("double", ["0.1", "1", "1234567890.1234567"], []),
+        ("decimal(38,1)", ["1.0", "12345678901234567.89"], ["Row 2", "would change 12345678901234567.89"]),
+        ("bigint", ["1.0", "9223372036854775808"], ["Row 2", "int64, which cannot hold '9223372036854775808'"]),
+        ("bigint", ["9007199254740993", "1.5"], ["Row 2", "int64, which would change 1.5"]),
+    ],
+)
+def test_the_numbers_of_json_lines_are_stored_to_their_last_digit(
+    kind: str, numbers: list[str], told: list[str], account: Any, tmp_path: Path
+) -> None:
+    """As doubles, as which Arrow reads a column with one 1.0 in it, they lost those from the sixteenth on."""
+    file = lines(tmp_path, *(f'"dep_delay": {number}' for number in numbers))
+    schema = f"carrier string, ts timestamp, dep_delay {kind}"
+    if told:
+        with pytest.raises(ConfigError) as refused:
+            put(account, file, schema=schema)
+        assert [part for part in told if part not in str(refused.value)] == []
+        return
+    put(account, file, schema=schema, partitions=1)
+    found = [row["dep_delay"] for batch in batches_of(account.blobs(), "flights") for row in batch.to_pylist()]
+    assert list(map(Decimal, map(str, found))) == list(map(Decimal, numbers))
+
+
+def test_numbers_within_lists_and_structs_keep_their_digits_too(account: Any, tmp_path: Path) -> None:
+    schema = "carrier string, ts timestamp, dep_delay array<struct<n: bigint, price: decimal(38,2)>>"
+    long = '"dep_delay": [{"n": 9007199254740993, "price": 12345678901234567.89}, {"n": 1, "price": 0.1}]'
+    put(account, lines(tmp_path, long, '"dep_delay": []'), schema=schema, partitions=1)
+    [first, second] = [
+        row["dep_delay"] for batch in batches_of(account.blobs(), "flights") for row in batch.to_pylist()
+    ]
+    assert [(each["n"], str(each["price"])) for each in first] == [
+        (9007199254740993, "12345678901234567.89"),
+        (1, "0.10"),
+    ]
+    assert second == []
+    with pytest.raises(ConfigError, match="Row 1 of"):
+        put(account, lines(tmp_path, '"dep_delay": [{"n": 1, "price": 1.005}]'), schema=schema)
+
+
+def test_long_digits_within_a_text_are_no_number(account: Any, tmp_path: Path) -> None:
+    file = lines(tmp_path, '"dep_delay": 1.5, "more": "12345678901234567890"')
+    assert not _has_long_number(file)
+    text = file.read_text().replace("1.5", "1.123456789012345678")
+    file.write_text(" " * (LONGEST_LINE - text.index("1.12") - 8) + text)
+    assert _has_long_number(file)  # also where one block ends and the next begins
 
 
 def test_the_same_file_produced_twice_under_one_key_is_there_once(account: Any, tmp_path: Path) -> None:
