@@ -80,7 +80,7 @@ def produce(
     writer = SourceWriter.of(config, account, stream, once=once, content=content, **waiting)
     written, begun = 0, time.monotonic()
     try:
-        for chunk in (typed(chunk, schema) for file in files for chunk in chunks(file, schema, key)):
+        for chunk in (typed(chunk, schema) for file in files for chunk in chunks(Seen(), file, schema)):
             for start in range(0, chunk.num_rows, at_once):
                 rows = chunk.slice(start, at_once)
                 writer.write(rows, key)

@@ -3,8 +3,11 @@
 What is taken in one of several possible ways is noted, alike for all kinds of files.
 """
 
+import csv
+import io
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +34,12 @@ _WHOLE = pa.decimal128(38, 0)
 _NUMBER = re.compile(rb"[-:,\[\s][0-9.]{16}")
 _DIGITS, _TO_DIGITS = b"0" * 16, bytes(ord("0") if chr(byte) in "0123456789." else 0 for byte in range(256))
 _SPACE = re.compile(r"\s*")
+#: A time with a zone. A date ends like one.
+_ZONED = r"[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
+#: What stands for null in a CSV file, where a column does not hold text.
+_NOTHING = pa.array(["NA", "N/A", "n/a", "#NA", "#N/A", "#N/A N/A", "NULL", "null", "NaN", "nan", "-NaN", "-nan"])
+#: The same, where these are numbers.
+_NO_NUMBER = _NOTHING.slice(0, 8)
 
 
 @dataclass(slots=True)
@@ -41,6 +50,7 @@ class Seen:
     left_out: set[str] = field(default_factory=set)  # columns that the stream does not have
     without_zone: set[str] = field(default_factory=set)  # columns of times
     without_time: int = 0  # rows whose event time is null
+    words_for_null: Counter[str] = field(default_factory=Counter)  # by column
 
     def lines(self) -> Iterator[str]:
         """What a user must know about it."""
@@ -48,6 +58,9 @@ class Seen:
             yield f"Columns that the stream does not have are left out: {', '.join(sorted(self.left_out))}."
         if self.without_zone:
             yield f"The times of {', '.join(sorted(self.without_zone))} have no zone; they are taken as UTC."
+        if self.words_for_null:
+            columns = ", ".join(sorted(self.words_for_null))
+            yield f"{self.words_for_null.total()} fields of {columns} say NA, NULL or the like; they are null."
         if self.without_time:
             yield f"{self.without_time} rows have no event time: they are stored, but no window contains them."
 
@@ -72,7 +85,7 @@ def _kind(file: Path) -> str | None:
 def check(seen: Seen, file: Path, stream: str, schema: pa.Schema, event_time: str | None, key: str | None) -> None:
     """Check that all rows of a file fit, and note what a user must know about them."""
     total = 0
-    for chunk in chunks(file, schema, key):
+    for chunk in chunks(seen, file, schema):
         if key is not None and key not in chunk.column_names:
             raise ConfigError(f"{file} has no column {key!r}. Columns: {', '.join(chunk.column_names)}.")
         try:
@@ -80,20 +93,27 @@ def check(seen: Seen, file: Path, stream: str, schema: pa.Schema, event_time: st
         except ConfigError:
             row, reason = _first_misfit(chunk, schema)
             raise ConfigError(
-                f"Row {total + row + 1} of {file} does not fit the stream {stream!r}. {reason} Nothing was written."
+                f"Row {total + row + 1} of {file} does not fit the stream {stream!r}. {reason.rstrip('.')}. "
+                "Nothing was written."
             ) from None
         total += chunk.num_rows
         seen.left_out |= {*chunk.column_names} - {*schema.names, key}
         seen.without_zone |= {
-            column.name
-            for column in chunk.schema
-            if pa.types.is_timestamp(column.type)
-            and column.type.tz is None
-            and column.name in schema.names
-            and getattr(schema.field(column.name).type, "tz", None)
+            name
+            for name, values in zip(chunk.column_names, chunk.columns, strict=True)
+            if name in schema.names and _lack_zone(values, schema.field(name).type)
         }
         seen.without_time += fitting[event_time].null_count if event_time else 0
     seen.rows += total
+
+
+def _lack_zone(values: pa.ChunkedArray, kind: pa.DataType) -> bool:
+    """Whether some of the times have no zone, where the stream's have one."""
+    if not pa.types.is_timestamp(kind) or kind.tz is None:
+        return False
+    if pa.types.is_string(values.type):
+        return bool(pc.any(pc.invert(pc.match_substring_regex(values, _ZONED))).as_py())
+    return pa.types.is_timestamp(values.type) and values.type.tz is None
 
 
 def typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -109,24 +129,46 @@ def typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
                 values = values.cast(_with_texts(values.type, column.type, pa.types.is_decimal))
                 rows = rows.set_column(place, name, _read_as(values, column.type))
             except pa.ArrowInvalid as error:
-                told = next((value for value in values.to_pylist() if value is not None), "")
-                why = f"would change {told}" if "data loss" in str(error) else f"cannot hold {told!r}"
-                raise ConfigError(f"The column {name!r} is {column.type}, which {why}.") from error
+                told = next((value.as_py() for value in values if value.is_valid), "")
+                loses = "data loss" in str(error) or "lose data" in str(error)
+                why = f"would change {told}" if loses else f"cannot hold {told!r}"
+                remedy = " Write times like 2013-01-31 05:00:00Z." if pa.types.is_timestamp(column.type) else ""
+                raise ConfigError(f"The column {name!r} is {column.type}, which {why}.{remedy}") from error
     return rows
 
 
 def _read_as(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Texts as values of a type of numbers; all others as they are."""
-    if not pa.types.is_string(values.type):
+    """Texts as values of a type; all others as they are."""
+    if not pa.types.is_string(values.type) or pa.types.is_string(kind):
         return values
-    if pa.types.is_decimal(kind):
-        return values.cast(kind)
     if pa.types.is_integer(kind):
         try:
             return values.cast(kind)
         except pa.ArrowInvalid:  # 1.0 and 1e3 are whole numbers, too
             return values.cast(_WHOLE).cast(kind)
-    return values
+    if pa.types.is_timestamp(kind):
+        return _times(values, kind)
+    if pa.types.is_date(kind):
+        try:
+            return values.cast(kind)
+        except pa.ArrowInvalid:  # 2013-01-31 00:00:00 is a date, too
+            return _times(values, pa.timestamp("us")).cast(kind)
+    return values.cast(kind) if pa.types.is_primitive(kind) or pa.types.is_decimal(kind) else values
+
+
+def _times(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Times of which some may have a zone; the others are in UTC."""
+    zoned = pc.match_substring_regex(texts, _ZONED)
+    utc = pa.timestamp(kind.unit, "UTC")
+    times = _in_units(pc.if_else(zoned, None, texts), pa.timestamp(kind.unit)).cast(utc)
+    return pc.coalesce(_in_units(pc.if_else(zoned, texts, None), utc), times).cast(kind)
+
+
+def _in_units(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    try:
+        return texts.cast(kind)
+    except pa.ArrowInvalid:  # .123456000 has more digits, and loses nothing
+        return texts.cast(pa.timestamp("ns", kind.tz)).cast(kind)
 
 
 def _with_texts(kind: pa.DataType, target: pa.DataType, exact: Callable[[pa.DataType], bool]) -> pa.DataType:
@@ -159,11 +201,11 @@ def _first_misfit(chunk: pa.Table, schema: pa.Schema) -> tuple[int, str]:
             low = middle
 
 
-def chunks(file: Path, schema: pa.Schema, key: str | None) -> Iterator[pa.Table]:
+def chunks(seen: Seen, file: Path, schema: pa.Schema) -> Iterator[pa.Table]:
     """The rows of a file in chunks, in file order.
 
-    Text columns of the stream are read as text, such as 00501, and so is a key of a CSV file that the stream lacks. So
-    are the decimals of a CSV file, since a double would change their last digits.
+    Text columns of the stream are read as text, such as 00501. So is a CSV file as a whole, since the first block of it
+    does not show what comes later, and a double would change the last digits of a decimal.
     """
     texts = pa.schema([column for column in schema if column.type == pa.string()])
     try:
@@ -173,10 +215,8 @@ def chunks(file: Path, schema: pa.Schema, key: str | None) -> Iterator[pa.Table]
                     for batch in parquet.iter_batches(CHUNK_ROWS):
                         yield pa.Table.from_batches([batch])
             case "csv":
-                types = texts if key is None or key in schema.names else texts.append(pa.field(key, pa.string()))
-                for column in schema:
-                    if pa.types.is_decimal(column.type):
-                        types = types.append(pa.field(column.name, pa.string()))
+                types = dict.fromkeys(_header(file), pa.string())
+                types |= {column.name: column.type for column in schema if pa.types.is_binary(column.type)}
                 convert = pyarrow.csv.ConvertOptions(column_types=types)
                 reading = pyarrow.csv.ReadOptions(block_size=LONGEST_LINE)
                 with (
@@ -184,7 +224,7 @@ def chunks(file: Path, schema: pa.Schema, key: str | None) -> Iterator[pa.Table]
                     pyarrow.csv.open_csv(data, read_options=reading, convert_options=convert) as lines,
                 ):
                     for batch in lines:
-                        yield _nulls_for_empty(pa.Table.from_batches([batch]))
+                        yield _with_nulls(seen, pa.Table.from_batches([batch]), schema)
             case "json":
                 options = pyarrow.json.ParseOptions(explicit_schema=texts, unexpected_field_behavior="infer")
                 blocks = pyarrow.json.ReadOptions(block_size=LONGEST_LINE)
@@ -198,7 +238,7 @@ def chunks(file: Path, schema: pa.Schema, key: str | None) -> Iterator[pa.Table]
                 )
     except FileNotFoundError:
         raise ConfigError(f"There is no file {file}.") from None
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, OSError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, csv.Error, OSError) as error:
         if "straddling object" in str(error):  # pyarrow's message for a line longer than a block
             raise ConfigError(
                 f"{file} has a line longer than {LONGEST_LINE >> 20} MiB. Is it one row per line?"
@@ -250,10 +290,24 @@ def _has_long_number(file: Path) -> bool:
     return False
 
 
-def _nulls_for_empty(rows: pa.Table) -> pa.Table:
-    """An empty field of a CSV file is null, as in Spark, also where the column holds text."""
+def _header(file: Path) -> list[str]:
+    """The names of a CSV file's columns."""
+    with pa.input_stream(str(file), compression="detect") as data:
+        lines = csv.reader(io.TextIOWrapper(data, "utf-8-sig", errors="replace"))
+        return next(filter(None, lines), [])
+
+
+def _with_nulls(seen: Seen, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """An empty field of a CSV file is null, as in Spark. So are words like NA, where the column does not hold text."""
     for place, column in enumerate(rows.schema):
-        if pa.types.is_string(column.type):
-            texts = rows[column.name]
-            rows = rows.set_column(place, column, pc.if_else(pc.equal(texts, ""), None, texts))
+        texts = rows.column(place)
+        texts = pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts)
+        kind = schema.field(column.name).type if column.name in schema.names else column.type
+        if not pa.types.is_string(kind) and not pa.types.is_binary(kind):
+            texts = pc.utf8_trim_whitespace(texts)
+            is_nothing = pc.is_in(texts, value_set=_NO_NUMBER if pa.types.is_floating(kind) else _NOTHING)
+            if count := pc.sum(is_nothing).as_py():
+                seen.words_for_null[column.name] += count
+                texts = pc.if_else(is_nothing, None, texts)
+        rows = rows.set_column(place, column, texts)
     return rows

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import math
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -171,6 +172,44 @@ def test_the_decimals_of_a_csv_file_are_stored_to_their_last_digit(account: Any,
     assert sorted(map(str, found)) == ["1.00", "12345678901234567.89", "None"]
     with pytest.raises(ConfigError, match=r"Row 1 of .* is decimal128\(38, 2\), which cannot hold 'x'\."):
         put(account, flights(tmp_path, "UA,2013-01-01 05:00:00,x"), schema=schema)
+
+
+def test_the_types_of_a_csv_file_do_not_depend_on_how_it_begins(
+    account: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow takes them from the first 16 MiB: whole numbers there, and a 1.5 later was refused, without its row."""
+    monkeypatch.setattr("samza_azure.commands.row_files.LONGEST_LINE", 256)
+    some = [",2013-01-01,7,1,", "UA,2013-01-01,7,2,"] * 20
+    others = ["UA,2013-01-01 05:00:00.5Z,1.0,1.5,x", "UA,2013-01-01 05:00:00+01:00, 8,-inf,"]
+    schema = "carrier string, ts timestamp, gate int, dep_delay double"
+    columns = "carrier,ts,gate,dep_delay,more"
+    put(account, flights(tmp_path, *some, *others, columns=columns), schema=schema, partitions=1)
+    rows = pa.Table.from_batches(batches_of(account.blobs(), "flights")).to_pylist()
+    assert [(each["gate"], each["dep_delay"], f"{each['ts']:%d %H:%M:%S.%f}") for each in rows[39:]] == [
+        (7, 2.0, "01 00:00:00.000000"),
+        (1, 1.5, "01 05:00:00.500000"),
+        (8, -math.inf, "01 04:00:00.000000"),
+    ]
+    with pytest.raises(ConfigError, match=r"cannot hold '1357016400'\. Write times like 2013-01-31 05:00:00Z\."):
+        put(account, flights(tmp_path, "UA,1357016400,1,1,", columns=columns), schema=schema)
+    with pytest.raises(ConfigError, match=r"Row 43 of .* The column 'gate' is int32, which would change 1\.5\."):
+        put(account, flights(tmp_path, *some, *others, "UA,,1.5,,", columns=columns), schema=schema)
+
+
+def test_a_word_for_nothing_in_a_csv_file_is_null_and_that_is_said(account: Any, tmp_path: Path) -> None:
+    """In a column of text it is text, and NaN is a number to a double."""
+    said: list[str] = []
+    schema = "carrier string, ts timestamp, gate int, dep_delay double"
+    rows = ("NA,2013-01-01 05:00:00,NA,NaN", "null,2013-01-01 05:00:00,NaN,NULL", ",2013-01-01 05:00:00,7,")
+    file = flights(tmp_path, *rows, columns="carrier,ts,gate,dep_delay")
+    put(account, file, schema=schema, partitions=1, say=said.append)
+    assert "3 fields of dep_delay, gate say NA, NULL or the like; they are null." in said
+    found = [row for batch in batches_of(account.blobs(), "flights") for row in batch.to_pylist()]
+    assert [(each["carrier"], each["gate"], str(each["dep_delay"])) for each in found] == [
+        ("NA", None, "nan"),
+        ("null", None, "None"),
+        (None, 7, "None"),
+    ]
 
 
 def test_no_number_of_json_lines_is_refused_that_a_decimal_can_hold(account: Any, tmp_path: Path) -> None:
