@@ -204,10 +204,9 @@ def _first_misfit(chunk: pa.Table, schema: pa.Schema) -> tuple[int, str]:
 def chunks(seen: Seen, file: Path, schema: pa.Schema) -> Iterator[pa.Table]:
     """The rows of a file in chunks, in file order.
 
-    Text columns of the stream are read as text, such as 00501. So is a CSV file as a whole, since the first block of it
-    does not show what comes later, and a double would change the last digits of a decimal.
+    Text columns of the stream are read as text, such as 00501, and so are times in texts. So is a CSV file as a whole,
+    since the first block of it does not show what comes later, and a double would change the last digits of a decimal.
     """
-    texts = pa.schema([column for column in schema if column.type == pa.string()])
     try:
         match _kind(file):
             case "parquet" if file.suffix.lower() != ".gz":
@@ -226,11 +225,7 @@ def chunks(seen: Seen, file: Path, schema: pa.Schema) -> Iterator[pa.Table]:
                     for batch in lines:
                         yield _with_nulls(seen, pa.Table.from_batches([batch]), schema)
             case "json":
-                options = pyarrow.json.ParseOptions(explicit_schema=texts, unexpected_field_behavior="infer")
-                blocks = pyarrow.json.ReadOptions(block_size=LONGEST_LINE)
-                with pa.input_stream(str(file), compression="detect") as data:
-                    rows = pyarrow.json.read_json(data, read_options=blocks, parse_options=options)
-                yield _exact(file, rows, schema)
+                yield _exact(file, _json_rows(file, schema), schema)
             case _:
                 raise ConfigError(
                     f"{file} has the ending {file.suffix or 'none'}. Give a .parquet, .csv or .jsonl file, "
@@ -244,6 +239,27 @@ def chunks(seen: Seen, file: Path, schema: pa.Schema) -> Iterator[pa.Table]:
                 f"{file} has a line longer than {LONGEST_LINE >> 20} MiB. Is it one row per line?"
             ) from error
         raise ConfigError(f"{file} cannot be read as {file.suffix[1:]}: {error}") from error
+
+
+def _json_rows(file: Path, schema: pa.Schema) -> pa.Table:
+    """The rows of a JSON-lines file, with texts for times: of others Arrow does not say whether they have a zone."""
+    texts = [column.name for column in schema if pa.types.is_string(column.type)]
+    times = [column.name for column in schema if pa.types.is_timestamp(column.type)]
+    try:
+        rows = _parsed(file, texts + times)
+    except pa.ArrowInvalid:  # perhaps because times are numbers, which the check of the rows says better
+        return _parsed(file, texts)
+    # A column that is asked for is there, with nulls, also if the file lacks it.
+    known = [name for name in times if rows[name].null_count < rows.num_rows]
+    return rows if known == times else _parsed(file, texts + known)
+
+
+def _parsed(file: Path, texts: Sequence[str]) -> pa.Table:
+    schema = pa.schema([pa.field(name, pa.string()) for name in texts])
+    options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="infer")
+    blocks = pyarrow.json.ReadOptions(block_size=LONGEST_LINE)
+    with pa.input_stream(str(file), compression="detect") as data:
+        return pyarrow.json.read_json(data, read_options=blocks, parse_options=options)
 
 
 def _exact(file: Path, rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -132,6 +132,41 @@ def test_each_kind_of_file_is_taken_and_what_it_leaves_open_is_said_alike(
     assert put(account, file) == 2 and stored(account) == 2
 
 
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl"])
+def test_a_zone_is_seen_in_each_time_that_has_one(name: str, account: Any, tmp_path: Path) -> None:
+    """Arrow reads times of JSON into a type without a zone, so all were said to have none."""
+    said: list[str] = []
+    file = tmp_path / name
+
+    def given(*times: str) -> Path:
+        rows = [{"carrier": "UA", "ts": each, "dep_delay": 1.0} for each in times]
+        if name == "rows.jsonl":
+            file.write_text("".join(f"{json.dumps(each)}\n" for each in rows))
+        else:
+            pyarrow.csv.write_csv(pa.Table.from_pylist(rows), file)
+        return file
+
+    zoned = ("2013-01-01T05:00:00Z", "2013-01-01 05:00:00+01:00", "2013-01-01T05:00:00.123-0130", "2013-01-01 05+02")
+    put(account, given(*zoned), partitions=1, say=said.append)
+    assert said == []
+    found = [row["ts"] for batch in batches_of(account.blobs(), "flights") for row in batch.to_pylist()]
+    assert [f"{each:%H:%M:%S.%f}" for each in found] == [
+        "05:00:00.000000", "04:00:00.000000", "06:30:00.123000", "03:00:00.000000"
+    ]  # fmt: skip
+    put(account, given(*zoned, "2013-01-31"), dry_run=True, say=said.append)
+    assert said == ["The times of ts have no zone; they are taken as UTC."]
+
+
+def test_times_of_json_that_are_numbers_or_missing_are_refused(account: Any, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"carrier": "UA", "ts": 1357016400, "dep_delay": 1.0}\n')
+    with pytest.raises(ConfigError, match=r"Row 1 of .* The column 'ts' holds numbers, and their unit of time is unk"):
+        put(account, file)
+    file.write_text('{"carrier": "UA", "tss": "2013-01-01T05:00:00Z", "dep_delay": 1.0}\n')
+    with pytest.raises(ConfigError, match="The rows lack ts"):
+        put(account, file)
+
+
 def test_several_files_and_folders_are_read_in_order_and_checked_before_the_first_row(
     account: Any, tmp_path: Path
 ) -> None:
