@@ -31,7 +31,8 @@ from samza_azure.logs.names import (
 from samza_azure.storage.connection import Account
 from samza_azure.storage.export import log_indexes, runs_in, stream_of, streams
 from samza_azure.storage.interface import DELETE_MAX, Blobs
-from samza_azure.storage.limits import HINTS, PRODUCED, READERS, hint_key, hint_name
+from samza_azure.storage.limits import HINTS, READERS, hint_name
+from samza_azure.storage.produced import PRODUCED, forget_keys, has_keys, mark_deleted
 from samza_azure.storage.reader import forget_reader
 from samza_azure.storage.retention import readers_of
 
@@ -93,12 +94,14 @@ def delete_stream(config: Config, account: Account, stream: str, *, yes: bool) -
     idempotence keys."""
     blobs = account.blobs()
     found = list(blobs.list(stream_folder(stream)))
-    is_source = bool(found)
-    for prefix, indexes in {} if is_source else log_indexes(blobs, RUNS).items():
+    outputs = {} if found else log_indexes(blobs, RUNS)
+    for prefix, indexes in outputs.items():
         if stream_of(blobs, prefix, indexes[0]) == stream:
             found += [*blobs.list(f"{prefix}/"), *blobs.list(f"{large_prefix(prefix)}/")]
-    if not found:
+    is_source = not any(name.startswith(RUNS) for name, _ in found)
+    if not found and not _is_half_deleted(config, account, stream):
         raise ConfigError(f"No log holds the stream {stream!r}. Known streams: {', '.join(streams(blobs)) or 'none'}.")
+    keys = account.transactions(PRODUCED)
 
     async def act(held: Held) -> str:
         refuse_unless_over(config, held.control, f"the stream {stream}")
@@ -106,6 +109,7 @@ def delete_stream(config: Config, account: Account, stream: str, *, yes: bool) -
         also = f" Its named readers are forgotten: {', '.join(named)}." if named else ""
         what = f"This deletes {sized(found)} of the stream {stream}, of all runs.{also}"
         await asyncio.to_thread(confirm, what, stream, yes=yes)  # on a thread, so that the lease is renewed meanwhile
+        await asyncio.to_thread(mark_deleted, keys, stream)
         kept = await asyncio.to_thread(delete, blobs, found, held.check)
         if not kept and held.control is not None and is_source:
             # After the logs: a crash in between leaves a run that cannot begin, rather than one that reads rows twice.
@@ -114,14 +118,24 @@ def delete_stream(config: Config, account: Account, stream: str, *, yes: bool) -
         for row in await held.table.query(HINTS, timeout=CALL_S):
             if hint_name(row.key).startswith(stream_folder(stream)):
                 await held.table.delete(HINTS, row.key, etag=row.etag, timeout=CALL_S)
-        for row in await held.table.query(PRODUCED, timeout=CALL_S):
-            if row.key.startswith(hint_key(f"{stream}/")):
-                await held.table.delete(PRODUCED, row.key, etag=row.etag, timeout=CALL_S)
         for name in named:
             forget_reader(account.readers(), stream, name)
+        if not kept:
+            await asyncio.to_thread(forget_keys, keys, stream)
         return deleted(f"stream {stream}", found, kept)
 
     return alone(config, account, act)
+
+
+def _is_half_deleted(config: Config, account: Account, stream: str) -> bool:
+    """Whether a deletion of the stream has ended between its logs and what refers to them."""
+    control, _ = look(config, account)
+    return (
+        any(stream_and_partition(name)[0] == stream for name in (control.positions if control is not None else ()))
+        or any(name.startswith(stream_folder(stream)) for name in account.hints().poll())
+        or bool(readers_of(account.readers(), stream))
+        or has_keys(account.transactions(PRODUCED), stream)
+    )
 
 
 def delete_all(config: Config, account: Account, *, yes: bool) -> str:
@@ -140,12 +154,14 @@ def delete_all(config: Config, account: Account, *, yes: bool) -> str:
         if held.control is not None:
             # First: a processor that starts meanwhile finds a group that has never run, not a run without its logs.
             await held.write(Control(group_id=uuid.uuid4().hex, epoch=held.control.epoch + 1))
+        await asyncio.to_thread(mark_deleted, account.transactions(PRODUCED))
         kept = await asyncio.to_thread(delete, blobs, found, held.check)
+        if not kept:
+            await asyncio.to_thread(forget_keys, account.transactions(PRODUCED))
         for partition in (
             REQUESTS,
             HINTS,
             READERS,
-            PRODUCED,
             *(f"table.{name}" for name in sorted(tables)),
             LEADER,
             MEMBERS,

@@ -3,13 +3,14 @@
 Promised: the row of a key is inserted before its first record is appended, with the ends of all logs at that time. So
 all records of the key are behind them, and a producer that goes on with the key reads the headers from there on. When
 all rows are stored, the row of the key says so. From then on it alone decides, also after retention has deleted the
-rows; it stays until the stream is deleted.
+rows; it stays until the stream is deleted. A deletion first marks the keys of its streams, then deletes rows, and then
+the keys, so a key never says of rows that were deleted that they are stored.
 
 Not promised: anything about rows if somebody else deletes the row of their key.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,12 +20,14 @@ from samza_azure.storage.driver import BetweenTries, back_off
 from samza_azure.storage.interface import Refused
 from samza_azure.storage.limits import PRODUCED, hint_key
 from samza_azure.storage.token import Stand, decode, encode
-from samza_azure.storage.transactions import Act, Transactions, Write
+from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Transactions, Write
 
-__all__ = ["PRODUCED", "Produced", "Production"]
+__all__ = ["PRODUCED", "Produced", "Production", "forget_keys", "has_keys", "mark_deleted"]
 
 T = TypeVar("T")
 
+#: In the row of a key: its stream is being deleted.
+_DELETED = "deleted"
 _KEY = re.compile(r"[^\x00-\x1f\x7f-\x9f\\#?|]{1,200}")
 
 
@@ -62,6 +65,11 @@ class Production:
         if not found:
             return None
         values = found[0].values
+        if values.get(_DELETED):
+            raise ConfigError(
+                f"The rows of the key {self.key!r} in the stream {self.stream!r} were being deleted, and perhaps not "
+                "all are. Run that delete again, to its end."
+            )
         if (content := str(values.get("content", ""))) != self.content:
             raise ConfigError(
                 f"The key {self.key!r} was used for other rows in the stream {self.stream!r}. Give the same files in "
@@ -104,3 +112,29 @@ class Production:
             except StorageUnavailable:
                 tries += 1
                 self.wait(tries)
+
+
+def mark_deleted(transactions: Transactions, stream: str = "") -> None:
+    """Before the rows of a stream are deleted, or of all: its keys cannot be used until they are forgotten."""
+    _write(transactions, [Write(Act.MERGE, key, {_DELETED: True}) for key in _keys(transactions, stream)])
+
+
+def forget_keys(transactions: Transactions, stream: str = "") -> None:
+    """When the rows of a stream are deleted, or of all: its keys were never used."""
+    _write(transactions, [Write(Act.DELETE, key) for key in _keys(transactions, stream)])
+
+
+def _write(transactions: Transactions, writes: Sequence[Write]) -> None:
+    for start in range(0, len(writes), OPERATIONS_MAX):
+        transactions.transact(writes[start : start + OPERATIONS_MAX])
+
+
+def has_keys(transactions: Transactions, stream: str) -> bool:
+    """Whether a key of the stream was used."""
+    return bool(_keys(transactions, stream))
+
+
+def _keys(transactions: Transactions, stream: str) -> list[str]:
+    """The keys of the rows of a stream, or of all streams."""
+    first, end = (hint_key(f"{stream}/"), f"{hint_key(stream)}}}") if stream else ("!", "~")
+    return [row.key for row in transactions.query(first, end)]

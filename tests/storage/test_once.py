@@ -2,11 +2,15 @@
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from samza_azure.commands.delete import delete_stream
+from samza_azure.config import Config
 from samza_azure.errors import ConfigError, StateLost, StorageUnavailable
 from samza_azure.logs.source_log import LogLimits
 from samza_azure.storage.connection import Account
@@ -17,6 +21,7 @@ from samza_azure.storage.source_stream import SourceWriter
 from tests.storage.conftest import AnyAccount
 
 ROWS = 5_000
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flights" / "job.toml"
 
 
 class Killed(BaseException):
@@ -204,6 +209,42 @@ def test_a_key_that_survives_in_a_later_record_is_trusted_although_earlier_ones_
     again.write(rows(), "v")
     again.close()
     assert again.rows_skipped == 3_000
+
+
+def test_a_key_of_a_stream_that_is_half_deleted_never_says_that_its_rows_are_stored() -> None:
+    """Whoever deletes is killed at each call in turn. Then the same rows are produced again, or the deletion is."""
+    config = Config.load(EXAMPLE, environment={"AZURE_STORAGE_CONNECTION_STRING": "UseDevelopmentStorage=true"})
+    said: list[str] = []
+    for calls in range(100):
+        storage = MemoryStorage()
+        account = MemoryAccount(storage)
+        for key in ("k", "another"):
+            producer = writer(account, key)
+            producer.write(rows(0, 900), "v")
+            producer.close()
+        mortal, is_killed = MemoryAccount(storage, link=Mortal(calls, after=calls % 2 == 0)), False
+        try:
+            delete_stream(config, mortal, "s", yes=True)  # type: ignore[arg-type]
+        except Killed:
+            is_killed = True
+        try:
+            again = writer(account)
+            again.write(rows(0, 900), "v")
+            again.close()
+        except ConfigError as error:
+            said.append(str(error))
+        else:
+            assert len(stored(account)) == (1_800 if is_killed else 900), f"killed at call {calls}"
+        if not is_killed:
+            break
+        with suppress(ConfigError):  # nothing is left of it
+            delete_stream(config, account, "s", yes=True)  # type: ignore[arg-type]
+        again = writer(account)
+        again.write(rows(), "v")
+        again.close()
+        assert sorted(stored(account)) == list(range(ROWS)), f"killed at call {calls}"
+    assert not is_killed
+    assert said and all("Run that delete again, to its end." in each for each in said)
 
 
 def test_other_rows_or_another_division_under_a_key_are_refused(account: AnyAccount) -> None:
