@@ -110,5 +110,10 @@ def log_sizes(blobs: Blobs, prefix: str) -> dict[int, int]:
 
 def stream_of(blobs: Blobs, prefix: str, index: int) -> str:
     """The stream that a task's log holds, by its first record; empty for a log without a record."""
-    opening = LogReader(blobs, prefix).opening(index)
-    return "" if opening is None else str(opening.meta.get("stream", ""))
+    reader = LogReader(blobs, prefix)
+    while (opening := reader.opening(index)) is None:
+        later = [number for number, size in log_sizes(blobs, prefix).items() if size and number > index]
+        if not later:
+            return ""
+        index = min(later)  # retention has deleted the blob since it was listed
+    return str(opening.meta.get("stream", ""))

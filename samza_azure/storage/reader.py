@@ -24,7 +24,7 @@ from samza_azure.logs.names import RUNS, run_of, stream_folder
 from samza_azure.logs.record import Kind
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.connection import Account
-from samza_azure.storage.export import log_indexes, stream_of, streams
+from samza_azure.storage.export import log_indexes, log_sizes, stream_of, streams
 from samza_azure.storage.interface import Blobs, Positions
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.retention import COLUMN, readers_of, row_of
@@ -173,8 +173,24 @@ class Reader:
                     self._stand.ended.add(prefix)
                 if batches:
                     yield prefix, _table(batches)
-                if found.at_end or found.drained:
+                if found.drained or (found.at_end and not self._goes_on(prefix)):
                     break
+
+    def _goes_on(self, prefix: str) -> bool:
+        """Whether there is more than a blob without a record, which is what one that was deleted looks like.
+
+        A reader that goes on finds out when it looks which logs there are.
+        """
+        index, position = self._stand.at[prefix]
+        if position or not self._until_now:
+            return False
+        left = sorted(log_sizes(self._blobs, prefix))
+        if left and left[0] > index and prefix in self._untouched:
+            self._stand.at[prefix] = left[0], 0
+            return True
+        if not left or left[0] > index:
+            raise self._gone(prefix, f"the log begins with blob {left[0]} now" if left else "the log is gone")
+        return False
 
     def _look(self) -> None:
         """Which logs there are by now, and whether what we have not read is still there."""

@@ -2,19 +2,24 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 import pytest
 
 from samza_azure.errors import ConfigError, RowsGone
+from samza_azure.logs.names import blob_name
 from samza_azure.logs.record import Kind, Slice, Writer
 from samza_azure.logs.task_log import LogLimits
 from samza_azure.storage.arrow import encode
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogWriter, take_over
-from samza_azure.storage.memory import MemoryAccount
+from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
 from samza_azure.storage.reader import Reader
 from samza_azure.storage.source_stream import SourceWriter
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -157,6 +162,56 @@ def test_a_log_that_came_after_the_token_and_lost_its_beginning_is_no_gap_either
     blobs.delete("runs/2-b/count-0/00000000")
     with pytest.raises(RowsGone):
         values(reader)
+
+
+@dataclass(slots=True)
+class Deletes(Link):
+    """Blobs are deleted before one of this client's calls."""
+
+    calls_left: int
+    storage: MemoryStorage
+    names: tuple[str, ...]
+
+    def call(self, operation: str, effect: Callable[[], T]) -> T:
+        if self.calls_left == 0:
+            self.storage.delete_many(self.names)
+        self.calls_left -= 1
+        return effect()
+
+
+@pytest.mark.parametrize("deleted", [(0,), (0, 1), (0, 1, 2, 3, 4)])
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_what_is_deleted_while_it_is_read_once_through_is_no_gap_either(
+    deleted: tuple[int, ...], *, is_begun: bool
+) -> None:
+    """At whatever call retention comes: who has begun has all rows or an error, who begins also those that are left."""
+    gone = whole = 0
+    for calls in range(100):
+        storage = MemoryStorage()
+        blobs = MemoryAccount(storage).blobs()
+        writer = task(blobs, "1-a", limits=LogLimits(roll_records=4))
+        for number in range(12):
+            writer.append(number, slices=(part(number),))
+        first = Reader(blobs, "out", until_now=True, table_bytes=1)
+        assert next(iter(first))["v"].to_pylist() == [0]
+        link = Deletes(calls, storage, tuple(blob_name("runs/1-a/count-0", index) for index in deleted))
+        try:
+            reader = Reader(
+                MemoryAccount(storage, link=link).blobs(), "out", token=first.token if is_begun else "", until_now=True
+            )
+            found = [value for _, table in reader.once_through() for value in table["v"].to_pylist()]
+        except RowsGone:
+            gone += 1
+            continue
+        if is_begun or found:
+            assert found == list(range(12))[1 if is_begun else -len(found) :], f"deleted before call {calls}"
+        else:
+            assert len(deleted) == 5 and not reader.has_logs
+        whole += len(found) >= 11
+        if link.calls_left >= 0:
+            break
+    assert link.calls_left >= 0 and whole
+    assert bool(gone) == (is_begun or len(deleted) > 1)
 
 
 def test_a_token_of_another_stream_or_no_token_is_refused(blobs: Blobs) -> None:
