@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -133,6 +133,15 @@ class SourceWriter:
         self.rows_of_the_future = 0  # rows beyond `max_future`, which do not advance the frontier
         self.rows_skipped = 0  # rows that were stored before, under the same idempotence key
         self._is_appending = False
+        self._is_writing = False  # also after a write that has failed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close; but after an error leave what is buffered, and an idempotence key unfinished."""
+        if kind is None:
+            self.close()
 
     @classmethod
     def from_job(cls, job: str | Path, stream: str, *, once: str = "", **options: Any) -> "SourceWriter":
@@ -192,6 +201,7 @@ class SourceWriter:
                 f"The stream is partitioned by {', '.join(self._key)}, not by {', '.join(given)}. Leave the key out."
             )
         key = self._key or key
+        self._is_writing = True
         self._begin((key,) if isinstance(key, str) else tuple(key or ()))
         ended = None if self._produced is None else self._produced.rows
         if ended is not None and self._given + rows.num_rows > ended:
@@ -202,6 +212,7 @@ class SourceWriter:
                 self._buffer(piece, key)
                 if self._rows >= self._flush_rows or self._bytes >= self._flush_bytes:
                     self.flush()
+        self._is_writing = False
 
     def flush(self) -> None:
         """Append the buffered rows, and the frontier to every partition. Does nothing without buffered rows."""
@@ -211,8 +222,14 @@ class SourceWriter:
     def close(self) -> None:
         """Flush, and report this producer as idle in every partition. Missing partitions are created.
 
-        With an idempotence key, also write down that all its rows are stored.
+        With an idempotence key, also write down that all its rows are stored. Raise `ConfigError` if a write has
+        failed, because then they are not.
         """
+        if self._once is not None and self._is_writing:
+            raise ConfigError(
+                f"A write with the key {self._once.key!r} has failed, so the key is not finished. Make a new writer "
+                "with this key, and write all rows again from the first one: it skips those that are stored."
+            )
         self._begin(self._key)
         self.flush()
         if self._produced is not None and self._produced.rows is not None:

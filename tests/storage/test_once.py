@@ -83,6 +83,30 @@ def test_what_is_written_twice_is_there_once(account: AnyAccount, by: str | None
 
 
 @pytest.mark.parametrize("by", ["v", None])
+def test_a_writer_that_is_closed_after_an_error_does_not_finish_its_key(by: str | None) -> None:
+    """As `finally: writer.close()` does, and `with`, which says nothing of its own then."""
+    account = MemoryAccount()
+    producer = writer(account)
+    producer.write(rows(0, 2_000), by)
+    with pytest.raises(ConfigError, match="There is no column 'v'"):
+        producer.write(pa.table({"w": [1]}), "v")
+    with pytest.raises(ConfigError, match="A write with the key 'k' has failed, so the key is not finished"):
+        producer.close()
+
+    def stop_half_way() -> None:
+        with writer(account) as failing:
+            failing.write(rows(0, 2_000), by)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        stop_half_way()
+    with writer(account) as producer:
+        producer.write(rows(), by)
+    assert sorted(stored(account)) == list(range(ROWS))
+    assert Production(account.transactions(PRODUCED), "s", "k").find().rows == ROWS  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("by", ["v", None])
 def test_a_writer_that_ends_in_the_middle_goes_on_there(account: AnyAccount, by: str | None) -> None:
     """Also if it flushes more or less often than before, and others write in between."""
     for size in (300, 1_300, 10_000):

@@ -198,6 +198,8 @@ def any_tools(given: CoordinationUtils, lock: AzureLock) -> Lock:
 
 writer = SourceWriter.from_job("job.toml", "flights")
 assert_type(writer, SourceWriter)
+with writer as entered:
+    assert_type(entered, SourceWriter)
 reader = Reader.from_job("job.toml", "by-carrier", start="latest", until_now=True)
 assert_type(reader, Reader)
 assert_type(reader.token, str)
