@@ -2,15 +2,32 @@
 
 import base64
 import json
-from datetime import date, datetime, timedelta
+import math
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 
+#: The calendar repeats itself after 400 years.
+CYCLE_DAYS = 146_097
+DAY_S = 86_400
+
 
 def as_lines(table: pa.Table) -> str:
-    """One JSON object per row: times as ISO 8601 with their zone, decimals as text with all digits, bytes as base64."""
-    return "".join(json.dumps(row, default=_plain, ensure_ascii=False) + "\n" for row in table.to_pylist())
+    """One JSON object per row: times as ISO 8601 with their zone, decimals as text with all digits, bytes as base64.
+
+    What neither JSON nor Python has is text, too: NaN, Infinity, and years after 9999 as in +10000-01-01.
+    """
+    try:
+        return _lines(table.to_pylist())
+    except (ValueError, OverflowError):
+        columns = [[_value(each) for each in column] for column in table.columns]
+        return _lines([dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)])
+
+
+def _lines(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row, default=_plain, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
 
 
 def _plain(value: object) -> object:
@@ -23,3 +40,39 @@ def _plain(value: object) -> object:
     if isinstance(value, Decimal):
         return str(value)
     raise TypeError(f"A {type(value).__name__} cannot be written as JSON.")
+
+
+def _value(scalar: Any) -> object:
+    """A value as `to_pylist` has it, if Python and JSON have it; otherwise as text."""
+    kind = scalar.type
+    if not scalar.is_valid:
+        return None
+    if pa.types.is_struct(kind):
+        return {name: _value(scalar[name]) for name in kind.names}
+    if pa.types.is_map(kind):
+        return [(_value(each["key"]), _value(each["value"])) for each in scalar.values]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return [_value(each) for each in scalar.values]
+    if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
+        try:
+            return scalar.as_py()
+        except (ValueError, OverflowError):
+            return _far(scalar)
+    value = scalar.as_py()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _far(scalar: Any) -> str:
+    """A time or date beyond the years 1 to 9999."""
+    if pa.types.is_date32(scalar.type):
+        days, rest = scalar.value, timedelta()
+    else:
+        in_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[scalar.type.unit]
+        days, left = divmod(scalar.value, DAY_S * in_second)
+        rest = timedelta(microseconds=left * 10**6 // in_second)
+    cycles, day = divmod(days, CYCLE_DAYS)
+    at = datetime(1970, 1, 1, tzinfo=UTC if getattr(scalar.type, "tz", None) else None) + timedelta(days=day) + rest
+    text = at.date().isoformat() if pa.types.is_date32(scalar.type) else at.isoformat()
+    return f"{at.year + 400 * cycles:+05d}{text[4:]}"

@@ -17,6 +17,7 @@ import pytest
 from samza_azure.commands.export import By, Target, export
 from samza_azure.commands.produce import _without_stdin, produce, refuse_other_partitions
 from samza_azure.commands.row_files import LONGEST_LINE, _has_long_number
+from samza_azure.commands.rows import as_lines
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
 from samza_azure.group.control import Control, RunPhase
@@ -27,6 +28,7 @@ from samza_azure.storage.arrow import encode
 from samza_azure.storage.export import batches_of
 from samza_azure.storage.log import LogReader, take_over
 from samza_azure.storage.memory import MemoryAccount
+from samza_azure.storage.source_stream import SourceWriter
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights" / "job.toml"
 ENVIRONMENT = {"AZURE_STORAGE_CONNECTION_STRING": "UseDevelopmentStorage=true"}
@@ -389,6 +391,54 @@ def test_what_is_exported_can_be_produced_again(name: str, account: Any, tmp_pat
     assert put(again, tmp_path / name, partitions=1) == 2
     ours, theirs = (list(batches_of(each.blobs(), "flights")) for each in (account, again))
     assert pa.Table.from_batches(theirs).to_pylist() == pa.Table.from_batches(ours).to_pylist()
+
+
+def test_times_after_the_year_9999_and_what_is_no_number_are_shown_as_texts() -> None:
+    """Python has no such times, and JSON no NaN."""
+    us, utc = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
+    last = 253_402_300_799_999_999  # of the year 9999
+    rows = pa.table(
+        {
+            "at": pa.array([last, last + 1, 2**63 - 1, None, -(2**63)], utc),
+            "local": pa.array([last, last + 1, -62_167_219_200_000_001, 0, -62_135_596_800_000_000], us),
+            "day": pa.array([2_932_896, 2_932_897, 2**31 - 1, None, 0], pa.date32()),
+            "number": pa.array([1.5, math.nan, math.inf, -math.inf, None]),
+            "window": pa.array(
+                [{"end": 0}, {"end": last + 1}, None, {"end": None}, {"end": 1}], pa.struct({"end": utc})
+            ),
+            "list": pa.array([[0.5], [math.nan, None], [], None, [1.0]]),
+            "map": pa.array([[("a", 1.0)], [("b", math.inf)], None, [], []], pa.map_(pa.string(), pa.float64())),
+            "rest": pa.array([Decimal("1.50")] * 5),
+        }
+    )
+    found = [json.loads(line, parse_constant=pytest.fail) for line in as_lines(rows).splitlines()]
+    assert found[:2] == [json.loads(as_lines(rows.slice(number, 1))) for number in (0, 1)]
+    assert found[0] == json.loads(
+        '{"at": "9999-12-31T23:59:59.999999+00:00", "local": "9999-12-31T23:59:59.999999", "day": "9999-12-31", '
+        '"number": 1.5, "window": {"end": "1970-01-01T00:00:00+00:00"}, "list": [0.5], "map": [["a", 1.0]], '
+        '"rest": "1.50"}'
+    )
+    assert found[1] == {
+        "at": "+10000-01-01T00:00:00+00:00", "local": "+10000-01-01T00:00:00", "day": "+10000-01-01", "number": "NaN",
+        "window": {"end": "+10000-01-01T00:00:00+00:00"}, "list": ["NaN", None], "map": [["b", "Infinity"]],
+        "rest": "1.50",
+    }  # fmt: skip
+    assert [each["at"] for each in found[2:]] == [
+        "+294247-01-10T04:00:54.775807+00:00", None, "-290308-12-21T19:59:05.224192+00:00"
+    ]  # fmt: skip
+    assert [each["local"] for each in found[2:]] == [
+        "-0001-12-31T23:59:59.999999", "1970-01-01T00:00:00", "0001-01-01T00:00:00"
+    ]  # fmt: skip
+    assert [each["day"] for each in found[2:]] == ["+5881580-07-11", None, "1970-01-01"]
+    assert [each["number"] for each in found[2:]] == ["Infinity", "-Infinity", None]
+
+
+def test_an_export_to_json_lines_has_the_rows_that_python_cannot_hold(account: Any, tmp_path: Path) -> None:
+    writer = SourceWriter(account.blobs(), account.hints(), "flights", 1)
+    writer.write(pa.table({"at": pa.array([253_402_300_800_000_000], pa.timestamp("us", tz="UTC"))}))
+    writer.close()
+    assert exported(account, tmp_path / "out.jsonl")[0] == 1
+    assert (tmp_path / "out.jsonl").read_text() == '{"at": "+10000-01-01T00:00:00+00:00"}\n'
 
 
 def test_a_folder_by_day_gets_what_is_new_since_the_token_and_each_row_is_there_once(
