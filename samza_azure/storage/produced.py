@@ -19,7 +19,7 @@ from samza_azure.logs.position import Position
 from samza_azure.storage.driver import BetweenTries, back_off
 from samza_azure.storage.interface import Refused
 from samza_azure.storage.limits import PRODUCED, hint_key
-from samza_azure.storage.token import Stand, decode, encode
+from samza_azure.storage.token import Stand, columns, decode, encode, from_columns
 from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Transactions, Write
 
 __all__ = ["PRODUCED", "Produced", "Production", "forget_keys", "has_keys", "mark_deleted"]
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 #: In the row of a key: its stream is being deleted.
 _DELETED = "deleted"
-_KEY = re.compile(r"[^\x00-\x1f\x7f-\x9f\\#?|]{1,200}")
+_KEY = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff\\#?|]{1,200}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ class Production:
     def __post_init__(self) -> None:
         if not _KEY.fullmatch(self.key):
             raise ConfigError(
-                rf"The idempotence key {self.key!r} cannot be used: it should be 1 to 200 characters, without \ # ? | "
-                "and control characters."
+                rf"The idempotence key {self.key!r} cannot be used: it should be 1 to 200 characters, without \ # ? |, "
+                "control characters, and bytes that are no UTF-8."
             )
 
     def find(self) -> Produced | None:
@@ -76,7 +76,7 @@ class Production:
                 "the same order, or another key."
             )
         rows = int(values.get("rows", -1))
-        at = decode(str(values.get("at", "")), self.stream).at
+        at = decode(from_columns(values), self.stream).at
         return Produced(content, str(values.get("divided", "")), at, None if rows < 0 else rows)
 
     def begin(self, divided: str, ends: Mapping[str, Position]) -> Produced:
@@ -84,7 +84,7 @@ class Production:
 
         Raise ConfigError if its rows were to be divided in another way.
         """
-        values = {"content": self.content, "divided": divided, "at": encode(self.stream, Stand(dict(ends)))}
+        values = {"content": self.content, "divided": divided, **columns(encode(self.stream, Stand(dict(ends))))}
         write = Write(Act.INSERT, hint_key(f"{self.stream}/{self.key}"), values)
         self._insist(lambda: self.transactions.transact([write]))  # refused: it was there, or is our own
         found = self.find()

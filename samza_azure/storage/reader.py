@@ -27,8 +27,8 @@ from samza_azure.storage.connection import Account
 from samza_azure.storage.export import log_indexes, log_sizes, stream_of, streams
 from samza_azure.storage.interface import Blobs, Positions
 from samza_azure.storage.log import LogReader
-from samza_azure.storage.retention import COLUMN, readers_of, row_of
-from samza_azure.storage.token import Stand
+from samza_azure.storage.retention import readers_of, row_of
+from samza_azure.storage.token import Stand, columns
 from samza_azure.storage.token import decode as stand_of
 from samza_azure.storage.token import encode as token_of
 
@@ -110,7 +110,7 @@ class Reader:
         goes on behind them. `ConfigError` for a reader without a name."""
         if self._positions is None:
             raise ConfigError("Only a reader with a name commits: Reader.from_job(job, stream, name=…).")
-        self._positions.publish(row_of(self.stream, self.name), {COLUMN: self.token})
+        self._positions.publish(row_of(self.stream, self.name), columns(self.token))
 
     def __iter__(self) -> Iterator[pa.Table]:
         """Tables with at least one row; the storage is waited for."""

@@ -16,12 +16,9 @@ from samza_azure.logs.retention import Keeps, Listed, LogBlob, past, pieces
 from samza_azure.storage.driver import drive
 from samza_azure.storage.export import log_indexes, stream_of
 from samza_azure.storage.interface import Blobs, Positions
-from samza_azure.storage.token import Stand, decode
+from samza_azure.storage.token import Stand, decode, from_columns
 
 log = logging.getLogger(__name__)
-
-#: In a reader's row: its token.
-COLUMN = "at"
 
 
 def row_of(stream: str, reader: str) -> str:
@@ -36,7 +33,7 @@ def readers_of(positions: Positions, stream: str) -> dict[str, Stand]:
         of, _, reader = name.rpartition("/")
         if of == stream:
             try:
-                found[reader] = decode(str(values.get(COLUMN, "")), stream)
+                found[reader] = decode(from_columns(values), stream)
             except ConfigError:
                 found[reader] = Stand()
     return found

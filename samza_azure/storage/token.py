@@ -1,6 +1,7 @@
 """A reader's position as text: letters, digits, hyphens and underscores."""
 
 import base64
+import itertools
 import json
 import zlib
 from collections.abc import Mapping
@@ -8,6 +9,11 @@ from dataclasses import dataclass, field
 
 from samza_azure.errors import ConfigError
 from samza_azure.logs.position import Position
+from samza_azure.storage.interface import Value
+from samza_azure.storage.limits import TEXT_MAX
+
+#: What the columns of a row that hold a token are called: this, and with 1, 2 and so on what does not fit into it.
+COLUMN = "at"
 
 
 @dataclass(slots=True)
@@ -46,3 +52,15 @@ def decode(token: str, stream: str) -> Stand:
     if of != stream:
         raise ConfigError(f"This token is of the stream {of!r}, not of {stream!r}.")
     return Stand(at, ended)
+
+
+def columns(token: str) -> dict[str, Value]:
+    """The columns of a row that hold a token: one column takes that of about 2,500 logs."""
+    pieces = [token[start : start + TEXT_MAX] for start in range(0, len(token), TEXT_MAX)]
+    return {f"{COLUMN}{number or ''}": piece for number, piece in enumerate(pieces)}
+
+
+def from_columns(values: Mapping[str, Value]) -> str:
+    """The token in the columns of a row; empty if there is none."""
+    names = (f"{COLUMN}{number or ''}" for number in itertools.count())
+    return "".join(str(values[name]) for name in itertools.takewhile(values.__contains__, names))

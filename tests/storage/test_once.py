@@ -271,6 +271,13 @@ def test_a_key_of_a_stream_that_is_half_deleted_never_says_that_its_rows_are_sto
     assert said and all("Run that delete again, to its end." in each for each in said)
 
 
+def test_a_key_over_thousands_of_partitions_is_finished_and_skipped(account: AnyAccount) -> None:
+    """The row of a key says where all logs ended, which is more than one column of a table holds."""
+    ends = {f"streams/s/{number}": (7, 268_435_456 - number * 7919) for number in range(9_000)}
+    begun = Production(account.transactions(PRODUCED), "s", "k").begin("no key", ends)
+    assert begun.begun_at == ends
+
+
 def test_other_rows_or_another_division_under_a_key_are_refused(account: AnyAccount) -> None:
     producer = writer(account, content="a")
     producer.write(rows(0, 1_000), "v")
@@ -288,7 +295,7 @@ def test_other_rows_or_another_division_under_a_key_are_refused(account: AnyAcco
         writer(account, content="a").write(rows(), "v")
 
 
-@pytest.mark.parametrize("key", ["a|b", "", "x" * 201, "line\nbreak", "50%?"])
+@pytest.mark.parametrize("key", ["a|b", "", "x" * 201, "line\nbreak", "50%?", "caf\udce9.csv"])
 def test_a_key_that_no_row_can_have_is_refused(key: str) -> None:
     with pytest.raises(ConfigError, match="cannot be used: it should be 1 to 200 characters"):
         writer(MemoryAccount(), key)

@@ -17,6 +17,7 @@ from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogWriter, take_over
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
 from samza_azure.storage.reader import Reader
+from samza_azure.storage.retention import readers_of
 from samza_azure.storage.source_stream import SourceWriter
 
 T = TypeVar("T")
@@ -222,6 +223,16 @@ def test_a_token_of_another_stream_or_no_token_is_refused(blobs: Blobs) -> None:
     for wrong in ("x", token[:-5], "é", token + "%%%"):
         with pytest.raises(ConfigError, match=r"not a reader.s token"):
             Reader(blobs, "out", token=wrong)
+
+
+def test_a_named_reader_of_thousands_of_logs_goes_on_where_it_stood(account: MemoryAccount, blobs: Blobs) -> None:
+    """Its token is longer than a column of a table; with fewer logs later it is shorter again."""
+    positions = account.readers()
+    reader = Reader(blobs, "s", name="w", positions=positions)
+    for count in (9_000, 10):
+        reader._stand.at = {f"streams/s/{number}": (3, 268_435_456 - number * 7919) for number in range(count)}
+        reader.commit()
+        assert readers_of(positions, "s") == {"w": reader._stand}
 
 
 def test_columns_that_changed_between_two_producers_come_in_one_table(account: MemoryAccount, blobs: Blobs) -> None:
