@@ -157,15 +157,19 @@ def _refuse_what_is_there(account: Account, target: Target, since: str) -> None:
     if not target.container and not Path(target.path).parent.is_dir():
         path = Path(target.path)
         raise ConfigError(f"There is no folder {path.parent} to write {path.name} into.")
-    blobs, folder = account.container(target.container) if target.container else None, Path(target.path)
-    if not target.is_folder or since:
-        return
-    # A file of an earlier export, of a day that is not written again, would double its rows.
+    blobs, path = account.container(target.container) if target.container else None, Path(target.path)
+    if target.is_folder == bool(since):
+        return  # a folder gets more files, and a file is replaced as a whole
     if blobs is not None:
-        found = bool(blobs.list(f"{target.path}/"))
+        listed = blobs.list(target.path + "/" * target.is_folder)
+        found = any(target.is_folder or name == target.path for name, _ in listed)
     else:
-        found = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
-    if found:
+        found = path.exists() and (not path.is_dir() or any(path.iterdir()))
+    if found and since:
+        raise ConfigError(
+            f"{target} is there already, and with --since it would have only the new rows. Name another file."
+        )
+    if found:  # a file of an earlier export, of a day that is not written again, would double its rows
         raise ConfigError(f"{target} is not empty. Name another folder, or add the new rows with --since TOKEN.")
 
 

@@ -17,7 +17,7 @@ from typing import IO, Annotated
 import typer
 
 from samza_azure.commands.job import Job, load
-from samza_azure.commands.reach import look, reach
+from samza_azure.commands.reach import look, reach, reach_if_there
 from samza_azure.commands.row_files import Seen, check, chunks, files_in, typed
 from samza_azure.commands.terminal import ProgressLine, say
 from samza_azure.config import Config
@@ -38,7 +38,7 @@ SAID_EACH = 12
 
 def produce(
     config: Config,
-    account: Account,
+    account: Account | None,
     stream: str,
     given: Sequence[Path],
     *,
@@ -51,7 +51,8 @@ def produce(
 ) -> int:
     """Write all rows and return their number. While the storage does not answer, wait and say so.
 
-    With `once`, an idempotence key, the rows that are stored under it already are neither written nor counted.
+    With `once`, an idempotence key, the rows that are stored under it already are neither written nor counted. Without
+    an account rows are only checked.
     """
     settings = source_of(config, stream)
     schema = arrow_schema(settings.schema or "")
@@ -63,7 +64,11 @@ def produce(
     key = None if settings.key else key
     files = list(files_in(given))
     content = _digest(files) if once else ""
-    if once and (known := Production(account.transactions(PRODUCED), stream, once, content).find()) is not None:
+    if (
+        account
+        and once
+        and (known := Production(account.transactions(PRODUCED), stream, once, content).find()) is not None
+    ):
         if known.rows is not None:
             say(f"All {known.rows} rows of {once!r} are in {stream} already.")
             return 0
@@ -73,7 +78,7 @@ def produce(
         check(seen, file, stream, schema, settings.event_time, key)
     for line in seen.lines():
         say(line)
-    if dry_run:
+    if dry_run or account is None:
         return seen.rows
     at_once = 10_000 if rate is None else max(1, round(rate / FLUSHES_PER_S))
     waiting = {"flush_rows": at_once, "wait": lambda tries: _wait(tries, say)}
@@ -88,7 +93,9 @@ def produce(
                 written += rows.num_rows
                 progress(written, seen.rows)
                 if rate is not None:
-                    time.sleep(max(0.0, begun + written / rate - time.monotonic()))
+                    fresh = written - writer.rows_skipped
+                    begun = begun if fresh else time.monotonic()
+                    time.sleep(max(0.0, begun + fresh / rate - time.monotonic()))
         writer.close()
     except KeyboardInterrupt:
         whole = ", ".join(str(file) for file in files)
@@ -175,8 +182,8 @@ def command(
     Example: samza-azure produce job.toml flights flights.parquet --key dest
     """
     config = load(job)
-    account = reach(config)
-    refuse_other_partitions(config, look(config, account)[0], stream)
+    account = reach_if_there(config) if dry_run else reach(config)
+    refuse_other_partitions(config, look(config, account)[0] if account else None, stream)
     with _without_stdin(files, sys.stdin.buffer) as given:
         shown = ProgressLine(f"produce {stream}")
         rows = produce(

@@ -40,16 +40,23 @@ def reach(config: Config, *, create: bool = True) -> Account:
 
     With `create=False`, for commands that only read or request, it raises `ConfigError` if they do not exist.
     """
-    account = Account.from_config(config.storage)
-    again = _patient(tell=True)
     if create:
-        again(account.ensure_created)
-    elif not again(account.exists):
+        account = Account.from_config(config.storage)
+        _patient(tell=True)(account.ensure_created)
+        return account
+    found = reach_if_there(config)
+    if found is None:
         raise ConfigError(
             f"There is nothing of {config.app.name!r} in this account: no container {config.storage.container}, or no "
             f"table {config.storage.table}. Check the account and app.name; the first run or produce creates them."
         )
-    return account
+    return found
+
+
+def reach_if_there(config: Config) -> Account | None:
+    """The account, once it answers; None if its container and table do not exist. Creates nothing."""
+    account = Account.from_config(config.storage)
+    return account if _patient(tell=True)(account.exists) else None
 
 
 def opened(config: Config) -> Account:
@@ -122,4 +129,16 @@ def answered(account: Account, asked: Asked) -> str | None:
     return with_rows(account, lambda blob, table: answer_to(table, asked.key)) if asked.key else ""
 
 
-__all__ = ["PATIENCE_S", "POLL_S", "Limit", "Looks", "answered", "control_of", "look", "opened", "reach", "with_rows"]
+__all__ = [
+    "PATIENCE_S",
+    "POLL_S",
+    "Limit",
+    "Looks",
+    "answered",
+    "control_of",
+    "look",
+    "opened",
+    "reach",
+    "reach_if_there",
+    "with_rows",
+]

@@ -191,6 +191,7 @@ def test_rows_are_exported_into_the_account_and_since_a_token(emulator: Azurite,
         ("az://nowhere/a.csv", "The account has no container nowhere"),
         ("az://exported-1/streams/x.csv", "is where a job keeps its own data"),
         ("az://outside/days --by day", "is not empty"),
+        (f"az://outside/a/rows.csv.gz --since {token}", "is there already"),
     ):
         code, _, progress = command("export", "--to", *to.split())
         assert (code, reason in progress) == (2, True), progress
@@ -245,6 +246,17 @@ def test_a_command_that_only_reads_creates_nothing(emulator: Azurite, tmp_path: 
         for _ in range(2):  # the first one has created nothing for the second
             code, _, said = samza_azure(*command, connect=connect)
             assert (code, "There is nothing of 'nothing' in this account" in said) == (2, True)
+
+
+def test_rows_are_checked_without_creating_anything(emulator: Azurite, tmp_path: Path) -> None:
+    job, rows, connect = tmp_path / "job.toml", tmp_path / "rows.csv", emulator.connection_string
+    job.write_text(EXAMPLE.read_text().replace('name = "flights"', 'name = "dry"'))
+    rows.write_text("carrier,ts,dep_delay\nUA,2013-01-01 05:00:00,1\n")
+    for more in ((), ("--once", "rows.csv")):
+        code, said, _ = samza_azure("produce", str(job), "flights", str(rows), "--dry-run", *more, connect=connect)
+        assert (code, said) == (0, "1 rows fit flights; nothing was written\n")
+    code, _, said = samza_azure("status", str(job), connect=connect)
+    assert (code, "There is nothing of 'dry' in this account" in said) == (2, True)
 
 
 def test_a_run_id_that_cannot_be_is_refused() -> None:

@@ -342,6 +342,20 @@ def test_the_same_file_produced_twice_under_one_key_is_there_once(account: Any, 
     assert put(account, flights(tmp_path, "AA,2013-01-01 05:00:00,1"), once="the next day") == 1
 
 
+def test_rows_that_are_skipped_are_not_paced(account: Any, tmp_path: Path) -> None:
+    """At a row in 100 s the skipped ones alone would take half an hour."""
+    file = flights(tmp_path, *(f"UA,2013-01-01 05:{number:02}:00,{number}" for number in range(30)))
+
+    def interrupt(written: int, total: int) -> None:
+        if written == 20:
+            raise KeyboardInterrupt
+
+    for rate in (50.0, 0.01):
+        with pytest.raises(KeyboardInterrupt):
+            put(account, file, rate=rate, progress=interrupt, once="rows.csv")
+    assert stored(account) == 20
+
+
 def test_a_partition_count_that_differs_from_the_runs_is_refused(tmp_path: Path) -> None:
     config = Config.load(EXAMPLE, environment=ENVIRONMENT, overrides={"streams.flights.partitions": 8})
     running = Control("g", run_id="r1", phase=RunPhase.RUNNING, sources={"flights": 4})
@@ -492,6 +506,17 @@ def test_a_target_that_cannot_be_is_refused_and_nothing_is_left(
     with pytest.raises(ConfigError, match=said):
         exported(account, to.format(tmp_path), by, time=time)
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "rows.csv"]
+
+
+def test_the_new_rows_do_not_replace_a_file_of_all_rows(account: Any, tmp_path: Path) -> None:
+    to = tmp_path / "out.parquet"
+    put(account, flights(tmp_path, "A,2013-01-01 23:59:59,1"))
+    _, token = exported(account, to)
+    put(account, flights(tmp_path, "B,2013-01-01 23:59:59,1"))
+    with pytest.raises(ConfigError, match="is there already, and with --since it would have only the new rows"):
+        exported(account, to, since=token)
+    assert exported(account, tmp_path / "more.parquet", since=token)[0] == 1
+    assert exported(account, to)[0] == 2
 
 
 def test_many_days_and_changing_columns_come_into_one_file_each(account: Any, tmp_path: Path) -> None:
