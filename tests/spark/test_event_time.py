@@ -165,13 +165,50 @@ def test_a_join_that_keeps_rows_for_ever_has_no_frontier(analysed: Analysed) -> 
     assert refused(analysed, plain, "a", "b") == (
         "Stage stage writes ts as event time of stream 'out', but how old its later rows can be is unknown: the join "
         "keeps rows until a partner arrives, and its condition does not limit how much older than the partner ts can "
-        "be. Use the event time of an input, or window_time(window). Or declare under [streams.out] how far rows can "
-        'lag behind the inputs: frontier_lag = "1 hour".'
+        "be. Add to the join's condition how much later a partner can come, for example: AND at <= ts + INTERVAL 1 "
+        'HOUR. Or declare under [streams.out] how far rows can lag behind the inputs: frontier_lag = "1 hour".'
     )
+    pasted = lambda some, others: some.join(others, F.expr("key = name AND at <= ts + INTERVAL 1 HOUR"))  # noqa: E731
+    assert analysed(pasted, "a", "b").analysis.frontier == (Term(0), Term(1, -HOUR_US))
+    twice = SOURCES.replace("at timestamp", "ts timestamp").replace('"at"', '"ts"') % ("a", "b")
+    same = lambda some, others: some.join(others, F.col("key") == F.col("name")).select("key", some.ts)  # noqa: E731
+    assert "for example: AND b.ts <= a.ts + INTERVAL 1 HOUR." in refused(analysed, same, "a", "b", streams=twice)
     assert analysed(plain, "a", "b", out='frontier_lag = "0 s"').analysis.frontier == (Term(0), Term(1))
     one_way = joined("inner", "key = name AND at <= ts + INTERVAL 3 HOURS")
     assert analysed(one_way, "a", "b").analysis.frontier == (Term(None, -3 * HOUR_US), Term(None))
     assert "how much older than the partner at can be" in refused(analysed, one_way, "a", "b", event_time="at")
+
+
+def test_of_a_join_that_keeps_rows_for_ever_that_is_said(analysed: Analysed) -> None:
+    """A frontier_lag makes it acceptable, and its state grows all the same."""
+
+    def warned(function: Any, **options: Any) -> list[str]:
+        stage = analysed(function, "a", "b", out='frontier_lag = "1 hour"', **options)
+        return [each.partition(" keeps the rows of ")[2] for each in stage.analysis.warnings]
+
+    limit = "for ever, so its state grows without end. Add to the join's condition how much later a partner can come"
+    assert warned(joined("inner", "key = name")) == [
+        f"a {limit}, for example: AND at <= ts + INTERVAL 1 HOUR.",
+        f"b {limit}, for example: AND ts <= at + INTERVAL 1 HOUR.",
+    ]
+    near = "key = name AND at <= ts + INTERVAL 1 HOUR"
+    assert warned(joined("inner", near)) == [f"b {limit}, for example: AND ts <= at + INTERVAL 1 HOUR."]
+    near += " AND ts <= at + INTERVAL 1 HOUR"
+    assert warned(joined("inner", near)) == []
+    unmarked = lambda some, others: some.join(others, F.expr(near))  # noqa: E731
+    assert warned(unmarked) == [
+        'a for ever, so its state grows without end. Set withWatermark("at", "1 hour") on b.',
+        'b for ever, so its state grows without end. Set withWatermark("ts", "1 hour") on a.',
+    ]
+    without = SOURCES.replace('event_time = "at"\n', "") % ("a", "b")
+    assert "both inputs need an event_time and withWatermark" in warned(unmarked, streams=without)[0]
+
+
+def test_an_outer_join_without_a_limit_of_time_is_told_one_in_its_own_columns(analysed: Analysed) -> None:
+    plain = lambda some, others: some.join(others, F.expr("key = name"), "leftOuter")  # noqa: E731
+    condition = "key = name AND at BETWEEN ts AND ts + INTERVAL 1 HOUR"
+    assert f'F.expr("{condition}")' in refused(analysed, plain, "a", "b")
+    assert analysed(joined("leftOuter", condition), "a", "b").analysis.frontier
 
 
 def test_an_operator_behind_a_join_that_would_drop_rows_in_time(analysed: Analysed) -> None:
@@ -180,7 +217,7 @@ def test_an_operator_behind_a_join_that_would_drop_rows_in_time(analysed: Analys
     )
     said = refused(analysed, counted, "a", "b", event_time="window")
     assert said.startswith("Stage stage: the aggregation by window would drop rows that are not late, judged by column")
-    assert "Bound the time in the operator before it" in said
+    assert "for example: AND ts <= at + INTERVAL 1 HOUR" in said or "AND at <= ts + INTERVAL 1 HOUR" in said
     near = "key = name AND at BETWEEN ts AND ts + INTERVAL 3 HOURS"
     bounded = lambda some, others: (  # noqa: E731
         joined("inner", near)(some, others).drop("at").groupBy(F.window("ts", "1 day")).count()

@@ -6,7 +6,7 @@ Other stages are refused; the message names the stage, the operator and what to 
 Not detected: a Python function that is declared deterministic and is not.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,7 +116,7 @@ def analyse(
     plan = frame._jdf.queryExecution().analyzed()
     check_packages(stage, [node.plan for node in root.walk()])
     check_emission(stage, root)
-    _check_supported(spark, stage, plan)
+    _check_supported(spark, stage, plan, _condition_in_time(root, inputs))
     check_operators(stage, root)
     check_functions(spark, stage, plan, root)
     check_columns(frame.schema, f"Stage {stage.name}")
@@ -146,7 +146,7 @@ def analyse(
         puts_out_changes=puts_out_changes(stage, root),
         needs_rocksdb=any(node.kind.startswith("TransformWithState") for node in operators),
         fires_after_rows=bool(operators) and all(node.kind in FIRE_AFTER_ROWS for node in operators),
-        warnings=_warnings(stage, plan, root),
+        warnings=(*_warnings(stage, plan, root), *_kept_for_ever(stage, operators, bounds)),
     )
 
 
@@ -227,14 +227,27 @@ def _different(spark: SparkSession, leaves: Sequence[Node]) -> int:
     return int(found.size())
 
 
-def _check_supported(spark: SparkSession, stage: Stage, plan: Any) -> None:
+def _check_supported(spark: SparkSession, stage: Stage, plan: Any, condition: str) -> None:
     """Refuse what Spark itself would refuse, but only when the query starts."""
     modes = java_class(spark, "org.apache.spark.sql.streaming.OutputMode")
     mode = modes.Update() if stage.output_mode == "update" else modes.Append()
     try:
         java_class(spark, UNSUPPORTED).checkForStreaming(plan, mode)
     except Exception as error:
-        raise PipelineRefused(f"Stage {stage.name} cannot run as a stream: {said_at_start(error)}") from error
+        raise PipelineRefused(
+            f"Stage {stage.name} cannot run as a stream: {said_at_start(error, condition)}"
+        ) from error
+
+
+def _condition_in_time(root: Node, inputs: Sequence[Input]) -> str:
+    """How a join of these inputs may limit the time between two rows, as far as their columns are known."""
+    join = next((node for node in root.walk() if node.is_join_of_streams), None)
+    keys = described(join).removeprefix("join on ") if join is not None and equalities(join) else "id = order_id"
+    times = [each for each in inputs if each.event_time]
+    are_different = len({each.event_time for each in times}) == len(times)
+    names = [str(each.event_time) if are_different else f"{each.stream}.{each.event_time}" for each in times]
+    earlier, later = names[:2] if len(names) > 1 else ("ts", "paid_at")
+    return f"{keys} AND {later} BETWEEN {earlier} AND {earlier} + INTERVAL 1 HOUR"
 
 
 def _warnings(stage: Stage, plan: Any, root: Node) -> tuple[str, ...]:
@@ -252,6 +265,16 @@ def _warnings(stage: Stage, plan: Any, root: Node) -> tuple[str, ...]:
             "run to run, so it must process each row independently."
         )
     return tuple(warnings)
+
+
+def _kept_for_ever(stage: Stage, operators: Sequence[Node], bounds: Bounds) -> Iterator[str]:
+    """Warn of state that only grows, since a join without a limit of time is accepted."""
+    for operator in operators:
+        for streams, remedy in bounds.kept_for_ever(operator) if operator.is_join_of_streams else ():
+            yield (
+                f"Stage {stage.name}: the {described(operator)} keeps the rows of {streams} for ever, so its state "
+                f"grows without end. {remedy}"
+            )
 
 
 # Event time.

@@ -299,11 +299,56 @@ class Bounds:
             if not isinstance(bound, Unbounded):
                 return bound
             reasons.append(bound.reason)
-        name = str(mine.column(wanted).name())
+        name, latest = str(mine.column(wanted).name()), self._latest_partner(mine, wanted, other)
         return Unbounded(
             f"the join keeps rows until a partner arrives, and its condition does not limit how much older than the "
-            f"partner {name} can be" + (f" ({reasons[0]})" if reasons else "")
+            f"partner {name} can be" + (f" ({reasons[0]})" if reasons else ""),
+            latest and f"Add to the join's condition how much later a partner can come, for example: AND {latest}.",
         )
+
+    def kept_for_ever(self, node: Node) -> list[tuple[str, str]]:
+        """The streams whose rows a join never drops from its state, and what to do about each."""
+        found = []
+        for number, evicted in enumerate(self._evicted_us(node)):
+            if evicted is None:
+                mine, other = node.children[number], node.children[1 - number]
+                found.append((self._streams(mine), self._remedy_for_state(node, mine, other)))
+        return found
+
+    def _remedy_for_state(self, node: Node, mine: Node, other: Node) -> str:
+        """Spark drops a row when the watermark of the other side has passed the latest partner that it can have."""
+        own, theirs = self._time_of(mine), self._time_of(other)
+        if own is None or theirs is None:
+            return (
+                "To drop them, both inputs need an event_time and withWatermark, and the join's condition a limit of "
+                "the time between two rows."
+            )
+        bound = self._when_partner_comes(node, mine, other, own)
+        column = other.column(theirs)
+        remedies = [bound.remedy] if isinstance(bound, Unbounded) else []
+        if not is_marked(column):
+            remedies.append(f'Set withWatermark("{column.name()}", "1 hour") on {self._streams(other)}.')
+        return " ".join(remedies)
+
+    def _latest_partner(self, mine: Node, wanted: int, other: Node) -> str:
+        """A condition that limits how late a row's partner can come. Empty if the other side has no event time."""
+        theirs = self._time_of(other)
+        if theirs is None:
+            return ""
+        own, late = str(mine.column(wanted).name()), str(other.column(theirs).name())
+        if own == late:
+            own, late = f"{self._streams(mine)}.{own}", f"{self._streams(other)}.{late}"
+        return f"{late} <= {own} + INTERVAL 1 HOUR"
+
+    def _time_of(self, node: Node) -> int | None:
+        """A column of the event time, before those of other times with a bound. None: there is none."""
+        known = (each for each in [*marked(node), *node.ids] if not isinstance(self.of(node, each), Unbounded))
+        return next(known, None)
+
+    def _streams(self, node: Node) -> str:
+        """The streams that are read below a node."""
+        numbers = sorted({leaf.reads for leaf in node.leaves() if leaf.reads is not None})
+        return " and ".join(self._inputs[number].stream for number in numbers)
 
     def _evicted_us(self, node: Node) -> tuple[int | None, int | None]:
         """For left and right: how far behind the watermark rows are still kept, as Spark computes it."""

@@ -36,7 +36,7 @@ _INSTEAD = {
     ),
     "Stream-stream": (
         "Both inputs of such a join need withWatermark, and its condition must bound the time between the rows: "
-        '(left.id == right.id) & right.paid.between(left.ts, left.ts + F.expr("INTERVAL 1 HOUR")).'
+        'F.expr("CONDITION").'
     ),
 }
 _OTHERWISE = (
@@ -61,11 +61,12 @@ def said_by_stage(error: BaseException, columns: list[str]) -> str:
     return f"{type(error).__name__}: {text}"
 
 
-def said_at_start(error: BaseException) -> str:
-    """Describe what Spark would refuse when the query starts, and the remedy."""
+def said_at_start(error: BaseException, condition: str) -> str:
+    """Describe what Spark would refuse when the query starts, and the remedy. `condition` is one for a join with a
+    limit of time, in the stage's columns."""
     reason = _plain(str(error))
     remedy = next((instead for part, instead in _INSTEAD.items() if part in reason), _OTHERWISE)
-    return f"{reason.rstrip('.')}. {remedy}"
+    return f"{reason.rstrip('.')}. {remedy.replace('CONDITION', condition)}"
 
 
 def _plain(text: str) -> str:
