@@ -3,7 +3,7 @@
 import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -180,8 +180,7 @@ class _Check:
             else:
                 fine = key in known or key in _NOT_YET or key.startswith("spark.")
             if not fine:
-                nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
-                self.mistakes.append(f"{key} is not a key. The nearest is {nearest}.")
+                self.mistakes.append(f"{key} is not a key. {_instead_of(key, known)}")
 
     def _keys_without_effect(self) -> None:
         """Refuse a key without effect if its value is not the default, so that nobody relies on it."""
@@ -288,6 +287,30 @@ class _Check:
             else:
                 self.mistakes.append(f"{key} should be one value: text, a number, true or false.")
         return Hidden(settings)
+
+
+def _instead_of(key: str, known: Sequence[str]) -> str:
+    """The nearest key, as a sentence; without one that is near, those of the same section.
+
+    What two keys have in common because of their section makes neither of them nearer.
+    """
+    section = next(part for part in _beginnings(key) if not part or any(each.startswith(part) for each in known))
+    rests = {each[len(section) :].lower(): each for each in known if each.startswith(section)}
+    near = difflib.get_close_matches(key[len(section) :].lower(), rests, n=1, cutoff=0.6)
+    if near:
+        return f"The nearest is {rests[near[0]]}."
+    elsewhere = [each for each in known if each.endswith(f".{key.rpartition('.')[2]}")]
+    if elsewhere:
+        return f"The nearest is {difflib.get_close_matches(key, elsewhere, n=1, cutoff=0.0)[0]}."
+    if not section:
+        return f"The sections are {', '.join(dict.fromkeys(each.partition('.')[0] for each in known))}."
+    return f"The keys of {section.removesuffix('.')} are {', '.join(each[len(section) :] for each in rests.values())}."
+
+
+def _beginnings(key: str) -> Iterator[str]:
+    """The sections that a key may stand in, the innermost first: `a.b.c` in `a.b.`, `a.` and the whole file."""
+    parts = key.split(".")
+    return (".".join([*parts[:number], ""]) if number else "" for number in reversed(range(len(parts))))
 
 
 def _keys(section: type) -> Iterator[str]:

@@ -210,10 +210,24 @@ def test_malformed_toml_is_told_with_line_and_column() -> None:
         ("[azure.store]\naccount = 1", "azure.store.account", "azure.storage.account"),
         ("[sparks]\nmaster = 1", "sparks.master", "spark.master"),
         ("[procesor]", "procesor", "processor.id"),
+        ("[task]\nCOUNT = 1", "task.COUNT", "task.count"),
+        ("[streams.a]\nschema = 'id string'\n[task]\nkey = 1", "task.key", "streams.a.key"),
+        ("[stream.a]\nschema = 'id string'\n[streams.a]", "stream.a.schema", "streams.a.schema"),
+        ("[metrics]\nport = 1", "metrics.port", "metrics.prometheus.port"),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_nearest_one(addition: str, key: str, nearest: str) -> None:
     assert mistakes(MINIMAL + addition + "\n") == f"job.toml: {key} is not a key. The nearest is {nearest}."
+
+
+def test_a_key_that_is_near_to_none_is_refused_with_those_that_there_are() -> None:
+    """What it has in common with others because of its section does not make them near."""
+    assert mistakes(MINIMAL + "[processor]\nlabel = 1\n") == (
+        "job.toml: processor.label is not a key. The keys of processor are id, dir, host, port."
+    )
+    assert mistakes(MINIMAL + "[foo]\nbar = 1\n").startswith(
+        "job.toml: foo.bar is not a key. The sections are app, job, azure, processor, task, "
+    )
 
 
 def test_all_mistakes_are_told_at_once() -> None:
