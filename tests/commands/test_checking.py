@@ -210,6 +210,26 @@ def test_the_command_says_it_all_and_needs_no_account(tmp_path: Path) -> None:
     assert f"{tmp_path / 'MODULE.py'}, line 6" in bad.stderr
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "line"),
+    [('"amount > 0"', '"amout > 0"', 8), ('"amount > 0"', 'orders["amout"] > 0', 8)],
+    ids=["in SQL", "by name"],
+)
+def test_a_misspelt_column_is_told_in_a_sentence_and_nothing_comes_before_it(
+    right: str, wrong: str, line: int, tmp_path: Path
+) -> None:
+    """pyspark logs such an error by itself, as JSON with Java's stack trace."""
+    (tmp_path / "MODULE.py").write_text(PIPELINE.replace(right, wrong))
+    (tmp_path / "job.toml").write_text(JOB)
+    command = [sys.executable, "-m", "samza_azure", "check", str(tmp_path / "job.toml")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    sentence, place = ended.stderr.splitlines()
+    assert sentence.startswith("samza-azure: Stage clean cannot be analysed: ") and "amout" in sentence
+    assert "`amount`" in sentence
+    assert f"MODULE.py, line {line}: return" in place
+
+
 def test_the_quick_check_loads_neither_azure_nor_arrow(tmp_path: Path) -> None:
     """They took two thirds of a second; without them the check takes under half of one."""
     (tmp_path / "MODULE.py").write_text(PIPELINE)

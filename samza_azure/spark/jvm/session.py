@@ -1,14 +1,19 @@
 """Spark sessions with the settings of the container."""
 
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from samza_azure.spark.jvm.java import Jvm, launch
 from samza_azure.spark.jvm.settings import settings_of
+
+#: pyspark writes an error in a plan to stderr, as JSON with Java's stack trace, before it raises it. We say it better.
+TWICE = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
 def start_session(name: str, settings: Mapping[str, str], directory: Path) -> SparkSession:
@@ -19,6 +24,8 @@ def start_session(name: str, settings: Mapping[str, str], directory: Path) -> Sp
 
 def connect_session(name: str, settings: Mapping[str, str], jvm: Jvm) -> SparkSession:
     """Wait for a JVM that was started before, and create a session in it with these settings only."""
+    for logger in TWICE:
+        PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     builder = SparkSession.builder.appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)

@@ -35,7 +35,6 @@ BASE = {
     "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "256",
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "1",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.log.level": "ERROR",
 }
 
 
