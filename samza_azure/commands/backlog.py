@@ -35,7 +35,8 @@ def behind(blobs: Blobs, shown: Mapping[str, Any]) -> dict[str, Behind]:
         left = {
             number: size - (position if number == index else 0) for number, size in sizes.items() if number >= index
         }
-        scan = LogReader(blobs, prefix).scan((index, position), COUNTED_BYTES)
+        start = (index, position) if index in left or not left else (min(left), 0)  # retention has deleted the blob
+        scan = LogReader(blobs, prefix).scan(start, COUNTED_BYTES)
         found[partition] = Behind(scan.rows, scan.at_end, sum(left.values()))
     return found
 

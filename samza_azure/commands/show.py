@@ -4,7 +4,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Self, TextIO
 
 from rich.console import Group
@@ -19,6 +19,7 @@ from samza_azure.messages import DrainPhase
 LAST_EVENTS = 8
 #: A terminal of so many characters has room for a column for each step of a drain.
 WIDE = 130
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 _STEPS = [str(phase) for phase in DrainPhase]
 
 
@@ -85,7 +86,8 @@ def _processors(shown: dict[str, Any]) -> Table:
 
 
 def _tasks(shown: dict[str, Any]) -> Table:
-    table = _table("task", "owner", "phase", "batch", "rows/s", "watermark", "late")
+    table = _table("task", "owner", "phase", "batch", "rows/s", "watermark (behind)", "late")
+    table.columns[5].no_wrap = True  # a time in two lines is hard to read
     for task in shown["tasks"]:
         done = task["progress"] or {}
         pace = f"{done['pace']:.0f}" if done else "-"
@@ -112,7 +114,7 @@ def _time(at_ms: int) -> str:
 
 
 def _watermark(progress: dict[str, Any]) -> str:
-    """The watermark as a time, and how long ago that is."""
+    """The watermark as a time, and in brackets how long ago that is."""
     at_ms = progress.get("watermark_ms")
     if at_ms is None:
         return "-"
@@ -120,8 +122,16 @@ def _watermark(progress: dict[str, Any]) -> str:
         at = datetime.fromtimestamp(at_ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):
         return "the end of time"  # a drain has fired everything
-    ago = timedelta(seconds=round(time.time() - at_ms / 1000))
-    return f"{at:%Y-%m-%d %H:%M:%S} ({ago} behind)" if ago > timedelta(0) else f"{at:%Y-%m-%d %H:%M:%S}"
+    ago_s = round(time.time() - at_ms / 1000)
+    if ago_s >= 120:
+        return f"{at:%Y-%m-%d %H:%M} ({_in_one_unit(ago_s)})"
+    return f"{at:%Y-%m-%d %H:%M:%S}" + (f" ({ago_s} s)" if ago_s > 0 else "")
+
+
+def _in_one_unit(seconds: int) -> str:
+    """A duration in a few characters: 12 min, 47 h, 4708 d."""
+    unit, size = next(each for each in _UNITS if seconds >= 2 * each[1])
+    return f"{seconds // size} {unit}"
 
 
 #: What each step of a drain completes.

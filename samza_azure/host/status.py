@@ -98,8 +98,12 @@ def task_phase(report: TaskReport | None, control: Control) -> str:
 
 
 def _read(control: Control, rows: dict[str, ProcessorRow]) -> dict[str, list[int]]:
-    """The least position, blob and bytes, to which all readers' appended batches have read each source partition."""
-    read = {f"{stream}/{number}": (0, 0) for stream, count in control.sources.items() for number in range(count)}
+    """The least position, blob and bytes, to which all readers' appended batches have read each source partition.
+
+    Before the first batch that is where the run began to read, behind the rows of earlier runs.
+    """
+    begun = {f"{stream}/{number}": (0, 0) for stream, count in control.sources.items() for number in range(count)}
+    read = {partition: control.positions.get(partition, start) for partition, start in begun.items()}
     seen: dict[str, list[tuple[int, int]]] = {}
     for name in control.tasks:
         report = report_of(name, control.tasks[name].owner, rows)

@@ -4,6 +4,10 @@ import pyarrow as pa
 import pytest
 
 from samza_azure.commands.backlog import behind, by_stream, ends_of, rows_before, unread
+from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.rows import ProcessorRow, ProcessorState
+from samza_azure.host.status import document
+from samza_azure.logs.source_log import LogLimits
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.memory import MemoryAccount
@@ -44,6 +48,26 @@ def test_of_a_drained_run_it_is_what_the_next_one_begins_with(blobs: Blobs) -> N
     shown = {**status("DRAINED", (0, 0), (0, 0)), "positions": {"orders/0": list(end)}}
     assert behind(blobs, shown)["orders/0"].rows == 0
     assert behind(blobs, shown)["orders/1"].rows > 0
+
+
+def test_before_its_first_batch_a_run_is_behind_from_where_it_began(blobs: Blobs) -> None:
+    """It was shown to be behind by all rows of earlier runs, too."""
+    ends = {f"orders/{number}": LogReader(blobs, f"streams/orders/{number}").scan((0, 0)).end for number in (0, 1)}
+    control = Control("g", run_id="2-b", phase=RunPhase.RUNNING, past=("1-a",), sources={"orders": 2}, positions=ends)
+    shown = document("shop", control, [ProcessorRow("p1", "i1", state=ProcessorState.ACTIVE)])
+    assert shown["read"] == {partition: list(end) for partition, end in ends.items()}
+    assert unread(behind(blobs, shown)) == ""
+
+
+def test_rows_that_retention_has_left_are_behind_a_run_that_has_read_none() -> None:
+    account = MemoryAccount()
+    writer = SourceWriter(account.blobs(), account.hints(), "orders", 1, flush_rows=2)
+    writer._logs[0].limits = LogLimits(roll_records=2)
+    writer.write(pa.table({"v": range(10)}))
+    writer.close()
+    account.blobs().delete("streams/orders/0/00000000")
+    found = behind(account.blobs(), status("RUNNING", (0, 0)))["orders/0"]
+    assert 0 < found.rows < 10 and found.is_all
 
 
 def test_nothing_is_said_while_nobody_says_where_the_tasks_stand(blobs: Blobs) -> None:

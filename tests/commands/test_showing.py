@@ -1,7 +1,9 @@
 """Texts that are not ours are shown as they are, in every field of every view: no markup, no escapes, none eaten."""
 
 import io
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -65,6 +67,21 @@ def test_status_shows_every_field_as_it_is(path: str, text: str) -> None:
 @pytest.mark.parametrize("path", [path for path in fields(EMPTY) if path not in HIDDEN])
 def test_a_word_that_is_wider_than_the_terminal_is_folded_and_not_cut(path: str) -> None:
     assert shown(with_text(EMPTY, path, LONG)).count("w") >= len(LONG)
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "said"), [(150, "(2 min)"), (7_300, "(2 h)"), (9_000, "(2 h)"), (400_000_000, "(4629 d)")]
+)
+def test_a_watermark_stands_in_one_line_of_a_usual_terminal(ago_s: int, said: str) -> None:
+    progress = {"pace": 12345.0, "watermark_ms": int((time.time() - ago_s) * 1000)}
+    task = {**EMPTY["tasks"][0], "name": "daily_delays-12", "owner": "dev-0", "phase": "RUNNING", "batch": 1234}  # type: ignore[index]
+    printed = io.StringIO()
+    screen = console(printed)
+    screen.width = 80
+    quiet = {"why": "", "error": None, "given_up": None}
+    screen.print(status_view({**EMPTY, "tasks": [{**task, **quiet, "progress": progress}]}))
+    [line] = [each for each in printed.getvalue().splitlines() if "daily_delays-12" in each]
+    assert f" {datetime.fromtimestamp(progress['watermark_ms'] / 1000, UTC):%Y-%m-%d %H:%M} {said} " in line
 
 
 @pytest.mark.parametrize("text", HOSTILE)
