@@ -32,7 +32,7 @@ VARIABLE = "AZURE_STORAGE_CONNECTION_STRING"
 REFRESH_S = 1.0
 
 
-def develop(job: Path, processors: int, data: Path | None, *, reload: bool) -> int:
+def develop(job: Path, processors: int, data: Path | None, *, reload: bool, new_run: bool = False) -> int:
     """Run until Ctrl-C, or until processors fail. Return the highest of their exit codes."""
     checking = _check(job)  # while the emulator starts
     with Azurite(say=say, data=data).start() as emulator:
@@ -45,7 +45,7 @@ def develop(job: Path, processors: int, data: Path | None, *, reload: bool) -> i
         directory = Path(tempfile.mkdtemp(prefix="samza-azure-dev-"))
         fleet = Fleet(job, directory)
         _refuse_other_storage(fleet.config, emulator)
-        view = _View(fleet, processors, data, reload=reload)
+        view = _View(fleet, processors, data, reload=reload, new_run=new_run)
         try:
             code = view.watch(refused)
         finally:
@@ -81,8 +81,12 @@ def _refuse_other_storage(config: Config, emulator: Azurite) -> None:
 class _View:
     """Starts the fleet, shows it, and starts it again when the code has changed."""
 
-    def __init__(self, fleet: Fleet, processors: int, data: Path | None, *, reload: bool) -> None:
+    def __init__(
+        self, fleet: Fleet, processors: int, data: Path | None, *, reload: bool, new_run: bool = False
+    ) -> None:
         self._fleet, self._processors, self._data, self._reload = fleet, processors, data, reload
+        self._new_run = new_run  # for the first processors only: a change of the code is no wish for another run
+        self._is_told = new_run  # how the next run begins
         self._ends = 0  # Ctrl-C and SIGTERM so far
         self._seen = _code(fleet.job) if reload else {}
         self._is_live = sys.stderr.isatty()
@@ -114,11 +118,12 @@ class _View:
 
     def _start(self) -> None:
         for number in range(self._processors):
-            self._fleet.start(f"dev-{number}")
+            self._fleet.start(f"dev-{number}", *(["--new-run"] if self._new_run else []))
         self._say(
             f"{self._processors} processors started; their logs are in {self._fleet.directory}. "
             "Ctrl-C ends them in order."
         )
+        self._new_run = False
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         self._ends += 1
@@ -135,6 +140,13 @@ class _View:
             self._say(str(error))
             self._end(signal.SIGTERM, None)
             return
+        if shown["phase"] == "DRAINED" and not self._is_told:
+            self._say(
+                f"Run {shown['run_id']} in {self._data} is drained. A pipeline that has had its run waits or ends; "
+                "for the next run, which reads on from there: Ctrl-C, and dev --new-run. A changed pipeline begins "
+                "it by itself."
+            )
+        self._is_told = True
         if self._is_live:
             self._live.update(status_view(shown), refresh=True)
         elif (line := _in_one_line(shown)) != self._shown:
@@ -213,9 +225,12 @@ def command(
         Path | None, typer.Option(help="A folder that keeps the data; without it dev deletes it.", file_okay=False)
     ] = None,
     reload: Annotated[bool, typer.Option("--reload", help="Start the processors again when the code changes.")] = False,
+    new_run: Annotated[
+        bool, typer.Option("--new-run", help="With --data: begin the next run after a drained one.")
+    ] = False,
 ) -> None:
     """Run Azurite and some processors on this machine, in one live view. Ctrl-C ends them in order.
 
     Example: samza-azure dev job.toml --processors 3 --reload
     """
-    raise typer.Exit(develop(job, processors, data.absolute() if data else None, reload=reload))
+    raise typer.Exit(develop(job, processors, data.absolute() if data else None, reload=reload, new_run=new_run))

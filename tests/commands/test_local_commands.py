@@ -1,5 +1,6 @@
 """The commands that bring their own emulator: `azurite` alone, and `dev` with processors. No Spark is waited for."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -13,6 +14,9 @@ import pytest
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.commands.dev import VARIABLE, _View
 from samza_azure.commands.fleet import Fleet
+from samza_azure.config import Config
+from samza_azure.group.control import Control, RunPhase, encode
+from samza_azure.storage.connection import Account
 
 PIPELINE = """
 from samza_azure import Application
@@ -173,6 +177,33 @@ def test_dev_stays_when_the_processors_have_ended_and_keeps_the_data(job: Path, 
         finally:
             process.kill()
     assert pq.read_table(out)["id"].to_pylist() == ["a", "b"]
+
+
+def test_dev_on_the_data_of_a_drained_run_says_how_the_next_one_begins(job: Path, tmp_path: Path) -> None:
+    """It waited in silence. With --new-run the processors are asked for it, which those of this job refuse."""
+    data = tmp_path / "data"
+
+    async def drain(config: Config) -> None:
+        account = Account.from_config(config.storage)
+        account.ensure_created()
+        control = Control("0" * 32, run_id="1-a", phase=RunPhase.DRAINED, past=("1-a",))
+        await account.control_blob().create(encode(control), timeout=10)
+        await account.aclose()
+
+    with Azurite(data=data).start() as azurite:
+        asyncio.run(drain(Config.load(job, environment={VARIABLE: azurite.connection_string})))
+    process = begun("dev", str(job), "--data", str(data))
+    try:
+        said = said_until(process, "Run 1-a in ")
+        assert "is drained. A pipeline that has had its run waits or ends; for the next run" in said
+        assert "Ctrl-C, and dev --new-run." in said
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+    _, said = begun("dev", str(job), "--data", str(data), "--new-run").communicate(timeout=60)
+    assert "Coordinator supports neither --new-run nor --wait-for-upgrade." in said
+    assert "is drained." not in said
 
 
 def test_dev_shows_the_error_of_a_wrong_pipeline_whatever_stands_in_it(job: Path, tmp_path: Path) -> None:
