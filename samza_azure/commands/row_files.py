@@ -8,7 +8,8 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,10 @@ _WHOLE = pa.decimal128(38, 0)
 #: A number of JSON that a double may not hold: from 16 digits on, perhaps with a point among them.
 _NUMBER = re.compile(rb"[-:,\[\s][0-9.]{16}")
 _DIGITS, _TO_DIGITS = b"0" * 16, bytes(ord("0") if chr(byte) in "0123456789." else 0 for byte in range(256))
+#: So many values show what the rest is most likely to be.
+SOME = 1_000
+#: What is searched once more at the beginning of the next block: a column's name, spaces and a number are shorter.
+KEPT = 4 << 10
 _SPACE = re.compile(r"\s*")
 #: A time with a zone. A date ends like one.
 _ZONED = r"[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
@@ -112,6 +117,11 @@ def _lack_zone(values: pa.ChunkedArray, kind: pa.DataType) -> bool:
     if not pa.types.is_timestamp(kind) or kind.tz is None:
         return False
     if pa.types.is_string(values.type):
+        if pc.any(pc.invert(pc.match_substring_regex(values.slice(0, SOME), _ZONED))).as_py():
+            return True
+        with suppress(pa.ArrowInvalid):
+            values.cast(kind)
+            return False
         return bool(pc.any(pc.invert(pc.match_substring_regex(values, _ZONED))).as_py())
     return pa.types.is_timestamp(values.type) and values.type.tz is None
 
@@ -158,9 +168,13 @@ def _read_as(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 def _times(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """Times of which some may have a zone; the others are in UTC."""
+    utc, local = pa.timestamp(kind.unit, "UTC"), pa.timestamp(kind.unit)
+    some = pc.match_substring_regex(texts.slice(0, SOME), _ZONED)
+    if pc.any(some) == pc.all(some):  # most often all are alike; a search in all takes longer than the cast
+        with suppress(pa.ArrowInvalid):
+            return texts.cast(utc if pc.any(some).as_py() else local).cast(utc).cast(kind)
     zoned = pc.match_substring_regex(texts, _ZONED)
-    utc = pa.timestamp(kind.unit, "UTC")
-    times = _in_units(pc.if_else(zoned, None, texts), pa.timestamp(kind.unit)).cast(utc)
+    times = _in_units(pc.if_else(zoned, None, texts), local).cast(utc)
     return pc.coalesce(_in_units(pc.if_else(zoned, texts, None), utc), times).cast(kind)
 
 
@@ -267,12 +281,12 @@ def _exact(file: Path, rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
     Only a file with such numbers is read once more, by Python, which takes several times as long.
     """
-    names = [
-        name
+    names = {
+        name: kind
         for name, kind in zip(rows.column_names, rows.schema.types, strict=True)
         if name in schema.names and _with_texts(kind, schema.field(name).type, _is_exact) != kind
-    ]
-    if not names or not _has_long_number(file):
+    }
+    if not names or not _has_long_number(file, names):
         return rows
     with pa.input_stream(str(file), compression="detect") as data:
         text = data.read().decode()
@@ -293,16 +307,20 @@ def _is_exact(kind: pa.DataType) -> bool:
     return bool(pa.types.is_decimal(kind) or pa.types.is_integer(kind))
 
 
-def _has_long_number(file: Path) -> bool:
-    """Whether a file has a number of more digits than a double holds."""
+def _has_long_number(file: Path, columns: Mapping[str, pa.DataType]) -> bool:
+    """Whether one of these columns of a file has a number of more digits than a double holds."""
+    # Behind its name; a number within a list has none, and letters beyond ASCII may be written in two ways.
+    are_plain = all(name.isascii() and not pa.types.is_nested(kind) for name, kind in columns.items())
+    named = b"|".join(re.escape(json.dumps(name).encode()) for name in columns)
+    number = re.compile(rb"(?:%s)\s*:\s*-?[0-9.]{16}" % named) if are_plain else _NUMBER
     end = b""
     with pa.input_stream(str(file), compression="detect") as data:
         while block := data.read(LONGEST_LINE):
             block = end + block
-            # The search for digits takes a small part of the time that the one for numbers takes.
-            if _DIGITS in block.translate(_TO_DIGITS) and _NUMBER.search(block):
+            # The search for digits takes a small part of the time that the one for any number takes.
+            if (are_plain or _DIGITS in block.translate(_TO_DIGITS)) and number.search(block):
                 return True
-            end = block[-len(_DIGITS) :]
+            end = block[-KEPT:]
     return False
 
 

@@ -312,12 +312,17 @@ def test_numbers_within_lists_and_structs_keep_their_digits_too(account: Any, tm
         put(account, lines(tmp_path, '"dep_delay": [{"n": 1, "price": 1.005}]'), schema=schema)
 
 
-def test_long_digits_within_a_text_are_no_number(account: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [pa.float64(), pa.list_(pa.float64())], ids=["by its name", "in a list"])
+def test_long_digits_elsewhere_make_no_file_slow(kind: pa.DataType, tmp_path: Path) -> None:
+    columns = {"dep_delay": kind}
     file = lines(tmp_path, '"dep_delay": 1.5, "more": "12345678901234567890"')
-    assert not _has_long_number(file)
-    text = file.read_text().replace("1.5", "1.123456789012345678")
-    file.write_text(" " * (LONGEST_LINE - text.index("1.12") - 8) + text)
-    assert _has_long_number(file)  # also where one block ends and the next begins
+    assert not _has_long_number(file, columns)
+    text = file.read_text().replace("1.5", "-1.123456789012345678")
+    for begin in range(25):  # also where one block ends and the next begins
+        file.write_text(" " * (LONGEST_LINE - text.index("1.12") - begin + 3) + text)
+        assert _has_long_number(file, columns)
+    file.write_text(text.replace("dep_delay", "another"))
+    assert _has_long_number(file, columns) == pa.types.is_nested(kind)
 
 
 def test_the_same_file_produced_twice_under_one_key_is_there_once(account: Any, tmp_path: Path) -> None:
