@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 import pyarrow as pa
+from py4j.finalizer import ThreadSafeFinalizer
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -55,6 +56,7 @@ ALLOWED = {
     "files in the log": (600, 0),
     "their bytes": (1 * MIB, 0),
     "objects": (5000, 0.5),
+    "Java's objects": (100, 0),  # to which Python refers, without the help of its cyclic collector
 }
 
 
@@ -120,6 +122,7 @@ def feed(fleet: Fleet, writers: list[SourceWriter], second: int) -> int:
 
 def figures(around: Alone, fleet: Fleet) -> dict[str, float]:
     """What there is to be seen now."""
+    java = len(ThreadSafeFinalizer.finalizers)
     gc.collect()
     task, python = fleet.tasks[TASK], psutil.Process()
     assert task._batches is not None
@@ -135,6 +138,7 @@ def figures(around: Alone, fleet: Fleet) -> dict[str, float]:
         "files in the log": len(task._writer._log.files),
         "their bytes": task._writer.held_bytes,
         "objects": len(gc.get_objects()),
+        "Java's objects": java,
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from samza_azure.spark.jvm import references
 from samza_azure.spark.jvm.java import Jvm, launch
 from samza_azure.spark.jvm.settings import settings_of
 
@@ -54,6 +55,7 @@ def _gateway_of(spark: SparkSession) -> Any:
 
 def _connected(builder: SparkSession.Builder, jvm: Jvm) -> SparkSession:
     """pyspark connects to a running JVM through these variables. The secret does not stay in the environment."""
+    references.install()
     gateway = jvm.gateway()
     os.environ["PYSPARK_GATEWAY_PORT"] = str(gateway.port)
     os.environ["PYSPARK_GATEWAY_SECRET"] = gateway.secret
