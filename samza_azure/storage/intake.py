@@ -94,11 +94,11 @@ class Intake:
         return any(now[0] > at.get(log, (0, 0))[0] for log, now in self.at.items())
 
     def _take(self, prefix: str, slices: Iterator[bytes]) -> None:
-        for data in slices:
-            for batch in decode(data):
-                self._held[prefix].append(batch)
-                self.rows += batch.num_rows
-                self.size += batch.nbytes
+        # All of them are fetched before the first is kept: after an error the scan is repeated as a whole.
+        batches = [batch for data in slices for batch in decode(data)]
+        self._held[prefix] += batches
+        self.rows += sum(batch.num_rows for batch in batches)
+        self.size += sum(batch.nbytes for batch in batches)
 
 
 class Follower(ABC):
