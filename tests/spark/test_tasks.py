@@ -1,14 +1,17 @@
 """All tasks of a container at once."""
 
+import gc
 import queue
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -146,6 +149,51 @@ def test_the_last_batch_of_a_released_task_is_counted_too(
     said = container.until("copy-0", lambda report: (report.progress or Progress()).rows > 0)
     assert (said.phase, said.progress and said.progress.rows) == (Phase.RELEASED, 3)
     container.end()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_task_that_has_ended_keeps_neither_its_state_nor_its_last_batch(
+    fleet: Callable[[Application, str], Fleet], fails: bool
+) -> None:
+    """The container keeps it for its report, and Java calls its batches until it has collected the query."""
+    application = Application()
+
+    @F.udf("string")
+    def checked(key: str) -> str:
+        if key == "bad":
+            raise ValueError(key)
+        return key
+
+    @application.stage("counted", output="daily")
+    def daily(rows: DataFrame) -> DataFrame:
+        days = rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 day"), checked("key").alias("key"))
+        return days.count().select("key", "count")
+
+    def produce(key: str) -> None:
+        writer = run.writer("counted", 1, flush_rows=10)
+        writer.write(pa.Table.from_pylist([{"key": key, "ts": datetime(2013, 1, 1, tzinfo=UTC)}]))
+        writer.close()
+
+    run = fleet(application, DAILY.replace('[streams.kept]\npartitions = 1\nevent_time = "ts"\n', ""))
+    run.start("daily-0")
+    produce("good")
+    run.until_all_is_read("counted")
+    task = run.tasks["daily-0"]
+    assert task._batches is not None and task._writer is not None and task._writer.held_bytes > 0
+    batches, writer = weakref.ref(task._batches), weakref.ref(task._writer)
+    if fails:
+        produce("bad")
+        deadline = boot_time() + 60
+        while not task.is_finished.is_set():
+            run.look()
+            assert boot_time() < deadline
+            time.sleep(0.05)
+        assert task.report.phase is Phase.FAILED
+    else:
+        run.release("daily-0")
+    gc.collect()
+    assert (batches(), writer()) == (None, None)
+    assert task.report.batch >= 0
 
 
 class Container:

@@ -25,6 +25,13 @@ def reported(error: BaseException, clean: Callable[[str], str]) -> TaskError:
     return TaskError(clean(in_short(error))[:MESSAGE_LIMIT], clean(trace)[-TRACE_LIMIT:])
 
 
+def drop_frames(error: BaseException | None) -> None:
+    """Drop the local variables of the functions that an error has passed through. Others may keep the error."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
 def in_short(error: BaseException) -> str:
     """The error without Spark's description of the query and without a worker's frames: the traceback has both."""
     if isinstance(error, SamzaAzureError):

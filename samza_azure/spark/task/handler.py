@@ -152,6 +152,7 @@ class HandlerCalls:
                 log.warning("%s: close of its handler has not returned in %g s", self._task, CLOSE_S)
             elif (error := ending.exception()) is not None:
                 log.warning("%s", error)
+        self._handler, self._put_out = None, []
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     # In the task's thread.

@@ -30,6 +30,7 @@ from samza_azure.spark.pipeline.pipeline import Producer, TaskInput
 from samza_azure.spark.pipeline.schema import arrow_schema, fitted
 from samza_azure.spark.source.poller import Poller, patiently
 from samza_azure.spark.task.checkpoint import Planned
+from samza_azure.spark.task.failure import drop_frames
 from samza_azure.spark.task.handler import CLOSE_S, HandlerCalls, TimeLimits
 from samza_azure.spark.task.task import ContainerContext, Counted, Task
 from samza_azure.storage.arrow import decode
@@ -124,6 +125,11 @@ class HandlerTask(Task):
         self._calls.give_up()
         if self._thread is not None:  # the next handler of this task and the end of this process wait for `close`
             self._thread.join(CLOSE_S + 1)
+
+    def _drop(self) -> None:
+        super()._drop()
+        self._pollers, self._saved = [], None
+        drop_frames(self._error)
 
     def _start_query(self, checkpoint: Path) -> None:
         self._pollers = [

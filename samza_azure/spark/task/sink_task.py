@@ -211,6 +211,7 @@ class SinkTask(ABC):
             self._end(Phase.FAILED, error)
         finally:
             self._leaves()
+            self._sink = None  # the container keeps a task that has ended for its report, not the rows that it held
             self._ended.set()
             self._around.changed()
 

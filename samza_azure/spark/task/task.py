@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from samza_azure.config import Config
@@ -45,7 +45,7 @@ from samza_azure.spark.source.hint_board import HintBoard
 from samza_azure.spark.source.source import FORMAT
 from samza_azure.spark.task.batch import BatchWriter, is_waiting_for_storage
 from samza_azure.spark.task.checkpoint import NewFiles, Planned, lay_out, planned
-from samza_azure.spark.task.failure import reported
+from samza_azure.spark.task.failure import drop_frames, reported
 from samza_azure.spark.task.late import LateRows
 from samza_azure.spark.task.out_of_memory import in_units, too_large, why_too_large
 from samza_azure.storage.export import log_indexes
@@ -192,6 +192,8 @@ class Task:
             self._taken_over.set()
         if self.is_over and self.begins_to_finish():
             self.finish()
+        elif self.is_finished.is_set():  # it was released meanwhile
+            self._drop()
 
     def _start(self) -> None:
         start = self.start_message
@@ -265,18 +267,22 @@ class Task:
             for number, each in enumerate(self.inputs)
         ]
         frame = stage.with_destination(spark, stage.stage.function(*frames))
-        assert self._batches is not None
         self._query = (
             frame.writeStream.queryName(f"{self.name}-{self._directory.name}")
             .outputMode(stage.stage.output_mode)
             .option("checkpointLocation", str(checkpoint))
             .trigger(processingTime=TRIGGER)
-            .foreachBatch(self._batches)
+            .foreachBatch(self._run_batch)
             .start()
         )
         self._has_query.set()
         self._is_running()
         self._await_source()
+
+    def _run_batch(self, frame: DataFrame, batch: int) -> None:
+        """Called by Spark. Java keeps a reference to this until it has collected the query, long after its end."""
+        assert self._batches is not None
+        self._batches(frame, batch)
 
     def _is_running(self) -> None:
         with self._lock:
@@ -463,25 +469,24 @@ class Task:
 
     def check(self, drain: Drain) -> None:
         """Notice what has happened since the last call, and take the next step of a drain."""
-        if self.report.phase is not Phase.RUNNING or self._releasing or self._query is None or self._batches is None:
+        query, batches, writer = self._query, self._batches, self._writer  # whoever ends the task drops them
+        if self.report.phase is not Phase.RUNNING or self._releasing or query is None or batches is None:
             return
-        if boot_time() - self._house_at >= HOUSE_S and self._writer is not None:
-            self._keep_house(self._writer)
+        if boot_time() - self._house_at >= HOUSE_S and writer is not None:
+            self._keep_house(writer)
         said = self._acknowledgements()
         if corrupt := next((each for each in said if each.corrupt), None):
             self._end(Phase.FAILED, SamzaAzureError(corrupt.corrupt), too_old_for=corrupt.too_old_for)
             return
-        if self._batches.error is not None or not self._query.isActive:
-            self._query_ended()
+        if batches.error is not None or not query.isActive:
+            self._query_ended(batches.error or query.exception())
             return
         self.follow(drain)
-        self._advance(drain, said)
+        self._advance(batches, drain, said)
         if drain.step is None:  # otherwise the readers of its log would run one batch for that, and another for its end
-            self._perhaps_idle(said)
+            self._perhaps_idle(batches, said)
 
-    def _query_ended(self) -> None:
-        assert self._batches is not None and self._query is not None
-        error: BaseException | None = self._batches.error or self._query.exception()
+    def _query_ended(self, error: BaseException | None) -> None:
         if isinstance(error, Superseded):
             log.info("%s: %s", self.name, error)
             self._end(Phase.SUPERSEDED)
@@ -528,10 +533,8 @@ class Task:
         except FileNotFoundError:
             return []  # just being replaced; the next look sees it
 
-    def _perhaps_idle(self, said: list[Acknowledgement]) -> None:
+    def _perhaps_idle(self, batches: BatchWriter, said: list[Acknowledgement]) -> None:
         """Declare the task idle if all its inputs are idle. Only a live owner may do so."""
-        batches = self._batches
-        assert batches is not None
         is_quiet = len(said) >= self.stage.analysis.sources and all(each.is_quiet for each in said)
         if not is_quiet or batches.idle or self._step >= 1 or not self._has_appended(said):
             self._quiet_since = None
@@ -659,7 +662,7 @@ class Task:
         with suppress(FileNotFoundError):  # no directory yet, then `start` writes it; or no longer
             write_gate(self._directory / "gate", gate)
 
-    def _advance(self, drain: Drain, said: list[Acknowledgement]) -> None:
+    def _advance(self, batches: BatchWriter, drain: Drain, said: list[Acknowledgement]) -> None:
         """Take the next step of a drain, if all sources of the task have acknowledged the last one."""
         frozen_for = self.report.frozen_for if self.reads_source else None
         steps = next_steps(self._gate, drain, said, self.stage.analysis.sources, frozen_for)
@@ -670,19 +673,17 @@ class Task:
         if DrainPhase.FLUSHING not in steps:
             return
         if not self.stage.plan.stateful:
-            self._flush_without_batch(said)
-        elif self._batches is not None and self._has_put_out(said) and self._batches.fire():
+            self._flush_without_batch(batches, said)
+        elif self._has_put_out(said) and batches.fire():
             with self._lock:
                 self._set_gate(self._gate.changed(step=2))
                 self._report = replace(self._report, drain=DrainPhase.FLUSHING)
 
-    def _flush_without_batch(self, said: list[Acknowledgement]) -> None:
+    def _flush_without_batch(self, batches: BatchWriter, said: list[Acknowledgement]) -> None:
         """End the log with DRAINED once it has all rows that the sources returned: without state, nothing fires.
 
         This runs in a thread of its own, because the storage may be slow and the current thread serves all tasks.
         """
-        batches = self._batches
-        assert batches is not None
         if self._flushing is not None and self._flushing.is_alive():
             return
         ends = [replace(Offset.from_json(each.end), step=2) for each in said if each.end is not None]
@@ -741,8 +742,8 @@ class Task:
         with self._lock:
             self._set_gate(self._gate.changed(shut=True))
         self._taken_over.wait()
-        if self._batches is not None and not self.is_over:
-            self._batches.wait(max(0.0, until - boot_time()))
+        if (batches := self._batches) is not None and not self.is_over:
+            batches.wait(max(0.0, until - boot_time()))
         self._close_writer(until)
         with self._lock:
             if self._report.phase is not Phase.DRAINED:
@@ -775,16 +776,27 @@ class Task:
                 log.info("The query of %s did not stop: %s", self.name, error)
         shutil.rmtree(self._directory, ignore_errors=True)
         self.is_finished.set()
+        self._drop()
+
+    def _drop(self) -> None:
+        """Give up what only a running task needs: the container keeps a task that has ended for its report.
+
+        Most of it is state that waits for the next snapshot, and the input and the output of a batch that failed.
+        """
+        error = None if self._batches is None else self._batches.error
+        self._batches = self._writer = self._late_rows = None
+        drop_frames(error)
 
     def _close_writer(self, until: float) -> None:
         """Allow no more appends, and settle the last one by asking the storage until the deadline, at least once.
 
         If an append was lost on its way, no read can settle it. The next owner's EPOCH does.
         """
-        if self._batches is not None:
-            self._batches.closed.set()
+        batches, writer = self._batches, self._writer
+        if batches is not None:
+            batches.closed.set()
         wait = threading.Event()
-        while self._writer is not None and not self._writer.close() and boot_time() < until:
+        while writer is not None and not writer.close() and boot_time() < until:
             wait.wait(ASK_AGAIN_S)
 
 
