@@ -135,7 +135,7 @@ class Instruments:
         self.backlog = gauge(
             "samza_azure.stream.backlog",
             unit="By",
-            description="About how many bytes of a stream this processor has not read yet",
+            description="About how many bytes of a stream a stage's tasks here have not read yet, or not published",
         )
         self.backlog_rows = gauge(
             "samza_azure.stream.backlog.rows",
@@ -302,7 +302,7 @@ class Observer:
         self._warned = False
         self._counted_at = -1e9
         self._done: dict[tuple[str, int, int], tuple[Progress, int]] = {}  # by task and attempt, as reported last
-        self._shown: dict[Any, set[str]] = {}  # gauge -> the stages or streams that have a value
+        self._shown: dict[Any, set[tuple[str, ...]]] = {}  # gauge -> the attributes that have a value
         self._begun = False
 
     def _begin(self) -> None:
@@ -387,7 +387,8 @@ class Observer:
 
     def _show_work(self, view: View) -> None:
         """Show what our tasks have done since the last look, and how far behind they are."""
-        ages, behind, behind_rows, to_drain = dict[str, float](), Counter[str](), Counter[str](), Counter[str]()
+        ages, to_drain = dict[tuple[str, ...], float](), Counter[tuple[str, ...]]()
+        behind, behind_rows = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
         done: dict[tuple[str, int, int], tuple[Progress, int]] = {}
         for task, local in view.work.tasks.items():
             report = local.report
@@ -400,17 +401,17 @@ class Observer:
             if local.closed:
                 continue
             if now[0].watermark_ms is not None:
-                ages[stage] = max(ages.get(stage, 0.0), (view.wall_ms - now[0].watermark_ms) / 1000)
+                ages[(stage,)] = max(ages.get((stage,), 0.0), (view.wall_ms - now[0].watermark_ms) / 1000)
             for stream, size in now[0].behind.items():
-                behind[stream] += size
-                behind_rows[stream] += now[0].rows_in(size)
+                behind[stream, stage] += size
+                behind_rows[stream, stage] += now[0].rows_in(size)
             if (rows := rows_to_drain(self._control, report, SOURCE_LIMITS.roll_bytes)) is not None:
-                to_drain[stage] += rows
+                to_drain[(stage,)] += rows
         self._done = done
-        self._set_all(self._instruments.watermark_age, "stage", ages)
-        self._set_all(self._instruments.backlog, "stream", behind)
-        self._set_all(self._instruments.backlog_rows, "stream", behind_rows)
-        self._set_all(self._instruments.drain_rows, "stage", to_drain)
+        self._set_all(self._instruments.watermark_age, ("stage",), ages)
+        self._set_all(self._instruments.backlog, ("stream", "stage"), behind)
+        self._set_all(self._instruments.backlog_rows, ("stream", "stage"), behind_rows)
+        self._set_all(self._instruments.drain_rows, ("stage",), to_drain)
 
     def _add_work(self, who: Mapping[str, str], before: tuple[Progress, int], now: tuple[Progress, int]) -> None:
         instruments, (old, old_late), (new, new_late) = self._instruments, before, now
@@ -425,12 +426,12 @@ class Observer:
         for _ in range(batches):
             instruments.batches.record((new.seconds - old.seconds) / batches, who)
 
-    def _set_all(self, gauge: Any, name: str, values: Mapping[str, float]) -> None:
-        """Set the values, and 0 for names that are gone: a gauge would keep its last value for ever."""
+    def _set_all(self, gauge: Any, names: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> None:
+        """Set the values, and 0 for attributes that are gone: a gauge would keep its last value for ever."""
         for gone in self._shown.get(gauge, set()) - values.keys():
-            gauge.set(0, {**self._who, name: gone})
+            gauge.set(0, {**self._who, **dict(zip(names, gone, strict=True))})
         for each, value in values.items():
-            gauge.set(value, {**self._who, name: each})
+            gauge.set(value, {**self._who, **dict(zip(names, each, strict=True))})
         self._shown[gauge] = set(values)
 
     def _show_heartbeat(self, view: View, now: float) -> None:

@@ -391,8 +391,8 @@ def test_what_tasks_have_done_is_counted_once_by_stage() -> None:
     view.work.tasks["a-0"] = LocalTask(7, 1, 95.0, replace(report("a-0", 7), progress=first, late=3))
     meters.observer.turned(view)
     points = meters.points()
-    assert points["stream.backlog"] == [({"stream": "in"}, 800)]
-    assert points["stream.backlog.rows"] == [({"stream": "in"}, 20)], "a row had 40 bytes so far"
+    assert points["stream.backlog"] == [({"stream": "in", "stage": "a"}, 800)]
+    assert points["stream.backlog.rows"] == [({"stream": "in", "stage": "a"}, 20)], "a row had 40 bytes so far"
     second = replace(first, batches=3, rows=150, seconds=2.0, watermark_ms=50_000, behind={})
     view.work.tasks["a-0"].report = replace(report("a-0", 7), progress=second, late=3)
     view.turn_at = 102.0
@@ -406,8 +406,9 @@ def test_what_tasks_have_done_is_counted_once_by_stage() -> None:
     assert points["task.bytes"] == [({"stage": "a"}, 4_000)]
     assert points["task.batch.duration"] == [({"stage": "a"}, 2.0)]
     assert points["task.watermark.age"] == [({"stage": "a"}, 10.0)]
-    assert points["stream.backlog"] == [({"stream": "in"}, 0)], "a gauge would keep its last value for ever"
-    assert points["stream.backlog.rows"] == [({"stream": "in"}, 0)]
+    gone = {"stream": "in", "stage": "a"}
+    assert points["stream.backlog"] == [(gone, 0)], "a gauge would keep its last value for ever"
+    assert points["stream.backlog.rows"] == [(gone, 0)]
 
 
 def test_a_drain_shows_since_when_it_is_at_its_step_and_the_rows_to_do() -> None:

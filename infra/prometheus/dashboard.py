@@ -47,9 +47,16 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "sum by (job, stage) (samza_azure_drain_rows)",
             legend="{{job}} {{stage}}",
         ),
-        Panel("Not read yet", "sum by (job, stream) (samza_azure_stream_backlog_bytes)", "bytes", "{{job}} {{stream}}"),
         Panel(
-            "Rows not read yet", "sum by (job, stream) (samza_azure_stream_backlog_rows)", legend="{{job}} {{stream}}"
+            "Not read yet",
+            "sum by (job, stream, stage) (samza_azure_stream_backlog_bytes)",
+            "bytes",
+            "{{job}} {{stream}} by {{stage}}",
+        ),
+        Panel(
+            "Rows not read yet",
+            "sum by (job, stream, stage) (samza_azure_stream_backlog_rows)",
+            legend="{{job}} {{stream}} by {{stage}}",
         ),
         Panel(
             "Watermark age", "max by (job, stage) (samza_azure_task_watermark_age_seconds)", "s", "{{job}} {{stage}}"

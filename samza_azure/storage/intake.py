@@ -5,14 +5,17 @@ read while there are as many rows as one flush is to have.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
 from samza_azure.logs.position import Position
+from samza_azure.logs.reading import Scan
 from samza_azure.logs.record import Kind
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.log import LogReader
+from samza_azure.streams.offset import ProducerPosition, ProducerState
 
 #: Of a log at once.
 SCAN_BYTES = 4 << 20
@@ -35,7 +38,8 @@ class Intake:
         self._readers = {reader.prefix: reader for reader in readers}
         self._rows_max, self._size_max = rows, size
         self._widened = widened
-        self.at: dict[str, Position] = {}  # up to where rows are in memory
+        self.places: dict[str, ProducerPosition] = {}  # up to where rows are in memory
+        self.read_bytes = 0  # of our rows, since `begin`
         self._held: dict[str, list[pa.RecordBatch]] = {prefix: [] for prefix in self._readers}
         self._drained: set[str] = set()
         self.rows = self.size = 0  # that are held
@@ -50,17 +54,21 @@ class Intake:
         """Whether nothing more comes: all logs have ended for good, and are read."""
         return self._drained >= self._readers.keys()
 
+    @property
+    def at(self) -> dict[str, Position]:
+        """The positions alone."""
+        return {prefix: place.position for prefix, place in self.places.items()}
+
     def begin(self, at: Mapping[str, Position]) -> None:
         """Read on from these positions; a log that is not among them from its start."""
-        self.at = {prefix: at.get(prefix, (0, 0)) for prefix in self._readers}
+        self.places = {prefix: ProducerPosition(at.get(prefix, (0, 0))) for prefix in self._readers}
 
     def read(self, prefix: str, *, ends: bool = False) -> None:
         """Take in what is new in a log, as far as there is room. With `ends` it is asked whether it has ended."""
         reader = self._readers[prefix]
         while not self.is_full and prefix not in self._drained:
-            found = reader.scan(self.at[prefix], SCAN_BYTES)
-            self._take(prefix, reader.fetch(found.parts))
-            self.at[prefix] = found.end
+            found = reader.scan(self.places[prefix].position, SCAN_BYTES)
+            self._take(prefix, found)
             if found.drained:
                 self._drained.add(prefix)
             if found.at_end:
@@ -68,15 +76,15 @@ class Intake:
         if ends and prefix not in self._drained and not self.is_full:
             # Its last record may have been read by an owner before us.
             last = reader.tail()
-            if last is not None and last.header.kind is Kind.DRAINED and last.end == self.at[prefix]:
+            if last is not None and last.header.kind is Kind.DRAINED and last.end == self.places[prefix].position:
                 self._drained.add(prefix)
 
     def read_again(self, until: Mapping[str, Position]) -> None:
         """Take in what an owner before us had read up to these positions."""
         for prefix, end in until.items():
-            for found in self._readers[prefix].scans(self.at[prefix], end):
-                self._take(prefix, self._readers[prefix].fetch(found.parts))
-            self.at[prefix] = end
+            for found in self._readers[prefix].scans(self.places[prefix].position, end):
+                self._take(prefix, found)
+            self.places[prefix] = replace(self.places[prefix], position=end)
 
     def take(self) -> pa.Table | None:
         """The rows that are held, log by log, which are given up then; None if there are none."""
@@ -93,12 +101,20 @@ class Intake:
         """Whether a log is read up to a later blob than that of its position there."""
         return any(now[0] > at.get(log, (0, 0))[0] for log, now in self.at.items())
 
-    def _take(self, prefix: str, slices: Iterator[bytes]) -> None:
+    def _take(self, prefix: str, found: Scan) -> None:
+        """Take in the rows of a scan, and what the log says with them of event time."""
         # All of them are fetched before the first is kept: after an error the scan is repeated as a whole.
-        batches = [batch for data in slices for batch in decode(data)]
+        batches = [batch for data in self._readers[prefix].fetch(found.parts) for batch in decode(data)]
         self._held[prefix] += batches
         self.rows += sum(batch.num_rows for batch in batches)
         self.size += sum(batch.nbytes for batch in batches)
+        self.read_bytes += found.size
+        if found.end != found.start:
+            state = ProducerState.IDLE if found.idle else ProducerState.ACTIVE
+            frontier_us = self.places[prefix].frontier_us if found.frontier_us is None else found.frontier_us
+            self.places[prefix] = ProducerPosition(
+                found.end, frontier_us, ProducerState.DRAINED if found.drained else state
+            )
 
 
 class Follower(ABC):
@@ -128,7 +144,17 @@ class Follower(ABC):
 
     def read_to(self, prefix: str) -> Position:
         """The position up to which a log is read."""
-        return self._intake.at[prefix]
+        return self._intake.places[prefix].position
+
+    @property
+    def places(self) -> Mapping[str, ProducerPosition]:
+        """The same of all logs, with what they say of event time."""
+        return dict(self._intake.places)
+
+    @property
+    def read_bytes(self) -> int:
+        """How many bytes of rows were read under this writer."""
+        return self._intake.read_bytes
 
     def read(self, prefix: str, *, ends: bool = False) -> None:
         """Take in what is new in a log, as far as there is room. With `ends` it is asked whether it has ended."""

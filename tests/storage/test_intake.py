@@ -1,4 +1,4 @@
-"""What a task without a query reads: each row once."""
+"""What a task without a query reads: each row once, and what the logs say of event time."""
 
 from collections.abc import Callable
 
@@ -6,11 +6,12 @@ import pyarrow as pa
 import pytest
 
 from samza_azure.errors import StorageUnavailable
-from samza_azure.logs.record import Writer
+from samza_azure.logs.record import Kind, Writer
 from samza_azure.storage.arrow import one_slice
 from samza_azure.storage.intake import Intake
 from samza_azure.storage.log import LogReader, LogWriter, take_over
 from samza_azure.storage.memory import Link, MemoryAccount
+from samza_azure.streams.offset import INFINITY_US, ProducerPosition, ProducerState, least_us
 
 PREFIX = "runs/r1/count-0"
 
@@ -62,3 +63,26 @@ def test_a_read_that_fails_between_two_slices_is_repeated_as_a_whole() -> None:
         intake.read(PREFIX)
         taken = intake.take()
         assert taken is not None and taken["number"].to_pylist() == [1, 2], f"read {lost} was lost"
+
+
+def test_it_knows_how_far_event_time_is_in_what_it_has_read() -> None:
+    account = MemoryAccount()
+    writer, intake = log_of(account), intake_of(account)
+
+    def read() -> tuple[int | None, ProducerState]:
+        intake.read(PREFIX)
+        place = intake.places[PREFIX]
+        assert place == ProducerPosition(writer.position, place.frontier_us, place.state)
+        return least_us([place]), place.state
+
+    assert read() == (None, ProducerState.ACTIVE)
+    writer.append(0, slices=[one_slice(0, rows(1))], frontier_us=5)
+    assert read() == (5, ProducerState.ACTIVE)
+    assert intake.read_bytes > 0
+    writer.append_frontier(None, idle=True)
+    assert read() == (5, ProducerState.IDLE)
+    writer.append(1, slices=[one_slice(0, rows(2))], frontier_us=7)
+    assert read() == (7, ProducerState.ACTIVE)
+    assert read() == (7, ProducerState.ACTIVE), "nothing was new"
+    writer.append(2, kind=Kind.DRAINED)
+    assert read() == (INFINITY_US, ProducerState.DRAINED)

@@ -13,7 +13,8 @@ from samza_azure.application import Stage
 from samza_azure.config import Config
 from samza_azure.logs.record import Writer
 from samza_azure.logs.task_log import NEEDS, LogLimits
-from samza_azure.messages import Phase, Plan, StagePlan, StartTask
+from samza_azure.machine import boot_time
+from samza_azure.messages import Phase, Plan, Progress, StagePlan, StartTask
 from samza_azure.spark.pipeline.pipeline import AnalysedStage, AnalysedStream, Pipeline
 from samza_azure.spark.source.hint_board import HintBoard
 from samza_azure.spark.task import table_task
@@ -134,3 +135,39 @@ def test_a_task_that_is_released_before_it_starts_takes_nothing_over(
     assert task._ended.wait(20)
     assert LogReader(world.blobs, "runs/r1/out-table-0").opening() is None
     assert task.report.phase is Phase.RELEASED
+
+
+def test_what_a_table_has_not_taken_in_is_its_backlog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also before its first publish; rows that it has read and holds are not in the table yet."""
+    world = World(tmp_path, monkeypatch)
+    writer, _ = take_over(
+        world.blobs, PRODUCER, group_id=GROUP, task="count-0", writer=Writer(1, 1), first=True, may_append=yes,
+        meta={"stream": "out"},
+    )  # fmt: skip
+
+    def put(number: int) -> None:
+        rows = pa.table([[START], [number]], schema=SCHEMA)
+        writer.append(number, slices=[one_slice(0, rows)], frontier_us=5_000_000)
+        world.around.hints.appended(PRODUCER, writer.position, None, False)
+
+    def until(holds: Callable[[Progress], bool]) -> Progress:
+        deadline = boot_time() + 20
+        while (task.count(), task.report.progress)[1] is None or not holds(task.report.progress):
+            assert boot_time() < deadline, task.report
+            wait.wait(0.02)
+        return task.report.progress
+
+    put(0)
+    task, wait = world.task(), threading.Event()
+    task.start()
+    held = until(lambda progress: task._sink is not None and task._sink.has_rows)
+    assert held.behind == {"out": writer.position[1] // 2}, "of a log with two partitions, half"
+    assert (held.batches, held.watermark_ms, held.size) == (0, None, 0)
+    task._flush_s = 0.0
+    done = until(lambda progress: progress.batches == 1 and progress.behind == {"out": 0})
+    assert (done.rows, done.watermark_ms, done.size > 0) == (1, 5_000, True)
+    task._flush_s = 3600.0
+    put(1)
+    assert until(lambda progress: progress.behind["out"] > 0).batches == 1
+    task.release(20)
+    assert task._sink is None, "it keeps no rows"

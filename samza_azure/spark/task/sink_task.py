@@ -26,9 +26,11 @@ from samza_azure.messages import (
     StartTask,
     TaskReport,
 )
+from samza_azure.spark.task.backlog import unread
 from samza_azure.spark.task.failure import reported
 from samza_azure.spark.task.task import PACE_S, ContainerContext
 from samza_azure.storage.log import LogReader, LogWriter, Restored, take_over
+from samza_azure.streams.offset import ProducerPosition, least_us
 from samza_azure.streams.pace import unasked_s
 
 log = logging.getLogger(__name__)
@@ -54,6 +56,10 @@ class Taker(Protocol):
 
     @property
     def place(self) -> At: ...
+    @property
+    def places(self) -> Mapping[str, ProducerPosition]: ...
+    @property
+    def read_bytes(self) -> int: ...
     @property
     def is_full(self) -> bool: ...
     @property
@@ -90,6 +96,8 @@ class SinkTask(ABC):
         self._asked: dict[str, float] = {}
         self._published_at = boot_time()  # the last publish, or when we got the task
         self._oldest: float | None = None  # since when there are unpublished rows
+        #: By log, how far all rows are written, and how many bytes of them were read.
+        self._done: tuple[Mapping[str, ProducerPosition], int] = {}, 0
 
     @abstractmethod
     def _claim(self, restored: Restored, readers: Sequence[LogReader]) -> bool:
@@ -155,12 +163,25 @@ class SinkTask(ABC):
             self.follow(drain)
 
     def count(self) -> None:
-        """Set the pace to 0 when there are no publishes. Each publish reports its own figures."""
+        """Say how much is left to write, and set the pace to 0 when there are no publishes."""
         now, lately_s = boot_time(), max(PACE_S, 2 * self._flush_s)
+        (done, size), each = self._done, self._input
+        if not done or self.report.phase not in (Phase.RUNNING, Phase.DRAINED):
+            return
+        ends = [self._around.hints.end_of(producer.prefix) for producer in each.producers]
+        behind = unread(each, [done[producer.prefix].position for producer in each.producers], ends)
+        least = least_us(list(done.values()))
+        watermark_ms = None if least is None else least // 1000
         with self._lock:
-            done = self._report.progress
-            if done is not None and done.pace and now > self._published_at + lately_s:
-                self._report = replace(self._report, progress=replace(done, pace=0.0))
+            before = self._report.progress or Progress()
+            pace = before.pace if now <= self._published_at + lately_s else 0.0
+            progress = replace(before, size=size, pace=pace, watermark_ms=watermark_ms, behind={each.stream: behind})
+            self._report = replace(self._report, progress=progress)
+
+    def _note_done(self, sink: Taker) -> None:
+        """Note how far all rows are written. What was read counts as soon as no row of it is held."""
+        if not sink.has_rows:
+            self._done = sink.places, sink.read_bytes
 
     def release(self, patience_s: float) -> None:
         """Let the running publish end, give the locks back, and report that."""
@@ -241,6 +262,9 @@ class SinkTask(ABC):
             self._append(Kind.DRAINED, began)
             self._end_drained()
             return False
+        assert self._sink is not None
+        at = self._sink.place.at
+        self._done = {reader.prefix: ProducerPosition(at.get(reader.prefix, (0, 0))) for reader in readers}, 0
         return True
 
     def _turn(self) -> None:
@@ -267,6 +291,7 @@ class SinkTask(ABC):
                 self._append(Kind.BATCH, began)
             elif sink.pass_over():
                 self._append(Kind.BATCH, began)  # after the position: what the record releases is not read again
+            self._note_done(sink)
             self._rests()
         except StorageUnavailable as error:
             log.info("%s: %s", self.name, error)

@@ -24,8 +24,7 @@ from samza_azure.logs.names import STREAMS, run_folder, stage_and_number, task_l
 from samza_azure.logs.position import Ends, Position, bytes_between
 from samza_azure.logs.record import Writer
 from samza_azure.logs.retention import Keeps
-from samza_azure.logs.source_log import SOURCE_LIMITS
-from samza_azure.logs.task_log import BATCH_BYTES_MIN, INTERMEDIATE, LogLimits
+from samza_azure.logs.task_log import BATCH_BYTES_MIN, INTERMEDIATE
 from samza_azure.machine import boot_time
 from samza_azure.messages import (
     BATCH_PHASES,
@@ -43,6 +42,7 @@ from samza_azure.spark.pipeline.state import PROVIDERS, check_unchanged, kind_of
 from samza_azure.spark.source.gate_files import Acknowledgement, Spec, write_gate
 from samza_azure.spark.source.hint_board import HintBoard
 from samza_azure.spark.source.source import FORMAT
+from samza_azure.spark.task.backlog import roll_bytes, share, unread
 from samza_azure.spark.task.batch import BatchWriter, is_waiting_for_storage
 from samza_azure.spark.task.checkpoint import NewFiles, Planned, lay_out, planned
 from samza_azure.spark.task.failure import drop_frames, reported
@@ -616,30 +616,25 @@ class Task:
         return counted_since(self._query._jsq.recentProgress(), self._counted_through, self._uncounted)
 
     def _behind(self) -> dict[str, int]:
-        """Estimate how many bytes of each stream are unread, from the ends in the hints. A log of this run also holds
-        rows of other tasks: our share of it counts, as if all shares were equal. Full blobs count with the usual
-        length of a blob in such a log."""
+        """Estimate how many bytes of each stream are unread, from the ends in the hints."""
         left: dict[str, int] = {}
         for offset in self._stands_at:
             each = next(each for each in self.inputs if each.stream == offset.of)
-            size = 0.0
-            for producer, stands in zip(each.producers, offset.positions, strict=True):
-                end = self._around.hints.end_of(producer.prefix) or (0, 0)
-                size += bytes_between(stands, end, _roll_bytes(producer)) * _share(each, producer)
-            left[each.stream] = max(left.get(each.stream, 0), int(size))
+            ends = [self._around.hints.end_of(producer.prefix) for producer in each.producers]
+            left[each.stream] = max(left.get(each.stream, 0), unread(each, offset.positions, ends))
         return left
 
     def _bytes_between(self, offsets: Sequence[Offset]) -> int:
-        """Our share of the bytes between the task's position and these offsets, as `_behind` counts it. Across blobs
+        """Our share of the bytes between the task's position and these offsets, as `unread` counts it. Across blobs
         this is an estimate, and at most as large as a batch can be."""
         size, most = 0.0, self._most_bytes
         for number, after in enumerate(offsets):
             each = next(each for each in self.inputs if each.stream == after.of)
             stands = self._stands_at[number].positions if self._stands_at else map(self._starts, each.producers)
             for producer, begin, end in zip(each.producers, stands, after.positions, strict=False):
-                share = _share(each, producer)
-                between = bytes_between(begin, end, _roll_bytes(producer)) * share
-                size += between if end[0] == begin[0] else max(min(between, most), end[1] * share)
+                ours = share(each, producer)
+                between = bytes_between(begin, end, roll_bytes(producer)) * ours
+                size += between if end[0] == begin[0] else max(min(between, most), end[1] * ours)
         return int(size)
 
     # Draining.
@@ -851,16 +846,6 @@ def _state(operators: Sequence[Any], late: int) -> tuple[int, int, int] | tuple[
         return ()
     rows = sum(operator.numRowsTotal() for operator in operators)
     return late, rows, sum(operator.memoryUsedBytes() for operator in operators)
-
-
-def _roll_bytes(producer: Producer) -> int:
-    """The length at which its log begins a new blob."""
-    return (SOURCE_LIMITS if producer.source is not None else LogLimits()).roll_bytes
-
-
-def _share(of: TaskInput, producer: Producer) -> float:
-    """How much of a producer's log is for one task of `of`, as if all shares were equal."""
-    return 1.0 if producer.source is not None else min(len(producer.destinations) / max(of.partitions, 1), 1.0)
 
 
 def _places(offsets: Iterable[Offset]) -> set[tuple[str, tuple[Position, ...]]]:
