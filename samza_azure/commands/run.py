@@ -1,10 +1,11 @@
 """`samza-azure run`: one processor, in the foreground."""
 
+import asyncio
 import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ import typer
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.logs import configure
 from samza_azure.config import Config
-from samza_azure.coordinator import load_factory
+from samza_azure.coordinator import JobCoordinator, load_factory
 from samza_azure.host.endpoint import Endpoint
 from samza_azure.host.health import Health, patience
 from samza_azure.host.notify import VARIABLE
@@ -103,7 +104,7 @@ def command(
             leaving=lambda: supervisor.is_leaving,
             patience=patience(config.coordinator.timing.heartbeat_s),
         )
-        endpoint = Endpoint(health, *(() if port is None else (prometheus(), _page(config))))
+        endpoint = Endpoint(health, *(() if port is None else (prometheus(), _page(config, coordinator))))
         listens_on = endpoint.start(host, port)
         if listens_on is not None:
             log.info("health on %s, port %d", host, listens_on)
@@ -115,15 +116,30 @@ def command(
     raise typer.Exit(ending.code)
 
 
-def _page(config: Config) -> Callable[[Any], None]:
-    """The status page, for this machine only; others use `samza-azure ui`. It reads the account while it is open."""
+def _page(config: Config, coordinator: JobCoordinator) -> Callable[[Any], None]:
+    """The status page, for this machine only; others use `samza-azure ui`. It reads the account while it is open.
+
+    Its curves are drawn all the time, from what the coordinator knows.
+    """
     from samza_azure.page.server import Access, add_page  # imported only if there is a port to serve it on
-    from samza_azure.page.watch import Watcher
+    from samza_azure.page.watch import Watcher, lines_of, note
 
     watchers: list[Watcher] = []
+    lines = lines_of(config)
 
     def watcher() -> Watcher:
-        watchers[:] = watchers or [Watcher(config)]
+        watchers[:] = watchers or [Watcher(config, lines=lines)]
         return watchers[0]
 
-    return lambda app: add_page(app, watcher, Access())
+    async def draw(app: Any) -> AsyncIterator[None]:
+        drawing = asyncio.create_task(note(lines, lambda: getattr(coordinator, "view", None)))
+        yield
+        drawing.cancel()
+        for each in watchers:
+            await each.close()
+
+    def add(app: Any) -> None:
+        add_page(app, watcher, Access())
+        app.cleanup_ctx.append(draw)
+
+    return add

@@ -42,7 +42,8 @@ def status_view(shown: dict[str, Any]) -> Group:
     parts += [_text(drain_in_words(each), style="dim") for each in reversed(shown["drains"])]
     for task in shown["tasks"]:
         if task["why"]:
-            parts.append(_text(f"{task['name']} does not run: {task['why']}", style="yellow"))
+            seen = f" Seen for {task['why_s']:.0f} s." if task.get("why_s") else ""
+            parts.append(_text(f"{task['name']} does not run: {task['why']}{seen}", style="yellow"))
         if task["error"]:
             parts.append(_text(f"{task['name']}: {error_lines(task['error']['message'])}", style="red"))
         if by := task["given_up"]:

@@ -18,7 +18,8 @@ from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import look, reach
 from samza_azure.commands.show import status_view
 from samza_azure.commands.terminal import console
-from samza_azure.host.status import document, patience_s
+from samza_azure.host.status import SeenWaiting, document, patience_s
+from samza_azure.machine import boot_time
 
 WATCH_S = 2.0
 
@@ -56,9 +57,12 @@ def command(
 
 
 def _in_place(screen: Console, shown: Callable[[], dict[str, Any]]) -> None:
+    waiting = SeenWaiting()
     with Live(console=screen, auto_refresh=False) as live:
         while True:
-            live.update(status_view(shown()), refresh=True)
+            now = shown()
+            waiting.note(now, boot_time())
+            live.update(status_view(now), refresh=True)
             time.sleep(WATCH_S)
 
 

@@ -4,7 +4,6 @@ import asyncio
 import os
 import re
 import secrets
-from ipaddress import ip_address
 from typing import Annotated
 from urllib.parse import quote
 
@@ -15,7 +14,7 @@ from samza_azure.commands.job import Job, load
 from samza_azure.commands.terminal import say
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
-from samza_azure.page.server import Access, add_page
+from samza_azure.page.server import Access, add_page, is_loopback
 from samza_azure.page.watch import Watcher
 
 VARIABLE = "SAMZA_AZURE_PAGE_TOKEN"
@@ -88,6 +87,6 @@ def address(host: str, port: int, base: str, token: str) -> str:
 
 def _is_loopback(host: str) -> bool:
     try:
-        return ip_address(host).is_loopback
+        return is_loopback(host)
     except ValueError:
         return host == "localhost"

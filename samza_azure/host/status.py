@@ -179,7 +179,7 @@ def why(
 ) -> str | None:
     """Why a task does not run, in a sentence; None: it runs, or is done.
 
-    `waits_s`: how long it waits at most for its former owner. Since when it has waited is not stored.
+    `waits_s`: how long it waits at most for its former owner. Since when it has waited is not stored: `SeenWaiting`.
     """
     if control.phase is RunPhase.DRAINED or (report is not None and report.phase in (Phase.RUNNING, Phase.DRAINED)):
         return None
@@ -203,6 +203,20 @@ def why(
         tried = f" {report.tried}." if report.tried else ""
         return f"It failed on {owner.processor} and is tried there again.{tried}"
     return f"{owner.processor} restores it from its log."
+
+
+class SeenWaiting:
+    """Since when an observer has seen each task not run for the same reason. No processor stores that."""
+
+    def __init__(self) -> None:
+        self._since: dict[tuple[str, str], float] = {}
+
+    def note(self, shown: Mapping[str, Any], now: float) -> None:
+        """Add to each task of a status document for how many seconds it was seen to wait: `why_s`."""
+        idle = [task for task in shown["tasks"] if task["why"]]
+        self._since = {(each["name"], each["why"]): self._since.get((each["name"], each["why"]), now) for each in idle}
+        for each in idle:
+            each["why_s"] = now - self._since[each["name"], each["why"]]
 
 
 def _holds(before: Owner, rows: dict[str, ProcessorRow]) -> bool:

@@ -4,18 +4,24 @@ Pure: no clock, no I/O.
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeAlias
 
 from samza_azure.group.age import Age
+from samza_azure.group.control import Control
+from samza_azure.group.reports import report_of
 from samza_azure.group.timing import Timing
+from samza_azure.group.view import View
+from samza_azure.logs.names import stage_and_number
 from samza_azure.messages import DrainPhase
 from samza_azure.page.verdict import JobState, Judgement, ended, first_line, verdict, without_word
 
-__all__ = ["LINES_S", "SHOWN", "Lines", "away", "made"]
+__all__ = ["GAP_S", "LINES_S", "POINT_S", "SHOWN", "Lines", "away", "made", "noted"]
 
-#: The length of the curves, in seconds and in points.
-LINES_S, POINTS = 900, 180
+#: The length of the curves, and the distance of their points, in seconds.
+LINES_S, POINT_S = 900, 5
+#: A curve has a gap where points are farther apart.
+GAP_S = 3 * POINT_S
 #: How many processors and tasks are sent, the worst first. `samza-azure status --json` has all of them.
 SHOWN = 200
 #: The batch that a task without one reports.
@@ -24,20 +30,51 @@ _STEPS = (DrainPhase.SOURCES_STOPPED, DrainPhase.FLUSHING, DrainPhase.COMMITTED,
 _ORDER = [*DrainPhase]
 
 
+#: Milliseconds since 1970, backlog, age in seconds, pace; None: unknown.
+Point: TypeAlias = tuple[int, int | None, float | None, float | None]
+
+
 @dataclass(slots=True)
 class Lines:
-    """The curves of the last quarter of an hour. A point: milliseconds since 1970, backlog, age in seconds, pace."""
+    """The curves of the last quarter of an hour, as far as somebody has read the figures. For any thread."""
 
-    points: deque[tuple[int, int | None, float | None, float]] = field(default_factory=lambda: deque(maxlen=POINTS))
+    gap_s: float = GAP_S
+    points: deque[Point] = field(default_factory=lambda: deque(maxlen=LINES_S // POINT_S))
 
     def add(self, at_ms: int, backlog: int | None, age_s: float | None, pace: float) -> None:
         """Add a reading, unless the last one was just now."""
-        if not self.points or at_ms - self.points[-1][0] >= LINES_S * 1000 / POINTS:
+        if not self.points or at_ms - self.points[-1][0] >= POINT_S * 1000:
             self.points.append((at_ms, backlog, age_s, pace))
 
-    def since(self, at_ms: int) -> list[tuple[int, int | None, float | None, float]]:
-        """The points that are not older than `LINES_S`."""
-        return [point for point in self.points if point[0] >= at_ms - LINES_S * 1000]
+    def since(self, at_ms: int) -> list[Point]:
+        """The points that are not older than `LINES_S`, with one that knows nothing in each gap."""
+        found: list[Point] = []
+        for point in list(self.points):
+            if point[0] < at_ms - LINES_S * 1000:
+                continue
+            if found and point[0] - found[-1][0] > self.gap_s * 1000:
+                found.append((found[-1][0] + 1, None, None, None))
+            found.append(point)
+        return found
+
+
+def noted(lines: Lines, view: View, now: float, now_ms: int) -> None:
+    """Add a reading of what a processor knows without asking: the leader and its successors read all rows anyway."""
+    control, rows = view.control, view.others.members
+    if not isinstance(control, Control) or now > view.others.scanned_at + lines.gap_s:
+        return
+    reports = {name: report_of(name, each.owner, rows) for name, each in control.tasks.items()}
+    tasks = [
+        {
+            "stage": stage_and_number(name)[0],
+            "owner": None if each.owner is None else each.owner.processor,
+            "progress": None if report is None or report.progress is None else asdict(report.progress),
+        }
+        for (name, each), report in zip(control.tasks.items(), reports.values(), strict=True)
+    ]
+    backlog, dead = _backlog(tasks), without_word(view.others.ages, view.timing)
+    total = sum(backlog.values()) if backlog else None
+    lines.add(now_ms, total, _age_s(tasks, now_ms), _pace(tasks, frozenset(dead)))
 
 
 def away(
@@ -73,7 +110,8 @@ def made(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing, li
             "age_s": age_s,
             "pace": pace,
             "late": sum(task["late"] for task in shown["tasks"]),
-            "lines": lines.since(now_ms),
+            "lines": (points := lines.since(now_ms)),
+            "since_ms": points[0][0],
         },
         "drain": _drain(shown),
         "processors": processors[:SHOWN],
@@ -87,11 +125,17 @@ def made(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing, li
 
 
 def _backlog(tasks: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """The backlog by stream, without streams that no task reports: theirs is unknown, not 0."""
-    found: dict[str, int] = {}
+    """The backlog by stream, without streams that no task reports: theirs is unknown, not 0.
+
+    If several stages read a stream, it is that of the stage which is furthest behind.
+    """
+    by_stage: dict[tuple[str, str], int] = {}
     for task in tasks:
         for stream, size in _behind(task).items():
-            found[stream] = found.get(stream, 0) + size
+            by_stage[stream, task["stage"]] = by_stage.get((stream, task["stage"]), 0) + size
+    found: dict[str, int] = {}
+    for (stream, _), size in by_stage.items():
+        found[stream] = max(found.get(stream, 0), size)
     return found
 
 
@@ -120,6 +164,7 @@ def _task(task: Mapping[str, Any], dead: Collection[str], now_ms: int) -> dict[s
         "owner": task["owner"],
         "phase": task["phase"],
         "why": f"{task['owner']} is silent." if gone else task["why"],
+        "why_s": None if gone else task.get("why_s"),
         "batch": task["batch"] if task["batch"] != NO_BATCH else None,
         "pace": 0.0 if gone else progress.get("pace"),
         "age_s": None if progress.get("watermark_ms") is None else max(0.0, (now_ms - progress["watermark_ms"]) / 1000),

@@ -7,17 +7,19 @@ nothing is checked here: the proxy has to check the Host and the user, and nobod
 
 import hmac
 import json
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
+from typing import Any
 
 from aiohttp import web
 
 from samza_azure.page.watch import Watcher
 
-__all__ = ["FILES", "Access", "add_page"]
+__all__ = ["FILES", "Access", "add_page", "is_loopback"]
 
 COOKIE = "samza-azure-page"
 #: Only our own files, no inline code or style, no frames.
@@ -64,7 +66,7 @@ class Access:
             # Any other scheme of authorization is for a proxy in front.
             given = header[7:] if header.startswith("Bearer ") else request.cookies.get(COOKIE, "")
             return None if self.is_token(given) else "Show the token: open the page with ?token=TOKEN once."
-        if request.remote is None or not ip_address(request.remote.partition("%")[0]).is_loopback:
+        if request.remote is None or not is_loopback(request.remote):
             return "This page is for its own machine only. Use `samza-azure ui`, or forward a port."
         name = request.host.rpartition(":")[0] if request.host.rpartition(":")[2].isdecimal() else request.host
         if name not in LOOPBACK:
@@ -79,9 +81,21 @@ class Access:
         return bool(self.token) and hmac.compare_digest(_raw(given), _raw(self.token))
 
 
+def is_loopback(address: str) -> bool:
+    """Whether an address is one of this machine: also as a socket for both versions shows it, ::ffff:127.0.0.1."""
+    found = ip_address(address.partition("%")[0])
+    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
+    return (mapped or found).is_loopback
+
+
 def _raw(text: str) -> bytes:
     """The bytes as they were sent: a header, or an environment variable, need not be UTF-8."""
     return text.encode(errors="surrogateescape")
+
+
+def _now(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with the time at which it is sent: the clock of the browser may be wrong."""
+    return {**document, "now_ms": time.time_ns() // 1_000_000}
 
 
 def add_page(app: web.Application, watcher: Callable[[], Watcher], access: Access, base: str = "") -> None:
@@ -110,7 +124,7 @@ def add_page(app: web.Application, watcher: Callable[[], Watcher], access: Acces
         return web.Response(body=body, content_type=kind, charset="utf-8", headers=HEADERS)
 
     async def state(request: web.Request) -> web.StreamResponse:
-        return web.json_response(await watcher().state(), headers=HEADERS)
+        return web.json_response(_now(await watcher().state()), headers=HEADERS)
 
     async def events(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(
@@ -124,7 +138,7 @@ def add_page(app: web.Application, watcher: Callable[[], Watcher], access: Acces
                 while True:
                     if await later(version, ALIVE_S):
                         version = source.version
-                        text = json.dumps(source.document, separators=(",", ":"))
+                        text = json.dumps(_now(source.document), separators=(",", ":"))
                         await response.write(f"id: {version}\ndata: {text}\n\n".encode())
                     else:
                         await response.write(b": nothing new\n\n")

@@ -94,9 +94,10 @@ def verdict(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing,
             JobState.STARTING, f"{_processors(silent, dead)} joined. A run begins when one of them is ready."
         )
     leader = shown["leader"]
-    if leader is None or leader in dead:
-        who = "No processor leads" if leader is None else f"The leader {leader} is silent"
-        since_s = None if leader is None else silent[leader].seconds
+    if leader in dead or leader not in silent:
+        since_s = silent[leader].seconds if leader in dead else None
+        who = f"The leader {leader} {'is silent' if leader in dead else 'has ended'}"
+        who = who if leader is not None else "No processor leads"
         return Judgement(
             JobState.NO_LEADER, f"{who}. Another processor takes over; running tasks go on meanwhile.", since_s
         )
@@ -110,9 +111,8 @@ def verdict(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing,
         return Judgement(JobState.DRAINING, text, max((silent[name].seconds for name in owners), default=None))
     if idle:
         owner = idle[0]["owner"]
-        return Judgement(
-            JobState.TROUBLE, _idle(idle, dead, len(tasks)), silent[owner].seconds if owner in gone else None
-        )
+        since_s = silent[owner].seconds if owner in gone else idle[0].get("why_s")
+        return Judgement(JobState.TROUBLE, _idle(idle, dead, len(tasks)), since_s)
     if dead:
         text = f"{_are(dead)} silent, without a task. All {len(tasks)} tasks run."
         return Judgement(JobState.TROUBLE, text, max(silent[name].seconds for name in dead))

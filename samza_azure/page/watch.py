@@ -16,14 +16,15 @@ from samza_azure.group import control as control_blob
 from samza_azure.group.age import Age, observed
 from samza_azure.group.control import Control
 from samza_azure.group.rows import MEMBERS, ProcessorRow, processor_row
-from samza_azure.host.status import CALL_S, document, patience_s
+from samza_azure.group.view import View
+from samza_azure.host.status import CALL_S, SeenWaiting, document, patience_s
 from samza_azure.machine import boot_time
-from samza_azure.page.document import Lines, away, made
+from samza_azure.page.document import GAP_S, POINT_S, Lines, away, made, noted
 from samza_azure.page.verdict import JobState
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Content, Missing, NotModified
 
-__all__ = ["CALLS", "Watcher"]
+__all__ = ["CALLS", "Watcher", "lines_of", "note"]
 
 log = logging.getLogger(__name__)
 
@@ -35,16 +36,34 @@ class _ContainerGone(SamzaAzureError):
     """The job's table is there and its container is not."""
 
 
+def lines_of(config: Config) -> Lines:
+    """Empty curves. A page that reads once a heartbeat leaves no gap in them."""
+    return Lines(max(GAP_S, 3 * config.coordinator.timing.heartbeat_s))
+
+
+async def note(lines: Lines, view_of: Callable[[], View | None]) -> None:
+    """Draw the curves on from what a processor knows, without a call, for as long as this is awaited."""
+    while True:
+        try:
+            if (view := view_of()) is not None:
+                await asyncio.to_thread(noted, lines, view, boot_time(), time.time_ns() // 1_000_000)
+        except Exception:
+            log.exception("The curves of the page have no point now; the next one is in %d s.", POINT_S)
+        await asyncio.sleep(POINT_S)
+
+
 class Watcher:
     """The page's document, kept up to date on the event loop of its user."""
 
-    def __init__(self, config: Config, account: Account | None = None) -> None:
+    def __init__(self, config: Config, account: Account | None = None, lines: Lines | None = None) -> None:
+        """`lines` may have points already, and get some from elsewhere."""
         self._config, self._timing = config, config.coordinator.timing
         self._account = account or Account.from_config(config.storage)
         self._etag: str | None = None
         self._control: Control | None = None
         self._ages: dict[str, Age] = {}  # by processor; `etag` is incarnation and beat
-        self._lines = Lines()
+        self._lines = lines or lines_of(config)
+        self._waiting = SeenWaiting()
         self._shown: dict[str, Any] | None = None  # what was read last
         self._failing_since: float | None = None
         self._looked_at = -1e9
@@ -137,6 +156,7 @@ class Watcher:
 
     def _made(self, control: Control | None, members: list[ProcessorRow], silent: dict[str, Age]) -> dict[str, Any]:
         shown = document(self._config.app.name, control, members, patience_s(self._config.task.shutdown_ms))
+        self._waiting.note(shown, boot_time())
         found: dict[str, Any] = made(shown, silent, self._timing, self._lines, time.time_ns() // 1_000_000)
         return found
 

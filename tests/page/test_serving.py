@@ -5,21 +5,27 @@ import json
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import aiohttp
 import pytest
 from aiohttp import web
 from yarl import URL
 
-from samza_azure.commands import ui
+from samza_azure.commands import run, ui
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
 from samza_azure.explain import page
+from samza_azure.group.control import Control
 from samza_azure.group.rows import MEMBERS
+from samza_azure.group.timing import PROFILES
+from samza_azure.group.view import OwnIncarnation, Settings, View
 from samza_azure.host.status import CALL_S
 from samza_azure.machine import boot_time
-from samza_azure.page.server import FILES, Access, add_page
+from samza_azure.page import watch
+from samza_azure.page.document import Lines
+from samza_azure.page.server import FILES, Access, add_page, is_loopback
 from samza_azure.page.watch import CALLS, Watcher
 from samza_azure.storage.connection import Account
 from tests.storage.proxy import Guard, Mode, Proxy
@@ -387,6 +393,67 @@ def test_a_look_is_two_reads_and_nobody_reads_while_nobody_looks(emulator: Azuri
             assert blobs.refused == tables.refused == []
             await straight.aclose()
             straight.close()
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("address", "is_ours"),
+    [
+        ("127.0.0.1", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("fe80::1%eth0", False),
+        ("::ffff:10.0.0.7", False),
+        ("10.0.0.7", False),
+    ],
+)
+def test_this_machine_is_known_by_any_of_its_addresses(address: str, is_ours: bool) -> None:
+    """A socket for both versions shows the old ones in the new form."""
+    assert is_loopback(address) is is_ours
+
+
+def test_what_is_sent_says_when(emulator: Azurite) -> None:
+    """So a browser with a wrong clock does not call it old."""
+
+    async def story(session: aiohttp.ClientSession) -> None:
+        async with served(job(emulator.connection_string)) as (address, watcher):
+            async with session.get(address + "state.json") as answer:
+                first = (await answer.json())["now_ms"]
+            async with session.get(address + "events") as news:
+                second = (await read_event(news))["now_ms"]
+            assert first <= second  # type: ignore[operator]
+            assert "now_ms" not in watcher.document
+
+    play(story)
+
+
+def test_a_processor_draws_its_curves_before_its_page_is_opened(
+    emulator: Azurite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From what it knows: whoever opens the page after an alert sees what was before. No call is made for it."""
+    lines = Lines()
+    monkeypatch.setattr(watch, "lines_of", lambda config: lines)
+    view = View(Settings("a", PROFILES["default"]), OwnIncarnation("1"))
+    view.life.control, view.others.scanned_at = Control("g"), boot_time()
+
+    async def story(session: aiohttp.ClientSession) -> None:
+        config = job(emulator.connection_string)
+        app = web.Application()
+        run._page(config, SimpleNamespace(view=view))(app)  # type: ignore[arg-type]
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        async with asyncio.timeout(20):
+            while not lines.points:  # noqa: ASYNC110  # nobody tells
+                await asyncio.sleep(0.01)
+        account = Account.from_config(config.storage)
+        await asyncio.to_thread(account.ensure_created)
+        async with session.get(f"http://127.0.0.1:{runner.addresses[0][1]}/state.json") as answer:
+            assert (await answer.json())["keeping_up"]["since_ms"] == lines.points[0][0]
+        await runner.cleanup()
+        await account.aclose()
+        account.close()
 
     play(story)
 

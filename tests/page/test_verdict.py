@@ -9,9 +9,10 @@ from samza_azure.group.age import LEAST_READS, Age
 from samza_azure.group.control import Assignment, Control, DrainNotification, Event, Failure, Member, Owner, RunPhase
 from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.group.timing import PROFILES
-from samza_azure.host.status import document
+from samza_azure.group.view import OwnIncarnation, Settings, View
+from samza_azure.host.status import SeenWaiting, document
 from samza_azure.messages import DrainStep, Phase, Progress, TaskError, TaskReport
-from samza_azure.page.document import SHOWN, Lines, made
+from samza_azure.page.document import SHOWN, Lines, made, noted
 from samza_azure.page.verdict import FIRST, verdict
 
 TIMING = PROFILES["default"]
@@ -68,6 +69,13 @@ DRAIN = DrainNotification("d", "r", step=DrainStep.FREEZE)
             "no leader",
             "The leader a is silent. Another processor takes over; running tasks go on meanwhile.",
             9.0,
+        ),
+        (
+            shown(rows=[replace(ROWS[0], state=ProcessorState.DEAD), ROWS[1]]),
+            aged({"b": 1.0}),
+            "no leader",
+            "The leader a has ended. Another processor takes over; running tasks go on meanwhile.",
+            None,
         ),
         (
             shown(),
@@ -208,6 +216,55 @@ def test_the_bands_add_up_and_the_worst_comes_first() -> None:
     assert found["stages"] == [{"name": "t", "tasks": 2, "running": 1, "pace": 10.0, "behind": 2_000}]
     assert made(shown(), WELL, TIMING, lines, 61_000)["keeping_up"]["lines"] == [(60_000, 2_000, 20.0, 10.0)]
     assert len(made(shown(), WELL, TIMING, lines, 60_000 + 900_001)["keeping_up"]["lines"]) == 1, "of 15 minutes"
+
+
+def test_a_time_that_nobody_has_read_is_a_gap() -> None:
+    """A straight line over it would be made up."""
+    lines = Lines()
+    for at_ms in (10_000, 20_000, 60_000):
+        lines.add(at_ms, 1, None, 2.0)
+    points = [(10_000, 1, None, 2.0), (20_000, 1, None, 2.0), (20_001, None, None, None), (60_000, 1, None, 2.0)]
+    assert lines.since(60_000) == points
+
+
+def test_a_processor_that_reads_all_rows_draws_on_without_a_page() -> None:
+    view = View(Settings("a", TIMING), OwnIncarnation("1"))
+    view.life.control, lines = CONTROL, Lines()
+    noted(lines, view, 100.0, 40_000)
+    assert not lines.points, "it has never read the others' rows"
+    view.others.members, view.others.scanned_at = {each.processor: each for each in ROWS}, 99.0
+    noted(lines, view, 100.0, 60_000)
+    noted(lines, view, 200.0, 160_000)
+    assert list(lines.points) == [(60_000, 2_000, 20.0, 10.0)], "nor does it read them any more"
+    assert made(shown(), WELL, TIMING, lines, 62_000)["keeping_up"]["since_ms"] == 60_000
+
+
+def test_of_two_stages_that_read_a_stream_the_backlog_is_the_slower_ones() -> None:
+    """What a table has not taken in is no more of the stream than what it is."""
+    both = replace(CONTROL, tasks={**CONTROL.tasks, "in-table-0": Assignment(Owner("b", "1", 5))})
+    table = TaskReport("in-table-0", 5, 1, Phase.RUNNING, progress=Progress(behind={"in": 5_000}))
+    rows = [ROWS[0], replace(ROWS[1], tasks={**ROWS[1].tasks, "in-table-0": table})]
+    found = made(shown(both, rows), WELL, TIMING, Lines(), 60_000)
+    assert found["keeping_up"]["streams"] == [{"name": "in", "backlog": 5_000}]
+    assert [stage["behind"] for stage in found["stages"]] == [2_000, 5_000]
+
+
+def test_an_observer_says_for_how_long_it_has_seen_a_task_wait() -> None:
+    """The account does not say since when it waits. Another reason begins anew."""
+    waits = Assignment(Owner("a", "1", 9), after=(Owner("b", "1", 5),))
+    moved = replace(CONTROL, tasks={"t-0": waits, "t-1": CONTROL.tasks["t-1"]})
+    waiting = SeenWaiting()
+    found = []
+    for now, rows in ((50.0, ROWS), (53.0, ROWS), (54.0, [ROWS[0]])):
+        document = shown(moved, rows)
+        waiting.note(document, now)
+        found.append(document["tasks"][0]["why_s"])
+    assert found == [0.0, 3.0, 0.0]
+    document = shown(moved)
+    waiting.note(document, 60.0)
+    waiting.note(document, 67.0)
+    assert verdict(document, WELL, TIMING, NOW).since_s == 7.0
+    assert made(document, WELL, TIMING, Lines(), NOW)["tasks"][0]["why_s"] == 7.0
 
 
 def test_of_a_large_fleet_the_worst_are_sent_and_the_rest_is_counted() -> None:

@@ -64,6 +64,10 @@ PLAIN, ZOOMED = {"width": 1280, "height": 720}, {"width": 320, "height": 256}
 CUT_OFF = """() => [...document.querySelectorAll("body, body *")]
   .filter((each) => !each.parentElement.closest(".wide") && each.getBoundingClientRect().right > innerWidth)
   .map((each) => `${each.tagName} ${each.id}`)"""
+#: What a screen reader reads out whenever it changes: the verdict alone.
+LIVE = """() => [...document.querySelectorAll(
+  "output, [aria-live], [role=status], [role=alert], [role=log], [role=timer], [role=marquee]"
+)].map((each) => each.id)"""
 #: The bar for a large fleet: from what was read to what is laid out.
 RENDERED_MS = 1_000
 UNPACK = """
@@ -177,6 +181,7 @@ class Trial:
         """A picture, and what axe finds."""
         self.page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
         self.page.evaluate(self.axe)
+        assert self.page.evaluate(LIVE) == ["text"], name
         found = self.page.evaluate("axe.run().then(found => found.violations.map(each => each.id))")
         assert not found, (name, found)
 
@@ -303,7 +308,8 @@ def sample(count: int, name: Callable[[int], str]) -> dict[str, Any]:
         "verdict": {"state": "trouble", "text": name(2)},
         "keeping_up": {
             "backlog": 123_456_789, "streams": [{"name": name(3), "backlog": 5}], "age_s": 12.5, "pace": 1234.5,
-            "late": 3, "lines": [[1000 * at, at * at, None if at % 50 == 0 else at, 5] for at in range(180)],
+            "late": 3, "since_ms": 0,
+            "lines": [[1000 * at, at * at, None if at % 50 == 0 else at, 5] for at in range(180)],
         },
         "drain": {"step": "FREEZE", "tasks": 4, "steps": [{"name": name(4), "done": 2}], "waits_for": [name(5)],
                   "waits_for_more": 0},

@@ -4,9 +4,9 @@ import { draw } from "./lines.js";
 import { listen } from "./news.js";
 import { fill, plain, write } from "./table.js";
 
-const LINES_S = 900, STALE_MS = 15000;
+const LINES_S = 900, POINT_S = 5, STALE_MS = 15000;
 const at = (id) => document.getElementById(id);
-let readAt = 0, heardAt = 0;
+let readAt = 0, heardAt = 0, ahead = 0;
 
 function bytes(size) {
   if (size === null || size === undefined) return "–";
@@ -49,6 +49,7 @@ function lost(since, status) {
 
 function show(found) {
   heardAt = Date.now();
+  ahead = heardAt - (found.now_ms ?? heardAt); // our clock may be wrong; what is read is dated by the server's
   write(at("app"), found.app);
   write(at("run"), found.run_id ? `run ${found.run_id}` : "");
   judge(found.verdict.state, found.verdict.text,
@@ -77,6 +78,9 @@ function keepingUp(found) {
   ["backlog", "age", "pace"].forEach((name, place) => {
     draw(at(`line-${name}`), found.lines.map((point) => [point[0], point[place + 1]]), LINES_S);
   });
+  const reach = (readAt - found.since_ms) / 1000;
+  write(at("reach"), reach >= LINES_S - 2 * POINT_S ? "The curves show the last 15 minutes."
+    : `The curves begin at ${new Date(found.since_ms).toLocaleTimeString()}: nobody has read the figures before.`);
 }
 
 function drain(found) {
@@ -106,6 +110,10 @@ function fleet(found) {
   })));
 }
 
+function waits(task) {
+  return task.why && task.why_s >= 1 ? `${task.why} Seen for ${span(Math.round(task.why_s))}.` : task.why;
+}
+
 function work(found) {
   at("stages").replaceChildren(...found.stages.map((stage) => {
     const item = document.createElement("li");
@@ -116,7 +124,7 @@ function work(found) {
   write(at("c-tasks"), some(found.tasks, found.tasks_more, "tasks"));
   fill(at("tasks"), found.tasks.map((task) => ({
     cells: [task.name, task.owner ?? "nobody", task.phase, task.batch ?? "–", count(task.pace), span(task.age_s),
-      bytes(task.backlog), count(task.late), [task.why, task.error].filter(Boolean).join("\n")],
+      bytes(task.backlog), count(task.late), [waits(task), task.error].filter(Boolean).join("\n")],
     tone: task.error ? "bad" : task.why ? "warn" : "", numbers: [3, 4, 5, 6, 7],
   })));
 }
@@ -124,7 +132,7 @@ function work(found) {
 function age() {
   const element = at("read");
   if (!readAt) return;
-  const old = Math.max(0, Date.now() - readAt), stale = old > STALE_MS || Date.now() - heardAt > STALE_MS;
+  const old = Math.max(0, Date.now() - ahead - readAt), stale = old > STALE_MS || Date.now() - heardAt > STALE_MS;
   element.classList.toggle("stale", stale);
   write(element, `${stale ? "last read" : "read"} ${span(Math.round(old / 1000))} ago`);
 }
