@@ -133,15 +133,27 @@ def _cgroups(root: Path) -> Iterator[tuple[Path, str]]:
 
 
 def memory_of_session(session: int) -> int:
-    """Bytes of resident memory of all processes of a session. Shared pages count once for each process."""
-    pages = 0
+    """Bytes of memory of all processes of a session: of a page that several processes share, each has its share.
+
+    Where the kernel does not tell the shares, such a page counts once for each process.
+    """
+    size = 0
     for process in Path("/proc").iterdir():
         if process.name.isdecimal():
             with suppress(OSError, IndexError, ValueError):  # it may end meanwhile
                 # Split after the name, which may contain anything: state, parent, group, session, …; [21] is rss.
                 fields = (process / "stat").read_text().rpartition(")")[2].split()
-                pages += int(fields[21]) if int(fields[3]) == session else 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
+                if int(fields[3]) == session:
+                    resident = int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+                    size += _share_of_memory(process, resident)
+    return size
+
+
+def _share_of_memory(process: Path, resident: int) -> int:
+    with suppress(OSError):
+        found = re.search(r"^Pss:\s+(\d+) kB$", (process / "smaps_rollup").read_text(), re.MULTILINE)
+        return resident if found is None else int(found[1]) << 10
+    return resident
 
 
 def die_with_parent() -> None:

@@ -1,5 +1,7 @@
 """How much memory a processor takes unasked: what its cgroup allows, wherever that is written."""
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -166,6 +168,22 @@ def test_a_container_that_was_killed_says_its_last_error_too() -> None:
 
 def test_a_machine_that_tells_nothing_of_it_has_killed_nothing(tmp_path: Path) -> None:
     assert memory_kills(tmp_path) == 0
+
+
+def test_pages_that_processes_share_are_counted_once() -> None:
+    """As by the cgroup: Python's workers are forked from one process, and have most of its pages in common."""
+    fork = (
+        "import os, sys; held = os.urandom(64 << 20); children = [os.fork() for _ in range(2)]; "
+        "print('held' if all(children) else '', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", fork], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        while process.stdout.readline() != b"held\n":
+            pass
+        assert 64 << 20 < memory_of_session(process.pid) < 128 << 20
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_the_memory_of_a_session_is_that_of_all_its_processes() -> None:
