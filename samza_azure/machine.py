@@ -60,9 +60,18 @@ class Memory:
         half = min(int(self.limit * HEAP) >> 20, (self.limit >> 20) - OUTSIDE_HEAP_MIB)
         return max(LEAST_HEAP_MIB, half if self.is_set else min(half, UNDIVIDED_HEAP_MIB))
 
+    @property
+    def is_short(self) -> bool:
+        """Whether there is less than what Java's least heap and the memory outside it take."""
+        return self.limit >> 20 < LEAST_HEAP_MIB + OUTSIDE_HEAP_MIB
+
     def __str__(self) -> str:
         whose = "container or unit" if self.is_set else "machine"
-        return f"Java's heap of at most {self.heap_mib} MiB, of the {self.limit >> 20} MiB of the {whose}"
+        short = ""
+        if self.is_short:
+            least = LEAST_HEAP_MIB + OUTSIDE_HEAP_MIB
+            short = f". This is too little, and the kernel may kill the processor: give it at least {least} MiB"
+        return f"Java's heap of at most {self.heap_mib} MiB, of the {self.limit >> 20} MiB of the {whose}{short}"
 
 
 def memory(root: Path = Path("/")) -> Memory:

@@ -84,8 +84,10 @@ def command(
         log.info("the run of this processor was drained just now: it waits for an upgrade, or for --new-run elsewhere")
     coordinator.ask(new_run=new_run, wait_for_upgrade=wait_for_upgrade or restarted, only_holder=True)
     chosen = config.spark.get("spark.driver.memory")
-    heap = f"Java's heap of at most {chosen}, as spark.driver.memory says" if chosen else str(memory())
-    log.info("pid %d, directory %s; %s", os.getpid(), slot.directory, heap)
+    there = memory()
+    heap = f"Java's heap of at most {chosen}, as spark.driver.memory says" if chosen else str(there)
+    level = logging.WARNING if there.is_short and not chosen else logging.INFO
+    log.log(level, "pid %d, directory %s; %s", os.getpid(), slot.directory, heap)
     task = config.task
     supervisor = Supervisor(
         coordinator,

@@ -98,6 +98,16 @@ def test_a_heap_is_never_too_small_to_start() -> None:
     assert Memory(100 << 20, is_set=True).heap_mib == LEAST_HEAP_MIB
 
 
+def test_a_limit_that_is_too_low_is_said_with_what_to_do() -> None:
+    """In 1 GiB the kernel killed the JVM, and nothing had warned of it."""
+    assert not Memory(1_280 << 20, is_set=True).is_short
+    assert Memory(1_279 << 20, is_set=True).is_short
+    assert str(Memory(1 << 30, is_set=True)) == (
+        "Java's heap of at most 512 MiB, of the 1024 MiB of the container or unit. This is too little, and the kernel "
+        "may kill the processor: give it at least 1280 MiB"
+    )
+
+
 def test_this_machine_says_what_it_has() -> None:
     assert 0 < memory().heap_mib << 20 <= memory().limit
 
