@@ -76,6 +76,21 @@ def test_an_image_layer_that_cuts_the_times_of_files_keeps_the_archive(tmp_path:
     assert java.archive_of(found, tmp_path, tmp_path) != in_the_build
 
 
+def test_archives_that_nobody_has_used_for_long_are_deleted_with_the_next_one(tmp_path: Path) -> None:
+    """A machine that is upgraded kept those of all releases."""
+    found, cache = java.find_java(os.environ), tmp_path / "samza-azure"
+    cache.mkdir()
+    used = java.archive_of(found, java.spark_jars(), cache)
+    old, recent = cache / "classes-old.jsa", cache / "classes-recent.jsa"
+    for each in (used, old, old.with_suffix(".base"), recent):
+        each.touch()
+        os.utime(each, (0, 0))
+    os.utime(recent)
+    assert java._archive_options(found, {"XDG_CACHE_HOME": str(tmp_path)})[0].endswith(str(used))
+    java._delete_old_archives(cache)
+    assert {each.name for each in cache.iterdir()} == {used.name, recent.name}
+
+
 def test_a_jvm_listens_on_loopback_where_the_hosts_own_name_does_not_resolve(tmp_path: Path) -> None:
     """As in the build of an image: the training run failed there, while the container was told so elsewhere."""
     assert java._environment({}, tmp_path, "python")["SPARK_LOCAL_IP"] == "127.0.0.1"

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,8 @@ from samza_azure.machine import die_with_parent
 OLDEST_JAVA = 17
 START_TIMEOUT_S = 60
 FEW_CORES = 2
+#: An archive that no JVM was started with for this long is deleted.
+ARCHIVE_KEPT_S = 30 * 24 * 3600
 TRAINING_TIMEOUT_S = 600  # at the lowest priority, on a machine whose cores may be busy
 #: How many lines of a failed training run's output are shown: the first ones, which have the cause, and the last ones.
 SHOWN_LINES = (30, 10)
@@ -289,7 +292,12 @@ def _environment(environment: Mapping[str, str], information: Path, python: str)
 
 def _archive_options(java: Java, environment: Mapping[str, str]) -> list[str]:
     archive = archive_of(java, spark_jars(), cache_directory(environment))
-    return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", *QUIET_ARCHIVE] if archive.exists() else []
+    if not archive.exists():
+        return []
+    with suppress(OSError):  # that of an image is read-only
+        for each in archive.parent.glob(f"{archive.stem}.*"):
+            os.utime(each)
+    return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", *QUIET_ARCHIVE]
 
 
 def build_archive(environment: Mapping[str, str]) -> Path | None:
@@ -312,7 +320,16 @@ def build_archive(environment: Mapping[str, str]) -> Path | None:
             command = [sys.executable, "-m", "samza_azure.spark.training", str(fresh), *_base_archive(java, archive)]
             _run_quietly(command, environment)
             fresh.rename(archive)
+            _delete_old_archives(cache)
     return archive
+
+
+def _delete_old_archives(cache: Path) -> None:
+    """Delete archives that no JVM was started with for long: each release of Spark or Java has another, of 100 MB."""
+    for each in cache.glob("classes-*"):
+        with suppress(OSError):
+            if time.time() - each.stat().st_mtime > ARCHIVE_KEPT_S:
+                each.unlink()
 
 
 def _base_archive(java: Java, archive: Path) -> list[str]:
