@@ -224,7 +224,8 @@ resource restarts 'Microsoft.Insights/metricAlerts@2018-03-01' = {
   name: '${name}-processor-restarts'
   location: 'global'
   properties: {
-    description: 'A processor of ${name} was restarted more than three times in a quarter of an hour. ${runbook}#processor-restarts'
+    // The metric counts since the replica was created, so this lasts until the replica is replaced, as by a new revision.
+    description: 'A processor of ${name} was restarted more than three times since its replica was created. ${runbook}#processor-restarts'
     severity: 2
     enabled: true
     scopes: [
