@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Any, get_args
 
 from opentelemetry import metrics as opentelemetry
 from opentelemetry.metrics import Meter, MeterProvider
@@ -319,6 +319,9 @@ class Observer:
             instruments.restarts,
         ):
             each.add(0, self._who)
+        for operation in get_args(StorageAction):
+            for ended in (outcome(Trouble.UNAVAILABLE), outcome(Trouble.UNSETTLED)):
+                instruments.calls.add(0, {**self._who, "operation": operation.__name__, "outcome": ended})
         instruments.build.set(1, {**self._who, "version": importlib.metadata.version("samza-azure")})
 
     def turned(self, view: View) -> None:

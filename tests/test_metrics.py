@@ -381,6 +381,8 @@ def test_counters_are_there_before_anything_has_happened() -> None:
     points = meters.points()
     for name in ("failovers", "moves", "self_stops", "lease.renewals_missed", "container.restarts"):
         assert points[name] == [({}, 0)]
+    failed = {(each["operation"], each["outcome"]): count for each, count in points["storage.calls"]}
+    assert failed["WriteControl", "unsettled"] == failed["ReadControl", "unavailable"] == 0
 
 
 def test_what_tasks_have_done_is_counted_once_by_stage() -> None:
