@@ -5,8 +5,8 @@ Dockerfile knows it by, so the same Dockerfile builds here and wherever there is
 after a round trip through a registry's format, since a layer keeps whole seconds of a file's time.
 
 Shown, each line with what it found: the size, by part; a processor as a user without rights, on a read-only root, in
-2 GiB, with a host name that does not resolve: joins, maps the trained classes, ends with 0 at SIGTERM; rows exactly
-once although one of two is killed.
+2 GiB, with a host name that does not resolve: joins, maps the trained classes, is healthy by the image's HEALTHCHECK,
+ends with 0 at SIGTERM; rows exactly once although one of two is killed.
 """
 
 import json
@@ -126,6 +126,7 @@ def tried(root: Path, folder: Path) -> list[bool]:
             found.append(
                 told("the trained classes are mapped", any("/opt/cache/samza-azure/classes-" in each for each in maps))
             )
+            found.append(told("the image's HEALTHCHECK finds it healthy", one.run(*healthcheck()) == 0))
             begun = time.monotonic()
             one.kill(signal.SIGTERM)
             code = one.wait()
@@ -148,6 +149,14 @@ def tried(root: Path, folder: Path) -> list[bool]:
     return found
 
 
+def healthcheck() -> list[str]:
+    """The command of the image; a registry's format does not have it."""
+    said = json.loads(sh(*store("first"), "inspect", "--type", "image", NAME))
+    kind, *command = said["Docker"]["config"]["Healthcheck"]["Test"]
+    assert kind == "CMD", kind
+    return list(command)
+
+
 class Job:
     """One stage over two partitions, and the commands on it."""
 
@@ -156,7 +165,7 @@ app = {{ name = "image", main = "pipeline:app" }}
 azure.storage.connect = "${{AZURE_STORAGE_CONNECTION_STRING}}"
 streams.numbers = {{ partitions = 2, schema = "number bigint", key = "number" }}
 processor.dir = "{directory}"
-processor.port = 0
+processor.port = 8080
 """
     PIPELINE = """
 from samza_azure import Application
@@ -243,6 +252,7 @@ class Container:
             "HOME": "/var/lib/samza",
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONUNBUFFERED": "1",
+            "MALLOC_ARENA_MAX": "4",
             "XDG_CACHE_HOME": "/opt/cache",
             "AZURE_STORAGE_CONNECTION_STRING": job.connect,
         }
@@ -290,6 +300,10 @@ class Container:
                 print(self.log.read_text(errors="replace")[-3000:])
                 raise SystemExit(f"In {self.name}: {what} did not come about.")
             time.sleep(0.5)  # the pace of asking
+
+    def run(self, *command: str) -> int:
+        """The exit code of a command in it."""
+        return subprocess.run(["runc", "exec", f"samza-azure-{self.name}", *command], timeout=PATIENCE_S).returncode
 
     def kill(self, number: signal.Signals) -> None:
         """A signal to the whole container if it is SIGKILL, otherwise to tini, as a cluster sends it."""
