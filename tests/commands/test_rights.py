@@ -5,12 +5,13 @@ What a role would refuse the proxy refuses, with Azure's code. Nothing of ours k
 
 import json
 import os
+import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
@@ -34,6 +35,24 @@ key = ["id"]
 schema = "id BIGINT, at TIMESTAMP"
 event_time = "at"
 """
+#: With Spark: what comes out is a table.
+WITH_SPARK = """
+[streams.copied]
+table.time = "at"
+table.flush = "1 s"
+"""
+PIPELINE = """
+from samza_azure import Application
+
+app = Application()
+
+
+@app.stage("orders", output="copied")
+def copy(orders):
+    return orders
+"""
+#: The commands that do not read the account, and the one that other tests try: tests/page/test_serving.py.
+AT_HOME, ELSEWHERE = {"dev", "azurite", "explain", "check", "simulate"}, {"ui"}
 Refuses = Callable[[str, str], bool]
 ROW = '{"id": 1, "at": "2026-01-01T00:00:00Z"}\n'
 
@@ -70,12 +89,14 @@ class Place:
     tables: Guard
     patch: pytest.MonkeyPatch
     capture: pytest.CaptureFixture[str]
+    tried: set[str] = field(default_factory=set)  # commands
 
     def config(self, connect: str) -> Config:
         return Config.load(self.job, environment={**os.environ, "CONNECT": connect})
 
     def command(self, name: str, *options: str) -> tuple[int, str, str]:
         """A command of a user whose rights the guards know, in this process."""
+        self.tried.add(name)
         self.patch.setenv("CONNECT", self.guarded)
         self.patch.setattr(sys, "argv", ["samza-azure", name, str(self.job), *options])
         with pytest.raises(SystemExit) as ended:
@@ -104,11 +125,11 @@ class Place:
             self.until(lambda: len(tasks.tasks) == 2)
             yield tasks
 
-    def until(self, holds: Callable[[], bool]) -> None:
+    def until(self, holds: Callable[[], bool], seconds: float = 60) -> None:
         """Wait for something that others do."""
         begun = time.monotonic()
         while not holds():
-            assert time.monotonic() < begun + 60, (self.blobs.refused, self.tables.refused)
+            assert time.monotonic() < begun + seconds, (self.blobs.refused, self.tables.refused)
             time.sleep(0.02)  # the pace of asking
 
     def signed(self, signature: str) -> str:
@@ -142,6 +163,9 @@ def test_where_container_and_table_are_there_no_command_needs_the_right_to_creat
     place.create()
     rows = tmp_path / "rows.jsonl"
     rows.write_text(ROW)
+    processor_with_spark(place, rows)
+    place.job.write_text(JOB.format(id=uuid.uuid4().hex[:8]))
+    place.create()
     assert place.command("produce", "orders", str(rows))[:2] == (0, "1 rows into orders\n")
     with place.running(place.guarded):
         code, said, _ = place.command("status", "--json")
@@ -157,6 +181,27 @@ def test_where_container_and_table_are_there_no_command_needs_the_right_to_creat
     assert place.command("delete", "--stream", "orders", "--yes")[0] == 0
     assert place.command("delete", "--all", "--yes")[0] == 0
     assert place.blobs.refused == place.tables.refused == []
+    assert place.tried == cli.COMMANDS.keys() - AT_HOME - ELSEWHERE
+
+
+def processor_with_spark(place: Place, rows: Path) -> None:
+    """It makes a table of a stream, which is then looked at and compacted."""
+    place.job.write_text(JOB.format(id=uuid.uuid4().hex[:8]).replace("none:none", "pipeline:app") + WITH_SPARK)
+    (place.job.parent / "pipeline.py").write_text(PIPELINE)
+    place.create()
+    assert place.command("produce", "orders", str(rows))[0] == 0
+    place.tried.add("run")
+    run = [sys.executable, "-m", "samza_azure", "run", str(place.job)]
+    with subprocess.Popen(run, env={**os.environ, "CONNECT": place.guarded}, cwd=place.job.parent) as processor:
+        try:
+            place.until(lambda: json.loads(place.command("status", "--json")[1])["phase"] == "RUNNING", 180)
+            assert place.command("drain", "--when-caught-up", "--wait", "--timeout", "180")[0] == 0
+            assert processor.wait(60) == 0
+        finally:
+            processor.kill()
+    code, said, _ = place.command("table", "copied", "--json")
+    assert (code, [each["rows"] for each in json.loads(said)["intervals"]]) == (0, [1])
+    assert place.command("compact", "copied")[0] == 0
 
 
 def test_who_only_looks_sends_no_write_and_needs_the_readers_roles_alone(place: Place, tmp_path: Path) -> None:
