@@ -4,7 +4,8 @@ python tests/prove/health.py [--outage 120] [--freeze 60]
 
 The storage is frozen: no answer of `/livez` may be other than 200, `/readyz` becomes 503 for want of storage and 200
 again, and no process of the fleet is another one afterwards. Then all processes of one processor are frozen and thawed,
-as with their machine: it is never said to be dead, and takes part again. What was seen is printed. Four minutes.
+as with their machine: it is never said to be dead, takes part again, and its processes are the same. What was seen is
+printed. Four minutes.
 """
 
 import argparse
@@ -49,6 +50,8 @@ def main() -> int:
         print("the same processes as before")
         freeze(world, "p0", chosen.freeze)
         world.settled()
+        assert before == {name: [process.pid for process in world.tree(name)[:2]] for name in NAMES}
+        print("the same processes as before")
         return 0
     finally:
         world.close()
