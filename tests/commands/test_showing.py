@@ -22,7 +22,7 @@ EMPTY = {
                     "failure": {"exit_code": 1, "message": ""}}],
     "tasks": [
         {"name": "", "stage": "", "owner": "", "phase": "", "batch": 1, "late": 0,
-         "progress": {"pace": 1.5, "watermark_ms": 0}, "why": "",
+         "progress": {"pace": 1.5, "watermark_ms": 0}, "last_batch": None, "why": "",
          "error": {"message": "", "traceback": ""}, "given_up": {"processor": "", "message": ""}}
     ],
     "events": [{"at_ms": 0, "kind": "", "text": ""}], "kept": {}, "failure": {"task": "", "message": ""},
