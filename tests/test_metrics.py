@@ -105,7 +105,7 @@ def test_a_task_that_runs_under_an_earlier_generation_does_not_count_as_running(
     assert facts(view) == ProcessorFigures(epoch=2, version=7, owned=2, running=0)
 
 
-def test_who_knows_nothing_yet_shows_nothing() -> None:
+def test_all_figures_are_zero_before_the_control_blob_is_read() -> None:
     assert facts(view_of(None)) == ProcessorFigures()
 
 
@@ -366,7 +366,7 @@ def test_a_drained_fleet_that_stands_by_misses_no_task() -> None:
     assert group_facts(view) == GroupFacts(members=1, tasks=3, running=3, drain_step=3)
 
 
-def test_who_does_not_lead_tells_nothing_of_the_group_and_forgets_what_it_told() -> None:
+def test_a_deposed_leader_resets_the_metrics_of_the_group() -> None:
     meters = Meters()
     meters.observer.turned(leading(MODEL))
     assert meters.points()["group.tasks"] == [({}, 3)]

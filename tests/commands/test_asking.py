@@ -257,7 +257,7 @@ def test_the_next_run_remembers_how_the_last_one_was_drained(group: Group) -> No
     assert f"drain DRAINED of run {first}, asked by" in group.command("status")[1].replace("\n", " ")
 
 
-def test_waiting_for_a_drain_ends_when_nobody_is_left_who_could_do_it(group: Group) -> None:
+def test_drain_wait_ends_when_every_processor_has_ended(group: Group) -> None:
     [member] = group.start("a")
     run_id = group.until("all run", all_run)["run_id"]
     waiting = group.begin("drain", "--wait")

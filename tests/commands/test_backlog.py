@@ -43,7 +43,7 @@ def test_what_is_read_is_not_behind(blobs: Blobs) -> None:
     assert unread(behind(blobs, status("RUNNING", *ends))) == ""
 
 
-def test_of_a_drained_run_it_is_what_the_next_one_begins_with(blobs: Blobs) -> None:
+def test_backlog_of_a_drained_run_counts_from_its_final_positions(blobs: Blobs) -> None:
     end = LogReader(blobs, "streams/orders/0").scan((0, 0)).end
     shown = {**status("DRAINED", (0, 0), (0, 0)), "positions": {"orders/0": list(end)}}
     assert behind(blobs, shown)["orders/0"].rows == 0
@@ -70,7 +70,7 @@ def test_rows_that_retention_has_left_are_behind_a_run_that_has_read_none() -> N
     assert 0 < found.rows < 10 and found.is_all
 
 
-def test_nothing_is_said_while_nobody_says_where_the_tasks_stand(blobs: Blobs) -> None:
+def test_backlog_is_empty_while_no_task_reports_its_position(blobs: Blobs) -> None:
     assert behind(blobs, status("STOPPED", (0, 0), (0, 0))) == {}
 
 

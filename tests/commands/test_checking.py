@@ -161,7 +161,7 @@ def test_the_right_job_has_no_mistake_without_its_account(said: Callable[[str, s
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES.keys())
-def test_a_mistake_is_told_with_its_place_and_its_remedy_can_be_pasted(
+def test_a_mistake_is_reported_with_file_line_and_a_fix_to_paste(
     said: Callable[[str, str], str], mistake: Mistake
 ) -> None:
     right = (JOB, PIPELINE)
@@ -180,7 +180,7 @@ def test_a_section_that_nobody_reads_is_a_warning(said: Callable[[str, str], str
     assert said(JOB + "\n[streams.hourly-clean]\npartitions = 2\n", PIPELINE) == ""  # may be added for stage hourly
 
 
-def test_all_mistakes_are_told_at_once(said: Callable[[str, str], str]) -> None:
+def test_all_mistakes_are_reported_at_once(said: Callable[[str, str], str]) -> None:
     message = said(JOB.replace('key = "id"', 'key = "ids"'), PIPELINE.replace('stage("clean"', 'stage("claen"'))
     assert message.startswith("The pipeline has 2 mistakes:")
     assert "streams.orders.key" in message and "Did you mean 'clean'?" in message and "MODULE.py, line 10" in message
@@ -196,7 +196,7 @@ def test_a_module_that_makes_a_session_waits_for_spark(tmp_path: Path) -> None:
         assert found.needs_session
 
 
-def test_the_command_says_it_all_and_needs_no_account(tmp_path: Path) -> None:
+def test_check_prints_the_whole_result_without_an_account(tmp_path: Path) -> None:
     (tmp_path / "MODULE.py").write_text(PIPELINE)
     (tmp_path / "job.toml").write_text(JOB)
     command = [sys.executable, "-m", "samza_azure", "check", str(tmp_path / "job.toml"), "--quick"]

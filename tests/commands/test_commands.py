@@ -47,7 +47,7 @@ def test_a_missing_job_file(tmp_path: Path) -> None:
     assert "There is no job file" in said
 
 
-def test_a_malformed_job_file_is_told_with_line_and_column(tmp_path: Path) -> None:
+def test_a_malformed_job_file_is_reported_with_line_and_column(tmp_path: Path) -> None:
     job = tmp_path / "job.toml"
     job.write_text("[app]\nname = \n")
     code, _, said = samza_azure("status", str(job))
@@ -279,7 +279,7 @@ def test_a_full_disk_is_reported_in_one_line(emulator: Azurite, tmp_path: Path) 
     assert (ended.returncode, ended.stderr) == (1, "samza-azure: [Errno 28] No space left on device\n")
 
 
-def test_what_is_produced_is_whole_also_if_nobody_can_read_of_it(emulator: Azurite, tmp_path: Path) -> None:
+def test_produce_stores_all_rows_although_stderr_cannot_be_written(emulator: Azurite, tmp_path: Path) -> None:
     rows, job = tmp_path / "rows.csv", tmp_path / "job.toml"
     rows.write_text("carrier,ts,dep_delay\nUA,2013-01-01 05:00:00,1\n")
     job.write_text(EXAMPLE.read_text().replace("flights", "unheard", 1))
@@ -313,7 +313,7 @@ def test_a_container_that_cannot_be_started_ends_its_processor_in_order(emulator
     assert code == 2 or [each["state"] for each in json.loads(shown)["processors"]] in ([], ["LEFT"])
 
 
-def test_who_must_leave_while_its_container_starts_leaves_at_once(emulator: Azurite, tmp_path: Path) -> None:
+def test_sigterm_while_the_container_starts_ends_the_processor_at_once(emulator: Azurite, tmp_path: Path) -> None:
     job = tmp_path / "job.toml"
     job.write_text(EXAMPLE.read_text().replace("flights", "early", 1))
     environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": emulator.connection_string}

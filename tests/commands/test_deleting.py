@@ -172,7 +172,7 @@ def test_a_run_in_progress_and_its_streams_are_not_deleted(place: Place) -> None
     assert names(place, "streams/orders/")
 
 
-def test_of_a_stream_its_rows_go_and_where_the_next_run_begins_with_it(place: Place) -> None:
+def test_deleting_a_stream_deletes_its_rows_readers_and_positions(place: Place) -> None:
     place.rows("orders", 1, 2)
     place.rows("notes", 1)
     before = place.drained()
@@ -228,7 +228,7 @@ def test_while_somebody_works_nothing_is_deleted_or_rewound(place: Place) -> Non
     assert names(place, "streams/orders/")
 
 
-def test_who_died_without_a_word_is_waited_for_and_no_hindrance(place: Place) -> None:
+def test_delete_waits_until_a_killed_processor_is_dead_then_deletes(place: Place) -> None:
     """Its row says that it lives, and it holds the lease."""
     place.drained()
     dead = ProcessorRow("p9", "i9", state=ProcessorState.ACTIVE)
@@ -245,7 +245,7 @@ def test_who_died_without_a_word_is_waited_for_and_no_hindrance(place: Place) ->
 
 
 @pytest.mark.parametrize("options", [(), ("--run", "a", "--all"), ("--reader", "w"), ("--all", "--reader", "w")])
-def test_it_has_to_be_said_what_is_to_go(place: Place, options: tuple[str, ...]) -> None:
+def test_delete_without_a_target_exits_with_2(place: Place, options: tuple[str, ...]) -> None:
     code, _, said = place.command("delete", *options)
     assert code == 2 and "Say what to delete: --run ID, --stream ID, --stream ID --reader NAME, or --all." in said
 

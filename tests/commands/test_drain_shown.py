@@ -63,7 +63,7 @@ def printed(what: Any) -> list[str]:
     return [" ".join(line.split()) for line in file.getvalue().splitlines()]
 
 
-def test_a_drain_is_told_with_who_asked_when_and_how_long_each_phase_took() -> None:
+def test_a_drain_is_shown_with_requester_time_and_duration_of_each_phase() -> None:
     asked = f"asked by ada@here at {clock(ASKED_MS)}, taken up after 0.6 s, sources stopped after 2.0 s"
     assert drain_in_words(shown()["drain"]) == f"drain FLUSH of run run, {asked}"
     over = replace(DRAIN, history=(*DRAIN.history, "DRAINED"), at_ms=(*DRAIN.at_ms, ASKED_MS + 2_700))
@@ -71,7 +71,7 @@ def test_a_drain_is_told_with_who_asked_when_and_how_long_each_phase_took() -> N
     assert drain_in_words(after) == f"drain DRAINED of run run, {asked}, flushed after 0.1 s"
 
 
-def test_a_drain_of_an_earlier_version_is_told_without_times() -> None:
+def test_a_drain_recorded_without_times_is_shown_without_times() -> None:
     plain = DrainNotification("u", "run", step=DrainStep.FLUSH, history=("FREEZE", "FLUSH"))
     assert drain_in_words(shown(replace(CONTROL, drain=plain))["drain"]) == "drain FLUSH of run run"
     half = replace(plain, history=(*plain.history, "DRAINED"), at_ms=(0, 0, ASKED_MS))
@@ -135,7 +135,7 @@ def test_while_a_phase_lasts_there_is_a_line_per_stage_every_five_seconds() -> N
     ]
 
 
-def test_when_the_time_is_up_it_is_told_who_is_where_and_what_is_left() -> None:
+def test_a_timeout_reports_the_phase_owner_and_backlog_of_each_task() -> None:
     said = where_all_are(shown(), {"clean-1": 5})
     assert said == "1 of 3 tasks are done. clean-1 FLUSHING on p1, 5 rows to read; daily-0 REQUESTED on p1."
     orphan = replace(CONTROL, tasks={f"clean-{number}": Assignment(None) for number in range(23)})
@@ -306,7 +306,7 @@ def test_a_moment_that_no_date_can_say_is_shown_as_the_last_one() -> None:
         ),
     ],
 )
-def test_nobody_is_left_when_all_have_gone_and_somebody_had_to(rows: list[ProcessorRow], said: str) -> None:
+def test_nobody_is_left_when_all_processors_ended_and_one_not_with_0(rows: list[ProcessorRow], said: str) -> None:
     assert nobody_is_left(rows) == said
 
 

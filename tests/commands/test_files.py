@@ -73,7 +73,7 @@ def test_a_key_that_looks_like_a_number_stays_the_text_that_it_is(account: Any, 
     assert LogReader(account.blobs(), source_log("flights/3")).scan((0, 0)).rows == 1
 
 
-def test_who_interrupts_produce_is_told_which_rows_are_stored(account: Any, tmp_path: Path) -> None:
+def test_an_interrupted_produce_reports_which_rows_are_stored(account: Any, tmp_path: Path) -> None:
     file = flights(tmp_path, *(f"UA,2013-01-01 05:{number:02}:00,{number}" for number in range(30)))
 
     def interrupt(written: int, total: int) -> None:
@@ -87,7 +87,7 @@ def test_who_interrupts_produce_is_told_which_rows_are_stored(account: Any, tmp_
     assert sum(batch.num_rows for batch in batches_of(account.blobs(), "flights")) == 20
 
 
-def test_rows_far_in_the_future_are_told(account: Any, tmp_path: Path) -> None:
+def test_produce_reports_rows_far_in_the_future(account: Any, tmp_path: Path) -> None:
     said: list[str] = []
     file = flights(tmp_path, "UA,2013-01-01 05:00:00,1", "UA,9999-12-31 00:00:00,2")
     assert put(account, file, say=said.append, max_future="2 h") == 2
@@ -107,9 +107,7 @@ ROW = {"carrier": "UA", "ts": "2013-01-01T05:00:00", "dep_delay": 1.0}
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl", "rows.csv.gz", "rows.jsonl.gz", "rows.parquet"])
-def test_each_kind_of_file_is_taken_and_what_it_leaves_open_is_said_alike(
-    name: str, account: Any, tmp_path: Path
-) -> None:
+def test_each_file_type_is_read_with_the_same_warnings(name: str, account: Any, tmp_path: Path) -> None:
     said: list[str] = []
     file = tmp_path / name
     rows = [{**ROW, "more": 1}, {**ROW, "ts": None, "more": 2}]

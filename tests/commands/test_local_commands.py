@@ -102,7 +102,7 @@ def connection_string(said: str) -> str:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_emulator_alone_prints_its_connection_string_and_ends_when_it_is_told(number: signal.Signals) -> None:
+def test_azurite_prints_its_connection_string_and_ends_on_a_signal(number: signal.Signals) -> None:
     process = begun("azurite", "--port", "0")
     try:
         assert process.stdout is not None and process.stderr is not None
@@ -206,7 +206,7 @@ def test_dev_on_the_data_of_a_drained_run_says_how_the_next_one_begins(job: Path
     assert "is drained." not in said
 
 
-def test_dev_shows_the_error_of_a_wrong_pipeline_whatever_stands_in_it(job: Path, tmp_path: Path) -> None:
+def test_dev_prints_the_error_of_a_refused_pipeline_verbatim(job: Path, tmp_path: Path) -> None:
     (tmp_path / "pipeline.py").write_text(PIPELINE + "raise ValueError('no [red] file at [/tmp/x]')\n")
     process = begun("dev", str(job))
     _, said = process.communicate(timeout=60)

@@ -26,7 +26,7 @@ def logged(file: Path, *, as_json: bool = False, level: str = "info") -> None:
     configure("p1", "shop", as_json=as_json, level=level, file=file)
 
 
-def test_a_line_says_when_how_grave_and_who(tmp_path: Path) -> None:
+def test_a_log_line_has_time_level_and_processor(tmp_path: Path) -> None:
     logged(tmp_path / "log")
     LOG.info("version %d", 3)
     LOG.debug("not asked for")
@@ -56,7 +56,7 @@ def test_what_repeats_itself_is_folded_and_counted(tmp_path: Path) -> None:
     ]
 
 
-def test_what_happens_to_the_container_is_said_each_time_and_other_messages_are_not_folded(tmp_path: Path) -> None:
+def test_container_events_and_distinct_messages_are_never_folded(tmp_path: Path) -> None:
     """A container that hung twice within a minute was reported once."""
     logged(tmp_path / "log")
     for _ in range(2):

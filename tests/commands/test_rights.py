@@ -204,7 +204,7 @@ def processor_with_spark(place: Place, rows: Path) -> None:
     assert place.command("compact", "copied")[0] == 0
 
 
-def test_who_only_looks_sends_no_write_and_needs_the_readers_roles_alone(place: Place, tmp_path: Path) -> None:
+def test_read_only_commands_write_nothing_and_need_reader_roles_only(place: Place, tmp_path: Path) -> None:
     place.create()
     rows = tmp_path / "rows.jsonl"
     rows.write_text(ROW)
@@ -219,7 +219,7 @@ def test_who_only_looks_sends_no_write_and_needs_the_readers_roles_alone(place: 
     assert {each.split()[0] for each in place.tables.seen} == {"GET"}
 
 
-def test_who_asks_for_a_drain_or_a_stop_writes_rows_and_nothing_else(place: Place) -> None:
+def test_drain_and_stop_write_only_table_rows(place: Place) -> None:
     place.create()
     place.allow(writes, creates)
     with place.running(place.connect):
@@ -229,7 +229,7 @@ def test_who_asks_for_a_drain_or_a_stop_writes_rows_and_nothing_else(place: Plac
     assert any(each.startswith("POST") for each in place.tables.seen)
 
 
-def test_what_is_missing_and_may_not_be_created_is_named_with_who_may(place: Place) -> None:
+def test_a_missing_container_or_table_names_the_role_that_may_create_it(place: Place) -> None:
     code, _, said = place.command("drain")
     assert code == 2
     assert "There is no container rights-" in said and "as infra/azure does" in said
@@ -246,14 +246,14 @@ def test_looking_where_nothing_is_creates_nothing(place: Place) -> None:
     assert place.blobs.refused == place.tables.refused == []
 
 
-def test_who_is_refused_everything_is_told_which_right_is_missing(place: Place) -> None:
+def test_an_identity_without_rights_gets_an_error_that_may_pass(place: Place) -> None:
     place.allow(everything, everything)
     with pytest.raises(AccessDenied, match="AuthorizationPermissionMismatch") as raised:
         Account.from_config(place.config(place.guarded).storage).ensure_created()
     assert raised.value.may_pass
 
 
-def test_who_waits_for_a_role_leaves_at_once_when_it_is_asked_to(place: Place) -> None:
+def test_a_processor_that_waits_for_a_role_stops_at_once_on_request(place: Place) -> None:
     place.allow(everything, everything)
     coordinator = AzureJobCoordinatorFactory().get_job_coordinator("p0", place.config(place.guarded))
     coordinator.start()

@@ -125,7 +125,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "LOOK_S", 0.01)
 
 
-def test_waiting_until_all_is_read_says_what_it_waits_for_and_ends_when_nobody_is_left(
+def test_when_caught_up_reports_what_it_waits_for_and_ends_without_processors(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     play = Play(
@@ -207,7 +207,7 @@ def test_waiting_for_a_drain_says_what_cancelled_it(after: Control, said: str, *
         waiting.wait_for_drain(CONFIG, play.account, Asked("run", "u"), Limit(PATIENCE_S))
 
 
-def test_waiting_for_a_drain_outlasts_an_outage_and_says_so(
+def test_drain_wait_reports_an_outage_and_goes_on(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     play = Play((FROZEN, ROW), None, None, (DRAINED, ROW))

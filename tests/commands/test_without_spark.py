@@ -40,7 +40,7 @@ def run(tmp_path: Path, emulator: Azurite) -> Run:
     return python
 
 
-def test_rows_go_in_and_out_and_what_needs_spark_says_how_to_get_it(run: Run, tmp_path: Path) -> None:
+def test_produce_and_export_work_without_spark_and_run_names_the_extra(run: Run, tmp_path: Path) -> None:
     job = tmp_path / "job.toml"
     text = (ROOT / "examples" / "flights" / "job.toml").read_text()
     job.write_text(text.replace('name = "flights"', 'name = "sparkless"'))

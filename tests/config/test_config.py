@@ -117,7 +117,7 @@ def test_the_environment_fills_in_numbers_too_and_two_dollars_are_one() -> None:
     assert config.spark["spark.some.path"] == "${HOME}/4"
 
 
-def test_what_the_command_line_says_goes_before_the_file() -> None:
+def test_command_line_options_override_the_job_file() -> None:
     overrides = {"processor.id": "p1", "app.name": "other"}
     config = Config.parse(MINIMAL, overrides=overrides)
     assert (config.processor.id, config.app.name, config.storage.container) == ("p1", "other", "other-1")
@@ -230,7 +230,7 @@ def test_a_key_that_is_near_to_none_is_refused_with_those_that_there_are() -> No
     )
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     text = MINIMAL.replace('"pipeline:app"', '"pipeline"') + '[streams.a]\npartitions = 0\n[task]\ncommit.ms = "1 s"\n'
     assert mistakes(text) == textwrap.dedent("""\
         job.toml has 3 mistakes:
@@ -457,7 +457,7 @@ SECRETS = [
 
 
 @given(st.dictionaries(st.sampled_from(KEYS), st.sampled_from(SECRETS), min_size=1, max_size=6), st.text(max_size=3))
-def test_wherever_a_key_is_written_it_is_never_told(places: dict[str, str], noise: str) -> None:
+def test_an_account_key_in_any_setting_is_never_shown(places: dict[str, str], noise: str) -> None:
     text = "".join(f'{key} = "{value.replace("@", KEY)}"\n' for key, value in places.items())
     try:
         shown = everything_shown(parsed(text + noise))
@@ -533,7 +533,7 @@ def test_how_long_a_stream_keeps_its_rows(section: str, kept: tuple[float | None
 @pytest.mark.parametrize(
     "line", ['retention = "0 s"', "retention.bytes = 0", 'retention.bytes = "7 d"', "retention = 7"]
 )
-def test_a_limit_that_is_none_is_refused(line: str) -> None:
+def test_an_invalid_retention_limit_is_refused(line: str) -> None:
     with pytest.raises(ConfigError, match=r"streams\.flights\.retention.* cannot be used"):
         Config.parse(f"{MINIMAL}\n[streams.flights]\n{line}")
 
@@ -587,7 +587,7 @@ def test_a_file_without_a_connection_string_is_refused(text: bytes | None, said:
         Config.parse(BY_FILE, path=tmp_path / "job.toml")
 
 
-def test_who_writes_the_secret_itself_where_its_file_belongs_is_not_shown_it(tmp_path: Path) -> None:
+def test_a_secret_in_place_of_its_file_name_is_not_shown(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         Config.parse(BY_FILE.replace("secret/connect", CONNECT), path=tmp_path / "job.toml")
     assert KEY not in "".join(traceback.format_exception(raised.value))

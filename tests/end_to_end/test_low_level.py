@@ -21,7 +21,7 @@ def texts(flights: pa.Table) -> Counter[str]:
 
 @pytest.mark.long  # the same without processes: tests/spark/test_handlers.py
 @pytest.mark.parametrize("point", ["before the end of Alert", "after the end of Alert", "FLUSHING"])
-def test_the_rows_of_on_drain_are_there_once_whoever_is_killed(
+def test_rows_of_on_drain_are_exactly_once_under_kill_9(
     tmp_path_factory: pytest.TempPathFactory, flights: pa.Table, point: str
 ) -> None:
     """kill -9 of a container when on_drain has been called and its record is not written, or just was."""

@@ -43,7 +43,7 @@ def test_processors_that_are_released_together_share_evenly_and_soon(
     assert profile == "fast" or len(world.versions()) <= 3
 
 
-def test_who_has_no_task_stands_by_whoever_of_the_four_leads(group: Callable[..., World]) -> None:
+def test_a_processor_without_a_task_is_a_standby_under_any_leader(group: Callable[..., World]) -> None:
     """Four groups at the same time, each led by another one."""
     worlds = {leader: group(2) for leader in NAMES}
     for leader, world in worlds.items():

@@ -132,7 +132,7 @@ def test_a_machine_that_was_frozen_is_not_taken_for_dead(watched: Watched) -> No
     watched.ready()  # alive at every look until then
 
 
-def test_who_leaves_says_so(watched: Watched) -> None:
+def test_a_processor_that_is_sent_sigterm_exits_with_0(watched: Watched) -> None:
     watched.ready()
     watched.send(signal.SIGTERM)
     watched.process.join(PATIENCE_S)

@@ -132,7 +132,7 @@ def test_what_a_later_release_has_added_outlives_leaders_of_this_one(group: Worl
 
 
 @pytest.mark.long  # what is read and kept, tests/group/test_later_release.py shows
-def test_who_is_too_old_lets_go_stands_by_and_says_so_until_it_is_replaced(group: World) -> None:
+def test_processors_that_are_too_old_release_their_tasks_and_stand_by(group: World) -> None:
     group.start("p0", "p1", "p2")
     group.settled()
     writer = Writer(group)

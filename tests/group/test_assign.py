@@ -95,7 +95,7 @@ def test_nobody_is_there() -> None:
 
 
 @given(tasks, members, owners, owners, st.booleans())
-def test_a_task_is_not_given_to_who_gave_it_up_while_another_is_there(
+def test_a_task_returns_to_the_processor_that_gave_it_up_only_if_alone(
     asked: list[str], living: set[str], current: dict[str, str], given_up: dict[str, str], balance: bool
 ) -> None:
     assigned = assign(asked, living, current, balance=balance, given_up=given_up)
@@ -106,7 +106,7 @@ def test_a_task_is_not_given_to_who_gave_it_up_while_another_is_there(
 
 
 @given(tasks, members, owners, owners, st.booleans())
-def test_where_it_went_it_stays(
+def test_a_second_assignment_moves_nothing(
     asked: list[str], living: set[str], current: dict[str, str], given_up: dict[str, str], balance: bool
 ) -> None:
     assigned = assign(asked, living, current, balance=balance, given_up=given_up)

@@ -62,7 +62,7 @@ def test_a_barrier_that_timed_out_ends_when_the_last_one_has_adopted_or_is_dead(
         assert after.barrier == Barrier(2, BarrierState.END)
 
 
-def test_who_joins_meanwhile_is_not_marked_for_what_it_had_no_time_to_adopt() -> None:
+def test_a_processor_that_joins_late_is_not_marked_dead_at_the_barrier() -> None:
     fresh = {"p5": row("p5", adopted=0, state=ProcessorState.UNASSIGNED)}
     back = {"p6": row("p6", incarnation="a later one", adopted=0)}
     view = leader(OVERDUE, members={**ROWS, "p4": row("p4", adopted=1), **fresh, **back})

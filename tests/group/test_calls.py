@@ -245,7 +245,7 @@ def test_a_leader_that_is_heard_and_sees_nobody_steps_down() -> None:
     assert any(isinstance(action, StepDown) for action in decide(blind(), NOW))
 
 
-def test_so_does_one_whose_look_never_ends() -> None:
+def test_a_leader_whose_scan_never_ends_steps_down() -> None:
     """Page after page comes in time, and the last one does not come."""
     view = leader(since=NOW - 25, scanned_at=NOW - 26)
     patience = 3 * TIMING.heartbeat_timeout_s
@@ -260,5 +260,5 @@ def test_so_does_one_whose_look_never_ends() -> None:
     [blind(accepted_at=NOW - 5), leader(since=NOW - 25, scanned_at=NOW - 26)],
     ids=["in an outage", "no look has failed"],
 )
-def test_it_stays_in_an_outage_and_as_long_as_it_only_has_not_looked(view: View) -> None:
+def test_a_leader_does_not_step_down_in_an_outage_or_before_its_first_scan(view: View) -> None:
     assert not any(isinstance(action, StepDown) for action in decide(view, NOW))

@@ -106,7 +106,7 @@ def test_format_1_is_still_written_as_it_was() -> None:
     assert json.loads(gzip.decompress(encode(GOLDEN, limit=LIMIT))) == json.loads(FILE.read_bytes())
 
 
-def test_so_is_the_one_that_says_which_stage_reads_which_source() -> None:
+def test_the_golden_control_blob_with_readers_is_unchanged() -> None:
     assert decode(gzip.compress(WITH_READERS.read_bytes())) == READERS
     assert json.loads(gzip.decompress(encode(READERS, limit=LIMIT))) == json.loads(WITH_READERS.read_bytes())
 
@@ -128,7 +128,7 @@ def test_the_drain_has_the_field_names_of_samza() -> None:
     assert (fields["uuid"], fields["runId"], fields["drainMode"]) == ("u", "1700000000000-abcdef01", "DEFAULT")
 
 
-def test_versions_that_do_not_know_who_gave_up_a_task_can_read_every_blob_in_which_nobody_did() -> None:
+def test_a_blob_without_given_up_tasks_omits_the_field() -> None:
     fields = json.loads(gzip.decompress(encode(replace(GOLDEN, given_up={}), limit=LIMIT)))
     assert fields.keys() == json.loads(FILE.read_bytes()).keys() - {"given_up"}
     assert decode(gzip.compress(json.dumps(fields).encode())) == replace(GOLDEN, given_up={})
@@ -272,7 +272,7 @@ def test_what_a_later_release_has_added_is_kept_when_an_earlier_one_writes_the_b
     assert json.loads(gzip.decompress(encode(read, limit=LIMIT))) == written
 
 
-def test_it_stays_with_what_it_was_said_of() -> None:
+def test_unknown_fields_stay_with_the_object_that_had_them() -> None:
     """Who owns a task now is news, which says only what its writer knows; all that is not news is as it was."""
     written = later(json.loads(gzip.decompress(encode(READERS, limit=LIMIT))))
     read = decode(gzip.compress(json.dumps(written).encode()))
@@ -286,7 +286,7 @@ def test_it_stays_with_what_it_was_said_of() -> None:
     assert again["drain"] == written["drain"]
 
 
-def test_followers_are_told_of_run_phase_drain_vacancy_and_patience() -> None:
+def test_the_signal_contains_run_phase_drain_vacancy_and_timeout() -> None:
     patient = replace(FULL, drain=None, churn=1)
     assert signal(patient) == "1700000000000-abcdef01:DRAINING:-:churn 1"
     leading = replace(patient, churn=0)

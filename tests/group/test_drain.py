@@ -94,7 +94,7 @@ def test_a_run_says_from_its_beginning_which_stage_reads_which_source() -> None:
     assert next_control(view, begun, NOW).readers == {"parsed": ("flights",)}
 
 
-def test_no_end_is_below_what_a_task_says_it_has_read() -> None:
+def test_flush_is_not_written_with_an_end_below_a_reported_position() -> None:
     rows = dict(ROWS) | {"p1": frozen("clean-0", 7), "p2": frozen("clean-1", 5)}
     told = report("daily-0", read={"flights/1": (0, 6)})
     assert progress(DRAINING, rows | {"p3": row("p3", {"daily-0": told})}, PLAN) == DRAINING
@@ -159,7 +159,7 @@ def test_a_drained_runs_fingerprint_is_remembered_once() -> None:
     assert progress(flushing, rows, PLAN).finished == ("x", CONTROL.fingerprint)
 
 
-def test_of_very_many_drained_runs_the_latest_are_remembered_and_all_that_people_have_named() -> None:
+def test_past_runs_keep_the_latest_and_all_with_a_chosen_name() -> None:
     assert DRAINING.drain is not None
     made = tuple(f"{1_700_000_000_000 + number}-{number:08x}" for number in range(1000))
     flushing = replace(

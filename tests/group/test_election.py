@@ -186,7 +186,7 @@ def test_a_processor_that_has_not_read_the_blob_is_the_last_choice() -> None:
     assert successors_of(view, CONTROL) == ("p2", "p3", "p0")
 
 
-def test_who_can_act_leads_next_and_of_those_who_has_no_task() -> None:
+def test_successors_are_first_those_that_can_lead_then_those_without_tasks() -> None:
     """A newcomer has the least to do, but its container may not be up yet, or have another pipeline."""
     standby, starting, misfit = row("p7"), row("p0", fingerprint=""), row("p4", fingerprint="0" * 64)
     view = leader(members={**ROWS, "p7": standby, "p0": starting, "p4": misfit})
@@ -198,7 +198,7 @@ def test_who_can_act_leads_next_and_of_those_who_has_no_task() -> None:
     assert successors_of(view, Control("g")) == ("p2", "p4", "p0")
 
 
-def test_when_the_named_successors_are_gone_too_whoever_changes_the_leader_row_first_goes_on_alone(
+def test_without_successors_the_first_to_write_the_leader_row_campaigns_alone(
     story: Story,
 ) -> None:
     """A break does not change the blob's ETag: a hundred survivors would break each other's leases."""

@@ -48,7 +48,7 @@ from tests.group.situation import (
 from tests.group.transcript import Story
 
 
-def test_one_that_leaves_says_so_and_waits_for_the_leader_before_it_lets_go() -> None:
+def test_a_leaving_processor_keeps_its_tasks_until_the_leader_moves_them() -> None:
     view = view_of("p3", leaving=True)
     [begin] = [action for action in decide(view, NOW + 0.2) if isinstance(action, BeginEnd)]
     perform_locally(view, begin, NOW + 0.2)
@@ -84,7 +84,7 @@ def test_a_leader_that_is_sent_away_after_a_drain_leaves_the_clean_up_to_the_nex
     assert rest_until(view) == NOW + waits
 
 
-def test_a_leader_whose_last_word_was_lost_looks_what_stands_there_and_gives_up_the_lease() -> None:
+def test_a_leader_whose_last_write_is_unsettled_reads_its_row_then_releases_the_lease() -> None:
     view = leader(leaving=True, ending=Finish(0, "left"), ending_since=NOW - 1)
     view.life.control = replace(CONTROL, tasks={})
     view.work.tasks.clear()
@@ -146,7 +146,7 @@ def test_a_refused_pipeline_says_what_changed_stage_by_stage_and_stream_by_strea
     )
 
 
-def test_what_no_fact_shows_is_said_to_differ_all_the_same() -> None:
+def test_a_difference_in_state_without_details_is_reported() -> None:
     assert changes({"stage daily": {"state": "a"}}, {"stage daily": {"state": "b"}}) == [
         "stage daily: what its state depends on differs (functions, the slide of a window, a schema)"
     ]
@@ -159,7 +159,7 @@ def test_a_control_blob_that_vanished_or_is_anothers_ends_it() -> None:
     assert [a.verdict.code for a in decide(other, NOW) if isinstance(a, BeginEnd)] == [1]
 
 
-def test_who_is_in_a_drained_run_goes_and_who_comes_to_it_unchanged_goes_too() -> None:
+def test_processors_of_a_drained_run_and_unchanged_newcomers_end_with_0() -> None:
     drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",))
     assert [a.verdict.code for a in decide(view_of("p3", drained), NOW) if isinstance(a, BeginEnd)] == [0]
     comer = view_of("p3", drained, active_run="")
@@ -168,7 +168,7 @@ def test_who_is_in_a_drained_run_goes_and_who_comes_to_it_unchanged_goes_too() -
     assert BeginEnd not in kinds(decide(upgraded, NOW))
 
 
-def test_who_comes_to_a_drained_run_that_nobody_has_cleaned_up_stays_and_would_lead() -> None:
+def test_a_newcomer_to_an_uncleaned_drained_run_campaigns() -> None:
     """Its leader may have died over it, and the others have gone: seed 168044708."""
     drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",), leader=None)
     comer = view_of("p3", drained, active_run="", tasks={}, leaderless_since=NOW - 4)

@@ -110,7 +110,7 @@ def test_the_run_fails_at_once_if_nobody_else_could_run_the_task() -> None:
     assert after.failure is not None and "failed on p3, and there is no other processor" in after.failure.message
 
 
-def test_a_task_does_not_go_back_to_who_gave_it_up_while_another_is_there() -> None:
+def test_a_given_up_task_does_not_return_while_others_are_present() -> None:
     view = leads_after_it_moved(p2=replace(ROWS["p2"], state=ProcessorState.DEAD))
     after = next_control(view, MOVED, NOW)
     assert after.tasks["daily-0"].owner == Owner("p1", life_of("p1"), 11)
@@ -120,7 +120,7 @@ def test_a_task_does_not_go_back_to_who_gave_it_up_while_another_is_there() -> N
     assert last.given_up == GAVE_UP
 
 
-def test_one_that_has_it_again_for_want_of_others_and_gives_it_up_again_passes_it_on_or_fails_the_run() -> None:
+def test_a_task_given_up_twice_by_one_processor_moves_on_or_fails_the_run() -> None:
     again = replace(MOVED, tasks={**MOVED.tasks, "daily-0": Assignment(owner("p3", 10), first=False)})
     view = leader(again)
     view.others.members, view.life.written = others() | {"p3": failing(generation=10)}, replace(ROWS["p1"], adopted=10)
@@ -137,7 +137,7 @@ def test_one_that_has_it_again_for_want_of_others_and_gives_it_up_again_passes_i
 @pytest.mark.parametrize(
     "gone", [replace(ROWS["p3"], incarnation="another"), replace(ROWS["p3"], state=ProcessorState.DEAD), None]
 )
-def test_who_gave_a_task_up_is_forgotten_with_its_incarnation(gone: ProcessorRow | None) -> None:
+def test_a_give_up_is_forgotten_with_the_incarnation(gone: ProcessorRow | None) -> None:
     runs = row("p2", {"daily-0": report("daily-0", generation=10)}, adopted=10)
     view = leads_after_it_moved(p2=runs)
     assert next_control(view, MOVED, NOW).given_up == GAVE_UP
@@ -147,7 +147,7 @@ def test_who_gave_a_task_up_is_forgotten_with_its_incarnation(gone: ProcessorRow
     assert next_control(view, MOVED, NOW).given_up == {}
 
 
-def test_who_gave_a_task_up_is_forgotten_when_it_has_run_well_for_ten_minutes_elsewhere() -> None:
+def test_a_give_up_is_forgotten_after_the_task_ran_elsewhere_for_ten_minutes() -> None:
     view, view_of_attempt = leads_after_it_moved(), {"generation": 10, "attempt": 1}
     for now, phase, attempt in (
         (NOW, Phase.RUNNING, 1),

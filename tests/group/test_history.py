@@ -91,7 +91,7 @@ def test_a_drain_that_is_cancelled_is_no_new_drain() -> None:
 @pytest.mark.parametrize(
     ("state", "kind"), [(ProcessorState.LEFT, "left"), (ProcessorState.LEAVING, "left"), (ProcessorState.DEAD, "died")]
 )
-def test_who_left_has_not_died(state: ProcessorState, kind: str) -> None:
+def test_a_processor_that_left_is_not_noted_as_dead(state: ProcessorState, kind: str) -> None:
     assert [each for each, _ in noted(changed(members=(B,)), a=ProcessorRow("a", "1", state=state))] == [kind]
 
 

@@ -39,7 +39,7 @@ from tests.group.situation import (
 from tests.group.transcript import Story
 
 
-def test_what_a_life_says_that_has_come_back_does_not_hold_up_the_clean_up() -> None:
+def test_reports_of_a_later_incarnation_do_not_delay_the_clean_up() -> None:
     """It has no part in the drained run, and ends only when that is cleaned up; the leader must not wait for it."""
     drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",), leader=member("p1"))
     done = {"daily-0": report("daily-0", Phase.DRAINED)}

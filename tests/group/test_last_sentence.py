@@ -39,7 +39,7 @@ def test_a_hand_over_that_was_heard_is_one() -> None:
     assert said(leaving(Phase.RELEASED, left=True)) == HANDED_OVER
 
 
-def test_where_the_storage_took_no_last_word_nobody_was_told() -> None:
+def test_a_last_message_names_the_write_that_the_storage_did_not_accept() -> None:
     text = said(leaving(Phase.RELEASED, left=False))
     assert text == (
         "Left the group, but could not write this to the storage: the others do not know; others get daily-0 when it "

@@ -91,7 +91,7 @@ def test_one_that_cannot_read_the_control_blob_lets_go_and_then_stands_by() -> N
     assert (view.ending, view.finished) == (None, None)
 
 
-def test_it_asks_for_that_blob_no_more_whatever_the_leader_row_says() -> None:
+def test_a_standby_does_not_reread_a_blob_that_it_cannot_decode() -> None:
     view = outdated()
     view.others.leader_row = replace(LEADER_ROW, version=99, etag="other")
     assert not [action for action in decide(view, NOW) if isinstance(action, ReadControl)]
@@ -107,7 +107,7 @@ def test_it_never_tries_to_lead_and_gives_back_a_lease_under_which_it_found_out(
     assert view.candidacy.campaign is None
 
 
-def test_it_leaves_when_it_is_told_to() -> None:
+def test_a_standby_that_is_too_old_leaves_on_request() -> None:
     view = outdated()
     heard_leave(view)
     assert [type(action).__name__ for action in decide(view, NOW) if type(action).__name__ == "BeginEnd"] == [
@@ -151,7 +151,7 @@ def test_a_row_of_a_later_format_that_nobody_writes_makes_no_leader_hand_over() 
 STANDS_BY = replace(ROWS["p2"], state=ProcessorState.LEAVING, tasks={}, too_old_for=2)
 
 
-def test_who_stands_by_has_let_go_of_everything_also_of_what_it_could_not_read_that_it_has() -> None:
+def test_a_standby_counts_as_having_released_every_task() -> None:
     view = view_of("p3", members={**ROWS, "p2": STANDS_BY})
     assert has_let_go(view, "clean-1", owner("p2", 7))
     assert not has_let_go(view, "clean-0", owner("p1", 7))

@@ -163,7 +163,7 @@ def test_after_a_lost_answer_it_reads_its_row_and_goes_on() -> None:
     assert (beat.etag, beat.row.beat) == ("newer", 7)
 
 
-def test_one_that_was_marked_dead_stops_its_work_and_comes_back_as_another(story: Story) -> None:
+def test_a_processor_marked_dead_stops_its_work_and_rejoins_as_a_new_incarnation(story: Story) -> None:
     view = view_of("p3")
     dead = replace(ROWS["p3"], etag="marked", state=ProcessorState.DEAD)
     story.turn(view, NOW + 2, {MergeOwnRow: No("UpdateConditionNotSatisfied")})
@@ -260,7 +260,7 @@ def test_ages_are_forgotten_also_where_another_is_the_first_who_can_write_again(
     assert view.others.ages["p3"].seconds == 0
 
 
-def test_of_two_beats_of_one_number_the_earlier_counts_since_it_may_be_the_one_that_landed() -> None:
+def test_of_two_unsettled_heartbeats_with_one_number_the_earlier_counts() -> None:
     view = view_of("p3")
     lost = MergeOwnRow(replace(ROWS["p3"], beat=6), "row of p3")
     for sent_at in (NOW + 2, NOW + 3):

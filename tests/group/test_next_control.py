@@ -55,7 +55,7 @@ def test_a_deaths_tasks_move_at_once_and_no_other_task_does() -> None:
 FIRST = replace(CONTROL, tasks={task: replace(each, first=True) for task, each in CONTROL.tasks.items()})
 
 
-def test_tasks_whose_logs_exist_are_first_no_more_and_that_is_one_write_for_all_of_them() -> None:
+def test_the_first_flag_is_cleared_for_all_tasks_in_one_write() -> None:
     view = leader(FIRST)
     view.others.members = {**view.others.members, "p3": row("p3", {"daily-0": report("daily-0", Phase.STARTING)})}
     assert next_control(view, FIRST, NOW) == FIRST
@@ -135,7 +135,7 @@ def test_a_log_with_a_later_owner_than_the_blob_knows_of_fails_its_task_with_the
     assert (failed.phase, failed.failure and failed.failure.task) == (RunPhase.FAILED, "daily-0")
 
 
-def test_one_that_has_not_heard_yet_who_has_its_task_now_fails_nothing() -> None:
+def test_a_superseded_former_owner_fails_nothing() -> None:
     moved = replace(CONTROL, version=10, tasks={**CONTROL.tasks, "daily-0": Assignment(owner("p2", 10))})
     view = view_of("p3")
     view.work.tasks["daily-0"].report = report("daily-0", Phase.SUPERSEDED)

@@ -95,7 +95,7 @@ def test_upgraded_code_whose_container_comes_up_after_the_drain_begins_the_next_
 
 
 @pytest.mark.parametrize("knows_first", [True, False])
-def test_who_has_the_runs_pipeline_is_part_of_it(knows_first: bool) -> None:
+def test_a_processor_with_the_runs_pipeline_takes_part_in_it(knows_first: bool) -> None:
     view = view_of("p2", replace(CONTROL, phase=RunPhase.NONE), active_run="", plan=None)
     for knows in (knows_first, not knows_first):
         if knows:

@@ -159,7 +159,7 @@ def test_a_cancelled_freeze_leaves_the_run_as_it_was() -> None:
     assert obey(FREEZE, cancel(run_id="another")) == FREEZE
 
 
-def test_after_flush_a_cancellation_comes_too_late_and_is_told_so() -> None:
+def test_a_cancellation_after_flush_is_refused() -> None:
     assert obey(FLUSH, cancel()) == FLUSH
     assert answers(asked(FLUSH, cancel())) == {"c": "refused: the run flushes already"}
     assert answers(asked(DRAINED, cancel())) == {"c": "already drained"}
@@ -215,7 +215,7 @@ EVERYBODY = (member("p1"), member("p2"), member("p3"))
 STOPPED = replace(CONTROL, stop=Stop("s", EVERYBODY))
 
 
-def test_a_stop_is_for_all_who_are_there() -> None:
+def test_a_stop_names_all_members() -> None:
     assert obey(CONTROL, stop()) == STOPPED
     assert obey(CONTROL, stop(lives=(life_of("p1"),))) == STOPPED
 
@@ -240,7 +240,7 @@ def test_a_stop_that_was_meant_for_others_who_are_gone_is_not_for_those_who_star
     assert answers(view) == {"s": "nobody is left to stop"}
 
 
-def test_one_that_may_be_dead_does_not_make_a_stop_valid_before_it_was_seen_to_write_its_row() -> None:
+def test_a_stop_counts_only_incarnations_that_were_seen_to_write() -> None:
     view = asked(CONTROL, stop(lives=("4" * 32,)))
     comer = row("p4", incarnation="4" * 32, adopted=0)
     learn(view, ScanMembers(), (*ROWS.values(), comer), sent_at=NOW, now=NOW)
@@ -266,7 +266,7 @@ def test_everybody_named_commits_and_goes_with_code_0_and_the_leader_goes_last()
     assert last.row.state is ProcessorState.LEFT
 
 
-def test_the_leader_waits_for_those_who_had_tasks_not_for_whom_an_orchestrator_sends() -> None:
+def test_a_stopping_leader_waits_only_for_processors_that_had_tasks() -> None:
     ending = Finish(0, "Run run is stopped.")
     view = asked(STOPPED, stop(answer="accepted"), ending=ending, ending_since=NOW, tasks={})
     view.others.members = {name: replace(each, state=ProcessorState.LEFT) for name, each in ROWS.items()} | {

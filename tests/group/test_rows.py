@@ -131,13 +131,13 @@ def test_a_row_whose_key_is_no_processors_id_is_nobodys(key: str) -> None:
 
 
 @pytest.mark.parametrize("wish", ["a/b", "..", ".", "a b", "Ä", "-a", "a\n", "a" * 200, "x/../../streams", "{}"])
-def test_a_wish_for_a_run_that_no_directory_may_be_called_is_none(wish: str) -> None:
+def test_a_run_id_that_is_no_valid_directory_name_is_ignored(wish: str) -> None:
     """It would become the run's id, and the names of its logs, for whoever cleans up, exports or lists them."""
     assert processor_row("p1", "e", columns(ROW) | {"new_run": wish}).new_run == ""
 
 
 @pytest.mark.parametrize("wish", ["new", "1700000000000-abcdef01", "2024.w07_b"])
-def test_one_that_may_is_heard(wish: str) -> None:
+def test_a_valid_run_id_is_accepted(wish: str) -> None:
     assert processor_row("p1", "e", columns(ROW) | {"new_run": wish}).new_run == wish
 
 

@@ -152,7 +152,7 @@ def test_who_comes_back_tells_of_no_task_that_an_earlier_life_was_given(phase: P
     )
 
 
-def test_a_task_that_is_closed_and_somebody_elses_is_told_and_remembered_no_more() -> None:
+def test_a_closed_task_of_another_owner_is_no_longer_reported() -> None:
     moved = replace(
         CONTROL, version=10, tasks={**CONTROL.tasks, "daily-0": Assignment(owner("p2", 10), (owner("p3"),))}
     )
@@ -166,7 +166,7 @@ def test_a_task_that_is_closed_and_somebody_elses_is_told_and_remembered_no_more
         assert own_row(view).released == {"daily-0": 2}
 
 
-def test_who_waits_for_a_task_reads_the_row_of_its_earlier_owner_alone_until_that_has_let_go(story: Story) -> None:
+def test_a_gainer_polls_only_the_row_of_the_earlier_owner(story: Story) -> None:
     """p3 is no successor, and is given what p2 still has."""
     moved = Assignment(owner("p3", 8), after=(owner("p2"),), first=False)
     blob = replace(CONTROL, version=8, revision=10, tasks={**CONTROL.tasks, "clean-1": moved})

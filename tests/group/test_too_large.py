@@ -69,7 +69,7 @@ def test_of_several_newcomers_as_many_get_tasks_as_the_job_model_has_room_for() 
     assert tried == [everybody, everybody[:5], everybody[:4]]
 
 
-def test_members_whom_another_leader_has_let_in_are_no_newcomers_although_they_were_too_many_for_us() -> None:
+def test_members_admitted_by_another_leader_do_not_count_as_newcomers() -> None:
     view = leader(too_large={CONTROL.members: NOW + 60})
     view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], tasks={})}
     assert WriteControl not in kinds(decide(view, NOW + 2))

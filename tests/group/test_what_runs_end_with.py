@@ -51,14 +51,14 @@ def test_who_gives_up_hands_over_and_ends_with_its_reason() -> None:
     assert (last.state, last.failure) == (ProcessorState.LEFT, leaving.failure)
 
 
-def test_who_gives_up_while_it_ends_already_ends_as_it_began() -> None:
+def test_giving_up_while_ending_does_not_change_the_verdict() -> None:
     view = view_of("p3", leaving=True, ending=Finish(Verdict.DONE, HANDED_OVER), ending_since=NOW)
     view.work.tasks = {}
     heard_leave(view, "The container ended 3 times in a row.")
     assert {each.row.ending for each in decide(view, NOW) if isinstance(each, MergeOwnRow)} == {f"0 {HANDED_OVER}"}
 
 
-def test_who_comes_after_it_resumes_the_run_and_its_drain() -> None:
+def test_the_next_leader_resumes_a_failed_run_and_its_drain() -> None:
     assert verdicts(view_of("p2", FAILED, active_run="")) == []
     (resumed,) = written(leader(FAILED, active_run=""))
     assert (resumed.phase, resumed.failure, resumed.run_id) == (RunPhase.RUNNING, None, "run")

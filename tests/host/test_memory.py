@@ -77,7 +77,7 @@ def test_half_of_the_limit_is_for_the_heap(tmp_path: Path, cgroup: str, limits: 
 
 
 @pytest.mark.parametrize("said", ["max", "9223372036854771712", "68719476736", ""])
-def test_a_limit_above_the_machines_memory_is_none(tmp_path: Path, said: str) -> None:
+def test_a_limit_above_the_machines_memory_is_ignored(tmp_path: Path, said: str) -> None:
     found = machine(tmp_path, V2.format(path="/"), {"sys/fs/cgroup/memory.max": f"{said}\n"})
     assert found == Memory(16 * GIB, is_set=False)
 
@@ -108,7 +108,7 @@ def test_a_limit_that_is_too_low_is_said_with_what_to_do() -> None:
     )
 
 
-def test_this_machine_says_what_it_has() -> None:
+def test_the_heap_of_this_machine_is_within_its_memory() -> None:
     assert 0 < memory().heap_mib << 20 <= memory().limit
 
 

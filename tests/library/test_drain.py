@@ -432,7 +432,7 @@ def test_where_there_is_a_leader_a_request_is_no_drain_before_it_is_final(store:
     assert store.drains.wanted(RUN) is None  # it may still be cancelled
 
 
-def test_it_is_final_with_flush_and_stays_so(store: Store) -> None:
+def test_a_drain_is_final_from_flush_on(store: Store) -> None:
     store.coordinate(FLUSHING)
     assert store.drains.wanted(RUN) == FLUSHING.drain
     assert store.drains.wanted("bar") is None

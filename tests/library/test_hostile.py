@@ -318,7 +318,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_leader_row_that_lies_is_put_right_and_moves_nothing(place: Place, lie: str) -> None:
+def test_a_forged_leader_row_is_corrected_and_moves_no_task(place: Place, lie: str) -> None:
     members = place.group("a", "b")
     before = [list(mine.started) for mine in members]
     write(place, "leader", "leader", LIES[lie])

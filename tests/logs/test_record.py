@@ -146,7 +146,7 @@ LARGE = {"state/0/0/42.delta": bytes(range(256)) * 64, "state/0/0/43.delta": mem
 ZIP = {"state/0/0/42.zip": bytes(RAW_BYTES)}
 
 
-def test_large_files_lie_in_the_record_as_they_are_and_are_found_through_the_header() -> None:
+def test_large_files_are_stored_uncompressed_and_indexed_in_the_header() -> None:
     """So they can be read, and referred to, without the rest. What reads the log looks into zips: they are unpacked."""
     record = replace(GOLDEN, files={**GOLDEN.files, **LARGE, **ZIP})
     data = encode(record)

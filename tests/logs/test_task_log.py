@@ -205,7 +205,7 @@ def drive_on(rule: Rule[Any], operation: Operation, blobs: Blobs) -> None:
             operation = rule.send(perform(operation, blobs))
 
 
-def test_who_rolls_its_log_on_after_others_have_long_done_so_is_superseded() -> None:
+def test_an_owner_that_rolls_its_log_after_its_successor_is_superseded() -> None:
     """It stops after ROLLED. Meanwhile the next owner's blobs have replaced what it would go on with."""
     limits = LogLimits(roll_records=3)
     blobs = MemoryAccount().blobs()

@@ -347,7 +347,7 @@ ELSEWHERE = [
     Elsewhere(
         "no look for a later blob",
         review.no_look_for_a_later_blob,
-        test_task_log.test_who_rolls_its_log_on_after_others_have_long_done_so_is_superseded,
+        test_task_log.test_an_owner_that_rolls_its_log_after_its_successor_is_superseded,
     ),
 ]
 

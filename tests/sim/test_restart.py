@@ -29,7 +29,7 @@ class Restarted(Story):
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("container_s", [0.2, 4.0], ids=["its container is soon up", "its container takes a while"])
-def test_who_is_back_within_the_death_timeout_keeps_its_tasks(seed: int, container_s: float) -> None:
+def test_a_processor_back_within_the_death_timeout_keeps_its_tasks(seed: int, container_s: float) -> None:
     class Back(Restarted):
         async def _play(self) -> None:
             await self._runs()

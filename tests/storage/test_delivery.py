@@ -264,7 +264,7 @@ def wakes_up(task: DeliveryTask) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_whoever_dies_wherever(seed: int, tmp_path: Path) -> None:
+def test_drawn_owners_that_die_anywhere_deliver_each_row_once(seed: int, tmp_path: Path) -> None:
     """Owners one after the other, each killed somewhere or fenced; the rows are those of the logs, once."""
     dice = random.Random(seed)
     world = World(MemoryAccount(), tmp_path, roll_records=dice.choice([1, 3, 100]))

@@ -185,7 +185,7 @@ def test_a_lease_that_somebody_had_in_between_is_never_renewed(locks: Locks) -> 
     assert str(locks.blob.lease_renew(grant.lease_id, grant.etag)) == "Refused(code='ConditionNotMet')"
 
 
-def test_the_time_to_wait_over_in_an_outage_says_so(locks: Locks) -> None:
+def test_try_lock_raises_storage_unavailable_in_an_outage(locks: Locks) -> None:
     link = Flaky()
     link.down = True
     with pytest.raises(StorageUnavailable):
@@ -218,7 +218,7 @@ class Gate(Link):
         return effect()
 
 
-def test_who_is_unlocked_by_another_thread_while_it_waits_does_not_get_it_any_more(locks: Locks) -> None:
+def test_unlock_by_another_thread_cancels_a_waiting_lock(locks: Locks) -> None:
     locks.holder().lock()
     locks.made[0].unlock()  # so that the blob is there
     waiting = locks.holder(link := Gate())
@@ -258,7 +258,7 @@ def test_a_block_whose_lock_was_unlocked_while_it_waited_is_not_entered(locks: L
     assert errors == ["Another thread unlocked this lock while this one waited for it."]
 
 
-def test_an_on_lost_that_waits_for_who_unlocks_holds_nobody_up(locks: Locks) -> None:
+def test_on_lost_that_waits_for_the_unlocking_thread_does_not_deadlock(locks: Locks) -> None:
     mine, told = threading.Lock(), threading.Event()
 
     def on_lost(reason: str) -> None:

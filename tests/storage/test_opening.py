@@ -236,7 +236,7 @@ def test_what_was_collected_never_goes_back(store: SegmentStore) -> None:
     ],
     indirect=["segment_stores"],
 )
-def test_whoever_opens_whenever_sees_the_same(stores: Stores, seed: int, steps: int) -> None:
+def test_every_reader_of_a_drawn_history_sees_the_same(stores: Stores, seed: int, steps: int) -> None:
     History(stores, Random(seed)).play(steps)
 
 

@@ -55,5 +55,5 @@ def test_c10_committed(both: cases.Both) -> None:
     assert shown == [(cases.DAY, [f"R {cases.DAY}"]), (rest, ["P 0"])]
 
 
-def test_what_is_left_out_is_there() -> None:
+def test_each_case_that_is_excepted_exists() -> None:
     assert NOT_HERE.keys() <= vars(cases).keys()

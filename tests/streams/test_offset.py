@@ -124,7 +124,7 @@ def test_windows_that_the_last_batch_made_due_get_a_tick() -> None:
     assert onward(FOUND, start=start, pace=replace(PACE, has_watermark=False)) is start
 
 
-def test_becoming_quiet_is_told() -> None:
+def test_an_offset_follows_when_all_producers_become_idle() -> None:
     heads = (place(7, IDLE, 20), place(9, IDLE, 20))
     assert onward(replace(FOUND, heads=heads)).at == heads
 
