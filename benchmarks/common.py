@@ -1,4 +1,4 @@
-"""What all benchmarks share: claims and their table, a world with an emulator and a job, and a container in our hand.
+"""What all benchmarks share: claims and their table, a job with an emulator and a job, and a container in our hand.
 
 A container is driven here as a supervisor drives it, over its channel, by the messages of the protocol. That leaves
 out the coordination, whose cost is a few small requests per second, and lets a benchmark say exactly when work may
@@ -134,7 +134,7 @@ def flights(years: int) -> pa.Table:
     )
 
 
-class World:
+class BenchJob:
     """An emulator, a job in a directory of its own, and the containers that run it."""
 
     def __init__(self, directory: Path, emulator: Azurite, job: str, pipeline: str) -> None:
@@ -175,10 +175,10 @@ class World:
 
 
 @contextmanager
-def world(job: str, pipeline: str) -> Iterator[World]:
-    """A fresh world, gone afterwards."""
+def bench_job(job: str, pipeline: str) -> Iterator[BenchJob]:
+    """A fresh job, gone afterwards."""
     with scratch() as directory, Azurite() as emulator:
-        made = World(directory, emulator, job, pipeline)
+        made = BenchJob(directory, emulator, job, pipeline)
         try:
             yield made
         finally:
@@ -188,7 +188,7 @@ def world(job: str, pipeline: str) -> Iterator[World]:
 class Container:
     """A container, driven by hand."""
 
-    def __init__(self, around: World, directory: Path) -> None:
+    def __init__(self, around: BenchJob, directory: Path) -> None:
         self.started_at = now()
         directory.mkdir()
         self.log_file = directory / "container.log"
@@ -273,7 +273,7 @@ class Container:
 class Written:
     """What a stage has put out so far: its rows, and where its logs end."""
 
-    def __init__(self, around: World, stage: str, tasks: int) -> None:
+    def __init__(self, around: BenchJob, stage: str, tasks: int) -> None:
         prefixes = [f"runs/{RUN_ID}/{stage}-{number}" for number in range(tasks)]
         self._readers = [LogReader(around.account.blobs(), prefix) for prefix in prefixes]
         self.ends, self.rows = [(0, 0)] * tasks, 0

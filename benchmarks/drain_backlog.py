@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import psutil
 import pyarrow as pa
-from common import EXAMPLE, PATIENCE_S, RUN_ID, Claim, Container, World, Written, flights, main, say, world
+from common import EXAMPLE, PATIENCE_S, RUN_ID, BenchJob, Claim, Container, Written, bench_job, flights, main, say
 from throughput import has_read, kept, produce
 
 from samza_azure.logs.position import Ends
@@ -72,7 +72,7 @@ def backlog(years: int) -> list[Claim]:
 def second_stage(rows: pa.Table, *, drains: bool) -> Watched:
     """The first stage has put out these rows; now the second one starts, in a drain or without."""
     first, second = ([f"{stage}-{number}" for number in range(TASKS)] for stage in ("clean", "daily_delays"))
-    with world((EXAMPLE / "job.toml").read_text() + SPARK, (EXAMPLE / "pipeline.py").read_text()) as around:
+    with bench_job((EXAMPLE / "job.toml").read_text() + SPARK, (EXAMPLE / "pipeline.py").read_text()) as around:
         container = started(around, first)
         produce(around, rows)
         ends = wait_until_written(around, container, "clean", kept(rows))
@@ -96,7 +96,7 @@ def windows(number: int) -> list[Claim]:
     )
     rows = pa.table({"key": [f"key-{place}" for place in range(number)], "ts": times})
     tasks = [f"count-{place}" for place in range(TASKS)]
-    with world(WINDOWS_JOB + SPARK, WINDOWS) as around:
+    with bench_job(WINDOWS_JOB + SPARK, WINDOWS) as around:
         container = started(around, tasks)
         container.permit(0)
         source = around.source("seen", key="key")
@@ -129,7 +129,7 @@ def claims(what: str, number: int, plain: Watched, drained: Watched, beside: str
     ]
 
 
-def started(around: World, tasks: list[str]) -> Container:
+def started(around: BenchJob, tasks: list[str]) -> Container:
     """A container that runs these."""
     container = around.container("container")
     container.ready()
@@ -171,7 +171,7 @@ def rows_read(container: Container) -> int:
     return sum(report.progress.rows for report in container.reports.values() if report.progress is not None)
 
 
-def wait_until_written(around: World, container: Container, stage: str, expected: int) -> list[tuple[int, int]]:
+def wait_until_written(around: BenchJob, container: Container, stage: str, expected: int) -> list[tuple[int, int]]:
     """Until a stage has put out so many rows; where its logs end then."""
     written = Written(around, stage, TASKS)
     container.until("all rows are between the stages", lambda: written.reaches(expected), 10 * PATIENCE_S)

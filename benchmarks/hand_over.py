@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
-from common import EXAMPLE, Claim, Container, World, flights, main, middle, say, world
+from common import EXAMPLE, BenchJob, Claim, Container, bench_job, flights, main, middle, say
 
 from samza_azure.machine import boot_time as now
 from samza_azure.messages import Phase
@@ -24,7 +24,7 @@ FLUSH_EVERY_S = 0.1
 def measure(quick: bool) -> list[Claim]:
     """To and fro, several times."""
     job = (EXAMPLE / "job.toml").read_text().replace("partitions = 4", "partitions = 1")
-    with world(job, (EXAMPLE / "pipeline.py").read_text()) as around:
+    with bench_job(job, (EXAMPLE / "pipeline.py").read_text()) as around:
         here, there = around.container("here"), around.container("there")
         for container in (here, there):
             container.ready()
@@ -64,7 +64,7 @@ def move(here: Container, there: Container, generation: int) -> float:
 
 
 @contextmanager
-def rows_coming(around: World, rows: pa.Table) -> Iterator[None]:
+def rows_coming(around: BenchJob, rows: pa.Table) -> Iterator[None]:
     """Flights come in at an even pace, meanwhile."""
     over = threading.Event()
 

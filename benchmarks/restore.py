@@ -8,7 +8,7 @@ the command to start until it runs, which is the restore and the start of Spark'
 import time
 from pathlib import Path
 
-from common import GROUP_ID, RUN_ID, Claim, World, main, middle, say, scratch, world
+from common import GROUP_ID, RUN_ID, BenchJob, Claim, bench_job, main, middle, say, scratch
 from small_batch import JOB, rows
 
 from samza_azure.logs.record import Writer
@@ -26,7 +26,7 @@ def measure(quick: bool) -> list[Claim]:
     """One log, at growing lengths."""
     claims = []
     lengths = (10, 30) if quick else (10, 100, 1_000)
-    with world(JOB, Path(__file__).with_name("watched.py").read_text()) as around:
+    with bench_job(JOB, Path(__file__).with_name("watched.py").read_text()) as around:
         here, there = around.container("here"), around.container("there")
         for container in (here, there):
             container.ready()
@@ -57,7 +57,7 @@ def measure(quick: bool) -> list[Claim]:
     return claims
 
 
-def read(around: World, generation: int) -> tuple[float, Restored]:
+def read(around: BenchJob, generation: int) -> tuple[float, Restored]:
     """Take the log over as an owner does, and lay the checkpoint out: the median of some times, and what was read."""
     times = []
     for number in range(READS):

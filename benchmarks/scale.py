@@ -110,7 +110,7 @@ class NoLogs(RunLogs):
         return
 
 
-class World:
+class SimulatedFleet:
     """All of them, and who runs what."""
 
     def __init__(self, count: int) -> None:
@@ -185,9 +185,9 @@ class World:
 class Member:
     """A processor whose tasks start and stop at once."""
 
-    def __init__(self, world: World, name: str) -> None:
-        self.world, self.dice = world, random.Random(name)
-        account = MemoryAccount(world.storage, link=Slow())
+    def __init__(self, fleet: SimulatedFleet, name: str) -> None:
+        self.fleet, self.dice = fleet, random.Random(name)
+        account = MemoryAccount(fleet.storage, link=Slow())
         self.processor = Processor(
             Settings(name, TIMING),
             account.control_blob(),
@@ -196,11 +196,11 @@ class Member:
             self,
             tell=self.tell,
         )
-        self.processor.hear(Ready(world.plan))
-        self.life = world.loop.create_task(self.processor.run())
+        self.processor.hear(Ready(fleet.plan))
+        self.life = fleet.loop.create_task(self.processor.run())
 
     def now(self) -> float:
-        return self.world.loop.time()
+        return self.fleet.loop.time()
 
     def wall_ms(self) -> int:
         return int(self.now() * 1000)
@@ -212,14 +212,14 @@ class Member:
         return f"{self.dice.getrandbits(128):032x}"
 
     def tell(self, command: Command) -> None:
-        view, loop = self.processor.view, self.world.loop
+        view, loop = self.processor.view, self.fleet.loop
         match command:
             case StartTask(task=task, generation=generation, attempt=attempt):
-                self.world.runs[task] = (view.incarnation, generation)
+                self.fleet.runs[task] = (view.incarnation, generation)
                 loop.call_soon(self.processor.hear, TaskReport(task, generation, attempt, Phase.RUNNING))
             case ReleaseTask(task=task):
                 local = view.work.tasks[task]
-                self.world.runs.pop(task, None)
+                self.fleet.runs.pop(task, None)
                 gone = TaskReport(task, local.generation, local.attempt, Phase.RELEASED)
                 loop.call_soon(self.processor.hear, gone)
 
@@ -227,35 +227,35 @@ class Member:
 DECIDE = host.decide
 
 
-def live(count: int) -> tuple[World, dict[str, float]]:
+def live(count: int) -> tuple[SimulatedFleet, dict[str, float]]:
     """From the first join to the last failover."""
-    world = World(count)
-    host.decide = world.decided
+    fleet = SimulatedFleet(count)
+    host.decide = fleet.decided
     try:
-        return world, world.loop.run_until_complete(_live(world))
+        return fleet, fleet.loop.run_until_complete(_live(fleet))
     finally:
-        world.loop.close()
+        fleet.loop.close()
         host.decide = DECIDE
 
 
-async def _live(world: World) -> dict[str, float]:
-    names = [f"p{number:04}" for number in range(world.count)]
-    await asyncio.gather(*(world.join(name, world.dice.uniform(0, JOIN_WITHIN_S)) for name in names))
-    healed = {"all have joined": await world.heal("all have joined")}
+async def _live(fleet: SimulatedFleet) -> dict[str, float]:
+    names = [f"p{number:04}" for number in range(fleet.count)]
+    await asyncio.gather(*(fleet.join(name, fleet.dice.uniform(0, JOIN_WITHIN_S)) for name in names))
+    healed = {"all have joined": await fleet.heal("all have joined")}
     await asyncio.sleep(10)
-    control = world.control
+    control = fleet.control
     assert control is not None and control.leader is not None
-    others = sorted(set(world.living) - {control.leader.processor})
-    for name in world.dice.sample(others, int(DYING * world.count)):
-        world.kill(name)
-    healed["30 of 100 die"] = await world.heal("30 of 100 die")
+    others = sorted(set(fleet.living) - {control.leader.processor})
+    for name in fleet.dice.sample(others, int(DYING * fleet.count)):
+        fleet.kill(name)
+    healed["30 of 100 die"] = await fleet.heal("30 of 100 die")
     await asyncio.sleep(10)
-    control = world.control
+    control = fleet.control
     assert control is not None and control.leader is not None
-    world.kill(control.leader.processor)
-    healed["the leader dies"] = await world.heal("the leader dies")
-    for name in list(world.living):
-        world.kill(name)
+    fleet.kill(control.leader.processor)
+    healed["the leader dies"] = await fleet.heal("the leader dies")
+    for name in list(fleet.living):
+        fleet.kill(name)
     await asyncio.sleep(1)  # so that all calls under way see the end
     return healed
 
@@ -267,21 +267,21 @@ def measure(quick: bool) -> list[Claim]:
     gc.disable()  # the copies of a thousand processors are the simulation's, not a leader's
     for count in counts:
         begun = time.monotonic()
-        world, healed = live(count)
-        slowest[count] = max(world.turns["leader"])
+        fleet, healed = live(count)
+        slowest[count] = max(fleet.turns["leader"])
         say(f"{count} processors took {time.monotonic() - begun:.0f} s of this machine")
-        for who, turns in world.turns.items():
+        for who, turns in fleet.turns.items():
             say(
                 f"  {who}: {len(turns)} turns, median {1000 * middle(turns):.2f} ms, slowest {1000 * max(turns):.1f} ms"
             )
         gc.collect()
-    return [*claims(world, healed), growth(slowest)]
+    return [*claims(fleet, healed), growth(slowest)]
 
 
-def claims(world: World, healed: dict[str, float]) -> list[Claim]:
+def claims(fleet: SimulatedFleet, healed: dict[str, float]) -> list[Claim]:
     """What the largest group has shown."""
-    who = f"{world.count:,} processors, {world.count * TASKS_EACH:,} tasks"
-    turns, storage = world.turns["leader"], world.storage
+    who = f"{fleet.count:,} processors, {fleet.count * TASKS_EACH:,} tasks"
+    turns, storage = fleet.turns["leader"], fleet.storage
     shown = [Claim(f"{who}: {what}, until all run evenly", f"{seconds:.1f} s") for what, seconds in healed.items()]
     shown += [
         Claim(

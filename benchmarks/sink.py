@@ -17,7 +17,7 @@ from typing import NamedTuple
 import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
-from common import EXAMPLE, Claim, Container, World, Written, cpu_s, flights, main, say, world
+from common import EXAMPLE, BenchJob, Claim, Container, Written, bench_job, cpu_s, flights, main, say
 from drain_backlog import run, tell
 from throughput import POLL_S, TASKS, has_read, kept, produce
 
@@ -99,7 +99,7 @@ def squeezed(rows: pa.Table, times: float) -> pa.Table:
 class Pipeline:
     """The example's two stages in a container, and the sinks of their output, which run or do not."""
 
-    def __init__(self, around: World, container: Container, stages: tuple[StagePlan, ...]) -> None:
+    def __init__(self, around: BenchJob, container: Container, stages: tuple[StagePlan, ...]) -> None:
         self._container, self._emulator = container, around.emulator.pid
         self._between, self._out = (Written(around, stage, TASKS) for stage in ("clean", "daily_delays"))
         self._sinks = next(
@@ -166,7 +166,7 @@ def in_parts(job: str, rows: pa.Table) -> Parts:
     pipeline = (EXAMPLE / "pipeline.py").read_text()
     pipeline = pipeline.replace('F.avg("dep_delay").alias("delay"))', 'F.avg("dep_delay").alias("delay"))' + DAY)
     found: Parts = {False: [], True: []}
-    with world(job, pipeline) as around:
+    with bench_job(job, pipeline) as around:
         container = around.container("container")
         plan = container.ready()
         run(container, plan.tasks())

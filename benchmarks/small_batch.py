@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from common import Claim, main, middle, p95, plain_spark, say, scratch, world
+from common import Claim, bench_job, main, middle, p95, plain_spark, say, scratch
 
 from samza_azure.messages import BATCH_PHASES, Phase
 
@@ -95,7 +95,7 @@ def rows(number: int) -> pa.Table:
 
 def run_ours(count: int) -> list[dict[str, Any]]:
     """The batches of one task in a container."""
-    with world(JOB, Path(__file__).with_name("watched.py").read_text()) as around:
+    with bench_job(JOB, Path(__file__).with_name("watched.py").read_text()) as around:
         container = around.container("container")
         container.ready()
         container.permit()

@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 
 import psutil
-from common import EXAMPLE, Claim, World, flights, main, middle, say, scratch, world
+from common import EXAMPLE, BenchJob, Claim, bench_job, flights, main, middle, say, scratch
 
 from samza_azure.commands.fleet import Fleet
 from samza_azure.group.rows import MEMBERS
@@ -27,7 +27,7 @@ def measure(quick: bool) -> list[Claim]:
     """The container first, alone; then the supervisor."""
     rounds = 1 if quick else 3
     job, pipeline = (EXAMPLE / "job.toml").read_text(), (EXAMPLE / "pipeline.py").read_text()
-    with world(job, pipeline) as around, scratch() as cache:
+    with bench_job(job, pipeline) as around, scratch() as cache:
         source = around.source("flights")
         source.write(flights(1).slice(0, 20_000), "dest")
         source.close()
@@ -38,7 +38,7 @@ def measure(quick: bool) -> list[Claim]:
             later = [start_container(around, f"later-{number}") for number in range(rounds)]
         finally:
             os.environ.pop(CACHE) if before is None else os.environ.update({CACHE: before})
-    with world(job, pipeline) as around:  # a fresh one: without a control blob nobody starts where logs are
+    with bench_job(job, pipeline) as around:  # a fresh one: without a control blob nobody starts where logs are
         beats = [start_supervisor(around, f"supervisor-{number}") for number in range(rounds)]
     second = middle(later)
     beat, memory = middle([each.beat_s for each in beats]), max(each.megabytes for each in beats)
@@ -50,7 +50,7 @@ def measure(quick: bool) -> list[Claim]:
     ]
 
 
-def start_container(around: World, name: str) -> float:
+def start_container(around: BenchJob, name: str) -> float:
     """Start a container with one task; seconds to its first append. The log is a new one each time."""
     container = around.container(name)
     container.permit()
@@ -71,7 +71,7 @@ class Beat:
     megabytes: float
 
 
-def start_supervisor(around: World, name: str) -> Beat:
+def start_supervisor(around: BenchJob, name: str) -> Beat:
     """Start `samza-azure run`, look for its row, then at its memory once it leads and beats."""
     fleet = Fleet(around.job, around.directory / "logs")
     begun = now()

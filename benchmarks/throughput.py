@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from common import (
     EXAMPLE,
+    BenchJob,
     Claim,
     Container,
-    World,
     Written,
+    bench_job,
     cpu_s,
     flights,
     main,
@@ -24,7 +25,6 @@ from common import (
     plain_spark,
     say,
     scratch,
-    world,
 )
 
 from samza_azure.messages import Phase
@@ -101,7 +101,7 @@ def speed_of(
 
     The emulator's processor time counts too: it does what a disk does for plain Spark.
     """
-    with world(job, pipeline) as around:
+    with bench_job(job, pipeline) as around:
         container = around.container("container")
         tasks = container.ready().tasks()
         container.permit()
@@ -124,7 +124,7 @@ def speed_of(
         return Speed(counted / seconds, counted / cpu, metered)
 
 
-def produce(around: World, rows: pa.Table) -> None:
+def produce(around: BenchJob, rows: pa.Table) -> None:
     """Everything into the source stream."""
     source = around.source("flights")
     source.write(rows, "dest")
@@ -136,7 +136,7 @@ def kept(rows: pa.Table) -> int:
     return rows.num_rows - rows["dep_delay"].null_count
 
 
-def wait_for(around: World, container: Container, first: str, expected: int) -> None:
+def wait_for(around: BenchJob, container: Container, first: str, expected: int) -> None:
     """Until the stage `first` has put out so many rows, and the second has appended a batch that has read them all."""
     written = Written(around, first, TASKS)
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from .real_processes import EXAMPLE, World
+from .real_processes import EXAMPLE, JobOnAzurite
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -28,9 +28,9 @@ def flights(tmp_path_factory: pytest.TempPathFactory) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, flights: pa.Table) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory, flights: pa.Table) -> Iterator[JobOnAzurite]:
     """A world without processors yet, for the tests of one module in their order."""
-    made = World(tmp_path_factory.mktemp("world"), flights)
+    made = JobOnAzurite(tmp_path_factory.mktemp("world"), flights)
     try:
         yield made
     finally:

@@ -55,7 +55,7 @@ PATIENCE_S = 180.0
 PARTITIONS = 2
 
 
-class World:
+class JobOnAzurite:
     """One Azurite, one job, one fleet, and the rows produced so far."""
 
     def __init__(self, directory: Path, flights: pa.Table, *, separate: bool = False, more: str = "") -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from .real_processes import PARTITIONS, World, daily, daily_rows
+from .real_processes import PARTITIONS, JobOnAzurite, daily, daily_rows
 
 ROWS = 4_000
 #: One carrier's rows are the work of one task. The code is the same everywhere; the machine's environment is not.
@@ -23,7 +23,7 @@ def is_fine(carrier: str) -> bool:
 
 
 @pytest.mark.long
-def test_what_fails_on_one_machine_goes_on_on_another(world: World) -> None:
+def test_what_fails_on_one_machine_goes_on_on_another(world: JobOnAzurite) -> None:
     pipeline = world.directory / "pipeline.py"
     changed = pipeline.read_text().replace('@app.stage("by-carrier"', FAILS_THERE.lstrip(), 1)
     pipeline.write_text(changed.replace("rows.withWatermark", "rows.where(is_fine('carrier')).withWatermark"))

@@ -11,19 +11,19 @@ from collections import Counter
 import psutil
 import pytest
 
-from .real_processes import World, daily, daily_rows, followers_task
+from .real_processes import JobOnAzurite, daily, daily_rows, followers_task
 
 CHUNK = 6_000
 
 
-def test_three_processors_share_all_tasks(world: World) -> None:
+def test_three_processors_share_all_tasks(world: JobOnAzurite) -> None:
     shown = world.start("p0", "p1", "p2")
     assert sorted(Counter(task["owner"] for task in shown["tasks"]).values()) == [1, 1, 2]
     world.produce(CHUNK)
     world.exact()
 
 
-def test_the_leader_is_killed(world: World) -> None:
+def test_the_leader_is_killed(world: JobOnAzurite) -> None:
     before = world.settled()
     producer = world.producing(CHUNK, 2_000)
     world.fleet.send(before["leader"], signal.SIGKILL)
@@ -36,7 +36,7 @@ def test_the_leader_is_killed(world: World) -> None:
 
 
 @pytest.mark.long  # the leader's death shows the same, and more
-def test_a_follower_is_killed(world: World) -> None:
+def test_a_follower_is_killed(world: JobOnAzurite) -> None:
     before = world.settled()
     victim = next(name for name in world.fleet.alive() if name != before["leader"])
     producer = world.producing(CHUNK, 2_000)
@@ -49,7 +49,7 @@ def test_a_follower_is_killed(world: World) -> None:
 
 
 @pytest.mark.long  # the death of its JVM ends the container, too
-def test_only_the_container_is_killed(world: World) -> None:
+def test_only_the_container_is_killed(world: JobOnAzurite) -> None:
     before = world.settled()
     victim = next(name for name in world.fleet.alive() if name != before["leader"])
     producer = world.producing(CHUNK, 2_000)
@@ -61,7 +61,7 @@ def test_only_the_container_is_killed(world: World) -> None:
     assert {task["name"]: (task["owner"], task["generation"]) for task in after["tasks"]} == owners
 
 
-def test_only_the_jvm_is_killed(world: World) -> None:
+def test_only_the_jvm_is_killed(world: JobOnAzurite) -> None:
     victim = next(iter(world.fleet.alive()))
     producer = world.producing(CHUNK, 2_000)
     container = world.container(victim)
@@ -74,7 +74,7 @@ def test_only_the_jvm_is_killed(world: World) -> None:
 
 
 @pytest.mark.long  # tests/fleet has it without Spark, and the endless permit stops a JVM, too
-def test_a_processor_stands_still_for_longer_than_the_death_timeout(world: World) -> None:
+def test_a_processor_stands_still_for_longer_than_the_death_timeout(world: JobOnAzurite) -> None:
     before = world.settled()
     victim = next(name for name in world.fleet.alive() if name != before["leader"])
     incarnation = next(row["incarnation"] for row in before["processors"] if row["id"] == victim)
@@ -95,7 +95,7 @@ def test_a_processor_stands_still_for_longer_than_the_death_timeout(world: World
 
 
 @pytest.mark.long  # tests/fleet has joins and leaves without Spark
-def test_a_fourth_joins_and_one_leaves(world: World) -> None:
+def test_a_fourth_joins_and_one_leaves(world: JobOnAzurite) -> None:
     before = world.settled()
     producer = world.producing(CHUNK, 1_000)
     world.start("p3")
@@ -108,7 +108,7 @@ def test_a_fourth_joins_and_one_leaves(world: World) -> None:
 
 
 @pytest.mark.long  # tests/fleet has outages without Spark
-def test_the_storage_is_out_of_reach_for_twenty_seconds(world: World) -> None:
+def test_the_storage_is_out_of_reach_for_twenty_seconds(world: JobOnAzurite) -> None:
     before = world.settled()
     alive = world.fleet.alive()
     producer = world.producing(CHUNK, 2_000)
@@ -127,7 +127,7 @@ def test_the_storage_is_out_of_reach_for_twenty_seconds(world: World) -> None:
     assert before["run_id"] == world.fleet.status()["run_id"]
 
 
-def test_a_drain_with_data_in_flight_fires_everything_once_though_leader_and_container_die(world: World) -> None:
+def test_a_drain_with_data_in_flight_fires_everything_once_though_leader_and_container_die(world: JobOnAzurite) -> None:
     settled = world.settled()
     leader = settled["leader"]
     other = followers_task(settled)

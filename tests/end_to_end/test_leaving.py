@@ -10,7 +10,7 @@ from samza_azure.group.ending import FAREWELL_S
 from samza_azure.group.tasks import SILENT_S
 from samza_azure.host.supervisor import GOODBYE_S
 
-from .real_processes import World
+from .real_processes import JobOnAzurite
 
 #: The README's promise, and what it is made of.
 LEAVES_WITHIN_S = 20.0
@@ -19,7 +19,7 @@ assert SILENT_S + FAREWELL_S + GOODBYE_S <= LEAVES_WITHIN_S
 
 @pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL], ids=["frozen", "gone"])
 def test_sigterm_in_an_outage_ends_the_processor_and_its_tree_within_the_promised_time(
-    world: World, how: signal.Signals
+    world: JobOnAzurite, how: signal.Signals
 ) -> None:
     """Batches are in flight, and no append is answered. The others learn of it by its silence, which it says."""
     world.start("p0")

@@ -11,7 +11,7 @@ import pytest
 
 from samza_azure.commands.fleet import Fleet, all_running
 
-from .real_processes import PARTITIONS, PATIENCE_S, World, daily, daily_rows
+from .real_processes import PARTITIONS, PATIENCE_S, JobOnAzurite, daily, daily_rows
 
 ENDLESS = """
 from dataclasses import replace
@@ -41,7 +41,7 @@ class Factory(AzureJobCoordinatorFactory):
 FAILS_ON_ZZ = "rows.where(\"if(carrier = 'ZZ', raise_error('no such carrier'), true)\").withWatermark"
 
 
-def test_a_drain_asked_for_before_the_start_reads_nothing(world: World) -> None:
+def test_a_drain_asked_for_before_the_start_reads_nothing(world: JobOnAzurite) -> None:
     world.produce(2_000)
     asked = world.command("drain")
     assert (asked.returncode, asked.stdout) == (0, "")
@@ -55,7 +55,7 @@ def test_a_drain_asked_for_before_the_start_reads_nothing(world: World) -> None:
     assert "already drained" in world.command("drain").stdout
 
 
-def test_a_drained_run_is_not_begun_again_by_whoever_restarts_it(world: World) -> None:
+def test_a_drained_run_is_not_begun_again_by_whoever_restarts_it(world: JobOnAzurite) -> None:
     """Who is restarted at once would be restarted for ever, so it stays. The next life says that nothing is to do."""
 
     def stands_by(shown: dict[str, Any]) -> bool:
@@ -71,13 +71,13 @@ def test_a_drained_run_is_not_begun_again_by_whoever_restarts_it(world: World) -
     assert "is drained and the pipeline is the same" in world.fleet.log_file("p0").read_text()
 
 
-def test_the_next_run_begins_where_the_drained_one_stopped(world: World) -> None:
+def test_the_next_run_begins_where_the_drained_one_stopped(world: JobOnAzurite) -> None:
     world.fleet.start("p0", "--new-run")
     world.settled()
     world.exact()
 
 
-def test_the_whole_tree_dies_with_its_supervisor_even_if_the_jvm_hangs(world: World) -> None:
+def test_the_whole_tree_dies_with_its_supervisor_even_if_the_jvm_hangs(world: JobOnAzurite) -> None:
     tree = world.tree("p0")
     assert len(tree) >= 3
     world.jvm("p0").send_signal(signal.SIGSTOP)
@@ -86,7 +86,7 @@ def test_the_whole_tree_dies_with_its_supervisor_even_if_the_jvm_hangs(world: Wo
     assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
 
 
-def test_a_second_processor_with_the_id_of_a_live_one_is_refused(world: World) -> None:
+def test_a_second_processor_with_the_id_of_a_live_one_is_refused(world: JobOnAzurite) -> None:
     world.start("p0")
     here = world.fleet
     same_machine = Fleet(here.job, world.directory / "again", here.environment)
@@ -99,7 +99,7 @@ def test_a_second_processor_with_the_id_of_a_live_one_is_refused(world: World) -
     assert "A live processor has the id 'p0'" in elsewhere.log_file("p0").read_text()
 
 
-def test_a_zombie_with_an_endless_permit_is_refused_by_the_storage(world: World) -> None:
+def test_a_zombie_with_an_endless_permit_is_refused_by_the_storage(world: JobOnAzurite) -> None:
     # The factory is the user's own, and takes the permit's end away: only the log itself can stop this one.
     zombies = world.another(
         "zombies", "", job=lambda text: text.replace("samza_azure.AzureJobCoordinatorFactory", "endless.Factory")
@@ -126,7 +126,7 @@ def test_a_zombie_with_an_endless_permit_is_refused_by_the_storage(world: World)
 
 
 @pytest.mark.long  # tests/commands has a processor that does not fit
-def test_another_pipeline_is_refused_while_the_run_goes_on(world: World) -> None:
+def test_another_pipeline_is_refused_while_the_run_goes_on(world: JobOnAzurite) -> None:
     changed = world.another("changed", "", lambda text: text.replace('alias("delay")', 'alias("mean_delay")'))
     changed.start("p1")
     assert changed.exit_codes(PATIENCE_S) == {"p1": 2}
@@ -136,7 +136,7 @@ def test_another_pipeline_is_refused_while_the_run_goes_on(world: World) -> None
     world.settled()
 
 
-def test_a_missing_pipeline_ends_the_processor_with_what_to_mend(world: World) -> None:
+def test_a_missing_pipeline_ends_the_processor_with_what_to_mend(world: JobOnAzurite) -> None:
     nowhere = world.another("nowhere", "", job=lambda text: text.replace("pipeline:app", "pipelines:app"))
     nowhere.start("p1")
     assert nowhere.exit_codes(PATIENCE_S) == {"p1": 2}
@@ -144,7 +144,7 @@ def test_a_missing_pipeline_ends_the_processor_with_what_to_mend(world: World) -
 
 
 @pytest.mark.long  # tests/spark has the task, tests/group and tests/sim the run that fails and is resumed
-def test_a_stage_that_raises_fails_the_run_and_a_fix_resumes_it(world: World) -> None:
+def test_a_stage_that_raises_fails_the_run_and_a_fix_resumes_it(world: JobOnAzurite) -> None:
     assert world.drained() == {"p0": 0}
     failing = world.another(
         "failing",

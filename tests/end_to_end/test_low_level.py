@@ -5,7 +5,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from .real_processes import PARTITIONS, PATIENCE_S, ROOT, World
+from .real_processes import PARTITIONS, PATIENCE_S, ROOT, JobOnAzurite
 
 EXAMPLE = ROOT / "examples" / "lowlevel"
 
@@ -25,7 +25,7 @@ def test_rows_of_on_drain_are_exactly_once_under_kill_9(
     tmp_path_factory: pytest.TempPathFactory, flights: pa.Table, point: str
 ) -> None:
     """kill -9 of a container when on_drain has been called and its record is not written, or just was."""
-    world = World(tmp_path_factory.mktemp("low"), flights)
+    world = JobOnAzurite(tmp_path_factory.mktemp("low"), flights)
     try:
         job = world.fleet.job.read_text()
         streams = (EXAMPLE / "job.toml").read_text().partition("[task]")[2].replace("partitions = 4", "partitions = 2")

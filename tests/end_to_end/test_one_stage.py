@@ -5,7 +5,7 @@ import signal
 import time
 import urllib.request
 
-from .real_processes import PARTITIONS, PATIENCE_S, World, daily, daily_rows
+from .real_processes import PARTITIONS, PATIENCE_S, JobOnAzurite, daily, daily_rows
 
 ONE_STAGE = """from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -27,14 +27,14 @@ def daily_delays(flights: DataFrame) -> DataFrame:
 """
 
 
-def answer(world: World, name: str, route: str) -> int:
+def answer(world: JobOnAzurite, name: str, route: str) -> int:
     """The status that a processor answers with, at the port that it has named in its log."""
     port = re.findall(r"health on 127\.0\.0\.1, port (\d+)", world.fleet.log_file(name).read_text())[-1]
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{route}", timeout=10) as said:
         return int(said.status)
 
 
-def test_one_stage_on_three_processors_of_which_one_is_killed(world: World) -> None:
+def test_one_stage_on_three_processors_of_which_one_is_killed(world: JobOnAzurite) -> None:
     """Its rows are routed by carrier through a stream that nobody wrote, and each group is counted once."""
     (world.directory / "pipeline.py").write_text(ONE_STAGE)
     world.fleet.job.write_text(world.fleet.job.read_text() + "[processor]\nport = 0\n")

@@ -12,10 +12,10 @@ from samza_azure import tables
 from samza_azure.logs.operations import Span
 from samza_azure.storage.connection import Account
 
-from .real_processes import PARTITIONS, PATIENCE_S, World, cleaned, daily, daily_rows, rows_of
+from .real_processes import PARTITIONS, PATIENCE_S, JobOnAzurite, cleaned, daily, daily_rows, rows_of
 
 
-def delays(world: World) -> tuple[pa.Table, int]:
+def delays(world: JobOnAzurite) -> tuple[pa.Table, int]:
     """The rows of the table now, and how many locks it has."""
     account = Account.from_config(world.fleet.config.storage)
     try:
@@ -25,7 +25,7 @@ def delays(world: World) -> tuple[pa.Table, int]:
         account.close()
 
 
-def delivered(world: World) -> pa.Table:
+def delivered(world: JobOnAzurite) -> pa.Table:
     """The rows of all files now."""
     account = Account.from_config(world.fleet.config.storage)
     try:
@@ -37,7 +37,7 @@ def delivered(world: World) -> pa.Table:
 
 
 @pytest.mark.long  # what it rests on is shown by tests/storage/test_sink.py and test_crowd.py
-def test_each_row_of_a_stream_is_in_its_table_once(world: World) -> None:
+def test_each_row_of_a_stream_is_in_its_table_once(world: JobOnAzurite) -> None:
     """A processor is killed while rows come, the run is drained, and the next one appends to the same table."""
     job = world.fleet.job.read_text().replace(
         "[streams.by-carrier]",

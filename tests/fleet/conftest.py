@@ -6,7 +6,7 @@ import pytest
 
 from samza_azure.commands.azurite.emulator import Azurite
 
-from .group_members import World
+from .group_members import GroupOnAzurite
 
 
 @pytest.fixture(scope="session")
@@ -17,9 +17,9 @@ def emulator() -> Iterator[Azurite]:
 
 
 @pytest.fixture(scope="module")
-def world(emulator: Azurite) -> Iterator[World]:
+def group(emulator: Azurite) -> Iterator[GroupOnAzurite]:
     """Three processors that share eight tasks, for the tests of one module in their order."""
-    made = World(emulator, tasks=8)
+    made = GroupOnAzurite(emulator, tasks=8)
     try:
         made.start("p0", "p1", "p2")
         yield made

@@ -103,7 +103,7 @@ class Written:
     rows: list[tuple[int, str, int, int]] = field(default_factory=list)  # number, owner, generation, attempt
 
 
-class World:
+class GroupOnAzurite:
     """A group of its own on an emulator."""
 
     def __init__(self, emulator: Azurite, tasks: int, profile: str = "fast") -> None:

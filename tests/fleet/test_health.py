@@ -14,7 +14,7 @@ import pytest
 
 from samza_azure.commands.azurite.emulator import Azurite
 
-from .group_members import World, processes
+from .group_members import GroupOnAzurite, processes
 from .healthy import PATIENCE, live
 
 PATIENCE_S = 60.0
@@ -24,9 +24,9 @@ class Watched:
     """One member, and where it listens."""
 
     def __init__(self, emulator: Azurite) -> None:
-        self.world = World(emulator, tasks=2)
+        self.group = GroupOnAzurite(emulator, tasks=2)
         here, there = processes.Pipe(duplex=False)
-        self.process = processes.Process(target=live, args=(self.world.job, 2, there), daemon=True)
+        self.process = processes.Process(target=live, args=(self.group.job, 2, there), daemon=True)
         self.process.start()
         there.close()
         self.port = here.recv()
@@ -69,7 +69,7 @@ class Watched:
         """Kill it."""
         self.process.kill()
         self.process.join()
-        self.world.close()
+        self.group.close()
 
 
 @pytest.fixture

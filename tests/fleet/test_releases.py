@@ -20,7 +20,7 @@ from samza_azure.group.rows import LEADER, MEMBERS, ProcessorState, leader_row, 
 from samza_azure.group.timing import LEASE_S
 from samza_azure.storage.interface import Content, Refused
 
-from .group_members import World
+from .group_members import GroupOnAzurite
 
 RELEASES = sorted((Path(__file__).parent / "releases").glob("*.zip"))
 CALL_S = 5.0
@@ -28,9 +28,9 @@ T = TypeVar("T")
 
 
 @pytest.fixture
-def group(emulator: Azurite) -> Iterator[World]:
+def group(emulator: Azurite) -> Iterator[GroupOnAzurite]:
     """A group that shares six tasks, without members yet."""
-    made = World(emulator, tasks=6, profile="default")  # one that also a busy machine keeps
+    made = GroupOnAzurite(emulator, tasks=6, profile="default")  # one that also a busy machine keeps
     yield made
     made.close()
 
@@ -43,7 +43,7 @@ def release(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def starts(group: World, release: Path, *names: str) -> None:
+def starts(group: GroupOnAzurite, release: Path, *names: str) -> None:
     """Start members of a release. They are not forked from a process that has loaded everything, so it takes longer."""
     group.start(*names, release=release)
     group.until(lambda: f"{names} have not joined", lambda: all(group.members[name].of("version") for name in names))
@@ -52,8 +52,8 @@ def starts(group: World, release: Path, *names: str) -> None:
 class Writer:
     """Who writes the control blob by hand, with the lease that a leader has."""
 
-    def __init__(self, world: World) -> None:
-        self._blob, self._run = world.account.control_blob(), world.runner.run
+    def __init__(self, group: GroupOnAzurite) -> None:
+        self._blob, self._run = group.account.control_blob(), group.runner.run
         self.lease = str(uuid.uuid4())
 
     def _done(self, call: Awaitable[T]) -> T:
@@ -84,7 +84,7 @@ def test_there_is_a_release_to_run_beside() -> None:
     assert RELEASES
 
 
-def test_a_group_of_two_releases_works_whichever_of_them_leads(group: World, release: Path) -> None:
+def test_a_group_of_two_releases_works_whichever_of_them_leads(group: GroupOnAzurite, release: Path) -> None:
     starts(group, release, "old0", "old1")
     assert group.settled()["leader"] in ("old0", "old1")
     group.start("new0", "new1")
@@ -98,7 +98,7 @@ def test_a_group_of_two_releases_works_whichever_of_them_leads(group: World, rel
 
 
 @pytest.mark.long  # what is read and kept, tests/group/test_later_release.py shows
-def test_what_a_later_release_has_added_outlives_leaders_of_this_one(group: World) -> None:
+def test_what_a_later_release_has_added_outlives_leaders_of_this_one(group: GroupOnAzurite) -> None:
     """In the control blob at its root and with a task, and in the leader's row."""
     group.start("p0", "p1")
     group.settled()
@@ -132,7 +132,7 @@ def test_what_a_later_release_has_added_outlives_leaders_of_this_one(group: Worl
 
 
 @pytest.mark.long  # what is read and kept, tests/group/test_later_release.py shows
-def test_processors_that_are_too_old_release_their_tasks_and_stand_by(group: World) -> None:
+def test_processors_that_are_too_old_release_their_tasks_and_stand_by(group: GroupOnAzurite) -> None:
     group.start("p0", "p1", "p2")
     group.settled()
     writer = Writer(group)

@@ -42,7 +42,7 @@ def until(what: str, holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-class World:
+class SharingGroup:
     """One account in memory, and what happened to each task, in order."""
 
     def __init__(self) -> None:
@@ -77,22 +77,22 @@ class World:
 class Mine(SharedTasks):
     """Writes down what comes and goes."""
 
-    def __init__(self, world: World, name: str) -> None:
-        super().__init__(world.coordinator(name), "part", 16)
-        self.world, self.name = world, name
+    def __init__(self, sharing: SharingGroup, name: str) -> None:
+        super().__init__(sharing.coordinator(name), "part", 16)
+        self.sharing, self.name = sharing, name
 
     def on_start(self, task: str, generation: int) -> None:
-        with self.world.lock:
-            self.world.events.append(("start", task, generation))
+        with self.sharing.lock:
+            self.sharing.events.append(("start", task, generation))
 
     def on_stop(self, task: str) -> None:
-        with self.world.lock:
-            self.world.events.append(("stop", task, 0))
+        with self.sharing.lock:
+            self.sharing.events.append(("stop", task, 0))
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
+def sharing() -> Iterator[SharingGroup]:
+    made = SharingGroup()
     yield made
     for end in made.ends:
         end()
@@ -102,24 +102,24 @@ def shares(members: list[Mine]) -> list[int]:
     return sorted(len(mine.tasks) for mine in members)
 
 
-def test_three_members_share_sixteen_tasks_and_one_of_them_leads(world: World) -> None:
-    members = [world.member(name) for name in ("a", "b", "c")]
+def test_three_members_share_sixteen_tasks_and_one_of_them_leads(sharing: SharingGroup) -> None:
+    members = [sharing.member(name) for name in ("a", "b", "c")]
     until("balanced", lambda: shares(members) == [5, 5, 6])
     assert sorted(task for mine in members for task in mine.tasks) == sorted(f"part-{number}" for number in range(16))
     assert [mine.coordinator.is_leader for mine in members].count(True) == 1
     assert all(mine.may_act for mine in members)
 
 
-def test_who_leaves_gives_its_tasks_to_the_others_and_no_task_has_two_owners_at_a_time(world: World) -> None:
-    members = [world.member(name) for name in ("a", "b", "c")]
+def test_who_leaves_gives_its_tasks_to_the_others_and_no_task_has_two_owners_at_a_time(sharing: SharingGroup) -> None:
+    members = [sharing.member(name) for name in ("a", "b", "c")]
     until("balanced", lambda: shares(members) == [5, 5, 6])
     leader = next(mine for mine in members if mine.coordinator.is_leader)
     leader.stop()
     rest = [mine for mine in members if mine is not leader]
     until("taken over", lambda: shares(rest) == [8, 8])
     assert (leader.tasks, leader.may_act) == ((), False)
-    for task in {task for _, task, _ in world.events}:
-        happened = [(what, generation) for what, name, generation in world.events if name == task]
+    for task in {task for _, task, _ in sharing.events}:
+        happened = [(what, generation) for what, name, generation in sharing.events if name == task]
         generations = [generation for what, generation in happened if what == "start"]
         assert [what for what, _ in happened] == (["start", "stop"] * 9)[: len(happened)]
         assert generations == sorted(set(generations))
@@ -134,8 +134,8 @@ class Broken(Mine):
         super().on_start(task, generation)
 
 
-def test_a_task_that_does_not_start_is_tried_again_and_then_fails_the_run_by_its_name(world: World) -> None:
-    broken = Broken(world, "a")
+def test_a_task_that_does_not_start_is_tried_again_and_then_fails_the_run_by_its_name(sharing: SharingGroup) -> None:
+    broken = Broken(sharing, "a")
     broken.start()
     until("ended", lambda: broken.error is not None)
     with pytest.raises(JobFailed, match=r"Task part-3 failed: ValueError: this one is broken"):
@@ -143,13 +143,13 @@ def test_a_task_that_does_not_start_is_tried_again_and_then_fails_the_run_by_its
     assert broken.tasks == ()
 
 
-def test_a_drain_gives_all_tasks_up_for_good(world: World) -> None:
-    mine = world.member("a")
+def test_a_drain_gives_all_tasks_up_for_good(sharing: SharingGroup) -> None:
+    mine = sharing.member("a")
     steps: list[str] = []
     mine.coordinator._listener.on_drain = lambda notification: steps.append(notification.reached)  # type: ignore[attr-defined]
     until("all run", lambda: len(mine.tasks) == 16)
     key = str(uuid.uuid4())
-    world.storages["tasks"].insert("requests", key, dict(request_columns(RequestKind.DRAIN, key, "")))
+    sharing.storages["tasks"].insert("requests", key, dict(request_columns(RequestKind.DRAIN, key, "")))
     until("drained", lambda: isinstance(mine.coordinator, ThreadedCoordinator) and mine.coordinator.ending is not None)
     mine.stop()
     assert (mine.tasks, mine.error) == ((), None)
@@ -170,8 +170,8 @@ class Told(LeaderElectorListener):
         self.said.append(None)
 
 
-def test_one_of_two_is_elected_and_when_it_resigns_the_other_is_with_a_higher_epoch(world: World) -> None:
-    told, electors = [Told(), Told()], [world.utils(name).leader_elector for name in ("a", "b")]
+def test_one_of_two_is_elected_and_when_it_resigns_the_other_is_with_a_higher_epoch(sharing: SharingGroup) -> None:
+    told, electors = [Told(), Told()], [sharing.utils(name).leader_elector for name in ("a", "b")]
     for listener, elector in zip(told, electors, strict=True):
         elector.set_listener(listener)
     electors[0].try_become_leader()
@@ -186,8 +186,8 @@ def test_one_of_two_is_elected_and_when_it_resigns_the_other_is_with_a_higher_ep
     assert electors[1].epoch > 1
 
 
-def test_a_member_that_does_not_stand_is_not_elected_and_one_that_resigns_stays_a_member(world: World) -> None:
-    member, both = world.utils("a"), world.utils("b")
+def test_a_member_that_does_not_stand_is_not_elected_and_one_that_resigns_stays_a_member(sharing: SharingGroup) -> None:
+    member, both = sharing.utils("a"), sharing.utils("b")
     member.cluster_membership.register_processor()
     both.cluster_membership.register_processor()
     until("both are in", lambda: two_in(member))
@@ -199,8 +199,8 @@ def test_a_member_that_does_not_stand_is_not_elected_and_one_that_resigns_stays_
     assert member.cluster_membership.processors() == ("a", "b")
 
 
-def test_members_are_those_who_registered_and_have_not_left(world: World) -> None:
-    one, two = world.utils("a"), world.utils("b")
+def test_members_are_those_who_registered_and_have_not_left(sharing: SharingGroup) -> None:
+    one, two = sharing.utils("a"), sharing.utils("b")
     assert one.cluster_membership.processors() == ()
     one.cluster_membership.register_processor()
     two.cluster_membership.register_processor()
@@ -219,8 +219,8 @@ def two_in(utils: GroupUtils) -> bool:
         return False  # it has not begun yet
 
 
-def test_locks_of_a_group_exclude_each_other_by_name(world: World) -> None:
-    one, two = world.utils("a"), world.utils("b")
+def test_locks_of_a_group_exclude_each_other_by_name(sharing: SharingGroup) -> None:
+    one, two = sharing.utils("a"), sharing.utils("b")
     with one.get_lock("x") as token:
         assert token == 1
         assert two.get_lock("x").try_lock() is None

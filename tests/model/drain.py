@@ -65,7 +65,7 @@ class Leader(NamedTuple):
     answers: tuple[str, ...] = ()  # of the requests that are there
 
 
-class World(NamedTuple):
+class State(NamedTuple):
     """A state."""
 
     control: int
@@ -100,114 +100,114 @@ class Drain:
         self.adopted = cache(self._adopted)
         self.judge = cache(self._judge)
 
-    def begin(self) -> World:
+    def begin(self) -> State:
         names, tasks = TASKS[: self.tasks], (Task(),) * self.tasks
         owned = {task: Assignment(Owner(f"p{number}", "life", 1), first=False) for number, task in enumerate(names, 3)}
         plan = self.plan
         control = self.controls.put(replace(BEGUN, sources=plan.sources, readers=plan.readers(), tasks=owned))
         leaders = (Leader(control, 1), *(Leader(control, 0),) * (self.leaders - 1))
-        return World(control, 1, 0, tasks, tasks, ("",), leaders, (), self.faults)
+        return State(control, 1, 0, tasks, tasks, ("",), leaders, (), self.faults)
 
-    def steps(self, world: World) -> Iterator[tuple[str, World | Violation]]:
-        if len(world.answers) < len(ASKED):
-            yield f"somebody asks: {ASKED[len(world.answers)][0]}", world._replace(answers=(*world.answers, ""))
-        for number, leader in enumerate(world.leaders):
-            yield from self.leader_steps(world, number, leader)
-        for number, task in enumerate(world.tasks):
-            yield from self.task_steps(world, number, task)
-        for place, (control, etag) in enumerate(world.late):
-            rest = world._replace(late=world.late[:place] + world.late[place + 1 :])
+    def steps(self, state: State) -> Iterator[tuple[str, State | Violation]]:
+        if len(state.answers) < len(ASKED):
+            yield f"somebody asks: {ASKED[len(state.answers)][0]}", state._replace(answers=(*state.answers, ""))
+        for number, leader in enumerate(state.leaders):
+            yield from self.leader_steps(state, number, leader)
+        for number, task in enumerate(state.tasks):
+            yield from self.task_steps(state, number, task)
+        for place, (control, etag) in enumerate(state.late):
+            rest = state._replace(late=state.late[:place] + state.late[place + 1 :])
             yield f"late: write of {self.say(control)} lands", self.write(rest, control, etag)[1]
 
-    def rest(self, world: World) -> Violation | None:
+    def rest(self, state: State) -> Violation | None:
         """Everything was answered, and a drain that was not cancelled is at its end."""
-        control = self.controls.look(world.control)
-        if "" in world.answers:
-            return Violation("L1", f"an answer is missing: {world.answers}")
+        control = self.controls.look(state.control)
+        if "" in state.answers:
+            return Violation("L1", f"an answer is missing: {state.answers}")
         if control.phase is RunPhase.DRAINING:
-            return Violation("L1", f"the drain does not go on: {self.say(world.control)}")
+            return Violation("L1", f"the drain does not go on: {self.say(state.control)}")
         return None
 
-    def leader_steps(self, world: World, number: int, leader: Leader) -> Iterator[tuple[str, World | Violation]]:
+    def leader_steps(self, state: State, number: int, leader: Leader) -> Iterator[tuple[str, State | Violation]]:
         """A leader reads, decides, and answers."""
         name = LEADERS[number]
-        if world.faults and number != world.holder:
-            yield f"{name} becomes leader", self.elect(world, number)
+        if state.faults and number != state.holder:
+            yield f"{name} becomes leader", self.elect(state, number)
         if leader.etag == 0:
             return
-        if number == world.holder and leader.etag != world.etag:
-            found = leader._replace(control=world.control, etag=world.etag)
-            yield f"{name} finds that its write was accepted", self.put(world, number, found)
-        if (leader.rows, leader.answers) != (world.rows, world.answers):
-            seen = leader._replace(rows=world.rows, answers=world.answers)
-            yield f"{name} reads rows and requests", self.put(world, number, seen)
+        if number == state.holder and leader.etag != state.etag:
+            found = leader._replace(control=state.control, etag=state.etag)
+            yield f"{name} finds that its write was accepted", self.put(state, number, found)
+        if (leader.rows, leader.answers) != (state.rows, state.answers):
+            seen = leader._replace(rows=state.rows, answers=state.answers)
+            yield f"{name} reads rows and requests", self.put(state, number, seen)
         if leader.rows is None:
             return
         wanted = self.wanted(leader.control, leader.rows, leader.answers)
         if wanted != leader.control:
             says = f"{name} writes {self.say(wanted)}"
-            accepted, landed = self.write(world, wanted, leader.etag)
+            accepted, landed = self.write(state, wanted, leader.etag)
             if isinstance(landed, Violation):
                 yield says, landed
             elif accepted:
                 known = leader._replace(control=wanted, etag=landed.etag)
                 yield says, self.put(landed, number, known)
-            if world.faults:
-                late = world._replace(faults=world.faults - 1, late=(*world.late, (wanted, leader.etag)))
+            if state.faults:
+                late = state._replace(faults=state.faults - 1, late=(*state.late, (wanted, leader.etag)))
                 yield f"{says}: no answer, it is still on its way", late
         for place, said in self.said(leader.control, leader.rows, leader.answers):
-            if not world.answers[place]:
-                answers = (*world.answers[:place], said, *world.answers[place + 1 :])
-                after = world._replace(answers=answers)
+            if not state.answers[place]:
+                answers = (*state.answers[:place], said, *state.answers[place + 1 :])
+                after = state._replace(answers=answers)
                 yield f"{name} answers {ASKED[place][0]}: {said}", self.cancelled(after) or after
 
-    def task_steps(self, world: World, number: int, task: Task) -> Iterator[tuple[str, World | Violation]]:
+    def task_steps(self, state: State, number: int, task: Task) -> Iterator[tuple[str, State | Violation]]:
         """A task reads, hears of the drain and stands still or ends, and says so in its row."""
         name = TASKS[number]
-        heard = self.adopted(world.control, number, task)
+        heard = self.adopted(state.control, number, task)
         if heard != task:
-            yield f"{name} hears of {self.say(world.control)}", self.put_task(world, number, heard)
+            yield f"{name} hears of {self.say(state.control)}", self.put_task(state, number, heard)
         may_read = task.read < self.rows if not task.drain else task.read < task.end
         if may_read and not task.ended:
             read = task._replace(read=task.read + 1, ended=task.read + 1 == task.end)
-            yield f"{name} reads row {task.read}", self.put_task(world, number, read)
-        if world.rows[number] != task:
-            rows = (*world.rows[:number], task, *world.rows[number + 1 :])
-            yield f"the row shows where {name} stands", world._replace(rows=rows)
+            yield f"{name} reads row {task.read}", self.put_task(state, number, read)
+        if state.rows[number] != task:
+            rows = (*state.rows[:number], task, *state.rows[number + 1 :])
+            yield f"the row shows where {name} stands", state._replace(rows=rows)
 
-    def write(self, world: World, control: int, etag: int) -> tuple[bool, World | Violation]:
+    def write(self, state: State, control: int, etag: int) -> tuple[bool, State | Violation]:
         """A write of the control blob: was it accepted, and what then?"""
         after = self.controls.look(control)
         flushes = after.drain is not None and after.drain.step is DrainStep.FLUSH and after.phase is RunPhase.DRAINING
-        if etag != world.etag and not (flushes and not self.conditional_flush):
-            return False, world
-        if wrong := self.judge(world.control, control, tuple(task.read for task in world.tasks)):
+        if etag != state.etag and not (flushes and not self.conditional_flush):
+            return False, state
+        if wrong := self.judge(state.control, control, tuple(task.read for task in state.tasks)):
             return True, wrong
-        landed = world._replace(control=control, etag=world.etag + 1)
+        landed = state._replace(control=control, etag=state.etag + 1)
         return True, self.cancelled(landed) or landed
 
-    def cancelled(self, world: World) -> Violation | None:
+    def cancelled(self, state: State) -> Violation | None:
         """A drain whose cancellation was confirmed does not flush."""
-        drain = self.controls.look(world.control).drain
-        told = self.told and len(world.answers) > 1 and world.answers[1] == asking.CANCELLED
+        drain = self.controls.look(state.control).drain
+        told = self.told and len(state.answers) > 1 and state.answers[1] == asking.CANCELLED
         if told and drain is not None and (drain.uuid, drain.step) == ("drain 1", DrainStep.FLUSH):
             return Violation("S12", "drain 1 flushes, and the answer to its cancellation was: cancelled")
         return None
 
-    def elect(self, world: World, number: int) -> World:
+    def elect(self, state: State, number: int) -> State:
         """A write of the blob makes a leader, who reads rows and requests anew. The one before does not learn of it."""
-        before = self.controls.look(world.control)
+        before = self.controls.look(state.control)
         control = self.controls.put(replace(before, revision=before.revision + 1, epoch=before.epoch + 1))
-        world = world._replace(control=control, etag=world.etag + 1, holder=number, faults=world.faults - 1)
-        return self.put(world, number, Leader(control, world.etag))
+        state = state._replace(control=control, etag=state.etag + 1, holder=number, faults=state.faults - 1)
+        return self.put(state, number, Leader(control, state.etag))
 
-    def put(self, world: World, number: int, leader: Leader) -> World:
-        """The world with this leader in it."""
-        return world._replace(leaders=(*world.leaders[:number], leader, *world.leaders[number + 1 :]))
+    def put(self, state: State, number: int, leader: Leader) -> State:
+        """The state with this leader in it."""
+        return state._replace(leaders=(*state.leaders[:number], leader, *state.leaders[number + 1 :]))
 
-    def put_task(self, world: World, number: int, task: Task) -> World:
-        """The world with this task in it."""
-        return world._replace(tasks=(*world.tasks[:number], task, *world.tasks[number + 1 :]))
+    def put_task(self, state: State, number: int, task: Task) -> State:
+        """The state with this task in it."""
+        return state._replace(tasks=(*state.tasks[:number], task, *state.tasks[number + 1 :]))
 
     def say(self, number: int) -> str:
         """A control blob in words."""

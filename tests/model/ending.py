@@ -96,7 +96,7 @@ EARLIER = replace(
 )
 
 
-class World(NamedTuple):
+class State(NamedTuple):
     """A state. `locals` are views by number, or ENDED, or CRASHED."""
 
     control: int
@@ -121,7 +121,7 @@ class Ending:
         self.table: Shelf[ProcessorRow | Absent] = Shelf()
         self.next = cache(self._next)
 
-    def begin(self) -> World:
+    def begin(self) -> State:
         rows, locals_ = [], []
         for name in NAMES[: self.processors]:
             view = self.started(name, 1, NEW if name == "p3" else OLD)
@@ -137,12 +137,12 @@ class Ending:
                 view.leadership = Leadership(Lease("lease 1", 0.0), NEVER, 0.0)
             rows.append(self.table.put(view.life.written or Absent()))
             locals_.append(self.settle(view))
-        world = World(self.controls.put(DRAINED), 1, tuple(rows), tuple(locals_), self.faults)
+        state = State(self.controls.put(DRAINED), 1, tuple(rows), tuple(locals_), self.faults)
         for words in self.begun:
-            taken = next((after for step, after in self.steps(world) if step.startswith(words)), None)
-            assert isinstance(taken, World), f"There is no such step: {words}"
-            world = taken
-        return world
+            taken = next((after for step, after in self.steps(state) if step.startswith(words)), None)
+            assert isinstance(taken, State), f"There is no such step: {words}"
+            state = taken
+        return state
 
     def started(self, name: str, number: int, plan: Plan) -> View:
         """A processor that has just started, and whose container is up."""
@@ -150,39 +150,39 @@ class Ending:
         heard_plan(view, plan)
         return view
 
-    def steps(self, world: World) -> Iterator[tuple[str, World | Violation]]:
-        crashed = tuple(local == CRASHED for local in world.locals)
-        leader = self.controls.look(world.control).leader
+    def steps(self, state: State) -> Iterator[tuple[str, State | Violation]]:
+        crashed = tuple(local == CRASHED for local in state.locals)
+        leader = self.controls.look(state.control).leader
         for number, name in enumerate(NAMES[: self.processors]):
-            local = world.locals[number]
+            local = state.locals[number]
             if local in (ENDED, CRASHED):
-                if world.faults:
+                if state.faults:
                     for plan, code in ((OLD, "the same code"), (NEW, "upgraded code")):
-                        view = self.started(name, 9 - world.faults, plan)
-                        yield f"{name} starts again with {code}", self.put(self.less(world), number, self.settle(view))
+                        view = self.started(name, 9 - state.faults, plan)
+                        yield f"{name} starts again with {code}", self.put(self.less(state), number, self.settle(view))
                 continue
-            for says, after in self.next(local, number, world.control, world.etag, world.rows, crashed):
-                yield f"{name} {says}", World(*after[:3], self.put(world, number, after[3]).locals, world.faults)
-            if world.faults:
-                yield f"{name} crashes", self.put(self.less(world), number, CRASHED)
-                row = self.table.look(world.rows[number])
+            for says, after in self.next(local, number, state.control, state.etag, state.rows, crashed):
+                yield f"{name} {says}", State(*after[:3], self.put(state, number, after[3]).locals, state.faults)
+            if state.faults:
+                yield f"{name} crashes", self.put(self.less(state), number, CRASHED)
+                row = self.table.look(state.rows[number])
                 if isinstance(row, ProcessorRow) and row.alive:
                     dead = self.table.put(replace(row, state=ProcessorState.DEAD, etag=row.etag + "'"))
-                    rows = (*world.rows[:number], dead, *world.rows[number + 1 :])
-                    yield f"{name} is marked dead although it lives", self.less(world)._replace(rows=rows)
-            gone = leader is None or world.locals[NAMES.index(leader.processor)] < 0
-            gone = gone or self.views.look(world.locals[NAMES.index(leader.processor)]).leadership is None  # type: ignore[union-attr]
+                    rows = (*state.rows[:number], dead, *state.rows[number + 1 :])
+                    yield f"{name} is marked dead although it lives", self.less(state)._replace(rows=rows)
+            gone = leader is None or state.locals[NAMES.index(leader.processor)] < 0
+            gone = gone or self.views.look(state.locals[NAMES.index(leader.processor)]).leadership is None  # type: ignore[union-attr]
             view = self.views.look(local)
             if gone and view.life.etag is not None and view.ending is None and view.leadership is None:
-                yield f"{name} becomes leader", self.elect(world, number)
+                yield f"{name} becomes leader", self.elect(state, number)
 
-    def rest(self, world: World) -> Violation | None:
+    def rest(self, state: State) -> Violation | None:
         """When nothing is left to do nobody waits, and whoever is upgraded runs the next run."""
-        control = self.controls.look(world.control)
+        control = self.controls.look(state.control)
         for number, name in enumerate(NAMES[: self.processors]):
-            if world.locals[number] < 0:
+            if state.locals[number] < 0:
                 continue
-            view = self.views.look(world.locals[number])
+            view = self.views.look(state.locals[number])
             if view.ending is not None:
                 return Violation("L1", f"{name} waits for {waits(view)} for ever")
             if view.work.plan == OLD:
@@ -191,24 +191,24 @@ class Ending:
                 return Violation("L1", f"{name} is upgraded, and the next run does not begin")
         return None
 
-    def elect(self, world: World, number: int) -> World:
+    def elect(self, state: State, number: int) -> State:
         """Leadership changes, by one write of the blob."""
-        before = self.controls.look(world.control)
-        view = self.views.get(world.locals[number])
+        before = self.controls.look(state.control)
+        view = self.views.get(state.locals[number])
         control = replace(before, revision=before.revision + 1, epoch=before.epoch + 1, leader=view.member)
-        world = world._replace(control=self.controls.put(control), etag=world.etag + 1)
-        learn(view, ReadControl(), ControlRead(control, str(world.etag)), sent_at=0.0, now=0.0)
+        state = state._replace(control=self.controls.put(control), etag=state.etag + 1)
+        learn(view, ReadControl(), ControlRead(control, str(state.etag)), sent_at=0.0, now=0.0)
         view.leadership = Leadership(Lease(f"lease {control.epoch}", 0.0), NEVER, 0.0)
         view.others.members = {}
-        return self.put(world, number, self.settle(view))
+        return self.put(state, number, self.settle(view))
 
-    def put(self, world: World, number: int, local: int) -> World:
-        """The world with this processor in it."""
-        return world._replace(locals=(*world.locals[:number], local, *world.locals[number + 1 :]))
+    def put(self, state: State, number: int, local: int) -> State:
+        """The state with this processor in it."""
+        return state._replace(locals=(*state.locals[:number], local, *state.locals[number + 1 :]))
 
-    def less(self, world: World) -> World:
+    def less(self, state: State) -> State:
         """One more thing has gone wrong."""
-        return world._replace(faults=world.faults - 1)
+        return state._replace(faults=state.faults - 1)
 
     # Production's rules. The same question has the same answer.
 

@@ -61,7 +61,7 @@ JOINED = (
 DOWN = -1
 
 
-class World(NamedTuple):
+class State(NamedTuple):
     """A state. `locals` are views by number; all else that a processor has is in its view."""
 
     control: int
@@ -104,7 +104,7 @@ class HandOver:
         self.write_row = cache(self._write_row)
         self.say = cache(self._say)
 
-    def begin(self) -> World:
+    def begin(self) -> State:
         rows, locals_ = [], []
         for name in NAMES:
             view = self.life(name, 1)
@@ -125,12 +125,12 @@ class HandOver:
             rows.append(self.table.put(Absent() if view.life.written is None else view.life.written))
             locals_.append(self.settle(view))
         logs = tuple(Writer(1, 1) for _ in TASKS)
-        world = World(self.controls.put(BEGUN), 1, tuple(rows), tuple(locals_), logs, (0, 0, 0), (), self.faults)
+        state = State(self.controls.put(BEGUN), 1, tuple(rows), tuple(locals_), logs, (0, 0, 0), (), self.faults)
         for words in self.begun:
-            taken = next((after for step, after in self.steps(world) if step.startswith(words)), None)
-            assert isinstance(taken, World), f"There is no such step: {words}"
-            world = taken
-        return world
+            taken = next((after for step, after in self.steps(state) if step.startswith(words)), None)
+            assert isinstance(taken, State), f"There is no such step: {words}"
+            state = taken
+        return state
 
     def life(self, name: str, number: int) -> View:
         """A processor that has just started."""
@@ -139,38 +139,38 @@ class HandOver:
         view.others.scanned_at = NEVER
         return view
 
-    def steps(self, world: World) -> Iterator[tuple[str, World | Violation]]:
-        leading = self.controls.look(world.control).leader
+    def steps(self, state: State) -> Iterator[tuple[str, State | Violation]]:
+        leading = self.controls.look(state.control).leader
         for number, name in enumerate(NAMES):
-            local = world.locals[number]
+            local = state.locals[number]
             if local == DOWN:
-                if world.faults:
-                    yield f"{name} starts again", self.with_view(self.less(world), number, self.restarted(name))
+                if state.faults:
+                    yield f"{name} starts again", self.with_view(self.less(state), number, self.restarted(name))
                 continue
-            view, row = self.views.look(local), self.table.look(world.rows[number])
-            news = view.life.control_etag != str(world.etag)
+            view, row = self.views.look(local), self.table.look(state.rows[number])
+            news = view.life.control_etag != str(state.etag)
             changed = isinstance(row, ProcessorRow) and row.etag != view.life.etag
             for words, call in self.choices(local, news, changed):
-                yield from self.call_steps(world, number, f"{name} {words}", call)
+                yield from self.call_steps(state, number, f"{name} {words}", call)
             for words, task, phase in self.containers(local):
-                yield f"{name} {words}", self.report(world, number, task, phase)
-            if world.faults:
-                yield f"{name} crashes", self.with_view(self.less(world), number, DOWN)
+                yield f"{name} {words}", self.report(state, number, task, phase)
+            if state.faults:
+                yield f"{name} crashes", self.with_view(self.less(state), number, DOWN)
                 if self.views.look(local).work.tasks:
-                    yield f"the container of {name} dies", self.with_view(self.less(world), number, self.after(local))
-            deposed = leading is None or world.locals[NAMES.index(leading.processor)] == DOWN
-            if (deposed or world.faults) and (leading is None or leading.processor != name) and self.has_joined(local):
-                yield f"{name} becomes leader", self.elect(world if deposed else self.less(world), number)
-        for place, (number, call) in enumerate(world.late):
-            rest = world._replace(late=world.late[:place] + world.late[place + 1 :])
+                    yield f"the container of {name} dies", self.with_view(self.less(state), number, self.after(local))
+            deposed = leading is None or state.locals[NAMES.index(leading.processor)] == DOWN
+            if (deposed or state.faults) and (leading is None or leading.processor != name) and self.has_joined(local):
+                yield f"{name} becomes leader", self.elect(state if deposed else self.less(state), number)
+        for place, (number, call) in enumerate(state.late):
+            rest = state._replace(late=state.late[:place] + state.late[place + 1 :])
             yield f"late: {NAMES[number]} {self.say(call)}", self.land(rest, number, call)[1]
 
-    def rest(self, world: World) -> Violation | None:
+    def rest(self, state: State) -> Violation | None:
         """When nothing is left to do, every task runs where the control blob says, and everybody has adopted it."""
-        control = self.controls.look(world.control)
+        control = self.controls.look(state.control)
         for task, assignment in control.tasks.items():
             owner = assignment.owner
-            local = world.locals[NAMES.index(owner.processor)] if owner is not None else DOWN
+            local = state.locals[NAMES.index(owner.processor)] if owner is not None else DOWN
             view = self.views.look(local) if local != DOWN else None
             runs = view.work.tasks.get(task) if view is not None and owner and view.member == owner.member else None
             if owner is None or runs is None or (runs.generation, runs.phase) != (owner.generation, Phase.RUNNING):
@@ -179,55 +179,55 @@ class HandOver:
             return Violation("L1", f"the barrier stays {control.barrier}")
         return None
 
-    def call_steps(self, world: World, number: int, says: str, call: int) -> Iterator[tuple[str, World | Violation]]:
+    def call_steps(self, state: State, number: int, says: str, call: int) -> Iterator[tuple[str, State | Violation]]:
         """What becomes of a call."""
-        answer, landed = self.land(world, number, call)
+        answer, landed = self.land(state, number, call)
         if isinstance(landed, Violation):
             yield says, landed
             return
         refused = isinstance(self.answers.look(answer), No)
-        mistaken = self.is_mistaken(world, call)
-        if mistaken and not world.faults:
+        mistaken = self.is_mistaken(state, call)
+        if mistaken and not state.faults:
             return
         landed = self.less(landed) if mistaken else landed
         yield f"{says}{': refused' if refused else ''}", self.answered(landed, number, call, answer)
         if landed.faults and isinstance(self.calls.look(call), MergeOwnRow | MarkDead):
-            late = self.less(world if not mistaken else self.less(world))._replace(late=(*world.late, (number, call)))
+            late = self.less(state if not mistaken else self.less(state))._replace(late=(*state.late, (number, call)))
             lost = self.answers.put(Trouble.UNSETTLED)
             yield f"{says}: no answer, it is still on its way", self.answered(late, number, call, lost)
 
-    def is_mistaken(self, world: World, call: int) -> bool:
+    def is_mistaken(self, state: State, call: int) -> bool:
         """Whether this marks somebody who lives: a fault. That it lives on as another incarnation is no excuse."""
         action = self.calls.look(call)
-        return isinstance(action, MarkDead) and world.locals[NAMES.index(action.processor)] != DOWN
+        return isinstance(action, MarkDead) and state.locals[NAMES.index(action.processor)] != DOWN
 
-    def land(self, world: World, number: int, call: int) -> tuple[int, World | Violation]:
+    def land(self, state: State, number: int, call: int) -> tuple[int, State | Violation]:
         """The call takes effect, or is refused."""
         match self.calls.look(call):
-            case ReadControl(lease_id=lease_id) | WriteControl(lease_id=lease_id) if self.is_lost(world, lease_id):
-                return self.answers.put(No("LeaseIdMismatchWithBlobOperation")), world
+            case ReadControl(lease_id=lease_id) | WriteControl(lease_id=lease_id) if self.is_lost(state, lease_id):
+                return self.answers.put(No("LeaseIdMismatchWithBlobOperation")), state
             case ReadControl():
-                return self.read(world.control, world.etag), world
+                return self.read(state.control, state.etag), state
             case ScanMembers():
-                return self.scan(world.rows), world
+                return self.scan(state.rows), state
             case ReadOwnRow():
-                return self.scan(world.rows[number]), world
+                return self.scan(state.rows[number]), state
             case WriteControl(control=control, etag=etag):
-                if etag != str(world.etag):
-                    return self.answers.put(No("ConditionNotMet")), world
-                anew = world._replace(control=self.controls.put(control), etag=world.etag + 1)
+                if etag != str(state.etag):
+                    return self.answers.put(No("ConditionNotMet")), state
+                anew = state._replace(control=self.controls.put(control), etag=state.etag + 1)
                 return self.answers.put(str(anew.etag)), anew
             case action:
                 place = NAMES.index(action.processor) if isinstance(action, MarkDead) else number
-                landed = self.write_row(world.rows[place], call)
+                landed = self.write_row(state.rows[place], call)
                 if isinstance(landed, Violation):
                     return 0, landed
                 answer, row = landed
-                return answer, world._replace(rows=(*world.rows[:place], row, *world.rows[place + 1 :]))
+                return answer, state._replace(rows=(*state.rows[:place], row, *state.rows[place + 1 :]))
 
-    def is_lost(self, world: World, lease_id: str | None) -> bool:
+    def is_lost(self, state: State, lease_id: str | None) -> bool:
         """Whether another has leased the blob since."""
-        return lease_id not in (None, f"lease {self.controls.look(world.control).epoch}")
+        return lease_id not in (None, f"lease {self.controls.look(state.control).epoch}")
 
     def _read(self, control: int, etag: int) -> int:
         return self.answers.put(ControlRead(self.controls.look(control), str(etag)))
@@ -264,67 +264,67 @@ class HandOver:
                 raise AssertionError(action)
         return self.answers.put(anew), self.table.put(row)
 
-    def answered(self, world: World, number: int, call: int, answer: int) -> World | Violation:
+    def answered(self, state: State, number: int, call: int, answer: int) -> State | Violation:
         """The processor goes on with this answer: it obeys what it has learned."""
-        local, released = self.told(world.locals[number], call, answer)
-        control, before, after = self.controls.look(world.control), *map(self.views.look, (world.locals[number], local))
+        local, released = self.told(state.locals[number], call, answer)
+        control, before, after = self.controls.look(state.control), *map(self.views.look, (state.locals[number], local))
         if after.incarnation != before.incarnation:
-            world = world._replace(former=(*world.former[:number], after.work.attempts, *world.former[number + 1 :]))
+            state = state._replace(former=(*state.former[:number], after.work.attempts, *state.former[number + 1 :]))
         member = after.member
         for task, generation in released:
             if control.tasks[task].owner == Owner(member.processor, member.incarnation, generation):
                 return Violation("S5", f"{task} stays with {member.processor} and is interrupted")
-        return self.with_view(world, number, local)
+        return self.with_view(state, number, local)
 
-    def report(self, world: World, number: int, task: str, phase: Phase) -> World | Violation:
+    def report(self, state: State, number: int, task: str, phase: Phase) -> State | Violation:
         """The container goes on."""
-        local, place = world.locals[number], TASKS.index(task)
+        local, place = state.locals[number], TASKS.index(task)
         view = self.views.look(local)
         known = view.work.tasks[task]
         if phase is Phase.RUNNING:
             writer = Writer(known.generation, known.attempt)
-            owner = self.controls.look(world.control).tasks[task].owner
-            if writer <= world.logs[place]:
+            owner = self.controls.look(state.control).tasks[task].owner
+            if writer <= state.logs[place]:
                 if owner == Owner(view.me, view.incarnation, known.generation):
-                    return Violation("S2", f"{view.me} owns {task} as {writer}, its log is {world.logs[place]}'s")
+                    return Violation("S2", f"{view.me} owns {task} as {writer}, its log is {state.logs[place]}'s")
                 phase = Phase.SUPERSEDED
-            elif self.alone and (other := self.also_running(world, number, task)) is not None:
+            elif self.alone and (other := self.also_running(state, number, task)) is not None:
                 return Violation("alone", f"{view.me} runs {task}, and so does {other}, which is not dead")
             else:
-                world = world._replace(logs=(*world.logs[:place], writer, *world.logs[place + 1 :]))
-        return self.with_view(world, number, self.after(local, task, phase))
+                state = state._replace(logs=(*state.logs[:place], writer, *state.logs[place + 1 :]))
+        return self.with_view(state, number, self.after(local, task, phase))
 
-    def also_running(self, world: World, number: int, task: str) -> str | None:
+    def also_running(self, state: State, number: int, task: str) -> str | None:
         """Another processor that runs this task, and was not marked dead or replaced."""
         for other, name in enumerate(NAMES):
-            row = self.table.look(world.rows[other])
-            if other == number or world.locals[other] == DOWN or not isinstance(row, ProcessorRow) or not row.alive:
+            row = self.table.look(state.rows[other])
+            if other == number or state.locals[other] == DOWN or not isinstance(row, ProcessorRow) or not row.alive:
                 continue
-            view = self.views.look(world.locals[other])
+            view = self.views.look(state.locals[other])
             known = view.work.tasks.get(task)
-            alive = row.incarnation == view.incarnation and known is not None and known.attempt > world.former[other]
+            alive = row.incarnation == view.incarnation and known is not None and known.attempt > state.former[other]
             if alive and known is not None and known.phase is Phase.RUNNING:
                 return name
         return None
 
-    def elect(self, world: World, number: int) -> World:
+    def elect(self, state: State, number: int) -> State:
         """Leadership changes, by one write of the blob. The former leader does not learn of it."""
-        before = self.controls.look(world.control)
-        view = self.views.get(world.locals[number])
+        before = self.controls.look(state.control)
+        view = self.views.get(state.locals[number])
         control = replace(before, revision=before.revision + 1, epoch=before.epoch + 1, leader=view.member)
-        world = world._replace(control=self.controls.put(control), etag=world.etag + 1)
-        learn(view, ReadControl(), ControlRead(control, str(world.etag)), sent_at=0.0, now=0.0)
+        state = state._replace(control=self.controls.put(control), etag=state.etag + 1)
+        learn(view, ReadControl(), ControlRead(control, str(state.etag)), sent_at=0.0, now=0.0)
         view.leadership = Leadership(Lease(f"lease {control.epoch}", 0.0), 0.0, 0.0)
         view.others.members, view.others.scanned_at = {}, NEVER
-        return self.with_view(world, number, self.settle(view))
+        return self.with_view(state, number, self.settle(view))
 
-    def with_view(self, world: World, number: int, local: int) -> World:
-        """The world with this view in it."""
-        return world._replace(locals=(*world.locals[:number], local, *world.locals[number + 1 :]))
+    def with_view(self, state: State, number: int, local: int) -> State:
+        """The state with this view in it."""
+        return state._replace(locals=(*state.locals[:number], local, *state.locals[number + 1 :]))
 
-    def less(self, world: World) -> World:
+    def less(self, state: State) -> State:
         """One more thing has gone wrong."""
-        return world._replace(faults=world.faults - 1)
+        return state._replace(faults=state.faults - 1)
 
     def has_joined(self, local: int) -> bool:
         """Only a processor with an accepted heartbeat campaigns."""

@@ -77,7 +77,7 @@ class Local(NamedTuple):
     fresh: int = 0
 
 
-class World(NamedTuple):
+class State(NamedTuple):
     """A state."""
 
     blob: Blob
@@ -108,7 +108,7 @@ class Leading:
         self.deposed = cache(self._deposed)
         self.leads = cache(self._leads)
 
-    def begin(self) -> World:
+    def begin(self) -> State:
         first = Blob(self.controls.put(BEGUN), 1, "p1.0")
         locals_ = []
         for name in NAMES:
@@ -125,59 +125,59 @@ class Leading:
             if name == "p1":
                 view.leadership = Leadership(Lease("p1.0", 0.0), 0.0, 0.0)
             locals_.append(Local(self.views.put(timeless(view)), fresh=1))
-        return World(first, tuple(locals_), (), self.faults)
+        return State(first, tuple(locals_), (), self.faults)
 
-    def steps(self, world: World) -> Iterator[tuple[str, World | Violation]]:
-        for number, local in enumerate(world.locals):
-            for call, asker in self.choices(local, world.blob.etag):
-                yield from self.call_steps(put(world, number, asker), number, call)
+    def steps(self, state: State) -> Iterator[tuple[str, State | Violation]]:
+        for number, local in enumerate(state.locals):
+            for call, asker in self.choices(local, state.blob.etag):
+                yield from self.call_steps(put(state, number, asker), number, call)
             if self.leads(local.view):
-                yield f"{NAMES[number]} steps down", put(world, number, local._replace(view=self.deposed(local.view)))
-        for place, call in enumerate(world.late):
-            _, landed = self.land(world._replace(late=world.late[:place] + world.late[place + 1 :]), call)
+                yield f"{NAMES[number]} steps down", put(state, number, local._replace(view=self.deposed(local.view)))
+        for place, call in enumerate(state.late):
+            _, landed = self.land(state._replace(late=state.late[:place] + state.late[place + 1 :]), call)
             yield f"late: {self.say(call)} lands", landed
-        if world.blob.lease:
-            yield "the lease runs out", world._replace(blob=world.blob._replace(lease=""))
+        if state.blob.lease:
+            yield "the lease runs out", state._replace(blob=state.blob._replace(lease=""))
 
-    def rest(self, world: World) -> Violation | None:
+    def rest(self, state: State) -> Violation | None:
         """Somebody can always try to lead."""
         return Violation("L1", "nobody can do anything")
 
-    def call_steps(self, world: World, number: int, call: int) -> Iterator[tuple[str, World | Violation]]:
+    def call_steps(self, state: State, number: int, call: int) -> Iterator[tuple[str, State | Violation]]:
         """What becomes of a call. While it waits its sender does nothing, so sending and landing can be one step."""
         says = f"{NAMES[number]}: {self.say(call)}"
-        answer, landed = self.land(world, call)
+        answer, landed = self.land(state, call)
         if isinstance(landed, Violation):
             yield says, landed
             return
         refused = isinstance(self.answers.look(answer), No)
         yield f"{says}{': refused' if refused else ''}", self.answered(landed, number, call, answer)
-        if not world.faults or isinstance(self.calls.look(call), ReadControl):
+        if not state.faults or isinstance(self.calls.look(call), ReadControl):
             return  # a read that fails is only repeated
-        lost, less, late = self.answers.put(Trouble.UNSETTLED), world.faults - 1, tuple(sorted((*world.late, call)))
+        lost, less, late = self.answers.put(Trouble.UNSETTLED), state.faults - 1, tuple(sorted((*state.late, call)))
         if not refused:
             yield f"{says}, the answer is lost", self.answered(landed._replace(faults=less), number, call, lost)
             twice = landed._replace(faults=less, late=late)
             yield f"{says}, and will land again", self.answered(twice, number, call, answer)
-        waiting = world._replace(faults=less, late=late)
+        waiting = state._replace(faults=less, late=late)
         yield f"{says}, no answer, it is still on its way", self.answered(waiting, number, call, lost)
 
-    def land(self, world: World, call: int) -> tuple[int, World | Violation]:
+    def land(self, state: State, call: int) -> tuple[int, State | Violation]:
         """The call takes effect, or is refused."""
-        answer, blob = self.perform(world.blob, call)
-        if blob.etag != world.blob.etag and (wrong := self.judge(world.blob.control, blob.control)):
+        answer, blob = self.perform(state.blob, call)
+        if blob.etag != state.blob.etag and (wrong := self.judge(state.blob.control, blob.control)):
             return answer, wrong
-        late = world.late
-        if late and self.if_match and blob.etag != world.blob.etag:  # what was decided for an earlier one cannot land
+        late = state.late
+        if late and self.if_match and blob.etag != state.blob.etag:  # what was decided for an earlier one cannot land
             late = tuple(
                 call for call in late if getattr(self.calls.look(call), "etag", None) in (None, _etag(blob.etag))
             )
-        return answer, World(blob, world.locals, late, world.faults)
+        return answer, State(blob, state.locals, late, state.faults)
 
-    def answered(self, world: World, number: int, call: int, answer: int) -> World:
+    def answered(self, state: State, number: int, call: int, answer: int) -> State:
         """The processor goes on with this answer."""
-        local = world.locals[number]
-        return put(world, number, Local(self.told(local.view, call, answer), local.fresh))
+        local = state.locals[number]
+        return put(state, number, Local(self.told(local.view, call, answer), local.fresh))
 
     def say(self, call: int) -> str:
         """A call in words."""
@@ -326,10 +326,10 @@ def timeless(view: View) -> View:
     return view
 
 
-def put(world: World, number: int, local: Local) -> World:
-    """The world with this processor in it."""
-    locals_ = (*world.locals[:number], local, *world.locals[number + 1 :])
-    return World(world.blob, locals_, world.late, world.faults)  # four times as fast as _replace
+def put(state: State, number: int, local: Local) -> State:
+    """The state with this processor in it."""
+    locals_ = (*state.locals[:number], local, *state.locals[number + 1 :])
+    return State(state.blob, locals_, state.late, state.faults)  # four times as fast as _replace
 
 
 def _etag(number: int) -> str:

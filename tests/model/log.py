@@ -58,7 +58,7 @@ class Life(NamedTuple):
     end: str = ""  # how it ended
 
 
-class World(NamedTuple):
+class State(NamedTuple):
     """A state."""
 
     blobs: tuple[tuple[str, bytes], ...]
@@ -88,89 +88,89 @@ class LogRace:
         self.told = cache(self._told)
         self.judge = cache(self._judge)
 
-    def begin(self) -> World:
+    def begin(self) -> State:
         lives = []
         for number, writer in enumerate(self.writers):
             owner = writer if self.in_order else Reckless(writer.generation, writer.attempt)
             lives.append(Life(number, self.logs.put(TaskLog(PREFIX, GROUP, "clean-0", owner, self.limits))))
-        return World((), tuple(lives), (), self.faults)
+        return State((), tuple(lives), (), self.faults)
 
-    def steps(self, world: World) -> Iterator[tuple[str, World | Violation]]:
-        for life in world.lives:
+    def steps(self, state: State) -> Iterator[tuple[str, State | Violation]]:
+        for life in state.lives:
             if not life.end:
-                yield from self.life_steps(world, life)
-        for place, request in enumerate(world.late):
-            rest = world._replace(late=world.late[:place] + world.late[place + 1 :])
+                yield from self.life_steps(state, life)
+        for place, request in enumerate(state.late):
+            rest = state._replace(late=state.late[:place] + state.late[place + 1 :])
             sender = _header(request.data).writer
             yield f"a late append of writer {sender} lands: {_kinds(request.data)}", self.land(rest, request)
 
-    def rest(self, world: World) -> Violation | None:
+    def rest(self, state: State) -> Violation | None:
         """When all is over the highest writer has got through, unless it let go."""
-        highest = max(world.lives, key=lambda life: self.writers[life.number])
+        highest = max(state.lives, key=lambda life: self.writers[life.number])
         if highest.end not in ("done", "released"):
             return Violation("L1", f"the highest writer, {self.writers[highest.number]}, ended {highest.end}")
         return None
 
-    def life_steps(self, world: World, life: Life) -> Iterator[tuple[str, World | Violation]]:
+    def life_steps(self, state: State, life: Life) -> Iterator[tuple[str, State | Violation]]:
         """What one writer can do."""
         who, operation = self.who[life.number], self.asks(life)
         if self.releases and not life.leaving and life.appended >= 0:
-            yield f"{who} is told to let go", self.put(world, self.let_go(life))
+            yield f"{who} is told to let go", self.put(state, self.let_go(life))
         if not isinstance(operation, Append):
-            answer, blobs = self.perform(world.blobs, operation)
-            yield f"{who}: {_say(operation)}", self.learn(world._replace(blobs=blobs), life, answer)
+            answer, blobs = self.perform(state.blobs, operation)
+            yield f"{who}: {_say(operation)}", self.learn(state._replace(blobs=blobs), life, answer)
             return
         says = f"{who} appends {_kinds(operation.data)} at {operation.position}"
-        answer, blobs = self.perform(world.blobs, operation)
-        landed = self.land(world, operation)
+        answer, blobs = self.perform(state.blobs, operation)
+        landed = self.land(state, operation)
         if isinstance(landed, Violation):
             yield says, landed
             return
         lands = "" if answer is Sent.DONE else ": refused"
         yield f"{says}{lands}", self.learn(landed, life, answer)
-        if not world.faults:
+        if not state.faults:
             return
-        less = world.faults - 1
-        waiting = world._replace(faults=less, late=(*world.late, operation))
+        less = state.faults - 1
+        waiting = state._replace(faults=less, late=(*state.late, operation))
         yield f"{says}: it arrives, its answer is lost", self.learn(landed._replace(faults=less), life, Sent.UNKNOWN)
         yield f"{says}: no answer, it is still on its way", self.learn(waiting, life, Sent.UNKNOWN)
-        yield f"{says}: it is not sent", self.learn(world._replace(faults=less), life, Sent.NOT)
+        yield f"{says}: it is not sent", self.learn(state._replace(faults=less), life, Sent.NOT)
         if answer is Sent.DONE:
-            twice = landed._replace(faults=less, late=(*world.late, operation))
+            twice = landed._replace(faults=less, late=(*state.late, operation))
             yield f"{says}: it arrives, and will arrive again", self.learn(twice, life, answer)
 
-    def land(self, world: World, request: Append) -> World | Violation:
+    def land(self, state: State, request: Append) -> State | Violation:
         """The append takes effect, or is refused."""
-        _, blobs = self.perform(world.blobs, request)
-        if blobs == world.blobs:
-            return world
+        _, blobs = self.perform(state.blobs, request)
+        if blobs == state.blobs:
+            return state
         writer = _header(request.data).writer
-        for life in world.lives:
+        for life in state.lives:
             if life.end == "released" and self.writers[life.number] == writer:
                 return Violation("released", f"a record of writer {writer} lands after it said that it was released")
-        return self.judge(blobs) or world._replace(blobs=blobs)
+        return self.judge(blobs) or state._replace(blobs=blobs)
 
-    def learn(self, world: World, life: Life, answer: Any) -> World | Violation:
+    def learn(self, state: State, life: Life, answer: Any) -> State | Violation:
         """The writer's rule goes on with this answer."""
         after = self.told(life, answer)
         if isinstance(after, Violation):
             return after
         if after.appended > life.appended >= 0:
-            wrong = self.acknowledged(world, after)
+            wrong = self.acknowledged(state, after)
             if wrong is not None:
                 return wrong
-        return self.put(world, after)
+        return self.put(state, after)
 
-    def put(self, world: World, life: Life) -> World:
-        """The world with this life in it."""
-        lives = world.lives
+    def put(self, state: State, life: Life) -> State:
+        """The state with this life in it."""
+        lives = state.lives
         lives = (*lives[: life.number], life, *lives[life.number + 1 :])
-        return World(world.blobs, lives, world.late, world.faults)  # four times as fast as _replace
+        return State(state.blobs, lives, state.late, state.faults)  # four times as fast as _replace
 
-    def acknowledged(self, world: World, life: Life) -> Violation | None:
+    def acknowledged(self, state: State, life: Life) -> Violation | None:
         """What a writer was told is appended is there, once."""
         writer, batch = self.writers[life.number], self.logs.look(life.log).last_batch
-        there = [(header.writer, header.batch) for header in _batches(world.blobs)].count((writer, batch))
+        there = [(header.writer, header.batch) for header in _batches(state.blobs)].count((writer, batch))
         if there != 1:
             return Violation(
                 "S2", f"writer {writer} was told that batch {batch} is appended; it is there {there} times"

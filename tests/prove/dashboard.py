@@ -25,7 +25,7 @@ from flights import write  # noqa: E402
 
 from infra.check.prometheus import install  # noqa: E402
 from infra.prometheus.dashboard import panels  # noqa: E402
-from tests.end_to_end.real_processes import World  # noqa: E402
+from tests.end_to_end.real_processes import JobOnAzurite  # noqa: E402
 
 NAMES = ("p0", "p1")
 MORE = """
@@ -40,7 +40,7 @@ def main() -> None:
         raise SystemExit("There is no prometheus here. On Debian run apt-get update first.")
     directory = Path(tempfile.mkdtemp(prefix="samza-azure-prove-"))
     write(directory / "flights.parquet")
-    world = World(directory, pq.read_table(directory / "flights.parquet"), more=MORE)
+    world = JobOnAzurite(directory, pq.read_table(directory / "flights.parquet"), more=MORE)
     try:
         world.start(*NAMES)
         logs = [world.fleet.log_file(name).read_text() for name in NAMES]
@@ -55,7 +55,7 @@ def main() -> None:
         world.close()
 
 
-def show(world: World, server: Prometheus) -> None:
+def show(world: JobOnAzurite, server: Prometheus) -> None:
     """Run the job to its end, then ask what each panel would have shown."""
     begun = time.time()
     until("both are scraped", lambda: server.value("sum(up)") == len(NAMES), 60)
@@ -76,7 +76,7 @@ def show(world: World, server: Prometheus) -> None:
     print(f"all {len(panels())} panels have data")
 
 
-def drain(world: World, server: Prometheus) -> None:
+def drain(world: JobOnAzurite, server: Prometheus) -> None:
     """Drain; the container of a task that reads the source stands still before the task's last record."""
     owner = next(task["owner"] for task in world.fleet.status()["tasks"] if task["stage"] == "clean")
     container = world.container(owner)

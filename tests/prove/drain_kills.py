@@ -34,7 +34,7 @@ from flights import write  # noqa: E402  (needs the path above)
 from samza_azure.group.rows import REQUESTS  # noqa: E402
 from samza_azure.storage.connection import Account  # noqa: E402
 from samza_azure.storage.limits import HINTS, hint_name  # noqa: E402
-from tests.end_to_end.real_processes import PATIENCE_S, World, daily, daily_rows  # noqa: E402
+from tests.end_to_end.real_processes import PATIENCE_S, JobOnAzurite, daily, daily_rows  # noqa: E402
 
 CHUNK = 12_000
 RATE = 1_500.0
@@ -96,7 +96,7 @@ def main() -> int:
         return 0
     directory = Path(tempfile.mkdtemp(prefix="samza-azure-prove-"))
     write(directory / "flights.parquet")
-    world = World(directory, pq.read_table(directory / "flights.parquet"))
+    world = JobOnAzurite(directory, pq.read_table(directory / "flights.parquet"))
     expected: Counter[tuple[Any, ...]] = Counter()
     positions: dict[str, list[int]] = {}
     try:
@@ -125,7 +125,7 @@ def main() -> int:
 leftovers: dict[str, Case] = {}
 
 
-def begin(world: World, case: Case) -> str:
+def begin(world: JobOnAzurite, case: Case) -> str:
     """A fleet that begins a run; its id. What the drained ones have left is gone."""
     world.fleet.processes.clear()
     options = [*(["--new-run"] if leftovers else []), *(["--wait-for-upgrade"] if case.waits else [])]
@@ -140,7 +140,7 @@ def begin(world: World, case: Case) -> str:
     return run_id
 
 
-def intermediate(world: World) -> list[str]:
+def intermediate(world: JobOnAzurite) -> list[str]:
     """The blobs of all logs of the intermediate stream."""
     account = Account.from_config(world.fleet.config.storage)
     try:
@@ -149,14 +149,14 @@ def intermediate(world: World) -> list[str]:
         account.close()
 
 
-def rows_of_runs(world: World) -> list[str]:
+def rows_of_runs(world: JobOnAzurite) -> list[str]:
     """The hints of runs, and the requests to drain one, by the name that a hint of the run has."""
     hints = [hint_name(row.key) for row in world.rows(HINTS)]
     requests = [f"requests/{row.values['runId']}" for row in world.rows(REQUESTS) if row.values.get("runId")]
     return [name for name in hints if name.startswith("runs/")] + requests
 
 
-def play(world: World, case: Case) -> None:
+def play(world: JobOnAzurite, case: Case) -> None:
     """One drain with its kill."""
     shown, task = chosen_task(world, case)
     victim = task["owner"]
@@ -179,7 +179,7 @@ def play(world: World, case: Case) -> None:
     assert producer.wait() == 0
 
 
-def chosen_task(world: World, case: Case) -> tuple[dict[str, Any], dict[str, Any]]:
+def chosen_task(world: JobOnAzurite, case: Case) -> tuple[dict[str, Any], dict[str, Any]]:
     """The status, and the task whose owner dies: of the last stage if possible, or one that comes to the point at all.
 
     Only the first stage reads a source. If nobody in the role has a task of it, the next leader's group is looked at.
@@ -197,7 +197,7 @@ def chosen_task(world: World, case: Case) -> tuple[dict[str, Any], dict[str, Any
         world.fleet.start(leader)
 
 
-def arm(world: World, case: Case, leader: str, task: dict[str, Any]) -> None:
+def arm(world: JobOnAzurite, case: Case, leader: str, task: dict[str, Any]) -> None:
     """Lay the kill out. In mid-clean-up it is the leader's supervisor that comes to the point, whoever dies."""
     if case.point != CLEAN_UP:
         world.kill_at(task["owner"], case.kind, case.point.replace("STAGE", task["stage"]))

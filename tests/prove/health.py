@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT / "examples" / "flights"), str(ROOT)]
 
 from flights import write  # noqa: E402  (needs the path above)
 
-from tests.end_to_end.real_processes import World  # noqa: E402
+from tests.end_to_end.real_processes import JobOnAzurite  # noqa: E402
 
 NAMES = ("p0", "p1")
 PATIENCE_S = 120.0
@@ -40,7 +40,7 @@ def main() -> int:
     chosen = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="samza-azure-prove-"))
     write(directory / "flights.parquet")
-    world = World(directory, pq.read_table(directory / "flights.parquet"), more="\n[processor]\nport = 0\n")
+    world = JobOnAzurite(directory, pq.read_table(directory / "flights.parquet"), more="\n[processor]\nport = 0\n")
     try:
         world.start(*NAMES)
         ready(world)
@@ -57,7 +57,7 @@ def main() -> int:
         world.close()
 
 
-def outage(world: World, seconds: float) -> None:
+def outage(world: JobOnAzurite, seconds: float) -> None:
     """Nobody answers for so long."""
     seen: Counter[str] = Counter()
     world.emulator_signal(signal.SIGSTOP)
@@ -75,7 +75,7 @@ def outage(world: World, seconds: float) -> None:
     print(f"ready again {time.monotonic() - begun:.1f} s after it came back", flush=True)
 
 
-def freeze(world: World, name: str, seconds: float) -> None:
+def freeze(world: JobOnAzurite, name: str, seconds: float) -> None:
     """All processes of one processor stand still for so long, as its machine would."""
     processes = world.tree(name)
     for process in processes:
@@ -87,7 +87,7 @@ def freeze(world: World, name: str, seconds: float) -> None:
     print(f"{name} frozen for {seconds:.0f} s: never said to be dead, and ready again", flush=True)
 
 
-def ready(world: World) -> None:
+def ready(world: JobOnAzurite) -> None:
     """All are ready, and were alive at every look until then."""
     begun = time.monotonic()
     while True:
@@ -99,7 +99,7 @@ def ready(world: World) -> None:
         time.sleep(1.0)  # the pace of asking
 
 
-def look(world: World, names: tuple[str, ...], seen: Counter[str]) -> None:
+def look(world: JobOnAzurite, names: tuple[str, ...], seen: Counter[str]) -> None:
     """Ask each once. `seen` counts what `/readyz` says; `/livez` must say 200."""
     for name in names:
         port = re.findall(r"health on 127\.0\.0\.1, port (\d+)", world.fleet.log_file(name).read_text())[-1]

@@ -21,7 +21,7 @@ sys.path[:0] = [str(ROOT / "examples" / "flights"), str(ROOT)]
 
 from flights import write  # noqa: E402  (needs the path above)
 
-from tests.end_to_end.real_processes import World, daily, daily_rows  # noqa: E402
+from tests.end_to_end.real_processes import JobOnAzurite, daily, daily_rows  # noqa: E402
 
 CHUNK = 6_000
 RATE = 1_500.0
@@ -36,7 +36,7 @@ def main() -> int:
     dice = random.Random(chosen.seed)
     directory = Path(tempfile.mkdtemp(prefix="samza-azure-prove-"))
     write(directory / "flights.parquet")
-    world = World(directory, pq.read_table(directory / "flights.parquet"))
+    world = JobOnAzurite(directory, pq.read_table(directory / "flights.parquet"))
     try:
         world.start("p0", "p1", "p2")
         for number in range(chosen.kills):
@@ -50,7 +50,7 @@ def main() -> int:
         world.close()
 
 
-def kill(world: World, dice: random.Random, number: int) -> None:
+def kill(world: JobOnAzurite, dice: random.Random, number: int) -> None:
     """One kill while rows arrive, and the look afterwards."""
     shown = world.settled()
     victim = dice.choice(sorted(world.fleet.alive()))

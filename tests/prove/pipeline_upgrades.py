@@ -35,7 +35,7 @@ from flights import write  # noqa: E402  (needs the path above)
 
 from samza_azure.commands.fleet import Fleet, all_running  # noqa: E402
 from samza_azure.errors import StorageUnavailable  # noqa: E402
-from tests.end_to_end.real_processes import PARTITIONS, PATIENCE_S, World, daily, daily_rows  # noqa: E402
+from tests.end_to_end.real_processes import PARTITIONS, PATIENCE_S, JobOnAzurite, daily, daily_rows  # noqa: E402
 
 CHUNK, RATE = 6_000, 1_000.0
 FRONT = '''
@@ -105,7 +105,7 @@ def until(what: str, fleet: Fleet, holds: Callable[[dict[str, Any]], bool]) -> N
 class Upgrades:
     """One world, and what its runs have read so far."""
 
-    def __init__(self, world: World, dice: random.Random) -> None:
+    def __init__(self, world: JobOnAzurite, dice: random.Random) -> None:
         self.world, self.dice = world, dice
         self.pipeline, self.fleet = "plain", world.fleet
         self.expected: Counter[tuple[Any, ...]] = Counter()
@@ -218,7 +218,7 @@ def main() -> int:
     print(f"seed {asked.seed}", flush=True)
     directory = Path(tempfile.mkdtemp(prefix="samza-azure-prove-"))
     write(directory / "flights.parquet")
-    world = World(directory, pq.read_table(directory / "flights.parquet"))
+    world = JobOnAzurite(directory, pq.read_table(directory / "flights.parquet"))
     begun = time.monotonic()
     upgrades = Upgrades(world, random.Random(asked.seed))
     try:

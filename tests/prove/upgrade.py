@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.sim.scenario import Scenario
 from samza_azure.sim.world import play
-from tests.fleet.group_members import World
+from tests.fleet.group_members import GroupOnAzurite
 
 RELEASES = sorted((Path(__file__).parents[1] / "fleet/releases").glob("*.zip"))
 FAULTS = ("other stages", "leaves", "crash", "supervisor freezes", "drain", "drain", "cancel", "joins")
@@ -69,7 +69,7 @@ def pipelines(first: int, orders: int) -> int:
 
 def release(path: Path, seed: int, emulator: Azurite) -> None:
     """One order in which a release and today's code take each other's place; raises if anything is wrong."""
-    dice, world = random.Random(seed), World(emulator, tasks=6, profile="default")
+    dice, group = random.Random(seed), GroupOnAzurite(emulator, tasks=6, profile="default")
     try:
         with tempfile.TemporaryDirectory(prefix="samza-azure-release-") as folder:
             with zipfile.ZipFile(path) as pinned:
@@ -77,8 +77,8 @@ def release(path: Path, seed: int, emulator: Azurite) -> None:
             code = {"old": Path(folder), "new": None}
             ages = dict.fromkeys(("p0", "p1", "p2"), "old")
             for name in ages:
-                world.start(name, release=code["old"])
-            world.settled()
+                group.start(name, release=code["old"])
+            group.settled()
             for _ in range(CHANGES):
                 name, how, age = (
                     dice.choice(sorted(ages)),
@@ -88,15 +88,15 @@ def release(path: Path, seed: int, emulator: Azurite) -> None:
                 if age == ages[name] == "old":
                     age = "new"  # or nothing might ever be upgraded
                 if how == "kill":
-                    world.kill(name)
+                    group.kill(name)
                 else:
-                    world.leave(name)
-                world.start(name, release=code[age])
+                    group.leave(name)
+                group.start(name, release=code[age])
                 ages[name] = age
-                shown = world.settled()
+                shown = group.settled()
                 print(f"  {how} {name}, back as {age}: {shown['leader']} leads, all exact", flush=True)
     finally:
-        world.close()
+        group.close()
 
 
 def main() -> int:

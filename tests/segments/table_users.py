@@ -61,7 +61,7 @@ class Worker:
         return LockTask(f"{self.name}-{self.life}", self.name, self.priority, LockOwner(self.name, f"life {self.life}"))
 
 
-class World:
+class TableUsers:
     """`choose` makes all decisions."""
 
     def __init__(self, choose: Choose, table: Datasource | None = None) -> None:

@@ -22,7 +22,7 @@ from samza_azure.segments import chunk as chunk_module
 from samza_azure.segments import timeline as timeline_module
 from samza_azure.segments.locks import LockDecision
 from tests.segments import encodings, histories
-from tests.segments.table_users import World
+from tests.segments.table_users import TableUsers
 
 SEEDS = 150
 
@@ -36,7 +36,7 @@ class Mutant:
     name: str
     killed_by: str
     mistake: Callable[[Patch], None]
-    kind: str = "world"
+    kind: str = "users"
 
 
 def everything_is_compatible(patch: Patch) -> None:
@@ -289,10 +289,10 @@ def play(kind: str, seed: int) -> str:
     """What a seed finds, or nothing."""
     choose = Random(seed).randrange
     try:
-        if kind == "world":
-            world = World(choose)
+        if kind == "users":
+            users = TableUsers(choose)
             for _ in range(80):
-                world.step()
+                users.step()
             return ""
         if kind == "encodings":
             encodings.check(choose)

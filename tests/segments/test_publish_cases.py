@@ -458,8 +458,8 @@ def test_an_append_that_has_a_copy_already_is_carried_once(both: Both) -> None:
 
 
 def test_a_compaction_under_a_replace_carries_nothing(both: Both) -> None:
-    """Seed 139 of the world: one who holds a REPLACE compacts in the old version, and what was appended since is not
-    copied into that."""
+    """Seed 139 of the table users: one who holds a REPLACE compacts in the old version, and what was appended since is
+    not copied into that."""
     name = both.allocates(by_segment=True)
     both.appends(name)
     both.box.release("P", 1)

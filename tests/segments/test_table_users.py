@@ -6,37 +6,37 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.segments.table_users import World
+from tests.segments.table_users import TableUsers
 
 
 @settings(max_examples=60)
 @given(st.data())
 def test_the_invariants_hold(data: st.DataObject) -> None:
-    world = World(lambda below: data.draw(st.integers(0, below - 1)))
+    users = TableUsers(lambda below: data.draw(st.integers(0, below - 1)))
     for _ in range(25):
-        world.step()
+        users.step()
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_the_invariants_hold_in_long_histories(seed: int) -> None:
-    world = World(Random(seed).randrange)
+    users = TableUsers(Random(seed).randrange)
     for _ in range(100):
-        world.step()
-    assert world.table.box.granted
+        users.step()
+    assert users.table.box.granted
 
 
 def test_histories_are_not_idle() -> None:
     """What no history does is shown by none."""
     seen: set[str] = set()
     for seed in range(40):
-        world = World(Random(seed).randrange)
+        users = TableUsers(Random(seed).randrange)
         for _ in range(100):
-            world.step()
-            seen |= {f"{lock.type} lock" for lock in world.table.box.locks.values()}
-            seen |= {"revoked" for lock in world.table.box.locks.values() if lock.revoked}
-            seen |= {f"generation {one.generation}" for one in world.table.timeline.visible()}
-            files = [one.file for one in world.table.timeline]
+            users.step()
+            seen |= {f"{lock.type} lock" for lock in users.table.box.locks.values()}
+            seen |= {"revoked" for lock in users.table.box.locks.values() if lock.revoked}
+            seen |= {f"generation {one.generation}" for one in users.table.timeline.visible()}
+            files = [one.file for one in users.table.timeline]
             seen |= {"copy" for file in files if files.count(file) > 1}
-            seen |= {"versions" for entry in world.table.timeline.lookup() if entry.version}
+            seen |= {"versions" for entry in users.table.timeline.lookup() if entry.version}
     expected = {"append lock", "exclusive lock", "replace lock", "revoked", "copy", "versions"}
     assert expected | {f"generation {generation}" for generation in range(3)} <= seen

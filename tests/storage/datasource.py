@@ -54,8 +54,8 @@ class Dead(BaseException):
 class Actor:
     """A client of the table. Its calls are made when its turn has come."""
 
-    def __init__(self, world: "World", name: str, life: Callable[["Actor", SegmentStore], None]) -> None:
-        self.name, self._world, self._life = name, world, life
+    def __init__(self, history: "DatasourceHistory", name: str, life: Callable[["Actor", SegmentStore], None]) -> None:
+        self.name, self._history, self._life = name, history, life
         self.store = SegmentStore(self, _Files(self), "t", wait=lambda tries: None)  # type: ignore[arg-type]
         self._turn, self.waits = threading.Event(), threading.Event()
         self.is_over = self.is_killed = False
@@ -77,8 +77,8 @@ class Actor:
             self._life(self, self.store)
         except Dead:
             pass
-        except BaseException as error:  # noqa: BLE001 - the world raises it
-            self._world.trouble = self._world.trouble or error
+        except BaseException as error:  # noqa: BLE001 - the history raises it
+            self._history.trouble = self._history.trouble or error
         finally:
             self.is_over = True
             self.waits.set()
@@ -93,26 +93,26 @@ class Actor:
 
     def transact(self, writes: Sequence[Write]) -> list[str] | interface.Refused:
         self.stand()
-        dice = self._world.dice
+        dice = self._history.dice
         if dice.random() < FAULTS:
             raise StorageUnavailable("lost on the way")
-        answer = self._world.partition.transact(writes)
+        answer = self._history.partition.transact(writes)
         if isinstance(answer, list):
-            self._world.look(self.name)
+            self._history.look(self.name)
         if dice.random() < FAULTS:
             raise Unsettled("the answer is lost")
         return answer
 
     def query(self, first: str, end: str) -> list[Row]:
         self.stand()
-        return self._world.partition.query(first, end)
+        return self._history.partition.query(first, end)
 
 
 class _Files:
     """The blobs, which take a turn, too."""
 
     def __init__(self, actor: Actor) -> None:
-        self._actor, self._blobs = actor, actor._world.account.blobs()
+        self._actor, self._blobs = actor, actor._history.account.blobs()
 
     def __getattr__(self, name: str) -> Any:
         def call(*arguments: Any) -> Any:
@@ -122,7 +122,7 @@ class _Files:
         return call
 
 
-class World:
+class DatasourceHistory:
     """One table, its actors, and what its rows must be."""
 
     def __init__(self, seed: int, *, drops: bool = False) -> None:
@@ -264,7 +264,7 @@ def _task(actor: Actor, priority: int = 0) -> LockTask:
 
 def _append(actor: Actor, store: SegmentStore) -> None:
     """Some publishes under some locks, with a position that says how many."""
-    dice, who = actor._world.dice, _task(actor, 5)
+    dice, who = actor._history.dice, _task(actor, 5)
     done: int | None = None
     for part in range(dice.randrange(1, 5)):
         answer = _patiently(lambda: store.allocate(who, DAY.start, Granularity.DAY, dice.choice((1, 2, 3))))
@@ -284,7 +284,7 @@ def _append(actor: Actor, store: SegmentStore) -> None:
 
 def _compact(actor: Actor, store: SegmentStore) -> None:
     """Two or three neighbours, into one file or two."""
-    dice, who = actor._world.dice, _task(actor)
+    dice, who = actor._history.dice, _task(actor)
     visible = store.latest().timeline.visible()
     chunks = sorted({(one.interval, one.version) for one in visible})
     if not chunks:
@@ -305,7 +305,7 @@ def _compact(actor: Actor, store: SegmentStore) -> None:
 
 def _rewrite(actor: Actor, store: SegmentStore) -> None:
     """A REPLACE with the same granularity or a coarser one; it may give up when it has announced itself."""
-    dice, who = actor._world.dice, _task(actor, 6)
+    dice, who = actor._history.dice, _task(actor, 6)
     request = LockRequest(who.id, store.name, dice.choice((DAY, MONTH)), LockType.REPLACE)
     answer = _patiently(lambda: store.acquire(who, request))
     if isinstance(answer, Granted):
@@ -325,11 +325,11 @@ def _rewrite(actor: Actor, store: SegmentStore) -> None:
 
 def _collect(actor: Actor, store: SegmentStore) -> None:
     """Garbage, with whatever grace; a checkpoint now and then."""
-    world = actor._world
-    world.clock += 100
-    done = _patiently(lambda: store.collect(world.clock, world.dice.choice((50, 300))))
-    world.collected += done.segments
-    if world.dice.random() < 0.5:
+    history = actor._history
+    history.clock += 100
+    done = _patiently(lambda: store.collect(history.clock, history.dice.choice((50, 300))))
+    history.collected += done.segments
+    if history.dice.random() < 0.5:
         _patiently(store.checkpoint)
 
 
@@ -342,7 +342,7 @@ def _preempt(actor: Actor, store: SegmentStore) -> None:
 
 def _drop(actor: Actor, store: SegmentStore) -> None:
     """Drop the day, and take that back most of the time; perhaps after a while, perhaps somebody else's drop."""
-    dice, who = actor._world.dice, _task(actor, 9)
+    dice, who = actor._history.dice, _task(actor, 9)
     if dice.random() < 0.6:
         _patiently(lambda: store.drop(who, DAY))
     if dice.random() < 0.8:

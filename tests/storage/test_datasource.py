@@ -10,7 +10,7 @@ from samza_azure.storage import segment_publishing as publishing
 from samza_azure.storage import segment_reading as reading
 from samza_azure.storage.segments import SegmentTable
 from samza_azure.storage.transactions import MemoryTransactions, Write
-from tests.storage.datasource import Violation, World
+from tests.storage.datasource import DatasourceHistory, Violation
 from tests.storage.test_segments_mutants import (
     a_lock_without_an_etag,
     nothing_is_carried,
@@ -25,30 +25,30 @@ SEEDS_OF_DROPS = range(4)
 
 @pytest.mark.parametrize("seed", range(6))
 def test_each_row_is_there_once_after_each_write(seed: int) -> None:
-    world = World(seed)
-    world.run(STEPS)
-    assert world.published
-    assert world.lives > 5
+    history = DatasourceHistory(seed)
+    history.run(STEPS)
+    assert history.published
+    assert history.lives > 5
 
 
 def test_replaces_read_rows_and_carry_rows() -> None:
     """What no history does is shown by none."""
-    worlds = [World(seed) for seed in range(6)]
-    for world in worlds:
-        world.run(STEPS)
-    assert any(world.replaced for world in worlds)
-    assert any(world.carried for world in worlds)
+    histories = [DatasourceHistory(seed) for seed in range(6)]
+    for history in histories:
+        history.run(STEPS)
+    assert any(history.replaced for history in histories)
+    assert any(history.carried for history in histories)
 
 
 def test_a_drop_hides_all_rows_and_its_end_gives_all_back() -> None:
-    worlds = [World(seed, drops=True) for seed in SEEDS_OF_DROPS]
-    for world in worlds:
-        world.run(STEPS)
-    assert any(world.restored for world in worlds)
+    histories = [DatasourceHistory(seed, drops=True) for seed in SEEDS_OF_DROPS]
+    for history in histories:
+        history.run(STEPS)
+    assert any(history.restored for history in histories)
 
 
 def test_a_seed_is_one_history() -> None:
-    first, second = World(7), World(7)
+    first, second = DatasourceHistory(7), DatasourceHistory(7)
     first.run(200)
     second.run(200)
     assert (first.accepted, first.published) == (second.accepted, second.published)
@@ -58,11 +58,11 @@ def test_a_seed_is_one_history() -> None:
 def test_marks_that_say_little_of_the_locks(monkeypatch: pytest.MonkeyPatch, listed: int) -> None:
     """As if very many locks were held. What was shown earlier is shown again, as a whole, until it is refused."""
     monkeypatch.setattr(reading, "LISTED_MAX", listed)
-    worlds = [World(seed) for seed in range(6)]
-    for world in worlds:
-        world.run(STEPS)
-    assert sum(world.collected for world in worlds) > 3
-    assert any(0 < world.is_collected < world.looks for world in worlds)
+    histories = [DatasourceHistory(seed) for seed in range(6)]
+    for history in histories:
+        history.run(STEPS)
+    assert sum(history.collected for history in histories) > 3
+    assert any(0 < history.is_collected < history.looks for history in histories)
 
 
 def copies_that_are_not_written(patch: Patch) -> None:
@@ -126,4 +126,4 @@ def test_a_fence_that_is_missing_is_missed(mistake: Callable[[Patch], None], see
     with pytest.MonkeyPatch.context() as patch:
         mistake(patch)
         with pytest.raises((Violation, ValueError), match=invariant):
-            World(seed).run(STEPS)
+            DatasourceHistory(seed).run(STEPS)

@@ -34,7 +34,7 @@ FILES = Files("out", 0.0, 1_000, 1 << 20)
 FLUSH = Drain(DrainStep.FLUSH)
 
 
-class World:
+class DeliveredStream:
     """A stage of two tasks that writes a stream, and the task that puts its rows into a folder."""
 
     def __init__(self, account: AnyAccount, directory: Path, *, roll_records: int = 100) -> None:
@@ -119,28 +119,28 @@ def name(number: int) -> str:
 
 
 @pytest.fixture
-def memory(tmp_path: Path) -> World:
-    return World(MemoryAccount(), tmp_path)
+def memory(tmp_path: Path) -> DeliveredStream:
+    return DeliveredStream(MemoryAccount(), tmp_path)
 
 
 def test_each_row_is_in_one_file_and_a_drain_puts_what_is_left(account: AnyAccount, tmp_path: Path) -> None:
-    world = World(account, tmp_path)
-    task = world.owner()
+    delivered = DeliveredStream(account, tmp_path)
+    task = delivered.owner()
     task._turn()
-    assert world.files() == {}, "no rows, no file"
-    world.put(1, 10, 11)
-    world.put(0, 0, 1)
+    assert delivered.files() == {}, "no rows, no file"
+    delivered.put(1, 10, 11)
+    delivered.put(0, 0, 1)
     task._turn()
-    world.put(0, 2)
+    delivered.put(0, 2)
     task._turn()
-    assert world.files() == {name(0): [0, 1, 10, 11], name(1): [2]}, "log by log"
-    world.put(0, 3, kind=Kind.DRAINED)
-    world.put(1, kind=Kind.DRAINED)
+    assert delivered.files() == {name(0): [0, 1, 10, 11], name(1): [2]}, "log by log"
+    delivered.put(0, 3, kind=Kind.DRAINED)
+    delivered.put(1, kind=Kind.DRAINED)
     task.follow(FLUSH)
     while not task.is_over:
         task._turn()
-    assert world.files() == {name(0): [0, 1, 10, 11], name(1): [2], name(2): [3]}
-    assert (task.report.phase, world.last()[0]) == (Phase.DRAINED, Kind.DRAINED)
+    assert delivered.files() == {name(0): [0, 1, 10, 11], name(1): [2], name(2): [3]}
+    assert (task.report.phase, delivered.last()[0]) == (Phase.DRAINED, Kind.DRAINED)
     done = task.report.progress
     assert done is not None
     assert (done.rows, done.batches) == (6, 3)
@@ -148,28 +148,28 @@ def test_each_row_is_in_one_file_and_a_drain_puts_what_is_left(account: AnyAccou
 
 def test_who_takes_over_puts_the_file_that_was_recorded(account: AnyAccount, tmp_path: Path) -> None:
     """With the rows of the record, whatever has come since; and the old owner that wakes up puts no other one."""
-    world = World(account, tmp_path)
-    world.put(0, 0, 1)
-    world.put(1, 10)
-    stale = world.dies_before_the_file()
-    assert world.files() == {}
-    world.put(0, 2)
-    task = world.owner()
+    delivered = DeliveredStream(account, tmp_path)
+    delivered.put(0, 0, 1)
+    delivered.put(1, 10)
+    stale = delivered.dies_before_the_file()
+    assert delivered.files() == {}
+    delivered.put(0, 2)
+    task = delivered.owner()
     task._turn()
-    assert world.files() == {name(0): [0, 1, 10]}
+    assert delivered.files() == {name(0): [0, 1, 10]}
     task._turn()
-    assert world.files() == {name(0): [0, 1, 10], name(1): [2]}
-    first = world.bytes_of(name(0))
-    world.blobs.delete(name(0))  # so that the old owner's own is seen
+    assert delivered.files() == {name(0): [0, 1, 10], name(1): [2]}
+    first = delivered.bytes_of(name(0))
+    delivered.blobs.delete(name(0))  # so that the old owner's own is seen
     assert stale._sink is not None
     stale._sink._may_write = lambda: True
     with pytest.raises(Superseded):
         stale._turn()
-    assert world.bytes_of(name(0)) == first, "byte by byte"
-    assert world.files() == {name(0): [0, 1, 10], name(1): [2]}
+    assert delivered.bytes_of(name(0)) == first, "byte by byte"
+    assert delivered.files() == {name(0): [0, 1, 10], name(1): [2]}
 
 
-def test_a_stale_owner_that_has_recorded_nothing_puts_nothing(memory: World) -> None:
+def test_a_stale_owner_that_has_recorded_nothing_puts_nothing(memory: DeliveredStream) -> None:
     stale, _ = memory.owner(), memory.owner()
     memory.put(0, 0, 1)
     with pytest.raises(Superseded):
@@ -177,7 +177,9 @@ def test_a_stale_owner_that_has_recorded_nothing_puts_nothing(memory: World) -> 
     assert memory.files() == {}
 
 
-def test_an_owner_that_dies_behind_the_file_leaves_it_as_it_is(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_owner_that_dies_behind_the_file_leaves_it_as_it_is(
+    memory: DeliveredStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     memory.put(0, 0, 1)
     task = memory.owner()
     assert task._sink is not None
@@ -191,7 +193,7 @@ def test_an_owner_that_dies_behind_the_file_leaves_it_as_it_is(memory: World, mo
     assert memory.files() == {name(0): [0, 1], name(1): [2]}
 
 
-def test_an_empty_stream_is_drained_without_a_file(memory: World) -> None:
+def test_an_empty_stream_is_drained_without_a_file(memory: DeliveredStream) -> None:
     task = memory.owner()
     for log in range(2):
         memory.put(log, kind=Kind.DRAINED)
@@ -200,7 +202,7 @@ def test_an_empty_stream_is_drained_without_a_file(memory: World) -> None:
     assert (task.report.phase, memory.files(), memory.last()[0]) == (Phase.DRAINED, {}, Kind.DRAINED)
 
 
-def test_a_file_of_somebody_else_under_our_name_is_no_success(memory: World) -> None:
+def test_a_file_of_somebody_else_under_our_name_is_no_success(memory: DeliveredStream) -> None:
     out = io.BytesIO()
     pq.write_table(pa.table([[START], [7]], schema=SCHEMA), out)
     memory.blobs.put(name(0), out.getvalue())
@@ -209,7 +211,7 @@ def test_a_file_of_somebody_else_under_our_name_is_no_success(memory: World) -> 
         memory.owner()._turn()
 
 
-def test_the_same_rows_in_other_bytes_are_the_same_file(memory: World) -> None:
+def test_the_same_rows_in_other_bytes_are_the_same_file(memory: DeliveredStream) -> None:
     """Another release of Arrow may have put it, before its owner died."""
     memory.put(0, 0)
     memory.dies_before_the_file()
@@ -222,24 +224,24 @@ def test_the_same_rows_in_other_bytes_are_the_same_file(memory: World) -> None:
 
 def test_what_a_file_will_hold_is_kept_until_it_is_there(tmp_path: Path) -> None:
     """Blobs of the logs that it reads are deleted by what its records need."""
-    world = World(MemoryAccount(), tmp_path, roll_records=1)
+    delivered = DeliveredStream(MemoryAccount(), tmp_path, roll_records=1)
     for number in range(3):
-        world.put(0, number)
-    world.dies_before_the_file()
-    assert world.last()[1] == {}, "from the first blob on"
-    task = world.owner()
+        delivered.put(0, number)
+    delivered.dies_before_the_file()
+    assert delivered.last()[1] == {}, "from the first blob on"
+    task = delivered.owner()
     task._turn()
-    ends = world.logs[0].position[0]
+    ends = delivered.logs[0].position[0]
     assert ends > 0
-    assert world.last()[1] == {"runs/r1/count-0": ends}
+    assert delivered.last()[1] == {"runs/r1/count-0": ends}
 
 
 def test_a_task_without_rows_lets_the_logs_go(tmp_path: Path) -> None:
-    world = World(MemoryAccount(), tmp_path, roll_records=1)
+    delivered = DeliveredStream(MemoryAccount(), tmp_path, roll_records=1)
     for _ in range(3):
-        world.put(0)
-    world.owner()._turn()
-    assert (world.files(), world.last()[1]) == ({}, {"runs/r1/count-0": world.logs[0].position[0]})
+        delivered.put(0)
+    delivered.owner()._turn()
+    assert (delivered.files(), delivered.last()[1]) == ({}, {"runs/r1/count-0": delivered.logs[0].position[0]})
 
 
 def die_between(task: DeliveryTask) -> None:
@@ -267,27 +269,27 @@ def wakes_up(task: DeliveryTask) -> None:
 def test_drawn_owners_that_die_anywhere_deliver_each_row_once(seed: int, tmp_path: Path) -> None:
     """Owners one after the other, each killed somewhere or fenced; the rows are those of the logs, once."""
     dice = random.Random(seed)
-    world = World(MemoryAccount(), tmp_path, roll_records=dice.choice([1, 3, 100]))
+    delivered = DeliveredStream(MemoryAccount(), tmp_path, roll_records=dice.choice([1, 3, 100]))
     put = 0
     stale: list[DeliveryTask] = []
     ends: Sequence[Callable[[DeliveryTask], None]] = (die_between, die_before, lambda _: None)
     for _ in range(dice.randint(2, 8)):
-        task = world.owner()
+        task = delivered.owner()
         for _ in range(dice.randint(0, 4)):
             for _ in range(dice.randint(0, 3)):
-                world.put(dice.randrange(2), *range(put, put := put + dice.randint(0, 3)))
+                delivered.put(dice.randrange(2), *range(put, put := put + dice.randint(0, 3)))
             task._turn()
         dice.choice(ends)(task)
         stale.append(task)
-    last = world.owner()
+    last = delivered.owner()
     for task in stale:
         with pytest.raises(Superseded):
             wakes_up(task)
     for log in range(2):
-        world.put(log, kind=Kind.DRAINED)
+        delivered.put(log, kind=Kind.DRAINED)
     last.follow(FLUSH)
     while not last.is_over:
         last._turn()
-    found = world.files()
+    found = delivered.files()
     assert sorted(row for rows in found.values() for row in rows) == list(range(put))
     assert list(found) == [name(number) for number in range(len(found))], "no number is left out"

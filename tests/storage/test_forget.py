@@ -193,7 +193,7 @@ def test_an_owner_that_slept_while_its_blob_was_deleted_is_superseded_and_change
 
 
 @dataclass
-class World:
+class ForgottenLog:
     """Two tasks that write, two that read both and remember all that they have read; each has owners one by one."""
 
     dice: Random
@@ -280,20 +280,20 @@ class World:
         log.append(log.last_batch + 1)
 
 
-class Hasty(World):
+class Hasty(ForgottenLog):
     """Readers say that they are done with what their last batch has read; a replay reads it once more."""
 
     def needs(self, began: dict[str, Position], ended: dict[str, Position]) -> dict[str, int]:
         return {source: blob for source, (blob, _) in ended.items()}
 
 
-def live(world: World) -> World:
+def live(log: ForgottenLog) -> ForgottenLog:
     """Four hundred steps, of one kind and another."""
-    for prefix in (*world.sources, *world.readers):
-        world.take_over(prefix)
+    for prefix in (*log.sources, *log.readers):
+        log.take_over(prefix)
     for _ in range(400):
-        world.step()
-    return world
+        log.step()
+    return log
 
 
 def test_readers_that_say_too_early_that_they_are_done_are_seen() -> None:
@@ -304,13 +304,13 @@ def test_readers_that_say_too_early_that_they_are_done_are_seen() -> None:
 @pytest.mark.parametrize("number", range(5))
 def test_readers_miss_nothing_and_owners_restore_whenever_whoever_deletes(number: int) -> None:
     seed = Random().randrange(1 << 31)
-    print(f"World(Random({seed}))")
-    world = live(World(Random(seed)))
-    for prefix in world.readers:
-        while sum(world.written.values()) > len(world.read[prefix]):
-            world.count(prefix)
-            world.check()
-        assert sorted(world.read[prefix]) == [
-            1000 * of + number for of, source in enumerate(world.sources) for number in range(world.written[source])
+    print(f"ForgottenLog(Random({seed}))")
+    log = live(ForgottenLog(Random(seed)))
+    for prefix in log.readers:
+        while sum(log.written.values()) > len(log.read[prefix]):
+            log.count(prefix)
+            log.check()
+        assert sorted(log.read[prefix]) == [
+            1000 * of + number for of, source in enumerate(log.sources) for number in range(log.written[source])
         ]
-    assert world.forgotten > 20
+    assert log.forgotten > 20

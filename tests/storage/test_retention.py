@@ -71,7 +71,7 @@ class Consumer:
 
 
 @dataclass
-class World:
+class RetainedStream:
     """One source partition, two tasks that read it, one output that two programs read."""
 
     dice: random.Random
@@ -172,29 +172,29 @@ class World:
 @pytest.mark.parametrize("number", range(6))
 def test_no_reader_meets_a_hole_and_storage_stays_below_limit_and_one_blob(number: int) -> None:
     seed = random.Random().randrange(1 << 31) if number else 7
-    print(f"World(Random({seed}))")
-    world = World(random.Random(seed))
-    world.consume("one")
-    world.consume("two")  # they are known before anything is deleted
+    print(f"RetainedStream(Random({seed}))")
+    retained = RetainedStream(random.Random(seed))
+    retained.consume("one")
+    retained.consume("two")  # they are known before anything is deleted
     for _ in range(500):
-        world.step()
-    for name in world.tasks:
-        while len(world.seen[name]) < world.number:
-            world.batch(name)
-        assert Counter(world.seen[name]) == Counter(range(world.number)), "a task"
-        world.batch(name)  # says that it is done with what the last one read
-    written = Counter([*range(world.number), *range(world.number)])
-    for name, consumer in world.consumers.items():
+        retained.step()
+    for name in retained.tasks:
+        while len(retained.seen[name]) < retained.number:
+            retained.batch(name)
+        assert Counter(retained.seen[name]) == Counter(range(retained.number)), "a task"
+        retained.batch(name)  # says that it is done with what the last one read
+    written = Counter([*range(retained.number), *range(retained.number)])
+    for name, consumer in retained.consumers.items():
         reader = Reader(
-            world.blobs, "out", name=name, positions=world.account.readers(), token=consumer.token, until_now=True
+            retained.blobs, "out", name=name, positions=retained.account.readers(), token=consumer.token, until_now=True
         )
         consumer.rows += values(reader)
         reader.commit()
         assert Counter(consumer.rows) == written, name
-    world.retain()
-    assert world.deleted > 5
+    retained.retain()
+    assert retained.deleted > 5
     for prefix in ("streams/s/0/", "runs/r/a-0/", "runs/r/b-0/"):
-        total, largest = world.size(prefix)
+        total, largest = retained.size(prefix)
         assert LIMIT <= total < LIMIT + 2 * largest, (
             prefix
         )  # the limit, the blob it ends in, the one that is written to

@@ -36,7 +36,7 @@ def yes() -> bool:
     return True
 
 
-class World:
+class SinkRun:
     """Storage in memory, and a pipeline whose stage writes two partitions into a table."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,15 +79,15 @@ class World:
 
 def test_a_sink_without_rows_lets_the_logs_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its record says from which blob on it reads, and the table says so before."""
-    world = World(tmp_path, monkeypatch)
+    run = SinkRun(tmp_path, monkeypatch)
     writer, _ = take_over(
-        world.blobs, PRODUCER, group_id=GROUP, task="count-0", writer=Writer(1, 1), first=True, may_append=yes,
+        run.blobs, PRODUCER, group_id=GROUP, task="count-0", writer=Writer(1, 1), first=True, may_append=yes,
         meta={"stream": "out"}, limits=LogLimits(roll_records=1),
     )  # fmt: skip
     rows = pa.table([[START], [0]], schema=SCHEMA)
     for batch in range(3):
         writer.append(batch, slices=[one_slice(1, rows)])  # of the other sink's partition
-    task, said = world.task(), threading.Event()
+    task, said = run.task(), threading.Event()
     appended = task._append
 
     def append(kind: Any, began: float) -> None:
@@ -98,24 +98,24 @@ def test_a_sink_without_rows_lets_the_logs_go(tmp_path: Path, monkeypatch: pytes
     task.start()
     assert said.wait(20), task.report
     task.release(20)
-    last = LogReader(world.blobs, "runs/r1/out-table-0", group_id=GROUP).tail()
+    last = LogReader(run.blobs, "runs/r1/out-table-0", group_id=GROUP).tail()
     assert last is not None
     assert last.header.meta[NEEDS] == {PRODUCER: writer.position[0]}
-    assert f'"{PRODUCER}":[{writer.position[0]},' in world.store.position("r1/out-table-0")
+    assert f'"{PRODUCER}":[{writer.position[0]},' in run.store.position("r1/out-table-0")
 
 
 def test_a_task_that_is_released_while_it_starts_stays_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(tmp_path, monkeypatch)
+    run = SinkRun(tmp_path, monkeypatch)
     begins, goes_on = threading.Event(), threading.Event()
 
     def slowly() -> bool:
         begins.set()
         return goes_on.wait(20)
 
-    world.permit = slowly
-    task = world.task()
+    run.permit = slowly
+    task = run.task()
     task.start()
     assert begins.wait(20)
     task.release(0.0)
@@ -128,12 +128,12 @@ def test_a_task_that_is_released_while_it_starts_stays_released(
 def test_a_task_that_is_released_before_it_starts_takes_nothing_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(tmp_path, monkeypatch)
-    task = world.task()
+    run = SinkRun(tmp_path, monkeypatch)
+    task = run.task()
     task.release(0.0)
     task.start()
     assert task._ended.wait(20)
-    assert LogReader(world.blobs, "runs/r1/out-table-0").opening() is None
+    assert LogReader(run.blobs, "runs/r1/out-table-0").opening() is None
     assert task.report.phase is Phase.RELEASED
 
 

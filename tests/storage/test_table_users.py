@@ -1,4 +1,4 @@
-"""I1 to I24 of the core's world (`tests/segments/table_users.py`) on storage: the same acts, the same look.
+"""I1 to I24 of the users of the core (`tests/segments/table_users.py`) on storage: the same acts, the same look.
 
 Garbage goes by `collect`, and whoever keeps the locks is the storage, so that each act may be another client's.
 """
@@ -12,15 +12,15 @@ from samza_azure.storage import segment_publishing
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import MemoryTransactions
-from tests.segments.table_users import World
+from tests.segments.table_users import TableUsers
 from tests.storage.conftest import Stores
 from tests.storage.stored import Stored
 
 GRACE_US = 3
 
 
-class StoredWorld(World):
-    """A world whose table is in storage."""
+class StoredTableUsers(TableUsers):
+    """Users whose table is in storage."""
 
     def __init__(self, random: Random, stores: Stores) -> None:
         self.stores, self.acts = stores, 0
@@ -48,11 +48,11 @@ class StoredWorld(World):
         assert self.stored.box.locks == locks, "I6: other locks after a restart"
 
 
-def played(stores: Stores, seed: int, acts: int) -> StoredWorld:
-    world = StoredWorld(Random(seed), stores)
+def played(stores: Stores, seed: int, acts: int) -> StoredTableUsers:
+    users = StoredTableUsers(Random(seed), stores)
     for _ in range(acts):
-        world.step()
-    return world
+        users.step()
+    return users
 
 
 @pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)

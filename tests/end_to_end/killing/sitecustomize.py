@@ -1,9 +1,9 @@
 """Sends a signal, SIGKILL or SIGTERM, when a processor is at a named point of a drain. No part of the product.
 
-Python imports a module of this name at its start, wherever it finds one; `World` puts this folder into PYTHONPATH. The
-folder in SAMZA_AZURE_KILL_AT holds a file for each signal that is still to come, "p1 container FLUSHING" say, with the
-signal's name in it. The first thread of that process that comes to the point deletes the file and sends it: to its own
-process, or to the one whose id stands behind the name.
+Python imports a module of this name at its start, wherever it finds one; `JobOnAzurite` puts this folder into
+PYTHONPATH. The folder in SAMZA_AZURE_KILL_AT holds a file for each signal that is still to come, say "p1 container
+FLUSHING", with the signal's name in it. The first thread of that process that comes to the point deletes the file and
+sends it: to its own process, or to the one whose id stands behind the name.
 
 A point is a function of the product that is wrapped once its module is loaded. If it is renamed, nobody dies, the file
 stays, and whoever asked for the kill fails.
