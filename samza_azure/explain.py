@@ -293,8 +293,8 @@ def pipeline_lines(plan: Plan, commit_s: float) -> list[str]:
             found.append(f"  writes  {where}, every {stage.flush_s:g} s")
             continue
         by = stage.routed_by or stage.partition_by
-        said = f" by {', '.join(by)}" if by else ", one per task"
-        found.append(f"  writes  {stage.output}: {_counted(stage.partitions, 'partition')}{said}")
+        how = f" by {', '.join(by)}" if by else ", one per task"
+        found.append(f"  writes  {stage.output}: {_counted(stage.partitions, 'partition')}{how}")
     return found + [f"Note: {line}." for line in (*routed(plan, commit_s), *published(plan))]
 
 

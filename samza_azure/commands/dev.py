@@ -64,8 +64,8 @@ def _check(job: Path) -> "subprocess.Popen[str]":
 
 def _said_by(checking: "subprocess.Popen[str]") -> str:
     """The mistakes that the check has found; empty if it has found none."""
-    _, said = checking.communicate()
-    return said.strip() if checking.returncode else ""
+    _, output = checking.communicate()
+    return output.strip() if checking.returncode else ""
 
 
 def _refuse_other_storage(config: Config, emulator: Azurite) -> None:
@@ -156,11 +156,11 @@ class _View:
     def _ended(self) -> int:
         """Say how the processors ended, each message once, and whether the data stays. Return the highest exit code."""
         codes = {name: code if code >= 0 else 1 for name, code in self._fleet.exit_codes(0.0).items()}
-        said: dict[tuple[int, str], list[str]] = {}
+        endings: dict[tuple[int, str], list[str]] = {}
         for name, code in codes.items():
             if code:
-                said.setdefault((code, last_entry(self._fleet.log_file(name), name)), []).append(name)
-        for (code, text), names in said.items():
+                endings.setdefault((code, last_entry(self._fleet.log_file(name), name)), []).append(name)
+        for (code, text), names in endings.items():
             self._say(f"{', '.join(names)} exited with {code}: {error_lines(text, 20)}")
         worst = max(codes.values(), default=0)
         if not self._ends and (self._reload or not worst):

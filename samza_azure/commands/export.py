@@ -132,8 +132,8 @@ def export(
         with tempfile.TemporaryDirectory(prefix=f".{local.name}.", dir=beside) as unfinished:
             parts, rows = PartFiles(Path(unfinished)), 0
             for log, table in reader.once_through(runs):
-                for place, some in _divided(log, table, by, time, stream):
-                    parts.write(place, some)
+                for subfolder, some in _divided(log, table, by, time, stream):
+                    parts.write(subfolder, some)
                 rows += table.num_rows
                 progress(rows)
             if not rows and not since:
@@ -214,27 +214,27 @@ def _days(table: pa.Table, time: str) -> pa.ChunkedArray:
 
 @dataclass(slots=True)
 class PartFiles:
-    """The rows so far, in Parquet files: for each place one for each change of columns."""
+    """The rows so far, in Parquet files: for each subfolder one for each change of columns."""
 
     folder: Path
     paths: dict[str, list[Path]] = field(default_factory=dict)
     _open: dict[str, pq.ParquetWriter] = field(default_factory=dict)
     _number: int = 0
 
-    def write(self, place: str, rows: pa.Table) -> None:
-        """Add rows behind those of their place."""
-        writer = self._open.get(place)
+    def write(self, subfolder: str, rows: pa.Table) -> None:
+        """Add rows behind those of their subfolder."""
+        writer = self._open.get(subfolder)
         if writer is None or (writer.schema.names, writer.schema.types) != (rows.schema.names, rows.schema.types):
-            self.close(None if len(self._open) >= OPEN_MAX else place)
+            self.close(None if len(self._open) >= OPEN_MAX else subfolder)
             path = self.folder / f"part-{self._number}"
             self._number += 1
-            self.paths.setdefault(place, []).append(path)
-            writer = self._open[place] = pq.ParquetWriter(path, rows.schema)
+            self.paths.setdefault(subfolder, []).append(path)
+            writer = self._open[subfolder] = pq.ParquetWriter(path, rows.schema)
         writer.write_table(rows.cast(writer.schema))
 
-    def close(self, place: str | None = None) -> None:
-        """Close the file of a place, or all."""
-        for each in [*self._open] if place is None else [place] if place in self._open else []:
+    def close(self, subfolder: str | None = None) -> None:
+        """Close the file of a subfolder, or all."""
+        for each in [*self._open] if subfolder is None else [subfolder] if subfolder in self._open else []:
             self._open.pop(each).close()
 
 
@@ -244,8 +244,8 @@ def _deliver(account: Account, target: Target, parts: PartFiles, unfinished: Pat
     whole = unfinished / "whole"
     whole.mkdir()
     made: dict[str, Path] = {}  # below the target
-    for place, paths in parts.paths.items():
-        leaf = f"{place}/{name}" if target.is_folder else ""
+    for subfolder, paths in parts.paths.items():
+        leaf = f"{subfolder}/{name}" if target.is_folder else ""
         path = whole / (leaf or "file")
         path.parent.mkdir(parents=True, exist_ok=True)
         _write_whole(paths, path, target)

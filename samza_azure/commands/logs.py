@@ -75,8 +75,8 @@ class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{record.msecs:03.0f}Z"
         more = {name: value for name in FIELDS if (value := getattr(record, name, None))}
-        said = {"time": at, "level": record.levelname, **self._who, "logger": record.name, **more}
-        return json.dumps({**said, "message": _message(self, record)}, ensure_ascii=False)
+        fields = {"time": at, "level": record.levelname, **self._who, "logger": record.name, **more}
+        return json.dumps({**fields, "message": _message(self, record)}, ensure_ascii=False)
 
 
 def _message(formatter: logging.Formatter, record: logging.LogRecord) -> str:

@@ -62,7 +62,7 @@ def _balanced(
             orphans.append(task)
     if balance:
         orphans.extend(_surplus(shares, len(tasks)))
-    order = {task: place for place, task in enumerate(tasks)}
+    order = {task: index for index, task in enumerate(tasks)}
     smallest_first = [(len(share), member) for member, share in shares.items()]
     heapify(smallest_first)
     for task in sorted(orphans, key=order.__getitem__):

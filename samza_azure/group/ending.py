@@ -158,12 +158,12 @@ def _other_pipeline(control: Control, plan: Plan) -> str:
 
 def _recounted(there: Mapping[str, int], here: Mapping[str, int]) -> str:
     """For the message: the source streams whose number of partitions differs, which is the easiest to recognize."""
-    told = [
+    differing = [
         f"{stream} has {count} partitions there, {here[stream]} here"
         for stream, count in sorted(there.items())
         if here.get(stream, count) != count
     ]
-    return f": {', '.join(told)}" if told else ""
+    return f": {', '.join(differing)}" if differing else ""
 
 
 class Wait(Enum):
@@ -238,22 +238,22 @@ def _as_it_came(view: View, ending: Finish) -> Finish:
     """The ending, with another message if the processor left but the storage does not have its last row."""
     if ending.message != HANDED_OVER or view.life.etag is None:
         return ending
-    is_told = view.life.written is not None and view.life.written.state is ProcessorState.LEFT
+    known = view.life.written is not None and view.life.written.state is ProcessorState.LEFT
     own = [name for name, local in sorted(view.work.tasks.items()) if view.work.container and not local.former]
     doubtful = [name for name in own if not view.work.tasks[name].closed]
-    said = []
-    if not is_told:
+    sentences = []
+    if not known:
         get = f"; others get {', '.join(own)} when" if own else ", who see it when"
-        said.append(
+        sentences.append(
             f"Left the group, but could not write this to the storage: the others do not know{get} it has been "
             f"silent for {view.timing.heartbeat_timeout_s:g} s."
         )
     if doubtful:
-        said.append(
-            f"{'Left the group. ' if is_told else ''}{', '.join(doubtful)} did not end in time; the next owner finds "
+        sentences.append(
+            f"{'Left the group. ' if known else ''}{', '.join(doubtful)} did not end in time; the next owner finds "
             "in the log whether the last batch is stored. Nothing is lost or duplicated."
         )
-    return replace(ending, message=" ".join(said)) if said else ending
+    return replace(ending, message=" ".join(sentences)) if sentences else ending
 
 
 def _duty(view: View, now: float) -> Wait | None:
@@ -275,7 +275,7 @@ def rest_until(view: View) -> float:
 
     A leader may take longer: the others leave a drained or stopped run first, dead ones are marked, then it cleans up.
     One that was sent away does not: whoever sent it soon kills it, and the next leader completes the clean-up.
-    One that was told to leave waits less while the storage accepts nothing.
+    One that was asked to leave waits less while the storage accepts nothing.
     """
     until = view.ending_since + tasks.PATIENCE * view.settings.shutdown_s
     control = view.control

@@ -84,8 +84,8 @@ def _answers(view: View, control: Control) -> list[HouseWork]:
         for each in view.office.requests
         if each.key in view.office.request_ages and view.office.request_ages[each.key].silent(FORGOTTEN_AFTER_S)
     ]
-    said = answers(control, view.office.requests, view.present)
-    return actions + [AnswerRequest(each.key, each.etag, text) for each, text in said]
+    answered = answers(control, view.office.requests, view.present)
+    return actions + [AnswerRequest(each.key, each.etag, text) for each, text in answered]
 
 
 def _long_gone(view: View) -> list[HouseWork]:

@@ -99,7 +99,9 @@ def own_row(view: View) -> ProcessorRow:
         state=state,
         released=tasks.released(view),
         tasks={
-            task: said for task, local in view.work.tasks.items() if (said := tasks.reported(view, local)) is not None
+            task: report
+            for task, local in view.work.tasks.items()
+            if (report := tasks.reported(view, local)) is not None
         },
         fingerprint=view.work.plan.fingerprint if view.work.plan else "",
         new_run=next_run.wanted_run(view),

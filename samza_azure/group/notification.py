@@ -78,10 +78,10 @@ def timed(drain: DrainNotification | None, before: DrainNotification | None, wal
     """The same with a time for each step that it has taken since `before`. 0: an earlier version took the step."""
     if drain is None:
         return None
-    told = len(before.history) if before is not None and before.uuid == drain.uuid else 0
-    if told == len(drain.history) or len(drain.at_ms) == len(drain.history):
+    recorded = len(before.history) if before is not None and before.uuid == drain.uuid else 0
+    if recorded == len(drain.history) or len(drain.at_ms) == len(drain.history):
         return drain
-    unknown = max(told - len(drain.at_ms), 0)
+    unknown = max(recorded - len(drain.at_ms), 0)
     taken = len(drain.history) - len(drain.at_ms) - unknown
     return replace(drain, at_ms=(*drain.at_ms, *[0] * unknown, *[wall_ms] * taken))
 
@@ -103,8 +103,8 @@ def from_fields(fields: Mapping[str, Any]) -> DrainNotification:
     for name in ("uuid", "runId", "drainMode"):
         value = fields.get(name)
         if not isinstance(value, str) or len(value) > _TEXT_LIMIT:
-            said = "is missing" if value is None else "must be a short text"
-            raise ValueError(f"The field {name} of a drain notification {said}")
+            wrong = "is missing" if value is None else "must be a short text"
+            raise ValueError(f"The field {name} of a drain notification {wrong}")
         texts[name] = value
     if not _UUID.fullmatch(texts["uuid"].lower()):
         raise ValueError(f"The field uuid of a drain notification must be a UUID, not {texts['uuid']!r}")

@@ -139,8 +139,8 @@ def with_failures(view: View, control: Control, able: Mapping[str, ProcessorRow]
             if before is not None and before.owner.processor == processor:
                 before = None  # it got the task again because there was no other processor
             if before is not None or able.keys() <= {processor}:
-                told = f"{report.error.message}\n{_tried(processor, before)}"
-                failure = Failure(stage_and_number(task)[0], task, told, report.error.traceback)
+                message = f"{report.error.message}\n{_tried(processor, before)}"
+                failure = Failure(stage_and_number(task)[0], task, message, report.error.traceback)
                 return replace(control, phase=RunPhase.FAILED, failure=failure, given_up={})
             given_up[task] = GivenUp(owner, report.error.message[:REASON_LIMIT])
     return control if given_up == control.given_up else replace(control, given_up=given_up)

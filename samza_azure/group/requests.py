@@ -103,8 +103,8 @@ def answers(
 ) -> list[tuple[Request, str]]:
     """The answers that the leader has to give now, each with its request."""
     waiting = {each.kind for each in _unanswered(control, requests) if _is_obeyed(control, each)}
-    said = [(each, _answer(control, each, waiting, rows)) for each in requests if not each.answer]
-    return [(each, text) for each, text in said if text]
+    given = [(each, _answer(control, each, waiting, rows)) for each in requests if not each.answer]
+    return [(each, text) for each, text in given if text]
 
 
 def ignored(control: Control, requests: Sequence[Request]) -> int:

@@ -110,8 +110,8 @@ class Health:
 
     def live(self) -> tuple[int, dict[str, Any]]:
         """The answer of `/livez`."""
-        told = {"coordinator": self._loop.silent * TICK_S, "main": self._main.silent * TICK_S}
-        return 200 if self.alive else 503, {"alive": self.alive, "silent_s": told}
+        silent_s = {"coordinator": self._loop.silent * TICK_S, "main": self._main.silent * TICK_S}
+        return 200 if self.alive else 503, {"alive": self.alive, "silent_s": silent_s}
 
     def ready(self) -> tuple[int, dict[str, Any]]:
         """The answer of `/readyz`."""

@@ -297,8 +297,8 @@ class Supervisor(JobCoordinatorListener):
         self._phases[report.task] = shown
         error = report.error
         level = logging.INFO if error is None else logging.WARNING
-        said = "" if error is None else f": {error.message}"
-        log.log(level, "task %s %s%s", report.task, report.phase, said, extra={"task": report.task})
+        reason = "" if error is None else f": {error.message}"
+        log.log(level, "task %s %s%s", report.task, report.phase, reason, extra={"task": report.task})
 
     def _end_child(self) -> None:
         child = self._child
@@ -321,15 +321,15 @@ class Supervisor(JobCoordinatorListener):
             os._exit(1)
 
 
-def why_it_ended(code: int, said: str, killed_in: Memory | None) -> str:
+def why_it_ended(code: int, last_error: str, killed_in: Memory | None) -> str:
     """The reason why a container ended, for messages: its exit code, the last error in its log, and the memory, if the
     kernel has killed a process of ours lately."""
     if killed_in is not None:
-        last = f". The last error in its log: {said}" if said else ""
+        last = f". The last error in its log: {last_error}" if last_error else ""
         return f"exit code {code}: {killed_for_memory(killed_in)}{last}"
     if code == OUT_OF_MEMORY:
         return "its JVM ran out of memory; tasks that made no progress get less input, see spark.driver.memory"
-    return f"exit code {code}: {said}" if said else f"exit code {code}"
+    return f"exit code {code}: {last_error}" if last_error else f"exit code {code}"
 
 
 def killed_for_memory(found: Memory) -> str:

@@ -52,6 +52,6 @@ def needed_from(prefix: str, group_id: bytes, readers: Sequence[str], first: int
         if first <= 0:
             return 0
         last = yield from tail(reader)
-        said = last.header.meta if last is not None and last.header.group_id == group_id else {}
-        first = min(first, said.get(NEEDS, {}).get(prefix, 0))
+        meta = last.header.meta if last is not None and last.header.group_id == group_id else {}
+        first = min(first, meta.get(NEEDS, {}).get(prefix, 0))
     return first

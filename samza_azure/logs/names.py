@@ -25,6 +25,11 @@ def task_name(stage: str, number: int) -> str:
     return f"{stage}-{number}"
 
 
+def stage_of(task: str) -> str:
+    """The stage in a task's name; empty if the text is no name of a task."""
+    return task.rpartition("-")[0]
+
+
 def stage_and_number(task: str) -> tuple[str, int]:
     """The stage in a task's name, and the task's number in that stage. Of a log's prefix: the same, with the run."""
     stage, _, number = task.rpartition("-")

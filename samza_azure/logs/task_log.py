@@ -152,8 +152,8 @@ class TaskLog:
         if header.watermark_us is not None:
             self.watermark_us = header.watermark_us
         if header.kind is Kind.EPOCH:
-            said = header.meta.items()
-            self.meta = self.meta or {name: value for name, value in said if name not in (NEEDS, BATCH_BYTES)}
+            meta = header.meta.items()
+            self.meta = self.meta or {name: value for name, value in meta if name not in (NEEDS, BATCH_BYTES)}
         if header.kind is Kind.SNAPSHOT:
             self.files, self.snapshot_end = {}, self.end[1]
         self._keep(header, files)
@@ -446,12 +446,12 @@ def _opening(log: TaskLog, meta: Mapping[str, Any], batch_bytes: int | None = No
         if (log.meta or meta).get(INTERMEDIATE):
             yield from _refuse_if_overtaken(log)
     idle = log.idle and log.writer == log.owner  # a new owner is not idle until it reports so
-    said: dict[str, Any] = {"idle": idle, "meta": log.meta or meta, "batch_bytes": batch_bytes}
-    epoch = log_record(log, Kind.EPOCH, number=log.number, **said)
+    common: dict[str, Any] = {"idle": idle, "meta": log.meta or meta, "batch_bytes": batch_bytes}
+    epoch = log_record(log, Kind.EPOCH, number=log.number, **common)
     if log.end[0] == 0 or log.end[1] > 0:
         return _parcel(log, epoch)
     log.prune()
-    snapshot = log_record(log, Kind.SNAPSHOT, number=log.number + 1, files=log.files, **said)
+    snapshot = log_record(log, Kind.SNAPSHOT, number=log.number + 1, files=log.files, **common)
     return _parcel(log, epoch, (yield from _spill(log, snapshot)))
 
 
@@ -519,7 +519,7 @@ def _spill(log: TaskLog, record: Record) -> Rule[Record]:
         return record
     put = yield from _put(log, f"{record.batch}-{record.kind.name.lower()}", list(moved.values()))
     references = dict(zip(moved, put, strict=True))
-    slices = tuple(replace(part, data=references.get(place, part.data)) for place, part in enumerate(record.slices))
+    slices = tuple(replace(part, data=references.get(index, part.data)) for index, part in enumerate(record.slices))
     files = {path: references.get(path, content) for path, content in record.files.items()}
     return replace(record, slices=slices, files=files)
 

@@ -174,10 +174,9 @@ def _task(task: Mapping[str, Any], dead: Collection[str], now_ms: int) -> dict[s
     }
 
 
-def _badness(task: Mapping[str, Any]) -> tuple[bool, bool, int, str, int, str]:
-    stage, _, number = task["name"].rpartition("-")  # a-10 after a-9
-    place = int(number) if number.isdecimal() and len(number) < 9 else 0
-    return task["error"] is None, task["why"] is None, -(task["backlog"] or 0), stage, place, task["name"]
+def _badness(task: Mapping[str, Any]) -> tuple[bool, bool, int, str, int]:
+    stage, number = stage_and_number(task["name"])  # a-10 after a-9
+    return task["error"] is None, task["why"] is None, -(task["backlog"] or 0), stage, number
 
 
 def _processor(

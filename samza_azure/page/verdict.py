@@ -81,7 +81,9 @@ def verdict(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing,
             text = f"{run} is drained. A changed pipeline begins the next one."
             return Judgement(JobState.DRAINED, text, _since_s(shown, "drain", now_ms))
         case "STOPPED":
-            why = next((f"{row['id']} ended with {said} " for row in shown["processors"] if (said := ended(row))), "")
+            why = next(
+                (f"{row['id']} ended with {ending} " for row in shown["processors"] if (ending := ended(row))), ""
+            )
             then = "No run has begun yet; the next start begins one."
             if shown["run_id"]:
                 then = f"The next start resumes run {shown['run_id']}."
@@ -129,7 +131,7 @@ def _idle(idle: list[Mapping[str, Any]], dead: list[str], count: int) -> str:
 
 
 def _since_s(shown: Mapping[str, Any], kind: str, now_ms: int) -> float | None:
-    """For how long the last event of a kind has been over; None if there is none any more."""
+    """The time since the last event of a kind; None if no event of that kind is kept."""
     at_ms = max((each["at_ms"] for each in shown["events"] if each["kind"] == kind), default=None)
     return None if at_ms is None else max(now_ms - at_ms, 0) / 1000
 

@@ -32,9 +32,9 @@ class SequenceNumber:
         return cls(int(granted), {int(lock): int(count) for lock, _, count in pairs})
 
     def of_oldest(self, locks: int) -> "SequenceNumber":
-        """What so many locks, the oldest, and those that were gone had published: no later point, and a shorter text.
+        """What the oldest `locks` locks, and those that were gone, had published: no later point, and a shorter text.
 
-        Of two points of one history the later one is not earlier in this, either.
+        This keeps the order of two points of one history.
         """
         numbers = sorted(self.counts)
         if len(numbers) <= locks:

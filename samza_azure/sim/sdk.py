@@ -36,7 +36,7 @@ ENTERED = Address(
     setting="azure.storage.account",
 )
 
-#: How long the call that is being made waits for its answer; a link is told, as the memory tells it.
+#: How long the current call waits for its answer. The link gets the same value as from the memory.
 _PATIENCE: ContextVar[float] = ContextVar("patience", default=READ_S)
 
 

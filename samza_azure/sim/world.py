@@ -67,7 +67,7 @@ STARTS_WITHIN_S = 10.0
 SHORT_LOGS = LogLimits(roll_bytes=6_000, roll_records=8, record_bytes=3_000)
 #: In a scenario with lasting faults, this part of a busy fleet's faults last.
 LASTING = 0.3
-#: An outage is felt by all after so many timeouts, and who comes then makes so many calls at once.
+#: All processors notice an outage within SETTLED timeouts. One that starts in it makes up to MORE calls at once.
 SETTLED, MORE = 2.0, 3
 #: Faults that go on for a while.
 LAST = ("supervisor freezes", "container freezes", "machine freezes", "outage", "cut off", "access refused")

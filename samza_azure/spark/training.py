@@ -77,8 +77,8 @@ def main(arguments: Sequence[str]) -> int:
     """Without an argument: build the archive if there is none. With one: be the training run that makes it."""
     if not arguments:
         built = java.build_archive(os.environ)
-        told = f"Spark's class-data archive: {built}" if built else "Another process is making the archive."
-        print(told)  # noqa: T201  # this is the command's result
+        result = f"Spark's class-data archive: {built}" if built else "Another process is making the archive."
+        print(result)  # noqa: T201  # this is the command's result
         return 0
     archive, base = Path(arguments[0]), arguments[1:]
     options = [f"-XX:ArchiveClassesAtExit={archive}", *java.QUIET_ARCHIVE]

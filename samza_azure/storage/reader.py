@@ -1,8 +1,8 @@
 """A stream read from outside: its committed rows in order, with a token to go on from.
 
-Promised: whoever stores what it made of a table together with the token that stands beside it, and goes on from that
-token, has each row exactly once, over any number of restarts of either side, and over drains: the next run's rows
-follow, by the order of run ids. Rows that were deleted before they were read are an error, `RowsGone`, and never a gap.
+Promised: a program that stores its result of a table together with the table's token, and continues from that token,
+has each row exactly once, over any number of restarts of either side, and over drains: the next run's rows follow, by
+the order of run ids. Rows that were deleted before they were read are an error, `RowsGone`, and never a gap.
 What a reader with a name has not committed is not deleted by retention.
 Not promised: an order between partitions, or between tasks of one run. Rows of a log that it knows are seen after half
 a second or so, those of a new run or a new stream after about a second. A log that is added while others go on, as with
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, RowsGone, StateLost, StorageUnavailable
-from samza_azure.logs.names import RUNS, run_of, stream_folder
+from samza_azure.logs.names import RUNS, run_of, stage_and_number, stream_folder
 from samza_azure.logs.record import Kind
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.connection import Account
@@ -258,9 +258,9 @@ def _table(batches: list[pa.RecordBatch]) -> pa.Table:
 
 def _in_order(prefix: str) -> tuple[str, str, int]:
     """Runs by their id, which begins with the time; stages by name, tasks and partitions by number."""
-    log, _, number = prefix.replace("/", "-").rpartition("-")
+    log, number = stage_and_number(prefix.replace("/", "-"))
     run = run_of(prefix) if prefix.startswith(RUNS) else ""
-    return run, log, int(number)
+    return run, log, number
 
 
 def checked_positions(name: str, positions: Positions | None) -> Positions | None:

@@ -123,15 +123,15 @@ def clean(table: SegmentTable, lock: int) -> None:
         found = state.box.locks.get(lock)
         if found is None:
             return True, []
-        said = []
+        writes = []
         for other in state.box.locks.values():
             rest = tuple(one for one in other.replaced if (one.lock, one.number) != (lock, found.count + 1))
             if rest != other.replaced:
                 values = lock_values(replace(other, replaced=rest), state.owners)
-                said.append(Write(Act.MERGE, lock_key(other.id), {"replaced": values["replaced"]}))
+                writes.append(Write(Act.MERGE, lock_key(other.id), {"replaced": values["replaced"]}))
         staged = max(found.staged, found.count + 1)
         mine = Write(Act.MERGE, lock_key(lock), {"writes": "", "staged": staged})
-        return len(said) <= LOCKS_MAX, [mine, *said[:LOCKS_MAX]]
+        return len(writes) <= LOCKS_MAX, [mine, *writes[:LOCKS_MAX]]
 
     while not table.with_head(decide):
         pass

@@ -30,21 +30,24 @@ class Stand:
 
 def encode(stream: str, stand: Stand) -> str:
     """Encode a position as a token."""
-    said: Mapping[str, object] = {"stream": stream, "at": stand.at}
+    content: Mapping[str, object] = {"stream": stream, "at": stand.at}
     if stand.ended:
-        said = {**said, "ended": sorted(stand.ended)}
-    text = json.dumps(said, separators=(",", ":"))
+        content = {**content, "ended": sorted(stand.ended)}
+    text = json.dumps(content, separators=(",", ":"))
     return base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode().rstrip("=")
 
 
 def decode(token: str, stream: str) -> Stand:
     """Decode a token. Raise `ConfigError` if it is invalid, or of another stream."""
     try:
-        said = json.loads(
+        content = json.loads(
             zlib.decompress(base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True))
         )
-        of, at = said["stream"], {prefix: (int(blob), int(place)) for prefix, (blob, place) in said["at"].items()}
-        ended = {str(prefix) for prefix in said.get("ended", [])}
+        of, at = (
+            content["stream"],
+            {prefix: (int(blob), int(offset)) for prefix, (blob, offset) in content["at"].items()},
+        )
+        ended = {str(prefix) for prefix in content.get("ended", [])}
     except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
         raise ConfigError(
             "This is not a reader's token, or not all of it. Give the one that was printed last, earliest, or latest."

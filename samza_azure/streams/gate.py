@@ -51,7 +51,7 @@ def next_gate(gate: Gate, drain: Drain) -> Gate:
 
 
 def next_steps(
-    gate: Gate, drain: Drain, said: Sequence[SourceAnswer], sources: int, frozen_for: str | None
+    gate: Gate, drain: Drain, answers: Sequence[SourceAnswer], sources: int, frozen_for: str | None
 ) -> list[DrainPhase]:
     """The phases of a drain that a task may enter now, in their order.
 
@@ -59,9 +59,9 @@ def next_steps(
     rows. `frozen_for` is the drain for which the task has reported where it stopped, and None if it reads no source
     stream.
     """
-    has_answered = len(said) >= sources and all(each.version == gate.version for each in said)
+    has_answered = len(answers) >= sources and all(each.version == gate.version for each in answers)
     if drain.step is None or not has_answered:
         return []
     stopped = [DrainPhase.SOURCES_STOPPED] if frozen_for not in (None, drain.uuid) else []
     may_flush = drain.step is DrainStep.FLUSH and gate.ends is not None and not gate.step
-    return [*stopped, DrainPhase.FLUSHING] if may_flush and all(each.is_at_end for each in said) else stopped
+    return [*stopped, DrainPhase.FLUSHING] if may_flush and all(each.is_at_end for each in answers) else stopped

@@ -5,21 +5,21 @@ from collections.abc import Sequence
 from samza_azure.streams.offset import ProducerPosition, ProducerState, least_us
 
 
-def is_quiet(places: Sequence[ProducerPosition]) -> bool:
+def is_quiet(producers: Sequence[ProducerPosition]) -> bool:
     """Whether no producer is active: then the reader is idle, too."""
-    return all(place.state in (ProducerState.IDLE, ProducerState.DRAINED) for place in places)
+    return all(producer.state in (ProducerState.IDLE, ProducerState.DRAINED) for producer in producers)
 
 
-def in_question(places: Sequence[ProducerPosition]) -> list[int]:
+def in_question(producers: Sequence[ProducerPosition]) -> list[int]:
     """The producers whose idleness would let the least frontier rise: their claim is checked before it counts."""
-    active = [place for place in places if place.state is ProducerState.ACTIVE]
+    active = [producer for producer in producers if producer.state is ProducerState.ACTIVE]
     if not active:
-        return [number for number, place in enumerate(places) if place.state is ProducerState.DOUBTED]
+        return [number for number, producer in enumerate(producers) if producer.state is ProducerState.DOUBTED]
     others = least_us(active)
     return [
         number
-        for number, place in enumerate(places)
-        if place.state in (ProducerState.IDLE, ProducerState.DOUBTED)
+        for number, producer in enumerate(producers)
+        if producer.state in (ProducerState.IDLE, ProducerState.DOUBTED)
         and others is not None
-        and (place.frontier_us is None or others > place.frontier_us)
+        and (producer.frontier_us is None or others > producer.frontier_us)
     ]

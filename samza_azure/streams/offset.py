@@ -28,7 +28,7 @@ class ProducerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProducerPosition:
-    """A source's place in one producer's log. With a frontier of None, not known yet, it holds event time back."""
+    """A source's position in one producer's log. With a frontier of None, not known yet, it holds event time back."""
 
     position: Position
     frontier_us: int | None = None
@@ -37,7 +37,7 @@ class ProducerPosition:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """A source's places in the logs of all its producers."""
+    """A source's positions in the logs of all its producers."""
 
     of: str
     step: int  # 0 run, 1 flush, 2 final
@@ -47,46 +47,57 @@ class Offset:
     @property
     def positions(self) -> list[Position]:
         """The positions alone, in the producers' order."""
-        return [place.position for place in self.at]
+        return [producer.position for producer in self.at]
 
     def to_json(self) -> dict[str, Any]:
         """The offset as Spark stores it: compact, since it is written with each batch."""
-        return {"of": self.of, "step": self.step, "fired": self.fired_us, "at": [_place_json(each) for each in self.at]}
+        return {
+            "of": self.of,
+            "step": self.step,
+            "fired": self.fired_us,
+            "at": [_producer_json(each) for each in self.at],
+        }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Offset":
         """Make an offset from what `to_json` returned."""
-        return cls(value["of"], value["step"], value["fired"], tuple(_place(each) for each in value["at"]))
+        return cls(value["of"], value["step"], value["fired"], tuple(_producer(each) for each in value["at"]))
 
 
-def _place_json(place: ProducerPosition) -> list[Any]:
-    short = [*place.position, place.frontier_us]
-    return short if place.state is ProducerState.ACTIVE else [*short, str(place.state)]
+def _producer_json(producer: ProducerPosition) -> list[Any]:
+    short = [*producer.position, producer.frontier_us]
+    return short if producer.state is ProducerState.ACTIVE else [*short, str(producer.state)]
 
 
-def _place(value: Sequence[Any]) -> ProducerPosition:
+def _producer(value: Sequence[Any]) -> ProducerPosition:
     blob, position, frontier, *state = value
     return ProducerPosition((blob, position), frontier, ProducerState(state[0]) if state else ProducerState.ACTIVE)
 
 
-def least_us(places: Sequence[ProducerPosition]) -> int | None:
+def least_us(producers: Sequence[ProducerPosition]) -> int | None:
     """The event time up to which all producers are done. None: a producer has not reported any yet.
 
     Idle producers do not hold the others back. If only idle ones are left, their last frontiers still hold.
     """
-    active = [place.frontier_us for place in places if place.state in (ProducerState.ACTIVE, ProducerState.DOUBTED)]
+    active = [
+        producer.frontier_us
+        for producer in producers
+        if producer.state in (ProducerState.ACTIVE, ProducerState.DOUBTED)
+    ]
     if active:
         return None if None in active else min(frontier for frontier in active if frontier is not None)
     idle = [
-        place.frontier_us for place in places if place.state is ProducerState.IDLE and place.frontier_us is not None
+        producer.frontier_us
+        for producer in producers
+        if producer.state is ProducerState.IDLE and producer.frontier_us is not None
     ]
-    if any(place.state is ProducerState.IDLE for place in places):
+    if any(producer.state is ProducerState.IDLE for producer in producers):
         return min(idle, default=None)
     return INFINITY_US
 
 
 def by_stream(offsets: Iterable[Offset]) -> dict[str, list[ProducerPosition]]:
-    """The producers of each stream. If several sources read a producer, its place is that of the one furthest behind.
+    """The producers of each stream. If several sources read a producer, the position furthest behind counts.
 
     That source has more to read, so the producer counts as active there, whatever it has reported.
     """
@@ -98,6 +109,6 @@ def by_stream(offsets: Iterable[Offset]) -> dict[str, list[ProducerPosition]]:
 
 def _behind(seen: Sequence[ProducerPosition]) -> ProducerPosition:
     """One producer, as several sources have seen it."""
-    last = min(seen, key=lambda place: place.position)
-    agreed = all((place.position, place.state) == (last.position, last.state) for place in seen)
+    last = min(seen, key=lambda producer: producer.position)
+    agreed = all((producer.position, producer.state) == (last.position, last.state) for producer in seen)
     return last if agreed else replace(last, state=ProducerState.ACTIVE)

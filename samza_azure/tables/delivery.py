@@ -29,7 +29,7 @@ from samza_azure.tables.files import encode, plain
 
 
 @dataclass(frozen=True, slots=True)
-class FilePlace:
+class FilePosition:
     """Where a delivery is, as recorded in its task's log: file `number` begins `at` these positions of the logs.
 
     `until` is where the file ends: it is written already, or will be next. None if the end is not decided yet.
@@ -43,7 +43,7 @@ class FilePlace:
         return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True).encode()
 
     @classmethod
-    def parse(cls, data: bytes) -> "FilePlace":
+    def parse(cls, data: bytes) -> "FilePosition":
         """The inverse of `bytes`."""
         value = json.loads(data)
         until = value["until"]
@@ -58,8 +58,8 @@ def file_name(folder: str, run: str, task: str, number: int) -> str:
 class Delivery(Follower):
     """One task's part of a folder. For one thread.
 
-    `record` appends the place to the task's log, and returns when that is durable. `may_write` is called before a file
-    is written.
+    `record` appends the position to the task's log, and returns when that is durable. `may_write` is called before a
+    file is written.
     """
 
     expired_rows = 0  # no row expires
@@ -81,18 +81,18 @@ class Delivery(Follower):
         self._record, self._may_write = record, may_write
         self._intake = Intake(readers, rows=files.rows, size=files.bytes, widened=self._widened)
         self._rows: pa.Table | None = None  # of the file that is being written
-        self.place = FilePlace()
+        self.position = FilePosition()
         self.published_rows = 0  # under this writer
 
     def _widened(self, rows: pa.Table) -> pa.Table:
         return rows.cast(self._schema)
 
-    def claim(self, place: bytes | None) -> None:
-        """Continue from the place of the log's last record; None if there is none yet."""
-        self.place = FilePlace() if place is None else FilePlace.parse(place)
-        self._intake.begin(self.place.at)
-        if self.place.until is not None:
-            self._intake.read_again(self.place.until)
+    def claim(self, position: bytes | None) -> None:
+        """Continue from the position of the log's last record; None if there is none yet."""
+        self.position = FilePosition() if position is None else FilePosition.parse(position)
+        self._intake.begin(self.position.at)
+        if self.position.until is not None:
+            self._intake.read_again(self.position.until)
             self._rows = self._intake.take()
 
     @property
@@ -102,12 +102,12 @@ class Delivery(Follower):
     def flush(self) -> bool:
         """Write what was read as the next file. Return False if it may not be written now; call it again.
 
-        Afterwards the place is that of the next file, and still has to be recorded. If the storage does not answer,
+        Afterwards the position is that of the next file, and still has to be recorded. If the storage does not answer,
         this raises; call it again, too.
         """
         if self._rows is None and (rows := self._intake.take()) is not None:
             self._rows = rows
-            self.place = replace(self.place, until={**self.place.at, **self._intake.at})
+            self.position = replace(self.position, until={**self.position.at, **self._intake.at})
             self._record()
         if self._rows is not None:
             if not self._may_write():
@@ -115,22 +115,22 @@ class Delivery(Follower):
             self._put(self._rows)
             self.published_rows += len(self._rows)
             self._rows = None
-        if self.place.until is not None:
-            self.place = FilePlace(self.place.number + 1, self.place.until)
+        if self.position.until is not None:
+            self.position = FilePosition(self.position.number + 1, self.position.until)
         return True
 
     def pass_over(self) -> bool:
-        """Move the place up to what has been read, if no rows are held and one of the logs has reached a later blob.
+        """Move the position up to what has been read, if no rows are held and one of the logs has reached a later blob.
 
-        This lets the blobs that a task without rows has read be deleted. Return False if the place did not move.
+        This lets the blobs that a task without rows has read be deleted. Return False if the position did not move.
         """
-        if self.has_rows or not self._intake.is_in_later_blob(self.place.at):
+        if self.has_rows or not self._intake.is_in_later_blob(self.position.at):
             return False
-        self.place = replace(self.place, at={**self.place.at, **self._intake.at})
+        self.position = replace(self.position, at={**self.position.at, **self._intake.at})
         return True
 
     def _put(self, rows: pa.Table) -> None:
-        name, data = file_name(self._files.folder, self._run, self._task, self.place.number), encode(rows)
+        name, data = file_name(self._files.folder, self._run, self._task, self.position.number), encode(rows)
         if self._blobs.put(name, data):
             return
         found = self._blobs.read(name, 0)

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from samza_azure.config import TableSettings
 from samza_azure.errors import StateLost, Superseded
+from samza_azure.logs.names import stage_of
 from samza_azure.logs.position import Position
 from samza_azure.messages import ends_from
 from samza_azure.segments import Advance, Interval, LockOwner, LockTask, LostRace
@@ -72,7 +73,7 @@ Parts = list[tuple[Interval, pa.Table]]
 
 @dataclass(slots=True)
 class _Flush:
-    """Rows that are being published, and the place of the sink once all of them are."""
+    """Rows that are being published, and the position of the sink once all of them are."""
 
     parts: Parts
     until: Mapping[str, Position]
@@ -80,9 +81,9 @@ class _Flush:
 
 @dataclass(frozen=True, slots=True)
 class _Try:
-    """A place that was sent and whose answer may be lost: the number of rows sent with it, and the rows after it."""
+    """A position that was sent and whose answer may be lost: the number of rows sent with it, and the rows after it."""
 
-    place: SinkPosition
+    position: SinkPosition
     rows: int = 0
     rest: Parts | None = None  # None: no rows went with it
 
@@ -106,9 +107,9 @@ class Sink(Follower):
         self._intake = Intake(readers, rows=table.rows, size=table.bytes, widened=widened)
         self._task, self._stream, self._writer = task, f"{run}/{task}", writer
         self._appender: Appender | None = None
-        self.place = SinkPosition(writer)
+        self.position = SinkPosition(writer)
         self._flush: _Flush | None = None
-        self._tries: dict[str, _Try] = {}  # since `place` was reached, by the place as the table has it
+        self._tries: dict[str, _Try] = {}  # since `position` was reached, by the position as the table has it
         self._refused = ""  # why the last publish was refused; empty if it was not
         self.published_rows = 0  # under this writer
         self.expired_rows = 0  # left out by retention
@@ -125,27 +126,27 @@ class Sink(Follower):
         widen(self._store, self._schema)
         while True:
             known = self._store.position(self._stream)
-            place = SinkPosition(self._writer) if known is None else SinkPosition.parse(known)
+            position = SinkPosition(self._writer) if known is None else SinkPosition.parse(known)
             if known is None and not first:
                 raise StateLost(
                     f"The table {self._table.name} does not know how far {self._stream} is, and it has been there",
                     blob=f"position of {self._stream}",
                 )
-            if place.drained:
+            if position.drained:
                 self._end_earlier_lives()  # the owner that drained it may have died before it released its locks
                 return False
-            if place.writer > self._writer:
-                raise Superseded(f"{self._stream} belongs to writer {place.writer}; we are {self._writer}.")
-            self.place = replace(place, writer=self._writer)
-            if self._store.move(self._stream, known, str(self.place)):
+            if position.writer > self._writer:
+                raise Superseded(f"{self._stream} belongs to writer {position.writer}; we are {self._writer}.")
+            self.position = replace(position, writer=self._writer)
+            if self._store.move(self._stream, known, str(self.position)):
                 break
         self._end_earlier_lives()
-        if not divide(self._store, self._table.granularity, self._stream, str(self.place)):
+        if not divide(self._store, self._table.granularity, self._stream, str(self.position)):
             raise Superseded(f"{self._stream} has a later writer than {self._writer} by now.")
         self._appender = Appender(self._store, self._lock_task)
-        self._intake.begin(self.place.at)
-        if self.place.until is not None:
-            self._read_again(self.place.until)
+        self._intake.begin(self.position.at)
+        if self.position.until is not None:
+            self._read_again(self.position.until)
         return True
 
     @property
@@ -159,7 +160,7 @@ class Sink(Follower):
         """Give back the locks of our predecessors: the earlier writers of this task in this run, and all tasks of this
         stage in earlier runs, which may have had more tasks."""
         box, run = self._store.state().box, self._stream.removesuffix(self._task)
-        stage = self._task.rpartition("-")[0]
+        stage = stage_of(self._task)
         owners = {
             (lock.group.partition(group_of(""))[0], box.tasks[name].owner)
             for lock in box.locks.values()
@@ -171,7 +172,7 @@ class Sink(Follower):
             if owner.processor.startswith(run):
                 is_over = task == self._task and (owner.processor != self._stream or writer < self._writer)
             else:
-                is_over = task == self._task or task.rpartition("-")[0] == stage
+                is_over = task == self._task or stage_of(task) == stage
             if is_over:
                 self._store.end(owner)
 
@@ -179,7 +180,7 @@ class Sink(Follower):
         """Read again the rest of what an earlier owner has published in part."""
         self._intake.read_again(until)
         self._begin_flush()
-        before = self.place.before_us
+        before = self.position.before_us
         if self._flush is not None and before is not None:
             # A flush may have ended within a bucket, where the table is divided more finely than its granularity.
             rows = [(bucket, later(part, self._table.time, before)) for bucket, part in self._flush.parts]
@@ -210,11 +211,11 @@ class Sink(Follower):
                     continue
                 return False
             now, rest = placed
-            place = replace(self.place, at={**self.place.at, **flush.until}, until=None, before_us=None)
+            position = replace(self.position, at={**self.position.at, **flush.until}, until=None, before_us=None)
             if rest:
-                place = replace(self.place, until=dict(flush.until), before_us=rest[0][0].start)
-            tried = self._tries[str(place)] = _Try(place, sum(part.rows.num_rows for part in now), rest)
-            answer = appender.append_parts(now, Advance(self._stream, str(self.place), str(place)))
+                position = replace(self.position, until=dict(flush.until), before_us=rest[0][0].start)
+            tried = self._tries[str(position)] = _Try(position, sum(part.rows.num_rows for part in now), rest)
+            answer = appender.append_parts(now, Advance(self._stream, str(self.position), str(position)))
             if not isinstance(answer, LostRace):
                 self._arrive(tried)
             elif not self._has_arrived(answer.reason):
@@ -227,15 +228,15 @@ class Sink(Follower):
         This lets the blobs that a sink without rows has read be deleted, and saves the next owner from reading them.
         Return False if the position did not move.
         """
-        if self.has_rows or not self._intake.is_in_later_blob(self.place.at):
+        if self.has_rows or not self._intake.is_in_later_blob(self.position.at):
             return False
-        return self._move(replace(self.place, at={**self.place.at, **self._intake.at}))
+        return self._move(replace(self.position, at={**self.position.at, **self._intake.at}))
 
     def finish(self, expired_us: int | None = None) -> bool:
         """Record that everything is published, and give the locks back. Return False as `flush` does."""
         if not self.flush(expired_us):
             return False
-        if not self._move(replace(self.place, drained=True)):
+        if not self._move(replace(self.position, drained=True)):
             return False
         self.close()
         return True
@@ -258,18 +259,18 @@ class Sink(Follower):
         self.expired_rows += sum(len(part) for _, part in every) - sum(len(part) for _, part in parts)
         self._flush = _Flush(parts, dict(self._intake.at))
 
-    def _move(self, place: SinkPosition) -> bool:
+    def _move(self, position: SinkPosition) -> bool:
         """Move the position without publishing anything."""
-        tried = self._tries[str(place)] = _Try(place)
-        if self._store.move(self._stream, str(self.place), str(place)):
+        tried = self._tries[str(position)] = _Try(position)
+        if self._store.move(self._stream, str(self.position), str(position)):
             self._arrive(tried)
         else:
             self._has_arrived(f"{self._stream} is elsewhere.")
-        return self.place == place
+        return self.position == position
 
     def _arrive(self, tried: _Try) -> None:
-        """Note that the table has this place."""
-        self.place = tried.place
+        """Note that the table has this position."""
+        self.position = tried.position
         self._tries.clear()
         self._refused = ""
         if tried.rest is None or self._flush is None:
@@ -282,22 +283,22 @@ class Sink(Follower):
             self._appender.release_unused()
 
     def _has_arrived(self, refused: str) -> bool:
-        """After a refusal: whether the table has a place of ours that was sent before and whose answer was lost.
+        """After a refusal: whether the table has a position of ours that was sent before and whose answer was lost.
 
         Otherwise a lock was refused, and is asked for again. Raise Superseded if another writer is the owner now. Raise
-        StateLost if the place is ours but none that we have sent.
+        StateLost if the position is ours but none that we have sent.
         """
         known = self._store.position(self._stream)
-        place = None if known is None else SinkPosition.parse(known)
-        if place is None or place.writer != self._writer:
-            raise Superseded(f"{self._stream} belongs to writer {place and place.writer}; we are {self._writer}.")
+        position = None if known is None else SinkPosition.parse(known)
+        if position is None or position.writer != self._writer:
+            raise Superseded(f"{self._stream} belongs to writer {position and position.writer}; we are {self._writer}.")
         if (tried := self._tries.get(known)) is not None:
             log.info(
                 "%s: the answer to a publish was lost; continuing from the position stored in the table.", self._stream
             )
             self._arrive(tried)
             return True
-        if place != self.place:
+        if position != self.position:
             raise StateLost(
                 f"The table {self._table.name} has {self._stream} at {known}, a position that this writer has not sent",
                 blob=f"position of {self._stream}",

@@ -92,7 +92,7 @@ class DeliveredStream:
         assert delivery is not None
         delivery._may_write = lambda: False
         task._turn()
-        assert delivery.place.until is not None
+        assert delivery.position.until is not None
         return task
 
     def files(self) -> dict[str, list[int]]:

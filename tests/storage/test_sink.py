@@ -336,7 +336,7 @@ def test_a_place_of_ours_that_nobody_sent(segment_stores: Stores) -> None:
     put(log_of(store), 0)
     sink = sink_of(store)
     sink.claim(first=True)
-    assert store.move("r1/out-table-0", str(sink.place), str(replace(sink.place, at={"x": (5, 5)})))
+    assert store.move("r1/out-table-0", str(sink.position), str(replace(sink.position, at={"x": (5, 5)})))
     with pytest.raises(StateLost, match="a position that this writer has not sent"):
         turn(sink, store)
 
@@ -349,7 +349,7 @@ def test_locks_of_who_died_after_the_drain(segment_stores: Stores) -> None:
     first = sink_of(store)
     first.claim(first=True)
     assert turn(first, store)
-    assert store.move("r1/out-table-0", str(first.place), str(replace(first.place, drained=True)))
+    assert store.move("r1/out-table-0", str(first.position), str(replace(first.position, drained=True)))
     assert store.state().box.locks
     assert not sink_of(segment_stores(), 2).claim(first=False)
     assert store.state().box.locks == {}
@@ -389,7 +389,7 @@ def test_a_sink_without_rows_moves_past_old_blobs(segment_stores: Stores) -> Non
     assert turn(sink, store)
     assert sink.pass_over()
     assert not sink.pass_over(), "it has moved"
-    assert sink.place.at == {f"{store.name}/count-0": sink.read_to(f"{store.name}/count-0")}
+    assert sink.position.at == {f"{store.name}/count-0": sink.read_to(f"{store.name}/count-0")}
     later = sink_of(segment_stores(), 2)
     later.claim(first=False)
     assert later.read_to(f"{store.name}/count-0") == sink.read_to(f"{store.name}/count-0")

@@ -14,41 +14,44 @@ IDLE, DRAINED = ProducerState.IDLE, ProducerState.DRAINED
 PACE = Pace(between_rows=1.0, between_ticks=1.0, has_watermark=True)
 
 
-def place(frontier: int | None, state: ProducerState = ProducerState.ACTIVE, end: int = 0) -> ProducerPosition:
+def producer(frontier: int | None, state: ProducerState = ProducerState.ACTIVE, end: int = 0) -> ProducerPosition:
     return ProducerPosition((0, end), frontier, state)
 
 
 @pytest.mark.parametrize(
-    ("places", "least"),
+    ("producers", "least"),
     [
-        ([place(5), place(3)], 3),
-        ([place(5), place(None)], None),
-        ([place(5), place(3, IDLE)], 5),
-        ([place(5), place(None, IDLE)], 5),
-        ([place(None), place(3, IDLE)], None),
-        ([place(5, IDLE), place(3, IDLE)], 3),
-        ([place(None, IDLE), place(3, IDLE)], 3),
-        ([place(None, IDLE)], None),
-        ([place(5), place(3, DRAINED)], 5),
-        ([place(5, IDLE), place(3, DRAINED)], 5),
-        ([place(3, DRAINED), place(None, DRAINED)], INFINITY_US),
+        ([producer(5), producer(3)], 3),
+        ([producer(5), producer(None)], None),
+        ([producer(5), producer(3, IDLE)], 5),
+        ([producer(5), producer(None, IDLE)], 5),
+        ([producer(None), producer(3, IDLE)], None),
+        ([producer(5, IDLE), producer(3, IDLE)], 3),
+        ([producer(None, IDLE), producer(3, IDLE)], 3),
+        ([producer(None, IDLE)], None),
+        ([producer(5), producer(3, DRAINED)], 5),
+        ([producer(5, IDLE), producer(3, DRAINED)], 5),
+        ([producer(3, DRAINED), producer(None, DRAINED)], INFINITY_US),
     ],
 )
-def test_the_least_frontier(places: list[ProducerPosition], least: int | None) -> None:
+def test_the_least_frontier(producers: list[ProducerPosition], least: int | None) -> None:
     """Who has said nothing holds back; who is idle or drained does not."""
-    assert least_us(places) == least
+    assert least_us(producers) == least
 
 
 def test_of_two_sources_of_one_stream_the_one_behind_counts_and_what_it_has_not_read_is_not_idle() -> None:
-    ahead = Offset("s", 0, None, (place(90, end=9), place(80, IDLE, end=3)))
-    behind = Offset("s", 0, None, (place(50, IDLE, end=5), place(80, IDLE, end=3)))
-    other = Offset("t", 0, None, (place(7),))
-    assert by_stream([ahead, other, behind]) == {"s": [place(50, end=5), place(80, IDLE, end=3)], "t": [place(7)]}
+    ahead = Offset("s", 0, None, (producer(90, end=9), producer(80, IDLE, end=3)))
+    behind = Offset("s", 0, None, (producer(50, IDLE, end=5), producer(80, IDLE, end=3)))
+    other = Offset("t", 0, None, (producer(7),))
+    assert by_stream([ahead, other, behind]) == {
+        "s": [producer(50, end=5), producer(80, IDLE, end=3)],
+        "t": [producer(7)],
+    }
 
 
 def test_a_reader_is_quiet_when_nobody_is_active() -> None:
-    assert is_quiet([place(5, IDLE), place(3, DRAINED)])
-    assert not is_quiet([place(5, IDLE), place(3)])
+    assert is_quiet([producer(5, IDLE), producer(3, DRAINED)])
+    assert not is_quiet([producer(5, IDLE), producer(3)])
 
 
 PLACES = st.builds(
@@ -67,8 +70,10 @@ def test_an_offset_survives_json(offset: Offset) -> None:
     assert Offset.from_json(offset.to_json()) == offset
 
 
-START = Offset("s", 0, 7, (place(7, end=10), place(9, end=10)))
-FOUND = SourceProgress((place(7, end=10), place(9, end=10)), rows=0, is_at_end=False, since_rows=60.0, since_tick=60.0)
+START = Offset("s", 0, 7, (producer(7, end=10), producer(9, end=10)))
+FOUND = SourceProgress(
+    (producer(7, end=10), producer(9, end=10)), rows=0, is_at_end=False, since_rows=60.0, since_tick=60.0
+)
 
 
 def onward(
@@ -82,7 +87,7 @@ def test_nothing_new_is_no_batch() -> None:
 
 
 def test_rows_make_a_batch_when_the_time_between_two_is_over() -> None:
-    heads = (place(8, end=20), place(9, end=10))
+    heads = (producer(8, end=20), producer(9, end=10))
     found = replace(FOUND, heads=heads, rows=1)
 
     assert onward(found) == Offset("s", 0, 7, heads)
@@ -91,7 +96,7 @@ def test_rows_make_a_batch_when_the_time_between_two_is_over() -> None:
 
 def test_a_drain_waits_only_for_producers_that_have_yet_to_end() -> None:
     """Each of four that end within a second would be given a batch of its own."""
-    heads = (place(8, end=20), place(9, end=20))
+    heads = (producer(8, end=20), producer(9, end=20))
     soon = replace(FOUND, heads=heads, since_rows=0.9, since_tick=0.9)
     reached = Offset("s", 0, 7, heads)
 
@@ -105,7 +110,7 @@ def test_a_drain_waits_only_for_producers_that_have_yet_to_end() -> None:
 
 
 def test_a_frontier_that_moved_makes_a_tick_once_a_second() -> None:
-    heads = (place(8, end=20), place(9, end=10))
+    heads = (producer(8, end=20), producer(9, end=10))
     found = replace(FOUND, heads=heads)
 
     assert onward(found) == Offset("s", 0, 7, heads)
@@ -113,7 +118,7 @@ def test_a_frontier_that_moved_makes_a_tick_once_a_second() -> None:
 
 
 def test_a_frontier_that_others_hold_back_makes_none() -> None:
-    assert onward(replace(FOUND, heads=(place(7, end=10), place(50, end=30)))) is START
+    assert onward(replace(FOUND, heads=(producer(7, end=10), producer(50, end=30)))) is START
 
 
 def test_windows_that_the_last_batch_made_due_get_a_tick() -> None:
@@ -125,14 +130,14 @@ def test_windows_that_the_last_batch_made_due_get_a_tick() -> None:
 
 
 def test_an_offset_follows_when_all_producers_become_idle() -> None:
-    heads = (place(7, IDLE, 20), place(9, IDLE, 20))
+    heads = (producer(7, IDLE, 20), producer(9, IDLE, 20))
     assert onward(replace(FOUND, heads=heads)).at == heads
 
 
 def test_a_flush_begins_when_all_is_read() -> None:
     """Not before, and rows that are still there go first."""
     at_end = replace(FOUND, is_at_end=True)
-    heads = (place(8, end=20), place(9, end=10))
+    heads = (producer(8, end=20), producer(9, end=10))
 
     assert onward(FOUND, step=1) is START
     assert onward(at_end, step=1) == Offset("s", 1, 7, START.at)
@@ -140,7 +145,7 @@ def test_a_flush_begins_when_all_is_read() -> None:
 
 
 def test_a_task_that_may_fire_with_its_last_rows_keeps_them_for_that_batch() -> None:
-    pace, heads = replace(PACE, keeps_last_rows=True), (place(8, DRAINED, 20), place(9, DRAINED, 10))
+    pace, heads = replace(PACE, keeps_last_rows=True), (producer(8, DRAINED, 20), producer(9, DRAINED, 10))
     at_end = replace(FOUND, is_at_end=True, rows=3, heads=heads)
 
     assert onward(at_end, pace=pace, draining=True) is START
@@ -150,7 +155,7 @@ def test_a_task_that_may_fire_with_its_last_rows_keeps_them_for_that_batch() -> 
 
 def test_rows_of_a_flush_wait_for_those_of_the_other_producers_from_when_they_came() -> None:
     """Whoever had nothing to read for long would else have a batch for the first producer that ends."""
-    found = replace(FOUND, heads=(place(8, DRAINED, 20), place(9, end=10)), rows=1, since_new=0.9)
+    found = replace(FOUND, heads=(producer(8, DRAINED, 20), producer(9, end=10)), rows=1, since_new=0.9)
 
     assert onward(found, draining=True) is START
     assert onward(replace(found, since_new=1.0), draining=True) == Offset("s", 0, 7, found.heads)
@@ -158,7 +163,7 @@ def test_rows_of_a_flush_wait_for_those_of_the_other_producers_from_when_they_ca
 
 def test_at_the_end_the_flush_is_waited_for_a_while_before_event_time_moves_by_itself() -> None:
     """It comes at once, unless another source of the task has much to read still."""
-    at_end = replace(FOUND, heads=(place(8, end=20), place(9, end=10)), is_at_end=True)
+    at_end = replace(FOUND, heads=(producer(8, end=20), producer(9, end=10)), is_at_end=True)
 
     assert onward(replace(at_end, since_end=0.1), draining=True) is START
     assert onward(replace(at_end, since_end=STEP_S), draining=True) == Offset("s", 0, 7, at_end.heads)

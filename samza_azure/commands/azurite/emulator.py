@@ -87,10 +87,10 @@ def find_node(environment: Mapping[str, str] = os.environ) -> NodeJs:
 def _major(program: Path) -> int | None:
     """20 of "v20.20.2"; None if the program does not run."""
     try:
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30).stdout
+        output = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.match(r"v(\d+)\.", said)
+    found = re.match(r"v(\d+)\.", output)
     return int(found[1]) if found else None
 
 
@@ -190,14 +190,14 @@ class _Service:
             preexec_fn=die_with_parent,
         )
 
-    def said(self) -> str:
+    def output(self) -> str:
         """The whole output."""
         size = os.fstat(self._output.fileno()).st_size
         return os.pread(self._output.fileno(), size, 0).decode(errors="replace")
 
     def ports(self) -> dict[str, int]:
         """The ports that it listens on, by service: "Blob", "Table"."""
-        return {service: int(port) for service, port in _LISTENING.findall(self.said())}
+        return {service: int(port) for service, port in _LISTENING.findall(self.output())}
 
     def stop(self, save_s: float = 0.0) -> None:
         """Kill it, after a grace period for writing its data. This also ends a stopped process."""
@@ -276,9 +276,11 @@ class Azurite:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not (port := service.ports().get(name)) or not _answers(port):
             if service.process.poll() is not None:
-                said = service.said()
-                kind = _PortTaken if "EADDRINUSE" in said else SamzaAzureError
-                raise kind(f"Azurite's {name.lower()} service ended instead of starting. It said:\n{_last_lines(said)}")
+                output = service.output()
+                kind = _PortTaken if "EADDRINUSE" in output else SamzaAzureError
+                raise kind(
+                    f"Azurite's {name.lower()} service ended instead of starting. It said:\n{_last_lines(output)}"
+                )
             if time.monotonic() > deadline:
                 raise SamzaAzureError(
                     f"Azurite's {name.lower()} service does not answer after {START_TIMEOUT_S:.0f} s."

@@ -75,8 +75,8 @@ function keepingUp(found) {
   write(at("age"), span(found.age_s));
   write(at("pace"), count(found.pace));
   write(at("late"), count(found.late));
-  ["backlog", "age", "pace"].forEach((name, place) => {
-    draw(at(`line-${name}`), found.lines.map((point) => [point[0], point[place + 1]]), LINES_S);
+  ["backlog", "age", "pace"].forEach((name, index) => {
+    draw(at(`line-${name}`), found.lines.map((point) => [point[0], point[index + 1]]), LINES_S);
   });
   const reach = (readAt - found.since_ms) / 1000;
   write(at("reach"), reach >= LINES_S - 2 * POINT_S ? "The curves show the last 15 minutes."

@@ -7,17 +7,17 @@ export function fill(body, rows) {
   rows.forEach(({ cells, tone, numbers }, at) => {
     const row = body.rows[at] ?? fresh.appendChild(made(cells.length, numbers));
     set(row, tone);
-    cells.forEach((text, place) => write(row.cells[place], text));
+    cells.forEach((text, index) => write(row.cells[index], text));
   });
   body.append(fresh);
 }
 
 function made(count, numbers) {
   const row = document.createElement("tr");
-  for (let place = 0; place < count; place += 1) {
-    const cell = row.appendChild(document.createElement(place === 0 ? "th" : "td"));
-    if (place === 0) cell.scope = "row";
-    if (numbers.includes(place)) cell.className = "number";
+  for (let index = 0; index < count; index += 1) {
+    const cell = row.appendChild(document.createElement(index === 0 ? "th" : "td"));
+    if (index === 0) cell.scope = "row";
+    if (numbers.includes(index)) cell.className = "number";
   }
   return row;
 }
@@ -27,7 +27,7 @@ function set(row, tone) {
   else delete row.dataset.tone;
 }
 
-// The text, with a mark in place of each character that would turn the direction of what stands beside it.
+// The text, with a mark instead of each character that would turn the direction of what stands beside it.
 export function plain(text) {
   return String(text ?? "").replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
 }

@@ -151,10 +151,10 @@ def _java_at(home: Path | None) -> Java | None:
     if home is None or not (home / "bin" / "java").exists():
         return None
     try:
-        said = (home / "release").read_text()
+        text = (home / "release").read_text()
     except OSError:
-        said = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=30).stderr
-    version = re.search(r'(?:JAVA_VERSION=|version )"([^"]+)"', said)
+        text = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=30).stderr
+    version = re.search(r'(?:JAVA_VERSION=|version )"([^"]+)"', text)
     return Java(home, version.group(1)) if version else None
 
 
@@ -365,5 +365,5 @@ def _run_quietly(command: Sequence[str], environment: Mapping[str, str]) -> None
     if done.returncode != 0:
         lines, (first, last) = done.stdout.splitlines(), SHOWN_LINES
         shown = lines if len(lines) <= first + last else [*lines[:first], "…", *lines[-last:]]
-        said = "\n".join(shown)
-        raise SamzaAzureError(f"The class-data archive was not created: exit code {done.returncode}. Output:\n{said}")
+        output = "\n".join(shown)
+        raise SamzaAzureError(f"The class-data archive was not created: exit code {done.returncode}. Output:\n{output}")

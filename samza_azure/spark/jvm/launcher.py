@@ -37,8 +37,8 @@ def ask(address: str, arguments: list[str]) -> int | None:
         connection.close()
         return None
     connection.settimeout(None)
-    said = connection.recv(1)
-    return said[0] if said else 1
+    answer = connection.recv(1)
+    return answer[0] if answer else 1
 
 
 def _request(connection: socket, address: str, arguments: list[str]) -> None:

@@ -27,7 +27,7 @@ from pyspark import util
 
 from samza_azure.errors import ConfigError
 from samza_azure.machine import die_with_parent
-from samza_azure.spark.places import note_values
+from samza_azure.spark.user_code import note_values
 
 #: The modules that Spark's Python processes import. Missing ones are skipped: pyspark uses pandas if it is installed.
 MODULES = (

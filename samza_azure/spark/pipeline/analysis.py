@@ -45,7 +45,7 @@ from samza_azure.spark.pipeline.packages import check_packages
 from samza_azure.spark.pipeline.placement import Keyed, Placement, Tracer, place_stage
 from samza_azure.spark.pipeline.schema import check_columns, nullable
 from samza_azure.spark.pipeline.words import said_at_start, said_by_stage
-from samza_azure.spark.places import noted, place_of
+from samza_azure.spark.user_code import noted, place_of
 
 UNSUPPORTED = "org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker"
 #: The remedy if an operator keeps rows for an unknown time before another one.

@@ -123,8 +123,8 @@ class Bounds:
         if node.kind in ("Project", "Aggregate", "Expand"):
             return self._computed(node, wanted)
         if node.kind == "Union":
-            place = node.ids.index(wanted)
-            return least(self.of(child, child.ids[place]) for child in node.children)
+            index = node.ids.index(wanted)
+            return least(self.of(child, child.ids[index]) for child in node.children)
         if node.is_join_of_streams:
             return self._joined(node, wanted)
         if node.kind == "UpdateEventTimeWatermarkColumn" and wanted == identity(node.plan.eventTime()):
@@ -180,12 +180,12 @@ class Bounds:
     # Columns that are computed.
 
     def _computed(self, node: Node, wanted: int) -> Bound:
-        place = node.ids.index(wanted)
+        index = node.ids.index(wanted)
         if node.kind == "Expand":
-            rows = [list(items(each))[place] for each in items(node.plan.projections())]
-            return least(self._of_expression(node, each, node.output[place]) for each in rows)
+            rows = [list(items(each))[index] for each in items(node.plan.projections())]
+            return least(self._of_expression(node, each, node.output[index]) for each in rows)
         found = named(node.made, wanted)
-        return self._of_expression(node, without_alias(found), node.output[place])
+        return self._of_expression(node, without_alias(found), node.output[index])
 
     def _of_expression(self, node: Node, expression: Any, column: Any = None) -> Bound:
         """The bound of an expression over a node's child. The bound of a window is that of its end."""
@@ -252,11 +252,11 @@ class Bounds:
         if wanted not in node.ids:
             return None
         if node.kind in ("Project", "Expand", "Aggregate"):
-            place = node.ids.index(wanted)
+            index = node.ids.index(wanted)
             if node.kind == "Expand":
-                made = list(items(node.plan.projections().apply(0)))[place]
+                made = list(items(node.plan.projections().apply(0)))[index]
             else:
-                made = without_alias(node.made[place])
+                made = without_alias(node.made[index])
             if kind_of(made) == "AttributeReference":
                 return self.window_us(node.child, identity(made))
             return _made_window_us(made)

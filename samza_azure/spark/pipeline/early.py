@@ -21,7 +21,7 @@ from samza_azure.errors import ConfigError, PipelineRefused, in_full
 from samza_azure.machine import die_with_parent
 from samza_azure.spark.pipeline.module import load
 from samza_azure.spark.pipeline.names import check_names
-from samza_azure.spark.places import is_ours
+from samza_azure.spark.user_code import is_ours
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +70,8 @@ def check_beside(config: Config, refused: Callable[[str], None]) -> Callable[[],
     os.close(writing)
 
     def wait() -> None:
-        with os.fdopen(reading, "rb") as said:
-            data = said.read()
+        with os.fdopen(reading, "rb") as pipe:
+            data = pipe.read()
         os.waitpid(child, 0)
         if data:  # pickled by our own child
             refused(pickle.loads(data))  # noqa: S301
@@ -87,8 +87,8 @@ def _say_and_exit(config: Config, reading: int, writing: int) -> None:
     except ConfigError as error:
         # Other errors may occur only because the module is imported a second time: a port or a lock is taken.
         if error.__cause__ is None or isinstance(error.__cause__, CERTAIN):
-            with os.fdopen(writing, "wb") as said:
-                said.write(pickle.dumps(in_full(error)))
+            with os.fdopen(writing, "wb") as pipe:
+                pipe.write(pickle.dumps(in_full(error)))
     except Exception as error:  # noqa: BLE001  # the check with Spark will find it again
         log.info("The pipeline was not checked before Spark is up: %s", error)
     finally:

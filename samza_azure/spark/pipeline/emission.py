@@ -165,8 +165,8 @@ def _is_never_null(node: Node, wanted: int) -> bool:
             is_column = kind_of(made) == "AttributeReference" or kind_of(made) in OF_TIME
             return is_column and all(_is_never_null(node.child, each) for each in references(made))
         case "Union":
-            place = node.ids.index(wanted)
-            return all(_is_never_null(child, child.ids[place]) for child in node.children)
+            index = node.ids.index(wanted)
+            return all(_is_never_null(child, child.ids[index]) for child in node.children)
         case "Join" if join_type(node) not in ("Inner", "LeftSemi", "LeftAnti", "Cross"):
             kept = {"LeftOuter": 0, "RightOuter": 1}.get(join_type(node))
             return kept is not None and _is_passed(node.children[kept : kept + 1], wanted)

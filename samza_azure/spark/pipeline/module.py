@@ -25,7 +25,7 @@ from samza_azure.config import Config
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.pipeline.names import nearest
 from samza_azure.spark.pipeline.words import said_by_stage
-from samza_azure.spark.places import noted, place_of
+from samza_azure.spark.user_code import noted, place_of
 
 _CLOUDPICKLE: Any = cloudpickle.cloudpickle  # untyped
 #: Objects that a worker cannot create: it cannot import a module that holds one of them.

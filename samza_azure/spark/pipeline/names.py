@@ -13,7 +13,7 @@ from samza_azure.application import Application, Stage, check_methods
 from samza_azure.config import Config, Stream
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.pipeline.sinks import name_mistakes, sinks_of
-from samza_azure.spark.places import noted, place_of_function
+from samza_azure.spark.user_code import noted, place_of_function
 
 TIMES = frozenset({"timestamp", "timestamp_ltz", "timestamp_ntz", "date"})
 #: The words of Spark's simple types, as `storage.ddl` and Spark know them; a test compares them.
@@ -65,19 +65,19 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def _mistakes(stages: Sequence[Stage], config: Config) -> Iterator[tuple[str, str]]:
     """Each mistake with the place of the stage."""
     written = {stage.output for stage in stages}
-    told = set()
+    reported = set()
     yield from ((message, str(config.path)) for message in name_mistakes(stages, config.streams))
     yield from ((message, str(config.path)) for message in _retention_mistakes(stages, config))
     for stage in stages:
         place = place_of_function(stage.function)
         if stage.is_handler:
             yield from ((message, place) for message in _handler_mistakes(stage, config))
-        elif (said := _other_arguments(stage)) is not None:
-            yield said, place
+        elif (mistake := _other_arguments(stage)) is not None:
+            yield mistake, place
         for name in stage.inputs:
-            if name in written or name in told:
+            if name in written or name in reported:
                 continue
-            told.add(name)
+            reported.add(name)
             declared = config.streams.get(name)
             if declared is None or declared.schema is None:
                 yield undeclared(stage, name, [*written, *config.streams]), place

@@ -30,7 +30,7 @@ from samza_azure.spark.pipeline.placement import Placement, Route
 from samza_azure.spark.pipeline.schema import check_columns, parse_schema
 from samza_azure.spark.pipeline.sinks import check_producers, check_time, sink_plan, sinks_of
 from samza_azure.spark.pipeline.state import check_chosen, kind_of_state
-from samza_azure.spark.places import noted, place_of_function
+from samza_azure.spark.user_code import noted, place_of_function
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,17 +34,17 @@ def _sink_mistakes(
     stream: str, sink: str, to: TableSettings | Files, written_by: Stage | None, taken: Collection[str]
 ) -> Iterator[str]:
     if isinstance(to, TableSettings):
-        said, made = f"streams.{stream}.table is {to.name!r}", "A table is made"
+        setting, made = f"streams.{stream}.table is {to.name!r}", "A table is made"
     else:
-        said, made = f"streams.{stream}.files is {to.folder!r}", "Files are made"
+        setting, made = f"streams.{stream}.files is {to.folder!r}", "Files are made"
     if written_by is None:
         yield (
-            f"{said}, but no stage writes this stream. {made} from the output of a stage; a stage that returns its "
+            f"{setting}, but no stage writes this stream. {made} from the output of a stage; a stage that returns its "
             "input unchanged will do."
         )
     elif isinstance(to, TableSettings) and written_by.output_mode == "update":
         yield (
-            f"{said}, but stage {written_by.name} writes a row for each change of a group (output mode update), and "
+            f"{setting}, but stage {written_by.name} writes a row for each change of a group (output mode update), and "
             "the table would keep them all. Use output mode append."
         )
     if sink in taken:

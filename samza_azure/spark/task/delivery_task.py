@@ -12,8 +12,8 @@ from samza_azure.spark.task.task import ContainerContext
 from samza_azure.storage.log import LogReader, Restored
 from samza_azure.tables.delivery import Delivery
 
-#: In each record of such a task: the place of its delivery.
-PLACE = "delivery.json"
+#: In each record of such a task: the position of its delivery.
+POSITION = "delivery.json"
 
 
 class DeliveryTask(SinkTask):
@@ -32,7 +32,7 @@ class DeliveryTask(SinkTask):
     @property
     def _files(self) -> Mapping[str, Buffer]:
         assert self._sink is not None
-        return {PLACE: bytes(self._sink.place)}
+        return {POSITION: bytes(self._sink.position)}
 
     def _claim(self, restored: Restored, readers: Sequence[LogReader]) -> bool:
         self._sink = Delivery(
@@ -45,7 +45,7 @@ class DeliveryTask(SinkTask):
             record=self._record,
             may_write=self._around.may_append,
         )
-        self._sink.claim(restored.files.get(PLACE))
+        self._sink.claim(restored.files.get(POSITION))
         return True
 
     def _flush(self) -> bool:

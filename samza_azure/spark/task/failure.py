@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from samza_azure.errors import SamzaAzureError
 from samza_azure.messages import TaskError
-from samza_azure.spark.places import CALLED_WITH, is_ours
+from samza_azure.spark.user_code import CALLED_WITH, is_ours
 
 #: Begins Spark's description of the query, in the message of the error that ended it.
 QUERY_DESCRIBED = "\n=== Streaming Query ==="
@@ -60,6 +60,6 @@ def _raised(traced: str) -> str:
         if lines[number + 1 : number + 2] and lines[number + 1].startswith(_CODE)
         else ""
     )
-    said, notes = lines[end:], [line for line in lines[end:] if line.startswith(CALLED_WITH)]
+    rest, notes = lines[end:], [line for line in lines[end:] if line.startswith(CALLED_WITH)]
     where = f"in {place['function']}, {place['file']}, line {place['line']}{code}"
-    return "\n".join([*(line for line in said if line not in notes), where, *notes])
+    return "\n".join([*(line for line in rest if line not in notes), where, *notes])

@@ -32,17 +32,17 @@ class LateRows:
         self._spark = spark
         self._execution: Any = query._jsq.streamingQuery()
         self._stateful = java_class(spark, "java.lang.Class").forName(f"{PACKAGE}.StatefulOperator")
-        self._places: list[tuple[str, Path]] | None = None
+        self._dropping: list[tuple[str, Path]] | None = None
 
     def uncounted(self) -> int:
         """How many more rows the current batch has dropped than Spark has counted. Call it when its plan has run."""
         if self._places == []:
             return 0  # a join, for example: Spark counts its rows
         plan = self._execution.lastExecution().executedPlan()
-        found = [(kind, _at(plan, path)) for kind, path in self._places or ()]
-        if self._places is None or any(node is None or kind_of(node) != kind for kind, node in found):
+        found = [(kind, _at(plan, path)) for kind, path in self._dropping or ()]
+        if self._dropping is None or any(node is None or kind_of(node) != kind for kind, node in found):
             nodes = [(kind_of(node), node, path) for node, path in _walk(plan)]
-            self._places = [(kind, path) for kind, _, path in nodes if kind in DROPPING]
+            self._dropping = [(kind, path) for kind, _, path in nodes if kind in DROPPING]
             found = [(kind, node) for kind, node, _ in nodes if kind in DROPPING]
         return sum(self._uncounted(node) for _, node in found)
 
@@ -69,17 +69,17 @@ def _partial_aggregation(node: Any) -> Any:
 
 
 def _walk(node: Any, path: Path = ()) -> Iterator[tuple[Any, Path]]:
-    """This operator and all below it, each with its place."""
+    """This operator and all below it, each with its path."""
     yield node, path
-    for place, child in enumerate(items(node.children())):
-        yield from _walk(child, (*path, place))
+    for index, child in enumerate(items(node.children())):
+        yield from _walk(child, (*path, index))
 
 
 def _at(node: Any, path: Path) -> Any:
-    """The operator at a place; None if there is none."""
-    for place in path:
+    """The operator at a path; None if there is none."""
+    for index in path:
         children = node.children()
-        if place >= children.size():
+        if index >= children.size():
             return None
-        node = children.apply(place)
+        node = children.apply(index)
     return node

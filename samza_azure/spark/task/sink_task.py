@@ -41,7 +41,7 @@ RETRY_S = 0.5
 
 
 class At(Protocol):
-    """The place of a sink: rows up to these positions have been written."""
+    """The position of a sink: rows up to these positions have been written."""
 
     @property
     def at(self) -> Mapping[str, Position]:
@@ -55,7 +55,7 @@ class Taker(Protocol):
     expired_rows: int
 
     @property
-    def place(self) -> At: ...
+    def position(self) -> At: ...
     @property
     def places(self) -> Mapping[str, ProducerPosition]: ...
     @property
@@ -101,7 +101,7 @@ class SinkTask(ABC):
 
     @abstractmethod
     def _claim(self, restored: Restored, readers: Sequence[LogReader]) -> bool:
-        """Begin at our predecessor's place. Return False if all rows were written before, and no more will come."""
+        """Begin at our predecessor's position. Return False if all rows were written before, and no more will come."""
 
     @abstractmethod
     def _flush(self) -> bool:
@@ -237,7 +237,7 @@ class SinkTask(ABC):
             self._around.changed()
 
     def _begin(self) -> bool:
-        """Take over log and place. Return False if all rows were written before."""
+        """Take over log and position. Return False if all rows were written before."""
         start, around = self.start_message, self._around
         self._writer, restored = take_over(
             around.blobs,
@@ -322,11 +322,11 @@ class SinkTask(ABC):
         self._tell(batch=batch, appended_at=report.appended_at or now, progress=done, late=late)
 
     def _record(self, kind: Kind = Kind.BATCH) -> int:
-        """Append the place of the sink. Return the number of the record."""
+        """Append the position of the sink. Return the number of the record."""
         writer, sink = self._writer, self._sink
         assert writer is not None and sink is not None
         ours = run_folder(self.start_message.run_id)
-        needs = {log: blob for log, (blob, _) in sink.place.at.items() if blob > 0 and log.startswith(ours)}
+        needs = {log: blob for log, (blob, _) in sink.position.at.items() if blob > 0 and log.startswith(ours)}
         batch = writer.last_batch + 1
         writer.append(batch, kind=kind, needs=needs, files=self._files)
         return batch
@@ -341,11 +341,11 @@ class SinkTask(ABC):
 
     def _end(self, phase: Phase, error: BaseException | None = None) -> None:
         """End in this phase, unless the task has ended already."""
-        said = reported(error, self._around.clean) if error is not None else None
+        failure = reported(error, self._around.clean) if error is not None else None
         too_old_for = error.needs if isinstance(error, TooOld) else None
         with self._lock:
             if self._report.phase in (Phase.STARTING, Phase.RUNNING):
-                self._report = replace(self._report, phase=phase, error=said, too_old_for=too_old_for)
+                self._report = replace(self._report, phase=phase, error=failure, too_old_for=too_old_for)
 
 
 def after_publish(before: Progress, rows: int, seconds: float, since_s: float) -> Progress:
