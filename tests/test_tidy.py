@@ -32,7 +32,7 @@ FOLDER = re.compile(r"""["'](?:runs|streams|tables|files|locks)/""")
 
 #: Modules that share a name, besides those of commands, which are called as the command is.
 SHARED_MODULE_NAMES = {
-    "account": "the settings of the account, and the account as the container opens it from them",
+    "account": "the settings of the account, their checks, and the account as the container opens it from them",
     "container": "the real one and the simulated one",
     "drain": "the leader's part and the library's",
     "files": "the settings of a folder of files, and the writing of files",

@@ -71,7 +71,7 @@ def _said_by(checking: "subprocess.Popen[str]") -> str:
 def _refuse_other_storage(config: Config, emulator: Azurite) -> None:
     """Raise `ConfigError` if the job file names another account: a trial on this machine must not change that one."""
     connect = config.storage.connect
-    if connect is None or connect.get_secret_value() != emulator.connection_string:
+    if connect is None or connect.value != emulator.connection_string:
         raise ConfigError(
             f"{config.path} names a storage account, but dev runs its own emulator. Take the account from the "
             f'environment: azure.storage.connect = "${{{VARIABLE}}}". Or start processors with: samza-azure run.'

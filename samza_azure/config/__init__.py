@@ -9,6 +9,7 @@ environment and the file of a connection string. Importing it is cheap: the supe
 second of its start.
 """
 
+from samza_azure.account import Storage
 from samza_azure.config.check import Config
 from samza_azure.config.files import Files, files_of
 from samza_azure.config.sections import (
@@ -16,7 +17,6 @@ from samza_azure.config.sections import (
     App,
     Coordinator,
     ProcessorSettings,
-    Storage,
     Stream,
     TaskSettings,
     check_processor_id,

@@ -6,11 +6,10 @@ Messages about a mistake do not show the value, because it may be a secret.
 import base64
 import binascii
 import hashlib
-import ipaddress
 import re
 from urllib.parse import urlsplit
 
-from pydantic import SecretStr
+from samza_azure.account import Secret, is_this_machine, parts_of
 
 __all__ = [
     "default_container",
@@ -35,16 +34,13 @@ _HASH_DIGITS = 12
 _SHORT = 9  # an id, or a table's digits, up to this length is never taken for a hash
 
 
-def valid_connect(secret: SecretStr | None) -> SecretStr | None:
+def valid_connect(value: object) -> Secret:
     """Check that a connection string names an account and a credential, and https or an address of this machine."""
-    if secret is None:
-        return None
-    text = secret.get_secret_value()
-    if not text.strip(" ;"):
+    secret = Secret(str(value))
+    settings = dict(parts_of(secret.value))
+    if not settings:
         raise ValueError("is empty")
-    pairs = [part.partition("=") for part in text.split(";") if part.strip()]
-    settings = {name.strip().lower(): value.strip() for name, _, value in pairs}
-    if not settings.keys() <= _SETTINGS or not all(equals for _, equals, _ in pairs):
+    if not settings.keys() <= _SETTINGS:
         raise ValueError(
             "is not a connection string. It should be 'UseDevelopmentStorage=true' or "
             "'DefaultEndpointsProtocol=https;AccountName=…;AccountKey=…;EndpointSuffix=…'"
@@ -105,17 +101,8 @@ def _check_url(url: str) -> None:
         host, scheme = None, ""
     if not host or scheme not in ("http", "https"):
         raise ValueError("should be a URL, like 'https://NAME.blob.core.windows.net'")
-    if scheme == "http" and not _is_this_machine(host):
+    if scheme == "http" and not is_this_machine(host):
         raise ValueError(f"goes to {host} over plain http, which others can read. Write https")
-
-
-def _is_this_machine(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def valid_container(name: str | None) -> str | None:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-from pydantic import SecretStr, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+from samza_azure.account import Secret, Storage
 from samza_azure.config import jobfile
 from samza_azure.config.account import (
     default_container,
@@ -26,7 +27,6 @@ from samza_azure.config.sections import (
     CoordinatorKeys,
     ProcessorSettings,
     Single,
-    Storage,
     StorageKeys,
     Stream,
     TaskSettings,
@@ -248,16 +248,16 @@ class _Check:
             )
         return Storage(
             connect=connect,
-            connect_file=file,
             account=keys.account,
             container=keys.container or default_container(app.name, app.id),
             table=keys.table or default_table(app.name, app.id),
+            connect_file=file,
         )
 
-    def _from_file(self, file: Path) -> SecretStr | None:
+    def _from_file(self, file: Path) -> Secret | None:
         """Read the connection string. Messages do not show the path: the user may have put the secret itself there."""
         try:
-            return valid_connect(SecretStr(file.read_text().strip()))
+            return valid_connect(file.read_text().strip())
         except (OSError, UnicodeDecodeError) as error:
             why = os.strerror(error.errno or 0) if isinstance(error, OSError) else "it is not text"
             self.mistakes.append(f"azure.storage.connect.file should be the path of a readable file: {why}.")

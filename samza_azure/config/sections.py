@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator
 
+from samza_azure.account import Secret
 from samza_azure.config.account import (
     valid_account,
     valid_connect,
@@ -115,23 +116,12 @@ class CoordinatorKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
-    """The account, by connection string or by URL and identity, and the application's container and table in it."""
-
-    connect: SecretStr | None
-    connect_file: Path | None  # the file that `connect` was read from, absolute
-    account: str | None
-    container: str
-    table: str
-
-
-@dataclass(frozen=True, slots=True)
 class StorageKeys:
     """The storage as the job file writes it. The two names default to ones made from the application's."""
 
     __pydantic_config__ = _AS_WRITTEN
 
-    connect: Annotated[SecretStr | None, Field(alias="azure.storage.connect"), AfterValidator(valid_connect)] = None
+    connect: Annotated[Secret | None, Field(alias="azure.storage.connect"), PlainValidator(valid_connect)] = None
     """The account's connection string: simple, but a secret."""
     connect_file: Annotated[Path | None, Field(alias="azure.storage.connect.file")] = None
     """The path of a file with a connection string, which is read again when the account refuses access."""

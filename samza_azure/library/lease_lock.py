@@ -24,11 +24,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from samza_azure.account import Storage
 from samza_azure.coordinator import Lock
 from samza_azure.errors import ConfigError, CorruptState, StorageUnavailable
 from samza_azure.logs.names import LOCKS
 from samza_azure.machine import boot_time
-from samza_azure.storage.address import StorageSettings
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Content, ControlBlob, Missing, Refused
 
@@ -323,7 +323,7 @@ class AzureLock(LeaseLock):
 
     def __init__(
         self,
-        storage: StorageSettings,
+        storage: Storage,
         name: str,
         *,
         lease_s: int = LEASE_S[0],

@@ -4,12 +4,11 @@ Nothing here calls the account. `samza_azure.config` has checked the settings; o
 checked again: nothing goes unencrypted over a network. Keys and signatures are kept out of `repr` and of messages.
 """
 
-import ipaddress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import urlsplit
 
+from samza_azure.account import Storage, is_this_machine, parts_of
 from samza_azure.errors import ConfigError
 
 # The emulator's account. Both are published by Microsoft and open nothing but an emulator.
@@ -21,37 +20,6 @@ _EMULATOR = {
     "blobendpoint": f"http://127.0.0.1:10000/{EMULATOR_NAME}",
     "tableendpoint": f"http://127.0.0.1:10002/{EMULATOR_NAME}",
 }
-
-
-class Secret(Protocol):
-    """The interface of pydantic's SecretStr."""
-
-    def get_secret_value(self) -> str:
-        """The secret itself."""
-
-
-class StorageSettings(Protocol):
-    """`config.storage`."""
-
-    @property
-    def connect(self) -> Secret | None:
-        """A connection string."""
-
-    @property
-    def connect_file(self) -> Path | None:
-        """The file that `connect` was read from, if it was."""
-
-    @property
-    def account(self) -> str | None:
-        """Or the account's blob URL, opened by an identity."""
-
-    @property
-    def container(self) -> str:
-        """The blob container of the application."""
-
-    @property
-    def table(self) -> str:
-        """The table of the application."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +45,10 @@ class Address:
         return self.key is None and self.signature is None
 
 
-def address(storage: StorageSettings) -> Address:
+def address(storage: Storage) -> Address:
     """The configured address. Raise `ConfigError` if there is none, or if it is unsafe."""
     if storage.connect is not None:
-        found = from_connection_string(storage.connect.get_secret_value())
+        found = from_connection_string(storage.connect.value)
         if storage.connect_file is not None:
             found = replace(found, setting="azure.storage.connect.file", file=storage.connect_file)
     elif storage.account is not None:
@@ -90,7 +58,7 @@ def address(storage: StorageSettings) -> Address:
     for endpoint in map(urlsplit, (found.blob_url, found.table_url)):
         if endpoint.query:
             raise ConfigError(f"{found.setting} has an endpoint with a '?'. Write SharedAccessSignature=… instead.")
-        if endpoint.scheme != "https" and not _is_loopback(endpoint.hostname or ""):
+        if endpoint.scheme != "https" and not is_this_machine(endpoint.hostname or ""):
             raise ConfigError(
                 f"{found.setting} connects to {endpoint.hostname} unencrypted. "
                 "Use https; plain http is for an emulator on this machine only."
@@ -101,12 +69,9 @@ def address(storage: StorageSettings) -> Address:
 def from_connection_string(text: str) -> Address:
     """Read a connection string as the Azure portal shows it. `UseDevelopmentStorage=true` is the emulator on its
     default ports; endpoints beside it give other ports."""
-    parts = {}
-    for part in filter(None, (piece.strip() for piece in text.split(";"))):
-        name, equals, value = part.partition("=")
-        if not equals:
-            raise ConfigError("azure.storage.connect is not a connection string: a part of it has no '='.")
-        parts[name.lower()] = value
+    parts = dict(parts_of(text))
+    if "" in parts:
+        raise ConfigError("azure.storage.connect is not a connection string: a part of it is not NAME=VALUE.")
     if parts.get("usedevelopmentstorage", "").lower() == "true":
         parts = _EMULATOR | parts
     if "accountkey" not in parts and "sharedaccesssignature" not in parts:
@@ -142,10 +107,3 @@ def _endpoint(parts: dict[str, str], service: str) -> str:
     protocol = parts.get("defaultendpointsprotocol", "https")
     suffix = parts.get("endpointsuffix", "core.windows.net")
     return f"{protocol}://{parts['accountname']}.{service}.{suffix}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -24,11 +24,12 @@ from azure.storage.blob.aio import ContainerClient as AsyncContainerClient
 from requests.adapters import BaseAdapter, HTTPAdapter
 from urllib3 import Retry
 
+from samza_azure.account import Storage
 from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, StorageUnavailable
 from samza_azure.group.control import NAME
 from samza_azure.group.rows import MEMBERS
 from samza_azure.storage.account_calls import AccountCalls, error_code
-from samza_azure.storage.address import Address, StorageSettings, address
+from samza_azure.storage.address import Address, address
 from samza_azure.storage.identity import Identity, of_this_process
 from samza_azure.storage.interface import Blobs, ControlBlob, Hints, Missing, Positions, Rows
 from samza_azure.storage.limits import READERS
@@ -80,7 +81,7 @@ class Account:
             logging.getLogger("urllib3.connectionpool").addFilter(_hide_signature)
 
     @classmethod
-    def from_config(cls, storage: StorageSettings) -> "Account":
+    def from_config(cls, storage: Storage) -> "Account":
         """The account that the job file names. Sends nothing yet."""
         return cls(address(storage), storage.container, storage.table)
 

@@ -13,13 +13,12 @@ Start reading at `open`, then `table.TableSnapshot`, `write.Appender` and `compa
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
+from samza_azure.account import Storage
 from samza_azure.config import Config
 from samza_azure.config.tables import TABLE_NAME
 from samza_azure.errors import ConfigError
 from samza_azure.segments import SequenceNumber
-from samza_azure.storage.address import StorageSettings
 from samza_azure.storage.connection import Account
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.tables.compaction import Compacted, compact, plan, rewrite
@@ -34,28 +33,21 @@ def store_of(account: Account, name: str) -> SegmentStore:
     return SegmentStore(account.transactions(f"table.{name}"), account.blobs(), name)
 
 
-def open(config: Config | StorageSettings, name: str, *, at: SequenceNumber | None = None) -> TableSnapshot:  # noqa: A001
+def open(config: Config | Storage, name: str, *, at: SequenceNumber | None = None) -> TableSnapshot:  # noqa: A001
     """A snapshot of a table, now or at an earlier sequence number. `config` is a `Config`, or its `storage`.
 
     It has the table's current columns; those that were added after the sequence number are null.
 
     Raise ConfigError if there is no such table, or if garbage has been collected since that sequence number.
     """
-    settings = config.storage if isinstance(config, Config) else config
-    known: Any = settings
-    try:
-        hash(known)
-    except TypeError:  # settings of another class need not be able to be a key
-        store = _opened.__wrapped__(known, name)
-    else:
-        store = _opened(known, name)
-    return replace(snapshot_of(store, at=at), settings=settings)
+    storage = config.storage if isinstance(config, Config) else config
+    return replace(snapshot_of(_opened(storage, name), at=at), settings=storage)
 
 
 @lru_cache(maxsize=8)
-def _opened(config: Any, name: str) -> SegmentStore:
+def _opened(storage: Storage, name: str) -> SegmentStore:
     """The tables that this process has opened last: what is known of them need not be read again."""
-    return store_of(Account.from_config(config), name)
+    return store_of(Account.from_config(storage), name)
 
 
 def snapshot_of(store: SegmentStore, *, at: SequenceNumber | None = None) -> TableSnapshot:

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from samza_azure.account import Storage
 from samza_azure.errors import ConfigError, CorruptState
 from samza_azure.segments import ETERNITY, File, Interval, SequenceNumber
-from samza_azure.storage.address import StorageSettings
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.segments import Snapshot
@@ -59,9 +59,7 @@ class _Reading:
         return found.select(list(self.wanted))
 
 
-def _read_by_spark(
-    settings: StorageSettings, read: _Reading, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _read_by_spark(settings: Storage, read: _Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Read the rows of the given files, in a Spark worker. The driver has pickled the list."""
     account = Account.from_config(settings)
     try:
@@ -86,7 +84,7 @@ class TableSnapshot:
     schema: pa.Schema
     snapshot: Snapshot
     blobs: Blobs
-    settings: StorageSettings | None = None  # of the account, for reading in other processes
+    settings: Storage | None = None  # of the account, for reading in other processes
 
     @property
     def sequence(self) -> SequenceNumber:

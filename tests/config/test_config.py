@@ -91,7 +91,7 @@ def test_the_handbooks_own_job_file_is_read() -> None:
         event_time = "ts"
     """)
     assert config.storage.connect is not None
-    assert config.storage.connect.get_secret_value() == CONNECT
+    assert config.storage.connect.value == CONNECT
     assert config.coordinator.timing == Timing(0.25, 1.5, 0.8, 0.15, 0.5, 30.0)
     assert config.streams == {
         "flights": Stream("log", 4, "carrier string, ts timestamp, dep_delay double", "ts", (), None, 10.0, None),
@@ -367,7 +367,7 @@ def test_a_connection_string_that_cannot_work_is_refused(connect: str, said: str
 def test_a_connection_string_over_https_or_to_this_machine_is_taken(connect: str) -> None:
     storage = parsed(**{"azure.storage.connect": connect}).storage
     assert storage.connect is not None
-    assert storage.connect.get_secret_value() == connect
+    assert storage.connect.value == connect
 
 
 @pytest.mark.parametrize(
@@ -564,7 +564,7 @@ def test_a_connection_string_may_stand_in_a_file_beside_the_job(tmp_path: Path) 
     file.write_text(f"{CONNECT}\n")
     storage = Config.parse(BY_FILE, path=tmp_path / "job.toml").storage
     assert storage.connect is not None
-    assert (storage.connect.get_secret_value(), storage.connect_file) == (CONNECT, file)
+    assert (storage.connect.value, storage.connect_file) == (CONNECT, file)
     url = "https://house.blob.core.windows.net"
     with pytest.raises(ConfigError, match=r"connect\.file and azure\.storage\.account are both set"):
         Config.parse(BY_FILE + f'account = "{url}"', path=tmp_path / "job.toml")

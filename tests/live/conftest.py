@@ -7,9 +7,10 @@ import pytest
 from azure.data.tables import TableClient
 from azure.storage.blob import BlobClient, ContainerClient
 
+from samza_azure.account import Storage
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.storage.connection import Account
-from tests.storage.conftest import SERVICES, Settings, azurite, connection_string, places, stocks
+from tests.storage.conftest import SERVICES, azurite, connection_string, places, stocks
 from tests.storage.differences import Difference
 from tests.storage.stock import Stock
 
@@ -34,7 +35,7 @@ class Service:
         where = self.container.from_connection_string
         connect = self.stock.place.connect
         assert connect is not None
-        text = connect.get_secret_value()
+        text = connect.value
         return where(text, self.stock.place.container, retry_total=0).get_blob_client(self.stock.take())
 
 
@@ -42,7 +43,7 @@ class Service:
 def service(
     request: pytest.FixtureRequest,
     azurite: Azurite,
-    places: Callable[[str], Settings],
+    places: Callable[[str], Storage],
     stocks: Callable[[str], Stock],
 ) -> Iterator[Service]:
     """Each of them in turn."""

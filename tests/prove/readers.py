@@ -22,14 +22,13 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 import pyarrow as pa  # noqa: E402  (needs the path above)
-from pydantic import SecretStr  # noqa: E402
 
+from samza_azure.account import Secret, Storage  # noqa: E402
 from samza_azure.commands.azurite.emulator import Azurite  # noqa: E402
 from samza_azure.storage.connection import Account  # noqa: E402
 from samza_azure.storage.export import batches_of  # noqa: E402
 from samza_azure.storage.reader import Reader  # noqa: E402
 from samza_azure.storage.source_stream import SourceWriter  # noqa: E402
-from tests.storage.conftest import Settings  # noqa: E402
 
 SEEN_S = 1.5
 #: Rows of one append, and the time between two.
@@ -37,7 +36,7 @@ ROWS, EVERY_S = 20, 0.1
 
 
 def account(connect: str, name: str) -> Account:
-    return Account.from_config(Settings(SecretStr(connect), None, f"c{name}", f"t{name}"))
+    return Account.from_config(Storage(Secret(connect), None, f"c{name}", f"t{name}"))
 
 
 def read(connect: str, name: str, database: str) -> None:

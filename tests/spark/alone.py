@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
+from samza_azure.account import Secret, Storage
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.spark.jvm import java
 from samza_azure.spark.jvm.session import connect_session, jvm_of
@@ -20,8 +20,6 @@ from samza_azure.spark.jvm.settings import settings_of
 from samza_azure.spark.source.account import to_environment
 from samza_azure.spark.source.source import LogSource
 from samza_azure.storage.connection import Account
-
-from .conftest import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ def alone(chosen: Mapping[str, str]) -> Iterator[Alone]:
     try:
         with Azurite() as emulator:
             name = uuid.uuid4().hex
-            storage = Settings(SecretStr(emulator.connection_string), None, f"c{name}", f"t{name}")
+            storage = Storage(Secret(emulator.connection_string), None, f"c{name}", f"t{name}")
             account = Account.from_config(storage)
             account.ensure_created()
             settings = settings_of(chosen, directory)

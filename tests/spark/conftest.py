@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
+from samza_azure.account import Secret, Storage
 from samza_azure.application import Application
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.storage.connection import Account
 
-from .session import QUICK_JAVA, Settings, session
+from .session import QUICK_JAVA, session
 from .task_driver import Fleet, config_of
 
 
@@ -24,14 +24,14 @@ def azurite() -> Iterator[Azurite]:
 
 
 @pytest.fixture(scope="session")
-def storage(azurite: Azurite) -> Settings:
+def storage(azurite: Azurite) -> Storage:
     """Names that nobody else has."""
     name = uuid.uuid4().hex
-    return Settings(SecretStr(azurite.connection_string), None, f"c{name}", f"t{name}")
+    return Storage(Secret(azurite.connection_string), None, f"c{name}", f"t{name}")
 
 
 @pytest.fixture(scope="session")
-def account(storage: Settings) -> Iterator[Account]:
+def account(storage: Storage) -> Iterator[Account]:
     """The account, with its container and table."""
     account = Account.from_config(storage)
     account.ensure_created()
@@ -40,7 +40,7 @@ def account(storage: Settings) -> Iterator[Account]:
 
 
 @pytest.fixture(scope="session")
-def spark(storage: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(storage: Storage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session. Its sources find the account in the environment."""
     more = {
         "spark.driver.extraJavaOptions": QUICK_JAVA,

@@ -5,12 +5,11 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
+from samza_azure.account import Storage
 from samza_azure.spark.jvm import java, local_files
 from samza_azure.spark.jvm.session import connect_session
 from samza_azure.spark.jvm.settings import settings_of
@@ -34,19 +33,8 @@ signal.pause()
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """`config.storage`."""
-
-    connect: SecretStr | None
-    account: str | None
-    container: str
-    table: str
-    connect_file: Path | None = None
-
-
 @contextmanager
-def session(storage: Settings, directory: Path, more: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+def session(storage: Storage, directory: Path, more: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """The session. Its sources find the account in the environment."""
     settings = settings_of(more or {}, directory)
     environment = {**os.environ, **to_environment(storage)}

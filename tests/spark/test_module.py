@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from samza_azure.account import Storage
 from samza_azure.errors import ConfigError
 from samza_azure.machine import boot_time
 from samza_azure.messages import Alive, Permit, Phase, Ready, Rejected, StartTask, TaskReport
@@ -15,7 +16,6 @@ from samza_azure.storage.export import export
 from samza_azure.storage.source_stream import SourceWriter
 
 from .child import Child
-from .conftest import Settings
 
 JOB = """
 [app]
@@ -38,7 +38,7 @@ NUMBERS = [3, 5, 8]
 
 
 @pytest.fixture
-def container(tmp_path: Path, storage: Settings) -> Iterator[Callable[..., Child]]:
+def container(tmp_path: Path, storage: Storage) -> Iterator[Callable[..., Child]]:
     """Starts a container on these files beside a job file with these lines."""
     children: list[Child] = []
 
@@ -47,7 +47,7 @@ def container(tmp_path: Path, storage: Settings) -> Iterator[Callable[..., Child
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_text(text)
         assert storage.connect is not None
-        connect = storage.connect.get_secret_value()
+        connect = storage.connect.value
         (tmp_path / "job.toml").write_text(JOB % (app, connect, storage.container, storage.table))
         children.append(Child(tmp_path / "job.toml"))
         return children[-1]

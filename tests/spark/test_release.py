@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pydantic import SecretStr
 from pyspark.sql import DataFrame, SparkSession
 
+from samza_azure.account import Secret, Storage
 from samza_azure.application import Application
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.messages import Phase
@@ -18,7 +18,6 @@ from samza_azure.storage.connection import Account
 from samza_azure.storage.source_stream import SourceWriter
 from tests.storage.proxy import Mode, Proxy
 
-from .session import Settings
 from .task_driver import JOB, Fleet, config_of
 
 STREAMS = """
@@ -38,7 +37,7 @@ def proxy(azurite: Azurite) -> Iterator[Proxy]:
 
 
 def test_the_batch_and_its_append_have_one_deadline(
-    spark: SparkSession, account: Account, storage: Settings, azurite: Azurite, proxy: Proxy, tmp_path: Path
+    spark: SparkSession, account: Account, storage: Storage, azurite: Azurite, proxy: Proxy, tmp_path: Path
 ) -> None:
     """The next owner waits for 1.5 times `task.shutdown.ms`; the loser needed up to twice that time."""
     application = Application()
@@ -49,7 +48,7 @@ def test_the_batch_and_its_append_have_one_deadline(
 
     job = JOB + '[task]\n"shutdown.ms" = 600000\n'
     text = azurite.connection_string.replace(f":{azurite.blob_port}/", f":{proxy.port}/")
-    behind = Account.from_config(replace(storage, connect=SecretStr(text)))
+    behind = Account.from_config(replace(storage, connect=Secret(text)))
     run = Fleet(spark, behind, config_of(tmp_path, STREAMS, job), application, tmp_path / "fleet")
     writer = SourceWriter(account.blobs(), account.hints(), "slow", 1, event_time="ts")
     writer.write(rows(0))

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from samza_azure import tables
+from samza_azure.account import Storage
 from samza_azure.application import Application, Stage
 from samza_azure.config import Config, Files, TableSettings
 from samza_azure.errors import PipelineRefused
@@ -25,7 +26,6 @@ from samza_azure.spark.task.sink_task import SinkTask, after_publish
 from samza_azure.spark.task.tasks import task_of
 from samza_azure.storage.connection import Account
 
-from .session import Settings
 from .task_driver import Fleet, config_of
 
 STREAMS = """
@@ -198,7 +198,7 @@ def test_what_spark_puts_out_is_delivered_as_files(fleet: Callable[[Application,
     assert (task.report.phase, delivered()) == (Phase.DRAINED, [2, 4, 6]), task.report
 
 
-def test_a_table_as_a_data_frame(spark: SparkSession, storage: Settings, account: Account) -> None:
+def test_a_table_as_a_data_frame(spark: SparkSession, storage: Storage, account: Account) -> None:
     """Read by Spark's own processes, file by file, and pruned before; columns that a file lacks are null."""
     store = tables.store_of(account, "frames")
     schema = pa.schema([("at", pa.timestamp("us", "UTC")), ("number", pa.int64())])
@@ -211,7 +211,7 @@ def test_a_table_as_a_data_frame(spark: SparkSession, storage: Settings, account
     assert storage.connect is not None
     names = f'container = "{storage.container}"\ntable = "{storage.table}"'
     text = f'{JOB}\n[azure.storage]\nconnect = "${{CONNECT}}"\n{names}'
-    config = Config.parse(text, environment={"CONNECT": storage.connect.get_secret_value()})
+    config = Config.parse(text, environment={"CONNECT": storage.connect.value})
     snapshot = tables.open(config.storage, "frames")
     frame = snapshot.spark(spark)
     assert frame.columns == ["at", "number", "more"]

@@ -9,14 +9,13 @@ import os
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 from azure.data.tables import TableServiceClient
 from azure.storage.blob import BlobServiceClient
-from pydantic import SecretStr
 
+from samza_azure.account import Secret, Storage
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.sim.sdk import SdkAccount
 from samza_azure.storage.connection import Account
@@ -35,17 +34,6 @@ LIVE = os.environ.get("SAMZA_AZURE_LIVE", "")
 SERVICES: dict[str, tuple[Difference, ...]] = {"azurite": AZURITE, **({"live": ()} if LIVE else {})}
 #: Who leases first.
 A = str(uuid.UUID(int=0xA))
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """`config.storage`."""
-
-    connect: SecretStr | None
-    account: str | None
-    container: str
-    table: str
-    connect_file: Path | None = None
 
 
 @dataclass(slots=True)
@@ -84,15 +72,15 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-def settings(connect: str) -> Settings:
+def settings(connect: str) -> Storage:
     """Settings with names that nobody else has."""
     name = uuid.uuid4().hex
-    return Settings(SecretStr(connect), None, f"c{name}", f"t{name}")
+    return Storage(Secret(connect), None, f"c{name}", f"t{name}")
 
 
 @pytest.fixture
 def connect(
-    azurite: Azurite, runner: asyncio.Runner, places: Callable[[str], Settings]
+    azurite: Azurite, runner: asyncio.Runner, places: Callable[[str], Storage]
 ) -> Iterator[Callable[[str], Account]]:
     """Makes accounts from connection strings and closes them."""
     accounts: list[Account] = []
@@ -114,23 +102,23 @@ def clock() -> Clock:
 
 
 @pytest.fixture(scope="session")
-def places() -> Iterator[Callable[[str], Settings]]:
+def places() -> Iterator[Callable[[str], Storage]]:
     """Makes names on the account of a connection string. What a real account got is deleted at the end."""
-    used: list[Settings] = []
+    used: list[Storage] = []
 
-    def make(text: str) -> Settings:
+    def make(text: str) -> Storage:
         used.append(settings(text))
         return used[-1]
 
     yield make
     for place in used:
-        if LIVE and place.connect == SecretStr(LIVE):
+        if LIVE and place.connect == Secret(LIVE):
             BlobServiceClient.from_connection_string(LIVE).delete_container(place.container)
             TableServiceClient.from_connection_string(LIVE).delete_table(place.table)
 
 
 @pytest.fixture(scope="session")
-def stocks(azurite: Azurite, places: Callable[[str], Settings]) -> Iterator[Callable[[str], Stock]]:
+def stocks(azurite: Azurite, places: Callable[[str], Storage]) -> Iterator[Callable[[str], Stock]]:
     """The stock of a service, which is leased when it is first asked for."""
     made: dict[str, Stock] = {}
 
@@ -214,7 +202,7 @@ Stores: TypeAlias = Callable[[], SegmentStore]
 
 
 @pytest.fixture(scope="session")
-def connected(azurite: Azurite, places: Callable[[str], Settings]) -> Iterator[Account]:
+def connected(azurite: Azurite, places: Callable[[str], Storage]) -> Iterator[Account]:
     """One account for all tables of segments: each has its own partition."""
     account = Account.from_config(places(azurite.connection_string))
     account.ensure_created()

@@ -7,7 +7,7 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 
-from samza_azure.storage.address import StorageSettings
+from samza_azure.account import Storage
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import ControlBlob
 from samza_azure.storage.memory import MemoryAccount
@@ -23,7 +23,7 @@ SECONDS = 10.0
 class Stock:
     """Such blobs by name, in the same state on a service and in memory."""
 
-    place: StorageSettings
+    place: Storage
     holder: str
     service: Account = field(init=False)
     memory: MemoryAccount = field(default_factory=MemoryAccount)

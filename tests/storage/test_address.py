@@ -1,26 +1,16 @@
 """What `azure.storage.connect` and `azure.storage.account` mean."""
 
-from dataclasses import dataclass
-from pathlib import Path
-
 import pytest
-from pydantic import SecretStr
 
+from samza_azure.account import Secret, Storage
 from samza_azure.errors import ConfigError
 from samza_azure.storage.address import Address, address, from_account_url, from_connection_string
 
 KEY = "c2VjcmV0"
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """`config.storage`."""
-
-    connect: SecretStr | None = None
-    account: str | None = None
-    container: str = "flights-1"
-    table: str = "flights1"
-    connect_file: Path | None = None
+def settings(connect: str = "", account: str | None = None) -> Storage:
+    return Storage(Secret(connect) if connect else None, account, "flights-1", "flights1")
 
 
 def test_a_connection_string_of_the_portal_gives_both_endpoints() -> None:
@@ -80,42 +70,40 @@ def test_an_account_url_is_entered_by_identity() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("storage", "message"),
     [
-        (Settings(), "No storage account"),
-        (Settings(SecretStr("nonsense")), "is not a connection string"),
-        (Settings(SecretStr("AccountName=flights")), "neither AccountKey nor"),
-        (Settings(SecretStr(f"AccountKey={KEY}")), "neither AccountName nor BlobEndpoint"),
-        (Settings(account="https://flights.example"), "is not a blob endpoint"),
+        (settings(), "No storage account"),
+        (settings("nonsense"), "is not a connection string"),
+        (settings("AccountName=flights"), "neither AccountKey nor"),
+        (settings(f"AccountKey={KEY}"), "neither AccountName nor BlobEndpoint"),
+        (settings(account="https://flights.example"), "is not a blob endpoint"),
         (
-            Settings(account="http://flights.blob.core.windows.net"),
+            settings(account="http://flights.blob.core.windows.net"),
             "connects to flights.blob.core.windows.net unencrypted",
         ),
         (
-            Settings(SecretStr(f"DefaultEndpointsProtocol=http;AccountName=flights;AccountKey={KEY}")),
+            settings(f"DefaultEndpointsProtocol=http;AccountName=flights;AccountKey={KEY}"),
             "connects to flights.blob.core.windows.net unencrypted",
         ),
         (
-            Settings(
-                SecretStr(
-                    f"AccountName=a;AccountKey={KEY};BlobEndpoint=http://127.0.0.1:1/a;TableEndpoint=http://10.0.0.1:2/a"
-                )
+            settings(
+                f"AccountName=a;AccountKey={KEY};BlobEndpoint=http://127.0.0.1:1/a;TableEndpoint=http://10.0.0.1:2/a"
             ),
             "connects to 10.0.0.1 unencrypted",
         ),
         (
-            Settings(SecretStr("AccountName=a;BlobEndpoint=https://a.blob.example/?sig=c2VjcmV0;AccountKey=YQ==")),
+            settings("AccountName=a;BlobEndpoint=https://a.blob.example/?sig=c2VjcmV0;AccountKey=YQ=="),
             "an endpoint with a '\\?'",
         ),
     ],
 )
-def test_what_gives_no_safe_address_is_refused_without_telling_the_secret(settings: Settings, message: str) -> None:
+def test_what_gives_no_safe_address_is_refused_without_telling_the_secret(storage: Storage, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as raised:
-        address(settings)
+        address(storage)
     assert KEY not in str(raised.value)
 
 
 def test_this_machine_may_be_reached_without_encryption() -> None:
     for host in ("127.0.0.1", "localhost", "[::1]"):
         text = f"AccountName=a;AccountKey={KEY};BlobEndpoint=http://{host}:1/a;TableEndpoint=http://{host}:2/a"
-        assert address(Settings(SecretStr(text))).blob_url == f"http://{host}:1/a"
+        assert address(settings(text)).blob_url == f"http://{host}:1/a"

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import pytest
-from pydantic import SecretStr
 
+from samza_azure.account import Secret, Storage
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.errors import AccessDenied, ConfigError, CorruptState, StorageUnavailable
 from samza_azure.explain import LOCK_ASK_S, LOCK_RENEW_S
@@ -21,7 +21,7 @@ from samza_azure.machine import boot_time
 from samza_azure.sim.loop import VirtualLoop
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
 
-from .conftest import Clock, Settings, settings
+from .conftest import Clock, settings
 
 T = TypeVar("T")
 
@@ -327,12 +327,12 @@ def test_one_that_waits_asks_ever_more_rarely() -> None:
 
 
 @pytest.fixture
-def account(azurite: Azurite) -> Settings:
+def account(azurite: Azurite) -> Storage:
     """The settings of an account in which there is nothing yet, not even a container."""
     return settings(azurite.connection_string)
 
 
-def test_on_azurite_it_needs_no_container_and_its_tokens_rise(account: Settings) -> None:
+def test_on_azurite_it_needs_no_container_and_its_tokens_rise(account: Storage) -> None:
     one, two = AzureLock(account, "nightly"), AzureLock(account, "nightly")
     with one as token:
         assert (token, two.try_lock()) == (1, None)
@@ -341,25 +341,22 @@ def test_on_azurite_it_needs_no_container_and_its_tokens_rise(account: Settings)
     two.unlock()
 
 
-def test_a_wrong_key_is_told_and_not_waited_for(account: Settings) -> None:
+def test_a_wrong_key_is_told_and_not_waited_for(account: Storage) -> None:
     assert account.connect is not None
-    right = account.connect.get_secret_value()
+    right = account.connect.value
     key = right.split("AccountKey=")[1].split(";")[0]
-    wrong = Settings(SecretStr(right.replace(key, "d3Jvbmc" + key[7:])), None, account.container, account.table)
+    wrong = Storage(Secret(right.replace(key, "d3Jvbmc" + key[7:])), None, account.container, account.table)
     with pytest.raises(AccessDenied):
         AzureLock(wrong, "nightly").lock()
 
 
 HOLDER = """
 import sys, threading, time
-from pydantic import SecretStr
+from samza_azure.account import Secret, Storage
 from samza_azure.machine import boot_time
 from samza_azure.library.lease_lock import AzureLock
-from types import SimpleNamespace
 connect, container, table = sys.argv[1:]
-settings = SimpleNamespace(
-    connect=SecretStr(connect), connect_file=None, account=None, container=container, table=table
-)
+settings = Storage(Secret(connect), None, container, table)
 told = threading.Event()
 def on_lost(reason):
     print("lost", lock.ends_at, boot_time(), flush=True)
@@ -375,10 +372,10 @@ print("given back", flush=True)
 """
 
 
-def test_a_holder_that_was_stopped_had_lost_it_before_anybody_else_could_have_it(account: Settings) -> None:
+def test_a_holder_that_was_stopped_had_lost_it_before_anybody_else_could_have_it(account: Storage) -> None:
     assert account.connect is not None
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, account.connect.get_secret_value(), account.container, account.table],
+        [sys.executable, "-c", HOLDER, account.connect.value, account.container, account.table],
         stdout=subprocess.PIPE,
         text=True,
     )

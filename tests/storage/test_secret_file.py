@@ -7,12 +7,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from pydantic import SecretStr
 
+from samza_azure.account import Secret, Storage
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.errors import AccessDenied
 from samza_azure.storage.connection import Account
-from tests.storage.conftest import Settings
 from tests.storage.test_secrets import by_signature, signature_of
 
 WRONG = "d3Jvbmcgd3Jvbmcgd3Jvbmc="
@@ -20,7 +19,7 @@ WRONG = "d3Jvbmcgd3Jvbmcgd3Jvbmc="
 
 def wrong_key(connect: str) -> str:
     """The same with a key that does not open the account."""
-    parts = [part.partition("=") for part in connect.split(";")]
+    parts = [part.partition("=") for part in connect.split(";") if part]
     return ";".join(f"{name}={WRONG if name == 'AccountKey' else value}" for name, _, value in parts)
 
 
@@ -44,7 +43,7 @@ async def answers(account: Account) -> list[str]:
 
 
 @pytest.fixture
-def place(azurite: Azurite, runner: asyncio.Runner, places: Callable[[str], Settings]) -> Settings:
+def place(azurite: Azurite, runner: asyncio.Runner, places: Callable[[str], Storage]) -> Storage:
     """A container and a table that are there."""
     made = places(azurite.connection_string)
     account = Account.from_config(made)
@@ -53,16 +52,14 @@ def place(azurite: Azurite, runner: asyncio.Runner, places: Callable[[str], Sett
     return made
 
 
-def by_file(place: Settings, file: Path) -> Account:
+def by_file(place: Storage, file: Path) -> Account:
     """The account as somebody sees it who has what the file holds."""
-    return Account.from_config(
-        Settings(SecretStr(file.read_text()), None, place.container, place.table, connect_file=file)
-    )
+    return Account.from_config(Storage(Secret(file.read_text()), None, place.container, place.table, connect_file=file))
 
 
 @pytest.mark.parametrize("kind", ["key", "signature"])
 async def test_what_the_file_holds_by_now_counts_after_a_refusal(
-    kind: str, azurite: Azurite, place: Settings, tmp_path: Path
+    kind: str, azurite: Azurite, place: Storage, tmp_path: Path
 ) -> None:
     right, wrong = azurite.connection_string, wrong_key(azurite.connection_string)
     if kind == "signature":
@@ -83,7 +80,7 @@ async def test_what_the_file_holds_by_now_counts_after_a_refusal(
     await account.aclose()
 
 
-async def test_a_call_that_can_be_made_again_is_not_refused(azurite: Azurite, place: Settings, tmp_path: Path) -> None:
+async def test_a_call_that_can_be_made_again_is_not_refused(azurite: Azurite, place: Storage, tmp_path: Path) -> None:
     file = tmp_path / "connect"
     file.write_text(wrong_key(azurite.connection_string))
     account = by_file(place, file)
@@ -96,7 +93,7 @@ async def test_a_call_that_can_be_made_again_is_not_refused(azurite: Azurite, pl
 
 
 async def test_a_signature_that_ends_is_replaced_by_the_next_one(
-    azurite: Azurite, place: Settings, tmp_path: Path
+    azurite: Azurite, place: Storage, tmp_path: Path
 ) -> None:
     file = tmp_path / "connect"
     file.write_text(by_signature(azurite, signature_of(azurite, timedelta(seconds=1))))
@@ -117,7 +114,7 @@ async def test_a_signature_that_ends_is_replaced_by_the_next_one(
 
 
 async def test_another_account_in_the_file_is_told_and_not_used(
-    azurite: Azurite, place: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    azurite: Azurite, place: Storage, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "connect"
     file.write_text(wrong_key(azurite.connection_string))

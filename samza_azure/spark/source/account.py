@@ -6,13 +6,13 @@ options, which Spark shows and logs.
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from samza_azure.account import Secret, Storage
 from samza_azure.errors import AccessDenied, StorageUnavailable
-from samza_azure.storage.address import StorageSettings
 
 if TYPE_CHECKING:
     from samza_azure.storage.connection import Account
@@ -23,33 +23,10 @@ if TYPE_CHECKING:
 VARIABLE = "SAMZA_AZURE_STORAGE"
 
 
-@dataclass(frozen=True, slots=True)
-class _Secret:
-    value: str = field(repr=False)
-
-    def get_secret_value(self) -> str:
-        return self.value
-
-
-@dataclass(frozen=True, slots=True)
-class _Settings:
-    connect: _Secret | None
-    connect_file: Path | None
-    account: str | None
-    container: str
-    table: str
-
-
-def to_environment(storage: StorageSettings) -> dict[str, str]:
+def to_environment(storage: Storage) -> dict[str, str]:
     """The environment variable from which `account` reads the settings in a child process."""
-    settings = {
-        "connect": storage.connect.get_secret_value() if storage.connect else None,
-        "connect_file": str(storage.connect_file) if storage.connect_file else None,
-        "account": storage.account,
-        "container": storage.container,
-        "table": storage.table,
-    }
-    return {VARIABLE: json.dumps(settings)}
+    fields = {**asdict(storage), "connect": storage.connect and storage.connect.value}
+    return {VARIABLE: json.dumps(fields, default=str)}
 
 
 @cache
@@ -58,8 +35,9 @@ def account() -> "Account":
     from samza_azure.storage.connection import Account
 
     fields = json.loads(os.environ[VARIABLE])
-    secret, file = fields.pop("connect"), fields.pop("connect_file")
-    return Account.from_config(_Settings(_Secret(secret) if secret else None, Path(file) if file else None, **fields))
+    connect, file = fields.pop("connect"), fields.pop("connect_file")
+    storage = Storage(connect and Secret(connect), connect_file=file and Path(file), **fields)
+    return Account.from_config(storage)
 
 
 def blobs() -> "Blobs":

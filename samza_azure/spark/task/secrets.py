@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
+from samza_azure.account import parts_of
 from samza_azure.config import Config
 
 _REDACTED = "**********"
@@ -21,7 +22,7 @@ class Secrets:
     def __init__(self, config: Config) -> None:
         found = [value for name, value in config.spark.items() if _SENSITIVE.search(name)]
         if config.storage.connect is not None:
-            found += _secrets_in(config.storage.connect.get_secret_value())
+            found += _secrets_in(config.storage.connect.value)
         self._values = set(found)
         self._file = config.storage.connect_file
 
@@ -36,8 +37,7 @@ class Secrets:
 
 
 def _secrets_in(connect: str) -> Iterator[str]:
-    parts = [part.strip().partition("=") for part in connect.split(";")]
-    return (value for name, _, value in parts if _SENSITIVE.search(name))
+    return (value for name, value in parts_of(connect) if _SENSITIVE.search(name))
 
 
 def _longest_first(values: Iterable[str]) -> list[str]:

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pydantic import SecretStr
-
+from samza_azure.account import Secret, Storage
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.storage.connection import Account
-from tests.spark.session import QUICK_JAVA, Settings, session
+from tests.spark.session import QUICK_JAVA, session
 
 from .run import Bench
 
@@ -27,7 +26,7 @@ def bench() -> Iterator[Bench]:
     """Everything that cases share; gone at the end."""
     with Azurite() as emulator, tempfile.TemporaryDirectory(prefix="samza-azure-fuzz-") as name:
         unique = uuid.uuid4().hex
-        storage = Settings(SecretStr(emulator.connection_string), None, f"c{unique}", f"t{unique}")
+        storage = Storage(Secret(emulator.connection_string), None, f"c{unique}", f"t{unique}")
         account = Account.from_config(storage)
         account.ensure_created()
         try:
