@@ -121,7 +121,7 @@ def scan(
             yield from window.reach(position, header.length)
         if header.entries:
             # Most rows of a large record take a read of their own in any case, so its index is enough before that. Of
-            # a smaller one the rows come along: calls cost money, and bytes within a region do not.
+            # a smaller one the rows come along: calls cost money, bytes within a region do not (decision 14).
             is_index_enough = header.length > LARGE and len(entries) < len(header.entries)
             found.ahead = max(INDEX, header.size) if is_index_enough else CHUNK
         found.add(header, [_part(window, found.end, entry) for entry in entries])
