@@ -6,5 +6,6 @@ has accepted; a violation names its invariant (`ledger.INVARIANTS`, docs/invaria
 Not promised: anything about Spark or Azure. The container is a small substitute, the storage behaves as Azure
 documents. tests/README.md says which tests use the real ones.
 
-Start reading at `world.World`, then `ledger.Ledger`; `samza-azure simulate --seed 8` prints a history.
+Start reading at `world.World`, which plays a scenario: `processors.Processors` with `faults.Faults`. Then read
+`ledger.Ledger`; `samza-azure simulate --seed 8` prints a history.
 """

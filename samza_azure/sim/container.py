@@ -11,7 +11,7 @@ of the same application has one more stage: `parsed` reads the source partitions
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass, field
 from random import Random
@@ -625,14 +625,3 @@ class TaskAttempt:
             case Enumerate(prefix):
                 return await account.carry("blobs.list", lambda: storage.list(prefix), CALL_S)
         return None
-
-
-def outcome(rows: Mapping[int, range]) -> dict[tuple[int, int], tuple[int, int]]:
-    """What a serial reader of these rows counts: (window, key) -> count, sum of row numbers."""
-    counts: dict[tuple[int, int], tuple[int, int]] = {}
-    for partition, numbers in rows.items():
-        for number in numbers:
-            row = SourceRow(partition, number)
-            count, total = counts.get((row.window, row.key), (0, 0))
-            counts[row.window, row.key] = count + 1, total + number
-    return counts

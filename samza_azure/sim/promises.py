@@ -12,10 +12,11 @@ from typing import TypeAlias
 from samza_azure.explain import WorstCases, bounds
 from samza_azure.group.answers import ANSWERS
 from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.rows import MEMBERS, REQUESTS, RequestKind
 from samza_azure.group.tasks import PATIENCE, assigned
 from samza_azure.group.timing import CHURN_MAX, Timing
 from samza_azure.host.processor import Processor, call_timeout_s
-from samza_azure.messages import Phase, StartTask
+from samza_azure.messages import Command, Permit, Phase, ReleaseTask, StartTask
 from samza_azure.sim.ledger import CLOCK_RATE, Ledger, demand
 from samza_azure.sim.life import Life
 from samza_azure.sim.network import Weather
@@ -29,11 +30,36 @@ CALL_S = 0.5
 FAIR, IN_VAIN = 0.02, 3
 #: What is vacant when nobody leads.
 LEADERSHIP = "the leadership"
+#: The interval between checks of what each life remembers, which grows slowly.
+GROWS_S = 5.0
 #: Each kind of call may be remembered beside what rows and tasks there are.
 KINDS_OF_CALLS = len(ANSWERS)
 
 #: A processor, its life, and the task and generation that it waits for.
 WaitForTask: TypeAlias = tuple[str, int, str, int]
+
+
+def check_command(ledger: Ledger, lives: Iterable[Life], life: Life, command: Command, shutdown_s: float) -> None:
+    """S4, S5 and Overlap, at the moment a command is given."""
+    view, control = life.processor.view, ledger.control
+    if isinstance(command, StartTask):
+        permitted = life.container is not None and life.clock.now() < view.work.permit_told
+        demand(permitted, f"S4: {life.name} starts {command.task} without a permit")
+        check_overlap(ledger, lives, life, command, shutdown_s)
+    if isinstance(command, Permit) and command.until > 0:
+        bound = ledger.permit_bound(view.incarnation)
+        true = life.clock.instant(command.until)
+        demand(true <= bound, f"S4: {life.name} permits work until {true:.2f}, and {bound:.2f} is allowed")
+    if isinstance(command, ReleaseTask) and control is not None and view.ending is None:
+        owner = control.tasks[command.task].owner if command.task in control.tasks else None
+        local = view.work.tasks.get(command.task)
+        running = control.phase in (RunPhase.RUNNING, RunPhase.DRAINING)
+        still = (
+            owner is not None
+            and local is not None
+            and (owner.member, owner.generation) == (view.member, local.generation)
+        )
+        demand(not (running and still), f"S5: {life.name} releases {command.task}, which is still its own")
 
 
 def check_overlap(ledger: Ledger, lives: Iterable[Life], life: Life, start: StartTask, shutdown_s: float) -> None:
@@ -137,3 +163,56 @@ def within(bound_s: float, *, clocks: bool) -> float:
 def runs_within(timing: Timing, processors: int, start_s: float) -> float:
     """How long it takes at worst from the new assignment until the tasks run."""
     return timing.heartbeat_s + timing.look_every_s(processors) + 2 * start_s
+
+
+class Watch:
+    """Looks repeatedly for who waits for whom, what is vacant, and what grows. A broken promise raises `Violation`."""
+
+    def __init__(self, ledger: Ledger, lives: Mapping[str, Life], weather: Weather, *, clocks: bool) -> None:
+        self._ledger, self._lives, self._weather, self._clocks = ledger, lives, weather, clocks
+        self._waiting: dict[WaitForTask, float] = {}  # who waits for a task, and since when
+        self._vacant: dict[str, float] = {}  # the leadership, or a task, that nobody who lives has, and since when
+        self._grown_at = 0.0  # when it was last looked whether a life remembers too much
+        self._most = 0  # rows and tasks that there have been at once
+
+    def look(self, shutdown_s: float, quiet_from: float) -> None:
+        """Look now. Since `quiet_from` nothing has happened that counts as a disturbance."""
+        now, timing = self._ledger.facts.instant(), self._ledger.facts.timing
+        self._look_for_patience(now, waits_at_most(timing, shutdown_s))
+        self._look_for_bounds(now, timing, quiet_from)
+        self._look_for_growth(now)
+
+    def _look_for_patience(self, now: float, bound: float) -> None:
+        """Patience: the new owner of a task starts it in time."""
+        self._waiting = waiting(self._lives.values(), self._waiting, now)
+        for (name, _, task, _), since in self._waiting.items():
+            late = now > since + bound
+            demand(not late, f"Patience: {name} may work, was given {task} {bound:.1f} s ago, and waits")
+
+    def _look_for_bounds(self, now: float, timing: Timing, quiet_from: float) -> None:
+        """Bound: what nobody has, somebody has in time, unless something else happens meanwhile."""
+        control = self._ledger.control
+        if control is None or not applies(self._weather):
+            self._vacant.clear()
+            return
+        found = set() if self._ledger.asked(RequestKind.STOP) else vacant(control, self._lives.values())
+        self._vacant = {what: self._vacant.get(what, now) for what in found}
+        for what, since in self._vacant.items():
+            quiet = max(since, quiet_from)
+            bound = vacant_at_most(timing, control, len(self._lives), what, self._weather)
+            bound = within(bound, clocks=self._clocks)
+            demand(
+                now <= quiet + bound, f"Bound: nobody has had {what} for {bound:.1f} s in which nothing else happened"
+            )
+
+    def _look_for_growth(self, now: float) -> None:
+        """Leak: no life remembers more than there is."""
+        ledger = self._ledger
+        if now < self._grown_at + GROWS_S:
+            return
+        self._grown_at = now
+        tasks = len(ledger.control.tasks) if ledger.control is not None else 0
+        self._most = max(self._most, len(ledger.keys(MEMBERS)) + len(ledger.keys(REQUESTS)) + tasks)
+        for life in self._lives.values():
+            wrong = grown(life.processor, self._most) if life.supervisor.alive else None
+            demand(wrong is None, f"Leak: {life.name} remembers {wrong}; there have never been more than {self._most}")

@@ -16,8 +16,9 @@ from samza_azure.messages import Phase
 from samza_azure.sim.ledger import demand
 from samza_azure.sim.life import Life
 from samza_azure.sim.network import Outage
+from samza_azure.sim.processors import OTHER_STAGES
 from samza_azure.sim.scenario import Scenario
-from samza_azure.sim.world import OTHER_STAGES, World
+from samza_azure.sim.world import World
 
 CALM = Scenario(
     seed=1,

@@ -1,0 +1,76 @@
+"""Whether a simulated fleet is well again, and how long that may take."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.rows import RequestKind
+from samza_azure.group.timing import CHURN_MAX, Timing
+from samza_azure.sim.ledger import Ledger
+from samza_azure.sim.life import Life
+
+#: In heartbeats: what is still wrong this long after the last fault is a bug.
+HEALS_WITHIN = 12.0
+
+
+def heals_within(timing: Timing, control: Control | None, shutdown_s: float) -> float:
+    """How long it may take until all is well again, from any state."""
+    patience = 2.0 ** min(control.churn + 1 if control is not None else 0, CHURN_MAX)
+    deaths = 4 * timing.heartbeat_timeout_s + 2 * patience * timing.leader_timeout_s
+    return HEALS_WITHIN * timing.heartbeat_s + deaths + 4 * shutdown_s + 40.0
+
+
+def handled_within(timing: Timing, start_s: float, *, leads: bool) -> float:
+    """The stated bound: a death, of the leader or of another, until its tasks are running elsewhere."""
+    noticed = max(timing.leader_timeout_s, timing.heartbeat_timeout_s) if leads else timing.heartbeat_timeout_s
+    return noticed + 5 * timing.scan_s + 2 * timing.heartbeat_s + 2 * start_s
+
+
+def unhealed(ledger: Ledger, lives: Mapping[str, Life], blind: str) -> str | None:
+    """What is still wrong. `blind` is a processor that does not reach the control blob and need not."""
+    control = ledger.control
+    if control is None:
+        return "there is no control blob"
+    alive = {name: life for name, life in lives.items() if life.supervisor.alive and name != blind}
+    if control.phase is RunPhase.DRAINED:
+        return f"the run is drained, {list(alive)} live on, and no other run begins" if alive else None
+    if not alive:
+        return "nobody lives"
+    if control.phase not in (RunPhase.RUNNING, RunPhase.DRAINING):
+        return f"the run is {control.phase}"
+    if control.stop is not None or ledger.asked(RequestKind.STOP):
+        return "it is still being stopped"
+    leading = [name for name, life in alive.items() if life.processor.view.leads]
+    if control.leader is None or leading != [control.leader.processor]:
+        return f"{leading} lead, the blob says {control.leader}"
+    for task, assignment in control.tasks.items():
+        owner = assignment.owner
+        if owner is None or owner.processor not in alive:
+            return f"{task} has no living owner"
+        life = alive[owner.processor]
+        if life.processor.view.incarnation != owner.incarnation:
+            return f"{task} belongs to a former life of {owner.processor}"
+        if life.running.get(task) != owner.generation:
+            return f"{task} is owned by {owner.processor} and does not run there"
+        if assignment.first and ledger.has_log(control.run_id, task):
+            return f"{task} has a log, and the control blob does not know that"
+    if len(alive) > 1 and not set(ledger.successors()) & alive.keys() - set(leading):
+        return f"{leading} names nobody who would lead next"
+    shares = Counter(each.owner.processor for each in control.tasks.values() if each.owner is not None)
+    able = [shares[name] for name, life in alive.items() if life.habits.plan.fingerprint == control.fingerprint]
+    # A task that somebody gave up leaves its place there free, so that nothing else moves.
+    if control.phase is RunPhase.RUNNING and not control.given_up and max(able) > min(able) + 1:
+        return f"the tasks are not balanced: {dict(shares)} of {list(alive)}"
+    return None
+
+
+def led_by(control: Control, epoch: int) -> str | None:
+    """Whether still nobody leads but the leader of this epoch."""
+    return "nobody leads" if control.epoch == epoch else None
+
+
+def not_given_on(control: Control, lives: Mapping[str, Life]) -> str | None:
+    """Which task belongs to nobody who lives."""
+    alive = [name for name, life in lives.items() if life.supervisor.alive]
+    owners = {task: each.owner.processor if each.owner else "nobody" for task, each in control.tasks.items()}
+    return next((f"{task} is still {owner}'s" for task, owner in owners.items() if owner not in alive), None)
