@@ -25,10 +25,10 @@ from samza_azure.logs.names import source_log
 from samza_azure.logs.partition import partition_of
 from samza_azure.logs.record import Slice, Writer
 from samza_azure.storage.arrow import encode
-from samza_azure.storage.export import batches_of
 from samza_azure.storage.log import LogReader, take_over
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.source_stream import SourceWriter
+from tests.storage.stored_rows import batches_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights" / "job.toml"
 ENVIRONMENT = {"AZURE_STORAGE_CONNECTION_STRING": "UseDevelopmentStorage=true"}

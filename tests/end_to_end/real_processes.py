@@ -29,10 +29,10 @@ from samza_azure.group.rows import LEADER, MEMBERS, REQUESTS
 from samza_azure.logs.record import decode_files, decode_header
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.connection import Account
-from samza_azure.storage.export import batches_of
 from samza_azure.storage.interface import Row
 from samza_azure.storage.limits import HINTS
 from samza_azure.storage.log import LogReader
+from tests.storage.stored_rows import batches_of
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "flights"

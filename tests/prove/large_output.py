@@ -26,9 +26,9 @@ sys.path[:0] = [str(Path(__file__).parents[2])]
 import tests.spark.task_driver as driver  # noqa: E402  (needs the path above)
 from samza_azure.application import Application  # noqa: E402
 from samza_azure.logs.names import large_prefix  # noqa: E402
-from samza_azure.storage.export import batches_of  # noqa: E402
 from tests.spark.alone import Alone, alone, peak_bytes  # noqa: E402
 from tests.spark.task_driver import Fleet, config_of  # noqa: E402
+from tests.storage.stored_rows import batches_of  # noqa: E402
 
 HEAP_MIB = 512
 MIB = 1 << 20

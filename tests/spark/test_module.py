@@ -12,8 +12,8 @@ from samza_azure.errors import ConfigError
 from samza_azure.machine import boot_time
 from samza_azure.messages import Alive, Permit, Phase, Ready, Rejected, StartTask, TaskReport
 from samza_azure.storage.connection import Account
-from samza_azure.storage.export import export
 from samza_azure.storage.source_stream import SourceWriter
+from tests.storage.stored_rows import export
 
 from .child import Child
 

@@ -10,8 +10,9 @@ from pyspark.sql import functions as F
 
 from samza_azure.application import Application
 from samza_azure.logs.task_log import LogLimits
-from samza_azure.storage.export import export, log_indexes
+from samza_azure.storage.export import log_indexes
 from samza_azure.storage.reader import Reader
+from tests.storage.stored_rows import export
 
 from .task_driver import Fleet
 

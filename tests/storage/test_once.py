@@ -14,11 +14,11 @@ from samza_azure.config import Config
 from samza_azure.errors import ConfigError, StateLost, StorageUnavailable
 from samza_azure.logs.source_log import LogLimits
 from samza_azure.storage.connection import Account
-from samza_azure.storage.export import batches_of
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
 from samza_azure.storage.produced import PRODUCED, Production
 from samza_azure.storage.source_stream import SourceWriter
 from tests.storage.conftest import AnyAccount
+from tests.storage.stored_rows import batches_of
 
 ROWS = 5_000
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights" / "job.toml"

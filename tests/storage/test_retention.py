@@ -15,7 +15,6 @@ from samza_azure.logs.retention import Keeps
 from samza_azure.logs.source_log import KEY, PARTITIONS, SharedLog
 from samza_azure.logs.task_log import LogLimits
 from samza_azure.storage.arrow import decode, encode
-from samza_azure.storage.export import export
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader, LogWriter, take_over
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
@@ -25,6 +24,7 @@ from samza_azure.storage.source_stream import SourceWriter
 from samza_azure.storage.token import Stand
 from samza_azure.storage.token import encode as token_of
 from tests.storage.conftest import AnyAccount
+from tests.storage.stored_rows import export
 
 GROUP = b"the group's id.."
 ROLLS = LogLimits(roll_records=4)

@@ -18,12 +18,12 @@ from samza_azure.logs.record import Kind, Slice
 from samza_azure.logs.source_log import SharedLog, append_shared
 from samza_azure.logs.task_log import LogLimits
 from samza_azure.storage.driver import perform
-from samza_azure.storage.export import export
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
 from samza_azure.storage.source_stream import SourceWriter, fitted, partition_numbers
 from tests.storage.conftest import AnyAccount
+from tests.storage.stored_rows import export
 
 NOON = dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC)
 NOON_US = 1_357_041_600_000_000
