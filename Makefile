@@ -2,7 +2,7 @@
 # Java and Node from wheels if this machine has none, Azurite in the user's cache. Needed beforehand: Python 3.11, make.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs coverage hooks bench prove image release clean
+.PHONY: help setup demo test check subjects format docs coverage hooks bench prove image release clean
 
 PYTHON := $(shell for python in python3.11 python3 python3.12 python3.13 python3.14; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -38,7 +38,8 @@ help:
 	@echo "make prove     what takes long: twenty kills at random moments; simulator, model, mutants; pipelines drawn at random"
 	@echo "make image     the container image, built and tried under runc; needs root and Debian's buildah, mmdebstrap, runc"
 	@echo "make release   wheel and sdist in dist/, checked, installed and tried out"
-	@echo "make hooks     check format, lint and types before each commit"
+	@echo "make hooks     check format, lint, types and the length of the subject before each commit"
+	@echo "make subjects  the subjects of the commits since SINCE=origin/main have at most 72 characters"
 	@echo "make setup     what the others need; they ask for it themselves"
 	@echo "make clean     remove .venv and everything that was made here"
 
@@ -70,6 +71,12 @@ check: $(READY)
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -q $(CHECKED)
 	$(BIN)/python -m infra.check
+
+# What the hook checks of each commit, for those who have not switched it on.
+SINCE := origin/main
+subjects:
+	@subjects=$$(git log --format=%s $(SINCE)..HEAD) || exit 1; long=$$(echo "$$subjects" | grep -E '.{73}'); \
+	test -z "$$long" || { printf 'More than 72 characters; the reason goes into the body:\n%s\n' "$$long"; exit 1; }
 
 # Rewrite files in the format that `check` demands.
 format: $(READY)

@@ -8,7 +8,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -29,6 +31,13 @@ REGISTRY = re.compile(r"pypi[.]org|pythonhosted[.]org|npmjs[.](?:org|com)|artifa
 KEY = re.compile(r"(?<![A-Za-z0-9+/-])[A-Za-z0-9+/]{86}==")
 #: The folders of a job's container, as text. `logs/names.py` has them as values.
 FOLDER = re.compile(r"""["'](?:runs|streams|tables|files|locks)/""")
+
+#: A task's name taken apart, likewise.
+TASK_NAME = re.compile(r"""rpartition\(["']-["']\)""")
+#: What the docstring of a package says.
+SAYS = ("Promised", "Not promised", "Start reading")
+#: Packages that say less: the public names, and one command in several files.
+SHORT = {"samza_azure", "samza_azure.commands.azurite"}
 
 #: Modules that share a name, besides those of commands, which are called as the command is.
 SHARED_MODULE_NAMES = {
@@ -136,6 +145,57 @@ def test_modules_share_a_name_only_with_a_reason() -> None:
 def test_names_of_blobs_are_spelled_in_one_module() -> None:
     places = {line.split(":")[0] for line in lines_with(FOLDER, "call the function of samza_azure/logs/names.py")}
     assert [place for place in sorted(places) if place.startswith("samza_azure/")] == ["samza_azure/logs/names.py"]
+
+
+def test_names_of_tasks_are_taken_apart_in_one_module() -> None:
+    places = {line.split(":")[0] for line in lines_with(TASK_NAME, "call the function of samza_azure/logs/names.py")}
+    assert [place for place in sorted(places) if place.startswith("samza_azure/")] == ["samza_azure/logs/names.py"]
+
+
+def dotted(path: Path) -> str:
+    """The name of a module of the package."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_each_package_says_what_it_promises_and_where_to_start_reading() -> None:
+    findings = []
+    for path in PACKAGE.rglob("__init__.py"):
+        text = ast.get_docstring(ast.parse(path.read_text())) or ""
+        missing = [each for each in SAYS if not re.search(rf"^{each}\b", text, re.MULTILINE)]
+        if missing and dotted(path) not in SHORT:
+            findings.append(f"{path.relative_to(ROOT)}: say in a paragraph each: {', '.join(missing)}")
+    assert findings == []
+
+
+def test_the_map_of_the_group_names_each_of_its_modules() -> None:
+    text = ast.get_docstring(ast.parse((PACKAGE / "group" / "__init__.py").read_text())) or ""
+    named = set(re.findall(r"(?:^ {4}| {2,})([a-z_]+)  ", text, re.MULTILINE))
+    assert named == {path.stem for path in PACKAGE.joinpath("group").glob("*.py")} - {"__init__"}
+
+
+def test_the_architecture_names_each_package() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert {name for name in packages if f"`samza_azure/{name}/`" not in text} == set()
+
+
+def imported(path: Path, known: set[str]) -> Iterator[str]:
+    """The modules of the package that a module imports, at its top, in functions and for the type checker."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom) and node.module in known:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            yield from inner & known
+            if inner - known:
+                yield str(node.module)
+
+
+def test_modules_import_each_other_in_one_direction() -> None:
+    """import-linter orders the packages, and the modules of some of them."""
+    known = {dotted(path): path for path in modules()}
+    graph = {name: {each for each in imported(path, {*known}) if each != name} for name, path in known.items()}
+    TopologicalSorter(graph).prepare()  # a CycleError names the circle
 
 
 def test_what_others_import_from_a_module_is_public_there() -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from samza_azure.commands.job import load
-from samza_azure.errors import ConfigError
+from samza_azure.errors import ConfigError, Verdict
 from samza_azure.sim.simulate import simulate as play
 from samza_azure.sim.simulate import simulate_job
 
@@ -53,4 +53,4 @@ def command(
             hours=hours,
         )
     if not well:
-        raise typer.Exit(1)
+        raise typer.Exit(Verdict.FAILED)

@@ -7,6 +7,8 @@ each with what to write instead. No `repr`, message or dump of a `Config` shows 
 Not promised: that the pipeline can be imported or that the account answers. This package reads only the file, the
 environment and the file of a connection string. Importing it is cheap: the supervisor must send a heartbeat within a
 second of its start.
+
+Start reading at `check.Config`; `sections` has the keys with their defaults.
 """
 
 from samza_azure.account import Storage

@@ -25,6 +25,7 @@ Start reading at `decide`, which is the order of the questions; each question ha
     next_run      which run it is, and who may begin the next
     drain         when a drain moves on
     requests      which requests are obeyed, and with what answer
+    history       which events people are shown
     housekeeping  what is answered, forgotten and deleted
     tasks         what the container must do
     ending        whether this processor ends, and what it waits for
@@ -32,6 +33,7 @@ Start reading at `decide`, which is the order of the questions; each question ha
     view          what one processor knows          learn     how that changes
     actions       what a processor can do           answers   what the storage can answer
     control       the control blob                  rows      the table's rows
+    notification  a drain, in Samza's form
     reports       whose report on a task counts
     assign        who gets which task               age       how long a row was unchanged
     moment        what time it is, and when to ask again

@@ -23,6 +23,7 @@ from samza_azure.errors import CorruptState, ModelTooLarge, TooOld
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.shape import Grows, made
 from samza_azure.logs.position import Ends
+from samza_azure.messages import DrainStep
 
 NAME = "control.json"
 FORMAT = 1
@@ -179,6 +180,11 @@ class Control(Grows):
     def cleaned(self) -> bool:
         """Whether nothing is left of drained runs that can be deleted."""
         return all(run_id in self.kept for run_id in self.uncleaned)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the drain of this run is certain: FLUSH was written, whatever has become of the run since."""
+        return self.drain is not None and self.drain.step is DrainStep.FLUSH
 
     def has_finished(self, fingerprint: str) -> bool:
         """Whether a drained run had this pipeline. Such code may be old, so it begins no run without being asked to."""

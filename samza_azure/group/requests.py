@@ -38,7 +38,7 @@ def with_cancel(control: Control, requests: Sequence[Request]) -> Control:
     No cancellation is answered before this write. The write proves that we still lead. It also fences a FREEZE of ours
     that was not answered and may still arrive: that one expects an earlier ETag.
     """
-    if control.drain is not None and not _is_frozen(control):
+    if control.is_final:
         return control
     waiting = sorted(each.key for each in _unanswered(control, requests) if each.kind is RequestKind.CANCEL)
     first = waiting[:CANCELLED_AT_ONCE]
@@ -135,7 +135,7 @@ def _answer_to_drain(control: Control, request: Request, waiting: Waiting) -> st
 
 
 def _answer_to_cancel(control: Control, request: Request, waiting: Waiting) -> str:
-    if control.drain is not None and not _is_frozen(control):
+    if control.is_final:
         return ALREADY_DRAINED if control.phase is RunPhase.DRAINED else TOO_LATE
     return CANCELLED if _is_obeyed(control, request) and RequestKind.DRAIN not in waiting else ""
 

@@ -170,9 +170,8 @@ def _found(rows: Iterable[Row]) -> FoundNotifications:
 
 
 def _certain(control: Control, run_id: str) -> DrainNotification | None:
-    drain = control.drain
-    if drain is not None and drain.run_id == run_id:
-        return drain if drain.step is DrainStep.FLUSH else None
+    if control.drain is not None and control.drain.run_id == run_id:
+        return control.drain if control.is_final else None
     if run_id not in control.past:
         return None
     past = next((each for each in reversed(control.drains) if each.run_id == run_id), None)

@@ -2,8 +2,9 @@
 
 A table is a set of segments. A segment is rows of one interval in one immutable file. It has a version, which increases
 each time its interval is locked, and the set of roots (appended segments) whose rows it has. What a reader sees is a
-function of the segments that are present (`chunk`, `timeline`). So a compaction replaces nothing: it adds segments that
-overshadow others, and it cannot hide what it has not read.
+function of the segments that are present (`chunk`, `timeline`).
+
+Promised: a compaction replaces nothing. It adds segments that overshadow others, and cannot hide what it has not read.
 
 Locks decide who may add segments (`locks`). `datasource` combines these parts: what an append, a compaction and a
 REPLACE check in the one step in which they publish.
