@@ -31,10 +31,8 @@ from samza_azure.group.notification import (
     DrainMode,
     DrainNotification,
     from_fields,
-    from_json,
     remembered,
     timed,
-    to_json,
 )
 from samza_azure.group.reports import counts, report_of
 from samza_azure.group.rows import (
@@ -496,9 +494,12 @@ def _check_limit(control: Control) -> None:
 def check_notifications(dice: Random) -> None:
     """Form: a drain notification is Samza's, and says when each step was taken."""
     asked = DrainNotification(_UUID, dice.choice(["", "r7"]))
-    text = to_json(asked)
+    text = asked.to_json()
     plainly = {"uuid": asked.uuid, "runId": asked.run_id, "drainMode": "DEFAULT"}
-    demand(json.loads(text) == plainly and from_json(text) == asked, f"Form: a notification is read as {text}")
+    demand(
+        json.loads(text) == plainly and DrainNotification.from_json(text) == asked,
+        f"Form: a notification is read as {text}",
+    )
     asker: dict[str, Any] = {"by": "é" * 300, "askedMs": dice.choice([7, "7", None, True]), "more": 1}
     found = from_fields({**plainly, "drainMode": dice.choice(["default", "Default"]), **asker})
     late = asker["askedMs"] if type(asker["askedMs"]) is int else 0
@@ -507,7 +508,7 @@ def check_notifications(dice: Random) -> None:
     value = dice.choice([None, 7, "x" * 257, "x" if wrong != "runId" else 7])
     for strange in (json.dumps({**plainly, wrong: value}), "{", "[]", "7", "[" * 100_000):
         try:
-            from_json(strange)
+            DrainNotification.from_json(strange)
         except ValueError as error:
             named = strange[0] != "{" or len(strange) == 1 or wrong in str(error)
             demand(named, f"Form: {wrong} is {value!r}, and nobody says so: {error}")
