@@ -139,16 +139,16 @@ def test_a_task_that_is_released_before_it_starts_takes_nothing_over(
 
 def test_what_a_table_has_not_taken_in_is_its_backlog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also before its first publish; rows that it has read and holds are not in the table yet."""
-    world = World(tmp_path, monkeypatch)
+    run = SinkRun(tmp_path, monkeypatch)
     writer, _ = take_over(
-        world.blobs, PRODUCER, group_id=GROUP, task="count-0", writer=Writer(1, 1), first=True, may_append=yes,
+        run.blobs, PRODUCER, group_id=GROUP, task="count-0", writer=Writer(1, 1), first=True, may_append=yes,
         meta={"stream": "out"},
     )  # fmt: skip
 
     def put(number: int) -> None:
         rows = pa.table([[START], [number]], schema=SCHEMA)
         writer.append(number, slices=[one_slice(0, rows)], frontier_us=5_000_000)
-        world.around.hints.appended(PRODUCER, writer.position, None, False)
+        run.around.hints.appended(PRODUCER, writer.position, None, False)
 
     def until(holds: Callable[[Progress], bool]) -> Progress:
         deadline = boot_time() + 20
@@ -158,7 +158,7 @@ def test_what_a_table_has_not_taken_in_is_its_backlog(tmp_path: Path, monkeypatc
         return task.report.progress
 
     put(0)
-    task, wait = world.task(), threading.Event()
+    task, wait = run.task(), threading.Event()
     task.start()
     held = until(lambda progress: task._sink is not None and task._sink.has_rows)
     assert held.behind == {"out": writer.position[1] // 2}, "of a log with two partitions, half"

@@ -36,7 +36,7 @@ class LateRows:
 
     def uncounted(self) -> int:
         """How many more rows the current batch has dropped than Spark has counted. Call it when its plan has run."""
-        if self._places == []:
+        if self._dropping == []:
             return 0  # a join, for example: Spark counts its rows
         plan = self._execution.lastExecution().executedPlan()
         found = [(kind, _at(plan, path)) for kind, path in self._dropping or ()]

@@ -263,7 +263,7 @@ class SinkTask(ABC):
             self._end_drained()
             return False
         assert self._sink is not None
-        at = self._sink.place.at
+        at = self._sink.position.at
         self._done = {reader.prefix: ProducerPosition(at.get(reader.prefix, (0, 0))) for reader in readers}, 0
         return True
 
