@@ -6,7 +6,7 @@ import typer
 
 from samza_azure.commands.ask import Asked, ask_cancel, ask_drain
 from samza_azure.commands.job import Job, load
-from samza_azure.commands.reach import Limit, control_of, look, opened, reach, with_rows
+from samza_azure.commands.reach import WaitLimit, control_of, look, opened, reach, with_rows
 from samza_azure.commands.terminal import if_interrupted, printable, say
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, StorageUnavailable
@@ -44,7 +44,7 @@ def command(
 
     Example: samza-azure drain job.toml --when-caught-up --wait
     """
-    limit = Limit(timeout)
+    limit = WaitLimit(timeout)
     if timeout is not None and not (wait or when_caught_up or cancel):
         raise ConfigError("--timeout bounds a wait. Add --wait, --when-caught-up or --cancel, or leave it out.")
     config = load(job, {"app.run.id": run_id} if run_id else None)

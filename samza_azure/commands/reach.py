@@ -23,7 +23,7 @@ PATIENCE_S = 30.0
 POLL_S = 0.5
 
 
-class Limit:
+class WaitLimit:
     """How long a command may wait in all: so many seconds from now, or for ever."""
 
     def __init__(self, seconds: float | None) -> None:
@@ -132,8 +132,8 @@ def answered(account: Account, asked: Asked) -> str | None:
 __all__ = [
     "PATIENCE_S",
     "POLL_S",
-    "Limit",
     "Looks",
+    "WaitLimit",
     "answered",
     "control_of",
     "look",

@@ -8,7 +8,7 @@ from typing import Any
 
 from samza_azure.commands.ask import Asked, final_since
 from samza_azure.commands.backlog import ends_of, rows_before
-from samza_azure.commands.reach import PATIENCE_S, POLL_S, Limit, Looks, answered, look
+from samza_azure.commands.reach import PATIENCE_S, POLL_S, Looks, WaitLimit, answered, look
 from samza_azure.commands.show import DrainDisplay, drain_in_words
 from samza_azure.commands.terminal import say
 from samza_azure.config import Config
@@ -29,7 +29,7 @@ LOOK_S = 0.2
 NAMED = 20
 
 
-def wait_for_drain(config: Config, account: Account, asked: Asked, limit: Limit) -> str:
+def wait_for_drain(config: Config, account: Account, asked: Asked, limit: WaitLimit) -> str:
     """Show the progress of a drain until it is over. Raise `TimedOut`, `JobFailed` or `ConfigError` if it does not end,
     `SamzaAzureError` if it is cancelled.
     """
@@ -142,7 +142,7 @@ def _waits_for(
     return ""
 
 
-def wait_until_read(config: Config, account: Account, limit: Limit) -> None:
+def wait_until_read(config: Config, account: Account, limit: WaitLimit) -> None:
     """Wait until the run has read all rows that its sources hold now; rows that are added meanwhile do not count.
 
     Raise `ConfigError` if the run is over or nobody is left to read, `TimedOut` if it takes too long.
@@ -201,7 +201,7 @@ def wait_for_cancel(config: Config, account: Account, asked: Asked, anybody: boo
         return f"{run[0].upper()}{run[1:]} is not draining."
     if not anybody:
         return f"No processor runs. The next one to start cancels the drain of {run} before it begins."
-    limit = Limit(PATIENCE_S if timeout is None else timeout)
+    limit = WaitLimit(PATIENCE_S if timeout is None else timeout)
     while not (said := answered(account, asked)):
         if said is None:  # the clean-up of a drained run has deleted the request, with its answer
             said = ALREADY_DRAINED

@@ -333,7 +333,7 @@ def test_a_drain_that_does_not_come_in_time_exits_with_4(emulator: Azurite) -> N
     code, _, said = samza_azure("drain", str(EXAMPLE), "--wait", "--timeout", "1", connect=emulator.connection_string)
     assert code == 4
     assert "No processor runs. The drain begins when one starts." in said
-    assert "It goes on, and nothing is lost" in said
+    assert "No leader has begun it yet; the request stays." in said
 
 
 def test_status_without_a_run_says_so(emulator: Azurite) -> None:

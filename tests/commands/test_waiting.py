@@ -11,7 +11,7 @@ import pytest
 
 from samza_azure.commands import waiting
 from samza_azure.commands.ask import Asked, ask_cancel, ask_drain
-from samza_azure.commands.reach import Limit
+from samza_azure.commands.reach import WaitLimit
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, StorageUnavailable, TimedOut
 from samza_azure.group.control import NAME, Control, Failure, Member, RunPhase, Stop, encode
@@ -139,7 +139,7 @@ def test_when_caught_up_reports_what_it_waits_for_and_ends_without_processors(
     writer.write(pa.table({"n": [1, 2]}))
     writer.flush()
     with pytest.raises(ConfigError, match=r"No processor is alive\. p1 ended with 2: Why\. No drain was requested"):
-        waiting.wait_until_read(CONFIG, play.account, Limit(PATIENCE_S))
+        waiting.wait_until_read(CONFIG, play.account, WaitLimit(PATIENCE_S))
     assert capsys.readouterr().err.splitlines() == [
         "No run is in progress yet. Waiting for it to begin.",
         "No processor runs. The rows are read when one starts.",
@@ -154,7 +154,7 @@ def test_processors_that_are_silent_are_named_as_what_is_waited_for(
     monkeypatch.setattr(waiting, "POLL_S", 0.1)  # a gap between two looks counts for at most twice that
     play = Play((replace(RUNNING, run_id="", phase=RunPhase.NONE), ROW))
     with pytest.raises(TimedOut):
-        waiting.wait_until_read(CONFIG, play.account, Limit(2 * CONFIG.coordinator.timing.heartbeat_timeout_s))
+        waiting.wait_until_read(CONFIG, play.account, WaitLimit(2 * CONFIG.coordinator.timing.heartbeat_timeout_s))
     assert "No processor has sent a heartbeat lately. The rows are read when one starts." in capsys.readouterr().err
 
 
@@ -164,7 +164,7 @@ DRAINED = replace(RUNNING, phase=RunPhase.DRAINED, drain=FLUSH, past=("run",))
 def test_a_failed_run_is_waited_for_while_a_processor_that_can_resume_it_has_not_taken_part_in_it() -> None:
     again = replace(ROW, incarnation="next life")
     play = Play((replace(FAILED, drain=FLUSH), again), (DRAINED, again))
-    assert waiting.wait_for_drain(CONFIG, play.account, Asked("run"), Limit(PATIENCE_S)).startswith(
+    assert waiting.wait_for_drain(CONFIG, play.account, Asked("run"), WaitLimit(PATIENCE_S)).startswith(
         "Run run is drained"
     )
 
@@ -180,14 +180,14 @@ def test_a_failed_run_is_waited_for_while_a_processor_that_can_resume_it_has_not
 )
 def test_a_failed_run_is_not_waited_for_where_nobody_resumes_it(row: ProcessorRow) -> None:
     with pytest.raises(JobFailed, match="Run run failed in task clean-0: no"):
-        waiting.wait_for_drain(CONFIG, Play((FAILED, row), (DRAINED, row)).account, Asked("run"), Limit(PATIENCE_S))
+        waiting.wait_for_drain(CONFIG, Play((FAILED, row), (DRAINED, row)).account, Asked("run"), WaitLimit(PATIENCE_S))
     with pytest.raises(ConfigError, match="Run run is FAILED: it no longer reads"):
-        waiting.wait_until_read(CONFIG, Play((FAILED, row), (DRAINED, row)).account, Limit(PATIENCE_S))
+        waiting.wait_until_read(CONFIG, Play((FAILED, row), (DRAINED, row)).account, WaitLimit(PATIENCE_S))
 
 
 def test_rows_are_waited_for_while_a_failed_run_can_be_resumed(capsys: pytest.CaptureFixture[str]) -> None:
     again = replace(ROW, incarnation="next life")
-    waiting.wait_until_read(CONFIG, Play((FAILED, again), (RUNNING, again)).account, Limit(PATIENCE_S))
+    waiting.wait_until_read(CONFIG, Play((FAILED, again), (RUNNING, again)).account, WaitLimit(PATIENCE_S))
     assert capsys.readouterr().err == "Run run failed. Waiting for a processor to resume it.\n"
 
 
@@ -204,19 +204,19 @@ def test_waiting_for_a_drain_says_what_cancelled_it(after: Control, said: str, *
     answer = {**request_columns(RequestKind.DRAIN, "u", "run"), "answer": CANCELLED}
     play.storage.insert(REQUESTS, "u", answer)
     with pytest.raises(SamzaAzureError, match=said):
-        waiting.wait_for_drain(CONFIG, play.account, Asked("run", "u"), Limit(PATIENCE_S))
+        waiting.wait_for_drain(CONFIG, play.account, Asked("run", "u"), WaitLimit(PATIENCE_S))
 
 
 def test_drain_wait_reports_an_outage_and_goes_on(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     play = Play((FROZEN, ROW), None, None, (DRAINED, ROW))
-    assert waiting.wait_for_drain(CONFIG, play.account, Asked("run"), Limit(PATIENCE_S)).startswith(
+    assert waiting.wait_for_drain(CONFIG, play.account, Asked("run"), WaitLimit(PATIENCE_S)).startswith(
         "Run run is drained"
     )
     assert capsys.readouterr().err.count("The account does not answer. The drain goes on when it does.") == 1
     with pytest.raises(TimedOut, match=r"It goes on, and nothing is lost\. No task has started\."):
-        waiting.wait_for_drain(CONFIG, Play((FROZEN, ROW), *[None] * 9).account, Asked("run"), Limit(0.05))
+        waiting.wait_for_drain(CONFIG, Play((FROZEN, ROW), *[None] * 9).account, Asked("run"), WaitLimit(0.05))
 
 
 def test_waiting_for_rows_outlasts_an_outage_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,7 +226,7 @@ def test_waiting_for_rows_outlasts_an_outage_and_says_so(capsys: pytest.CaptureF
     writer.write(pa.table({"n": [1, 2]}))
     writer.flush()
     with pytest.raises(TimedOut):
-        waiting.wait_until_read(CONFIG, play.account, Limit(0.3))
+        waiting.wait_until_read(CONFIG, play.account, WaitLimit(0.3))
     away = "The account does not answer. The rows are read when it does."
     assert capsys.readouterr().err.splitlines() == ["2 rows left to read.", away, "2 rows left to read."]
 
@@ -236,17 +236,17 @@ def test_rows_that_are_read_after_the_blob_end_no_drain_that_is_over() -> None:
     nobody was left, with 2."""
     gone = replace(ROW, state=ProcessorState.LEFT, ending="2 Why.")
     play = Play((FLUSHES, gone), (DRAINED, gone))
-    assert waiting.wait_for_drain(CONFIG, play.account, Asked("run"), Limit(PATIENCE_S)).startswith(
+    assert waiting.wait_for_drain(CONFIG, play.account, Asked("run"), WaitLimit(PATIENCE_S)).startswith(
         "Run run is drained"
     )
     with pytest.raises(ConfigError, match="No processor is alive"):
-        waiting.wait_for_drain(CONFIG, Play((FLUSHES, gone)).account, Asked("run"), Limit(PATIENCE_S))
+        waiting.wait_for_drain(CONFIG, Play((FLUSHES, gone)).account, Asked("run"), WaitLimit(PATIENCE_S))
 
 
 def test_a_drain_that_nobody_has_begun_does_not_go_on() -> None:
     play = Play((RUNNING, ROW))
     with pytest.raises(TimedOut, match=r"No leader has begun it yet; the request stays\."):
-        waiting.wait_for_drain(CONFIG, play.account, Asked("run"), Limit(0.05))
+        waiting.wait_for_drain(CONFIG, play.account, Asked("run"), WaitLimit(0.05))
 
 
 def test_a_cancellation_whose_request_the_clean_up_has_deleted_came_too_late() -> None:
@@ -259,14 +259,14 @@ def test_a_cancellation_whose_request_the_clean_up_has_deleted_came_too_late() -
 def test_waiting_for_a_drain_says_that_nobody_runs(capsys: pytest.CaptureFixture[str]) -> None:
     gone = replace(ROW, state=ProcessorState.LEFT)
     play = Play((FROZEN, ROW), (FROZEN, gone), (FROZEN, gone), (DRAINED, gone))
-    waiting.wait_for_drain(CONFIG, play.account, Asked("run"), Limit(PATIENCE_S))
+    waiting.wait_for_drain(CONFIG, play.account, Asked("run"), WaitLimit(PATIENCE_S))
     assert capsys.readouterr().err.count("No processor runs. The drain goes on when one starts.") == 1
 
 
 def test_the_failure_of_another_run_is_not_that_of_the_run_that_is_to_drain(capsys: pytest.CaptureFixture[str]) -> None:
     later = replace(DRAINED, run_id="next", past=("run", "next"))
     play = Play((FAILED, ROW), (later, ROW))
-    assert waiting.wait_for_drain(CONFIG, play.account, Asked("next", "u"), Limit(PATIENCE_S)).startswith(
+    assert waiting.wait_for_drain(CONFIG, play.account, Asked("next", "u"), WaitLimit(PATIENCE_S)).startswith(
         "Run next is drained"
     )
     said = "Run run failed. The drain of run next begins when that run is resumed and has ended."
@@ -281,7 +281,7 @@ def test_a_drain_that_was_under_way_and_is_gone_was_cancelled(by: str) -> None:
         answer = {**request_columns(RequestKind.DRAIN, "u", "run"), "answer": ALREADY_DRAINING}
         play.storage.insert(REQUESTS, "u", answer)
     with pytest.raises(SamzaAzureError, match=r"was cancelled\. The run goes on\."):
-        waiting.wait_for_drain(CONFIG, play.account, asked, Limit(PATIENCE_S))
+        waiting.wait_for_drain(CONFIG, play.account, asked, WaitLimit(PATIENCE_S))
 
 
 def test_only_the_drain_of_the_run_in_progress_is_hinted_at() -> None:
@@ -294,11 +294,11 @@ def test_only_the_drain_of_the_run_in_progress_is_hinted_at() -> None:
 
 def test_the_limit_of_a_command_counts_for_all_that_it_waits_for() -> None:
     """Until the rows are read and until the drain is over it was counted twice, one after the other."""
-    limit = Limit(0.2)
+    limit = WaitLimit(0.2)
     with pytest.raises(TimedOut, match=r"Not all rows are read after 0\.2 s"):
         waiting.wait_until_read(CONFIG, Play((replace(RUNNING, phase=RunPhase.NONE), ROW)).account, limit)
     play, looked = Play(*[(FROZEN, ROW)] * 50), 50
     with pytest.raises(TimedOut, match=r"The drain is not over after 0\.2 s"):
         waiting.wait_for_drain(CONFIG, play.account, Asked("run"), limit)
     assert play.looks_left == looked - 1
-    assert not Limit(None).is_over
+    assert not WaitLimit(None).is_over
