@@ -1,6 +1,5 @@
 """Tasks on one Spark session, driven as a container drives them, and the rows that go in and come out."""
 
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,6 +19,7 @@ from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
 from samza_azure.spark.source.gate_files import PermitFile
 from samza_azure.spark.source.hint_board import HintBoard
 from samza_azure.spark.task.secrets import Secrets
+from samza_azure.spark.task.starts import Starts
 from samza_azure.spark.task.task import ContainerContext, Task
 from samza_azure.spark.task.tasks import LOOK_DRAINING_S, task_of
 from samza_azure.storage.arrow import decode
@@ -57,7 +57,7 @@ class Fleet:
     directory: Path
     run_id: str = field(default_factory=lambda: f"run-{uuid.uuid4().hex[:8]}")
     group_id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    starting: threading.Lock = field(default_factory=threading.Lock)  # shared by fleets that run at the same time
+    starts: Starts = field(default_factory=Starts)  # shared by fleets that run at the same time
 
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ class Fleet:
             may_append=self.permit.holds,
             clean=Secrets(self.config).removed_from,
             changed=lambda: None,
-            starting=self.starting,
+            starts=self.starts,
         )
         self.allow(3600)
 
@@ -102,8 +102,11 @@ class Fleet:
 
     def release(self, name: str) -> None:
         """Hand a task over: it is closed here when this returns."""
-        self.tasks[name].release(30.0)
-        assert self.tasks[name].report.phase in (Phase.RELEASED, Phase.DRAINED)
+        task = self.tasks[name]
+        task.release(30.0)
+        assert task.report.phase in (Phase.RELEASED, Phase.DRAINED)
+        if task.begins_to_finish():
+            task.finish()
 
     def move(self, name: str) -> None:
         """To another writer, which knows only the log."""
@@ -191,7 +194,7 @@ class Fleet:
         for task in self.tasks.values():
             if not task.is_over:
                 task.release(1.0)
-            elif task.begins_to_finish():
+            if task.begins_to_finish():
                 task.finish()
 
     @property

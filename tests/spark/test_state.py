@@ -1,8 +1,12 @@
 """Where state lives: RocksDB by `task.state`, its snapshots in the log, and the way back from there."""
 
+import json
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -21,8 +25,9 @@ from samza_azure.logs.position import Ends
 from samza_azure.logs.record import Kind, Record, Reference, decode, decode_header
 from samza_azure.logs.restart_files import snapshot_parts
 from samza_azure.messages import BATCH_PHASES, LastBatch, Phase
-from samza_azure.spark.pipeline.state import check_chosen
-from samza_azure.spark.task.task import Counted, counted_since
+from samza_azure.spark.pipeline.state import PROVIDERS, check_chosen
+from samza_azure.spark.task.starts import Starts
+from samza_azure.spark.task.task import STATE_PROVIDER, Counted, Task, counted_since
 from samza_azure.storage.interface import Blobs
 
 from .task_driver import Fleet, config_of, has_read, last_rows
@@ -140,6 +145,45 @@ def test_rocksdb_is_restored_from_snapshots_whose_parts_are_in_the_log_once(flee
     assert {place.blob for place in large} <= {name for name, _ in blobs.list(f"{large_prefix(log)}/")}
     assert {row["key"]: row["n"] for row in run.rows("counts")} == expected
     assert run.late == 0
+
+
+def test_queries_that_start_side_by_side_have_the_stores_of_their_own_tasks(fleet: MakeFleet) -> None:
+    """The store's class is a setting of the session that they share. Each start waits a while for the other one."""
+    starts, both, is_starting = Starts(2), threading.Barrier(2), threading.Event()
+    starts.succeeded()
+
+    def beside(source: str) -> Application:
+        application = Application()
+
+        @application.stage(source, output="counts")
+        def count(rows: DataFrame) -> DataFrame:
+            if is_starting.is_set():
+                with suppress(threading.BrokenBarrierError):
+                    both.wait(2.0)
+            return rows.withWatermark("ts", "0 seconds").groupBy(F.window("ts", "1 day"), "key").count()
+
+        return application
+
+    runs = {kind: fleet(beside(f"beside-{kind}"), JOB % (f"beside-{kind}", kind)) for kind in PROVIDERS}
+    is_starting.set()
+    for generation, (kind, run) in enumerate(runs.items()):
+        run.generation = generation  # queries of one session have different names
+        run._around = replace(run._around, starts=starts)
+        writer = run.writer(f"beside-{kind}", 1, flush_rows=10)
+        writer.write(table(range(10)))
+        writer.close()
+    with ThreadPoolExecutor(len(runs)) as threads:
+        for started in [threads.submit(run.start, "count-0") for run in runs.values()]:
+            started.result()
+    for run in runs.values():
+        run.until(lambda run=run: run.tasks["count-0"].report.batch >= 0)  # type: ignore[misc]
+    assert {kind: store_of(run.tasks["count-0"]) for kind, run in runs.items()} == PROVIDERS
+
+
+def store_of(task: Task) -> str:
+    """The class of the state store, as Spark has written it down with the first batch."""
+    _, settings, *_ = (task._directory / "checkpoint" / "offsets" / "0").read_text().splitlines()
+    return str(json.loads(settings)["conf"][STATE_PROVIDER])
 
 
 def test_a_log_with_state_of_the_other_kind_is_not_gone_on_with(fleet: MakeFleet) -> None:

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from samza_azure.application import Application
+from samza_azure.application import Application, Collector, Envelope
 from samza_azure.machine import boot_time
 from samza_azure.messages import (
     Command,
@@ -31,9 +31,11 @@ from samza_azure.messages import (
     decode,
 )
 from samza_azure.spark.task.channel import Channel
+from samza_azure.spark.task.sink_task import SinkTask
+from samza_azure.spark.task.task import Task
 from samza_azure.spark.task.tasks import DRAINED_S, Tasks
 
-from .task_driver import Fleet
+from .task_driver import PATIENCE_S, Fleet
 
 MANY = 40
 STREAMS = f"""
@@ -67,9 +69,35 @@ def test_a_hand_over_does_not_wait_for_tasks_that_start(fleet: Callable[[Applica
     start = [StartTask(f"copy-{number}", 1, 1, True, run.run_id, run.group_id) for number in range(MANY)]
     container.tell(start[0])
     container.until("copy-0", lambda report: report.phase is Phase.RUNNING)
-    with run._around.starting:
+    released = container.task("copy-0")
+    with run._around.starts.turn(), run._around.starts.session:
         container.tell(*start[1:], ReleaseTask("copy-0"))
         container.until("copy-0", lambda report: report.phase is Phase.RELEASED)
+        assert released.is_finished.wait(PATIENCE_S), "its query ends meanwhile, too"
+    container.end()
+
+
+def test_tasks_without_a_query_start_and_are_handed_over_while_queries_start(
+    fleet: Callable[[Application, str], Fleet],
+) -> None:
+    """There are more hand-overs than threads that end queries."""
+    application = Application()
+
+    @application.task("crowded", output="copied")
+    class Copy:
+        def process(self, envelope: Envelope, collector: Collector) -> None:
+            collector.send(envelope.row)
+
+    run = fleet(application, STREAMS + '[streams.copied]\nschema = "n int"\n')
+    container = Container(run)
+    names = [f"Copy-{number}" for number in range(MANY)]
+    with run._around.starts.turn(), run._around.starts.session:
+        container.tell(*(StartTask(name, 1, 1, True, run.run_id, run.group_id) for name in names))
+        for name in names:
+            container.until(name, lambda report: report.phase is Phase.RUNNING)
+        container.tell(*(ReleaseTask(name) for name in names))
+        for name in names:
+            container.until(name, lambda report: report.phase is Phase.RELEASED)
     container.end()
 
 
@@ -214,6 +242,10 @@ class Container:
         for line in self._lines:
             self._said.put(line)
 
+    def task(self, name: str) -> Task | SinkTask:
+        """The task itself."""
+        return self._tasks._tasks[name]
+
     def tell(self, *commands: Command) -> None:
         """One after the other."""
         for each in commands:
@@ -230,7 +262,10 @@ class Container:
         return self.last[task]
 
     def end(self) -> None:
-        """Wait for its end."""
+        """Wait for its end. Queries of drained tasks are left then, and the session has more tests to run."""
         self.tell(Exit())
         self._thread.join(60)
         assert not self._thread.is_alive()
+        for task in self._tasks._tasks.values():
+            if task.begins_to_finish():
+                task.finish()

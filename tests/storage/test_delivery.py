@@ -2,7 +2,6 @@
 
 import io
 import random
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from samza_azure.messages import Drain, DrainStep, Phase, Plan, StagePlan, Start
 from samza_azure.spark.pipeline.pipeline import AnalysedStage, AnalysedStream, Pipeline
 from samza_azure.spark.source.hint_board import HintBoard
 from samza_azure.spark.task.delivery_task import DeliveryTask
+from samza_azure.spark.task.starts import Starts
 from samza_azure.spark.task.task import ContainerContext
 from samza_azure.storage.arrow import one_slice
 from samza_azure.storage.log import LogReader, LogWriter, take_over
@@ -58,7 +58,7 @@ class DeliveredStream:
             may_append=lambda: True,
             clean=str,
             changed=lambda: None,
-            starting=threading.Lock(),
+            starts=Starts(),
         )
         self.logs = [self._log(number, roll_records) for number in range(2)]
         self.attempt = 0

@@ -18,6 +18,7 @@ from samza_azure.messages import Phase, Plan, Progress, StagePlan, StartTask
 from samza_azure.spark.pipeline.pipeline import AnalysedStage, AnalysedStream, Pipeline
 from samza_azure.spark.source.hint_board import HintBoard
 from samza_azure.spark.task import table_task
+from samza_azure.spark.task.starts import Starts
 from samza_azure.spark.task.table_task import TableTask
 from samza_azure.spark.task.task import ContainerContext
 from samza_azure.storage.arrow import one_slice
@@ -67,7 +68,7 @@ class SinkRun:
             may_append=self.may_append,
             clean=str,
             changed=self.changed.set,
-            starting=threading.Lock(),
+            starts=Starts(),
         )
 
     def may_append(self) -> bool:

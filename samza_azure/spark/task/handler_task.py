@@ -132,13 +132,17 @@ class HandlerTask(Task):
         drop_frames(self._error)
 
     def _start_query(self, checkpoint: Path) -> None:
+        """Start the loop. It is no query of Spark's, so it waits for none."""
         self._pollers = [
             Poller(str(self._spec(number, each)), each.schema, self._around.blobs)
             for number, each in enumerate(self.inputs)
         ]
-        self._query = self
-        self._thread = threading.Thread(target=self._live, args=[checkpoint], name=self.name, daemon=True)
-        self._thread.start()
+        with self._query_lock:
+            if self._is_ending:
+                return
+            self._query = self
+            self._thread = threading.Thread(target=self._live, args=[checkpoint], name=self.name, daemon=True)
+            self._thread.start()
         self._is_running()
 
     def _counted(self) -> Counted:

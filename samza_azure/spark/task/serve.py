@@ -24,6 +24,7 @@ from samza_azure.spark.source.hint_board import HintBoard
 from samza_azure.spark.source.source import LogSource
 from samza_azure.spark.task.channel import Channel
 from samza_azure.spark.task.secrets import Secrets
+from samza_azure.spark.task.starts import Starts, at_once
 from samza_azure.spark.task.task import ContainerContext
 from samza_azure.spark.task.tasks import Tasks
 
@@ -62,7 +63,7 @@ def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: jav
         may_append=permit.holds,
         clean=Secrets(config).removed_from,
         changed=changed,
-        starting=threading.Lock(),
+        starts=Starts(at_once(spark.sparkContext.defaultParallelism)),
     )
     described = {
         name: {fact: around.clean(value) for fact, value in facts.items()}  # a condition may quote a setting

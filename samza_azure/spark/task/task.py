@@ -1,7 +1,8 @@
 """One task's life on this container: restored, run, drained or released. A restart makes a new `Task`.
 
 A task moves through its phases in one direction. What Spark does after the writer is closed does not count: the log's
-last record is the state. So a query is stopped after the report, when nobody waits for it.
+last record is the state. So a query is stopped after the report, when nobody waits for it: `release` ends with the
+report, and `finish` does the rest.
 """
 
 import logging
@@ -48,6 +49,7 @@ from samza_azure.spark.task.checkpoint import NewFiles, Planned, lay_out, planne
 from samza_azure.spark.task.failure import drop_frames, reported
 from samza_azure.spark.task.late import LateRows
 from samza_azure.spark.task.out_of_memory import in_units, too_large, why_too_large
+from samza_azure.spark.task.starts import Starts
 from samza_azure.storage.export import log_indexes
 from samza_azure.storage.interface import Blobs, Positions
 from samza_azure.storage.log import LogReader, LogWriter, take_over
@@ -88,7 +90,7 @@ class ContainerContext:
     may_append: Callable[[], bool]
     clean: Callable[[str], str]  # takes secrets out of a message
     changed: Callable[[], None]  # a task has something to report at once
-    starting: threading.Lock  # queries start one after the other
+    starts: Starts
 
 
 class Query(Protocol):
@@ -126,6 +128,7 @@ class Task:
         self._writer: LogWriter | None = None
         self._batches: BatchWriter | None = None
         self._query: Query | None = None
+        self._query_lock = threading.Lock()  # held while the query is started, and when it is taken away
         self._has_query = threading.Event()
         self._taken_over = threading.Event()  # or given up: `start` itself appends nothing after this
         self._releasing = self._finishing = False
@@ -244,9 +247,7 @@ class Task:
             self._appended,
             self._last_rows,
         )
-        with self._around.starting:
-            if not self.is_over and not self._releasing:
-                self._start_query(checkpoint)
+        self._start_query(checkpoint)
 
     def _meta(self) -> dict[str, Any]:
         """The description of its rows in the log's first record."""
@@ -259,25 +260,44 @@ class Task:
         }
 
     def _start_query(self, checkpoint: Path) -> None:
+        """Start the query, unless the task has ended meanwhile."""
+        specs = [str(self._spec(number, each)) for number, each in enumerate(self.inputs)]
+        with self._around.starts.turn():
+            if self._is_ending:
+                return
+            spark = self._around.spark
+            frames = [
+                spark.readStream.format(FORMAT).schema(each.schema).option("spec", spec).load()
+                for each, spec in zip(self.inputs, specs, strict=True)
+            ]
+            with self._query_lock:
+                if self._is_ending:
+                    return
+                self._query = self._started(frames, checkpoint)
+            self._has_query.set()
+            self._is_running()
+            if self._await_source():
+                self._around.starts.succeeded()
+
+    def _started(self, frames: Sequence[DataFrame], checkpoint: Path) -> StreamingQuery:
+        """The running query over these inputs. The stage's function may change the session's settings, too."""
         spark, stage = self._around.spark, self.stage
-        spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.name)
-        spark.conf.set(STATE_PROVIDER, PROVIDERS[self._state])
-        frames = [
-            spark.readStream.format(FORMAT).schema(each.schema).option("spec", str(self._spec(number, each))).load()
-            for number, each in enumerate(self.inputs)
-        ]
-        frame = stage.with_destination(spark, stage.stage.function(*frames))
-        self._query = (
-            frame.writeStream.queryName(f"{self.name}-{self._directory.name}")
-            .outputMode(stage.stage.output_mode)
-            .option("checkpointLocation", str(checkpoint))
-            .trigger(processingTime=TRIGGER)
-            .foreachBatch(self._run_batch)
-            .start()
-        )
-        self._has_query.set()
-        self._is_running()
-        self._await_source()
+        with self._around.starts.session:
+            spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.name)
+            spark.conf.set(STATE_PROVIDER, PROVIDERS[self._state])
+            frame = stage.with_destination(spark, stage.stage.function(*frames))
+            return (
+                frame.writeStream.queryName(f"{self.name}-{self._directory.name}")
+                .outputMode(stage.stage.output_mode)
+                .option("checkpointLocation", str(checkpoint))
+                .trigger(processingTime=TRIGGER)
+                .foreachBatch(self._run_batch)
+                .start()
+            )
+
+    @property
+    def _is_ending(self) -> bool:
+        return self._releasing or self.is_over
 
     def _run_batch(self, frame: DataFrame, batch: int) -> None:
         """Called by Spark. Java keeps a reference to this until it has collected the query, long after its end."""
@@ -290,12 +310,13 @@ class Task:
                 self._report = replace(self._report, phase=Phase.RUNNING)
         self._around.changed()
 
-    def _await_source(self) -> None:
-        """Let the next query start once this one's source is up: its processes serve the next query too."""
+    def _await_source(self) -> bool:
+        """Wait for a short time until the source is up. Return whether it is."""
         wait = threading.Event()
         until = boot_time() + SOURCE_START_S
-        while boot_time() < until and not self._acknowledgements() and self._query is not None and not self.is_over:
+        while not (is_up := bool(self._acknowledgements())) and boot_time() < until and not self._is_ending:
             wait.wait(0.05)
+        return is_up
 
     def _spec(self, number: int, each: TaskInput) -> Path:
         """Write a file with what the source of one input needs to know."""
@@ -573,7 +594,7 @@ class Task:
 
         Spark reports a batch a moment after its append, so the last batch only after the task is drained or released.
         """
-        with self._counting:  # `release` counts, too
+        with self._counting:  # `finish` counts, too
             self._count(boot_time())
 
     def _count(self, now: float) -> None:
@@ -685,7 +706,7 @@ class Task:
 
         def plan() -> Planned | None:
             # `is_over`: a look that began before the last record may get here after it.
-            stands = len(ends) == len(said) and self._has_put_out(said) and not (self._releasing or self.is_over)
+            stands = len(ends) == len(said) and self._has_put_out(said) and not self._is_ending
             return Planned(INFINITY_MS, tuple(ends)) if stands else None
 
         def flush() -> None:
@@ -728,12 +749,12 @@ class Task:
     # Ending.
 
     def release(self, patience_s: float) -> None:
-        """Shut the gate, let the running batch end, close the writer and report that. Then stop the query.
+        """Shut the gate, let the running batch end, close the writer and report that. `finish` does the rest.
 
         All of this has one deadline, since the next owner does not wait much longer.
         """
         until = boot_time() + patience_s
-        self._releasing = self._finishing = True
+        self._releasing = True
         with self._lock:
             self._set_gate(self._gate.changed(shut=True))
         self._taken_over.wait()
@@ -744,25 +765,20 @@ class Task:
             if self._report.phase is not Phase.DRAINED:
                 self._report = replace(self._report, phase=Phase.RELEASED)
         self._around.changed()
-        wait, counts_until = threading.Event(), boot_time() + COUNT_S
-        while self._query is not None and self._query.isActive and not self.is_counted and boot_time() < counts_until:
-            self.count()
-            wait.wait(COUNT_LOOK_S)
-        self._end_query()
 
     def begins_to_finish(self) -> bool:
-        """Whether the caller must call `finish`: true once, for a task that ended by itself."""
+        """Whether the caller must call `finish`: true once, for a task that is over."""
         with self._lock:
             begins, self._finishing = not self._finishing, True
         return begins
 
     def finish(self) -> None:
         """Close the writer, end the query, delete the directory. Whatever the query still does has no effect."""
-        self._close_writer(boot_time() + self._around.config.task.shutdown_ms / 1000)
-        self._end_query()
-
-    def _end_query(self) -> None:
-        with self._around.starting:
+        if self.report.phase is Phase.RELEASED:
+            self._count_last()
+        else:
+            self._close_writer(boot_time() + self._around.config.task.shutdown_ms / 1000)
+        with self._query_lock:
             query, self._query = self._query, None
         if query is not None:
             try:
@@ -781,6 +797,13 @@ class Task:
         error = None if self._batches is None else self._batches.error
         self._batches = self._writer = self._late_rows = None
         drop_frames(error)
+
+    def _count_last(self) -> None:
+        """Wait for a short time until Spark has reported the batch that ran when the task was released."""
+        wait, until = threading.Event(), boot_time() + COUNT_S
+        while self._query is not None and self._query.isActive and not self.is_counted and boot_time() < until:
+            self.count()
+            wait.wait(COUNT_LOOK_S)
 
     def _close_writer(self, until: float) -> None:
         """Allow no more appends, and settle the last one by asking the storage until the deadline, at least once.

@@ -59,8 +59,10 @@ class Tasks:
         self._counted_at = 0.0
         self._drained: dict[Task, float] = {}  # since when
         self._told: dict[str, tuple[float, TaskReport]] = {}
+        # Three pools: a start may wait long, the end of a query may take long, and a hand-over waits for neither.
         self._starts = ThreadPoolExecutor(32, "start")
-        self._ends = ThreadPoolExecutor(32, "end")  # separate: a start may wait long, and a hand-over must not
+        self._releases = ThreadPoolExecutor(len(around.pipeline.plan.tasks()), "release")  # nor for another one
+        self._finishes = ThreadPoolExecutor(32, "finish")
 
     def run(self) -> None:
         """Carry out commands until Exit. Each sign of life shows that this loop runs and the JVM answers."""
@@ -116,7 +118,7 @@ class Tasks:
     def _release(self, name: str) -> None:
         task = self._tasks.get(name)
         if task is not None:
-            self._ends.submit(task.release, self._patience_s)
+            self._releases.submit(task.release, self._patience_s)
 
     def _look(self) -> None:
         if self._around.hints.drain_asked.is_set():
@@ -132,9 +134,13 @@ class Tasks:
             except Exception:
                 log.exception("%s could not be looked at", task.name)
             self._tell(task)
-            if task.is_over and self._may_finish(task) and task.begins_to_finish():
-                self._ends.submit(task.finish)
+            if task.is_over and self._may_finish(task):
+                self._finish(task)
         self._around.hints.wanted = any(not task.is_over for task in self._tasks.values())
+
+    def _finish(self, task: Task | SinkTask) -> None:
+        if task.begins_to_finish():
+            self._finishes.submit(task.finish)
 
     def _may_finish(self, task: Task | SinkTask) -> bool:
         """Whether to stop its query now. That costs tasks that flush CPU time, and mostly this process ends first."""
@@ -161,12 +167,15 @@ class Tasks:
         """Release all running tasks, and report them."""
         for task in self._tasks.values():
             if not task.is_over:
-                self._ends.submit(task.release, self._patience_s)
+                self._releases.submit(task.release, self._patience_s)
         wait = threading.Event()
         while any(not task.is_over for task in self._tasks.values()):
             for task in self._tasks.values():
                 self._tell(task)
             wait.wait(0.02)
+        for task in self._tasks.values():
+            if task.report.phase is Phase.RELEASED:
+                self._finish(task)
         until = boot_time() + COUNT_AT_EXIT_S
         while boot_time() < until and not all(_is_counted(task) for task in self._tasks.values()):
             wait.wait(COUNT_LOOK_S)
@@ -179,8 +188,7 @@ class Tasks:
         until = boot_time() + CLOSE_S
         for task in self._tasks.values():
             if isinstance(task, HandlerTask):
-                if task.begins_to_finish():
-                    self._ends.submit(task.finish)
+                self._finish(task)
                 task.is_finished.wait(max(until - boot_time(), 0))
 
 
@@ -199,6 +207,8 @@ def _start_after(before: Task | SinkTask | None, task: Task | SinkTask, patience
     """Start a task. If it ran here before, wait until that query is gone: both use the same names and files."""
     if before is not None:
         before.release(patience_s)
+        if before.begins_to_finish():
+            before.finish()
         before.is_finished.wait()
     task.start()
 

@@ -23,6 +23,7 @@ from samza_azure.errors import ConfigError, PipelineRefused
 from samza_azure.logs.position import Ends
 from samza_azure.spark.pipeline.pipeline import analyse_pipeline
 from samza_azure.spark.task import task
+from samza_azure.spark.task.starts import Starts
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.connection import Account
 from samza_azure.storage.ddl import arrow_schema
@@ -86,7 +87,7 @@ class Bench:
     account: Account
     directory: Path
     #: Analysing looks at all queries and settings of the session; so nobody else may start one meanwhile.
-    starting: threading.Lock = field(default_factory=threading.Lock)
+    starts: Starts = field(default_factory=Starts)
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def run(self, case: Case, during: Mistake = nullcontext) -> Outcome:
@@ -147,8 +148,8 @@ class Bench:
         )
         config = config_of(directory, job_of(case))
         task.TRIGGER = "250 milliseconds"  # dozens of queries that look for rows keep a machine busy
-        with self.starting, during():
-            fleet = Fleet(self.spark, self.account, config, application, directory / "fleet", starting=self.starting)
+        with self.starts.session, during():
+            fleet = Fleet(self.spark, self.account, config, application, directory / "fleet", starts=self.starts)
         fleet.generation = 1000 * next(self.numbers)  # queries of one session have different names
         return fleet
 
@@ -158,7 +159,7 @@ class Bench:
         directory.mkdir(parents=True)
         config = config_of(directory, job_of(case))
         try:
-            with self.starting, during():
+            with self.starts.session, during():
                 pipeline = analyse_pipeline(self.spark, self._application(case), config, directory / "analysis")
         except PipelineRefused:
             return None
@@ -179,7 +180,7 @@ class Bench:
         for stage in application.stages:
             frames[stage.output] = stage.function(*(frames[name] for name in stage.inputs))
         last = frames[case.stages[-1].output]
-        with self.starting:  # nobody else may see the setting
+        with self.starts.session:  # nobody else may see the setting
             self.spark.conf.set(EXCLUDED, WRONG_RULE)
             try:
                 last._jdf.queryExecution().executedPlan()  # it is kept
