@@ -13,8 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from samza_azure.account import Secret, Storage
 from samza_azure.application import Application
 from samza_azure.commands.azurite.emulator import Azurite
-from samza_azure.messages import Phase
+from samza_azure.messages import Phase, StartTask
+from samza_azure.spark.task.task import Task
 from samza_azure.storage.connection import Account
+from samza_azure.storage.log import LogReader
 from samza_azure.storage.source_stream import SourceWriter
 from tests.storage.proxy import Mode, Proxy
 
@@ -40,16 +42,7 @@ def test_the_batch_and_its_append_have_one_deadline(
     spark: SparkSession, account: Account, storage: Storage, azurite: Azurite, proxy: Proxy, tmp_path: Path
 ) -> None:
     """The next owner waits for 1.5 times `task.shutdown.ms`; the loser needed up to twice that time."""
-    application = Application()
-
-    @application.stage("slow", output="out")
-    def copied(rows: DataFrame) -> DataFrame:
-        return rows
-
-    job = JOB + '[task]\n"shutdown.ms" = 600000\n'
-    text = azurite.connection_string.replace(f":{azurite.blob_port}/", f":{proxy.port}/")
-    behind = Account.from_config(replace(storage, connect=Secret(text)))
-    run = Fleet(spark, behind, config_of(tmp_path, STREAMS, job), application, tmp_path / "fleet")
+    run = copying(spark, storage, azurite, proxy, tmp_path)
     writer = SourceWriter(account.blobs(), account.hints(), "slow", 1, event_time="ts")
     writer.write(rows(0))
     writer.flush()
@@ -74,7 +67,44 @@ def test_the_batch_and_its_append_have_one_deadline(
     assert len(run.rows("out")) == 2
     writer.close()
     run.close()
-    behind.close()
+    run.account.close()
+
+
+def test_a_task_that_is_not_restored_yet_is_released_within_the_deadline(
+    spark: SparkSession, account: Account, storage: Storage, azurite: Azurite, proxy: Proxy, tmp_path: Path
+) -> None:
+    """Its start waits for the storage for as long as the permit holds, and appends nothing after the release."""
+    run = copying(spark, storage, azurite, proxy, tmp_path)
+    message = StartTask("copied-0", 1, 1, True, run.run_id, run.group_id)
+    task = run.tasks["copied-0"] = Task(run._around, message)
+    proxy.mode = Mode.LOSE_REQUESTS
+    starting = threading.Thread(target=task.start, daemon=True)
+    starting.start()
+    releasing = threading.Thread(target=task.release, args=(0.5,), daemon=True)
+    releasing.start()
+    run.until(lambda: task.report.phase is Phase.RELEASED)
+
+    proxy.mode = Mode.PASS
+    releasing.join()
+    starting.join()
+    run.until(task.is_finished.is_set)
+    assert LogReader(account.blobs(), task.prefix).tail() is None
+    assert not task._directory.exists()
+    run.account.close()
+
+
+def copying(spark: SparkSession, storage: Storage, azurite: Azurite, proxy: Proxy, directory: Path) -> Fleet:
+    """A fleet whose storage is behind the proxy. A batch may take as long as it likes."""
+    application = Application()
+
+    @application.stage("slow", output="out")
+    def copied(rows: DataFrame) -> DataFrame:
+        return rows
+
+    job = JOB + '[task]\n"shutdown.ms" = 600000\n'
+    text = azurite.connection_string.replace(f":{azurite.blob_port}/", f":{proxy.port}/")
+    behind = Account.from_config(replace(storage, connect=Secret(text)))
+    return Fleet(spark, behind, config_of(directory, STREAMS, job), application, directory / "fleet")
 
 
 def rows(day: int) -> pa.Table:

@@ -52,7 +52,7 @@ from samza_azure.spark.task.out_of_memory import in_units, too_large, why_too_la
 from samza_azure.spark.task.starts import Starts
 from samza_azure.storage.export import log_indexes
 from samza_azure.storage.interface import Blobs, Positions
-from samza_azure.storage.log import LogReader, LogWriter, take_over
+from samza_azure.storage.log import LogReader, LogWriter, Restored, take_over
 from samza_azure.storage.retention import Retention
 from samza_azure.streams.gate import Gate, next_gate, next_steps
 from samza_azure.streams.offset import Offset
@@ -128,10 +128,10 @@ class Task:
         self._writer: LogWriter | None = None
         self._batches: BatchWriter | None = None
         self._query: Query | None = None
-        self._query_lock = threading.Lock()  # held while the query is started, and when it is taken away
+        self._query_lock = threading.Lock()  # held while checkpoint and query are made, and when they are taken away
         self._has_query = threading.Event()
         self._taken_over = threading.Event()  # or given up: `start` itself appends nothing after this
-        self._releasing = self._finishing = False
+        self._releasing = self._closed = self._finishing = False
         self.is_finished = threading.Event()  # its query is gone; the task may be started here again
         self._step = 0  # of a drain, as the last record has it
         self._stands_at: Sequence[Offset] = ()  # its position in each input
@@ -207,7 +207,7 @@ class Task:
             task=self.name,
             writer=Writer(start.generation, start.attempt),
             first=start.first,
-            may_append=self._around.may_append,
+            may_append=self._may_append,
             meta=self._meta(),
             batch_bytes=self._most_bytes,
             tried_bytes=self.tried_bytes,
@@ -220,8 +220,20 @@ class Task:
             self._end(Phase.DRAINED)
             return
         check_unchanged(self.name, self._state, restored.files)
-        shutil.rmtree(self._directory, ignore_errors=True)
         checkpoint = self._directory / "checkpoint"
+        with self._query_lock:
+            if self._is_ending:
+                return
+            self._lay_out(checkpoint, writer, restored)
+        self._start_query(checkpoint)
+
+    def _may_append(self) -> bool:
+        """Whether the permit holds and the task is not closed: a release does not wait for a slow take-over."""
+        return not self._closed and self._around.may_append()
+
+    def _lay_out(self, checkpoint: Path, writer: LogWriter, restored: Restored) -> None:
+        """Write the files that query and sources need."""
+        shutil.rmtree(self._directory, ignore_errors=True)
         last = lay_out(checkpoint, restored.files, restored.last_batch, restored.watermark_us)
         self._step, self._stands_at = (last.step, last.offsets) if last else (0, ())
         if last:
@@ -247,7 +259,6 @@ class Task:
             self._appended,
             self._last_rows,
         )
-        self._start_query(checkpoint)
 
     def _meta(self) -> dict[str, Any]:
         """The description of its rows in the log's first record."""
@@ -757,7 +768,7 @@ class Task:
         self._releasing = True
         with self._lock:
             self._set_gate(self._gate.changed(shut=True))
-        self._taken_over.wait()
+        self._taken_over.wait(max(0.0, until - boot_time()))
         if (batches := self._batches) is not None and not self.is_over:
             batches.wait(max(0.0, until - boot_time()))
         self._close_writer(until)
@@ -810,6 +821,7 @@ class Task:
 
         If an append was lost on its way, no read can settle it. The next owner's EPOCH does.
         """
+        self._closed = True
         batches, writer = self._batches, self._writer
         if batches is not None:
             batches.closed.set()
