@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from samza_azure.logs.position import Ends
+from samza_azure.logs.position import Ends, Position
 from samza_azure.messages import Drain, DrainPhase, DrainStep
+from samza_azure.streams.offset import ProducerPosition, ProducerState
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,10 @@ class Gate:
     def changed(self, **fields: Any) -> "Gate":
         """The next version of the gate, with these fields changed."""
         return replace(self, version=self.version + 1, **fields)
+
+    def end_of(self, partition: str | None) -> Position | None:
+        """Where a drain ends a source partition; (0, 0) if nothing of it was read. None: no end is set."""
+        return None if partition is None or self.ends is None else self.ends.get(partition, (0, 0))
 
 
 class SourceAnswer(Protocol):
@@ -65,3 +70,19 @@ def next_steps(
     stopped = [DrainPhase.SOURCES_STOPPED] if frozen_for not in (None, drain.uuid) else []
     may_flush = drain.step is DrainStep.FLUSH and gate.ends is not None and not gate.step
     return [*stopped, DrainPhase.FLUSHING] if may_flush and all(each.is_at_end for each in answers) else stopped
+
+
+def is_all_read(places: Sequence[ProducerPosition], ends: Sequence[Position | None]) -> bool:
+    """Whether a source has read all that a drain leaves it: partitions up to their ends, tasks (None) to DRAINED."""
+    return all(
+        place.state is ProducerState.DRAINED if end is None else place.position == end
+        for place, end in zip(places, ends, strict=True)
+    )
+
+
+def read_too_far(places: Sequence[ProducerPosition], ends: Sequence[Position | None]) -> int | None:
+    """The first partition that was read further than its end: the next run would read those rows again."""
+    for number, (place, end) in enumerate(zip(places, ends, strict=True)):
+        if end is not None and place.position > end:
+            return number
+    return None

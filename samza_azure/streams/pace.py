@@ -1,14 +1,12 @@
-"""When a batch is due, the offset at which it ends, and how often hints and logs are read.
-
-How much a batch may read is bounded in `spark/source/poller.py`.
-"""
+"""When a batch is due, the offset at which it ends, how much it may read, and how often hints and logs are read."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from samza_azure.logs.position import Position
 from samza_azure.streams.idleness import is_quiet
-from samza_azure.streams.offset import Offset, ProducerPosition, least_us
+from samza_azure.streams.offset import Offset, ProducerPosition, ProducerState, least_us
 
 #: How long a source that has read to its end in a drain waits for the flush before it makes a batch that only moves
 #: event time. Such a batch is needed if another source of the task has much to read: state must not grow meanwhile.
@@ -17,11 +15,49 @@ STEP_S = 0.5
 HINTS_BUSY_S, HINTS_IDLE_S = 0.2, 1.0
 #: The seconds between two reads of a log without a hint: at least, for each producer of the task, at most.
 UNASKED_S, UNASKED_EACH_S, UNASKED_MOST_S = 5.0, 0.5, 60.0
+#: The seconds until a log is read again after a hint that was ahead of it.
+DOUBT_S = 1.0
+#: The seconds between two reads of a log without a hint while a run flushes, at least, and for each producer of the
+#: task: the producers' last records come within seconds.
+LAST_WORDS_S, LAST_WORDS_EACH_S = 0.2, 0.01
+#: After this many batches with less input than usual, the next ones may have twice as much.
+GROW_AFTER = 50
 
 
 def unasked_s(producers: int) -> float:
     """The seconds between a task's reads of each producer's log without a hint."""
     return min(max(UNASKED_S, UNASKED_EACH_S * producers), UNASKED_MOST_S)
+
+
+def reread_s(producers: int, *, is_believed: bool, is_flushing: bool) -> float:
+    """The seconds until a log that was read to its end is read again without a new hint.
+
+    A hint is not believed if it was ahead of the log.
+    """
+    seconds = unasked_s(producers) if is_believed else DOUBT_S
+    return min(seconds, max(LAST_WORDS_S, LAST_WORDS_EACH_S * producers)) if is_flushing else seconds
+
+
+def is_read_now(
+    place: ProducerPosition, hint: Position | None, end: Position | None, *, is_due: bool, is_frozen: bool
+) -> bool:
+    """Whether a producer's log is read now: because of a hint, or because `reread_s` is over (`is_due`).
+
+    A frozen source partition is read only up to the end that a drain has set: there is more, so no hint is needed.
+    """
+    if place.state is ProducerState.DRAINED:
+        return False
+    if is_frozen:
+        return end is not None and place.position < end
+    return is_due or (hint is not None and hint > place.position)
+
+
+def raised_bytes(now: int, most: int, batches: int) -> int:
+    """How much input the next batch may have: a bound that was lowered rises again slowly.
+
+    `now`: the present bound; `batches`: how many have run under a lowered one.
+    """
+    return min(2 * now, most) if now < most and batches % GROW_AFTER == 0 else now
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from samza_azure.logs.position import Position
 from samza_azure.messages import Drain, DrainPhase, DrainStep
-from samza_azure.streams.gate import Gate, next_gate, next_steps
+from samza_azure.streams.gate import Gate, is_all_read, next_gate, next_steps, read_too_far
+from samza_azure.streams.offset import ProducerPosition, ProducerState
 
 ENDS = {"flights/0": (0, 90)}
 NO_DRAIN = Drain(None)
@@ -21,6 +23,10 @@ class Answer:
 
     version: int
     is_at_end: bool = False
+
+
+def at(position: int, state: ProducerState = ProducerState.ACTIVE) -> ProducerPosition:
+    return ProducerPosition((0, position), 5, state)
 
 
 @pytest.mark.parametrize(
@@ -74,3 +80,37 @@ def test_a_task_waits_for_the_answers_of_all_its_sources() -> None:
     assert next_steps(FLUSHING, FLUSH, [at_end], sources=2, frozen_for="d") == []
     assert next_steps(FLUSHING, FLUSH, [at_end, Answer(2)], sources=2, frozen_for="d") == []
     assert next_steps(FLUSHING, FLUSH, [at_end, at_end], sources=2, frozen_for="d") == [FLUSHED]
+
+
+@pytest.mark.parametrize(
+    ("gate", "partition", "expected"),
+    [
+        (FROZEN, "flights/0", None),
+        (FLUSHING, "flights/0", (0, 90)),
+        (FLUSHING, "flights/1", (0, 0)),
+        (FLUSHING, None, None),
+    ],
+)
+def test_a_drain_ends_source_partitions_and_no_logs_of_tasks(
+    gate: Gate, partition: str | None, expected: Position | None
+) -> None:
+    assert gate.end_of(partition) == expected
+
+
+@pytest.mark.parametrize(
+    ("places", "ends", "is_read", "too_far"),
+    [
+        ([at(90)], [(0, 90)], True, None),
+        ([at(90), at(0)], [(0, 90), (0, 0)], True, None),
+        ([at(90), at(80)], [(0, 90), (0, 90)], False, None),
+        ([at(90), at(91)], [(0, 90), (0, 90)], False, 1),
+        ([at(7, ProducerState.DRAINED)], [None], True, None),
+        ([at(7, ProducerState.DRAINED), at(7, ProducerState.IDLE)], [None, None], False, None),
+        ([], [], True, None),
+    ],
+)
+def test_a_source_has_read_all_at_the_ends_of_partitions_and_after_the_last_record_of_tasks(
+    places: list[ProducerPosition], ends: list[Position | None], is_read: bool, too_far: int | None
+) -> None:
+    assert is_all_read(places, ends) == is_read
+    assert read_too_far(places, ends) == too_far

@@ -32,22 +32,16 @@ from samza_azure.spark.source.gate_files import Acknowledgement, Spec, read_gate
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader
-from samza_azure.streams.gate import Gate
-from samza_azure.streams.idleness import in_question, is_quiet
+from samza_azure.streams.gate import Gate, is_all_read, read_too_far
+from samza_azure.streams.idleness import after_silence, in_question, is_quiet
 from samza_azure.streams.offset import Offset, ProducerPosition, ProducerState
-from samza_azure.streams.pace import Pace, SourceProgress, next_offset, unasked_s
+from samza_azure.streams.pace import Pace, SourceProgress, is_read_now, next_offset, reread_s
 
 #: `latest` waits this long for a round, whatever the storage does.
 PATIENCE_S = 0.8
-#: The interval at which a producer's log is read without a hint while a run flushes: the producers' last records come
-#: within seconds. Otherwise it is `unasked_s`.
-LAST_WORDS_S = 0.2
-LAST_WORDS_EACH_S = 0.01
 #: At the end of a drain: how long one call waits for the container's answer, and how often it looks.
 STEP_PATIENCE_S = 0.1
 STEP_LOOK_S = 0.005
-#: How long a log is not read again after a hint that was ahead of it.
-DOUBT_S = 1.0
 #: After a storage error.
 BACK_OFF_S = 1.0
 TICK_S = 1.0
@@ -289,21 +283,16 @@ class Poller:
         self.has_more = room <= 0 or any(self.due[number] == 0.0 for number in due)
 
     def _is_due(self, number: int, gate: Gate, hints: Sequence[Position | None], now: float) -> bool:
-        head = self.heads[number]
-        if head.state is ProducerState.DRAINED:
-            return False
-        end = self._end(number, gate)
-        if self.spec.is_source_stream and gate.frozen:
-            return end is not None and head.position < end  # there is more, so no hint is needed
-        hint = hints[number]
-        return now >= self.due[number] or (hint is not None and hint > head.position)
+        return is_read_now(
+            self.heads[number],
+            hints[number],
+            self._end(number, gate),
+            is_due=now >= self.due[number],
+            is_frozen=self.spec.is_source_stream and gate.frozen,
+        )
 
     def _end(self, number: int, gate: Gate) -> Position | None:
-        """Where a drain ends this producer's log. (0, 0) for a source partition of which nothing was read."""
-        partition = self.spec.producers[number][2]
-        if partition is None or gate.ends is None:
-            return None
-        return gate.ends.get(partition, (0, 0))
+        return gate.end_of(self.spec.producers[number][2])
 
     def _scan(self, number: int, gate: Gate, room: int, hints: Sequence[Position | None]) -> int:
         head = self.heads[number]
@@ -323,9 +312,7 @@ class Poller:
         elif found.end != head.position:
             self.heads[number] = ProducerPosition(found.end, head.frontier_us, head.state)
         if found.at_end:
-            self._at_its_end(number, now, hints)
-            if gate.ends is not None:  # the producers are about to append their last records
-                self.due[number] = min(self.due[number], now + max(LAST_WORDS_S, LAST_WORDS_EACH_S * len(self.readers)))
+            self._at_its_end(number, gate, now, hints)
         else:
             self.due[number] = 0.0
         return found.size
@@ -347,40 +334,33 @@ class Poller:
             )
         self.is_checked[number] = True
 
-    def _at_its_end(self, number: int, now: float, hints: Sequence[Position | None]) -> None:
+    def _at_its_end(self, number: int, gate: Gate, now: float, hints: Sequence[Position | None]) -> None:
         """Handle the end of a log. Silence makes a source partition idle; only a task's owner can declare it idle."""
-        hint, head = hints[number], self.heads[number]
-        believed = hint is None or hint <= head.position
-        self.due[number] = now + (unasked_s(len(self.readers)) if believed else DOUBT_S)
-        if not believed:
+        hint, head, since = hints[number], self.heads[number], self.silent_since[number]
+        is_believed = hint is None or hint <= head.position
+        if not is_believed:
             self.hints.doubt(number)
-        since = self.silent_since[number]
+        self.due[number] = now + reread_s(len(self.readers), is_believed=is_believed, is_flushing=gate.ends is not None)
+        if self.spec.is_source_stream:
+            self.heads[number] = after_silence(head, since, now, self.spec.idle_timeout_s)
         if since is None:
             self.silent_since[number] = now
-        elif (
-            self.spec.is_source_stream
-            and head.state is ProducerState.ACTIVE
-            and now - since >= self.spec.idle_timeout_s
-        ):
-            self.heads[number] = ProducerPosition(head.position, head.frontier_us, ProducerState.IDLE)
 
     def _is_at_end(self, places: Sequence[ProducerPosition], gate: Gate) -> bool:
         """Whether a drain can flush: source streams are read to their ends, and all producing tasks are drained."""
         if gate.ends is None:
             return False
-        if not self.spec.is_source_stream:
-            return all(place.state is ProducerState.DRAINED for place in places)
-        ends = [self._end(number, gate) or (0, 0) for number in range(len(places))]
-        for (prefix, _, _), end, place in zip(self.spec.producers, ends, places, strict=True):
-            if place.position > end:
-                raise CorruptState(
-                    f"The drain ends this source log at {end}, but this task has read further, so the next run would "
-                    "read those rows again. Nothing is drained. If an older control.json was restored, restore the "
-                    "newest copy and start again",
-                    blob=blob_name(prefix, place.position[0]),
-                    position=place.position[1],
-                )
-        return all(place.position == end for end, place in zip(ends, places, strict=True))
+        ends = [self._end(number, gate) for number in range(len(places))]
+        if (number := read_too_far(places, ends)) is not None:
+            blob, position = places[number].position
+            raise CorruptState(
+                f"The drain ends this source log at {ends[number]}, but this task has read further, so the next run "
+                "would read those rows again. Nothing is drained. If an older control.json was restored, restore the "
+                "newest copy and start again",
+                blob=blob_name(self.spec.producers[number][0], blob),
+                position=position,
+            )
+        return is_all_read(places, ends)
 
     def _prefetch(self, start: Offset, offset: Offset, rows: int) -> None:
         size = sum(part.place.length for parts in self.parts for part in parts)

@@ -55,15 +55,15 @@ from samza_azure.storage.interface import Blobs, Positions
 from samza_azure.storage.log import LogReader, LogWriter, Restored, take_over
 from samza_azure.storage.retention import Retention
 from samza_azure.streams.gate import Gate, next_gate, next_steps
+from samza_azure.streams.idleness import is_long, quiet_since
 from samza_azure.streams.offset import Offset
+from samza_azure.streams.pace import raised_bytes
 
 log = logging.getLogger(__name__)
 
 STATE_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 TRIGGER = "100 milliseconds"
 QUERY_START_S = 120.0
-#: After this many batches with less input than usual, the next ones may have twice as much.
-GROW_AFTER = 50
 SOURCE_START_S = 5.0
 #: Old blobs are deleted when a new one begins, and at this interval: named readers advance, and rows expire.
 HOUSE_S = 600.0
@@ -439,12 +439,11 @@ class Task:
         most = self._most_bytes
         with self._lock:
             now = self._gate.batch_bytes or most
-            if now < most:
-                self._small_batches += 1
-                if self._small_batches % GROW_AFTER == 0:
-                    now = min(2 * now, most)
-                    self._set_gate(self._gate.changed(batch_bytes=now))
-        return now
+            self._small_batches += now < most
+            raised = raised_bytes(now, most, self._small_batches)
+            if raised != now:
+                self._set_gate(self._gate.changed(batch_bytes=raised))
+        return raised
 
     def _keep_house(self, writer: LogWriter) -> None:
         """Delete what nobody needs, after a blob was begun here or in an input, or when due. One thread at a time."""
@@ -567,13 +566,11 @@ class Task:
 
     def _perhaps_idle(self, batches: BatchWriter, said: list[Acknowledgement]) -> None:
         """Declare the task idle if all its inputs are idle. Only a live owner may do so."""
-        is_quiet = len(said) >= self.stage.analysis.sources and all(each.is_quiet for each in said)
-        if not is_quiet or batches.idle or self._step >= 1 or not self._has_appended(said):
-            self._quiet_since = None
-            return
-        now = boot_time()
-        self._quiet_since = self._quiet_since or now
-        if now - self._quiet_since < max(each.idle_timeout_s for each in self.inputs):
+        is_open = not batches.idle and self._step < 1 and self._has_appended(said)
+        now, are_quiet = boot_time(), [each.is_quiet for each in said]
+        sources = self.stage.analysis.sources
+        self._quiet_since = quiet_since(self._quiet_since, now, are_quiet, sources, is_open=is_open)
+        if not is_long(self._quiet_since, now, max(each.idle_timeout_s for each in self.inputs)):
             return
         try:
             batches.declare_idle(self._stand())
