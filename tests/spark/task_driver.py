@@ -18,9 +18,10 @@ from samza_azure.messages import Drain, DrainStep, Phase, StartTask
 from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
 from samza_azure.spark.source.gate_files import PermitFile
 from samza_azure.spark.source.hint_board import HintBoard
+from samza_azure.spark.task.context import ContainerContext
 from samza_azure.spark.task.secrets import Secrets
 from samza_azure.spark.task.starts import Starts
-from samza_azure.spark.task.task import ContainerContext, Task
+from samza_azure.spark.task.task import Task
 from samza_azure.spark.task.tasks import LOOK_DRAINING_S, task_of
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.connection import Account

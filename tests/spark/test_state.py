@@ -26,8 +26,9 @@ from samza_azure.logs.record import Kind, Record, Reference, decode, decode_head
 from samza_azure.logs.restart_files import snapshot_parts
 from samza_azure.messages import BATCH_PHASES, LastBatch, Phase
 from samza_azure.spark.pipeline.state import PROVIDERS, check_chosen
+from samza_azure.spark.task.figures import Counted, counted_since
 from samza_azure.spark.task.starts import Starts
-from samza_azure.spark.task.task import STATE_PROVIDER, Counted, Task, counted_since
+from samza_azure.spark.task.task import STATE_PROVIDER, Task
 from samza_azure.storage.interface import Blobs
 
 from .task_driver import Fleet, config_of, has_read, last_rows

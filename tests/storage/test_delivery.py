@@ -19,9 +19,9 @@ from samza_azure.logs.task_log import NEEDS, LogLimits
 from samza_azure.messages import Drain, DrainStep, Phase, Plan, StagePlan, StartTask
 from samza_azure.spark.pipeline.pipeline import AnalysedStage, AnalysedStream, Pipeline
 from samza_azure.spark.source.hint_board import HintBoard
+from samza_azure.spark.task.context import ContainerContext
 from samza_azure.spark.task.delivery_task import DeliveryTask
 from samza_azure.spark.task.starts import Starts
-from samza_azure.spark.task.task import ContainerContext
 from samza_azure.storage.arrow import one_slice
 from samza_azure.storage.log import LogReader, LogWriter, take_over
 from samza_azure.storage.memory import MemoryAccount

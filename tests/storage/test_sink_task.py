@@ -18,9 +18,9 @@ from samza_azure.messages import Phase, Plan, Progress, StagePlan, StartTask
 from samza_azure.spark.pipeline.pipeline import AnalysedStage, AnalysedStream, Pipeline
 from samza_azure.spark.source.hint_board import HintBoard
 from samza_azure.spark.task import table_task
+from samza_azure.spark.task.context import ContainerContext
 from samza_azure.spark.task.starts import Starts
 from samza_azure.spark.task.table_task import TableTask
-from samza_azure.spark.task.task import ContainerContext
 from samza_azure.storage.arrow import one_slice
 from samza_azure.storage.log import LogReader, take_over
 from samza_azure.storage.memory import MemoryAccount

@@ -7,8 +7,8 @@ from samza_azure.config import Files
 from samza_azure.logs.record import Buffer
 from samza_azure.messages import StartTask
 from samza_azure.spark.pipeline.schema import arrow_schema
+from samza_azure.spark.task.context import ContainerContext
 from samza_azure.spark.task.sink_task import SinkTask
-from samza_azure.spark.task.task import ContainerContext
 from samza_azure.storage.log import LogReader, Restored
 from samza_azure.tables.delivery import Delivery
 

@@ -30,9 +30,11 @@ from samza_azure.spark.pipeline.pipeline import Producer, TaskInput
 from samza_azure.spark.pipeline.schema import arrow_schema, fitted
 from samza_azure.spark.source.poller import Poller, patiently
 from samza_azure.spark.task.checkpoint import Planned
+from samza_azure.spark.task.context import ContainerContext
 from samza_azure.spark.task.failure import drop_frames
+from samza_azure.spark.task.figures import Counted
 from samza_azure.spark.task.handler import CLOSE_S, HandlerCalls, TimeLimits
-from samza_azure.spark.task.task import ContainerContext, Counted, Task
+from samza_azure.spark.task.task import Task
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.source_stream import partition_numbers
 from samza_azure.streams.offset import Offset

@@ -23,9 +23,9 @@ from samza_azure.spark.source.gate_files import PermitFile
 from samza_azure.spark.source.hint_board import HintBoard
 from samza_azure.spark.source.source import LogSource
 from samza_azure.spark.task.channel import Channel
+from samza_azure.spark.task.context import ContainerContext
 from samza_azure.spark.task.secrets import Secrets
 from samza_azure.spark.task.starts import Starts, at_once
-from samza_azure.spark.task.task import ContainerContext
 from samza_azure.spark.task.tasks import Tasks
 
 log = logging.getLogger(__name__)

@@ -27,8 +27,9 @@ from samza_azure.messages import (
     TaskReport,
 )
 from samza_azure.spark.task.backlog import unread
+from samza_azure.spark.task.context import ContainerContext
 from samza_azure.spark.task.failure import reported
-from samza_azure.spark.task.task import PACE_S, ContainerContext
+from samza_azure.spark.task.figures import PACE_S
 from samza_azure.storage.log import LogReader, LogWriter, Restored, take_over
 from samza_azure.streams.offset import ProducerPosition, least_us
 from samza_azure.streams.pace import unasked_s

@@ -18,8 +18,8 @@ from samza_azure.messages import StartTask
 from samza_azure.segments import LockOwner
 from samza_azure.spark.pipeline.schema import arrow_schema
 from samza_azure.spark.source.account import segments
+from samza_azure.spark.task.context import ContainerContext
 from samza_azure.spark.task.sink_task import SinkTask
-from samza_azure.spark.task.task import ContainerContext
 from samza_azure.storage.log import LogReader, Restored
 from samza_azure.tables.housekeeping import LOOK_MOST_S, LOOK_S, Housekeeping
 from samza_azure.tables.sink import Sink

@@ -6,20 +6,18 @@ report, and `finish` does the rest.
 """
 
 import logging
-import re
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from samza_azure.config import Config
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Superseded, TooOld
 from samza_azure.logs.names import STREAMS, run_folder, stage_and_number, task_log
 from samza_azure.logs.position import Ends, Position, bytes_between
@@ -28,30 +26,28 @@ from samza_azure.logs.retention import Keeps
 from samza_azure.logs.task_log import BATCH_BYTES_MIN, INTERMEDIATE
 from samza_azure.machine import boot_time
 from samza_azure.messages import (
-    BATCH_PHASES,
     Drain,
     DrainPhase,
-    LastBatch,
     Phase,
     Progress,
     StartTask,
     TaskReport,
 )
 from samza_azure.spark.jvm.watermark import INFINITY_MS, OwnedWatermark
-from samza_azure.spark.pipeline.pipeline import AnalysedStage, Pipeline, Producer, TaskInput
+from samza_azure.spark.pipeline.pipeline import AnalysedStage, Producer, TaskInput
 from samza_azure.spark.pipeline.state import PROVIDERS, check_unchanged, kind_of_state
 from samza_azure.spark.source.gate_files import Acknowledgement, Spec, write_gate
-from samza_azure.spark.source.hint_board import HintBoard
 from samza_azure.spark.source.source import FORMAT
 from samza_azure.spark.task.backlog import roll_bytes, share, unread
 from samza_azure.spark.task.batch import BatchWriter, is_waiting_for_storage
 from samza_azure.spark.task.checkpoint import NewFiles, Planned, lay_out, planned
+from samza_azure.spark.task.context import ContainerContext
 from samza_azure.spark.task.failure import drop_frames, reported
+from samza_azure.spark.task.figures import PACE_S, Counted, counted_since
+from samza_azure.spark.task.inputs import places_of
 from samza_azure.spark.task.late import LateRows
 from samza_azure.spark.task.out_of_memory import in_units, too_large, why_too_large
-from samza_azure.spark.task.starts import Starts
 from samza_azure.storage.export import log_indexes
-from samza_azure.storage.interface import Blobs, Positions
 from samza_azure.storage.log import LogReader, LogWriter, Restored, take_over
 from samza_azure.storage.retention import Retention
 from samza_azure.streams.gate import Gate, next_gate, next_steps
@@ -67,30 +63,11 @@ QUERY_START_S = 120.0
 SOURCE_START_S = 5.0
 #: Old blobs are deleted when a new one begins, and at this interval: named readers advance, and rows expire.
 HOUSE_S = 600.0
-#: The rows per second of a task are averaged over this time.
-PACE_S = 10.0
 #: Spark reports what a batch has read soon after its append. A released task waits at most this long for that report.
 COUNT_S = 5.0
 COUNT_LOOK_S = 0.02
 #: While the outcome of the last append is unknown, the storage is asked again at this interval.
 ASK_AGAIN_S = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerContext:
-    """What all tasks of a container share."""
-
-    spark: SparkSession
-    config: Config
-    pipeline: Pipeline
-    blobs: Blobs
-    positions: Positions
-    hints: HintBoard
-    directory: Path
-    may_append: Callable[[], bool]
-    clean: Callable[[str], str]  # takes secrets out of a message
-    changed: Callable[[], None]  # a task has something to report at once
-    starts: Starts
 
 
 class Query(Protocol):
@@ -581,7 +558,7 @@ class Task:
     def _has_appended(self, said: list[Acknowledgement]) -> bool:
         """Whether all that the sources have returned is in the log."""
         given = [Offset.from_json(each.offset) for each in said if each.offset is not None]
-        return bool(given) and _places(given) == _places(self._stands_at)
+        return bool(given) and places_of(given) == places_of(self._stands_at)
 
     def _stand(self) -> dict[str, Position]:
         """The position in each log that the task reads, according to its last record."""
@@ -825,61 +802,3 @@ class Task:
         wait = threading.Event()
         while writer is not None and not writer.close() and boot_time() < until:
             wait.wait(ASK_AGAIN_S)
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """Spark's figures of some batches, and the number of the last one."""
-
-    through: int
-    batches: int = 0
-    rows: int = 0
-    late: int = 0
-    seconds: float = 0.0
-    last: LastBatch | None = None
-
-
-def counted_since(progresses: Sequence[Any], through: int, uncounted: Mapping[int, int]) -> Counted:
-    """The figures of the batches after `through`. `uncounted` has late rows, by batch, that Spark's figures leave out.
-
-    Each element costs a call over a socket, so this goes back from the newest one only as far as necessary.
-    """
-    found = Counted(through)
-    last = None
-    for place in range(len(progresses) - 1, -1, -1):
-        progress = progresses[place]
-        batch = progress.batchId()
-        if batch <= through:
-            break
-        rows, operators, ms = progress.numInputRows(), list(progress.stateOperators()), _durations(progress)
-        late = uncounted.get(batch, 0) + sum(operator.numRowsDroppedByWatermark() for operator in operators)
-        if last is None:
-            last = LastBatch(batch, rows, ms, *_state(operators, late))
-        found = Counted(
-            max(found.through, batch),
-            found.batches + 1,
-            found.rows + rows,
-            found.late + late,
-            found.seconds + ms.get("triggerExecution", 0) / 1000,
-            last,
-        )
-    return found
-
-
-def _durations(progress: Any) -> dict[str, int]:
-    """How long the phases took, in milliseconds. Read as one text: each value of a Java map costs a round trip."""
-    ms = {phase: int(took) for phase, took in re.findall(r"(\w+)=(\d+)", progress.durationMs().toString())}
-    return {phase: ms[phase] for phase in BATCH_PHASES if phase in ms}
-
-
-def _state(operators: Sequence[Any], late: int) -> tuple[int, int, int] | tuple[()]:
-    """Rows dropped by the watermark, rows and bytes of the state. Nothing if the query has no state."""
-    if not operators:
-        return ()
-    rows = sum(operator.numRowsTotal() for operator in operators)
-    return late, rows, sum(operator.memoryUsedBytes() for operator in operators)
-
-
-def _places(offsets: Iterable[Offset]) -> set[tuple[str, tuple[Position, ...]]]:
-    """The positions of the sources, as a set: Spark records a source twice that is used twice in a query."""
-    return {(offset.of, tuple(offset.positions)) for offset in offsets}

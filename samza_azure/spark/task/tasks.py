@@ -23,13 +23,14 @@ from samza_azure.messages import (
 from samza_azure.spark.jvm.session import jvm_of
 from samza_azure.spark.source.gate_files import PermitFile
 from samza_azure.spark.task.channel import Channel
+from samza_azure.spark.task.context import ContainerContext
 from samza_azure.spark.task.delivery_task import DeliveryTask
 from samza_azure.spark.task.failure import reported
 from samza_azure.spark.task.handler import CLOSE_S
 from samza_azure.spark.task.handler_task import HandlerTask
 from samza_azure.spark.task.sink_task import SinkTask
 from samza_azure.spark.task.table_task import TableTask
-from samza_azure.spark.task.task import COUNT_LOOK_S, ContainerContext, Task
+from samza_azure.spark.task.task import COUNT_LOOK_S, Task
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,64 @@
+"""What Spark reports of a task's batches."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from samza_azure.messages import BATCH_PHASES, LastBatch
+
+#: The rows per second of a task are averaged over this time.
+PACE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Spark's figures of some batches, and the number of the last one."""
+
+    through: int
+    batches: int = 0
+    rows: int = 0
+    late: int = 0
+    seconds: float = 0.0
+    last: LastBatch | None = None
+
+
+def counted_since(progresses: Sequence[Any], through: int, uncounted: Mapping[int, int]) -> Counted:
+    """The figures of the batches after `through`. `uncounted` has late rows, by batch, that Spark's figures leave out.
+
+    Each element costs a call over a socket, so this goes back from the newest one only as far as necessary.
+    """
+    found = Counted(through)
+    last = None
+    for place in range(len(progresses) - 1, -1, -1):
+        progress = progresses[place]
+        batch = progress.batchId()
+        if batch <= through:
+            break
+        rows, operators, ms = progress.numInputRows(), list(progress.stateOperators()), _durations(progress)
+        late = uncounted.get(batch, 0) + sum(operator.numRowsDroppedByWatermark() for operator in operators)
+        if last is None:
+            last = LastBatch(batch, rows, ms, *_state(operators, late))
+        found = Counted(
+            max(found.through, batch),
+            found.batches + 1,
+            found.rows + rows,
+            found.late + late,
+            found.seconds + ms.get("triggerExecution", 0) / 1000,
+            last,
+        )
+    return found
+
+
+def _durations(progress: Any) -> dict[str, int]:
+    """How long the phases took, in milliseconds. Read as one text: each value of a Java map costs a round trip."""
+    ms = {phase: int(took) for phase, took in re.findall(r"(\w+)=(\d+)", progress.durationMs().toString())}
+    return {phase: ms[phase] for phase in BATCH_PHASES if phase in ms}
+
+
+def _state(operators: Sequence[Any], late: int) -> tuple[int, int, int] | tuple[()]:
+    """Rows dropped by the watermark, rows and bytes of the state. Nothing if the query has no state."""
+    if not operators:
+        return ()
+    rows = sum(operator.numRowsTotal() for operator in operators)
+    return late, rows, sum(operator.memoryUsedBytes() for operator in operators)
