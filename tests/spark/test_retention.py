@@ -64,7 +64,7 @@ def test_a_run_deletes_what_it_has_read_and_what_nobody_waits_for(fleet: Callabl
     run.start("double-0")
     run.until(lambda: run.tasks["double-0"].report.batch >= 0)
     until_put_out("doubled", 2, 5)
-    run.tasks["double-0"]._forget(run.tasks["double-0"]._writer)  # type: ignore[arg-type]
+    run.tasks["double-0"]._forgetting.forget(run.tasks["double-0"]._writer)  # type: ignore[arg-type]
     assert first("streams/kept/0") == 1, "the other stage has read nothing"
 
     run.start("triple-0")

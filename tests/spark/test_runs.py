@@ -126,7 +126,7 @@ def test_the_tasks_behind_a_shuffle_count_their_shares_of_a_log_and_not_all_of_i
 
     def shares(name: str) -> tuple[int, float]:
         """What a task has left, and the part of the logs that it says it has read."""
-        done, stands = run.tasks[name].report.progress or Progress(), run.tasks[name]._stand()
+        done, stands = run.tasks[name].report.progress or Progress(), run.tasks[name].inputs.positions()
         return done.behind.get("by-key", 1), done.size / (sum(position for _, position in stands.values()) or 1)
 
     run.until(lambda: all(shares(name) == (0, pytest.approx(1 / 2, abs=0.01)) for name in daily))
@@ -696,7 +696,7 @@ def test_a_stage_may_read_one_stream_twice(fleet: MakeFleet) -> None:
     run.drain()
 
     assert [task.stage.analysis.sources for task in run.tasks.values()] == [2, 2]
-    assert [len(task._stands_at) for task in run.tasks.values()] == [2, 2]
+    assert [len(task.inputs.stands_at) for task in run.tasks.values()] == [2, 2]
     kept = [(row["key"], row["ts"], row["value"]) for row in rows if row["value"] is not None]
     assert sorted((row["key"], row["ts"], row["value"]) for row in run.rows("both")) == sorted(kept)
     by_time = {row["ts"]: row["key"] for row in rows}
@@ -725,7 +725,7 @@ def test_a_stage_may_use_one_input_twice(fleet: MakeFleet) -> None:
     run.until_all_is_read("used-twice")
     run.drain()
 
-    assert [len(task._stands_at) for task in run.tasks.values()] == [1, 2]
+    assert [len(task.inputs.stands_at) for task in run.tasks.values()] == [1, 2]
     kept = sorted((row["key"], row["ts"], row["value"]) for row in rows if row["value"] is not None)
     for stream in ("split", "firsts"):
         assert sorted((row["key"], row["ts"], row["value"]) for row in run.rows(stream)) == kept
@@ -742,7 +742,7 @@ def test_the_watermark_does_not_rise_before_the_last_rows_are_put_out(fleet: Mak
     run.flush(run.freeze())
     task = run.tasks["daily-0"]
     run.until(lambda: any(each.is_at_end for each in _answered(task)), but=counting_tasks)
-    run.until(lambda: task._has_put_out(_answered(task)), but=counting_tasks)
+    run.until(lambda: task.inputs.has_put_out(_answered(task)), but=counting_tasks)
     (path,) = (task._directory / "acknowledgements").glob("[0-9]*")
     (said,) = _answered(task)
     assert said.offset is not None

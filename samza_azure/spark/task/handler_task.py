@@ -174,7 +174,7 @@ class HandlerTask(Task):
 
     def _where(self) -> list[Offset]:
         """The position of the task in each input."""
-        return list(self._stands_at) or [Offset.from_json(poller.initial()) for poller in self._pollers]
+        return list(self.inputs.stands_at) or [Offset.from_json(poller.initial()) for poller in self._pollers]
 
     def _turn(self) -> bool:
         """A batch, if there is reason for one."""

@@ -8,7 +8,7 @@ report, and `finish` does the rest.
 import logging
 import shutil
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +19,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Superseded, TooOld
-from samza_azure.logs.names import STREAMS, run_folder, stage_and_number, task_log
-from samza_azure.logs.position import Ends, Position, bytes_between
+from samza_azure.logs.names import stage_and_number, task_log
 from samza_azure.logs.record import Writer
-from samza_azure.logs.retention import Keeps
 from samza_azure.logs.task_log import BATCH_BYTES_MIN, INTERMEDIATE
 from samza_azure.machine import boot_time
 from samza_azure.messages import (
@@ -34,22 +32,20 @@ from samza_azure.messages import (
     TaskReport,
 )
 from samza_azure.spark.jvm.watermark import INFINITY_MS, OwnedWatermark
-from samza_azure.spark.pipeline.pipeline import AnalysedStage, Producer, TaskInput
+from samza_azure.spark.pipeline.pipeline import AnalysedStage, TaskInput
 from samza_azure.spark.pipeline.state import PROVIDERS, check_unchanged, kind_of_state
 from samza_azure.spark.source.gate_files import Acknowledgement, Spec, write_gate
 from samza_azure.spark.source.source import FORMAT
-from samza_azure.spark.task.backlog import roll_bytes, share, unread
 from samza_azure.spark.task.batch import BatchWriter, is_waiting_for_storage
 from samza_azure.spark.task.checkpoint import NewFiles, Planned, lay_out, planned
 from samza_azure.spark.task.context import ContainerContext
 from samza_azure.spark.task.failure import drop_frames, reported
 from samza_azure.spark.task.figures import PACE_S, Counted, counted_since
-from samza_azure.spark.task.inputs import places_of
+from samza_azure.spark.task.forgetting import Forgetting
+from samza_azure.spark.task.inputs import Inputs
 from samza_azure.spark.task.late import LateRows
 from samza_azure.spark.task.out_of_memory import in_units, too_large, why_too_large
-from samza_azure.storage.export import log_indexes
-from samza_azure.storage.log import LogReader, LogWriter, Restored, take_over
-from samza_azure.storage.retention import Retention
+from samza_azure.storage.log import LogWriter, Restored, take_over
 from samza_azure.streams.gate import Gate, next_gate, next_steps
 from samza_azure.streams.idleness import is_long, quiet_since
 from samza_azure.streams.offset import Offset
@@ -61,8 +57,6 @@ STATE_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 TRIGGER = "100 milliseconds"
 QUERY_START_S = 120.0
 SOURCE_START_S = 5.0
-#: Old blobs are deleted when a new one begins, and at this interval: named readers advance, and rows expire.
-HOUSE_S = 600.0
 #: Spark reports what a batch has read soon after its append. A released task waits at most this long for that report.
 COUNT_S = 5.0
 COUNT_LOOK_S = 0.02
@@ -93,7 +87,7 @@ class Task:
         self.tried_bytes = tried_bytes
         self.name = start.task
         self.stage: AnalysedStage = around.pipeline.stage_of(start.task)
-        self.inputs: tuple[TaskInput, ...] = around.pipeline.inputs_of(start.task, start.run_id)
+        self.inputs = Inputs(around, start)
         self.prefix = task_log(start.run_id, start.task)
         self._state = kind_of_state(around.config.task.state, needs_rocksdb=self.stage.analysis.needs_rocksdb)
         self._around = around
@@ -111,15 +105,10 @@ class Task:
         self._releasing = self._closed = self._finishing = False
         self.is_finished = threading.Event()  # its query is gone; the task may be started here again
         self._step = 0  # of a drain, as the last record has it
-        self._stands_at: Sequence[Offset] = ()  # its position in each input
         self._flushing: threading.Thread | None = None
         self._quiet_since: float | None = None
         self._small_batches = 0  # appended while batches must be smaller than usual
-        #: The blob of our last record, and for each log that we read the blob at which we continue.
-        self._begun: tuple[int, dict[str, int]] = (0, {})
-        self._first: dict[str, int] = {}  # blobs that source logs begin with
-        self._house: threading.Thread | None = None
-        self._house_at = boot_time()
+        self._forgetting = Forgetting(around, start, self.inputs)
         #: The last batch of the query that was appended, and the last one that is counted.
         self._ran_through = self._counted_through = -1
         self._late_rows: LateRows | None = None
@@ -212,9 +201,9 @@ class Task:
         """Write the files that query and sources need."""
         shutil.rmtree(self._directory, ignore_errors=True)
         last = lay_out(checkpoint, restored.files, restored.last_batch, restored.watermark_us)
-        self._step, self._stands_at = (last.step, last.offsets) if last else (0, ())
+        self._step, self.inputs.stands_at = (last.step, last.offsets) if last else (0, ())
         if last:
-            self._tell(read=self._read_to(last.offsets))  # otherwise all its rows seem unread until more arrive
+            self._tell(read=self.inputs.read_to(last.offsets))  # otherwise all its rows seem unread until more arrive
         with self._lock:
             if restored.batch_bytes < self._most_bytes:
                 log.info("%s reads at most %s a batch at first", self.name, in_units(restored.batch_bytes))
@@ -231,7 +220,7 @@ class Task:
             NewFiles(checkpoint, restored.files),
             self._own_watermark,
             self._count_late,
-            self._needs,
+            self.inputs.needs,
             self._batch_bytes,
             self._appended,
             self._last_rows,
@@ -315,7 +304,7 @@ class Task:
             producers=[
                 (producer.prefix, sorted(producer.destinations), producer.source) for producer in each.producers
             ],
-            starts=[self._starts(producer) for producer in each.producers],
+            starts=[self.inputs.starts(producer) for producer in each.producers],
             is_source_stream=is_source,
             group_id=None if is_source else self.start_message.group_id,
             has_watermark=bool(self.stage.analysis.watermarks),
@@ -337,16 +326,6 @@ class Task:
         path = self._directory / f"input-{number}"
         spec.write(path)
         return path
-
-    def _starts(self, producer: Producer) -> Position:
-        """Where a task without a batch begins to read: at the end of the last run, or at what retention has left."""
-        start = self.start_message.positions.get(producer.source or "", (0, 0))
-        if producer.source is None or start != (0, 0):
-            return start
-        if producer.prefix not in self._first:
-            found = log_indexes(self._around.blobs, f"{producer.prefix}/").get(producer.prefix, [0])
-            self._first[producer.prefix] = found[0]
-        return self._first[producer.prefix], 0
 
     def _own_watermark(self) -> OwnedWatermark:
         return OwnedWatermark(self._around.spark, self._running_query())
@@ -378,21 +357,18 @@ class Task:
         """Called after each record."""
         writer = self._writer
         assert writer is not None
-        size = self._bytes_between(plan.offsets)
-        begun = (writer.position[0], self._needs())
-        self._step, self._stands_at = plan.step, plan.offsets
+        size, needs = self.inputs.bytes_between(plan.offsets, self._most_bytes), self.inputs.needs()
+        self._step, self.inputs.stands_at = plan.step, plan.offsets
         is_drained = plan.step >= 2
         if not is_drained or self.stage.plan.stateful or self.stage.plan.at_once:
             self._ran_through = batch
-        if begun != self._begun:
-            self._begun = begun
-            self._keep_house(writer)
+        self._forgetting.appended(writer, needs)
         if self.stage.plan.output in self._around.pipeline.streams:
             self._around.hints.appended(self.prefix, writer.position, writer.frontier_us, is_drained)
         is_first = self.report.appended_at is None
         self._tell(
             batch=batch,
-            read=self._read_to(plan.offsets),
+            read=self.inputs.read_to(plan.offsets),
             appended_at=self.report.appended_at or boot_time(),
         )
         watermark_ms = None if watermark_us is None else watermark_us // 1000
@@ -406,11 +382,6 @@ class Task:
             self._tell(drain=DrainPhase.COMMITTED)
             self._end(Phase.DRAINED)
 
-    def _needs(self) -> dict[str, int]:
-        """The first blob that later batches still read, for each log of a source or of this run."""
-        read = run_folder(self.start_message.run_id), STREAMS
-        return {log: blob for log, (blob, _) in self._stand().items() if blob > 0 and log.startswith(read)}
-
     def _batch_bytes(self) -> int:
         """How much input the next batch may have. A bound that was lowered rises again slowly."""
         most = self._most_bytes
@@ -422,57 +393,6 @@ class Task:
                 self._set_gate(self._gate.changed(batch_bytes=raised))
         return raised
 
-    def _keep_house(self, writer: LogWriter) -> None:
-        """Delete what nobody needs, after a blob was begun here or in an input, or when due. One thread at a time."""
-        self._house_at = boot_time()
-        if self._house is None or not self._house.is_alive():
-            self._house = threading.Thread(target=self._forget, args=(writer,), name=f"forget-{self.name}", daemon=True)
-            self._house.start()
-
-    def _forget(self, writer: LogWriter) -> None:
-        """Delete from a log between stages what all readers have read; from sources and outputs what retention says.
-
-        This only saves space, so an error is no failure; it is tried again when the next blob begins.
-        """
-        around, run = self._around, self.start_message.run_id
-        readers = around.pipeline.readers_of(self.prefix, run)
-        try:
-            if self.stage.plan.output in around.pipeline.streams:
-                number = writer.forget(readers)
-            else:
-                number = self._past_retention(writer, readers)
-            number += sum(self._sources_past_retention())
-            if number:
-                log.info("%s: %d old blobs were deleted", self.name, number)
-        except SamzaAzureError as error:
-            log.info("%s: old blobs were not deleted: %s", self.name, error)
-
-    def _retention(self, stream: str) -> Retention | None:
-        """What a stream keeps. None if it keeps everything."""
-        declared, around = self._around.config.streams.get(stream), self._around
-        if declared is None or (declared.retention_s is None and declared.retention_bytes is None):
-            return None
-        keeps = Keeps(declared.retention_s, declared.retention_bytes)
-        return Retention(around.blobs, around.positions, stream, keeps)
-
-    def _past_retention(self, writer: LogWriter, readers: Sequence[str]) -> int:
-        retention = self._retention(self.stage.plan.output)
-        if retention is None:
-            return 0
-        _, number = stage_and_number(self.name)
-        return retention.delete_of_output(writer.kept(), readers, number, self.stage.plan.tasks)
-
-    def _sources_past_retention(self) -> Iterator[int]:
-        """Delete old blobs of the source partitions of which this task is the first reader. Yield how many."""
-        group_id, run = bytes.fromhex(self.start_message.group_id), self.start_message.run_id
-        for each in self.inputs:
-            retention = self._retention(each.stream)
-            for producer in each.producers:
-                if retention is not None and producer.source is not None:
-                    tasks = self._around.pipeline.readers_of(producer.prefix, run)
-                    if tasks[0] == self.prefix:
-                        yield retention.delete_of_source(producer.prefix, group_id, tasks)
-
     # Running: the container calls these several times a second.
 
     def check(self, drain: Drain) -> None:
@@ -480,8 +400,8 @@ class Task:
         query, batches, writer = self._query, self._batches, self._writer  # whoever ends the task drops them
         if self.report.phase is not Phase.RUNNING or self._releasing or query is None or batches is None:
             return
-        if boot_time() - self._house_at >= HOUSE_S and writer is not None:
-            self._keep_house(writer)
+        if writer is not None:
+            self._forgetting.look(writer)
         said = self._acknowledgements()
         if corrupt := next((each for each in said if each.corrupt), None):
             self._end(Phase.FAILED, SamzaAzureError(corrupt.corrupt), too_old_for=corrupt.too_old_for)
@@ -511,7 +431,7 @@ class Task:
         offsets = self._directory / "checkpoint" / "offsets"
         batch = max((int(path.name) for path in offsets.glob("*") if path.name.isdecimal()), default=0)
         try:
-            rows, size = self._input_of(batch)
+            rows, size = self.inputs.rows_and_bytes(planned(self._directory / "checkpoint", batch).offsets)
         except (OSError, SamzaAzureError) as other:
             log.info("%s: what batch %d has read is not known: %s", self.name, batch, other)
             return error
@@ -521,20 +441,6 @@ class Task:
         explained.__cause__ = error
         return explained
 
-    def _input_of(self, batch: int) -> tuple[int, int]:
-        """The rows that a batch without an append has read, and their bytes in the logs."""
-        rows = size = 0
-        before = {(offset.of, number): offset for number, offset in enumerate(self._stands_at)}
-        for number, offset in enumerate(planned(self._directory / "checkpoint", batch).offsets):
-            each = next(each for each in self.inputs if each.stream == offset.of)
-            first = before.get((offset.of, number))
-            starts = first.positions if first else [self._starts(producer) for producer in each.producers]
-            for producer, start, end in zip(each.producers, starts, offset.positions, strict=True):
-                reader = LogReader(self._around.blobs, producer.prefix, frozenset(producer.destinations))
-                for found in reader.scans(start, end):
-                    rows, size = rows + found.rows, size + found.size
-        return rows, size
-
     def _acknowledgements(self) -> list[Acknowledgement]:
         try:
             return Acknowledgement.read_all(self._directory / "acknowledgements")
@@ -543,31 +449,17 @@ class Task:
 
     def _perhaps_idle(self, batches: BatchWriter, said: list[Acknowledgement]) -> None:
         """Declare the task idle if all its inputs are idle. Only a live owner may do so."""
-        is_open = not batches.idle and self._step < 1 and self._has_appended(said)
+        is_open = not batches.idle and self._step < 1 and self.inputs.has_appended(said)
         now, are_quiet = boot_time(), [each.is_quiet for each in said]
         sources = self.stage.analysis.sources
         self._quiet_since = quiet_since(self._quiet_since, now, are_quiet, sources, is_open=is_open)
         if not is_long(self._quiet_since, now, max(each.idle_timeout_s for each in self.inputs)):
             return
         try:
-            batches.declare_idle(self._stand())
+            batches.declare_idle(self.inputs.positions())
         except SamzaAzureError as error:
             log.info("%s could not be declared idle: %s", self.name, error)
             self._quiet_since = None
-
-    def _has_appended(self, said: list[Acknowledgement]) -> bool:
-        """Whether all that the sources have returned is in the log."""
-        given = [Offset.from_json(each.offset) for each in said if each.offset is not None]
-        return bool(given) and places_of(given) == places_of(self._stands_at)
-
-    def _stand(self) -> dict[str, Position]:
-        """The position in each log that the task reads, according to its last record."""
-        stands: dict[str, Position] = {}
-        for offset in self._stands_at:
-            producers = next(item for item in self.inputs if item.stream == offset.of).producers
-            for producer, place in zip(producers, offset.at, strict=True):
-                stands[producer.prefix] = min(place.position, stands.get(producer.prefix, place.position))
-        return stands
 
     @property
     def is_counted(self) -> bool:
@@ -611,7 +503,7 @@ class Task:
         self._paces = [*(each for each in self._paces if each[0] > now - PACE_S), (now, done.rows)]
         since, rows = self._paces[0]
         pace = round((done.rows - rows) / (now - since), 1) if now > since else 0.0
-        behind = self._behind()
+        behind = self.inputs.behind()
         with self._lock:
             if self._report.progress is not None:
                 self._report = replace(self._report, progress=replace(self._report.progress, pace=pace, behind=behind))
@@ -620,28 +512,6 @@ class Task:
         """The figures of the batches that are not counted yet."""
         assert isinstance(self._query, StreamingQuery)
         return counted_since(self._query._jsq.recentProgress(), self._counted_through, self._uncounted)
-
-    def _behind(self) -> dict[str, int]:
-        """Estimate how many bytes of each stream are unread, from the ends in the hints."""
-        left: dict[str, int] = {}
-        for offset in self._stands_at:
-            each = next(each for each in self.inputs if each.stream == offset.of)
-            ends = [self._around.hints.end_of(producer.prefix) for producer in each.producers]
-            left[each.stream] = max(left.get(each.stream, 0), unread(each, offset.positions, ends))
-        return left
-
-    def _bytes_between(self, offsets: Sequence[Offset]) -> int:
-        """Our share of the bytes between the task's position and these offsets, as `unread` counts it. Across blobs
-        this is an estimate, and at most as large as a batch can be."""
-        size, most = 0.0, self._most_bytes
-        for number, after in enumerate(offsets):
-            each = next(each for each in self.inputs if each.stream == after.of)
-            stands = self._stands_at[number].positions if self._stands_at else map(self._starts, each.producers)
-            for producer, begin, end in zip(each.producers, stands, after.positions, strict=False):
-                ours = share(each, producer)
-                between = bytes_between(begin, end, roll_bytes(producer)) * ours
-                size += between if end[0] == begin[0] else max(min(between, most), end[1] * ours)
-        return int(size)
 
     # Draining.
 
@@ -669,13 +539,13 @@ class Task:
         steps = next_steps(self._gate, drain, said, self.stage.analysis.sources, frozen_for)
         if DrainPhase.SOURCES_STOPPED in steps:
             offsets = [Offset.from_json(each.offset) for each in said if each.offset is not None]
-            ends = self._read_to([*self._stands_at, *offsets])
+            ends = self.inputs.read_to([*self.inputs.stands_at, *offsets])
             self._tell(ends=ends, frozen_for=drain.uuid, drain=DrainPhase.SOURCES_STOPPED)
         if DrainPhase.FLUSHING not in steps:
             return
         if not self.stage.plan.stateful:
             self._flush_without_batch(batches, said)
-        elif self._has_put_out(said) and batches.fire():
+        elif self.inputs.has_put_out(said) and batches.fire():
             with self._lock:
                 self._set_gate(self._gate.changed(step=2))
                 self._report = replace(self._report, drain=DrainPhase.FLUSHING)
@@ -691,7 +561,7 @@ class Task:
 
         def plan() -> Planned | None:
             # `is_over`: a look that began before the last record may get here after it.
-            stands = len(ends) == len(said) and self._has_put_out(said) and not self._is_ending
+            stands = len(ends) == len(said) and self.inputs.has_put_out(said) and not self._is_ending
             return Planned(INFINITY_MS, tuple(ends)) if stands else None
 
         def flush() -> None:
@@ -709,27 +579,6 @@ class Task:
             self._report = replace(self._report, drain=DrainPhase.FLUSHING)
         self._flushing = threading.Thread(target=flush, name=f"flush-{self.name}", daemon=True)
         self._flushing.start()
-
-    def _has_put_out(self, said: list[Acknowledgement]) -> bool:
-        """Whether all rows that the sources have returned are in the log; true also if they have returned none."""
-        if self._has_appended(said):
-            return True
-        given = [Offset.from_json(each.offset) for each in said if each.offset is not None]
-        return not self._stands_at and bool(given) and all(self._is_where_it_begins(each) for each in given)
-
-    def _is_where_it_begins(self, offset: Offset) -> bool:
-        producers = next(each for each in self.inputs if each.stream == offset.of).producers
-        return offset.positions == [self._starts(producer) for producer in producers]
-
-    def _read_to(self, offsets: Iterable[Offset]) -> Ends:
-        """How far each source partition has been read, over all sources of the task."""
-        ends: Ends = {}
-        for offset in offsets:
-            producers = next(each for each in self.inputs if each.stream == offset.of).producers
-            for producer, place in zip(producers, offset.at, strict=True):
-                if producer.source is not None:
-                    ends[producer.source] = max(place.position, ends.get(producer.source, (0, 0)))
-        return ends
 
     # Ending.
 
