@@ -1,11 +1,11 @@
-"""What Spark reports of a task's batches."""
+"""What Spark reports of a task's batches, added up for the task's report."""
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from samza_azure.messages import BATCH_PHASES, LastBatch
+from samza_azure.messages import BATCH_PHASES, LastBatch, Progress, TaskReport
 
 #: The rows per second of a task are averaged over this time.
 PACE_S = 10.0
@@ -21,6 +21,49 @@ class Counted:
     late: int = 0
     seconds: float = 0.0
     last: LastBatch | None = None
+
+
+class Figures:
+    """The figures of one task. Spark reports a batch a moment after its append."""
+
+    def __init__(self) -> None:
+        self.ran_through = -1  # the last batch of the query that was appended
+        self.late: dict[int, int] = {}  # by batch: the late rows that Spark's figures leave out
+        self._through = -1  # the last batch that is counted
+        self._paces: list[tuple[float, int]] = []  # recent times, and the rows that had been read by then
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all batches that were appended are counted."""
+        return self._through >= self.ran_through
+
+    def since(self, progresses: Sequence[Any]) -> Counted:
+        """The figures of the batches that are not counted yet."""
+        return counted_since(progresses, self._through, self.late)
+
+    def added(self, report: TaskReport, found: Counted) -> TaskReport:
+        """The report with these figures, too."""
+        for batch in [each for each in list(self.late) if each <= found.through]:
+            del self.late[batch]
+        self._through = found.through
+        before = report.progress or Progress()
+        done = replace(
+            before,
+            batches=before.batches + found.batches,
+            rows=before.rows + found.rows,
+            seconds=round(before.seconds + found.seconds, 3),
+        )
+        return replace(report, late=report.late + found.late, progress=done, last_batch=found.last)
+
+    def paced(self, report: TaskReport, behind: Mapping[str, int], now: float) -> TaskReport:
+        """The report with the rows per second at this time, and with the bytes of each stream that are left."""
+        done = report.progress or Progress()
+        self._paces = [*(each for each in self._paces if each[0] > now - PACE_S), (now, done.rows)]
+        since, rows = self._paces[0]
+        pace = round((done.rows - rows) / (now - since), 1) if now > since else 0.0
+        if report.progress is None:
+            return report
+        return replace(report, progress=replace(report.progress, pace=pace, behind=dict(behind)))
 
 
 def counted_since(progresses: Sequence[Any], through: int, uncounted: Mapping[int, int]) -> Counted:

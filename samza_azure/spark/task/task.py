@@ -40,7 +40,7 @@ from samza_azure.spark.task.batch import BatchWriter, is_waiting_for_storage
 from samza_azure.spark.task.checkpoint import NewFiles, Planned, lay_out, planned
 from samza_azure.spark.task.context import ContainerContext
 from samza_azure.spark.task.failure import drop_frames, reported
-from samza_azure.spark.task.figures import PACE_S, Counted, counted_since
+from samza_azure.spark.task.figures import Counted, Figures
 from samza_azure.spark.task.forgetting import Forgetting
 from samza_azure.spark.task.inputs import Inputs
 from samza_azure.spark.task.late import LateRows
@@ -109,12 +109,9 @@ class Task:
         self._quiet_since: float | None = None
         self._small_batches = 0  # appended while batches must be smaller than usual
         self._forgetting = Forgetting(around, start, self.inputs)
-        #: The last batch of the query that was appended, and the last one that is counted.
-        self._ran_through = self._counted_through = -1
+        self._figures = Figures()
         self._late_rows: LateRows | None = None
-        self._uncounted: dict[int, int] = {}  # by batch: the late rows that Spark's figures leave out
         self._counting = threading.Lock()
-        self._paces: list[tuple[float, int]] = []  # recent times, and the rows that had been read by then
 
     @property
     def report(self) -> TaskReport:
@@ -347,7 +344,7 @@ class Task:
             log.info("%s: the late rows of batch %d are counted by group: %s", self.name, batch, error)
             return
         if more:
-            self._uncounted[batch] = more
+            self._figures.late[batch] = more
 
     def _last_rows(self) -> Iterable[pa.RecordBatch]:
         """The rows that a task without state adds at the end of a drain."""
@@ -361,7 +358,7 @@ class Task:
         self._step, self.inputs.stands_at = plan.step, plan.offsets
         is_drained = plan.step >= 2
         if not is_drained or self.stage.plan.stateful or self.stage.plan.at_once:
-            self._ran_through = batch
+            self._figures.ran_through = batch
         self._forgetting.appended(writer, needs)
         if self.stage.plan.output in self._around.pipeline.streams:
             self._around.hints.appended(self.prefix, writer.position, writer.frontier_us, is_drained)
@@ -464,7 +461,7 @@ class Task:
     @property
     def is_counted(self) -> bool:
         """Whether the report includes all batches that were appended."""
-        return self._counted_through >= self._ran_through
+        return self._figures.is_complete
 
     def count(self) -> None:
         """Add up Spark's figures of each finished batch, and how much is left to read.
@@ -486,32 +483,16 @@ class Task:
             except Exception as error:  # noqa: BLE001  # the query may be ending
                 log.info("%s: its batches could not be counted: %s", self.name, error)
                 return
-            for batch in [each for each in list(self._uncounted) if each <= found.through]:
-                del self._uncounted[batch]
-            self._counted_through = found.through
             with self._lock:
-                before = self._report.progress or Progress()
-                done = replace(
-                    before,
-                    batches=before.batches + found.batches,
-                    rows=before.rows + found.rows,
-                    seconds=round(before.seconds + found.seconds, 3),
-                )
-                late = self._report.late + found.late
-                self._report = replace(self._report, late=late, progress=done, last_batch=found.last)
-        done = self.report.progress or Progress()
-        self._paces = [*(each for each in self._paces if each[0] > now - PACE_S), (now, done.rows)]
-        since, rows = self._paces[0]
-        pace = round((done.rows - rows) / (now - since), 1) if now > since else 0.0
+                self._report = self._figures.added(self._report, found)
         behind = self.inputs.behind()
         with self._lock:
-            if self._report.progress is not None:
-                self._report = replace(self._report, progress=replace(self._report.progress, pace=pace, behind=behind))
+            self._report = self._figures.paced(self._report, behind, now)
 
-    def _counted(self) -> "Counted":
+    def _counted(self) -> Counted:
         """The figures of the batches that are not counted yet."""
         assert isinstance(self._query, StreamingQuery)
-        return counted_since(self._query._jsq.recentProgress(), self._counted_through, self._uncounted)
+        return self._figures.since(self._query._jsq.recentProgress())
 
     # Draining.
 
