@@ -233,10 +233,12 @@ def test_a_look_that_comes_late_does_not_take_a_drained_task_back(fleet: MakeFle
     run = fleet(application, '[streams.late-look]\npartitions = 1\nschema = "n int"\n')
     run.start("copy-0")
     task = run.tasks["copy-0"]
+    batches = task._batches
+    assert batches is not None
     run.drain()
     said = task.report
     assert (said.phase, said.drain) == (Phase.DRAINED, DrainPhase.COMMITTED)
-    task._flush_without_batch([])
+    task._flush_without_batch(batches, [])
     assert task.report == said
 
 
