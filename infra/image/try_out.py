@@ -186,7 +186,18 @@ def double(numbers):
             (place / "job.toml").write_text(self.TEXT.format(directory=directory))
             (place / "pipeline.py").write_text(self.PIPELINE)
         self.file = outside / "job.toml"
+        self.create()
         folder.chmod(0o755)
+
+    def create(self) -> None:
+        """Container and table, as the templates do; `status` is asked for before a processor has made them."""
+        from samza_azure.config import Config
+        from samza_azure.storage.connection import Account
+
+        environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": self.connect}
+        account = Account.from_config(Config.load(self.file, environment=environment).storage)
+        account.ensure_created()
+        account.close()
 
     def command(self, name: str, *arguments: str) -> str:
         """A command of this repository's own code, outside the container."""
