@@ -131,13 +131,13 @@ def typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
     Raise ConfigError for a value that the stream's type does not hold as it is.
     """
-    for place, name in enumerate(rows.column_names):
+    for index, name in enumerate(rows.column_names):
         if name in schema.names:
-            column, values = schema.field(name), rows.column(place)
+            column, values = schema.field(name), rows.column(index)
             try:
                 # Arrow would cast the bits of a double: 0.1 becomes 0.10000000000000000555.
                 values = values.cast(_with_texts(values.type, column.type, pa.types.is_decimal))
-                rows = rows.set_column(place, name, _read_as(values, column.type))
+                rows = rows.set_column(index, name, _read_as(values, column.type))
             except pa.ArrowInvalid as error:
                 told = next((value.as_py() for value in values if value.is_valid), "")
                 loses = "data loss" in str(error) or "lose data" in str(error)
@@ -333,8 +333,8 @@ def _header(file: Path) -> list[str]:
 
 def _with_nulls(seen: Seen, rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """An empty field of a CSV file is null, as in Spark. So are words like NA, where the column does not hold text."""
-    for place, column in enumerate(rows.schema):
-        texts = rows.column(place)
+    for index, column in enumerate(rows.schema):
+        texts = rows.column(index)
         texts = pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts)
         kind = schema.field(column.name).type if column.name in schema.names else column.type
         if not pa.types.is_string(kind) and not pa.types.is_binary(kind):
@@ -343,5 +343,5 @@ def _with_nulls(seen: Seen, rows: pa.Table, schema: pa.Schema) -> pa.Table:
             if count := pc.sum(is_nothing).as_py():
                 seen.words_for_null[column.name] += count
                 texts = pc.if_else(is_nothing, None, texts)
-        rows = rows.set_column(place, column, texts)
+        rows = rows.set_column(index, column, texts)
     return rows
