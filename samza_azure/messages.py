@@ -210,7 +210,7 @@ class Progress:
 
     def rows_in(self, size: int) -> int:
         """About how many rows `size` bytes hold, by the mean of those that were read; 0 if none were read."""
-        return round(size * self.rows / self.size) if self.size else 0
+        return size * self.rows // self.size if self.size else 0  # of any size: a row may be forged
 
 
 #: The phases of a batch that are reported, by Spark's names; `triggerExecution` is the whole.

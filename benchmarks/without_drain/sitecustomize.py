@@ -54,11 +54,13 @@ def without_looking(module: Any) -> None:
     """Tasks look at nothing but whether their query runs."""
 
     def check(self: Any, _: Any) -> None:
-        query, batches = self._query, self._batches
+        query, batches, writer = self._query, self._batches, self._writer
         if self.report.phase is not module.Phase.RUNNING or query is None or batches is None:
             return
+        if writer is not None:
+            self._forgetting.look(writer)
         if batches.error is not None or not query.isActive:
-            self._query_ended()
+            self._query_ended(batches.error or query.exception())
 
     module.Task.check = check
     module.Task.follow = lambda self, drain: None

@@ -1,5 +1,6 @@
 """`samza-azure drain`: the end of a run for good, or its cancellation."""
 
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -9,7 +10,7 @@ from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import WaitLimit, control_of, look, opened, reach, with_rows
 from samza_azure.commands.terminal import if_interrupted, printable, say
 from samza_azure.config import Config
-from samza_azure.errors import ConfigError, StorageUnavailable
+from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
 from samza_azure.group.requests import ALREADY_DRAINED
 from samza_azure.host.status import document
 from samza_azure.storage.connection import Account
@@ -48,6 +49,8 @@ def command(
     if timeout is not None and not (wait or when_caught_up or cancel):
         raise ConfigError("--timeout bounds a wait. Add --wait, --when-caught-up or --cancel, or leave it out.")
     config = load(job, {"app.run.id": run_id} if run_id else None)
+    if cancel and (wait or when_caught_up):
+        raise ConfigError("--cancel waits for its answer by itself. Leave --wait and --when-caught-up out.")
     if cancel:
         from samza_azure.commands.waiting import wait_for_cancel
 
@@ -73,26 +76,27 @@ def command(
         return
     say(f"Drain of {'run ' + asked.run_id if asked.run_id else 'the next run'} {asked.already or 'requested'}.")
     if not wait:
-        _, rows = look(config, account)
-        if not any(row.alive for row in rows):
-            say("No processor runs. The drain begins when one starts.")
+        with suppress(StorageUnavailable):  # it is requested
+            _, rows = look(config, account)
+            if not any(row.alive for row in rows):
+                say("No processor runs. The drain begins when one starts.")
         return
     from samza_azure.commands.waiting import wait_for_drain  # imported here, while the fleet works on the request
 
     with if_interrupted("The drain goes on without this command. `drain --wait` shows it again."):
         print(printable(wait_for_drain(config, account, asked, limit)))
-        _say_what_is_left(config, account)
+    _say_what_is_left(config, account)
 
 
 def _say_what_is_left(config: Config, account: Account) -> None:
-    """Say which rows are not read. The drain is over, so an account that no longer answers is no failure of it."""
+    """Say which rows are not read. The drain is over, so no error here is a failure of it."""
     from samza_azure.commands.backlog import behind, unread
 
     try:
         shown = document(config.app.name, *look(config, account))
         left = unread(behind(account.blobs(), shown)) if shown["phase"] == "DRAINED" else ""
-    except StorageUnavailable:
-        say("The account does not answer, so it is unknown how many rows are not read.")
+    except SamzaAzureError as error:
+        say(f"How many rows are not read is unknown: {error}")
     else:
         if left:
             say(f"Not read: {left}. The next run begins with them.")

@@ -4,6 +4,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Self, TextIO
 
@@ -193,8 +194,12 @@ class DrainDisplay:
             self._live.stop()
 
     def say(self, text: str) -> None:
-        """Print a line."""
-        self._console.print(_text(text), soft_wrap=self._live is None)
+        """Print a line. A closed pipe or a full disk does not end the process."""
+        with suppress(OSError):
+            if self._live is None:
+                print(printable(text), file=self._console.file, flush=True)
+            else:
+                self._console.print(_text(text))
 
     def update(self, shown: dict[str, Any], left: Mapping[str, int], seconds: float | None = None) -> None:
         """Show the document's tasks, with the rows that they still have to read, where known.
@@ -269,13 +274,14 @@ def drain_table(
     is_wide, stages = width >= WIDE, _by_stage(shown)
     heads = (*_STEPS, "batch", "rows to read", "rows of state") if is_wide else ("phase", "to read", "state")
     table = _table("stage, task", "on", *heads)
+    for column in table.columns:  # a line each: what does not fit is cut there, not at the bottom of the screen
+        column.no_wrap, column.overflow = True, "ellipsis"
     caption = ""
     if shown["drain"]:
         about = f"; all rows are read in about {seconds:.0f} s" if seconds is not None else ""
         caption = drain_in_words(shown["drain"]) + about
     listed = {task["name"] for task in shown["tasks"]}
-    lines_per_stage = 1 if is_wide else 2  # its phases are folded
-    room = (height or 1 << 30) - 1 - lines_per_stage * len(stages) - (len(caption) // width + 2)
+    room = (height or 1 << 30) - 1 - len(stages) - (len(caption) // max(width - 20, 1) + 2)
     if room < len(listed):
         unfinished_first = sorted(shown["tasks"], key=_is_done)
         listed = {task["name"] for task in unfinished_first[: max(room - len(stages), 0)]}
@@ -290,13 +296,13 @@ def drain_table(
                 _add(table, f"  {task['name']}", task["owner"] or "-", *steps, *_counts([task], left))
         if more := sum(task["name"] not in listed for task in tasks):
             _add(table, f"  and {more} more", style="dim")
-    return Group(table, _text(caption))
+    return Group(_text(caption), table)
 
 
 def _counts(tasks: Sequence[dict[str, Any]], left: Mapping[str, int]) -> tuple[str, str]:
     """The rows to read and the rows of state of these tasks; empty where no task has told any."""
     rows = [left[task["name"]] for task in tasks if task["name"] in left]
-    state = [count for task in tasks if (count := _state_rows(task)) is not None]
+    state = [count for task in tasks if not _is_done(task) and (count := _state_rows(task)) is not None]
     return f"{sum(rows):,}" if rows else "", f"{sum(state):,}" if state else ""
 
 

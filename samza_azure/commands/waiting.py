@@ -149,6 +149,7 @@ def wait_until_read(config: Config, account: Account, limit: WaitLimit) -> None:
     """
     blobs, said, ages = account.blobs(), "", Ages(config)
     ends: dict[str, Position] | None = None
+    run_id = ""
     with Looks(account) as looks:
         while True:
             now = "The account does not answer. The rows are read when it does."
@@ -159,8 +160,13 @@ def wait_until_read(config: Config, account: Account, limit: WaitLimit) -> None:
                     raise ConfigError(f"Run {shown['run_id']} is {shown['phase']}: it no longer reads.")
                 if why := nobody_is_left(rows):
                     raise ConfigError(f"{why} No drain was requested: nobody reads the rows that are left.")
+                if run_id not in ("", shown["run_id"]):
+                    raise ConfigError(
+                        f"Run {run_id} has ended, and run {shown['run_id']} has begun. No drain was requested."
+                    )
                 left = None
                 if shown["phase"] in ("RUNNING", "DRAINING"):
+                    run_id = shown["run_id"]
                     ends = ends_of(blobs, shown["read"]) if ends is None else ends
                     if (left := rows_before(blobs, shown, ends)) == 0:
                         return

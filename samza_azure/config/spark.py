@@ -1,4 +1,7 @@
-"""The settings of Spark that a job file cannot change."""
+"""The settings of Spark that a job file cannot change, and what its master says."""
+
+import os
+import re
 
 #: The settings that the container makes itself, with the reason why a job file may not.
 OWN = {
@@ -21,3 +24,10 @@ OWN = {
 }
 #: The masters that are allowed: Spark in the container's own JVM.
 LOCAL = r"local(\[(\*|[1-9]\d*)(, *\d+)?\])?"
+
+
+def cores_of(master: str) -> int:
+    """How many threads run Spark's tasks. `defaultParallelism` is another number where `default.parallelism` is set."""
+    found = re.fullmatch(LOCAL, master)
+    number = found.group(2) if found is not None else None
+    return os.cpu_count() or 1 if number == "*" else int(number or 1)

@@ -72,7 +72,7 @@ def noted(lines: Lines, view: View, now: float, now_ms: int) -> None:
         }
         for (name, each), report in zip(control.tasks.items(), reports.values(), strict=True)
     ]
-    backlog, dead = _backlog(tasks), without_word(view.others.ages, view.timing)
+    backlog, dead = _backlog(tasks), without_word(dict(view.others.ages), view.timing)
     total = sum(backlog.values()) if backlog else None
     lines.add(now_ms, total, _age_s(tasks, now_ms), _pace(tasks, frozenset(dead)))
 

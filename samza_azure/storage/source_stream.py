@@ -201,6 +201,7 @@ class SourceWriter:
                 f"The stream is partitioned by {', '.join(self._key)}, not by {', '.join(given)}. Leave the key out."
             )
         key = self._key or key
+        self._refuse_after_an_error()
         self._is_writing = True
         self._begin((key,) if isinstance(key, str) else tuple(key or ()))
         ended = None if self._produced is None else self._produced.rows
@@ -219,17 +220,21 @@ class SourceWriter:
         if self._rows:
             self._append_all(idle=False)
 
+    def _refuse_after_an_error(self) -> None:
+        """Raise `ConfigError` if a write with an idempotence key has failed: later rows would take the place of its."""
+        if self._once is not None and self._is_writing:
+            raise ConfigError(
+                f"A write with the key {self._once.key!r} has failed, so the key is not finished. Make a new writer "
+                "with this key, and write all rows again from the first one: it skips those that are stored."
+            )
+
     def close(self) -> None:
         """Flush, and report this producer as idle in every partition. Missing partitions are created.
 
         With an idempotence key, also write down that all its rows are stored. Raise `ConfigError` if a write has
         failed, because then they are not.
         """
-        if self._once is not None and self._is_writing:
-            raise ConfigError(
-                f"A write with the key {self._once.key!r} has failed, so the key is not finished. Make a new writer "
-                "with this key, and write all rows again from the first one: it skips those that are stored."
-            )
+        self._refuse_after_an_error()
         self._begin(self._key)
         self.flush()
         if self._produced is not None and self._produced.rows is not None:

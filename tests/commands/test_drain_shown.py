@@ -95,7 +95,7 @@ def test_the_status_shows_the_drains_of_earlier_runs_the_last_one_first() -> Non
 def test_the_table_counts_the_tasks_of_each_stage_that_have_reached_a_step() -> None:
     lines = printed(drain_table(shown(), {"clean-0": 1_234}))
     assert (
-        lines[0]
+        lines[1]
         == "stage, task on REQUESTED SOURCES_STOPPED FLUSHING COMMITTED DRAINED batch rows to read rows of state"
     )
     assert "clean 2 of 2 2 of 2 2 of 2 1 of 2 0 of 2 1,234" in lines
@@ -246,6 +246,14 @@ def test_a_table_of_many_tasks_fits_the_terminal_and_begins_with_the_unfinished(
     lines = file.getvalue().splitlines()
     text = " ".join(file.getvalue().split())
     assert len(lines) <= height
+    cut = io.StringIO()
+    long = replace(OWNER, processor="h" * 41)
+    named = shown(
+        replace(CONTROL, tasks={f"{'s' * 37}-{number}": Assignment(long, first=False) for number in range(80)}),
+        replace(ROW, processor=long.processor, tasks={}),
+    )
+    Console(file=cut, width=width, height=height).print(drain_table(named, {}, 8.0, width=width, height=height))
+    assert len(cut.getvalue().splitlines()) <= height, "a name that does not fit is cut, not folded"
     assert "all rows are read in about 8 s" in text
     named = [name for name in MANY if f" {name} " in text]
     left_out = sum(int(count) for count in re.findall(r"and (\d+) more", text))
@@ -342,7 +350,7 @@ def test_the_seconds_left_follow_from_how_fast_rows_became_fewer() -> None:
         None,
         4.0,
     ]
-    assert printed(drain_table(shown(), {"clean-0": 200}, 1.0))[-1].endswith("; all rows are read in about 1 s")
+    assert printed(drain_table(shown(), {"clean-0": 200}, 1.0))[0].endswith("; all rows are read in about 1 s")
     told = io.StringIO()
     with DrainDisplay(told) as display:
         display.update(shown(), {"clean-1": 200}, 1.0)

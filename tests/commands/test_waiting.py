@@ -243,6 +243,17 @@ def test_rows_that_are_read_after_the_blob_end_no_drain_that_is_over() -> None:
         waiting.wait_for_drain(CONFIG, Play((FLUSHES, gone)).account, Asked("run"), WaitLimit(PATIENCE_S))
 
 
+def test_rows_are_waited_for_in_one_run() -> None:
+    """If the run ended and the next one began in between, the next one was drained."""
+    later = replace(RUNNING, run_id="next", past=("run",))
+    play = Play((RUNNING, ROW), (later, ROW))
+    writer = SourceWriter(play.account.blobs(), play.account.hints(), "in", 1)
+    writer.write(pa.table({"n": [1, 2]}))
+    writer.flush()
+    with pytest.raises(ConfigError, match=r"Run run has ended, and run next has begun\. No drain"):
+        waiting.wait_until_read(CONFIG, play.account, WaitLimit(PATIENCE_S))
+
+
 def test_a_drain_that_nobody_has_begun_does_not_go_on() -> None:
     play = Play((RUNNING, ROW))
     with pytest.raises(TimedOut, match=r"No leader has begun it yet; the request stays\."):

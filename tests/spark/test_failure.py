@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from samza_azure.errors import ConfigError
-from samza_azure.spark.task.failure import in_short, reported
+from samza_azure.spark.task.failure import drop_frames, in_short, reported
 
 _CLOUDPICKLE: Any = cloudpickle.cloudpickle  # untyped
 
@@ -148,3 +148,15 @@ def test_what_is_reported_has_a_bounded_length_and_no_secret() -> None:
     assert len(found.message) == 4_096
     assert len(found.traceback) == 12_288
     assert "secret" not in found.message + found.traceback
+
+
+def test_the_frames_of_causes_that_form_a_circle_are_dropped_once() -> None:
+    """It went round for ever, in a thread of its own for each failed try."""
+    first, second = ValueError("first"), KeyError("second")
+    first.__cause__, second.__cause__ = second, first
+    drop_frames(first)
+    try:
+        raise first from first
+    except ValueError as error:
+        drop_frames(error)
+    drop_frames(None)

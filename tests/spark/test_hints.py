@@ -1,10 +1,14 @@
-"""What a container learns from the hint rows."""
+"""What a container learns from the hint rows, and tells by them."""
 
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
+from samza_azure.errors import StorageUnavailable
 from samza_azure.spark.source.hint_board import HintBoard
 from samza_azure.storage.limits import drain_hint
-from samza_azure.storage.memory import MemoryAccount
+from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
 
 
 def test_a_requested_drain_is_told_once(tmp_path: Path) -> None:
@@ -20,3 +24,31 @@ def test_a_requested_drain_is_told_once(tmp_path: Path) -> None:
     hints.publish(drain_hint("r1", "second"), {})
     assert (board.poll(), board.drain_asked.is_set(), told) == (True, True, ["changed"] * 2)
     assert board.end_of(drain_hint("r1", "first")) is None
+
+
+T = TypeVar("T")
+
+
+class Refusing(Link):
+    """Hints cannot be published for some time."""
+
+    def __init__(self, failures: int) -> None:
+        self.left = failures
+
+    def call(self, operation: str, effect: Callable[[], T]) -> T:
+        if operation == "hints.publish" and self.left:
+            self.left -= 1
+            raise StorageUnavailable("The account is away.")
+        return effect()
+
+
+def test_a_hint_that_could_not_be_published_is_published_later(tmp_path: Path) -> None:
+    """The last record of a drain has no later hint: the stages behind it waited for their next read of the log."""
+    storage = MemoryStorage()
+    board = HintBoard(MemoryAccount(storage, link=Refusing(2)).hints(), tmp_path / "hints")
+    board.start()
+    board.appended("runs/r1/clean-0", (0, 9), None, True)
+    hints, deadline = MemoryAccount(storage).hints(), time.monotonic() + 20
+    while "runs/r1/clean-0" not in hints.poll():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)  # the pace of asking

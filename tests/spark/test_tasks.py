@@ -64,15 +64,16 @@ def test_a_hand_over_does_not_wait_for_tasks_that_start(fleet: Callable[[Applica
     def copy(rows: DataFrame) -> DataFrame:
         return rows
 
-    run = fleet(application, STREAMS)
+    run = fleet(application, STREAMS + '[task]\n"shutdown.ms" = 600000\n')
     container = Container(run)
     start = [StartTask(f"copy-{number}", 1, 1, True, run.run_id, run.group_id) for number in range(MANY)]
     container.tell(start[0])
     container.until("copy-0", lambda report: report.phase is Phase.RUNNING)
     released = container.task("copy-0")
     with run._around.starts.turn(), run._around.starts.session:
-        container.tell(*start[1:], ReleaseTask("copy-0"))
-        container.until("copy-0", lambda report: report.phase is Phase.RELEASED)
+        container.tell(*start[1:], *(ReleaseTask(each.task) for each in start))
+        for each in start:  # also one that no thread was left for
+            container.until(each.task, lambda report: report.phase is Phase.RELEASED)
         assert released.is_finished.wait(PATIENCE_S), "its query ends meanwhile, too"
     container.end()
 

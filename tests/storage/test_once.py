@@ -90,8 +90,9 @@ def test_a_writer_that_is_closed_after_an_error_does_not_finish_its_key(by: str 
     producer.write(rows(0, 2_000), by)
     with pytest.raises(ConfigError, match="There is no column 'v'"):
         producer.write(pa.table({"w": [1]}), "v")
-    with pytest.raises(ConfigError, match="A write with the key 'k' has failed, so the key is not finished"):
-        producer.close()
+    for goes_on in (producer.close, lambda: producer.write(rows(2_000, 2_500), by), producer.close):
+        with pytest.raises(ConfigError, match="A write with the key 'k' has failed, so the key is not finished"):
+            goes_on()
 
     def stop_half_way() -> None:
         with writer(account) as failing:

@@ -1,7 +1,7 @@
 """Which logs have grown: read from the hint rows, passed on to the sources on this machine and to other processors.
 
-Hints are never needed for correctness; late, lost or old ones only cost time. So a failed query is repeated later, and
-a hint that could not be published is replaced by the log's next one: readers poll the logs themselves meanwhile.
+Hints are never needed for correctness; late, lost or old ones only cost time. So a failed query is repeated later. A
+hint that could not be published is published again, unless the log has a later one: a log that a drain ends has none.
 One table query serves all tasks of the container. Tasks in the same container learn of each other's appends at once.
 """
 
@@ -100,9 +100,13 @@ class HintBoard:
                 quiet = QUIET_POLLS
 
     def _tell(self) -> None:
+        failed, again = False, threading.Event()
         while True:
             self._publish_now.wait()
             self._publish_now.clear()
+            if failed:
+                again.wait(HINTS_IDLE_S)
+                failed = False
             with self._lock:
                 waiting, self._to_publish = self._to_publish, {}
             for prefix, values in waiting.items():
@@ -110,3 +114,7 @@ class HintBoard:
                     self._hints.publish(prefix, values)
                 except SamzaAzureError as error:
                     log.info("The hint of %s could not be published: %s", prefix, error)
+                    failed = True
+                    with self._lock:
+                        self._to_publish.setdefault(prefix, values)
+                    self._publish_now.set()

@@ -27,7 +27,9 @@ def reported(error: BaseException, clean: Callable[[str], str]) -> TaskError:
 
 def drop_frames(error: BaseException | None) -> None:
     """Drop the local variables of the functions that an error has passed through. Others may keep the error."""
-    while error is not None:
+    seen = set[int]()  # causes may form a circle, as after `raise error from error`
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
 

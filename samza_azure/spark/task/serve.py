@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from samza_azure.config import Config
+from samza_azure.config.spark import cores_of
 from samza_azure.errors import SamzaAzureError
 from samza_azure.messages import OUT_OF_MEMORY, Ready
 from samza_azure.spark.jvm import java, local_files
@@ -63,7 +64,7 @@ def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: jav
         may_append=permit.holds,
         clean=Secrets(config).removed_from,
         changed=changed,
-        starts=Starts(at_once(spark.sparkContext.defaultParallelism)),
+        starts=Starts(at_once(cores_of(spark.sparkContext.master or "local"))),
     )
     described = {
         name: {fact: around.clean(value) for fact, value in facts.items()}  # a condition may quote a setting

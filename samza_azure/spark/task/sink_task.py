@@ -89,7 +89,7 @@ class SinkTask(ABC):
         self._report = TaskReport(start.task, start.generation, start.attempt, Phase.STARTING)
         self._drain = Drain(None)
         self._closing = threading.Event()
-        self._ended = threading.Event()  # its thread has ended, or never started
+        self._ended = threading.Event()  # its thread has ended
         self._finishing = False
         self.is_finished = threading.Event()
         self._writer: LogWriter | None = None

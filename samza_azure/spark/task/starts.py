@@ -11,12 +11,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+#: So many tasks of a container take over and restore at a time.
+RESTORES = 32
+
 
 class Starts:
     """The turns of the queries of one session."""
 
     def __init__(self, at_once: int = 1) -> None:
         self.session = threading.Lock()  # from the first change of a setting until the query has copied it
+        self.restores = threading.Semaphore(RESTORES)
         self._turns = threading.Semaphore(1)
         self._more = at_once - 1
         self._lock = threading.Lock()

@@ -163,18 +163,21 @@ class Task:
 
     def _start(self) -> None:
         start = self.start_message
-        writer, restored = take_over(
-            self._around.blobs,
-            self.prefix,
-            group_id=bytes.fromhex(start.group_id),
-            task=self.name,
-            writer=Writer(start.generation, start.attempt),
-            first=start.first,
-            may_append=self._may_append,
-            meta=self._meta(),
-            batch_bytes=self._most_bytes,
-            tried_bytes=self.tried_bytes,
-        )
+        with self._around.starts.restores:
+            if self._is_ending:  # it was released before its turn came
+                return
+            writer, restored = take_over(
+                self._around.blobs,
+                self.prefix,
+                group_id=bytes.fromhex(start.group_id),
+                task=self.name,
+                writer=Writer(start.generation, start.attempt),
+                first=start.first,
+                may_append=self._may_append,
+                meta=self._meta(),
+                batch_bytes=self._most_bytes,
+                tried_bytes=self.tried_bytes,
+            )
         self._writer = writer
         self._taken_over.set()
         self._tell(batch=restored.last_batch)
@@ -589,20 +592,21 @@ class Task:
 
     def finish(self) -> None:
         """Close the writer, end the query, delete the directory. Whatever the query still does has no effect."""
-        if self.report.phase is Phase.RELEASED:
-            self._count_last()
-        else:
-            self._close_writer(boot_time() + self._around.config.task.shutdown_ms / 1000)
-        with self._query_lock:
-            query, self._query = self._query, None
-        if query is not None:
-            try:
+        try:
+            if self.report.phase is Phase.RELEASED:
+                self._count_last()
+            else:
+                self._close_writer(boot_time() + self._around.config.task.shutdown_ms / 1000)
+            with self._query_lock:
+                query, self._query = self._query, None
+            if query is not None:
                 query.stop()
-            except Exception as error:  # noqa: BLE001  # Spark may be on its way out
-                log.info("The query of %s did not stop: %s", self.name, error)
-        shutil.rmtree(self._directory, ignore_errors=True)
-        self.is_finished.set()
-        self._drop()
+        except Exception as error:  # noqa: BLE001  # Spark may be on its way out; the task's next start waits for us
+            log.info("The query of %s did not stop: %s", self.name, error)
+        finally:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self.is_finished.set()
+            self._drop()
 
     def _drop(self) -> None:
         """Give up what only a running task needs: the container keeps a task that has ended for its report.

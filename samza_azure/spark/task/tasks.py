@@ -3,8 +3,10 @@
 import logging
 import queue
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 from samza_azure.config import Files, TableSettings
 from samza_azure.machine import boot_time
@@ -60,9 +62,11 @@ class Tasks:
         self._counted_at = 0.0
         self._drained: dict[Task, float] = {}  # since when
         self._told: dict[str, tuple[float, TaskReport]] = {}
-        # Three pools: a start may wait long, the end of a query may take long, and a hand-over waits for neither.
-        self._starts = ThreadPoolExecutor(32, "start")
-        self._releases = ThreadPoolExecutor(len(around.pipeline.plan.tasks()), "release")  # nor for another one
+        # Three pools: a start may wait long, the end of a query may take long, and a hand-over waits for neither. A
+        # thread for each task, because a start that waits for its turn must not keep others from being begun.
+        count = len(around.pipeline.plan.tasks())
+        self._starts = ThreadPoolExecutor(count, "start")
+        self._releases = ThreadPoolExecutor(count, "release")
         self._finishes = ThreadPoolExecutor(32, "finish")
 
     def run(self) -> None:
@@ -113,13 +117,13 @@ class Tasks:
             self._drained.pop(before, None)
         self._around.hints.wanted = True
         task.follow(self._drain)
-        self._starts.submit(_start_after, before, task, self._patience_s)
+        self._starts.submit(_logged, task.name, _start_after, before, task, self._patience_s)
         self._tell(task)
 
     def _release(self, name: str) -> None:
         task = self._tasks.get(name)
         if task is not None:
-            self._releases.submit(task.release, self._patience_s)
+            self._releases.submit(_logged, task.name, task.release, self._patience_s)
 
     def _look(self) -> None:
         if self._around.hints.drain_asked.is_set():
@@ -141,7 +145,7 @@ class Tasks:
 
     def _finish(self, task: Task | SinkTask) -> None:
         if task.begins_to_finish():
-            self._finishes.submit(task.finish)
+            self._finishes.submit(_logged, task.name, task.finish)
 
     def _may_finish(self, task: Task | SinkTask) -> bool:
         """Whether to stop its query now. That costs tasks that flush CPU time, and mostly this process ends first."""
@@ -168,7 +172,7 @@ class Tasks:
         """Release all running tasks, and report them."""
         for task in self._tasks.values():
             if not task.is_over:
-                self._releases.submit(task.release, self._patience_s)
+                self._releases.submit(_logged, task.name, task.release, self._patience_s)
         wait = threading.Event()
         while any(not task.is_over for task in self._tasks.values()):
             for task in self._tasks.values():
@@ -202,6 +206,14 @@ def task_of(around: ContainerContext, start: StartTask, tried_bytes: int | None 
             return DeliveryTask(around, start, files)
     kind = HandlerTask if around.pipeline.stage_of(start.task).plan.at_once else Task
     return kind(around, start, tried_bytes)
+
+
+def _logged(name: str, do: Callable[..., None], *arguments: Any) -> None:
+    """Nobody asks for what is submitted to a pool, so an exception would vanish there."""
+    try:
+        do(*arguments)
+    except Exception:
+        log.exception("%s: its start or its end failed", name)
 
 
 def _start_after(before: Task | SinkTask | None, task: Task | SinkTask, patience_s: float) -> None:
