@@ -3,8 +3,8 @@
 The example's two stages with four tasks each, one processor, profile `default`, everything read before. Each round is
 a run of its own. Rows arrive for forty seconds, and the drain begins when all tasks are idle: what is drained for an
 upgrade has run for some time, and its JVM has compiled what a batch needs. `--cold` gives all rows at once and drains
-a JVM that has run four batches. `--beside FOLDER` takes turns with another checkout, for example the commit before, on
-the same emulator: its processors and its command run from there, and what is watched from here is the same for both.
+a JVM that has run four batches. `--beside FOLDER` takes turns with another checkout, for example the commit before: its
+processors and its command run from there, and what is watched from here is the same for both.
 
 The phases, as the account shows them, asked every 20 ms:
     command    from the start of the command until its request stands in the table
@@ -102,12 +102,16 @@ def measure(
     ours = Side(HERE)
     roots, lengths = [HERE, *([beside] if beside else [])], [STAGES, *([stages] if stages > STAGES else [])]
     found: dict[Side, list[Drained]] = {Side(root, length): [] for length in lengths for root in roots}
-    with scratch() as directory, Azurite() as emulator:
+    with scratch() as directory:
         pq.write_table(flights(1).slice(0, ROWS), directory / "flights.parquet")
         for number in range(rounds + 1):
             for place, (side, drains) in enumerate(found.items()):
                 load = Load.COLD if cold else Load.IDLE
-                drained = drain(side, directory / f"{number}-{place}", emulator, load, directory / "flights.parquet")
+                # The emulator collects its garbage every ten minutes, and answers nothing for seconds then.
+                with Azurite() as emulator:
+                    drained = drain(
+                        side, directory / f"{number}-{place}", emulator, load, directory / "flights.parquet"
+                    )
                 if number:  # the first round compiles, and fills caches
                     drains.append(drained)
                 shares = ", ".join(f"{name} {took:.2f}" for name, took in zip(PHASES, drained.phases, strict=True))
