@@ -210,7 +210,7 @@ class DrainDisplay:
             width, height = self._console.size
             self._live.update(drain_table(shown, left, seconds, width=width, height=height), refresh=True)
             return
-        about = f" in about {seconds:.0f} s" if seconds is not None else ""
+        about = f" (all in about {seconds:.0f} s)" if seconds is not None else ""
         for task in shown["tasks"] if len(shown["tasks"]) <= self.MANY else ():
             name = task["name"]
             if self._seen.get(name) != task["phase"]:

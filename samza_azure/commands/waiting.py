@@ -68,6 +68,7 @@ class DrainWatch:
         self._app, self._ages, self._estimate = config.app.name, Ages(config), Estimate()
         self._begun, self._drains = time.monotonic(), asked.already == ALREADY_DRAINING
         self._misses, self._nobody = 0, ""
+        self._silent: list[ProcessorRow] = []
 
     @property
     def awaits_answer(self) -> bool:
@@ -122,7 +123,7 @@ class DrainWatch:
     def in_short(self) -> str:
         """Who is where and what is left, for the message after a timeout."""
         if not self.shown:
-            return "The account has not answered. The request stays."
+            return "The account has not answered."
         if self.awaits_answer:
             return f"No leader has begun it yet; the request stays. {self.hint}".rstrip()
         return f"It goes on, and nothing is lost. {where_all_are(self.shown, self.rows_left)}"

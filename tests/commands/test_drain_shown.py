@@ -128,9 +128,9 @@ def test_while_a_phase_lasts_there_is_a_line_per_stage_every_five_seconds() -> N
             now[0] = second
             display.update(shown(), {"clean-1": rows}, 12.0)
     assert file.getvalue().splitlines()[3:] == [
-        "clean: 1 COMMITTED, 1 FLUSHING, 700 rows to read in about 12 s",
+        "clean: 1 COMMITTED, 1 FLUSHING, 700 rows to read (all in about 12 s)",
         "daily: 1 REQUESTED",
-        "clean: 1 COMMITTED, 1 FLUSHING, 500 rows to read in about 12 s",
+        "clean: 1 COMMITTED, 1 FLUSHING, 500 rows to read (all in about 12 s)",
         "daily: 1 REQUESTED",
     ]
 
@@ -354,4 +354,4 @@ def test_the_seconds_left_follow_from_how_fast_rows_became_fewer() -> None:
     told = io.StringIO()
     with DrainDisplay(told) as display:
         display.update(shown(), {"clean-1": 200}, 1.0)
-    assert "clean-1 FLUSHING, 200 rows to read in about 1 s\n" in told.getvalue()
+    assert "clean-1 FLUSHING, 200 rows to read (all in about 1 s)\n" in told.getvalue()

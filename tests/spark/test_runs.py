@@ -329,53 +329,53 @@ def read_of(run: Fleet, stream: str, ends: dict[str, Position]) -> list[dict[str
     return found
 
 
-def test_drain_without_reshuffle_stages(fleet: MakeFleet) -> None:
-    """testDrainWithoutReshuffleStages: in mid-stream. What was read comes out, and nothing else of what was there."""
-    run = fleet(straight("straight"), UNSHUFFLED % "straight")
+def drained_in_mid_stream(run: Fleet, stream: str) -> list[dict[str, Any]]:
+    """Drain a run that has read a part of its rows; the rows that it has read."""
     rows = rows_of(900)
     run.start(*run.pipeline.plan.tasks())
-    produce(run, "straight", rows, flush_rows=20)
-    run.until(lambda: any(run.tasks[name].report.batch >= 2 for name in run.tasks))
-
+    produce(run, stream, rows, flush_rows=20)
+    run.until(lambda: any(task.report.batch >= 2 for task in run.tasks.values()))
     ends = run.freeze()
     run.flush(ends)
     run.until(run.is_drained)
-
-    read = read_of(run, "straight", ends)
+    read = read_of(run, stream, ends)
     assert 0 < len(read) < len(rows)
+    return read
+
+
+def test_drain_without_reshuffle_stages(fleet: MakeFleet) -> None:
+    """testDrainWithoutReshuffleStages: in mid-stream. What was read comes out, and nothing else of what was there."""
+    run = fleet(straight("straight"), UNSHUFFLED % "straight")
+    read = drained_in_mid_stream(run, "straight")
     assert put_out(run) == as_batch(read)
     kept = [(row["key"], row["ts"], row["value"]) for row in run.rows("kept")]
     assert sorted(kept) == sorted((row["key"], row["ts"], row["value"]) for row in read if row["value"] is not None)
 
 
+def drained_on_start(run: Fleet, stream: str) -> None:
+    """Drain a run that finds rows, but the drain is there before its tasks."""
+    produce(run, stream, rows_of(100), 50)
+    run.order(Drain(DrainStep.FREEZE, "drain-1"))
+    run.start(*run.pipeline.plan.tasks())
+    run.drain()
+    assert set(run.read().values()) == {(0, 0)}
+
+
 def test_drain_on_container_start_without_reshuffle_stages(fleet: MakeFleet) -> None:
     """testDrainOnContainerStartWithoutReshuffleStages: a drain that is there before the tasks. Nothing comes out."""
     run = fleet(straight("straight-unread"), UNSHUFFLED % "straight-unread")
-    produce(run, "straight-unread", rows_of(100), 50)
-    run.order(Drain(DrainStep.FREEZE, "drain-1"))
-    run.start(*run.pipeline.plan.tasks())
-
-    run.drain()
-
-    assert set(run.read().values()) == {(0, 0)}
+    drained_on_start(run, "straight-unread")
     assert (run.rows("kept"), put_out(run)) == ([], [])
 
 
-TWICE_SHUFFLED = """
-[streams.%s]
-partitions = 2
-schema = "key string, ts timestamp, value double"
-event_time = "ts"
-[streams.by-key]
-partitions = 2
-event_time = "ts"
+TWICE_SHUFFLED = (
+    COUNTED
+    + """
 [streams.by-half]
 partitions = 2
 event_time = "ts"
-[task]
-commit.ms = 0
-batch.bytes = "1 KiB"
 """
+)
 
 
 def twice_shuffled(source: str) -> Application:
@@ -409,31 +409,14 @@ def twice_as_batch(rows: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 def test_drain(fleet: MakeFleet) -> None:
     """testDrain: two shuffles, in mid-stream. What was read goes through both, and every window fires in each."""
-    run = fleet(twice_shuffled("twice"), TWICE_SHUFFLED % "twice")
-    rows = rows_of(900)
-    run.start(*run.pipeline.plan.tasks())
-    produce(run, "twice", rows, flush_rows=20)
-    run.until(lambda: run.tasks["clean-0"].report.batch >= 2)
-
-    ends = run.freeze()
-    run.flush(ends)
-    run.until(run.is_drained)
-
-    read = read_of(run, "twice", ends)
-    assert 0 < len(read) < len(rows)
-    assert put_out(run) == twice_as_batch(read)
+    run = fleet(twice_shuffled("twice"), TWICE_SHUFFLED % ("twice", "1 KiB"))
+    assert twice_as_batch(drained_in_mid_stream(run, "twice")) == put_out(run)
 
 
 def test_drain_on_container_start(fleet: MakeFleet) -> None:
     """testDrainOnContainerStart: two shuffles, and a drain that is there before the tasks. Nothing comes out."""
-    run = fleet(twice_shuffled("twice-unread"), TWICE_SHUFFLED % "twice-unread")
-    produce(run, "twice-unread", rows_of(100), 50)
-    run.order(Drain(DrainStep.FREEZE, "drain-1"))
-    run.start(*run.pipeline.plan.tasks())
-
-    run.drain()
-
-    assert set(run.read().values()) == {(0, 0)}
+    run = fleet(twice_shuffled("twice-unread"), TWICE_SHUFFLED % ("twice-unread", "1 KiB"))
+    drained_on_start(run, "twice-unread")
     assert put_out(run) == []
 
 
