@@ -20,7 +20,8 @@ from samza_azure.errors import SamzaAzureError, StorageUnavailable, Unsettled
 from samza_azure.sim.rest import Call, HttpRequest, Response, understand
 from samza_azure.storage.account_calls import AccountCalls, Reading
 from samza_azure.storage.address import Address, from_connection_string
-from samza_azure.storage.connection import READ_S, Account
+from samza_azure.storage.clients import READ_S
+from samza_azure.storage.connection import Account
 from samza_azure.storage.identity import Identity
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import Link, MemoryStorage

@@ -9,20 +9,9 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
-import aiohttp
-import requests
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.exceptions import HttpResponseError
-from azure.core.pipeline.transport import AioHttpTransport, RequestsTransport
-from azure.data.tables import TableClient
-from azure.data.tables.aio import TableClient as AsyncTableClient
-from azure.storage.blob import ContainerClient
-from azure.storage.blob.aio import ContainerClient as AsyncContainerClient
-from requests.adapters import BaseAdapter, HTTPAdapter
-from urllib3 import Retry
 
 from samza_azure.account import Storage
 from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, StorageUnavailable
@@ -30,6 +19,7 @@ from samza_azure.group.control import NAME
 from samza_azure.group.rows import MEMBERS
 from samza_azure.storage.account_calls import AccountCalls, error_code
 from samza_azure.storage.address import Address, address
+from samza_azure.storage.clients import CONNECT_S, READ_S, Clients
 from samza_azure.storage.identity import Identity, of_this_process
 from samza_azure.storage.interface import Blobs, ControlBlob, Hints, Missing, Positions, Rows
 from samza_azure.storage.limits import READERS
@@ -37,24 +27,16 @@ from samza_azure.storage.secret_file import SecretFile
 from samza_azure.storage.transactions import Transactions
 
 if TYPE_CHECKING:
+    from azure.storage.blob import ContainerClient
+
+    from samza_azure.storage.async_clients import AsyncClients
     from samza_azure.storage.blobs import AzureBlobs
 
-CONNECT_S = 3.0
-READ_S = 10.0
-
-# One request each, of any size: a second one would see another state of the log.
-_SIZES = {"max_single_get_size": 1 << 30, "max_single_put_size": 5000 << 20}
-_ONCE = {"retry_total": 0, "permit_redirects": False}
-_TRANSPORT = {"connection_timeout": CONNECT_S, "read_timeout": READ_S, "connection_data_block_size": 1 << 20}
-_THREADS_MAX = 64
 # What accounts that are not general-purpose lack.
 _LACKS = {"BlobStorage": "tables", "BlockBlobStorage": "tables", "FileStorage": "blobs and tables"}
 # The scope of a token for the storage of any account.
 _SCOPE = "https://storage.azure.com/.default"
 _OF_MEMBERS = f"PartitionKey eq '{MEMBERS}'"
-# How long an idle connection is kept. Azurite hangs up after 5 s, and a write that crosses that would be unsettled.
-_IDLE_S = 15.0
-_IDLE_EMULATOR_S = 4.0
 
 
 class Account:
@@ -75,8 +57,8 @@ class Account:
             file=self._file,
         )
         self._lock = threading.Lock()
-        self._now: _Clients | None = None
-        self._soon: _AsyncClients | None = None
+        self._now: Clients | None = None
+        self._soon: AsyncClients | None = None
         if where.signature is not None:
             logging.getLogger("urllib3.connectionpool").addFilter(_hide_signature)
 
@@ -152,11 +134,11 @@ class Account:
 
         return AzureRows(self._asynchronous().table, self._calls)
 
-    def transactions(self, partition: str) -> Transactions:
+    def transactions(self, partition: str, *, timeout_s: float | None = None) -> Transactions:
         """One partition of the table, for writes of several rows at once."""
         from samza_azure.storage.transactions import AzureTransactions  # kept out of the supervisor
 
-        return AzureTransactions(self._synchronous().table, self._calls, partition)
+        return AzureTransactions(self._synchronous().table, self._calls, partition, timeout_s=timeout_s)
 
     def close(self) -> None:
         """Close the connections of the synchronous side."""
@@ -172,7 +154,7 @@ class Account:
         if clients is not None:
             await clients.close()
 
-    def _refuse_what_cannot_work(self, container: ContainerClient) -> None:
+    def _refuse_what_cannot_work(self, container: "ContainerClient") -> None:
         """Raise `ConfigError` for a wrong kind of account: without tables it has no address for them, which would
         otherwise look as if it were unreachable."""
         kind = self._told(container.get_account_information, "Asking what kind of account this is")
@@ -204,7 +186,7 @@ class Account:
     def _has_container(self) -> bool:
         return self._has(self._synchronous().container)
 
-    def _has(self, container: ContainerClient) -> bool:
+    def _has(self, container: "ContainerClient") -> bool:
         """Checked by a blob in it: not every role may read a container's own properties."""
         asked = _found(container.get_blob_client(NAME).get_blob_properties, "ContainerNotFound")
         doing = f"Asking for the container {container.container_name}"
@@ -230,103 +212,26 @@ class Account:
         if isinstance(answer, Missing):
             raise StorageUnavailable(f"{doing}: there is no such account.")
 
-    def _synchronous(self) -> "_Clients":
+    def _synchronous(self) -> Clients:
         with self._lock:
             if self._now is None:
-                self._now = _Clients(self._where, self._container, self._table, self._secret or self._identity)
-                if self._file is not None:
-                    self._file.serve(self._now.container)
+                opens = self._secret or self._identity
+                self._now = Clients(self._where, self._container, self._table, opens, self._serve)
             return self._now
 
-    def _asynchronous(self) -> "_AsyncClients":
+    def _asynchronous(self) -> "AsyncClients":
+        from samza_azure.storage.async_clients import AsyncClients  # a request of a command goes without them
+
         with self._lock:
             if self._soon is None:
                 opens = self._secret or (self._identity.asynchronous if self._identity else None)
-                self._soon = _AsyncClients(self._where, self._container, self._table, opens)
-                if self._file is not None:
-                    self._file.serve(self._soon.container)
+                self._soon = AsyncClients(self._where, self._container, self._table, opens)
+                self._serve(self._soon.container)
             return self._soon
 
-
-class _Clients:
-    """The synchronous clients, over one pool of connections."""
-
-    def __init__(self, where: Address, container: str, table: str, opens: object) -> None:
-        self._session = requests.Session()
-        self._session.trust_env = where.blob_url.startswith("https:")  # proxies and certificates; not for an emulator
-        self._session.mount("https://", adapter := HTTPAdapter(pool_maxsize=_THREADS_MAX, max_retries=Retry(False)))
-        self._session.mount("http://", adapter)
-        self._transport = RequestsTransport(session=self._session, session_owner=False, **_TRANSPORT)
-        common: dict[str, Any] = {"transport": self._transport, "credential": opens, **_ONCE}
-        self._blob_url, self._options = where.blob_url, common | _SIZES
-        self.container = self.beside(container)
-        self.table = TableClient(where.table_url, table, **common)
-
-    def beside(self, container: str) -> ContainerClient:
-        """A container of this account."""
-        return ContainerClient(self._blob_url, container, **self._options)
-
-    def use(self, adapter: BaseAdapter) -> None:
-        """Send through this adapter instead of the network."""
-        self._session.mount("http://", adapter)
-        self._session.mount("https://", adapter)
-
-    def close(self) -> None:
-        """Close all connections."""
-        self._transport.close()
-        self._session.close()
-
-
-class _AsyncClients:
-    """The asynchronous clients, over one session."""
-
-    def __init__(self, where: Address, container: str, table: str, opens: object) -> None:
-        self._transport = _OneTry(use_env_settings=_goes_by_proxy(where.blob_url), **_TRANSPORT)
-        self._transport.idle_s = _IDLE_S if where.blob_url.startswith("https:") else _IDLE_EMULATOR_S
-        common: dict[str, Any] = {"transport": self._transport, "credential": opens, **_ONCE}
-        self.container = AsyncContainerClient(where.blob_url, container, **(common | _SIZES))
-        self.table = AsyncTableClient(where.table_url, table, **common)
-
-    def use(self, session: Any) -> None:
-        """Send through this stand-in for an aiohttp session instead of the network."""
-        self._transport.session = session
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._transport.close()
-
-
-class AnswerLost(aiohttp.ClientError):
-    """A connection broke after a request was sent on it."""
-
-
-class _OneTry(AioHttpTransport):  # type: ignore[misc]  # azure.core loads it lazily, so its type is not known
-    """A transport whose session sends each request once."""
-
-    session: aiohttp.ClientSession | None
-    idle_s: float
-    _use_env_settings: bool
-
-    async def open(self) -> None:
-        if self.session is None:
-            self.session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(keepalive_timeout=self.idle_s),
-                trust_env=self._use_env_settings,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-                middlewares=(_send_once,),
-            )
-        await super().open()
-
-
-async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Hide a broken connection from aiohttp, which would send a PUT on a kept-alive one a second time."""
-    try:
-        return await handler(request)
-    except aiohttp.ClientConnectorError:
-        raise  # nothing was sent
-    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise AnswerLost(type(error).__name__) from error
+    def _serve(self, container: Any) -> None:
+        if self._file is not None:
+            self._file.serve(container)
 
 
 def _secret(where: Address) -> AzureNamedKeyCredential | AzureSasCredential | None:
@@ -361,12 +266,6 @@ def _remedy(where: Address) -> str:
         f"Check the key or signature in {where.setting}, the account's firewall, and that this machine's clock "
         "is right to 15 minutes."
     )
-
-
-def _goes_by_proxy(url: str) -> bool:
-    """Whether the environment names a proxy for this URL. Read once: aiohttp would start a thread for each call."""
-    parts = urlsplit(url)
-    return not getproxies().keys().isdisjoint({parts.scheme, "all"}) and not proxy_bypass(parts.hostname or "")
 
 
 def _hide_signature(record: logging.LogRecord) -> bool:

@@ -11,13 +11,17 @@ not help). No call retries by itself: the caller's loop does.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from samza_azure.logs.operations import Span
-from samza_azure.logs.record import Buffer
-from samza_azure.logs.retention import Listed
+if TYPE_CHECKING:
+    from samza_azure.logs.operations import Span
+    from samza_azure.logs.record import Buffer
+    from samza_azure.logs.retention import Listed
 
 Value: TypeAlias = str | int | bool
+
+#: How long people wait for the answer to one call: those of commands, of the page, of monitors. In seconds.
+CALL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +73,10 @@ class Blobs(Protocol):
     def append(self, name: str, data: bytes, position: int) -> int | Refused | Missing:
         """Append at exactly `position`. Return the new length, or why not. One call, one block, at most 100 MiB."""
 
-    def read(self, name: str, start: int, length: int | None = None) -> Span | Missing:
+    def read(self, name: str, start: int, length: int | None = None) -> "Span | Missing":
         """Read at most `length` bytes from `start`. At or past the end: no bytes, and the size."""
 
-    def put(self, name: str, data: Buffer) -> bool:
+    def put(self, name: str, data: "Buffer") -> bool:
         """Write an immutable blob (If-None-Match: *). False: it was there already. It is atomic: a large blob is sent
         in blocks, and exists after the last call."""
 
@@ -80,7 +84,7 @@ class Blobs(Protocol):
         """Names and sizes of the blobs below a prefix, in the order of their names, without the directories of a
         hierarchical namespace. Slow, and priced as a write."""
 
-    def list_with_ages(self, prefix: str) -> Sequence[Listed]:
+    def list_with_ages(self, prefix: str) -> "Sequence[Listed]":
         """Like `list`, with the seconds since each blob's last write, by the service's clock."""
 
     def delete(self, name: str) -> None:

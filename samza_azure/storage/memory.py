@@ -391,7 +391,7 @@ class MemoryAccount:
         """The positions of the named readers."""
         return MemoryHints(self, READERS)
 
-    def transactions(self, partition: str) -> MemoryTransactions:
+    def transactions(self, partition: str, *, timeout_s: float | None = None) -> MemoryTransactions:
         """One partition of the table, for writes of several rows at once; kept apart from that of `rows`."""
         return self.storage.transactions.setdefault(partition, MemoryTransactions())
 

@@ -9,13 +9,16 @@ import logging
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
-from azure.storage.blob import ContainerClient
-from azure.storage.blob.aio import ContainerClient as AsyncContainerClient
 
 from samza_azure.errors import ConfigError
 from samza_azure.storage.address import Address, from_connection_string
+
+if TYPE_CHECKING:
+    from azure.storage.blob import ContainerClient
+    from azure.storage.blob.aio import ContainerClient as AsyncContainerClient
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +34,7 @@ class SecretFile:
         self.version = 0  # rises with each secret that is found
         self._lock = threading.Lock()
 
-    def serve(self, container: ContainerClient | AsyncContainerClient) -> None:
+    def serve(self, container: "ContainerClient | AsyncContainerClient") -> None:
         """Keep this client's key up to date, too: clients of blobs copy it when they are made."""
         with self._lock:
             self._containers.append(container)

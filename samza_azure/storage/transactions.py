@@ -109,15 +109,19 @@ class MemoryTransactions:
 class AzureTransactions:
     """A partition of an Azure table."""
 
-    def __init__(self, table: Any, calls: Any, partition: str) -> None:
+    def __init__(self, table: Any, calls: Any, partition: str, *, timeout_s: float | None = None) -> None:
         self._table = table
+        waits = {"connection_timeout": timeout_s, "read_timeout": timeout_s}
+        self._timeouts: dict[str, Any] = {} if timeout_s is None else waits
         self._calls = calls
         self._partition = checked_key(partition)
 
     def transact(self, writes: Sequence[Write]) -> list[str] | Refused:
         operations = [self._operation(write) for write in checked(writes)]
         doing = f"Writing {len(writes)} rows of {self._partition}"
-        answer = self._calls.make(lambda: self._table.submit_transaction(operations), doing, write=True)
+        answer = self._calls.make(
+            lambda: self._table.submit_transaction(operations, **self._timeouts), doing, write=True
+        )
         if isinstance(answer, Missing):
             return Refused("ResourceNotFound")
         if isinstance(answer, Refused):
@@ -137,6 +141,7 @@ class AzureTransactions:
                     # The end first: an emulator that looks at each row has most of them behind it with that.
                     "PartitionKey eq @partition and RowKey lt @end and RowKey ge @first",
                     parameters={"partition": self._partition, "first": checked_key(first), "end": checked_key(end)},
+                    **self._timeouts,
                 ).by_page()
             ],
             doing,
