@@ -58,7 +58,8 @@ PHASES = ("command", "take-up", "freeze", "flush", "exit")
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """One drain: seconds of each phase, in the order of `PHASES`, and until the command had ended, too."""
+    """One drain: seconds of each phase, in the order of `PHASES` (none if it was not watched), and until the command
+    had ended."""
 
     phases: tuple[float, ...]
     answered_s: float
@@ -171,8 +172,11 @@ def daily_delays_{number}(rows: DataFrame) -> DataFrame:
 '''
 
 
-def drain(side: Side, directory: Path, emulator: Azurite, load: Load, rows: Path) -> Drained:
-    """One run of an application of its own, from its start to its end, fed from a file of flights."""
+def drain(side: Side, directory: Path, emulator: Azurite, load: Load, rows: Path, *, watched: bool = True) -> Drained:
+    """One run of an application of its own, from its start to its end, fed from a file of flights.
+
+    `watched`: look at the account for the phases, which takes a quarter of a core; without it all is one phase.
+    """
     directory.mkdir()
     name = f'name = "drain-{directory.name}"'
     job = (EXAMPLE / "job.toml").read_text().replace('name = "flights"', name)
@@ -206,7 +210,7 @@ def drain(side: Side, directory: Path, emulator: Azurite, load: Load, rows: Path
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        return asyncio.run(watch(fleet, asked, begun))
+        return asyncio.run(watch(fleet, asked, begun)) if watched else wait(fleet, asked, begun)
     finally:
         if producer is not None:
             producer.kill()
@@ -261,11 +265,28 @@ async def watch(fleet: Fleet, asked: "subprocess.Popen[bytes]", begun: float) ->
             await asyncio.sleep(LOOK_S)
     finally:
         await account.aclose()
-    if asked.wait() != 0 or set(fleet.exit_codes(1).values()) != {0}:
-        raise SystemExit(f"The drain failed: {asked.returncode}, {fleet.exit_codes(1)}")
+    refuse_failure(fleet, asked)
     reached.setdefault("exit", now())
     times = [begun, *(reached[name] for name in PHASES)]
     return Drained(tuple(max(end - start, 0.0) for start, end in pairwise(times)), answered)
+
+
+def wait(fleet: Fleet, asked: "subprocess.Popen[bytes]", begun: float) -> Drained:
+    """Until the command and all processors have ended."""
+    deadline = now() + PATIENCE_S
+    while fleet.alive() or asked.poll() is None:
+        if now() > deadline:
+            raise SystemExit(f"Not drained within {PATIENCE_S:.0f} s.")
+        time.sleep(LOOK_S)
+    took = now() - begun
+    refuse_failure(fleet, asked)
+    return Drained((), took)
+
+
+def refuse_failure(fleet: Fleet, asked: "subprocess.Popen[bytes]") -> None:
+    """End the script if the command or a processor has failed."""
+    if asked.wait() != 0 or set(fleet.exit_codes(1).values()) != {0}:
+        raise SystemExit(f"The drain failed: {asked.returncode}, {fleet.exit_codes(1)}")
 
 
 def has_taken(control: Control, step: str) -> bool:
