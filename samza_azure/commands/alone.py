@@ -20,9 +20,9 @@ from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import Control
 from samza_azure.group.timing import LEASE_S
-from samza_azure.host.status import CALL_S, read
+from samza_azure.host.status import read
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import Content, ControlBlob, Missing, Refused, Rows
+from samza_azure.storage.interface import CALL_S, Content, ControlBlob, Missing, Refused, Rows
 
 T = TypeVar("T")
 

@@ -8,10 +8,10 @@ from samza_azure.errors import ConfigError
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.requests import ALREADY_DRAINED, ALREADY_DRAINING, flushes
 from samza_azure.group.rows import REQUESTS, ProcessorRow, RequestKind, request
-from samza_azure.host.asking import write_drain, write_request
-from samza_azure.host.status import CALL_S, control_of
+from samza_azure.host.asking import EarlyRequest, write_drain, write_request
+from samza_azure.host.status import control_of
 from samza_azure.messages import DrainStep
-from samza_azure.storage.interface import ControlBlob, Rows
+from samza_azure.storage.interface import CALL_S, ControlBlob, Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +23,27 @@ class Asked:
     already: str = ""  # why none was needed
 
 
-async def ask_drain(control: Control | None, table: Rows, run_id: str) -> Asked:
-    """Request the drain of a run; without an id, of the run in progress, or else of the next one."""
+async def ask_drain(control: Control | None, table: Rows, run_id: str, early: EarlyRequest | None = None) -> Asked:
+    """Request the drain of a run; without an id, of the run in progress, or else of the next one.
+
+    An early request was for the run in progress then. A run that has begun since is never drained in its place.
+    """
     phase = control.phase if control is not None else RunPhase.NONE
     current = control.run_id if control is not None else ""
     wanted = run_id or (current if phase is not RunPhase.NONE else "")
+    if control is not None and early is not None:
+        drains = (control.drain, *control.drains)
+        if any(drain is not None and drain.uuid == early.key for drain in drains):
+            return Asked(early.run_id, early.key)  # taken up; a small job may be drained, and its next run begun
+        if early.run_id != wanted:
+            raise ConfigError(
+                f"Run {early.run_id} was in progress a moment ago, and now it is run {wanted}. Which one is to drain? "
+                f"Add --run-id {wanted} to drain that one."
+            )
     if control is not None and wanted and wanted in control.past:
         return Asked(wanted, already=ALREADY_DRAINED)
+    if early is not None and control is not None:
+        return Asked(wanted, early.key)
     if phase is RunPhase.DRAINING and wanted == current:
         return Asked(wanted, already=ALREADY_DRAINING)
     return Asked(wanted, await write_drain(table, control, wanted))

@@ -18,7 +18,6 @@ from samza_azure.errors import ConfigError
 from samza_azure.group.control import NAME, Control, RunPhase
 from samza_azure.group.drain import is_forgotten
 from samza_azure.group.rows import LEADER, MEMBERS, REQUESTS
-from samza_azure.host.status import CALL_S
 from samza_azure.logs.names import (
     FOLDERS,
     RUNS,
@@ -30,7 +29,7 @@ from samza_azure.logs.names import (
 )
 from samza_azure.storage.connection import Account
 from samza_azure.storage.export import log_indexes, runs_in, stream_of, streams
-from samza_azure.storage.interface import DELETE_MAX, Blobs
+from samza_azure.storage.interface import CALL_S, DELETE_MAX, Blobs
 from samza_azure.storage.limits import HINTS, READERS, hint_name
 from samza_azure.storage.produced import PRODUCED, forget_keys, has_keys, mark_deleted
 from samza_azure.storage.reader import forget_reader

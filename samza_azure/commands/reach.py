@@ -59,13 +59,6 @@ def reach_if_there(config: Config) -> Account | None:
     return account if _patient(tell=True)(account.exists) else None
 
 
-def opened(config: Config) -> Account:
-    """The account, after signing in if it needs that. Creates nothing: for requests to a group that runs."""
-    account = Account.from_config(config.storage)
-    account.sign_in()
-    return account
-
-
 def look(config: Config, account: Account) -> tuple[Control | None, list[ProcessorRow]]:
     """The control blob and the processors' rows, read now."""
     return with_rows(account, read)
@@ -137,7 +130,6 @@ __all__ = [
     "answered",
     "control_of",
     "look",
-    "opened",
     "reach",
     "reach_if_there",
     "with_rows",

@@ -140,6 +140,8 @@ def _waits_for(
         return "No processor has sent a heartbeat lately. The drain goes on when one starts."
     if control is not None and run_id != control.run_id and has_failed(control, rows, silent):
         return f"Run {control.run_id} failed. The drain of run {run_id} begins when that run is resumed and has ended."
+    if control is not None and control.phase is RunPhase.RUNNING and run_id not in ("", control.run_id):
+        return f"Run {control.run_id} is in progress. The drain is for a run {run_id}, which has not begun."
     return ""
 
 

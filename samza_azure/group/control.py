@@ -200,6 +200,12 @@ def signal(control: Control) -> str:
     return f"{control.run_id}:{control.phase}:{drain}{stop}{vacant}{churn}"
 
 
+def signalled(text: str) -> tuple[str, str]:
+    """The run and its phase, as a signal names them. No run id has a colon."""
+    run_id, _, rest = text.partition(":")
+    return run_id, rest.partition(":")[0]
+
+
 def encode(control: Control, *, limit: int | None = None) -> bytes:
     """The blob's bytes. Raise `ModelTooLarge` if they exceed `limit`."""
     fields = {"format": FORMAT, **_fields(control)}

@@ -2,6 +2,8 @@
 
 The leased control blob refuses all other writers, so a request cannot be written there. The leader validates the row,
 acts, and writes its answer into it.
+
+Nothing here needs the control blob's own client, or imports it: its package takes most of a command's start.
 """
 
 import getpass
@@ -10,13 +12,15 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Unsettled
-from samza_azure.group.control import Control, RunPhase
-from samza_azure.group.rows import REQUESTS, RequestKind, request_columns
-from samza_azure.host.status import CALL_S
-from samza_azure.storage.interface import Rows
+from samza_azure.group.control import Control, RunPhase, signalled
+from samza_azure.group.rows import LEADER, REQUESTS, RequestKind, leader_row, request_columns
+from samza_azure.storage.connection import Account
+from samza_azure.storage.interface import CALL_S, Refused, Rows
 from samza_azure.storage.limits import HINTS, drain_hint, hint_key
+from samza_azure.storage.transactions import Act, Write
 
 
 def asker() -> str:
@@ -35,9 +39,8 @@ async def write_request(table: Rows, kind: RequestKind, run_id: str, lives: Sequ
     was not written.
     """
     key = str(uuid.uuid4())
-    columns = request_columns(kind, key, run_id, lives, by=asker(), asked_ms=time.time_ns() // 1_000_000)
     try:
-        await table.insert(REQUESTS, key, columns, timeout=CALL_S)
+        await table.insert(REQUESTS, key, _columns(kind, key, run_id, lives), timeout=CALL_S)
     except Unsettled:
         if await table.get(REQUESTS, key, timeout=CALL_S) is None:
             raise StorageUnavailable("The request could not be written. Try again.") from None
@@ -56,3 +59,38 @@ async def write_drain(table: Rows, control: Control | None, run_id: str) -> str:
         with suppress(SamzaAzureError):  # without the hint, followers hear of the drain with their next look
             await table.insert(HINTS, hint_key(drain_hint(run_id, key)), {}, timeout=CALL_S)
     return key
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyRequest:
+    """A drain requested for the run that the leader row names as running. The control blob has not been asked."""
+
+    run_id: str
+    key: str
+
+
+def write_drain_early(account: Account, run_id: str) -> EarlyRequest | None:
+    """Request the drain of the running run, by the leader row alone, so that the fleet drains while a command imports
+    the rest. `run_id` may name the run that is meant.
+
+    None if the row names no such run, or if a call fails: ask again by the control blob. A row that is out of date
+    names a run that has been drained, and a second request for one run changes nothing, so this can do no harm.
+    """
+    try:
+        found = account.transactions(LEADER, timeout_s=CALL_S).query(LEADER, f"{LEADER}~")
+        current, phase = signalled(leader_row(found[0].etag, found[0].values).signal) if found else ("", "")
+        if phase != RunPhase.RUNNING or run_id not in ("", current):
+            return None
+        key = str(uuid.uuid4())
+        row = Write(Act.INSERT, key, _columns(RequestKind.DRAIN, key, current))
+        if isinstance(account.transactions(REQUESTS, timeout_s=CALL_S).transact([row]), Refused):
+            return None
+    except SamzaAzureError:
+        return None
+    with suppress(SamzaAzureError):  # see `write_drain`
+        account.hints().publish(drain_hint(current, key), {})
+    return EarlyRequest(current, key)
+
+
+def _columns(kind: RequestKind, key: str, run_id: str, lives: Sequence[str] = ()) -> dict[str, str | int]:
+    return request_columns(kind, key, run_id, lives, by=asker(), asked_ms=time.time_ns() // 1_000_000)

@@ -17,9 +17,7 @@ from samza_azure.group.tasks import PATIENCE
 from samza_azure.logs.names import stage_and_number
 from samza_azure.logs.source_log import SOURCE_LIMITS
 from samza_azure.messages import DrainPhase, LastBatch, Phase, Progress, TaskReport
-from samza_azure.storage.interface import Content, ControlBlob, Rows
-
-CALL_S = 5.0
+from samza_azure.storage.interface import CALL_S, Content, ControlBlob, Rows
 
 
 async def control_of(blob: ControlBlob) -> Control | None:

@@ -25,10 +25,10 @@ from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.notification import DrainNotification, from_fields
 from samza_azure.group.rows import REQUESTS, RequestKind
 from samza_azure.host.asking import write_drain
-from samza_azure.host.status import CALL_S, control_of
+from samza_azure.host.status import control_of
 from samza_azure.messages import DrainStep
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import ControlBlob, Row, Rows
+from samza_azure.storage.interface import CALL_S, ControlBlob, Row, Rows
 from samza_azure.storage.limits import HINTS, hint_name, is_drain_hint
 
 log = logging.getLogger(__name__)

@@ -17,12 +17,12 @@ from samza_azure.group.age import Age, observed
 from samza_azure.group.control import Control
 from samza_azure.group.rows import MEMBERS, ProcessorRow, processor_row
 from samza_azure.group.view import View
-from samza_azure.host.status import CALL_S, SeenWaiting, document, patience_s
+from samza_azure.host.status import SeenWaiting, document, patience_s
 from samza_azure.machine import boot_time
 from samza_azure.page.document import GAP_S, POINT_S, Lines, away, made, noted
 from samza_azure.page.verdict import JobState
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import Content, Missing, NotModified
+from samza_azure.storage.interface import CALL_S, Content, Missing, NotModified
 
 __all__ = ["CALLS", "Watcher", "lines_of", "note"]
 

@@ -7,7 +7,7 @@ import asyncio
 import os
 import queue
 import re
-import signal
+import signal as signals
 import subprocess
 import sys
 import threading
@@ -29,10 +29,23 @@ from samza_azure import (
     DrainNotifications,
     SharedTasks,
 )
+from samza_azure.commands.ask import Asked, ask_drain
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.errors import Ending
-from samza_azure.group.rows import MEMBERS, REQUESTS, ProcessorRow, ProcessorState, columns
-from samza_azure.host.asking import asker
+from samza_azure.group.control import Control, RunPhase, signal, signalled
+from samza_azure.group.requests import ALREADY_DRAINED
+from samza_azure.group.rows import (
+    LEADER,
+    MEMBERS,
+    REQUESTS,
+    LeaderRow,
+    ProcessorRow,
+    ProcessorState,
+    columns,
+    leader_columns,
+    leader_row,
+)
+from samza_azure.host.asking import asker, write_drain_early
 from samza_azure.host.status import document, read
 from samza_azure.storage.connection import Account
 
@@ -42,6 +55,10 @@ app = {{ name = "asked", id = "{id}", main = "none:none" }}
 azure.storage.connect = "${{CONNECT}}"
 job.coordinator.profile = "fast"
 """
+
+
+def running(run_id: str) -> Control:
+    return Control("g", run_id=run_id, phase=RunPhase.RUNNING)
 
 
 class Member(SharedTasks):
@@ -115,6 +132,11 @@ class Group:
             time.sleep(0.05)
         return shown
 
+    def leader(self) -> LeaderRow:
+        row = self.runner.run(self.account.rows().get(LEADER, LEADER, timeout=10))
+        assert row is not None
+        return leader_row(row.etag, row.values)
+
     def write(self, partition: str, key: str, values: Mapping[str, str | int | bool]) -> None:
         answer = self.runner.run(self.account.rows().insert(partition, key, values, timeout=10))
         assert isinstance(answer, str)
@@ -147,7 +169,7 @@ def test_a_status_that_is_watched_through_a_pipe_is_printed_at_each_change(group
         assert any(line.startswith("a (leads)") for line in process.stdout)
         group.start("b")
         assert any(line.startswith("b ") for line in process.stdout)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signals.SIGINT)
         assert process.wait(PATIENCE_S) == 0
     finally:
         deadline.cancel()
@@ -203,6 +225,53 @@ def test_a_drain_is_cancelled_before_it_flushes_and_nothing_has_happened(group: 
     assert f"The drain of run {run_id} was cancelled. The run goes on." in progress
     after = group.status()
     assert (after["phase"], after["drain"], generations(after)) == ("RUNNING", None, generations(before))
+
+
+def test_a_drain_is_requested_before_the_control_blob_is_read_and_only_once(group: Group) -> None:
+    """The row of the leader names the run, and that is enough: with nothing but a look at the row, the group drains."""
+    group.start("a")
+    run_id = group.until("all run", all_run)["run_id"]
+    assert write_drain_early(group.account, "another") is None, "the run that is meant is not the one that runs"
+    group.until("the row says it", lambda _: signalled(group.leader().signal) == (run_id, RunPhase.RUNNING))
+    early = write_drain_early(group.account, "")
+    assert early is not None and early.run_id == run_id
+    group.until("draining", lambda shown: shown["phase"] == "DRAINING")
+    control, _ = group.runner.run(read(group.account.control_blob(), group.account.rows()))
+    asked = group.runner.run(ask_drain(control, group.account.rows(), "", early))
+    assert asked == Asked(run_id, early.key)
+    assert write_drain_early(group.account, "") is None, "it drains already, says the row"
+    assert [row.key for row in group.runner.run(group.account.rows().query(REQUESTS, timeout=10))] == [early.key]
+
+
+def test_a_run_that_begins_while_a_drain_is_requested_is_not_drained_in_its_place(group: Group) -> None:
+    """The row of the leader named the run before: it is out of date, or that run is drained since, and nobody waits."""
+    group.write(LEADER, LEADER, leader_columns(LeaderRow(1, 1, signal(running("old")), "", 1)))
+    early = write_drain_early(group.account, "")
+    assert early is not None and early.run_id == "old"
+    ours = DrainNotification(early.key, "old")
+
+    def asked(control: Control, run_id: str = "") -> Asked:
+        return group.runner.run(ask_drain(control, group.account.rows(), run_id, early))
+
+    drained = replace(running("old"), phase=RunPhase.DRAINED, past=("old",))
+    assert asked(drained) == asked(drained, "old") == Asked("old", already=ALREADY_DRAINED)
+    assert asked(replace(drained, drain=ours)) == Asked("old", early.key), "drained before anybody looked"
+    later = replace(running("new"), past=("old",))
+    assert asked(replace(later, drains=(ours,))) == Asked("old", early.key)
+    assert asked(later, "old") == Asked("old", already=ALREADY_DRAINED)
+    with pytest.raises(ConfigError, match="Run old was in progress a moment ago, and now it is run new"):
+        asked(later)
+    requests = group.runner.run(group.account.rows().query(REQUESTS, timeout=10))
+    assert [row.key for row in requests] == [early.key], "no other run was asked to drain"
+
+
+@pytest.mark.parametrize("phase", sorted({*RunPhase} - {RunPhase.RUNNING}))
+def test_only_a_run_that_runs_is_drained_by_the_leader_row_alone(group: Group, phase: RunPhase) -> None:
+    assert write_drain_early(group.account, "") is None, "no processor has ever run"
+    row = LeaderRow(1, 1, signal(replace(running("run"), phase=phase)), "", 1)
+    group.write(LEADER, LEADER, leader_columns(row))
+    assert write_drain_early(group.account, "") is None
+    assert group.runner.run(group.account.rows().query(REQUESTS, timeout=10)) == []
 
 
 def test_after_flush_there_is_no_way_back_and_the_commands_say_so(group: Group) -> None:
@@ -286,7 +355,7 @@ def test_ctrl_c_says_what_a_command_that_waits_leaves_behind(group: Group) -> No
     for line in waiting.stderr:
         if line == "No processor runs. The drain begins when one starts.\n":
             break
-    waiting.send_signal(signal.SIGINT)
+    waiting.send_signal(signals.SIGINT)
     said = waiting.communicate(timeout=PATIENCE_S)
     assert said == ("", "The drain goes on without this command. `drain --wait` shows it again.\n")
     assert waiting.returncode == 130

@@ -274,6 +274,13 @@ def test_waiting_for_a_drain_says_that_nobody_runs(capsys: pytest.CaptureFixture
     assert capsys.readouterr().err.count("No processor runs. The drain goes on when one starts.") == 1
 
 
+def test_a_drain_of_a_run_that_has_not_begun_says_which_one_is_in_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(TimedOut):
+        waiting.wait_for_drain(CONFIG, Play((RUNNING, ROW)).account, Asked("typo", "u"), WaitLimit(0.1))
+    said = "Run run is in progress. The drain is for a run typo, which has not begun."
+    assert " ".join(capsys.readouterr().err.split()).count(said) == 1
+
+
 def test_the_failure_of_another_run_is_not_that_of_the_run_that_is_to_drain(capsys: pytest.CaptureFixture[str]) -> None:
     later = replace(DRAINED, run_id="next", past=("run", "next"))
     play = Play((FAILED, ROW), (later, ROW))

@@ -21,13 +21,13 @@ from samza_azure.group.control import Control
 from samza_azure.group.rows import MEMBERS
 from samza_azure.group.timing import PROFILES
 from samza_azure.group.view import OwnIncarnation, Settings, View
-from samza_azure.host.status import CALL_S
 from samza_azure.machine import boot_time
 from samza_azure.page import watch
 from samza_azure.page.document import Lines
 from samza_azure.page.server import FILES, Access, add_page, is_loopback
 from samza_azure.page.watch import CALLS, Watcher
 from samza_azure.storage.connection import Account
+from samza_azure.storage.interface import CALL_S
 from tests.storage.proxy import Guard, Mode, Proxy
 
 JOB = """

@@ -1,0 +1,80 @@
+"""What `samza-azure drain` does once its request is written, or when it writes none at once."""
+
+from contextlib import suppress
+
+from samza_azure.commands.ask import Asked, ask_cancel, ask_drain
+from samza_azure.commands.backlog import behind, unread
+from samza_azure.commands.reach import WaitLimit, control_of, look, reach, with_rows
+from samza_azure.commands.terminal import if_interrupted, printable, say
+from samza_azure.commands.waiting import wait_for_cancel, wait_for_drain, wait_until_read
+from samza_azure.config import Config
+from samza_azure.errors import SamzaAzureError, StorageUnavailable
+from samza_azure.group.requests import ALREADY_DRAINED
+from samza_azure.host.asking import EarlyRequest
+from samza_azure.host.status import document
+from samza_azure.storage.connection import Account
+from samza_azure.storage.interface import ControlBlob, Rows
+
+
+def cancel(config: Config, run_id: str, timeout: float | None) -> None:
+    """Request the cancellation of the drain, wait for the answer and print it."""
+    account = reach(config, create=False)
+    _, rows = look(config, account)
+    asked = with_rows(account, lambda blob, table: ask_cancel(blob, table, run_id))
+    print(wait_for_cancel(config, account, asked, any(row.alive for row in rows), timeout))
+
+
+def drain(
+    config: Config,
+    account: Account,
+    run_id: str,
+    early: EarlyRequest | None,
+    timeout: float | None,
+    *,
+    wait: bool,
+    when_caught_up: bool,
+) -> None:
+    """Request the drain unless the early request is for the run that is meant, and wait as long as the options say."""
+    limit = WaitLimit(timeout)
+    if when_caught_up:
+        if with_rows(account, lambda blob, _: control_of(blob), tell=True) is None:
+            account = reach(config)
+        with if_interrupted("No drain was requested; the run goes on."):
+            wait_until_read(config, account, limit)
+
+    async def ask(blob: ControlBlob, table: Rows) -> Asked | None:
+        """Over the connection that has read the control blob. None: nothing has run here yet, so the container and the
+        table may be missing.
+        """
+        control = await control_of(blob)
+        return None if control is None else await ask_drain(control, table, run_id, early)
+
+    asked = with_rows(account, ask, tell=True)
+    if asked is None:
+        account = reach(config)
+        asked = with_rows(account, lambda _, table: ask_drain(None, table, run_id))
+    if asked.already == ALREADY_DRAINED:
+        print(f"Run {asked.run_id} is already drained.")
+        return
+    say(f"Drain of {'run ' + asked.run_id if asked.run_id else 'the next run'} {asked.already or 'requested'}.")
+    if not wait:
+        with suppress(StorageUnavailable):  # it is requested
+            _, rows = look(config, account)
+            if not any(row.alive for row in rows):
+                say("No processor runs. The drain begins when one starts.")
+        return
+    with if_interrupted("The drain goes on without this command. `drain --wait` shows it again."):
+        print(printable(wait_for_drain(config, account, asked, limit)))
+    _say_what_is_left(config, account)
+
+
+def _say_what_is_left(config: Config, account: Account) -> None:
+    """Say which rows are not read. The drain is over, so no error here is a failure of it."""
+    try:
+        shown = document(config.app.name, *look(config, account))
+        left = unread(behind(account.blobs(), shown)) if shown["phase"] == "DRAINED" else ""
+    except SamzaAzureError as error:
+        say(f"How many rows are not read is unknown: {error}")
+    else:
+        if left:
+            say(f"Not read: {left}. The next run begins with them.")
