@@ -5,6 +5,8 @@ from typing import Annotated
 import typer
 
 from samza_azure.commands.job import Job, load
+from samza_azure.commands.terminal import say
+from samza_azure.commands.wait_limit import WaitLimit
 from samza_azure.errors import ConfigError
 from samza_azure.host.asking import write_drain_early
 from samza_azure.storage.connection import Account
@@ -30,18 +32,23 @@ def command(
 
     Example: samza-azure drain job.toml --when-caught-up --wait
     """
+    limit = WaitLimit(timeout)
     if timeout is not None and not (wait or when_caught_up or cancel):
         raise ConfigError("--timeout bounds a wait. Add --wait, --when-caught-up or --cancel, or leave it out.")
     config = load(job, {"app.run.id": run_id} if run_id else None)
     if cancel and (wait or when_caught_up):
         raise ConfigError("--cancel waits for its answer by itself. Leave --wait and --when-caught-up out.")
+    if cancel:
+        from samza_azure.commands.draining import cancel_drain
+
+        cancel_drain(config, run_id, timeout)
+        return
     account = Account.from_config(config.storage)
     account.sign_in()
-    early = None if when_caught_up or cancel else write_drain_early(account, run_id)
+    early = None if when_caught_up else write_drain_early(account, run_id)
+    if early is not None:
+        say(f"Drain of run {early.run_id} requested.")
 
-    from samza_azure.commands import draining  # most of this command's start: the fleet drains meanwhile
+    from samza_azure.commands.draining import drain  # most of this command's start: the fleet drains meanwhile
 
-    if cancel:
-        draining.cancel(config, run_id, timeout)
-    else:
-        draining.drain(config, account, run_id, early, timeout, wait=wait, when_caught_up=when_caught_up)
+    drain(config, account, run_id, early, limit, wait=wait, when_caught_up=when_caught_up)

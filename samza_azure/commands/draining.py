@@ -4,8 +4,9 @@ from contextlib import suppress
 
 from samza_azure.commands.ask import Asked, ask_cancel, ask_drain
 from samza_azure.commands.backlog import behind, unread
-from samza_azure.commands.reach import WaitLimit, control_of, look, reach, with_rows
+from samza_azure.commands.reach import control_of, look, reach, with_rows
 from samza_azure.commands.terminal import if_interrupted, printable, say
+from samza_azure.commands.wait_limit import WaitLimit
 from samza_azure.commands.waiting import wait_for_cancel, wait_for_drain, wait_until_read
 from samza_azure.config import Config
 from samza_azure.errors import SamzaAzureError, StorageUnavailable
@@ -16,7 +17,7 @@ from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import ControlBlob, Rows
 
 
-def cancel(config: Config, run_id: str, timeout: float | None) -> None:
+def cancel_drain(config: Config, run_id: str, timeout: float | None) -> None:
     """Request the cancellation of the drain, wait for the answer and print it."""
     account = reach(config, create=False)
     _, rows = look(config, account)
@@ -29,13 +30,12 @@ def drain(
     account: Account,
     run_id: str,
     early: EarlyRequest | None,
-    timeout: float | None,
+    limit: WaitLimit,
     *,
     wait: bool,
     when_caught_up: bool,
 ) -> None:
     """Request the drain unless the early request is for the run that is meant, and wait as long as the options say."""
-    limit = WaitLimit(timeout)
     if when_caught_up:
         if with_rows(account, lambda blob, _: control_of(blob), tell=True) is None:
             account = reach(config)
@@ -56,11 +56,12 @@ def drain(
     if asked.already == ALREADY_DRAINED:
         print(f"Run {asked.run_id} is already drained.")
         return
-    say(f"Drain of {'run ' + asked.run_id if asked.run_id else 'the next run'} {asked.already or 'requested'}.")
+    if early is None or early.key != asked.key:
+        say(f"Drain of {'run ' + asked.run_id if asked.run_id else 'the next run'} {asked.already or 'requested'}.")
     if not wait:
         with suppress(StorageUnavailable):  # it is requested
-            _, rows = look(config, account)
-            if not any(row.alive for row in rows):
+            control, rows = look(config, account)
+            if not any(row.alive for row in rows) and (control is None or asked.run_id not in control.past):
                 say("No processor runs. The drain begins when one starts.")
         return
     with if_interrupted("The drain goes on without this command. `drain --wait` shows it again."):

@@ -1,7 +1,6 @@
 """How commands reach the account of a job."""
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
@@ -21,18 +20,6 @@ T = TypeVar("T")
 #: How long a command tries to reach the account, in seconds.
 PATIENCE_S = 30.0
 POLL_S = 0.5
-
-
-class WaitLimit:
-    """How long a command may wait in all: so many seconds from now, or for ever."""
-
-    def __init__(self, seconds: float | None) -> None:
-        self.seconds, self._begun = seconds, time.monotonic()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the time is up."""
-        return self.seconds is not None and time.monotonic() - self._begun > self.seconds
 
 
 def reach(config: Config, *, create: bool = True) -> Account:
@@ -126,7 +113,6 @@ __all__ = [
     "PATIENCE_S",
     "POLL_S",
     "Looks",
-    "WaitLimit",
     "answered",
     "control_of",
     "look",

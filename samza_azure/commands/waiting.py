@@ -8,9 +8,10 @@ from typing import Any
 
 from samza_azure.commands.ask import Asked, final_since
 from samza_azure.commands.backlog import ends_of, rows_before
-from samza_azure.commands.reach import PATIENCE_S, POLL_S, Looks, WaitLimit, answered, look
+from samza_azure.commands.reach import PATIENCE_S, POLL_S, Looks, answered, look
 from samza_azure.commands.show import DrainDisplay, drain_in_words
 from samza_azure.commands.terminal import say
+from samza_azure.commands.wait_limit import WaitLimit
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, StorageUnavailable, TimedOut
 from samza_azure.group.age import Age, observed
@@ -33,7 +34,7 @@ def wait_for_drain(config: Config, account: Account, asked: Asked, limit: WaitLi
     """Show the progress of a drain until it is over. Raise `TimedOut`, `JobFailed` or `ConfigError` if it does not end,
     `SamzaAzureError` if it is cancelled.
     """
-    watch, said = DrainWatch(config, asked), ""
+    watch, said = DrainWatch(config, asked, limit), ""
     with DrainDisplay(sys.stderr) as display, Looks(account) as looks:
         while True:
             try:
@@ -58,7 +59,7 @@ def wait_for_drain(config: Config, account: Account, asked: Asked, limit: WaitLi
 class DrainWatch:
     """What the looks at a group have told of the drain that is waited for."""
 
-    def __init__(self, config: Config, asked: Asked) -> None:
+    def __init__(self, config: Config, asked: Asked, limit: WaitLimit) -> None:
         self.run_id = asked.run_id
         self.shown: dict[str, Any] = {}  # the last status document
         self.rows_left: dict[str, int] = {}  # by task
@@ -66,7 +67,7 @@ class DrainWatch:
         self.hint = ""  # what only people can bring about
         self.pause = LOOK_S
         self._app, self._ages, self._estimate = config.app.name, Ages(config), Estimate()
-        self._begun, self._drains = time.monotonic(), asked.already == ALREADY_DRAINING
+        self._limit, self._drains = limit, asked.already == ALREADY_DRAINING
         self._misses, self._nobody = 0, ""
         self._silent: list[ProcessorRow] = []
 
@@ -105,9 +106,14 @@ class DrainWatch:
         return ""
 
     def _drained(self, control: Control) -> str:
-        took = time.monotonic() - self._begun
         later = [] if control.cleaned else ["Its logs are not deleted yet: the next start deletes them."]
-        return "\n".join([f"Run {self.run_id} is drained after {took:.1f} s.", *_how(self.shown, self.run_id), *later])
+        return "\n".join(
+            [
+                f"Run {self.run_id} is drained after {self._limit.passed_s:.1f} s.",
+                *_how(self.shown, self.run_id),
+                *later,
+            ]
+        )
 
     def _look_for_its_end(self, control: Control, rows: Sequence[ProcessorRow], answer: str) -> None:
         is_current = control.run_id == self.run_id

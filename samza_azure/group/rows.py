@@ -121,6 +121,11 @@ def _is_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
+def is_run_id(text: str) -> bool:
+    """Whether a run can have this id."""
+    return _RUN_ID.fullmatch(text) is not None
+
+
 def ending(code: int, message: str) -> str:
     """The value of that column: the exit code and the first line of the reason."""
     return f"{int(code)} {message.partition(chr(10))[0]}"[:ENDING_LIMIT]
@@ -164,7 +169,7 @@ def processor_row(key: str, etag: str, values: Mapping[str, Any]) -> ProcessorRo
         else {},
         tasks=_tasks(_joined("tasks", values)) if needs <= FORMAT else {},
         fingerprint=str(values.get("fingerprint", "")),
-        new_run=new_run if _RUN_ID.fullmatch(new_run := str(values.get("new_run", ""))) else "",
+        new_run=new_run if is_run_id(new_run := str(values.get("new_run", ""))) else "",
         boot=str(values.get("boot", "")),
         port=_integer(values.get("port")),
         epoch=_integer(values.get("epoch")),

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Unsettled
 from samza_azure.group.control import Control, RunPhase, signalled
-from samza_azure.group.rows import LEADER, REQUESTS, RequestKind, leader_row, request_columns
+from samza_azure.group.rows import LEADER, REQUESTS, RequestKind, is_run_id, leader_row, request_columns
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import CALL_S, Refused, Rows
 from samza_azure.storage.limits import HINTS, drain_hint, hint_key
@@ -79,7 +79,7 @@ def write_drain_early(account: Account, run_id: str) -> EarlyRequest | None:
     try:
         found = account.transactions(LEADER, timeout_s=CALL_S).query(LEADER, f"{LEADER}~")
         current, phase = signalled(leader_row(found[0].etag, found[0].values).signal) if found else ("", "")
-        if phase != RunPhase.RUNNING or run_id not in ("", current):
+        if phase != RunPhase.RUNNING or run_id not in ("", current) or not is_run_id(current):
             return None
         key = str(uuid.uuid4())
         row = Write(Act.INSERT, key, _columns(RequestKind.DRAIN, key, current))

@@ -265,6 +265,21 @@ def test_a_run_that_begins_while_a_drain_is_requested_is_not_drained_in_its_plac
     assert [row.key for row in requests] == [early.key], "no other run was asked to drain"
 
 
+@pytest.mark.parametrize("signal_of_row", ["", ":RUNNING:-", "a/b|c:RUNNING:-", "run", "run:RUNNINGS:-"])
+def test_garbage_in_the_leader_row_requests_nothing(group: Group, signal_of_row: str) -> None:
+    group.write(LEADER, LEADER, leader_columns(LeaderRow(1, 1, signal_of_row, "", 1)))
+    assert write_drain_early(group.account, "") is None
+    assert group.runner.run(group.account.rows().query(REQUESTS, timeout=10)) == []
+
+
+def test_a_drain_is_requested_before_the_clients_that_wait_for_it_are_imported() -> None:
+    """They are most of the command's start, and the fleet drains meanwhile."""
+    program = "import sys, samza_azure.cli, samza_azure.commands.drain; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert "azure.data.tables" in loaded
+    assert not {"aiohttp", "azure.storage.blob", "samza_azure.commands.draining"} & {*loaded}
+
+
 @pytest.mark.parametrize("phase", sorted({*RunPhase} - {RunPhase.RUNNING}))
 def test_only_a_run_that_runs_is_drained_by_the_leader_row_alone(group: Group, phase: RunPhase) -> None:
     assert write_drain_early(group.account, "") is None, "no processor has ever run"

@@ -11,7 +11,7 @@ import pytest
 
 from samza_azure.commands import waiting
 from samza_azure.commands.ask import Asked, ask_cancel, ask_drain
-from samza_azure.commands.reach import WaitLimit
+from samza_azure.commands.wait_limit import WaitLimit
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, StorageUnavailable, TimedOut
 from samza_azure.group.control import NAME, Control, Failure, Member, RunPhase, Stop, encode

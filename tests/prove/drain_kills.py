@@ -160,6 +160,7 @@ def play(world: JobOnAzurite, case: Case) -> None:
     """One drain with its kill."""
     shown, task = chosen_task(world, case)
     victim = task["owner"]
+    before = incarnation(shown, victim)
     arm(world, case, shown["leader"], task)
     producer = world.producing(CHUNK, RATE)
     draining = world.drain_begins()
@@ -171,12 +172,23 @@ def play(world: JobOnAzurite, case: Case) -> None:
     _, said = draining.communicate(timeout=2 * PATIENCE_S)
     assert draining.returncode == 0, f"{case}: {said}"
     assert world.kills_to_come() == [], f"{case}: nobody came there"
+    if case.kind == "supervisor" and victim in world.fleet.processes:  # before it has come up, a SIGTERM only kills it
+        world.fleet.wait_until(
+            f"{victim} is back",
+            lambda shown: victim not in world.fleet.alive() or incarnation(shown, victim) != before,
+            PATIENCE_S,
+        )
     waiting = world.fleet.processes if case.waits else {victim} if case.kind == "supervisor" else ()
     for name in set(waiting) & set(world.fleet.alive()):
         world.fleet.send(name, signal.SIGTERM)  # who comes back only after DRAINED waits for an upgrade, too
     codes = world.fleet.exit_codes(PATIENCE_S)
     assert set(codes.values()) == {0}, f"{case}: {codes}"
     assert producer.wait() == 0
+
+
+def incarnation(shown: dict[str, Any], processor: str) -> str:
+    """The incarnation of a processor, as its row says."""
+    return next(str(each["incarnation"]) for each in shown["processors"] if each["id"] == processor)
 
 
 def chosen_task(world: JobOnAzurite, case: Case) -> tuple[dict[str, Any], dict[str, Any]]:
