@@ -1,4 +1,4 @@
-"""Election: who leads, and who leads next.
+"""Election: who leads, and who leads next. When a leader stops believing that it leads: `view.Lease.ends_at`.
 
 Safety does not depend on time or on a belief to hold the lease: time only decides when to try, and each attempt carries
 the ETag of the state for which it was decided.

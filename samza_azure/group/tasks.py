@@ -166,7 +166,10 @@ def _may_start(view: View, task: str, owner: Owner, now: float) -> bool:
 
 
 def retry_at(view: View, task: str, local: LocalTask) -> float:
-    """When a closed task may start again here. Failures increase the delay, also those on its former owner."""
+    """When a closed task may start again here.
+
+    After a failure that is 0.5 s, twice as long after each further one, also of its former owner, and at most 15 s.
+    """
     if local.lost:
         return local.closed_at
     match local.phase:

@@ -231,7 +231,7 @@ def take_over(
     while not log.drained:
         if log.writer is not None and log.writer >= log.owner:
             raise Superseded(f"{log.task} belongs to writer {log.writer}; we are {log.owner}.")
-        if (yield from _land(log, (yield from _opening(log, meta, _batch_bytes(log, batch_bytes, tried_bytes))))):
+        if (yield from _land(log, (yield from _opening(log, meta, first_bytes(log, batch_bytes, tried_bytes))))):
             return
         yield from _unless_overtaken(log, _catch_up(log))
 
@@ -425,7 +425,7 @@ def _catch_up(log: TaskLog) -> Rule[None]:
         log.length += header.length
 
 
-def _batch_bytes(log: TaskLog, most: int, tried: int | None) -> int:
+def first_bytes(log: TaskLog, most: int, tried: int | None) -> int:
     """How many bytes of input a batch of the next owner may have.
 
     It is unknown what killed an owner before its first batch. If the batch did, the same batch would kill the next one.

@@ -6,7 +6,8 @@ from samza_azure.streams.offset import INFINITY_US, Offset, by_stream, least_us
 
 
 def next_watermark_us(offsets: Sequence[Offset], step: int, delays: Iterable[tuple[str, int]]) -> int | None:
-    """The watermark after a batch, in microseconds: the least progress of all producers minus the delay.
+    """The watermark after a batch, in microseconds: the least progress of all producers minus the delay. Producers
+    that have been idle for `idle.timeout` do not count (`offset.least_us`, `idleness.after_silence`).
 
     `offsets`: the ends of the batch; `step`: the step that all of them have reached; `delays`: each stream that has a
     watermark, with its delay in ms. None: there is no watermark, or a producer has not reported any event time yet. The

@@ -272,6 +272,8 @@ class Poller:
             self.heads[number] = replace(head, state=ProducerState.IDLE if is_idle else ProducerState.DOUBTED)
 
     def _scan_all(self, gate: Gate, now: float) -> None:
+        """Read on in the logs that are due, until the next batch has its bytes. The bound is lowered after a batch that
+        killed an owner (`logs/task_log.py:first_bytes`), and rises again slowly (`Task._raised_bytes`)."""
         room = (gate.batch_bytes or self.spec.batch_bytes) - sum(
             part.place.length for parts in self.parts for part in parts
         )

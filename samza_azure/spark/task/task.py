@@ -221,7 +221,7 @@ class Task:
             self._own_watermark,
             self._count_late,
             self.inputs.needs,
-            self._batch_bytes,
+            self._raised_bytes,
             self._appended,
             self._last_rows,
         )
@@ -382,7 +382,7 @@ class Task:
             self._tell(drain=DrainPhase.COMMITTED)
             self._end(Phase.DRAINED)
 
-    def _batch_bytes(self) -> int:
+    def _raised_bytes(self) -> int:
         """How much input the next batch may have. A bound that was lowered rises again slowly."""
         most = self._most_bytes
         with self._lock:
