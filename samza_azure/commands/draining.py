@@ -41,6 +41,7 @@ def drain(
             account = reach(config)
         with if_interrupted("No drain was requested; the run goes on."):
             wait_until_read(config, account, limit)
+    waited_s = limit.passed_s if when_caught_up else 0.0
 
     async def ask(blob: ControlBlob, table: Rows) -> Asked | None:
         """Over the connection that has read the control blob. None: nothing has run here yet, so the container and the
@@ -65,7 +66,7 @@ def drain(
                 say("No processor runs. The drain begins when one starts.")
         return
     with if_interrupted("The drain goes on without this command. `drain --wait` shows it again."):
-        print(printable(wait_for_drain(config, account, asked, limit)))
+        print(printable(wait_for_drain(config, account, asked, limit, waited_s=waited_s)))
     _say_what_is_left(config, account)
 
 

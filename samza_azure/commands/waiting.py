@@ -16,7 +16,7 @@ from samza_azure.config import Config
 from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, StorageUnavailable, TimedOut
 from samza_azure.group.age import Age, observed
 from samza_azure.group.control import Control, Member, RunPhase
-from samza_azure.group.requests import ALREADY_DRAINED, ALREADY_DRAINING, CANCELLED
+from samza_azure.group.requests import ACCEPTED, ALREADY_DRAINED, ALREADY_DRAINING, CANCELLED
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.group.timing import ROWS_PER_S
 from samza_azure.host.status import document
@@ -30,11 +30,11 @@ LOOK_S = 0.2
 NAMED = 20
 
 
-def wait_for_drain(config: Config, account: Account, asked: Asked, limit: WaitLimit) -> str:
+def wait_for_drain(config: Config, account: Account, asked: Asked, limit: WaitLimit, *, waited_s: float = 0.0) -> str:
     """Show the progress of a drain until it is over. Raise `TimedOut`, `JobFailed` or `ConfigError` if it does not end,
-    `SamzaAzureError` if it is cancelled.
+    `SamzaAzureError` if it is cancelled. `waited_s`: how long the command had waited before it asked.
     """
-    watch, said = DrainWatch(config, asked, limit), ""
+    watch, said = DrainWatch(config, asked), ""
     with DrainDisplay(sys.stderr) as display, Looks(account) as looks:
         while True:
             try:
@@ -46,7 +46,7 @@ def wait_for_drain(config: Config, account: Account, asked: Asked, limit: WaitLi
                 watch.saw(control, rows)
                 if watch.shown["tasks"]:
                     display.update(watch.shown, watch.rows_left, watch.seconds_left)
-                if end := watch.end_of(control, rows, answer):
+                if end := watch.end_of(control, rows, answer, limit.passed_s - waited_s):
                     return end
             if watch.hint and watch.hint != said:
                 display.say(watch.hint)
@@ -59,7 +59,7 @@ def wait_for_drain(config: Config, account: Account, asked: Asked, limit: WaitLi
 class DrainWatch:
     """What the looks at a group have told of the drain that is waited for."""
 
-    def __init__(self, config: Config, asked: Asked, limit: WaitLimit) -> None:
+    def __init__(self, config: Config, asked: Asked) -> None:
         self.run_id = asked.run_id
         self.shown: dict[str, Any] = {}  # the last status document
         self.rows_left: dict[str, int] = {}  # by task
@@ -67,7 +67,7 @@ class DrainWatch:
         self.hint = ""  # what only people can bring about
         self.pause = LOOK_S
         self._app, self._ages, self._estimate = config.app.name, Ages(config), Estimate()
-        self._limit, self._drains = limit, asked.already == ALREADY_DRAINING
+        self._drains = asked.already == ALREADY_DRAINING
         self._misses, self._nobody = 0, ""
         self._silent: list[ProcessorRow] = []
 
@@ -93,11 +93,11 @@ class DrainWatch:
         self.seconds_left = self._estimate.of(self.rows_left, time.monotonic())
         self.hint = _waits_for(control, self.run_id, rows, self._silent)
 
-    def end_of(self, control: Control | None, rows: Sequence[ProcessorRow], answer: str) -> str:
-        """What to say if the drain is over; empty if it goes on. Raise what ends it otherwise."""
+    def end_of(self, control: Control | None, rows: Sequence[ProcessorRow], answer: str, took_s: float) -> str:
+        """What to say if the drain is over, after so many seconds; empty if it goes on. Raise what else ends it."""
         if control is not None:
             if is_over(control, self.run_id, rows, self._silent):
-                return self._drained(control)
+                return self._drained(control, took_s)
             self._look_for_its_end(control, rows, answer)
         # The rows were read after the control blob: once, they may show the end of a fleet that has drained.
         before, self._nobody = self._nobody, nobody_is_left(rows)
@@ -105,14 +105,10 @@ class DrainWatch:
             raise ConfigError(f"{self._nobody} The request stays: the drain begins when a fitting processor starts.")
         return ""
 
-    def _drained(self, control: Control) -> str:
+    def _drained(self, control: Control, took_s: float) -> str:
         later = [] if control.cleaned else ["Its logs are not deleted yet: the next start deletes them."]
         return "\n".join(
-            [
-                f"Run {self.run_id} is drained after {self._limit.passed_s:.1f} s.",
-                *_how(self.shown, self.run_id),
-                *later,
-            ]
+            [f"Run {self.run_id} is drained after {took_s:.1f} s.", *_how(self.shown, self.run_id), *later]
         )
 
     def _look_for_its_end(self, control: Control, rows: Sequence[ProcessorRow], answer: str) -> None:
@@ -124,7 +120,7 @@ class DrainWatch:
             how = " by a stop. The next start resumes the run." if control.stop is not None else ". The run goes on."
             raise SamzaAzureError(f"The drain of run {self.run_id} was cancelled{how}")
         # If the leader says that it drains, it began after this look, or is over: the next look tells.
-        self._drains = self._drains or answer == ALREADY_DRAINING
+        self._drains = self._drains or answer in (ACCEPTED, ALREADY_DRAINING)
 
     def in_short(self) -> str:
         """Who is where and what is left, for the message after a timeout."""

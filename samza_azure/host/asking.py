@@ -61,6 +61,10 @@ async def write_drain(table: Rows, control: Control | None, run_id: str) -> str:
     return key
 
 
+#: How long an early request waits for the answer to one call, in seconds: what it saves is less.
+EARLY_S = 2.0
+
+
 @dataclass(frozen=True, slots=True)
 class EarlyRequest:
     """A drain requested for the run that the leader row names as running. The control blob has not been asked."""
@@ -77,13 +81,13 @@ def write_drain_early(account: Account, run_id: str) -> EarlyRequest | None:
     names a run that has been drained, and a second request for one run changes nothing, so this can do no harm.
     """
     try:
-        found = account.transactions(LEADER, timeout_s=CALL_S).query(LEADER, f"{LEADER}~")
+        found = account.transactions(LEADER, timeout_s=EARLY_S).query(LEADER, f"{LEADER}~")
         current, phase = signalled(leader_row(found[0].etag, found[0].values).signal) if found else ("", "")
         if phase != RunPhase.RUNNING or run_id not in ("", current) or not is_run_id(current):
             return None
         key = str(uuid.uuid4())
         row = Write(Act.INSERT, key, _columns(RequestKind.DRAIN, key, current))
-        if isinstance(account.transactions(REQUESTS, timeout_s=CALL_S).transact([row]), Refused):
+        if isinstance(account.transactions(REQUESTS, timeout_s=EARLY_S).transact([row]), Refused):
             return None
     except SamzaAzureError:
         return None

@@ -16,7 +16,7 @@ from samza_azure.config import Config
 from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, StorageUnavailable, TimedOut
 from samza_azure.group.control import NAME, Control, Failure, Member, RunPhase, Stop, encode
 from samza_azure.group.notification import DrainNotification
-from samza_azure.group.requests import ALREADY_DRAINING, CANCELLED
+from samza_azure.group.requests import ACCEPTED, ALREADY_DRAINING, CANCELLED
 from samza_azure.group.rows import (
     MEMBERS,
     REQUESTS,
@@ -204,6 +204,15 @@ def test_waiting_for_a_drain_says_what_cancelled_it(after: Control, said: str, *
     answer = {**request_columns(RequestKind.DRAIN, "u", "run"), "answer": CANCELLED}
     play.storage.insert(REQUESTS, "u", answer)
     with pytest.raises(SamzaAzureError, match=said):
+        waiting.wait_for_drain(CONFIG, play.account, Asked("run", "u"), WaitLimit(PATIENCE_S))
+
+
+@pytest.mark.parametrize(("after", "said"), [(RUNNING, r"The run goes on\."), (STOPPED, "by a stop")])
+def test_a_drain_that_was_accepted_and_cancelled_before_the_first_look_is_over(after: Control, said: str) -> None:
+    """The command waited for ever: the blob showed no drain, and the answer of the leader did not say so."""
+    play = Play((after, ROW))
+    play.storage.insert(REQUESTS, "u", {**request_columns(RequestKind.DRAIN, "u", "run"), "answer": ACCEPTED})
+    with pytest.raises(SamzaAzureError, match=rf"was cancelled.*{said}"):
         waiting.wait_for_drain(CONFIG, play.account, Asked("run", "u"), WaitLimit(PATIENCE_S))
 
 
