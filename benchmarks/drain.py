@@ -175,7 +175,7 @@ def daily_delays_{number}(rows: DataFrame) -> DataFrame:
 def drain(side: Side, directory: Path, emulator: Azurite, load: Load, rows: Path, *, watched: bool = True) -> Drained:
     """One run of an application of its own, from its start to its end, fed from a file of flights.
 
-    `watched`: look at the account for the phases, which takes a quarter of a core; without it all is one phase.
+    `watched`: look at the account for the phases, which takes a quarter of a core. Without it no phases are known.
     """
     directory.mkdir()
     name = f'name = "drain-{directory.name}"'

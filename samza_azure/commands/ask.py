@@ -36,17 +36,22 @@ async def ask_drain(control: Control | None, table: Rows, run_id: str, early: Ea
         if any(drain is not None and drain.uuid == early.key for drain in drains):
             return Asked(early.run_id, early.key)  # taken up; a small job may be drained, and its next run begun
         if early.run_id != wanted:
+            now = f"now it is run {wanted}" if wanted else "now it is none"
             raise ConfigError(
-                f"Run {early.run_id} was in progress a moment ago, and now it is run {wanted}. Which one is to drain? "
-                f"Add --run-id {wanted} to drain that one."
+                f"Run {early.run_id} was in progress a moment ago, and {now}. No other run was asked to drain. "
+                f"Ask again, or say with --run-id which one is meant."
             )
     if control is not None and wanted and wanted in control.past:
         return Asked(wanted, already=ALREADY_DRAINED)
-    if early is not None and control is not None:
+    if early is not None and control is not None and await _is_there(table, early):
         return Asked(wanted, early.key)
     if phase is RunPhase.DRAINING and wanted == current:
         return Asked(wanted, already=ALREADY_DRAINING)
     return Asked(wanted, await write_drain(table, control, wanted))
+
+
+async def _is_there(table: Rows, early: EarlyRequest) -> bool:
+    return early.is_written or await table.get(REQUESTS, early.key, timeout=CALL_S) is not None
 
 
 async def ask_cancel(blob: ControlBlob, table: Rows, run_id: str) -> Asked:

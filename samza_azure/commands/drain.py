@@ -8,7 +8,7 @@ from samza_azure.commands.job import Job, load
 from samza_azure.commands.terminal import say
 from samza_azure.commands.wait_limit import WaitLimit
 from samza_azure.errors import ConfigError
-from samza_azure.host.asking import write_drain_early
+from samza_azure.host.asking import hint_drain_early, write_drain_early
 from samza_azure.storage.connection import Account
 
 
@@ -47,8 +47,10 @@ def command(
     account.sign_in()
     early = None if when_caught_up else write_drain_early(account, run_id)
     if early is not None:
-        say(f"Drain of run {early.run_id} requested.")
+        if early.is_written:
+            say(f"Drain of run {early.run_id} requested.")
+        hint_drain_early(account, early)
 
-    from samza_azure.commands.draining import drain  # most of this command's start: the fleet drains meanwhile
+    from samza_azure.commands.draining import drain  # half of this command's start: the fleet drains meanwhile
 
     drain(config, account, run_id, early, limit, wait=wait, when_caught_up=when_caught_up)

@@ -9,7 +9,7 @@ from samza_azure.commands.terminal import if_interrupted, printable, say
 from samza_azure.commands.wait_limit import WaitLimit
 from samza_azure.commands.waiting import wait_for_cancel, wait_for_drain, wait_until_read
 from samza_azure.config import Config
-from samza_azure.errors import SamzaAzureError, StorageUnavailable
+from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
 from samza_azure.group.requests import ALREADY_DRAINED
 from samza_azure.host.asking import EarlyRequest
 from samza_azure.host.status import document
@@ -52,12 +52,17 @@ def drain(
 
     asked = with_rows(account, ask, tell=True)
     if asked is None:
+        if early is not None:
+            raise ConfigError(
+                f"Run {early.run_id} was in progress a moment ago, and its control blob is gone: was the container "
+                "deleted? Nothing else was asked to drain."
+            )
         account = reach(config)
         asked = with_rows(account, lambda _, table: ask_drain(None, table, run_id))
     if asked.already == ALREADY_DRAINED:
         print(f"Run {asked.run_id} is already drained.")
         return
-    if early is None or early.key != asked.key:
+    if early is None or not early.is_written or early.key != asked.key:
         say(f"Drain of {'run ' + asked.run_id if asked.run_id else 'the next run'} {asked.already or 'requested'}.")
     if not wait:
         with suppress(StorageUnavailable):  # it is requested

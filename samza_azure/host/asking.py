@@ -3,7 +3,7 @@
 The leased control blob refuses all other writers, so a request cannot be written there. The leader validates the row,
 acts, and writes its answer into it.
 
-Nothing here needs the control blob's own client, or imports it: its package takes most of a command's start.
+Nothing here needs the control blob's own client, or imports it: its package takes half of a command's start.
 """
 
 import getpass
@@ -71,29 +71,39 @@ class EarlyRequest:
 
     run_id: str
     key: str
+    is_written: bool  # False: the answer was lost, so the row may be there, or come
 
 
 def write_drain_early(account: Account, run_id: str) -> EarlyRequest | None:
     """Request the drain of the running run, by the leader row alone, so that the fleet drains while a command imports
-    the rest. `run_id` may name the run that is meant.
+    the rest. `run_id` may name the run that is meant. `hint_drain_early` belongs to it.
 
-    None if the row names no such run, or if a call fails: ask again by the control blob. A row that is out of date
-    names a run that has been drained, and a second request for one run changes nothing, so this can do no harm.
+    None if the row names no such run, or if it was certainly not requested: ask again by the control blob. A row that
+    is out of date names a run that no longer runs: its request changes nothing.
     """
     try:
-        found = account.transactions(LEADER, timeout_s=EARLY_S).query(LEADER, f"{LEADER}~")
-        current, phase = signalled(leader_row(found[0].etag, found[0].values).signal) if found else ("", "")
-        if phase != RunPhase.RUNNING or run_id not in ("", current) or not is_run_id(current):
-            return None
-        key = str(uuid.uuid4())
-        row = Write(Act.INSERT, key, _columns(RequestKind.DRAIN, key, current))
-        if isinstance(account.transactions(REQUESTS, timeout_s=EARLY_S).transact([row]), Refused):
-            return None
+        rows = account.transactions(LEADER, timeout_s=EARLY_S).query(LEADER, f"{LEADER}~")
     except SamzaAzureError:
         return None
-    with suppress(SamzaAzureError):  # see `write_drain`
-        account.hints().publish(drain_hint(current, key), {})
-    return EarlyRequest(current, key)
+    found = next((leader_row(row.etag, row.values) for row in rows if row.key == LEADER), None)
+    current, phase = signalled(found.signal) if found is not None else ("", "")
+    if phase != RunPhase.RUNNING or run_id not in ("", current) or not is_run_id(current):
+        return None
+    key = str(uuid.uuid4())
+    row = Write(Act.INSERT, key, _columns(RequestKind.DRAIN, key, current))
+    try:
+        answer = account.transactions(REQUESTS, timeout_s=EARLY_S).transact([row])
+    except Unsettled:
+        return EarlyRequest(current, key, is_written=False)
+    except SamzaAzureError:
+        return None
+    return None if isinstance(answer, Refused) else EarlyRequest(current, key, is_written=True)
+
+
+def hint_drain_early(account: Account, early: EarlyRequest) -> None:
+    """Hint at the request, as `write_drain` does."""
+    with suppress(SamzaAzureError):
+        account.hints(timeout_s=EARLY_S).publish(drain_hint(early.run_id, early.key), {})
 
 
 def _columns(kind: RequestKind, key: str, run_id: str, lives: Sequence[str] = ()) -> dict[str, str | int]:

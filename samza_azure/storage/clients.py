@@ -1,7 +1,7 @@
 """The synchronous clients of a storage account, over one pool of connections.
 
-The client of the container is made when it is first asked for: its package also imports aiohttp, which is half of the
-time that a command takes to start, and a command whose request is a row of the table need not wait for that.
+The client of the container is made when it is first asked for: its package also imports aiohttp, which together are
+half of a command's start, and a command whose request is a row of the table need not wait for that.
 """
 
 import threading

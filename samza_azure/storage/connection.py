@@ -28,6 +28,7 @@ from samza_azure.storage.transactions import Transactions
 
 if TYPE_CHECKING:
     from azure.storage.blob import ContainerClient
+    from azure.storage.blob.aio import ContainerClient as AsyncContainerClient
 
     from samza_azure.storage.async_clients import AsyncClients
     from samza_azure.storage.blobs import AzureBlobs
@@ -229,7 +230,7 @@ class Account:
                 self._serve(self._soon.container)
             return self._soon
 
-    def _serve(self, container: Any) -> None:
+    def _serve(self, container: "ContainerClient | AsyncContainerClient") -> None:
         if self._file is not None:
             self._file.serve(container)
 

@@ -1,7 +1,8 @@
 """When a reader is idle, who becomes idle, and which producers' claims to be idle have to be checked.
 
 A source partition becomes idle by silence, for each of its readers. A task does not: only its live owner may declare
-it idle, after all its inputs have been idle for as long.
+it idle, after all its inputs have been idle for as long. An idle producer does not hold the watermark back
+(`offset.least_us`).
 """
 
 from collections.abc import Sequence

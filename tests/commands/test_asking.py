@@ -259,10 +259,29 @@ def test_a_run_that_begins_while_a_drain_is_requested_is_not_drained_in_its_plac
     later = replace(running("new"), past=("old",))
     assert asked(replace(later, drains=(ours,))) == Asked("old", early.key)
     assert asked(later, "old") == Asked("old", already=ALREADY_DRAINED)
-    with pytest.raises(ConfigError, match="Run old was in progress a moment ago, and now it is run new"):
-        asked(later)
+    for unclear, said in ((later, "run new"), (Control("g"), "none")):
+        with pytest.raises(ConfigError, match=f"Run old was in progress a moment ago, and now it is {said}."):
+            asked(unclear)
     requests = group.runner.run(group.account.rows().query(REQUESTS, timeout=10))
     assert [row.key for row in requests] == [early.key], "no other run was asked to drain"
+
+
+@pytest.mark.parametrize("has_arrived", [True, False])
+def test_a_request_whose_answer_was_lost_is_written_once_and_for_no_other_run(
+    group: Group, *, has_arrived: bool
+) -> None:
+    group.write(LEADER, LEADER, leader_columns(LeaderRow(1, 1, signal(running("run")), "", 1)))
+    early = write_drain_early(group.account, "")
+    assert early is not None and early.is_written
+    rows, lost = group.account.rows(), replace(early, is_written=False)
+    if not has_arrived:
+        [row] = group.runner.run(rows.query(REQUESTS, timeout=10))
+        group.runner.run(rows.delete(REQUESTS, row.key, etag=row.etag, timeout=10))
+    asked = group.runner.run(ask_drain(running("run"), rows, "", lost))
+    assert [row.key for row in group.runner.run(rows.query(REQUESTS, timeout=10))] == [asked.key]
+    assert (asked.run_id, asked.key == early.key) == ("run", has_arrived)
+    with pytest.raises(ConfigError, match="now it is run next"):
+        group.runner.run(ask_drain(running("next"), rows, "", lost))
 
 
 @pytest.mark.parametrize("signal_of_row", ["", ":RUNNING:-", "a/b|c:RUNNING:-", "run", "run:RUNNINGS:-"])

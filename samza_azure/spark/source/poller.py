@@ -1,4 +1,5 @@
-"""The work of a source: look for new records, decide on the next offset, and read the rows up to it.
+"""The work of a source: look for new records, decide on the next offset, and read the rows up to it. How much a batch
+may have is bounded where it looks (`Poller._scan_all`).
 
 Promised: `latest` never raises, which would kill the query, and answers within about two seconds: within one,
 unless a drain's end makes it look twice. After a storage error it returns the old offset, acknowledges the error and
