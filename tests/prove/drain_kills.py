@@ -163,6 +163,7 @@ def play(world: JobOnAzurite, case: Case) -> None:
     before = incarnation(shown, victim)
     arm(world, case, shown["leader"], task)
     producer = world.producing(CHUNK, RATE)
+    world.fleet.wait_until("rows are read", lambda now: now["read"] != shown["read"], PATIENCE_S)
     draining = world.drain_begins()
     if case.kind == "supervisor":
         assert world.fleet.processes[victim].wait(2 * PATIENCE_S) == -signal.SIGKILL, case
