@@ -182,7 +182,8 @@ def last_record(prefix: str, index: int) -> Rule[Tail | None]:
         return None
     size = head.size
     window = Window(name)
-    yield from window.reach(max(0, size - CHUNK), min(size, CHUNK))
+    if not (yield from window.reach(max(0, size - CHUNK), min(size, CHUNK))):
+        return None  # it was deleted since the first read
     trailer = window.view(size - TRAILER_LENGTH, TRAILER_LENGTH)
     start = size - last_length(trailer, blob=name, position=size)
     header = yield from window.header(start)

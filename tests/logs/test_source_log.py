@@ -1,11 +1,16 @@
 """The rules of a source log: producers that append at the same place, and what an append asks for."""
 
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
+import pytest
+
+from samza_azure.errors import StateLost
+from samza_azure.logs.names import blob_name
 from samza_azure.logs.operations import Append, Operation, Sent
 from samza_azure.logs.record import Kind, Slice
-from samza_azure.logs.source_log import SharedLog, append_shared
+from samza_azure.logs.source_log import SharedLog, append_shared, is_in_line, resume
 from samza_azure.storage.driver import drive, perform
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import MemoryAccount
@@ -16,6 +21,11 @@ PREFIX = "streams/flights/0"
 
 def producer(name: str) -> SharedLog:
     return SharedLog(PREFIX, name, GROUP)
+
+
+def keyed(name: str) -> SharedLog:
+    """A producer with an idempotence key."""
+    return SharedLog(PREFIX, name, GROUP, once="import", row=1)
 
 
 def rows(text: str) -> dict[str, Any]:
@@ -55,3 +65,48 @@ def test_of_two_that_append_at_the_same_place_neither_takes_the_others_rows_for_
         while True:
             answer = perform(rule.send(answer), blobs)
     assert written(blobs) == ["first", "fast rows, at least as long", "slow"]
+
+
+LOST_TRACK = "Retention has deleted the blob that this producer of 'import' was to write next. Run it again"
+
+
+def test_a_producer_with_a_key_whose_blob_was_deleted_does_not_go_on_elsewhere() -> None:
+    """In what was written and deleted meanwhile there may be rows of its key. One without a key has none to lose."""
+    blobs, log = MemoryAccount().blobs(), keyed("a")
+    drive(append_shared(log, **rows("one")), blobs)
+    blobs.delete(blob_name(PREFIX, 0))
+    with pytest.raises(StateLost, match=LOST_TRACK):
+        drive(append_shared(log, **rows("two")), blobs)
+    assert written(blobs) == []
+
+
+def resumed_while_its_log_is_deleted(after: int) -> int | str:
+    """What a producer finds whose log has one row of its key, and is deleted after so many operations of its search."""
+    blobs = MemoryAccount().blobs()
+    drive(append_shared(keyed("a"), **rows("one")), blobs)
+    rule = resume(keyed("b"), (0, 0))
+    answer: Any = None
+    try:
+        for number in count():
+            if number == after:
+                blobs.delete(blob_name(PREFIX, 0))
+            answer = perform(rule.send(answer), blobs)
+    except StopIteration as stop:
+        return int(stop.value)
+    except StateLost as error:
+        return str(error)
+
+
+def test_a_producer_whose_log_is_deleted_while_it_resumes_finds_no_log_or_its_row_or_says_why_it_cannot() -> None:
+    """Between the two reads of the last record it failed with an error of `struct`."""
+    found = [resumed_while_its_log_is_deleted(after) for after in range(5)]
+    lost = f"{LOST_TRACK}: it skips the rows that are stored (blob {blob_name(PREFIX, 0)}, position 0)"
+    assert found == [0, 0, 0, lost, 1]
+
+
+def test_a_blob_that_is_gone_again_cannot_be_in_line() -> None:
+    blobs = MemoryAccount().blobs()
+    blobs.create(blob_name(PREFIX, 1))
+    with pytest.raises(StateLost, match="This blob of a log is gone") as raised:
+        drive(is_in_line(PREFIX, 0), blobs)
+    assert (raised.value.blob, drive(is_in_line(PREFIX, 1), blobs)) == (blob_name(PREFIX, 0), True)

@@ -57,6 +57,7 @@ UNMET: dict[tuple[str, str, str, str], str] = {
     ("logs/partition.py", "canonical", "case dt.date()", "case"): _CONTAINER,
     ("logs/reading.py", "scan", "found.ahead = max(INDEX", "true"): _LARGE,
     ("logs/reading.py", "last_record", "if header is None or start", "true"): _FOREIGN,
+    ("logs/reading.py", "last_record", "if not (yield", "true"): _RARE,
     ("logs/reading.py", "tail", "if following is None", "true"): _RARE,
     ("logs/record.py", "_header", "if text_at + text_length", "true"): _FOREIGN,
     ("logs/record.py", "encode", "if length > LENGTH_MAX", "true"): _LARGE,
