@@ -23,7 +23,8 @@ CHECKED := tests/test_docs.py tests/typing
 QUICK_TESTS := $(filter-out $(CHECKED),$(wildcard tests/test_*.py)) $(filter-out $(CHECKED) $(STORAGE_TESTS) $(FLEET_TESTS) $(WHOLE_TESTS) $(SPARK_TESTS) tests/prove tests/__pycache__, $(patsubst %/,%,$(wildcard tests/*/)))
 TWO := -n 2 --dist worksteal
 # What exercises the packages without I/O; of the storage what needs no Azurite. Fresh seeds would measure otherwise each time.
-PURE_TESTS := tests/group tests/logs tests/segments tests/streams tests/test_messages.py tests/library/test_access.py tests/storage \
+PURE_TESTS := tests/group tests/logs tests/segments tests/streams tests/test_messages.py tests/library/test_access.py \
+	tests/library/test_drain.py tests/commands/test_drain_shown.py tests/storage \
 	tests/sim/test_ending.py tests/sim/test_seeds.py -k "not azurite and not fresh and not same_seed"
 
 # What there is.

@@ -16,7 +16,6 @@ PURE = ("group", "logs", "segments", "streams")
 #: By file and function: why no test takes each of its branches.
 EXCEPTIONS: dict[str, dict[str, str]] = {
     "group/actions.py": {"resource": "mypy shows that each action has a case"},
-    "group/election.py": {"_continue_campaign": "takes a campaign of 50 s, and no call lasts longer than three"},
     "group/membership.py": {"fenced": "both callers ask only when the row is known"},
     "group/decide.py": {"lead": "for the type checker: whoever has a lease has read the blob"},
     "group/requests.py": {"_answer": "for the type checker: a request without a kind speaks of no run"},

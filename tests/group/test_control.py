@@ -33,6 +33,7 @@ from samza_azure.group.control import (
     decode,
     encode,
     signal,
+    signalled,
 )
 from samza_azure.group.notification import DrainNotification
 from samza_azure.messages import DrainStep
@@ -293,3 +294,17 @@ def test_the_signal_contains_run_phase_drain_vacancy_and_timeout() -> None:
     assert signal(leading) == "1700000000000-abcdef01:DRAINING:-"
     assert signal(replace(FULL, churn=0)) == "1700000000000-abcdef01:DRAINING:u:FLUSH"
     assert signal(replace(leading, leader=None)) == "1700000000000-abcdef01:DRAINING:-:vacant"
+
+
+@pytest.mark.parametrize(
+    "control",
+    [FULL, replace(FULL, drain=None, churn=0), replace(FULL, leader=None, stop=Stop("s", ())), Control("g")],
+    ids=["draining", "calm", "stopped and vacant", "no run"],
+)
+def test_a_signal_names_the_run_and_its_phase(control: Control) -> None:
+    assert signalled(signal(control)) == (control.run_id, control.phase)
+
+
+@pytest.mark.parametrize(("text", "named"), [("", ("", "")), ("run", ("run", "")), ("run:", ("run", ""))])
+def test_a_signal_of_a_stranger_names_what_it_can(text: str, named: tuple[str, str]) -> None:
+    assert signalled(text) == named

@@ -9,7 +9,8 @@ from samza_azure.group.control import (
     Control,
     RunPhase,
 )
-from samza_azure.group.drain import REMEMBERED, furthest, progress
+from samza_azure.group.drain import REMEMBERED, furthest, is_forgotten, progress
+from samza_azure.group.notification import DrainNotification
 from samza_azure.group.publish import next_control
 from samza_azure.group.rows import ProcessorRow, Request, RequestKind
 from samza_azure.messages import (
@@ -172,6 +173,21 @@ def test_past_runs_keep_the_latest_and_all_with_a_chosen_name() -> None:
     after = progress(flushing, rows, PLAN)
     assert after.past == ("by-hand", *made[-REMEMBERED:], "run")
     assert after.finished == (*flushing.finished[-REMEMBERED + 1 :], CONTROL.fingerprint)
+
+
+def test_a_drain_has_reached_the_last_step_of_its_history() -> None:
+    asked = DrainNotification("u", "run")
+    frozen = replace(asked, step=DrainStep.FREEZE)
+    drained = replace(asked, step=DrainStep.FLUSH, history=("FREEZE", "FLUSH", "DRAINED"))
+    assert [each.reached for each in (asked, frozen, drained)] == ["", "FREEZE", "DRAINED"]
+
+
+def test_a_generated_id_older_than_all_remembered_ones_is_that_of_a_forgotten_run() -> None:
+    made = tuple(f"{1_700_000_000_000 + number}-{number:08x}" for number in range(REMEMBERED + 2))
+    past = ("by-hand", *made[1:-1])
+    assert [is_forgotten(past, run) for run in (made[0], made[1], made[-1])] == [True, False, False]
+    assert not is_forgotten(past, "0-by-hand"), "chosen ids are remembered for ever"
+    assert not is_forgotten(past[:-1], made[0]), "there is room for one more, so none is forgotten yet"
 
 
 def test_partitions_that_a_run_does_not_read_keep_their_place_for_a_later_one() -> None:

@@ -21,7 +21,7 @@ from samza_azure.group.control import (
     RunPhase,
 )
 from samza_azure.group.ending import RESTORED, rest_until
-from samza_azure.group.learn import learn, perform_locally
+from samza_azure.group.learn import heard_rejected, learn, perform_locally
 from samza_azure.group.rows import ProcessorState
 from samza_azure.group.tasks import PATIENCE
 from samza_azure.group.view import Campaign, Lease
@@ -144,6 +144,12 @@ def test_a_refused_pipeline_says_what_changed_stage_by_stage_and_stream_by_strea
         "  stream sales: gained column s (string)\n"
         "Drain the run with the old code (samza-azure drain), then start the new: it begins the next run.",
     )
+
+
+def test_a_pipeline_that_its_own_container_rejects_ends_a_processor_with_2() -> None:
+    view = view_of("p3")
+    heard_rejected(view, "A stage reads an unknown stream.")
+    assert BeginEnd(Finish(2, "A stage reads an unknown stream.")) in decide(view, NOW)
 
 
 def test_a_difference_in_state_without_details_is_reported() -> None:

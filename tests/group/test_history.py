@@ -84,6 +84,13 @@ def test_each_change_is_noted_with_its_cause(after: Control, events: list[tuple[
     assert noted(after) == events
 
 
+def test_a_give_up_is_noted_once() -> None:
+    before = changed(given_up={"t-0": GivenUp(Owner("a", "1", 5), "no disk")})
+    again = dataclasses.replace(before, given_up={"t-0": GivenUp(Owner("a", "1", 9), "no disk")})
+    assert noted(dataclasses.replace(before, revision=10), before) == []
+    assert noted(again, before) == [("given up", "a gave up t-0: no disk")]
+
+
 def test_a_drain_that_is_cancelled_is_no_new_drain() -> None:
     assert noted(BEFORE, changed(drain=DRAIN, phase=RunPhase.DRAINING)) == [("drain", "The drain was cancelled.")]
 

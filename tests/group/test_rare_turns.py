@@ -1,12 +1,27 @@
 """What happens so seldom that no other story comes there."""
 
+from copy import deepcopy
 from dataclasses import replace
 
-from samza_azure.group.actions import ScanMembers, Tell
+import pytest
+
+from samza_azure.group.actions import (
+    AcquireLease,
+    BreakLease,
+    CleanRun,
+    DeleteRequest,
+    RenewLease,
+    ScanMembers,
+    StorageAction,
+    Tell,
+)
+from samza_azure.group.answers import No
 from samza_azure.group.control import Assignment, GivenUp
-from samza_azure.group.learn import demote, heard_task, learn
+from samza_azure.group.learn import demote, heard_drain_asked, heard_task, learn
+from samza_azure.group.timing import DRAIN_ASKED_S, DRAINING_LOOK_S
+from samza_azure.group.view import Campaign, Lease
 from samza_azure.messages import Phase, StartTask
-from tests.group.situation import CONTROL, NOW, decide, leader, owner, report, row, view_of
+from tests.group.situation import CONTROL, NOW, SILENT, decide, leader, owner, report, row, view_of
 
 
 def test_a_task_that_comes_back_to_us_does_not_wait_for_ourselves() -> None:
@@ -37,3 +52,36 @@ def test_a_task_that_was_given_up_runs_well_only_under_its_present_owner() -> No
         seen = row("p2", {"clean-1": report("clean-1", generation=generation)})
         learn(view, ScanMembers(), (seen,), sent_at=NOW, now=NOW)
         assert list(view.others.well) == well
+
+
+@pytest.mark.parametrize("call", [RenewLease("lease"), DeleteRequest("d", "etag"), CleanRun("older")], ids=type)
+def test_the_answer_to_a_former_leaders_call_changes_nothing(call: StorageAction) -> None:
+    view = leader()
+    demote(view, NOW)
+    before = deepcopy(view)
+    learn(view, call, None, sent_at=NOW, now=NOW + 1)
+    assert view == before
+
+
+def test_the_renewal_of_an_earlier_lease_does_not_prolong_the_present_one() -> None:
+    view = leader()
+    learn(view, RenewLease("earlier"), None, sent_at=NOW + 1, now=NOW + 1)
+    assert view.office.lease == Lease("lease", NOW)
+
+
+def test_a_candidate_that_finds_no_lease_to_break_acquires_it() -> None:
+    """Another candidate may have broken it and died, or the leader has released it."""
+    view = view_of("p2", leader_age=SILENT)
+    learn(view, BreakLease("control"), No("LeaseNotPresentWithLeaseOperation"), sent_at=NOW, now=NOW)
+    assert view.candidacy.campaign == Campaign("control")
+    assert AcquireLease("fresh", "control") in decide(view, NOW)
+
+
+def test_a_follower_that_hears_of_a_drain_before_its_first_step_looks_more_often_for_a_while() -> None:
+    view = view_of("p2")
+    gaps = [view.look_gap()]
+    heard_drain_asked(view, NOW)
+    gaps.append(view.look_gap())
+    view.turn_at = NOW + DRAIN_ASKED_S
+    gaps.append(view.look_gap())
+    assert gaps == [view.read_interval(), DRAINING_LOOK_S, view.read_interval()]

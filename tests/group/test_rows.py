@@ -301,6 +301,19 @@ def test_a_foreign_last_batch_spoils_no_report(foreign: object) -> None:
     assert read.generation == 7
 
 
+def test_a_progress_without_seconds_or_pace_is_that_of_an_earlier_release() -> None:
+    said = {"generation": 7, "attempt": 2, "phase": "RUNNING", "progress": {"batches": 3, "rows": 40}}
+    [read] = processor_row("p", "", {"tasks": json.dumps({"clean-0": said})}).tasks.values()
+    assert read.progress == Progress(batches=3, rows=40)
+
+
+@pytest.mark.parametrize("foreign", [None, True, "2.5", [2.5], -2.5, float("nan"), float("inf"), 1e30])
+def test_a_number_of_seconds_that_makes_no_sense_counts_as_none(foreign: object) -> None:
+    said = {"generation": 7, "attempt": 2, "phase": "RUNNING", "progress": {"seconds": foreign, "pace": 2.5}}
+    [read] = processor_row("p", "", {"tasks": json.dumps({"clean-0": said})}).tasks.values()
+    assert read.progress == Progress(pace=2.5)
+
+
 def test_of_a_row_that_is_too_large_the_last_batches_go_first() -> None:
     busy = LastBatch(1 << 50, 1 << 50, dict.fromkeys(BATCH_PHASES, 1), late=1 << 50, state_rows=1, state_bytes=1 << 50)
     dice, many = Random(1), {}

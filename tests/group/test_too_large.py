@@ -5,6 +5,7 @@ from dataclasses import replace
 from samza_azure.group.actions import (
     BeginEnd,
     Finish,
+    ReleaseLease,
     WriteControl,
 )
 from samza_azure.group.answers import TooLarge
@@ -16,6 +17,7 @@ from samza_azure.group.control import (
 from samza_azure.group.ending import verdict
 from samza_azure.group.learn import learn
 from samza_azure.group.rows import ProcessorState
+from samza_azure.group.view import Campaign, Lease
 from tests.group.situation import (
     CONTROL,
     NOW,
@@ -27,6 +29,7 @@ from tests.group.situation import (
     member,
     owner,
     row,
+    view_of,
 )
 from tests.group.transcript import Story
 
@@ -92,3 +95,14 @@ def test_a_first_job_model_that_is_too_large_ends_the_leader_with_2() -> None:
     [write] = [each for each in decide(view, NOW + 2) if isinstance(each, WriteControl)]
     learn(view, write, TooLarge("it needs more"), sent_at=NOW + 2, now=NOW + 2)
     assert BeginEnd(Finish(2, "it needs more")) in decide(view, NOW + 2)
+
+
+def test_a_candidate_whose_limit_is_below_the_job_model_releases_the_lease_before_it_ends() -> None:
+    won = Lease("won", NOW)
+    view = view_of("p2", campaign=Campaign("control", lease=won, read=True), accepted_at=won.ends_at)
+    [write] = [each for each in decide(view, NOW) if isinstance(each, WriteControl)]
+    learn(view, write, TooLarge("it needs more"), sent_at=NOW, now=NOW)
+    assert not view.leads
+    assert [each for each in decide(view, won.ends_at) if isinstance(each, WriteControl | ReleaseLease)] == [
+        ReleaseLease("won")
+    ]

@@ -74,3 +74,9 @@ def test_of_any_log_the_oldest_go_never_the_last_and_what_stays_is_less_than_the
     if read >= last:  # all is read
         closed = sizes[len(found)] if len(found) < last else 0
         assert left - sizes[last] < limit + closed or left == sizes[last]
+
+
+def test_a_log_of_which_nothing_is_needed_goes_whole() -> None:
+    log = [piece(0, age_s=90), piece(1, age_s=61)]
+    assert past(log, ALL, Keeps(seconds=60)) == log
+    assert past([], ALL, Keeps(bytes=0)) == []
