@@ -29,6 +29,7 @@ from samza_azure.storage.export import first_blobs, stream_of
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.source_stream import SourceWriter
+from samza_azure.streams.pace import HINTS_BUSY_S
 
 PATIENCE_S = 120.0
 JOB = """
@@ -70,6 +71,7 @@ class Fleet:
         self.drain_order = Drain(None)
         self.tasks: dict[str, Task] = {}
         self.generation = 0
+        self._hints_due = 0.0
         self._around = ContainerContext(
             spark=self.spark,
             config=self.config,
@@ -115,7 +117,10 @@ class Fleet:
         self.start(name, first=False)
 
     def look(self, *, but: Sequence[str] = ()) -> None:
-        """Look at all tasks, as the container does several times a second."""
+        """Look at all tasks and read the hints, as the container does several times a second."""
+        if time.monotonic() >= self._hints_due:
+            self.hints.poll()
+            self._hints_due = time.monotonic() + HINTS_BUSY_S
         for name, task in self.tasks.items():
             if name in but:
                 continue

@@ -52,6 +52,10 @@ def _no_rows_of_others(account: Account) -> None:
     names = [name for name, _ in blobs.list("streams/")]
     for start in range(0, len(names), DELETE_MAX):
         blobs.delete_many(names[start : start + DELETE_MAX])
+    hints = account.hints()
+    for name in hints.poll():
+        if name.startswith("streams/"):
+            hints.remove(name)
 
 
 class Said:

@@ -228,7 +228,9 @@ def test_late_rows_are_counted_batch_by_batch(fleet: MakeFleet) -> None:
     run = fleet(counting("late"), JOB % ("late", "auto"))
     run.start("count-0")
     writer = run.writer("late", 1, flush_rows=1000)
-    for day in (0, 10, 20):  # the watermark passes the first days
+    # Rows are late by the watermark of the batch before theirs. A record carries the event time of those before it, so
+    # that of the third one says that day 0 is over, and the batch of the fourth one has the watermark of day 10.
+    for day in (0, 10, 20, 30):
         writer.write(table(range(1), day))
         writer.flush()
         run.until_all_is_read("late")
@@ -238,7 +240,7 @@ def test_late_rows_are_counted_batch_by_batch(fleet: MakeFleet) -> None:
         run.until_all_is_read("late")
     run.until(lambda: run.late >= 12)
     [done] = [task.report.progress for task in run.tasks.values()]
-    assert done is not None and done.rows == 3 + 3 * 4 and done.batches >= 4 and done.seconds > 0 and done.size > 0
+    assert done is not None and done.rows == 4 + 3 * 4 and done.batches >= 4 and done.seconds > 0 and done.size > 0
     assert done.watermark_ms is not None and done.behind == {"late": 0}
     [last] = [task.report.last_batch for task in run.tasks.values()]
     assert last is not None and last.state_rows and last.state_bytes and last.late is not None
@@ -305,8 +307,10 @@ def test_late_counts_rows_and_not_groups_in_each_kind_of_aggregation(fleet: Make
     tasks = [f"{form}-0" for form in FORMS]
     run.start(*tasks)
     writer = run.writer("forms", 1, flush_rows=1000)
-    # A batch drops by the watermark of the batch before it, so the one of LATE does by that of the second table.
-    for rows in ([("a", 100), ("b", 103)], [("a", 200), ("b", 201)], [("a", 200), ("b", 201)], LATE):
+    # A batch drops by the watermark of the batch before it, and the record of a table carries the event time of those
+    # before it. So the batch of LATE drops by the times of the second table, also if there are batches in between.
+    again = [("a", 200), ("b", 201)]
+    for rows in ([("a", 100), ("b", 103)], again, again, [("a", 300), ("b", 300)], LATE):
         writer.write(_minutes(rows))
         writer.flush()
         end = last_rows(run.account.blobs(), ["forms/0"])
@@ -316,7 +320,7 @@ def test_late_counts_rows_and_not_groups_in_each_kind_of_aggregation(fleet: Make
         f"{form}-0": late for form, (late, _) in FORMS.items()
     }
     # Rows that were read again to be counted were not read as input.
-    assert {task.report.progress.rows for task in run.tasks.values() if task.report.progress} == {6 + len(LATE)}
+    assert {task.report.progress.rows for task in run.tasks.values() if task.report.progress} == {8 + len(LATE)}
     writer.close()
 
 
