@@ -17,11 +17,11 @@ from .task_driver import Fleet
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 STREAMS = """
-[streams.left]
+[streams.ones]
 schema = "key string, ts timestamp"
 event_time = "ts"
 partitions = 1
-[streams.right]
+[streams.twos]
 schema = "key string, ts timestamp"
 event_time = "ts"
 partitions = 1
@@ -79,9 +79,9 @@ def test_batches_leave_nothing_behind(
     fleet: Callable[[Application, str], Fleet], function: Callable[[DataFrame, DataFrame], DataFrame]
 ) -> None:
     application = Application()
-    application.stage("left", "right", output="out")(function)
+    application.stage("ones", "twos", output="out")(function)
     run = fleet(application, STREAMS)
-    writers = [run.writer(stream, 1, flush_rows=1000) for stream in ("left", "right")]
+    writers = [run.writer(stream, 1, flush_rows=1000) for stream in ("ones", "twos")]
     name = f"{function.__name__}-0"
     run.start(name)
 

@@ -23,7 +23,7 @@ from tests.storage.proxy import Mode, Proxy
 from .task_driver import JOB, Fleet, config_of
 
 STREAMS = """
-[streams.slow]
+[streams.released]
 schema = "key string, ts timestamp"
 event_time = "ts"
 partitions = 1
@@ -43,11 +43,11 @@ def test_the_batch_and_its_append_have_one_deadline(
 ) -> None:
     """The next owner waits for 1.5 times `task.shutdown.ms`; the loser needed up to twice that time."""
     run = copying(spark, storage, azurite, proxy, tmp_path)
-    writer = SourceWriter(account.blobs(), account.hints(), "slow", 1, event_time="ts")
+    writer = SourceWriter(account.blobs(), account.hints(), "released", 1, event_time="ts")
     writer.write(rows(0))
     writer.flush()
     run.start("copied-0")
-    run.until_all_is_read("slow")
+    run.until_all_is_read("released")
     task = run.tasks["copied-0"]
     batches = task._batches
     assert batches is not None
@@ -64,7 +64,7 @@ def test_the_batch_and_its_append_have_one_deadline(
     releasing.join()
     run.look()  # ends its query; another release would wait for the lost append, which only an EPOCH settles
     run.start("copied-0", first=False)
-    run.until_all_is_read("slow")
+    run.until_all_is_read("released")
     assert len(run.rows("out")) == 2
     writer.close()
     run.close()
@@ -98,7 +98,7 @@ def copying(spark: SparkSession, storage: Storage, azurite: Azurite, proxy: Prox
     """A fleet whose storage is behind the proxy. A batch may take as long as it likes."""
     application = Application()
 
-    @application.stage("slow", output="out")
+    @application.stage("released", output="out")
     def copied(rows: DataFrame) -> DataFrame:
         return rows
 
