@@ -119,6 +119,7 @@ def test_the_last_batch_of_a_drained_task_is_counted_too(fleet: Callable[[Applic
         writer = run.writer("counted", 1, flush_rows=10)
         writer.write(pa.Table.from_pylist(rows), "key")
         writer.close()
+        run.hints.poll()
 
     run = fleet(application, DAILY)
     container = Container(run)
@@ -168,6 +169,7 @@ def test_the_last_batch_of_a_released_task_is_counted_too(
     writer = run.writer("numbers", 1, flush_rows=10, event_time=None)
     writer.write(pa.table({"n": pa.array([1, 2, 3], pa.int32())}))
     writer.close()
+    run.hints.poll()
     deadline = boot_time() + 60
     while not begun.exists():
         assert boot_time() < deadline
@@ -226,7 +228,10 @@ def test_a_task_that_has_ended_keeps_neither_its_state_nor_its_last_batch(
 
 
 class Container:
-    """All tasks of a run in a container's loop, on a thread of ours: told what to do, and heard."""
+    """All tasks of a run in a container's loop, on a thread of ours: told what to do, and heard.
+
+    It polls no hints: a test does so when it has produced, or its rows are noticed after seconds.
+    """
 
     def __init__(self, run: Fleet) -> None:
         ours, theirs = socket.socketpair()
