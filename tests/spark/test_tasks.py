@@ -150,7 +150,7 @@ def test_the_last_batch_of_a_released_task_is_counted_too(
     begun, may_end = tmp_path / "begun", tmp_path / "may end"
     application = Application()
 
-    @application.stage("numbers", output="copies")
+    @application.stage("held", output="copies")
     def copy(rows: DataFrame) -> DataFrame:
         def held(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for part in parts:  # an earlier batch may have no rows
@@ -162,11 +162,11 @@ def test_the_last_batch_of_a_released_task_is_counted_too(
 
         return rows.mapInArrow(held, "n int")
 
-    run = fleet(application, '[streams.numbers]\npartitions = 1\nschema = "n int"\n')
+    run = fleet(application, '[streams.held]\npartitions = 1\nschema = "n int"\n')
     container = Container(run)
     container.tell(StartTask("copy-0", 1, 1, True, run.run_id, run.group_id))
     container.until("copy-0", lambda report: report.phase is Phase.RUNNING)
-    writer = run.writer("numbers", 1, flush_rows=10, event_time=None)
+    writer = run.writer("held", 1, flush_rows=10, event_time=None)
     writer.write(pa.table({"n": pa.array([1, 2, 3], pa.int32())}))
     writer.close()
     run.hints.poll()
