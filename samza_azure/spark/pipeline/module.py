@@ -42,16 +42,19 @@ def load(config: Config) -> Application:
     if application is None:
         others = [name for name, each in vars(module).items() if isinstance(each, Application)]
         instead = f'Write in the job file: main = "{module_name}:{others[0]}".' if others else ""
-        raise PipelineRefused(
+        refused = PipelineRefused(
             f"app.main is {config.app.main!r}, but {module_name} has no attribute {attribute}. "
             + (instead or f"Write there: {attribute} = Application().")
         )
-    if not isinstance(application, Application):
-        raise PipelineRefused(
+    elif not isinstance(application, Application):
+        refused = PipelineRefused(
             f"{config.app.main} is a {type(application).__name__}, not an Application. "
             f"Write: {attribute} = Application()."
         )
-    return application
+    else:
+        return application
+    noted(refused, str(config.path))
+    raise refused
 
 
 def _imported(name: str, config: Config) -> ModuleType:

@@ -35,7 +35,11 @@ def check_names(application: Application, config: Config) -> list[str]:
         lines = [f"The pipeline has {len(found)} mistakes:"]
         lines += [f"  {message}" + (f"\n    {place}" if place else "") for message, place in found]
         raise PipelineRefused("\n".join(lines))
-    ordered(application.stages)
+    try:
+        ordered(application.stages)
+    except PipelineRefused as error:
+        noted(error, str(config.path))
+        raise
     return list(_warnings(application.stages, config))
 
 
@@ -50,7 +54,9 @@ def ordered(stages: Sequence[Stage]) -> list[Stage]:
         ready = next((stage for stage in waiting if not unwritten.intersection(stage.inputs)), None)
         if ready is None:
             names = ", ".join(stage.name for stage in waiting)
-            raise PipelineRefused(f"The stages {names} wait for each other's output. Break the cycle.")
+            error = PipelineRefused(f"The stages {names} wait for each other's output. Break the cycle.")
+            noted(error, place_of_function(waiting[0].function))
+            raise error
         ready_first.append(ready)
         waiting.remove(ready)
     return ready_first

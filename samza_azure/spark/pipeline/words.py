@@ -26,7 +26,7 @@ _INSTEAD = {
         "Remove orderBy and sort: a stream never ends, so it has no final order. Sort where the output is read; the "
         'greatest row of a window is an aggregate, .groupBy(F.window("ts", "1 hour")).agg(F.max_by("id", "amount")).'
     ),
-    "Non-time-based windows": (
+    "Window function is not supported": (
         "row_number, rank and lag need all rows of a group at once. Use an aggregate per F.window (F.max_by, F.first), "
         "dropDuplicatesWithinWatermark, or transformWithState to remember the previous row."
     ),
