@@ -210,7 +210,7 @@ MISTAKES = {
     "a join without a limit of time": Mistake(
         HOURLY,
         JOIN.replace("BOUND", "").replace("TIMED", TIMED),
-        ("Both inputs of such a join need withWatermark", "MODULE.py, line 10"),
+        ("Both inputs of such a join need withWatermark", f'F.expr("id = other{BOUND}")', "MODULE.py, line 10"),
         JOIN.replace("BOUND", BOUND).replace("TIMED", TIMED),
         needs_spark=True,
     ),

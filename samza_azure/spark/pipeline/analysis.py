@@ -243,9 +243,12 @@ def _condition_in_time(root: Node, inputs: Sequence[Input]) -> str:
     """How a join of these inputs may limit the time between two rows, as far as their columns are known."""
     join = next((node for node in root.walk() if node.is_join_of_streams), None)
     keys = described(join).removeprefix("join on ") if join is not None and equalities(join) else "id = order_id"
-    times = [each for each in inputs if each.event_time]
-    are_different = len({each.event_time for each in times}) == len(times)
-    names = [str(each.event_time) if are_different else f"{each.stream}.{each.event_time}" for each in times]
+    sides = join.children if join is not None else ()
+    names = [str(side.column(each).name()) for side in sides for each in [*marked(side)][:1]]  # as the stage calls them
+    if len(names) < 2 or names[0] == names[1]:
+        times = [each for each in inputs if each.event_time]
+        are_different = len({each.event_time for each in times}) == len(times)
+        names = [str(each.event_time) if are_different else f"{each.stream}.{each.event_time}" for each in times]
     earlier, later = names[:2] if len(names) > 1 else ("ts", "paid_at")
     return f"{keys} AND {later} BETWEEN {earlier} AND {earlier} + INTERVAL 1 HOUR"
 
