@@ -81,7 +81,9 @@ def test_two_stages_with_one_output_are_told_with_the_line_of_the_second(tmp_pat
 def test_another_name_for_the_application(tmp_path: Path) -> None:
     source = "from samza_azure import Application\njob = Application()\n"
     said = refused(tmp_path, "pipeline_other", source)
-    assert said.endswith('Write in the job file: main = "pipeline_other:job".')
+    text, _, place = said.partition("\n  ")
+    assert text.endswith('Write in the job file: main = "pipeline_other:job".')
+    assert place.startswith(str(tmp_path)) and place.endswith(".toml"), "the file to change"
 
 
 def test_a_module_that_raises(tmp_path: Path) -> None:
@@ -105,14 +107,15 @@ def test_a_module_with_a_mistake_in_its_grammar(tmp_path: Path) -> None:
 
 
 def test_an_attribute_that_is_not_there(tmp_path: Path) -> None:
-    assert refused(tmp_path, "pipeline_empty", "x = 1\n") == (
+    assert refused(tmp_path, "pipeline_empty", "x = 1\n").startswith(
         "app.main is 'pipeline_empty:app', but pipeline_empty has no attribute app. Write there: app = Application()."
+        f"\n  {tmp_path}"
     )
 
 
 def test_an_attribute_that_is_no_application(tmp_path: Path) -> None:
-    assert refused(tmp_path, "pipeline_int", "app = 7\n") == (
-        "pipeline_int:app is a int, not an Application. Write: app = Application()."
+    assert refused(tmp_path, "pipeline_int", "app = 7\n").startswith(
+        f"pipeline_int:app is a int, not an Application. Write: app = Application().\n  {tmp_path}"
     )
 
 

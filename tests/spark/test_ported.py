@@ -6,6 +6,7 @@ Both run on one session here, so that five jobs take seconds; `examples/ported/c
 import runpy
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -29,18 +30,20 @@ from rows import JOBS, arrivals, write  # noqa: E402
 PIECES = 2
 
 
-@pytest.fixture
-def plain_spark(spark: SparkSession) -> Iterator[SparkSession]:
+@contextmanager
+def as_spark_has_it(spark: SparkSession) -> Iterator[None]:
     """The session as Spark has it by default in what plain queries depend on; what they set goes afterwards."""
     changed = ("spark.sql.streaming.noDataMicroBatches.enabled", "spark.sql.streaming.stateStore.providerClass")
     before = {name: spark.conf.get(name, None) for name in changed}
     spark.conf.set(changed[0], "true")
-    yield spark
-    for name, value in before.items():
-        if value is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
 
 
 def plain_rows(job: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Row]:
@@ -76,10 +79,11 @@ def pieces_of(job: str, run_streams: dict[str, str | None]) -> list[tuple[str, l
     ["joined_streams", *(pytest.param(job, marks=pytest.mark.long) for job in JOBS if job != "joined_streams")],
 )
 def test_the_job_that_was_carried_over_puts_out_the_same_rows(
-    job: str, fleet: MakeFleet, plain_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: str, fleet: MakeFleet, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "plain").mkdir()
-    plain = plain_rows(job, tmp_path / "plain", monkeypatch)
+    with as_spark_has_it(spark):
+        plain = plain_rows(job, tmp_path / "plain", monkeypatch)
     application, text = loaded(job, monkeypatch), (PORTED / job / "job.toml").read_text()
     own = {name: f"{name}-{job}" for name in arrivals(job)}  # all tests share one account, and two jobs read `events`
     for name, renamed in own.items():
