@@ -24,12 +24,13 @@ from samza_azure.commands.fleet import Fleet
 from samza_azure.commands.job import Job
 from samza_azure.commands.logs import last_entry
 from samza_azure.commands.show import status_view
-from samza_azure.commands.terminal import console, error_lines, printable, say
+from samza_azure.commands.terminal import console, error_lines, if_interrupted, printable, say
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
 
 VARIABLE = "AZURE_STORAGE_CONNECTION_STRING"
 REFRESH_S = 1.0
+CORRECT = "Correct it; the processors start when it is saved."
 
 
 def develop(job: Path, processors: int, data: Path | None, *, reload: bool, new_run: bool = False) -> int:
@@ -41,6 +42,9 @@ def develop(job: Path, processors: int, data: Path | None, *, reload: bool, new_
             _refuse_other_storage(Config.load(job), emulator)
             say(refused)
             return ConfigError.exit_code
+        if refused and not _loads(job):
+            say(f"{refused}\n{CORRECT}")
+            refused = _until_it_loads(job)
         say(f"For other commands in another terminal:\n  export {VARIABLE}='{emulator.connection_string}'")
         directory = Path(tempfile.mkdtemp(prefix="samza-azure-dev-"))
         fleet = Fleet(job, directory)
@@ -53,6 +57,23 @@ def develop(job: Path, processors: int, data: Path | None, *, reload: bool, new_
     kept = f"The data is kept in {data}: dev --data {data} goes on with it." if data else "The data is gone with it."
     say(f"The emulator has ended. {kept} The processors' logs are in {directory}.")
     return code
+
+
+def _loads(job: Path) -> bool:
+    try:
+        Config.load(job)
+    except ConfigError:
+        return False
+    return True
+
+
+def _until_it_loads(job: Path) -> str:
+    """Wait until the job file is corrected: without one there is no fleet. Return the mistakes that are left."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the emulator ends with this process
+    with if_interrupted("No processor was started."):
+        while not _loads(job):
+            time.sleep(REFRESH_S)
+    return _said_by(_check(job))
 
 
 def _check(job: Path) -> "subprocess.Popen[str]":
@@ -99,7 +120,7 @@ class _View:
         signal.signal(signal.SIGTERM, self._end)
         with self._live:
             if refused:
-                self._say(f"{refused}\nCorrect it; the processors start when it is saved.")
+                self._say(f"{refused}\n{CORRECT}")
             else:
                 self._start()
             code, is_told = 0, bool(refused)

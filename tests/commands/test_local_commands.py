@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
 
@@ -230,5 +231,27 @@ def test_dev_waits_for_the_mistake_to_be_mended_and_starts_again_with_each_chang
         said_until(process, "2 processors started")
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
+    finally:
+        process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_dev_waits_for_a_job_file_that_is_refused_and_ends_with_its_emulator(
+    job: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    """It ended, although it was to start again with what is saved."""
+    right = job.read_text()
+    job.write_text(right + '\n[spark]\nmaster = "yarn"\n')
+    process = begun("dev", str(job), "--reload")
+    try:
+        assert "spark.master = 'yarn' cannot be used" in said_until(process, "the processors start when it is saved.")
+        if number == signal.SIGINT:
+            job.write_text(right)
+            said_until(process, "2 processors started")
+        emulators = psutil.Process(process.pid).children()
+        process.send_signal(number)
+        process.communicate(timeout=60)
+        psutil.wait_procs(emulators, timeout=10)
+        assert not any(each.is_running() for each in emulators)
     finally:
         process.kill()
