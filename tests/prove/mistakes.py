@@ -5,7 +5,7 @@ python tests/prove/mistakes.py [--only NAME ...]
 They are those of `tests/commands/mistakes.py`. All three must show each, `dev` on a terminal of 100 columns, with its
 file, and its line or its key in the job file, and end with 2. Then the remedy is pasted: `check` finds no mistake, with
 `run` all tasks run, and so they do with the `dev --reload` that has shown the mistake. Many mistakes have the same
-right job, which is run once. What failed is printed. Twelve minutes.
+right job, which is run once. What failed is printed. A quarter of an hour.
 """
 
 import argparse
