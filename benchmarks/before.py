@@ -1,14 +1,22 @@
-"""Fail-over, joins and price beside an older commit, in one run: python benchmarks/before.py [COMMIT] [--rounds 3].
+"""This commit beside an older one, in one run.
 
-The older one is taken out of git into a scratch directory, and its own `coordination.py` measures it. Both take turns,
-round by round, so that what else the machine does meets both. Without a commit it is the last one before the lifecycle
-of processors was mended (2026-11-22). Price is what `explain` says of an idle hour; `tests/sim/test_cost.py` of either
-commit counts that these are the calls. Ends with 1 if a median is worse by more than 5 % and a tenth of a second.
+python benchmarks/before.py [COMMIT] [--rounds 3] [--times 8] [--profiles fast default]
+python benchmarks/before.py COMMIT --scripts demo throughput hand_over … [--rounds 3]
+
+The older one is taken out of git into a scratch directory, and its own scripts measure it. Both take turns, round by
+round, so that what else the machine does meets both. Without --scripts it is fail-over, joins and price; without a
+commit beside the last one before the lifecycle of processors was mended (2026-11-22). Price is what `explain` says of
+an idle hour; `tests/sim/test_cost.py` of either commit counts that these are the calls.
+
+With --scripts it is the figures of these benchmarks, in their quick form, and of the demo.
+
+Ends with 1 if a median is worse by more than the tolerance that is printed.
 """
 
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -24,8 +32,8 @@ from rich.table import Table
 
 ROOT = Path(__file__).parents[1]
 BEFORE = "6503dbb"
-#: How much longer a median may take and still count as the same.
-PART, SECONDS = 0.05, 0.1
+#: How much longer a median may take and still count as the same. Scripts that run once or twice vary more.
+PART, SECONDS, SCRIPTS_PART = 0.05, 0.1, 0.1
 #: Runs in a tree of its own, with its own modules: only what both commits have is named here.
 MEASURE = """
 import json, os, signal, sys
@@ -52,6 +60,20 @@ for count in (3, 10, 100):
 with open(os.environ["SAID"], "w") as file:
     json.dump(found, file)
 """
+#: The same for a script that returns claims.
+CLAIMS = """
+import json, os, sys
+from importlib import import_module
+sys.path.insert(0, "benchmarks")
+claims = import_module(sys.argv[1]).measure(True)
+with open(os.environ["SAID"], "w") as file:
+    json.dump([[claim.what, claim.figure] for claim in claims], file)
+"""
+DEMO = "demo"
+#: A number with its unit in a figure; of these units more is better.
+FIGURE = re.compile(r"([-+]?[\d,]*\.?\d+) ?(rows/s|per CPU second|ms|s|MB|%)(?![\w/])")
+MORE_IS_BETTER = ("rows/s", "per CPU second")
+DEMO_LINE = re.compile(r"^ *[\d.]+ s  (.+): ([\d.]+ s)$", re.MULTILINE)
 
 
 @contextmanager
@@ -64,13 +86,34 @@ def tree_of(commit: str) -> Any:
 
 
 def measured(tree: Path, profile: str, times: int) -> dict[str, list[float]]:
-    """One round in one tree."""
+    """One round of fail-over, joins and price in one tree."""
+    found: dict[str, list[float]] = said_by(tree, MEASURE, profile, str(times))
+    return found
+
+
+def figures_of(tree: Path, script: str) -> dict[str, list[float]]:
+    """The figures of one script, or of the demo, in one tree: by what they are of, and their unit."""
+    if script == DEMO:
+        demo = [sys.executable, "examples/flights/demo.py"]
+        told = subprocess.run(demo, cwd=tree, env=environment_of(tree), stdout=subprocess.PIPE, text=True, check=True)
+        claims = DEMO_LINE.findall(told.stdout)
+    else:
+        claims = said_by(tree, CLAIMS, script)
+    figures = [(what, *each) for what, figure in claims for each in FIGURE.findall(figure)]
+    return {f"{script}: {what}, {unit}": [float(number.replace(",", ""))] for what, number, unit in figures}
+
+
+def said_by(tree: Path, code: str, *arguments: str) -> Any:
+    """What code says that runs in one tree."""
     with tempfile.NamedTemporaryFile() as said:
-        environment = os.environ | {"PYTHONPATH": f"{tree}{os.pathsep}{tree / 'benchmarks'}", "SAID": said.name}
-        command = [sys.executable, "-c", MEASURE, profile, str(times)]
-        subprocess.run(command, cwd=tree, env=environment, check=True)
-        found: dict[str, list[float]] = json.loads(Path(said.name).read_text())
-        return found
+        environment = environment_of(tree) | {"SAID": said.name}
+        subprocess.run([sys.executable, "-c", code, *arguments], cwd=tree, env=environment, check=True)
+        return json.loads(Path(said.name).read_text())
+
+
+def environment_of(tree: Path) -> dict[str, str]:
+    """With the modules of this tree."""
+    return os.environ | {"PYTHONPATH": f"{tree}{os.pathsep}{tree / 'benchmarks'}"}
 
 
 def main() -> int:
@@ -79,34 +122,43 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--times", type=int, default=8, help="kills of each kind in a round")
     parser.add_argument("--profiles", nargs="+", default=["fast", "default"])
+    parser.add_argument("--scripts", nargs="+", metavar="SCRIPT", help=f"benchmarks of both commits, or `{DEMO}`")
     asked = parser.parse_args()
     found: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(dict)
     begun = time.monotonic()
     with tree_of(asked.commit) as before:
+        trees = [("before", before), ("now", ROOT)]
         for number in range(asked.rounds):
-            for profile in asked.profiles:
-                for name, tree in (("before", before), ("now", ROOT)):
-                    for what, values in measured(tree, profile, asked.times).items():
-                        found[profile, what].setdefault(name, []).extend(values)
-                    print(f"{time.monotonic() - begun:5.0f} s  round {number + 1}: {profile}, {name}", flush=True)
-    table = Table("profile", "what", f"before, {asked.commit}", "now", "not worse")
+            for each in asked.scripts or asked.profiles:
+                for name, tree in trees if number % 2 == 0 else reversed(trees):
+                    figures = figures_of(tree, each) if asked.scripts else measured(tree, each, asked.times)
+                    for what, values in figures.items():
+                        found[each, what].setdefault(name, []).extend(values)
+                    print(f"{time.monotonic() - begun:5.0f} s  round {number + 1}: {each}, {name}", flush=True)
+    part = SCRIPTS_PART if asked.scripts else PART
+    table = Table("of", "what", f"before, {asked.commit}", "now", "not worse")
     worse = 0
-    for (profile, what), values in found.items():
+    for (each, what), values in found.items():
         if not {"before", "now"} <= values.keys():
             continue
         then, now = (statistics.median(values[name]) for name in ("before", "now"))
-        fine = now <= then * (1 + PART) + (SECONDS if " s " in f" {what} " else 0.0)
+        more_is_better = what.endswith(MORE_IS_BETTER)
+        slack = SECONDS if " s " in f" {what} " else 0.0
+        fine = now >= then * (1 - part) if more_is_better else now <= then * (1 + part) + slack
         worse += not fine
-        table.add_row(profile, what, *(shown(values[name]) for name in ("before", "now")), "yes" if fine else "NO")
-    Console(width=140).print(table)
+        table.add_row(each, what, *(shown(values[name]) for name in ("before", "now")), "yes" if fine else "NO")
+    Console(width=160).print(table)
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-    print(f"{worse} worse; load {load}; medians (of how many), {time.monotonic() - begun:.0f} s in all")
+    print(
+        f"{worse} worse by more than {part:.0%} (and, of seconds, {SECONDS} s); load {load}; medians (of how many), "
+        f"{time.monotonic() - begun:.0f} s in all"
+    )
     return 1 if worse else 0
 
 
 def shown(values: list[float]) -> str:
     """The median, and what it is of."""
-    return f"{statistics.median(values):.2f} ({len(values)})"
+    return f"{statistics.median(values):,.2f} ({len(values)})"
 
 
 if __name__ == "__main__":
