@@ -27,7 +27,7 @@ from samza_azure.group.timing import PROFILES, Timing
 from samza_azure.group.view import View
 from samza_azure.library import factory
 from samza_azure.messages import Phase
-from samza_azure.metrics import Observer
+from samza_azure.metrics.observer import Observer
 
 T = TypeVar("T")
 NAMES, FOURTH = ("one", "two", "three"), "four"

@@ -24,9 +24,8 @@ from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.group.timing import PROFILES, Timing
 from samza_azure.group.view import Leadership, Lease, LocalTask, OwnIncarnation, Settings, View
 from samza_azure.messages import DrainPhase, DrainStep, Phase, Progress, TaskReport
-from samza_azure.metrics import (
+from samza_azure.metrics.facts import (
     GroupFacts,
-    Observer,
     ProcessorFigures,
     all_run,
     facts,
@@ -35,6 +34,7 @@ from samza_azure.metrics import (
     outcome,
     steps_taken,
 )
+from samza_azure.metrics.observer import Observer
 
 HERE, THERE = Member("here", "1"), Member("there", "2")
 
@@ -251,7 +251,8 @@ LATE = """
 import urllib.request
 from samza_azure.group.timing import PROFILES
 from samza_azure.group.view import OwnIncarnation, Settings, View
-from samza_azure.metrics import Observer, serve
+from samza_azure.metrics.observer import Observer
+from samza_azure.metrics.prometheus import serve
 observer = Observer("here")
 port = serve(0)
 observer.turned(View(Settings("here", PROFILES["default"]), OwnIncarnation("1")))
@@ -267,7 +268,8 @@ def test_an_exporter_that_is_set_up_after_the_observer_has_the_counters_too() ->
 
 SERVING = """
 import urllib.request
-from samza_azure.metrics import Observer, serve
+from samza_azure.metrics.observer import Observer
+from samza_azure.metrics.prometheus import serve
 from samza_azure.group.actions import ReadControl
 port = serve({port})
 Observer("here").called(ReadControl(), None, 0.1)
@@ -304,7 +306,7 @@ import sys
 sys.modules["prometheus_client"] = None
 sys.modules["opentelemetry.exporter.prometheus"] = None
 from samza_azure.errors import ConfigError
-from samza_azure.metrics import serve
+from samza_azure.metrics.prometheus import serve
 try:
     serve(0)
 except ConfigError as error:
@@ -320,7 +322,7 @@ from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
 metrics.set_meter_provider(MeterProvider())
 from samza_azure.errors import ConfigError
-from samza_azure.metrics import serve
+from samza_azure.metrics.prometheus import serve
 try:
     serve(0)
 except ConfigError as error:

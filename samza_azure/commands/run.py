@@ -22,7 +22,7 @@ from samza_azure.host.notify import VARIABLE
 from samza_azure.host.slot import take_slot
 from samza_azure.host.supervisor import Supervisor
 from samza_azure.machine import memory
-from samza_azure.metrics import prometheus, serve
+from samza_azure.metrics.prometheus import on_scrape, serve
 from samza_azure.spark.jvm.java import spark_jars
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ def command(
             leaving=lambda: supervisor.is_leaving,
             patience=patience(config.coordinator.timing.heartbeat_s),
         )
-        endpoint = Endpoint(health, *(() if port is None else (prometheus(), _page(config, coordinator))))
+        endpoint = Endpoint(health, *(() if port is None else (on_scrape(), _page(config, coordinator))))
         listens_on = endpoint.start(host, port)
         if listens_on is not None:
             log.info("health on %s, port %d", host, listens_on)

@@ -21,7 +21,7 @@ from samza_azure.library import group_tools as tools
 from samza_azure.library import lease_lock as lock
 from samza_azure.library.threaded import Stores, ThreadedCoordinator
 from samza_azure.machine import boot_place, boot_time
-from samza_azure.metrics import Observer
+from samza_azure.metrics.observer import Observer
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import MemoryAccount

@@ -21,7 +21,7 @@ from samza_azure.host.processor import ContainerLost, Processor
 from samza_azure.host.runs import RunLogs
 from samza_azure.machine import boot_time
 from samza_azure.messages import Command, Report
-from samza_azure.metrics import Observer
+from samza_azure.metrics.observer import Observer
 from samza_azure.storage.interface import ControlBlob, Rows
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from samza_azure.config import Config
 from samza_azure.host.endpoint import Endpoint
 from samza_azure.host.health import Health
 from samza_azure.machine import die_with_parent
-from samza_azure.metrics import prometheus
+from samza_azure.metrics.prometheus import on_scrape
 
 from .member import Member
 
@@ -43,7 +43,7 @@ def live(job: str, tasks: int, said: Connection, name: str = "p0") -> None:
         leaving=leaving.is_set,
         patience=PATIENCE,
     )
-    said.send(Endpoint(health, prometheus()).start("127.0.0.1", 0))
+    said.send(Endpoint(health, on_scrape()).start("127.0.0.1", 0))
     member.coordinator.start()
     while not member.ended.is_set():
         steps += 1

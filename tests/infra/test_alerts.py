@@ -11,7 +11,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from infra.check.prometheus import RULES
 from infra.prometheus.dashboard import dashboard, panels
-from samza_azure.metrics import Instruments
+from samza_azure.metrics.instruments import Instruments
 
 ROOT = Path(__file__).parents[2]
 WRITTEN = yaml.safe_load((RULES / "rules.yml").read_text())["groups"][0]["rules"]

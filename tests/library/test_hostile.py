@@ -27,7 +27,7 @@ from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.errors import Ending
 from samza_azure.group.control import Control, decode, encode
 from samza_azure.library.threaded import ThreadedCoordinator
-from samza_azure.metrics import facts
+from samza_azure.metrics.facts import facts
 from samza_azure.storage.connection import Account
 
 JOB = """

@@ -22,7 +22,7 @@ from samza_azure.library.factory import settings
 from samza_azure.library.group_tools import CANDIDATES, GroupUtils, config_of_group
 from samza_azure.library.lease_lock import LeaseLock
 from samza_azure.library.threaded import Stores, ThreadedCoordinator
-from samza_azure.metrics import Observer
+from samza_azure.metrics.observer import Observer
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "library" / "three.py"

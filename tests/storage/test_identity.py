@@ -20,7 +20,7 @@ from samza_azure.group.view import Settings
 from samza_azure.library.factory import reached
 from samza_azure.library.lease_lock import LeaseLock
 from samza_azure.library.threaded import ThreadedCoordinator
-from samza_azure.metrics import Observer
+from samza_azure.metrics.observer import Observer
 from samza_azure.sim.sdk import SdkAccount
 from samza_azure.storage.identity import Identity
 from samza_azure.storage.memory import MemoryStorage

@@ -1,0 +1,109 @@
+"""All instruments: their names, units and descriptions."""
+
+from functools import partial
+
+from opentelemetry.metrics import Meter
+
+#: The bounds of the histograms, in seconds.
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Instruments:
+    """All instruments. Do not change their names: dashboards and alerts refer to them."""
+
+    def __init__(self, meter: Meter) -> None:
+        gauge, counter = meter.create_gauge, meter.create_counter
+        histogram = partial(meter.create_histogram, unit="s", explicit_bucket_boundaries_advisory=SECONDS)
+        self.leader = gauge("samza_azure.leader", description="1 while this processor leads, else 0")
+        self.epoch = gauge("samza_azure.epoch", description="The epoch of the leadership that this processor knows of")
+        self.version = gauge("samza_azure.version", description="The job model that this processor has adopted")
+        self.owned = gauge("samza_azure.tasks.owned", description="Tasks that the job model gives to this processor")
+        self.running = gauge("samza_azure.tasks.running", description="Owned tasks that run, or are drained")
+        self.idle = gauge("samza_azure.tasks.not_running", description="Owned tasks that do not run")
+        self.strangers = gauge(
+            "samza_azure.rows.ignored",
+            description="Rows among the members' that no processor wrote, reported by the leader",
+        )
+        self.kept = gauge(
+            "samza_azure.clean_up.kept",
+            description="Blobs of drained runs that a policy or a hold protects from deletion, reported by the leader",
+        )
+        self.ignored = gauge("samza_azure.requests.ignored", description="Invalid request rows, reported by the leader")
+        self.members = gauge("samza_azure.group.members", description="Live processors, reported by the leader")
+        self.tasks = gauge("samza_azure.group.tasks", description="Tasks of the run, reported by the leader")
+        self.tasks_running = gauge(
+            "samza_azure.group.tasks.running",
+            description="Tasks that run under their present owner, or are drained, reported by the leader",
+        )
+        self.drain_step = gauge(
+            "samza_azure.drain.step",
+            description="0 without a drain, then 1 FREEZE, 2 FLUSH, 3 drained; reported by the leader",
+        )
+        self.drain_age = gauge(
+            "samza_azure.drain.age",
+            unit="s",
+            description="Time since the drain reached its step, 0 without a drain; reported by the leader",
+        )
+        self.drain_rows = gauge(
+            "samza_azure.drain.rows",
+            description="About how many rows a stage's tasks here have to read before they flush",
+        )
+        self.failed = gauge(
+            "samza_azure.run.failed", description="1 if the run failed in the last 15 minutes, reported by the leader"
+        )
+        self.build = gauge("samza_azure.build.info", description="1; its attribute is the release")
+        self.heartbeat_age = gauge(
+            "samza_azure.heartbeat.age", unit="s", description="Time since the last accepted heartbeat was sent"
+        )
+        self.heartbeat_latency = histogram(
+            "samza_azure.heartbeat.latency", description="From sending a heartbeat to its answer"
+        )
+        self.barrier = histogram(
+            "samza_azure.barrier.duration", description="From publishing a version to its END or TIMEOUT"
+        )
+        self.rebalance = histogram(
+            "samza_azure.rebalance.duration", description="From publishing a version until all its tasks run"
+        )
+        self.drain = histogram(
+            "samza_azure.drain.duration",
+            description="How long a drain took to reach a step, since it was asked for or since the step before",
+        )
+        self.moves = counter("samza_azure.moves", description="Tasks that were given to another owner")
+        self.failovers = counter("samza_azure.failovers", description="Leaderships taken over from a silent leader")
+        self.self_stops = counter(
+            "samza_azure.self_stops", description="Pauses because no heartbeat was accepted in time"
+        )
+        self.denied = gauge(
+            "samza_azure.access.denied",
+            unit="s",
+            description="Time since the account began to refuse calls that it allowed before",
+        )
+        self.renewals_missed = counter("samza_azure.lease.renewals_missed", description="Unconfirmed renewals")
+        self.rows = counter(
+            "samza_azure.task.rows",
+            description="Rows, by stage; direction in: read, out: written, late: dropped as late",
+        )
+        self.bytes = counter(
+            "samza_azure.task.bytes", unit="By", description="Bytes of the logs that were read, by stage"
+        )
+        self.batches = histogram(
+            "samza_azure.task.batch.duration",
+            description="Duration of a batch, by stage; the mean if several were reported at once",
+        )
+        self.watermark_age = gauge(
+            "samza_azure.task.watermark.age", unit="s", description="Age of the oldest watermark of a stage's tasks"
+        )
+        self.backlog = gauge(
+            "samza_azure.stream.backlog",
+            unit="By",
+            description="About how many bytes of a stream a stage's tasks here have not read yet, or not published",
+        )
+        self.backlog_rows = gauge(
+            "samza_azure.stream.backlog.rows",
+            description="About how many rows the backlog has, by the mean size of the rows read so far",
+        )
+        self.restarts = counter("samza_azure.container.restarts", description="Containers that ended unasked")
+        self.memory = gauge(
+            "samza_azure.container.memory", unit="By", description="Memory of the container and its processes"
+        )
+        self.calls = counter("samza_azure.storage.calls", description="Storage calls, by operation and outcome")
