@@ -6,8 +6,8 @@ from typing import Any
 
 from samza_azure.logs.names import source_log, stream_and_partition
 from samza_azure.logs.position import Position
-from samza_azure.storage.export import log_sizes
 from samza_azure.storage.interface import Blobs
+from samza_azure.storage.listing import log_sizes
 from samza_azure.storage.log import LogReader
 
 #: Rows are counted by reading headers, in at most this many bytes of a log; beyond that the count is a lower bound.

@@ -28,9 +28,9 @@ from samza_azure.logs.names import (
     stream_folder,
 )
 from samza_azure.storage.connection import Account
-from samza_azure.storage.export import log_indexes, runs_in, stream_of, streams
 from samza_azure.storage.interface import CALL_S, DELETE_MAX, Blobs
 from samza_azure.storage.limits import HINTS, READERS, hint_name
+from samza_azure.storage.listing import log_indexes, runs_in, stream_of, streams
 from samza_azure.storage.produced import PRODUCED, forget_keys, has_keys, mark_deleted
 from samza_azure.storage.reader import forget_reader
 from samza_azure.storage.retention import readers_of

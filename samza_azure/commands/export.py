@@ -34,8 +34,8 @@ from samza_azure.group.control import NAME, Control
 from samza_azure.group.drain import is_forgotten
 from samza_azure.logs.names import FOLDERS, RUNS, run_of
 from samza_azure.storage.connection import Account
-from samza_azure.storage.export import runs_in
 from samza_azure.storage.interface import Blobs
+from samza_azure.storage.listing import runs_in
 from samza_azure.storage.reader import Reader
 
 #: The bytes of rows that are fetched from a log at a time.

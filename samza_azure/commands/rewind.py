@@ -14,8 +14,8 @@ from samza_azure.errors import ConfigError
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.logs.names import source_log, source_partition, stream_and_partition
 from samza_azure.logs.position import Position
-from samza_azure.storage.export import log_indexes
 from samza_azure.storage.interface import Blobs
+from samza_azure.storage.listing import log_indexes
 from samza_azure.storage.log import LogReader
 
 #: The bytes of rows whose headers are read at a time.

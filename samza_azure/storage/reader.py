@@ -24,8 +24,8 @@ from samza_azure.logs.names import RUNS, run_of, stage_and_number, stream_folder
 from samza_azure.logs.record import Kind
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.connection import Account
-from samza_azure.storage.export import log_indexes, log_sizes, stream_of, streams
 from samza_azure.storage.interface import Blobs, Positions
+from samza_azure.storage.listing import log_indexes, log_sizes, stream_of, streams
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.retention import readers_of, row_of
 from samza_azure.storage.token import Stand, columns

@@ -14,8 +14,8 @@ from samza_azure.logs.forget import NeededBlobs, needed_from
 from samza_azure.logs.names import RUNS, blob_index, large_index, large_prefix, run_of, stage_and_number
 from samza_azure.logs.retention import Keeps, Listed, LogBlob, past, pieces
 from samza_azure.storage.driver import drive
-from samza_azure.storage.export import log_indexes, stream_of
 from samza_azure.storage.interface import Blobs, Positions
+from samza_azure.storage.listing import log_indexes, stream_of
 from samza_azure.storage.token import Stand, decode, from_columns
 
 log = logging.getLogger(__name__)

@@ -25,8 +25,8 @@ from samza_azure.spark.task.task import Task
 from samza_azure.spark.task.tasks import LOOK_DRAINING_S, task_of
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.connection import Account
-from samza_azure.storage.export import first_blobs, stream_of
 from samza_azure.storage.interface import Blobs
+from samza_azure.storage.listing import first_blobs, stream_of
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.source_stream import SourceWriter
 from samza_azure.streams.pace import HINTS_BUSY_S

@@ -9,7 +9,7 @@ from samza_azure.spark.pipeline.pipeline import Producer, TaskInput
 from samza_azure.spark.source.gate_files import Acknowledgement
 from samza_azure.spark.task.backlog import roll_bytes, share, unread
 from samza_azure.spark.task.context import ContainerContext
-from samza_azure.storage.export import log_indexes
+from samza_azure.storage.listing import log_indexes
 from samza_azure.storage.log import LogReader
 from samza_azure.streams.offset import Offset
 
