@@ -37,6 +37,11 @@ def boot_time() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def wall_ms() -> int:
+    """Milliseconds since 1970 by this machine's clock, for people."""
+    return time.time_ns() // 1_000_000
+
+
 def boot_place(directory: Path) -> str:
     """A name for this boot of the machine and a directory on it, where holding a lock proves that nobody else runs.
 

@@ -207,6 +207,7 @@ class Progress:
     pace: float = 0.0  # rows read per second, lately
     watermark_ms: int | None = None  # milliseconds since 1970; None: the stage has none, or not yet
     behind: dict[str, int] = field(default_factory=dict)  # stream -> about how many bytes of its logs are not read
+    appended_ms: int | None = None  # when the last batch was appended, by the wall clock; None: none was
 
     def rows_in(self, size: int) -> int:
         """About how many rows `size` bytes hold, by the mean of those that were read; 0 if none were read."""

@@ -1,17 +1,20 @@
 """How far behind its sources a run is: the rows between the positions of its tasks and the ends of the logs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from samza_azure.logs.names import source_log, stream_and_partition
+from samza_azure.logs.names import blob_index, source_log, stream_and_partition
 from samza_azure.logs.position import Position
+from samza_azure.messages import Progress
 from samza_azure.storage.interface import Blobs
-from samza_azure.storage.listing import log_sizes
 from samza_azure.storage.log import LogReader
 
 #: Rows are counted by reading headers, in at most this many bytes of a log; beyond that the count is a lower bound.
 COUNTED_BYTES = 64 << 20
+#: So many partitions are looked at side by side: each takes several calls.
+AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,24 +24,94 @@ class Behind:
     rows: int
     is_all: bool  # all rows are counted; else there are more
     size: int  # bytes of the log
+    pace: float | None = None  # rows per second that its tasks read; None: unknown, since they read others, too
+    event_ms: int | None = None  # the event time that its last record has reached
+    appended_s: float | None = None  # seconds since the last append, by the service's clock
+
+
+@dataclass(frozen=True, slots=True)
+class TaskBehind:
+    """The unread part of all that a task reads."""
+
+    rows: int | None  # None: unknown, since the size of its rows is
+    is_all: bool
+    is_estimate: bool  # by the mean size of the rows that it has read: those of other stages' logs are not counted
+    size: int
 
 
 def behind(blobs: Blobs, shown: Mapping[str, Any]) -> dict[str, Behind]:
     """The unread part of each source partition, by a status document. Empty while the tasks' positions are unknown."""
+    stands = _stands(shown)
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        found = threads.map(lambda each: _behind(blobs, each, stands[each], shown["tasks"]), stands)
+        return dict(zip(stands, found, strict=True))
+
+
+def behind_of_tasks(blobs: Blobs, shown: Mapping[str, Any], found: Mapping[str, Behind]) -> dict[str, TaskBehind]:
+    """The unread part of what each task reads, as far as it is known. `found` is what `behind` has found.
+
+    Source partitions count from where the task itself stands; several stages may read the same one.
+    """
+    stands = _stands(shown)
+
+    def unread_of(partition: str, at: Position) -> Behind:
+        return found[partition] if at == stands[partition] else _behind(blobs, partition, at, ())
+
+    total = {}
+    for task in shown["tasks"]:
+        read = {partition: (at[0], at[1]) for partition, at in task["read"].items() if partition in found}
+        counted = [unread_of(partition, at) for partition, at in read.items()]
+        sources = {stream_and_partition(partition)[0] for partition in read}
+        done = Progress(**task["progress"]) if task["progress"] else Progress()
+        size = sum(each for stream, each in done.behind.items() if stream not in sources)
+        if counted or done.behind:
+            total[task["name"]] = TaskBehind(
+                None if size and not done.size else sum(each.rows for each in counted) + done.rows_in(size),
+                all(each.is_all for each in counted),
+                size > 0,
+                sum(each.size for each in counted) + size,
+            )
+    return total
+
+
+def _stands(shown: Mapping[str, Any]) -> dict[str, Position]:
+    """Where the run stands in each source partition; empty while that is unknown."""
     if shown["phase"] not in ("RUNNING", "DRAINING", "DRAINED"):
         return {}
-    found = {}
-    stands = shown["positions"] if shown["phase"] == "DRAINED" else shown["read"]
-    for partition, (index, position) in {**shown["read"], **stands}.items():
-        prefix = source_log(partition)
-        sizes = log_sizes(blobs, prefix)
-        left = {
-            number: size - (position if number == index else 0) for number, size in sizes.items() if number >= index
-        }
-        start = (index, position) if index in left or not left else (min(left), 0)  # retention has deleted the blob
-        scan = LogReader(blobs, prefix).scan(start, COUNTED_BYTES)
-        found[partition] = Behind(scan.rows, scan.at_end, sum(left.values()))
-    return found
+    found = {**shown["read"], **(shown["positions"] if shown["phase"] == "DRAINED" else {})}
+    return {partition: (index, position) for partition, (index, position) in found.items()}
+
+
+def _behind(blobs: Blobs, partition: str, stands: Position, tasks: Sequence[Mapping[str, Any]]) -> Behind:
+    prefix, (index, position) = source_log(partition), stands
+    listed = {blob_index(prefix, each.name): each for each in blobs.list_with_ages(f"{prefix}/")}
+    log = {number: each for number, each in listed.items() if number is not None}
+    left = {number: each.size - (position if number == index else 0) for number, each in log.items() if number >= index}
+    start = (index, position) if index in left or not left else (min(left), 0)  # retention has deleted the blob
+    reader = LogReader(blobs, prefix)
+    scan = reader.scan(start, COUNTED_BYTES)
+    last = reader.tail(max(log)) if log else None
+    frontier_us = None if last is None else last.header.frontier_us
+    return Behind(
+        scan.rows,
+        scan.at_end,
+        sum(left.values()),
+        _pace(partition, tasks),
+        None if frontier_us is None else frontier_us // 1000,
+        min((each.age_s for each in log.values()), default=None),
+    )
+
+
+def _pace(partition: str, tasks: Sequence[Mapping[str, Any]]) -> float | None:
+    """The rows per second of the slowest reader of a source partition; None if one of them reads anything else, too."""
+    paces = []
+    for task in tasks:
+        if partition in task["read"]:
+            streams = (task["progress"] or {}).get("behind", {})
+            if len(task["read"]) > 1 or streams.keys() - {stream_and_partition(partition)[0]}:
+                return None
+            paces.append(task["progress"]["pace"] if task["progress"] else 0.0)
+    return min(paces, default=None)
 
 
 def by_stream(found: Mapping[str, Behind]) -> dict[str, Behind]:

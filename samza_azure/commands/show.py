@@ -31,9 +31,7 @@ def status_view(shown: dict[str, Any]) -> Group:
         f"epoch {shown['epoch']}, version {shown['version']}, leader {shown['leader'] or 'none'}, "
         f"barrier {shown['barrier']['state']} {shown['barrier']['version']}"
     )
-    parts: list[Any] = [head, detail, _processors(shown), _tasks(shown)]
-    if shown.get("behind"):
-        parts.append(_behind(shown["behind"]))
+    parts: list[Any] = [head, detail, _processors(shown), _tasks(shown), *_work(shown)]
     if shown["phase"] == "STARTING":
         parts.insert(2, _text(f"starting Spark on {len(shown['processors'])} processors"))
     if shown["drain"]:
@@ -88,22 +86,59 @@ def _processors(shown: dict[str, Any]) -> Table:
 
 
 def _tasks(shown: dict[str, Any]) -> Table:
-    table = _table("task", "owner", "phase", "batch", "rows/s", "watermark (behind)", "late")
-    table.columns[5].no_wrap = True  # a time in two lines is hard to read
+    table = _table("task", "owner", "phase", "batch", "late")
     for task in shown["tasks"]:
-        done = task["progress"] or {}
-        pace = f"{done['pace']:.0f}" if done else "-"
+        _add(table, task["name"], task["owner"] or "-", task["phase"], _batch(task), str(task["late"]))
+    return table
+
+
+def _work(shown: dict[str, Any]) -> list[Table]:
+    """How far behind each source and each task is, and what it does; nothing before anything of that is known."""
+    table = _table("source, task", *_WORK)
+    table.padding = (0, 1, 0, 0)  # so that it fits 80 characters
+    for name, each in (shown.get("behind") or {}).items():
+        ago_s = each["appended_s"]
+        _add(table, name, *_left(each), _pace(each["pace"]), _event_time(each["event_ms"]), _ago(ago_s), "")
+    for task in shown["tasks"]:
+        done, ms = task["progress"] or {}, (task["last_batch"] or {}).get("ms", {})
+        if not done and not task.get("behind"):
+            continue
+        appended_ms, took_ms = done.get("appended_ms"), ms.get("triggerExecution")
         _add(
             table,
             task["name"],
-            task["owner"] or "-",
-            task["phase"],
-            _batch(task),
-            pace,
-            _watermark(done),
-            str(task["late"]),
+            *_left(task.get("behind")),
+            _pace(done.get("pace")),
+            _event_time(done.get("watermark_ms")),
+            _ago(None if appended_ms is None else time.time() - appended_ms / 1000),
+            "-" if took_ms is None else f"{took_ms / 1000:.2f} s",
         )
-    return table
+    for column in table.columns[1:]:
+        column.no_wrap = True  # a time in two lines is hard to read; names are folded instead
+    return [table] if table.row_count else []
+
+
+#: The heads of the figures of sources and tasks.
+_WORK = ("rows\nbehind", "MiB\nbehind", "rows/s", "event time (behind)", "last\nappend", "batch\ntook")
+
+
+def _left(behind: dict[str, Any] | None) -> tuple[str, str]:
+    """Rows and MiB that are not read: exactly, at least (>) or about (~); "-" where it is unknown."""
+    if behind is None:
+        return "-", "-"
+    mark = "" if behind["is_all"] else ">"
+    if behind.get("is_estimate"):
+        mark = "~"
+    rows = "-" if behind["rows"] is None else f"{mark}{behind['rows']}"
+    return rows, f"{behind['size'] / (1 << 20):.1f}"
+
+
+def _pace(rows_per_s: float | None) -> str:
+    return "-" if rows_per_s is None else f"{rows_per_s:.0f}"
+
+
+def _ago(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{_in_one_unit(max(round(seconds), 0))} ago"
 
 
 def _batch(task: dict[str, Any]) -> str:
@@ -115,9 +150,8 @@ def _time(at_ms: int) -> str:
     return f"{datetime.fromtimestamp(min(at_ms, LAST_MS) / 1000, UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def _watermark(progress: dict[str, Any]) -> str:
-    """The watermark as a time, and in brackets how long ago that is."""
-    at_ms = progress.get("watermark_ms")
+def _event_time(at_ms: int | None) -> str:
+    """An event time, and in brackets how long ago that is."""
     if at_ms is None:
         return "-"
     try:
@@ -131,8 +165,8 @@ def _watermark(progress: dict[str, Any]) -> str:
 
 
 def _in_one_unit(seconds: int) -> str:
-    """A duration in a few characters: 12 min, 47 h, 4708 d."""
-    unit, size = next(each for each in _UNITS if seconds >= 2 * each[1])
+    """A duration in a few characters: 119 s, 12 min, 47 h, 4708 d."""
+    unit, size = next((each for each in _UNITS if seconds >= 2 * each[1]), ("s", 1))
     return f"{seconds // size} {unit}"
 
 
@@ -150,14 +184,6 @@ def drain_in_words(drain: dict[str, Any]) -> str:
             phases.append(f"{_TOOK[step]} after {max(reached_at - before, 0) / 1000:.1f} s")
         before = reached_at
     return f"drain {drain['step']} of run {drain['run_id']}{asked}{at}{''.join(f', {each}' for each in phases)}"
-
-
-def _behind(found: dict[str, Any]) -> Table:
-    table = _table("source", "rows behind", "MiB behind")
-    for partition, each in found.items():
-        rows = f"{each['rows']}" if each["is_all"] else f"more than {each['rows']}"
-        _add(table, partition, rows, f"{each['size'] / (1 << 20):.1f}")
-    return table
 
 
 def _table(*heads: str) -> Table:

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from samza_azure.commands.backlog import behind
+from samza_azure.commands.backlog import behind, behind_of_tasks
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import look, reach
 from samza_azure.commands.show import status_view
@@ -39,7 +39,12 @@ def command(
     def shown() -> dict[str, Any]:
         control, rows = look(config, account)
         found = document(config.app.name, control, rows, patience_s(config.task.shutdown_ms))
-        found["behind"] = {partition: asdict(each) for partition, each in behind(account.blobs(), found).items()}
+        blobs = account.blobs()
+        of_sources = behind(blobs, found)
+        of_tasks = behind_of_tasks(blobs, found, of_sources)
+        found["behind"] = {partition: asdict(each) for partition, each in of_sources.items()}
+        for task in found["tasks"]:
+            task["behind"] = asdict(of_tasks[task["name"]]) if task["name"] in of_tasks else None
         return found
 
     if as_json:
@@ -70,7 +75,13 @@ def _line_by_line(screen: Console, shown: Callable[[], dict[str, Any]]) -> None:
     """Print the whole status whenever it has changed, with the time: `Live` prints nothing to a pipe until it ends."""
     before: dict[str, Any] = {}
     while True:
-        if (now := shown()) != before:
-            before = now
+        now = shown()
+        if (lasting := without_ages(now)) != before:
+            before = lasting
             screen.print(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S}", status_view(now), "", sep="\n")
         time.sleep(WATCH_S)
+
+
+def without_ages(shown: dict[str, Any]) -> dict[str, Any]:
+    """The document without what changes by itself, while nothing happens."""
+    return {**shown, "behind": {name: {**each, "appended_s": None} for name, each in shown["behind"].items()}}

@@ -410,13 +410,14 @@ def _progress(fields: Any) -> Progress | None:
     if not isinstance(fields, dict):
         return None
     numbers = {name: _integer(fields.get(name)) for name in ("batches", "rows", "rows_out", "size")}
-    watermark, behind = fields.get("watermark_ms"), fields.get("behind")
+    watermark, behind, appended = (fields.get(name) for name in ("watermark_ms", "behind", "appended_ms"))
     return Progress(
         **numbers,
         seconds=_decimal(fields.get("seconds")),
         pace=_decimal(fields.get("pace")),
         watermark_ms=watermark if type(watermark) is int and abs(watermark) <= _LARGEST else None,
         behind={str(stream): _integer(size) for stream, size in behind.items()} if isinstance(behind, dict) else {},
+        appended_ms=_integer(appended) or None,
     )
 
 

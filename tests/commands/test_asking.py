@@ -4,6 +4,7 @@ The members live on threads of this process, the commands are processes of their
 """
 
 import asyncio
+import json
 import os
 import queue
 import re
@@ -18,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from samza_azure import (
@@ -28,6 +30,7 @@ from samza_azure import (
     DrainNotification,
     DrainNotifications,
     SharedTasks,
+    SourceWriter,
 )
 from samza_azure.commands.ask import Asked, ask_drain
 from samza_azure.commands.azurite.emulator import Azurite
@@ -112,6 +115,12 @@ class Group:
         self.runner.close()
         self.account.close()
 
+    def produce(self, rows: int) -> None:
+        """Write rows into the source that the members seem to read."""
+        with SourceWriter(self.account.blobs(), self.account.hints(), "in", 2) as writer:
+            for number in range(rows):
+                writer.write(pa.table({"v": [number]}))
+
     def begin(self, name: str, *options: str) -> "subprocess.Popen[str]":
         command = [sys.executable, "-m", "samza_azure", name, str(self.job), *options]
         pipe = subprocess.PIPE
@@ -174,6 +183,21 @@ def test_a_status_that_is_watched_through_a_pipe_is_printed_at_each_change(group
     finally:
         deadline.cancel()
         process.kill()
+
+
+def test_status_has_what_is_behind_of_each_source_and_each_task(group: Group) -> None:
+    """No task of this fleet reads, so none says where it stands: what is behind it is unknown."""
+    group.produce(5)
+    group.start("a", count=2)
+    group.until("all run", all_run)
+    shown = json.loads(group.command("status", "--json")[1])
+    assert sum(each["rows"] for each in shown["behind"].values()) == 5
+    for each in shown["behind"].values():
+        assert (each["is_all"], each["pace"], each["event_ms"], each["size"] > 0) == (True, None, None, True)
+        assert 0 <= each["appended_s"] < PATIENCE_S
+    assert [task["behind"] for task in shown["tasks"]] == [None, None]
+    rows = [line.split() for line in group.command("status")[1].splitlines() if line.startswith("in/")]
+    assert [row[:2] for row in rows] == [[name, str(each["rows"])] for name, each in shown["behind"].items()]
 
 
 def test_a_stopped_run_is_resumed_by_the_next_start(group: Group) -> None:

@@ -1,16 +1,30 @@
 """How far behind its sources a run is, by what its status says and what the logs hold."""
 
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
-from samza_azure.commands.backlog import behind, by_stream, ends_of, rows_before, unread
-from samza_azure.group.control import Control, RunPhase
+from samza_azure.commands.backlog import (
+    TaskBehind,
+    behind,
+    behind_of_tasks,
+    by_stream,
+    ends_of,
+    rows_before,
+    unread,
+)
+from samza_azure.group.control import Assignment, Control, Owner, RunPhase
 from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.host.status import document
+from samza_azure.logs.position import Ends
 from samza_azure.logs.source_log import LogLimits
+from samza_azure.messages import Phase, Progress, TaskReport
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader
-from samza_azure.storage.memory import MemoryAccount
+from samza_azure.storage.memory import MemoryAccount, MemoryStorage
 from samza_azure.storage.source_stream import SourceWriter
 
 
@@ -25,7 +39,8 @@ def blobs() -> Blobs:
 
 
 def status(phase: str, *read: tuple[int, int]) -> dict[str, object]:
-    return {"phase": phase, "read": {f"orders/{n}": list(each) for n, each in enumerate(read)}, "positions": {}}
+    read_to = {f"orders/{n}": list(each) for n, each in enumerate(read)}
+    return {"phase": phase, "read": read_to, "positions": {}, "tasks": []}
 
 
 def test_all_rows_are_behind_a_run_that_has_read_none(blobs: Blobs) -> None:
@@ -85,3 +100,70 @@ def test_a_run_has_caught_up_when_it_has_read_the_rows_that_were_there(blobs: Bl
             at = found.end
         read.append(at)
     assert rows_before(blobs, status("RUNNING", *read), ends) == 0
+
+
+def report(task: str, read: Ends | None = None, progress: Progress | None = None) -> TaskReport:
+    return TaskReport(task, 1, 1, Phase.RUNNING, batch=1, read=read, progress=progress)
+
+
+def fleet(*reports: TaskReport) -> dict[str, Any]:
+    """The status of a run whose tasks report this."""
+    tasks = {each.task: Assignment(Owner("p1", "i1", 1), first=False) for each in reports}
+    control = Control("g", run_id="1-a", phase=RunPhase.RUNNING, sources={"orders": 2}, tasks=tasks)
+    row = ProcessorRow("p1", "i1", state=ProcessorState.ACTIVE, tasks={each.task: each for each in reports})
+    return document("shop", control, [row])
+
+
+def test_each_task_is_behind_from_where_it_stands_itself(blobs: Blobs) -> None:
+    """Of a stream that two stages read only the slower one's rows were known."""
+    ends = {f"orders/{number}": LogReader(blobs, f"streams/orders/{number}").scan((0, 0)).end for number in (0, 1)}
+    read = Progress(rows=10, size=1_000)
+    shown = fleet(report("fast-0", ends, read), report("slow-0", dict.fromkeys(ends, (0, 0)), read), report("new-0"))
+    found = behind(blobs, shown)
+    assert unread(found) == "10 rows of orders"
+    size = sum(size for _, size in blobs.list("streams/orders/"))
+    assert behind_of_tasks(blobs, shown, found) == {
+        "fast-0": TaskBehind(0, is_all=True, is_estimate=False, size=0),
+        "slow-0": TaskBehind(10, is_all=True, is_estimate=False, size=size),
+    }
+
+
+def test_rows_of_other_stages_are_estimated_from_their_bytes(blobs: Blobs) -> None:
+    """By the mean size of those that the task has read; before that only the bytes are known."""
+    end = {"orders/0": LogReader(blobs, "streams/orders/0").scan((0, 0)).end}
+    read = Progress(rows=10, size=1_000, behind={"cleaned": 250})
+    shown = fleet(
+        report("daily-0", None, read),
+        report("both-0", end, replace(read, behind={"cleaned": 250, "orders": 7_777})),
+        report("fresh-0", None, Progress(behind={"cleaned": 250})),
+        report("done-0", None, Progress(behind={"cleaned": 0})),
+    )
+    assert behind_of_tasks(blobs, shown, behind(blobs, shown)) == {
+        "daily-0": TaskBehind(2, is_all=True, is_estimate=True, size=250),
+        "both-0": TaskBehind(2, is_all=True, is_estimate=True, size=250),
+        "fresh-0": TaskBehind(None, is_all=True, is_estimate=True, size=250),
+        "done-0": TaskBehind(0, is_all=True, is_estimate=False, size=0),
+    }
+
+
+def test_a_source_is_read_as_fast_as_by_its_slowest_reader(blobs: Blobs) -> None:
+    reads, stands = Progress(pace=30.0, behind={"orders": 5}), {"orders/0": (0, 0)}
+    fast, slow = report("fast-0", stands, reads), report("slow-0", stands, replace(reads, pace=4.5))
+    assert [each.pace for each in behind(blobs, fleet(fast, slow)).values()] == [4.5, None]
+    joins = report("join-0", stands, replace(reads, behind={"orders": 5, "payments": 5}))
+    assert behind(blobs, fleet(fast, joins))["orders/0"].pace is None, "it counts the rows of both"
+    two = report("two-0", {**stands, "orders/1": (0, 0)}, reads)
+    assert behind(blobs, fleet(two))["orders/1"].pace is None
+
+
+def test_a_source_has_the_event_time_of_its_last_record_and_the_age_of_its_last_append() -> None:
+    clock = [1_000.0]
+    account = MemoryAccount(MemoryStorage(clock=lambda: clock[0]))
+    at = datetime(2026, 1, 31, 5, tzinfo=UTC)
+    writer = SourceWriter(account.blobs(), account.hints(), "orders", 2, event_time="at", frontier_lag_s=2.0)
+    writer.write(pa.table({"at": pa.array([at], pa.timestamp("us", "UTC"))}))
+    writer.close()
+    clock[0] += 7
+    found = behind(account.blobs(), status("RUNNING", (0, 0), (0, 0), (0, 0)))
+    reached = (round(at.timestamp() * 1000) - 2_000, 7.0)
+    assert [(each.event_ms, each.appended_s) for each in found.values()] == [reached, reached, (None, None)]

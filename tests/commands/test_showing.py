@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from samza_azure.commands.show import DrainDisplay, drain_table, status_view
+from samza_azure.commands.status import without_ages
 from samza_azure.commands.terminal import console, error_lines, printable, say
 
 #: A closing tag ends rich's markup in an error, an opening one is eaten, and an escape steers the terminal.
@@ -78,10 +79,69 @@ def test_a_watermark_stands_in_one_line_of_a_usual_terminal(ago_s: int, said: st
     printed = io.StringIO()
     screen = console(printed)
     screen.width = 80
-    quiet = {"why": "", "error": None, "given_up": None}
-    screen.print(status_view({**EMPTY, "tasks": [{**task, **quiet, "progress": progress}]}))
-    [line] = [each for each in printed.getvalue().splitlines() if "daily_delays-12" in each]
+    screen.print(status_view({**EMPTY, "tasks": [{**task, **QUIET, "progress": progress}]}))
+    [line] = [each for each in printed.getvalue().splitlines() if "daily_delays-12" in each and "RUNNING" not in each]
     assert f" {datetime.fromtimestamp(progress['watermark_ms'] / 1000, UTC):%Y-%m-%d %H:%M} {said} " in line
+
+
+SOURCE = {"rows": 7, "is_all": True, "size": 3 << 20, "pace": 2.6, "event_ms": None, "appended_s": 4.4}
+QUIET = {"why": "", "error": None, "given_up": None}
+
+
+def figures(document: dict[str, Any], name: str, width: int = 80) -> list[list[str]]:
+    """The figures beside this name, of the tables on a terminal of this width."""
+    printed = io.StringIO()
+    screen = console(printed)
+    screen.width = width
+    screen.print(status_view(document))
+    return [line.split()[1:] for line in printed.getvalue().splitlines() if line.startswith(f"{name} ")]
+
+
+def test_each_source_shows_what_is_not_read_its_pace_and_its_last_append() -> None:
+    event_ms = int((time.time() - 7_300) * 1000)
+    at = f"{datetime.fromtimestamp(event_ms / 1000, UTC):%Y-%m-%d %H:%M} (2 h)".split()
+    more = {**SOURCE, "is_all": False, "pace": None, "event_ms": event_ms, "appended_s": 130.0}
+    document = {**EMPTY, "behind": {"in/0": SOURCE, "in/1": more, "in/2": {**SOURCE, "appended_s": None}}}
+    assert figures(document, "in/0") == [["7", "3.0", "3", "-", "4", "s", "ago"]]
+    assert figures(document, "in/1") == [[">7", "3.0", "-", *at, "2", "min", "ago"]]
+    assert figures(document, "in/2") == [["7", "3.0", "3", "-", "-"]]
+
+
+@pytest.mark.parametrize(
+    ("behind", "said"),
+    [
+        ({"rows": 9, "is_all": True, "is_estimate": False, "size": 1 << 20}, ["9", "1.0"]),
+        ({"rows": 9, "is_all": False, "is_estimate": False, "size": 1 << 20}, [">9", "1.0"]),
+        ({"rows": 9, "is_all": True, "is_estimate": True, "size": 1 << 20}, ["~9", "1.0"]),
+        ({"rows": None, "is_all": True, "is_estimate": True, "size": 1 << 20}, ["-", "1.0"]),
+        (None, ["-", "-"]),
+    ],
+)
+def test_each_task_shows_its_rows_behind_its_last_append_and_how_long_its_batch_took(
+    behind: dict[str, Any] | None, said: list[str]
+) -> None:
+    progress = {"pace": 2.6, "watermark_ms": None, "appended_ms": int((time.time() - 130) * 1000)}
+    batch = {"ms": {"triggerExecution": 1_234, "addBatch": 1_000}}
+    task = {**EMPTY["tasks"][0], **QUIET, "name": "daily-0", "owner": "p0", "phase": "RUNNING", "late": 3}  # type: ignore[index]
+    shown = {**task, "progress": progress, "last_batch": batch, "behind": behind}
+    state, work = figures({**EMPTY, "tasks": [shown]}, "daily-0")
+    assert (state, work) == (["p0", "RUNNING", "1", "3"], [*said, "3", "-", "2", "min", "ago", "1.23", "s"])
+    assert len(figures({**EMPTY, "tasks": [{**task, "progress": None}]}, "daily-0")) == 1, (
+        "nothing is known of its work"
+    )
+
+
+def test_a_status_whose_ages_alone_have_grown_is_not_printed_again() -> None:
+    """A pipe got the status of a fleet that did nothing every two seconds."""
+    before, after = ({**EMPTY, "behind": {"in/0": {**SOURCE, "appended_s": ago_s}}} for ago_s in (4.4, 6.4))
+    assert without_ages(before) == without_ages(after)
+    assert without_ages(before) != without_ages({**before, "behind": {"in/0": {**SOURCE, "rows": 8}}})
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_source_is_shown_as_it_is(text: str) -> None:
+    assert printable(text) in shown({**EMPTY, "behind": {text: SOURCE}})
+    assert shown({**EMPTY, "behind": {LONG: SOURCE}}).count("w") >= len(LONG)
 
 
 @pytest.mark.parametrize("text", HOSTILE)

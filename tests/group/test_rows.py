@@ -263,7 +263,7 @@ def test_what_a_merge_leaves_of_a_longer_text_is_not_read() -> None:
 
 
 def test_the_last_batch_comes_back_and_what_a_later_release_adds_to_it_is_ignored() -> None:
-    report = replace(REPORT, progress=Progress(3, 40), last_batch=LAST_BATCH)
+    report = replace(REPORT, progress=Progress(3, 40, appended_ms=1_764_000_000_123), last_batch=LAST_BATCH)
     written = columns(ProcessorRow("p", "i", tasks={"clean-0": report}))
     assert processor_row("p", "", written).tasks == {"clean-0": report}
     stateless = replace(report, last_batch=LastBatch(9, 1200))
@@ -312,6 +312,13 @@ def test_a_number_of_seconds_that_makes_no_sense_counts_as_none(foreign: object)
     said = {"generation": 7, "attempt": 2, "phase": "RUNNING", "progress": {"seconds": foreign, "pace": 2.5}}
     [read] = processor_row("p", "", {"tasks": json.dumps({"clean-0": said})}).tasks.values()
     assert read.progress == Progress(pace=2.5)
+
+
+@pytest.mark.parametrize("foreign", [True, "7", -7, 1 << 60, {}])
+def test_a_time_of_the_last_append_that_makes_no_sense_is_no_time_of_ours(foreign: object) -> None:
+    said = {"generation": 7, "attempt": 2, "phase": "RUNNING", "progress": {"appended_ms": foreign}}
+    [read] = processor_row("p", "", {"tasks": json.dumps({"clean-0": said})}).tasks.values()
+    assert read.progress == Progress()
 
 
 def test_of_a_row_that_is_too_large_the_last_batches_go_first() -> None:

@@ -121,11 +121,12 @@ def test_the_last_batch_of_a_drained_task_is_counted_too(fleet: Callable[[Applic
         writer.close()
         run.hints.poll()
 
-    run = fleet(application, DAILY)
+    run, begun_ms = fleet(application, DAILY), int(time.time() * 1000)
     container = Container(run)
     produce(*range(10))
     container.tell(*(StartTask(name, 1, 1, True, run.run_id, run.group_id) for name in ("keep-0", "daily-0")))
-    container.until("daily-0", lambda report: (report.progress or Progress()).rows_out > 0)
+    fired = container.until("daily-0", lambda report: (report.progress or Progress()).rows_out > 0)
+    assert fired.progress and begun_ms <= (fired.progress.appended_ms or 0) <= time.time() * 1000
     container.tell(ReleaseTask("daily-0"))
     container.until("daily-0", lambda report: report.phase is Phase.RELEASED)
     produce(0, 20)  # the window of the first one's day has come out

@@ -16,7 +16,7 @@ from samza_azure.logs.names import run_folder, task_log
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Buffer, Kind, Writer
 from samza_azure.logs.task_log import INTERMEDIATE
-from samza_azure.machine import boot_time
+from samza_azure.machine import boot_time, wall_ms
 from samza_azure.messages import (
     Drain,
     DrainPhase,
@@ -319,6 +319,7 @@ class SinkTask(ABC):
         now, report = boot_time(), self.report
         since_s, self._published_at = now - self._published_at, now
         done = after_publish(report.progress or Progress(), sink.published_rows, now - began, since_s)
+        done = replace(done, appended_ms=wall_ms())
         late = sink.expired_rows
         self._tell(batch=batch, appended_at=report.appended_at or now, progress=done, late=late)
 

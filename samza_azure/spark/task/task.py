@@ -22,7 +22,7 @@ from samza_azure.errors import SamzaAzureError, StorageUnavailable, Superseded, 
 from samza_azure.logs.names import stage_and_number, task_log
 from samza_azure.logs.record import Writer
 from samza_azure.logs.task_log import BATCH_BYTES_MIN, INTERMEDIATE
-from samza_azure.machine import boot_time
+from samza_azure.machine import boot_time, wall_ms
 from samza_azure.messages import (
     Drain,
     DrainPhase,
@@ -374,8 +374,16 @@ class Task:
         watermark_ms = None if watermark_us is None else watermark_us // 1000
         with self._lock:  # `count` changes its other fields
             done = self._report.progress or Progress()
-            done = replace(done, rows_out=done.rows_out + rows_out, size=done.size + size, watermark_ms=watermark_ms)
-            self._report = replace(self._report, progress=done)
+            self._report = replace(
+                self._report,
+                progress=replace(
+                    done,
+                    rows_out=done.rows_out + rows_out,
+                    size=done.size + size,
+                    watermark_ms=watermark_ms,
+                    appended_ms=wall_ms(),
+                ),
+            )
         if is_first or self._gate.draining:
             self._around.changed()
         if is_drained:
