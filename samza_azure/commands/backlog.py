@@ -1,13 +1,17 @@
 """How far behind its sources a run is: the rows between the positions of its tasks and the ends of the logs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from samza_azure.commands.terminal import say
+from samza_azure.errors import SamzaAzureError
 from samza_azure.logs.names import blob_index, source_log, stream_and_partition
 from samza_azure.logs.position import Position
 from samza_azure.messages import Progress
+from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader
 
@@ -40,7 +44,7 @@ class TaskBehind:
 
 
 def behind(blobs: Blobs, shown: Mapping[str, Any]) -> dict[str, Behind]:
-    """The unread part of each source partition, by a status document. Empty while the tasks' positions are unknown."""
+    """The unread part of each source partition of a status document, if its readers have reported where they stand."""
     stands = _stands(shown)
     with ThreadPoolExecutor(AT_ONCE) as threads:
         found = threads.map(lambda each: _behind(blobs, each, stands[each], shown["tasks"]), stands)
@@ -75,10 +79,11 @@ def behind_of_tasks(blobs: Blobs, shown: Mapping[str, Any], found: Mapping[str, 
 
 
 def _stands(shown: Mapping[str, Any]) -> dict[str, Position]:
-    """Where the run stands in each source partition; empty while that is unknown."""
-    if shown["phase"] not in ("RUNNING", "DRAINING", "DRAINED"):
-        return {}
-    found = {**shown["read"], **(shown["positions"] if shown["phase"] == "DRAINED" else {})}
+    """Where the run stands in each source partition of which that is known."""
+    if shown["phase"] == "DRAINED":
+        found = {**shown["read"], **shown["positions"]}
+    else:
+        found = {partition: at for partition, at in shown["read"].items() if partition not in shown["unheard"]}
     return {partition: (index, position) for partition, (index, position) in found.items()}
 
 
@@ -140,6 +145,21 @@ def rows_before(blobs: Blobs, shown: Mapping[str, Any], ends: Mapping[str, Posit
             found = LogReader(blobs, source_log(partition)).scan((index, position), COUNTED_BYTES, until=end)
             rows += found.rows or (0 if found.end >= end or found.at_end else 1)
     return rows
+
+
+def say_unread(account: Account, shown: Mapping[str, Any], text: str) -> None:
+    """Say which rows are not read, as `{left}` of a text, if there are any."""
+    if left := unread(behind(account.blobs(), shown)):
+        say(text.format(left=left))
+
+
+@contextmanager
+def at_least_said() -> Iterator[None]:
+    """Of an error say only that the rows are unknown: the command has done its work."""
+    try:
+        yield
+    except SamzaAzureError as error:
+        say(f"How many rows are not read is unknown: {error}")
 
 
 def unread(found: Mapping[str, Behind]) -> str:

@@ -1,15 +1,13 @@
 """What `samza-azure drain` does once its request is written, or when it writes none at once."""
 
-from contextlib import suppress
-
 from samza_azure.commands.ask import Asked, ask_cancel, ask_drain
-from samza_azure.commands.backlog import behind, unread
+from samza_azure.commands.backlog import at_least_said, say_unread
 from samza_azure.commands.reach import control_of, look, reach, with_rows
 from samza_azure.commands.terminal import if_interrupted, printable, say
 from samza_azure.commands.wait_limit import WaitLimit
 from samza_azure.commands.waiting import wait_for_cancel, wait_for_drain, wait_until_read
 from samza_azure.config import Config
-from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
+from samza_azure.errors import ConfigError
 from samza_azure.group.requests import ALREADY_DRAINED
 from samza_azure.host.asking import EarlyRequest
 from samza_azure.host.status import document
@@ -65,23 +63,17 @@ def drain(
     if early is None or not early.is_written or early.key != asked.key:
         say(f"Drain of {'run ' + asked.run_id if asked.run_id else 'the next run'} {asked.already or 'requested'}.")
     if not wait:
-        with suppress(StorageUnavailable):  # it is requested
+        with at_least_said():
             control, rows = look(config, account)
             if not any(row.alive for row in rows) and (control is None or asked.run_id not in control.past):
                 say("No processor runs. The drain begins when one starts.")
+            shown = document(config.app.name, control, rows)
+            if asked.run_id == shown["run_id"]:
+                say_unread(account, shown, "Not read so far: {left}. The next run begins with what is left of them.")
         return
     with if_interrupted("The drain goes on without this command. `drain --wait` shows it again."):
         print(printable(wait_for_drain(config, account, asked, limit, waited_s=waited_s)))
-    _say_what_is_left(config, account)
-
-
-def _say_what_is_left(config: Config, account: Account) -> None:
-    """Say which rows are not read. The drain is over, so no error here is a failure of it."""
-    try:
+    with at_least_said():
         shown = document(config.app.name, *look(config, account))
-        left = unread(behind(account.blobs(), shown)) if shown["phase"] == "DRAINED" else ""
-    except SamzaAzureError as error:
-        say(f"How many rows are not read is unknown: {error}")
-    else:
-        if left:
-            say(f"Not read: {left}. The next run begins with them.")
+        if shown["phase"] == "DRAINED":
+            say_unread(account, shown, "Not read: {left}. The next run begins with them.")

@@ -5,10 +5,12 @@ from typing import Annotated
 import typer
 
 from samza_azure.commands.ask import ask_stop
+from samza_azure.commands.backlog import at_least_said, say_unread
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import look, reach, with_rows
 from samza_azure.commands.terminal import if_interrupted, say
 from samza_azure.commands.waiting import wait_for_stop
+from samza_azure.host.status import document
 
 
 def command(
@@ -27,6 +29,12 @@ def command(
         print("No processor runs.")
         return
     say(f"Stop of {'run ' + asked.run_id if asked.run_id else 'the group'} requested.")
-    if wait:
-        with if_interrupted("The stop goes on without this command. `status` shows it."):
-            print(wait_for_stop(config, account, asked, {row.incarnation for row in rows if row.alive}))
+    shown = document(config.app.name, control, rows)
+    if not wait:
+        with at_least_said():
+            say_unread(account, shown, "Not read so far: {left}. The next start goes on with what is left of them.")
+        return
+    with if_interrupted("The stop goes on without this command. `status` shows it."):
+        print(wait_for_stop(config, account, asked, {row.incarnation for row in rows if row.alive}, shown))
+    with at_least_said():
+        say_unread(account, shown, "Not read, by the last reports: {left}. The next start goes on with them.")

@@ -81,7 +81,7 @@ def _ends(control: Control, reports: Mapping[str, TaskReport | None], drain: str
 
     Also None if an end is below what a task has read: the next run would read those rows again.
     """
-    readers = _readers(control, plan)
+    readers = source_readers(control, plan)
     if readers is None:
         return None
     stopped = []
@@ -95,7 +95,7 @@ def _ends(control: Control, reports: Mapping[str, TaskReport | None], drain: str
     return ends if furthest(read, ends) == ends else None
 
 
-def _readers(control: Control, plan: Plan | None) -> dict[str, list[str]] | None:
+def source_readers(control: Control, plan: Plan | None) -> dict[str, list[str]] | None:
     """The tasks that read source streams, with their partitions.
 
     The blob of a run that an earlier release began does not have them; then the leader needs the run's own pipeline.

@@ -9,7 +9,7 @@ from typing import Any
 
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import Assignment, Control, Owner, RunPhase
-from samza_azure.group.drain import rows_to_drain
+from samza_azure.group.drain import rows_to_drain, source_readers
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.reports import report_of
 from samza_azure.group.rows import MEMBERS, ProcessorRow, processor_row
@@ -64,6 +64,7 @@ def document(
         "processors": [_processor(row, owned) for row in rows],
         "tasks": [_task(name, each, control, by_processor, waits_s) for name, each in control.tasks.items()],
         "read": _read(control, by_processor),
+        "unheard": _unheard(control, by_processor),
         "positions": {partition: list(position) for partition, position in control.positions.items()},
         "kept": dict(control.kept),
         "failure": asdict(control.failure) if control.failure is not None else None,
@@ -108,6 +109,25 @@ def _read(control: Control, rows: dict[str, ProcessorRow]) -> dict[str, list[int
         for partition, position in ((report.read if report is not None else None) or {}).items():
             seen.setdefault(partition, []).append(position)
     return {partition: list(min(seen.get(partition, [start]))) for partition, start in read.items()}
+
+
+def _unheard(control: Control, rows: dict[str, ProcessorRow]) -> list[str]:
+    """The source partitions of which a reader may have read more than `_read` knows: it has not reported that yet.
+
+    A task reports it once it has restored its log. Before its first batch it has read nothing.
+    """
+    unheard: set[str] = set()
+    for name, partitions in (source_readers(control, None) or {}).items():
+        each = control.tasks[name]
+        report = report_of(name, each.owner, rows)
+        is_heard = report is not None and (report.read is not None or _has_begun_nothing(report))
+        if not is_heard and not each.first:
+            unheard.update(partitions)
+    return sorted(unheard)
+
+
+def _has_begun_nothing(report: TaskReport) -> bool:
+    return report.phase is Phase.RUNNING and report.batch < 0
 
 
 def _drain(drain: DrainNotification | None, phase: RunPhase) -> dict[str, Any] | None:

@@ -219,6 +219,24 @@ def test_a_stopped_run_is_resumed_by_the_next_start(group: Group) -> None:
     assert all(generations(after)[task] > generation for task, generation in generations(before).items())
 
 
+def test_a_stop_says_what_is_not_read_at_once_or_when_all_have_left(group: Group) -> None:
+    group.produce(3)
+    group.start("a", count=2)
+    group.until("all run", all_run)
+    requested = f"Stop of run {group.status()['run_id']} requested.\n"
+    code, _, progress = group.command("stop")
+    left = "Not read so far: 3 rows of in. The next start goes on with what is left of them.\n"
+    assert (code, progress) == (0, requested + left)
+    group.until("all have left", lambda shown: shown["phase"] == "STOPPED")
+
+    group.start("b", count=2)
+    group.until("all run again", lambda shown: all_run(shown) and shown["phase"] == "RUNNING")
+    group.produce(1)
+    code, _, progress = group.command("stop", "--wait")
+    left = "Not read, by the last reports: 4 rows of in. The next start goes on with them.\n"
+    assert (code, progress) == (0, requested + left)
+
+
 def test_a_stop_of_a_fleet_that_was_killed_ends_and_does_not_stop_the_next_one(group: Group) -> None:
     [member] = group.start("a")
     before = group.until("all run", all_run)
@@ -249,6 +267,14 @@ def test_a_drain_is_cancelled_before_it_flushes_and_nothing_has_happened(group: 
     assert f"The drain of run {run_id} was cancelled. The run goes on." in progress
     after = group.status()
     assert (after["phase"], after["drain"], generations(after)) == ("RUNNING", None, generations(before))
+
+
+def test_a_drain_that_is_not_waited_for_says_what_is_not_read_so_far(group: Group) -> None:
+    group.produce(3)
+    group.start("a", count=2)
+    run_id = group.until("all run", all_run)["run_id"]
+    left = "Not read so far: 3 rows of in. The next run begins with what is left of them.\n"
+    assert group.command("drain") == (0, "", f"Drain of run {run_id} requested.\n{left}")
 
 
 def test_a_drain_is_requested_before_the_control_blob_is_read_and_only_once(group: Group) -> None:

@@ -40,7 +40,7 @@ def blobs() -> Blobs:
 
 def status(phase: str, *read: tuple[int, int]) -> dict[str, object]:
     read_to = {f"orders/{n}": list(each) for n, each in enumerate(read)}
-    return {"phase": phase, "read": read_to, "positions": {}, "tasks": []}
+    return {"phase": phase, "read": read_to, "positions": {}, "unheard": [], "tasks": []}
 
 
 def test_all_rows_are_behind_a_run_that_has_read_none(blobs: Blobs) -> None:
@@ -85,8 +85,31 @@ def test_rows_that_retention_has_left_are_behind_a_run_that_has_read_none() -> N
     assert 0 < found.rows < 10 and found.is_all
 
 
-def test_backlog_is_empty_while_no_task_reports_its_position(blobs: Blobs) -> None:
-    assert behind(blobs, status("STOPPED", (0, 0), (0, 0))) == {}
+NO_READ = TaskReport("t-0", 1, 1, Phase.RUNNING, batch=7)
+
+
+@pytest.mark.parametrize(
+    ("first", "report", "is_known"),
+    [
+        (True, None, True),  # it has no log
+        (False, replace(NO_READ, batch=-1), True),  # its log has no batch
+        (False, replace(NO_READ, read={"orders/0": (0, 0)}), True),
+        (False, None, False),  # its owner has left, or has not begun it
+        (False, replace(NO_READ, phase=Phase.STARTING, batch=-1), False),  # it may restore thousands
+        (False, NO_READ, False),  # its row is so large that it leaves out positions
+    ],
+)
+def test_of_a_partition_whose_reader_has_not_said_where_it_stands_nothing_is_known(
+    blobs: Blobs, first: bool, report: TaskReport | None, is_known: bool
+) -> None:
+    """After each start a run was behind by all rows since it began, until its tasks had restored their logs."""
+    tasks = {"t-0": Assignment(Owner("p1", "i1", 1), first=first)}
+    readers = {"t": ("orders",)}
+    control = Control("g", run_id="1-a", phase=RunPhase.RUNNING, sources={"orders": 1}, tasks=tasks, readers=readers)
+    reports = {} if report is None else {"t-0": report}
+    shown = document("shop", control, [ProcessorRow("p1", "i1", state=ProcessorState.ACTIVE, tasks=reports)])
+    assert shown["unheard"] == ([] if is_known else ["orders/0"])
+    assert list(behind(blobs, shown)) == (["orders/0"] if is_known else [])
 
 
 def test_a_run_has_caught_up_when_it_has_read_the_rows_that_were_there(blobs: Blobs) -> None:
