@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -23,7 +24,7 @@ from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.commands.fleet import Fleet
 from samza_azure.commands.job import Job
 from samza_azure.commands.logs import last_entry
-from samza_azure.commands.show import status_view
+from samza_azure.commands.show import starting_spark, status_view
 from samza_azure.commands.terminal import console, error_lines, if_interrupted, printable, say
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
@@ -112,6 +113,7 @@ class _View:
         self._seen = _code(fleet.job) if reload else {}
         self._is_live = sys.stderr.isatty()
         self._shown = ""
+        self._have_joined = False  # the processors that were started last, in the account
         self._live = Live(console=console(sys.stderr), auto_refresh=False)
 
     def watch(self, refused: str) -> int:
@@ -144,6 +146,8 @@ class _View:
             f"{self._processors} processors started; their logs are in {self._fleet.directory}. "
             "Ctrl-C ends them in order."
         )
+        self._have_joined = False
+        self._update(starting_spark(self._processors))
         self._new_run = False
 
     def _end(self, number: int, frame: FrameType | None) -> None:
@@ -168,9 +172,15 @@ class _View:
                 "it by itself."
             )
         self._is_told = True
+        self._have_joined |= shown["phase"] != "STOPPED"
+        if self._have_joined:
+            self._update(_in_one_line(shown), status_view(shown))
+
+    def _update(self, line: str, view: RenderableType | None = None) -> None:
+        """Show the view in place on a terminal; elsewhere print the line, if it is another one."""
         if self._is_live:
-            self._live.update(status_view(shown), refresh=True)
-        elif (line := _in_one_line(shown)) != self._shown:
+            self._live.update(view or Text(line), refresh=True)
+        elif line != self._shown:
             self._shown = line
             self._say(line)
 

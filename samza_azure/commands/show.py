@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from samza_azure.commands.terminal import LAST_MS, clock, console, error_lines, printable
+from samza_azure.group.rows import ProcessorState
 from samza_azure.messages import DrainPhase
 
 #: How many events are shown.
@@ -32,8 +33,8 @@ def status_view(shown: dict[str, Any]) -> Group:
         f"barrier {shown['barrier']['state']} {shown['barrier']['version']}"
     )
     parts: list[Any] = [head, detail, _processors(shown), _tasks(shown), *_work(shown)]
-    if shown["phase"] == "STARTING":
-        parts.insert(2, _text(f"starting Spark on {len(shown['processors'])} processors"))
+    if begins := how_it_begins(shown):
+        parts.insert(2, _text(begins))
     if shown["drain"]:
         parts.insert(2, _text(drain_in_words(shown["drain"])))
     if shown["stop"] and shown["phase"] != "STOPPED":
@@ -70,6 +71,24 @@ def status_view(shown: dict[str, Any]) -> Group:
     if failure := shown["failure"]:
         parts.append(_text(f"failed: {failure['task']}: {error_lines(failure['message'])}", style="red"))
     return Group(*parts)
+
+
+def how_it_begins(shown: dict[str, Any]) -> str:
+    """What a run that is not in progress waits for, and which processors have yet to come up; empty if none of that."""
+    if shown["phase"] == "STOPPED":
+        then = f"resumes run {shown['run_id']}" if shown["run_id"] else "begins the first run"
+        return f"No processor runs. The next start {then}."
+    count = sum(row["state"] in _COMING_UP and not row["ready"] for row in shown["processors"])
+    return starting_spark(count) if count else ""
+
+
+#: The states of a processor that may become ready.
+_COMING_UP = (ProcessorState.UNASSIGNED, ProcessorState.ACTIVE)
+
+
+def starting_spark(count: int) -> str:
+    """That so many processors have yet to come up."""
+    return f"starting Spark on {count} processor{'s' if count > 1 else ''}"
 
 
 def _text(text: str, style: str = "") -> Text:

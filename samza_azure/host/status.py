@@ -152,6 +152,7 @@ def _processor(row: ProcessorRow, owned: Mapping[tuple[str, str], list[str]]) ->
         "id": row.processor,
         "incarnation": row.incarnation,
         "state": str(row.state),
+        "ready": row.fingerprint != "",  # Spark runs, and it has analysed the pipeline
         "port": row.port,
         "tasks": owned.get((row.processor, row.incarnation), []),
         "ending": row.ending or None,

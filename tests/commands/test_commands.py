@@ -22,8 +22,9 @@ from samza_azure import ConfigError, Reader, SourceWriter
 from samza_azure.cli import COMMANDS
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.commands.reach import with_rows
+from samza_azure.commands.show import how_it_begins
 from samza_azure.config import Config
-from samza_azure.host.status import read
+from samza_azure.host.status import document, read
 from samza_azure.host.supervisor import GOODBYE_S
 from samza_azure.storage.connection import Account
 
@@ -321,8 +322,9 @@ def test_sigterm_while_the_container_starts_ends_the_processor_at_once(emulator:
     account.ensure_created()
     command = [sys.executable, "-m", "samza_azure", "run", str(job)]
     with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as processor:
-        while not any(row.alive for row in with_rows(account, read)[1]):
+        while (shown := document("early", *with_rows(account, read)))["phase"] == "STOPPED":
             assert processor.poll() is None
+        assert (shown["phase"], how_it_begins(shown)) == ("STARTING", "starting Spark on 1 processor")
         told_at = time.monotonic()
         processor.terminate()
         assert processor.wait(30) == 0
@@ -340,6 +342,7 @@ def test_status_without_a_run_says_so(emulator: Azurite) -> None:
     code, said, _ = samza_azure("status", str(EXAMPLE), connect=emulator.connection_string)
     assert code == 0
     assert "STOPPED" in said
+    assert "No processor runs. The next start begins the first run." in said
 
 
 def test_the_help_of_a_command_has_its_example() -> None:

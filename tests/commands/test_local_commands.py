@@ -130,6 +130,8 @@ def test_dev_starts_processors_ends_them_in_order_and_has_the_worst_of_their_cod
         assert process.returncode == 3, said
         assert "dev-1 exited with 3: dev-1 has ended" in said and "dev-0 exited" not in said
         assert "The emulator has ended. The data is gone with it." in said
+        assert said.count("starting Spark on 2 processors\n") == 1
+        assert "STOPPED" not in said, "they were started, and have not joined yet"
     finally:
         process.kill()
 

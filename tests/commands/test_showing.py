@@ -3,14 +3,18 @@
 import io
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from samza_azure.commands.show import DrainDisplay, drain_table, status_view
+from samza_azure.commands.show import DrainDisplay, drain_table, how_it_begins, status_view
 from samza_azure.commands.status import without_ages
 from samza_azure.commands.terminal import console, error_lines, printable, say
+from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.rows import ProcessorRow, ProcessorState
+from samza_azure.host.status import document
 
 #: A closing tag ends rich's markup in an error, an opening one is eaten, and an escape steers the terminal.
 HOSTILE = ["[/x]", "[a]", "[streams.matched]", "[red]no[/red]", "\x1b[31m", "\x1b]0;title\x07", ":warning:", "\\[b]"]
@@ -19,7 +23,7 @@ DRAIN = {"step": "", "run_id": "", "asked_by": "", "asked_ms": 0, "history": [],
 EMPTY = {
     "app": "", "run_id": "", "phase": "RUNNING", "epoch": 1, "version": 1, "leader": "",
     "barrier": {"version": 1, "state": ""}, "drain": DRAIN, "drains": [DRAIN], "stop": {"uuid": ""},
-    "processors": [{"id": "", "state": "", "tasks": [""], "too_old_for": None,
+    "processors": [{"id": "", "state": "", "ready": True, "tasks": [""], "too_old_for": None,
                     "failure": {"exit_code": 1, "message": ""}}],
     "tasks": [
         {"name": "", "stage": "", "owner": "", "phase": "", "batch": 1, "late": 0,
@@ -82,6 +86,35 @@ def test_a_watermark_stands_in_one_line_of_a_usual_terminal(ago_s: int, said: st
     screen.print(status_view({**EMPTY, "tasks": [{**task, **QUIET, "progress": progress}]}))
     [line] = [each for each in printed.getvalue().splitlines() if "daily_delays-12" in each and "RUNNING" not in each]
     assert f" {datetime.fromtimestamp(progress['watermark_ms'] / 1000, UTC):%Y-%m-%d %H:%M} {said} " in line
+
+
+ROWS = [
+    ProcessorRow("p1", "i1", state=ProcessorState.ACTIVE),
+    ProcessorRow("p2", "i2"),
+    ProcessorRow("p3", "i3", state=ProcessorState.DEAD),
+    ProcessorRow("p4", "i4", state=ProcessorState.LEAVING),
+]
+RUN = Control("g", run_id="1-a", phase=RunPhase.RUNNING)
+
+
+@pytest.mark.parametrize(
+    ("control", "rows", "phase", "said"),
+    [
+        (None, [], "STOPPED", "No processor runs. The next start begins the first run."),
+        (RUN, ROWS[2:3], "STOPPED", "No processor runs. The next start resumes run 1-a."),
+        (None, ROWS, "STARTING", "starting Spark on 2 processors"),
+        (RUN, ROWS, "RUNNING", "starting Spark on 2 processors"),
+        (replace(RUN, phase=RunPhase.DRAINED), ROWS[1:], "DRAINED", "starting Spark on 1 processor"),
+        (RUN, [replace(row, fingerprint="f") for row in ROWS], "RUNNING", ""),
+    ],
+)
+def test_a_run_that_has_been_started_says_that_spark_starts(
+    control: Control | None, rows: list[ProcessorRow], phase: str, said: str
+) -> None:
+    """It was said before the first run only, and counted processors that were dead."""
+    found = document("app", control, rows)
+    assert (found["phase"], how_it_begins(found)) == (phase, said)
+    assert ("".join(said.split()) in shown(found)) if said else "starting" not in shown(found)
 
 
 SOURCE = {"rows": 7, "is_all": True, "size": 3 << 20, "pace": 2.6, "event_ms": None, "appended_s": 4.4}
