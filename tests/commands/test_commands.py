@@ -339,6 +339,8 @@ def test_a_drain_that_does_not_come_in_time_exits_with_4(emulator: Azurite) -> N
 
 
 def test_status_without_a_run_says_so(emulator: Azurite) -> None:
+    environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": emulator.connection_string}
+    Account.from_config(Config.load(EXAMPLE, environment=environment).storage).ensure_created()
     code, said, _ = samza_azure("status", str(EXAMPLE), connect=emulator.connection_string)
     assert code == 0
     assert "STOPPED" in said
