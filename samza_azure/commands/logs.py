@@ -1,4 +1,4 @@
-"""The log of a processor: on stderr or in a file, as text or JSON lines, with the time and the processor's id.
+"""The log of a processor: on stderr or in a file, as text or JSON lines, with the time, the processor's id and its run.
 
 Messages that repeat within a minute are folded into one line with a count, so that an outage does not bury what came
 before it. A closed pipe or a full disk does not end the processor.
@@ -9,6 +9,7 @@ import logging
 import re
 import sys
 import time
+from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
@@ -47,11 +48,23 @@ def last_entry(file: Path, processor: str) -> str:
     if not starts:
         return "\n".join(lines[-8:]) or "it said nothing"
     first, *more = lines[starts[-1] :]
-    return "\n".join([first.partition(f" {processor}  ")[2] or first, *(line.removeprefix("    ") for line in more)])
+    found = re.search(rf" {re.escape(processor)}(?: \S+)?  (.*)", first)
+    return "\n".join([found[1] if found else first, *(line.removeprefix("    ") for line in more)])
+
+
+def name_the_run(run: Callable[[], str]) -> None:
+    """Let each later line name the run that this function returns, if it returns any."""
+
+    def add(record: logging.LogRecord) -> bool:
+        record.run = run()
+        return True
+
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(add)
 
 
 class _Text(logging.Formatter):
-    """2026-01-31 05:00:00.123 INFO    one  the message; its further lines are set in."""
+    """2026-01-31 05:00:00.123Z INFO    one the-run  the message; its further lines are set in."""
 
     def __init__(self, processor: str) -> None:
         super().__init__(datefmt="%Y-%m-%d %H:%M:%S")
@@ -59,7 +72,8 @@ class _Text(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         text = _message(self, record).replace("\n", "\n    ")
-        return f"{self.formatTime(record)}.{record.msecs:03.0f}Z {record.levelname:7} {self._processor}  {text}"
+        who = f"{self._processor} {run}" if (run := getattr(record, "run", "")) else self._processor
+        return f"{self.formatTime(record)}.{record.msecs:03.0f}Z {record.levelname:7} {who}  {text}"
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 - logging's name
         return time.strftime(datefmt or "%Y-%m-%d %H:%M:%S", time.gmtime(record.created))

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from samza_azure.commands.job import Job, load
-from samza_azure.commands.logs import configure
+from samza_azure.commands.logs import configure, name_the_run
 from samza_azure.config import Config
 from samza_azure.coordinator import JobCoordinator, load_factory
 from samza_azure.host.endpoint import Endpoint
@@ -79,6 +79,7 @@ def command(
     if config.metrics_prometheus_port is not None:
         log.info("metrics on port %d", serve(config.metrics_prometheus_port, host))
     coordinator = load_factory(config.coordinator.factory).get_job_coordinator(slot.processor_id, config)
+    name_the_run(lambda: "" if (model := coordinator.job_model) is None else model.run_id)
     restarted = not new_run and slot.is_restarted_after_a_drain(time.time())
     if restarted and not wait_for_upgrade:
         log.info("the run of this processor was drained just now: it waits for an upgrade, or for --new-run elsewhere")

@@ -320,15 +320,21 @@ def test_sigterm_while_the_container_starts_ends_the_processor_at_once(emulator:
     environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": emulator.connection_string}
     account = Account.from_config(Config.load(job, environment=environment).storage)
     account.ensure_created()
-    command = [sys.executable, "-m", "samza_azure", "run", str(job)]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as processor:
+    log = tmp_path / "p0.log"
+    options = ["--id", "p0", "--log-file", str(log), "--log-level", "debug", "--log-format", "json"]
+    command = [sys.executable, "-m", "samza_azure", "run", str(job), *options]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as processor:
         while (shown := document("early", *with_rows(account, read)))["phase"] == "STOPPED":
             assert processor.poll() is None
         assert (shown["phase"], how_it_begins(shown)) == ("STARTING", "starting Spark on 1 processor")
         told_at = time.monotonic()
         processor.terminate()
         assert processor.wait(30) == 0
+        assert processor.stderr is not None and processor.stderr.read() == b""
     assert time.monotonic() - told_at < GOODBYE_S
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {(line["app"], line["processor"]) for line in lines} == {("early", "p0")}
+    assert {"DEBUG", "INFO"} <= {line["level"] for line in lines}
 
 
 def test_a_drain_that_does_not_come_in_time_exits_with_4(emulator: Azurite) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from samza_azure.commands.logs import configure, last_entry
+from samza_azure.commands import logs
+from samza_azure.commands.logs import FILES, configure, last_entry, name_the_run
 
 LOG = logging.getLogger("samza_azure.test")
 
@@ -72,3 +73,41 @@ def test_a_task_is_a_field_of_its_own_and_escapes_are_written_out(tmp_path: Path
     [line] = (tmp_path / "log").read_text().splitlines()
     assert json.loads(line)["task"] == "clean-0"
     assert json.loads(line)["message"] == "task \\x1b[31m"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_from_the_first_job_model_on_each_line_names_the_run(tmp_path: Path, *, as_json: bool) -> None:
+    runs = iter(["", "1-a", "2-b"])
+    logged(tmp_path / "log", as_json=as_json)
+    name_the_run(lambda: next(runs))
+    LOG.info("joined")
+    LOG.info("task clean-0 RUNNING", extra={"task": "clean-0"})
+    LOG.warning("first\nsecond")
+    lines = (tmp_path / "log").read_text().splitlines()
+    if as_json:
+        fields = [json.loads(line) for line in lines]
+        assert [(each.get("run"), each.get("task")) for each in fields] == [
+            (None, None),
+            ("1-a", "clean-0"),
+            ("2-b", None),
+        ]
+    else:
+        assert [line.partition("Z ")[2] for line in lines[:3]] == [
+            "INFO    p1  joined",
+            "INFO    p1 1-a  task clean-0 RUNNING",
+            "WARNING p1 2-b  first",
+        ]
+        assert last_entry(tmp_path / "log", "p1") == "first\nsecond"
+
+
+def test_a_log_file_is_rotated_and_the_oldest_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "FILE_BYTES", 300)
+    logged(tmp_path / "log")
+    for number in range(100):
+        LOG.info("line %d", number)
+    found = {path.name: path.read_text().splitlines() for path in tmp_path.iterdir()}
+    assert found.keys() == {"log", *(f"log.{number}" for number in range(1, FILES + 1))}
+    names = [*(f"log.{number}" for number in range(FILES, 0, -1)), "log"]
+    kept = [line.rpartition(" ")[2] for name in names for line in found[name]]
+    assert kept == [str(number) for number in range(100 - len(kept), 100)], "nothing is lost in between"
+    assert all(sum(len(line) + 1 for line in lines) <= 300 for lines in found.values())

@@ -1,5 +1,6 @@
 """A processor that is told to leave while the storage does not answer: it ends in time, and says what it left."""
 
+import re
 import signal
 import time
 
@@ -22,7 +23,7 @@ def test_sigterm_in_an_outage_ends_the_processor_and_its_tree_within_the_promise
     world: JobOnAzurite, how: signal.Signals
 ) -> None:
     """Batches are in flight, and no append is answered. The others learn of it by its silence, which it says."""
-    world.start("p0")
+    run_id = world.start("p0")["run_id"]
     producer = world.producing(3_000, 500)
     tree = world.tree("p0")
     try:
@@ -36,6 +37,7 @@ def test_sigterm_in_an_outage_ends_the_processor_and_its_tree_within_the_promise
         if how is signal.SIGSTOP:
             world.emulator_signal(signal.SIGCONT)
     said = world.fleet.log_file("p0").read_text()
+    assert re.search(rf"Z INFO    p0 {re.escape(run_id)}  task \S+ RUNNING\n", said), said[-2000:]
     assert "could not write this to the storage" in said, said[-2000:]
     assert "its tasks were handed over" not in said
     assert "the others do not know; others get " in said
