@@ -7,6 +7,7 @@ import typer
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import reach
 from samza_azure.commands.table import IntervalOption, TableName, interval_of, unique
+from samza_azure.commands.terminal import tell
 from samza_azure.segments import Granularity, LockOwner, LockTask
 from samza_azure.tables import Compacted, compact, plan, rewrite, store_of
 
@@ -34,13 +35,13 @@ def command(
     store = store_of(reach(load(job), create=False), table)
     if dry_run and granularity is not None:
         for entry in store.latest().timeline.lookup(span):
-            print(f"{entry.interval}: {len(entry.segments)} segments of {entry.chunk.interval} by {granularity}")
+            tell(f"{entry.interval}: {len(entry.segments)} segments of {entry.chunk.interval} by {granularity}")
         return
     if dry_run:
         for group in (found := plan(store, span, target_bytes=target << 20)):
-            print(f"{group[0].interval}: {len(group)} segments")
+            tell(f"{group[0].interval}: {len(group)} segments")
         if not found:
-            print(NOTHING)
+            tell(NOTHING)
         return
     name = unique("compact")
     task = LockTask(name, name, 0, LockOwner(name, name))
@@ -49,11 +50,11 @@ def command(
     else:
         all_done = [rewrite(store, task, span, granularity, target_bytes=target << 20)]
     if all_done in ([], [Compacted()]):
-        print(NOTHING)
+        tell(NOTHING)
         return
     refused = 0
     for done in all_done:
-        print(done.refused or f"{done.inputs} segments became {done.outputs}")
+        tell(done.refused or f"{done.inputs} segments became {done.outputs}")
         refused += bool(done.refused)
     if refused:
-        print(f"{refused} groups were not changed. If others hold their locks, run this command again later.")
+        tell(f"{refused} groups were not changed. If others hold their locks, run this command again later.")

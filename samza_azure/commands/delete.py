@@ -12,7 +12,7 @@ import typer
 from samza_azure.commands.alone import Held, alone
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import look, reach
-from samza_azure.commands.terminal import say
+from samza_azure.commands.terminal import say, tell
 from samza_azure.config import Config, table_of
 from samza_azure.errors import ConfigError
 from samza_azure.group.control import NAME, Control, RunPhase
@@ -59,13 +59,13 @@ def command(
     account = reach(config, create=False)
     if reader:
         forget_reader(account.readers(), stream, reader)
-        print(f"The reader {reader} of {stream} is forgotten: retention no longer waits for it.")
+        tell(f"The reader {reader} of {stream} is forgotten: retention no longer waits for it.")
     elif run:
-        print(delete_run(config, account, run, yes=yes))
+        tell(delete_run(config, account, run, yes=yes))
     elif stream:
-        print(delete_stream(config, account, stream, yes=yes))
+        tell(delete_stream(config, account, stream, yes=yes))
     else:
-        print(delete_all(config, account, yes=yes))
+        tell(delete_all(config, account, yes=yes))
 
 
 def delete_run(config: Config, account: Account, run: str, *, yes: bool) -> str:

@@ -3,7 +3,7 @@
 from samza_azure.commands.ask import Asked, ask_cancel, ask_drain
 from samza_azure.commands.backlog import at_least_said, say_unread
 from samza_azure.commands.reach import control_of, look, reach, with_rows
-from samza_azure.commands.terminal import if_interrupted, printable, say
+from samza_azure.commands.terminal import if_interrupted, say, tell
 from samza_azure.commands.wait_limit import WaitLimit
 from samza_azure.commands.waiting import wait_for_cancel, wait_for_drain, wait_until_read
 from samza_azure.config import Config
@@ -20,7 +20,7 @@ def cancel_drain(config: Config, run_id: str, timeout: float | None) -> None:
     account = reach(config, create=False)
     _, rows = look(config, account)
     asked = with_rows(account, lambda blob, table: ask_cancel(blob, table, run_id))
-    print(wait_for_cancel(config, account, asked, any(row.alive for row in rows), timeout))
+    tell(wait_for_cancel(config, account, asked, any(row.alive for row in rows), timeout))
 
 
 def drain(
@@ -58,7 +58,7 @@ def drain(
         account = reach(config)
         asked = with_rows(account, lambda _, table: ask_drain(None, table, run_id))
     if asked.already == ALREADY_DRAINED:
-        print(f"Run {asked.run_id} is already drained.")
+        tell(f"Run {asked.run_id} is already drained.")
         return
     if early is None or not early.is_written or early.key != asked.key:
         say(f"Drain of {'run ' + asked.run_id if asked.run_id else 'the next run'} {asked.already or 'requested'}.")
@@ -72,7 +72,7 @@ def drain(
                 say_unread(account, shown, "Not read so far: {left}. The next run begins with what is left of them.")
         return
     with if_interrupted("The drain goes on without this command. `drain --wait` shows it again."):
-        print(printable(wait_for_drain(config, account, asked, limit, waited_s=waited_s)))
+        tell(wait_for_drain(config, account, asked, limit, waited_s=waited_s))
     with at_least_said():
         shown = document(config.app.name, *look(config, account))
         if shown["phase"] == "DRAINED":

@@ -27,7 +27,7 @@ import typer
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import look, reach
 from samza_azure.commands.rows import as_lines
-from samza_azure.commands.terminal import ProgressLine, say
+from samza_azure.commands.terminal import ProgressLine, say, tell
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.group.control import NAME, Control
@@ -333,5 +333,5 @@ def command(
         by=by,
         time=time or (settings.event_time if settings else None),
     )
-    print(f"{rows} rows to {target}" if rows else f"No rows since the token; {target} is not written")
+    tell(f"{rows} rows to {target}" if rows else f"No rows since the token; {target} is not written")
     say(f"To export what comes after them: --since {token}")

@@ -19,7 +19,7 @@ import typer
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import look, reach, reach_if_there
 from samza_azure.commands.row_files import Seen, check, chunks, files_in, typed
-from samza_azure.commands.terminal import ProgressLine, say
+from samza_azure.commands.terminal import ProgressLine, say, tell
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
 from samza_azure.group.control import Control, RunPhase
@@ -189,4 +189,4 @@ def command(
         rows = produce(
             config, account, stream, given, key=key, rate=rate, dry_run=dry_run, progress=shown, say=say, once=once
         )
-    print(f"{rows} rows fit {stream}; nothing was written" if dry_run else f"{rows} rows into {stream}")
+    tell(f"{rows} rows fit {stream}; nothing was written" if dry_run else f"{rows} rows into {stream}")

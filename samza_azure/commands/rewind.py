@@ -10,6 +10,7 @@ import typer
 from samza_azure.commands.alone import Held, alone
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import reach
+from samza_azure.commands.terminal import tell
 from samza_azure.errors import ConfigError
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.logs.names import source_log, source_partition, stream_and_partition
@@ -61,7 +62,7 @@ def command(
             f"{config.path.name} --run {control.run_id} deletes the last run's."
         )
 
-    print(alone(config, account, act))
+    tell(alone(config, account, act))
 
 
 def microseconds(text: str) -> int:

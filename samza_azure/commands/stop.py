@@ -8,7 +8,7 @@ from samza_azure.commands.ask import ask_stop
 from samza_azure.commands.backlog import at_least_said, say_unread
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import look, reach, with_rows
-from samza_azure.commands.terminal import if_interrupted, say
+from samza_azure.commands.terminal import if_interrupted, say, tell
 from samza_azure.commands.waiting import wait_for_stop
 from samza_azure.host.status import document
 
@@ -26,7 +26,7 @@ def command(
     control, rows = look(config, account)
     asked = with_rows(account, lambda blob, table: ask_stop(control, rows, table))
     if asked.already:
-        print("No processor runs.")
+        tell("No processor runs.")
         return
     say(f"Stop of {'run ' + asked.run_id if asked.run_id else 'the group'} requested.")
     shown = document(config.app.name, control, rows)
@@ -35,6 +35,6 @@ def command(
             say_unread(account, shown, "Not read so far: {left}. The next start goes on with what is left of them.")
         return
     with if_interrupted("The stop goes on without this command. `status` shows it."):
-        print(wait_for_stop(config, account, asked, {row.incarnation for row in rows if row.alive}, shown))
+        tell(wait_for_stop(config, account, asked, {row.incarnation for row in rows if row.alive}, shown))
     with at_least_said():
         say_unread(account, shown, "Not read, by the last reports: {left}. The next start goes on with them.")

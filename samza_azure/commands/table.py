@@ -9,6 +9,7 @@ import typer
 from samza_azure.commands.delete import confirm
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import reach
+from samza_azure.commands.terminal import tell
 from samza_azure.errors import ConfigError
 from samza_azure.segments import ETERNITY, Interval, LockOwner, LockTask, Published, Timeline
 from samza_azure.storage.segments import SegmentStore, versions_of_drops
@@ -109,21 +110,21 @@ def command(
     if as_json:
         print(json.dumps(found, indent=2))
         return
-    print(f"{found['table']} at {found['sequence']}")
+    tell(f"{found['table']} at {found['sequence']}")
     for one in found["intervals"]:
-        print(
+        tell(
             f"{one['interval']}  version {one['version']}  {one['segments']} segments  {one['rows']:,} rows  "
             f"{one['bytes']:,} bytes"
         )
     for one in found["locks"]:
         of = "" if one["partitions"] is None else f" partitions {one['partitions']}"
         state = "revoked" if one["revoked"] else f"{one['publishes']} publishes"
-        print(f"lock {one['id']}  {one['type']} of {one['group']}  {one['interval']}{of}  {state}")
+        tell(f"lock {one['id']}  {one['type']} of {one['group']}  {one['interval']}{of}  {state}")
     for one in found["dropped"]:
-        print(f"{one} is dropped; --restore {one} undoes that until its garbage is collected")
-    print(f"garbage: {found['garbage']} segments; staged: {found['staged']}; foreign rows: {found['foreign_rows']}")
+        tell(f"{one} is dropped; --restore {one} undoes that until its garbage is collected")
+    tell(f"garbage: {found['garbage']} segments; staged: {found['staged']}; foreign rows: {found['foreign_rows']}")
     for one in found["compaction"]:
-        print(f"compaction would merge {one['segments']} segments of {one['interval']}")
+        tell(f"compaction would merge {one['segments']} segments of {one['interval']}")
 
 
 def end_holders(store: SegmentStore, number: int) -> None:

@@ -21,7 +21,7 @@ class ProgressLine:
     EVERY_S = 5.0
 
     def __init__(self, what: str) -> None:
-        self._what, self._begun, self._shown = what, time.monotonic(), time.monotonic()
+        self._what, self._begun, self._shown = printable(what), time.monotonic(), time.monotonic()
 
     def __call__(self, rows: int, total: int | None = None) -> None:
         now = time.monotonic()
@@ -49,6 +49,11 @@ def say(text: str) -> None:
     """Print a line of progress. A closed pipe or a full disk does not end the process."""
     with suppress(OSError):
         print(printable(text), file=sys.stderr, flush=True)
+
+
+def tell(text: str) -> None:
+    """Print a line of the result."""
+    print(printable(text))
 
 
 @contextmanager

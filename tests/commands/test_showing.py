@@ -1,17 +1,27 @@
 """Texts that are not ours are shown as they are, in every field of every view: no markup, no escapes, none eaten."""
 
+import ast
 import io
+import os
+import pty
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from samza_azure import cli
+from samza_azure.commands import show
+from samza_azure.commands.dev import _View
+from samza_azure.commands.fleet import Fleet
 from samza_azure.commands.show import DrainDisplay, drain_table, how_it_begins, status_view
 from samza_azure.commands.status import without_ages
-from samza_azure.commands.terminal import console, error_lines, printable, say
+from samza_azure.commands.terminal import console, error_lines, printable, say, tell
+from samza_azure.commands.waiting import where_all_are
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.host.status import document
@@ -27,7 +37,7 @@ EMPTY = {
                     "failure": {"exit_code": 1, "message": ""}}],
     "tasks": [
         {"name": "", "stage": "", "owner": "", "phase": "", "batch": 1, "late": 0,
-         "progress": {"pace": 1.5, "watermark_ms": 0}, "last_batch": None, "why": "",
+         "progress": {"pace": 1.5, "watermark_ms": 0}, "last_batch": None, "why": "", "why_s": 3.0,
          "error": {"message": "", "traceback": ""}, "given_up": {"processor": "", "message": ""}}
     ],
     "events": [{"at_ms": 0, "kind": "", "text": ""}], "kept": {}, "failure": {"task": "", "message": ""},
@@ -196,10 +206,70 @@ def test_so_does_the_table_of_a_drain(path: str, text: str) -> None:
     assert printable(text) in printed.getvalue()
 
 
+@pytest.mark.parametrize("text", HOSTILE)
+def test_so_do_the_lines_per_stage_and_those_after_a_timeout(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    printed, now = io.StringIO(), [0.0]
+    document = {**EMPTY, "tasks": [{**EMPTY["tasks"][0], "name": f"{text}-0", "stage": text, "owner": text}]}  # type: ignore[index]
+    with DrainDisplay(printed, lambda: now[0]) as display:
+        display.update(document, {})
+        now[0] = DrainDisplay.EVERY_S
+        display.update(document, {f"{text}-0": 7})
+    assert printed.getvalue().endswith(f"\n{printable(text)}: 1 , 7 rows to read\n")
+    say(where_all_are(document, {}))
+    assert f"{printable(text)}-0  on {printable(text)}." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_dev_says_everything_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, is_terminal: bool
+) -> None:
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal:
+        if is_terminal:
+            monkeypatch.setattr(sys, "stderr", terminal)
+            monkeypatch.setenv("TERM", "xterm")
+        view = _View(cast(Fleet, None), 2, None, reload=False)
+        for text in HOSTILE:
+            view._say(text)
+        terminal.flush()
+        shown = os.read(ours, 1 << 16).decode().replace("\r", "") if is_terminal else capsys.readouterr().err
+    os.close(ours)
+    assert shown == "".join(f"{printable(text)}\n" for text in HOSTILE)
+
+
+def test_an_error_of_a_command_is_shown_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["samza-azure", "status", "".join(HOSTILE)])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert f"/{printable(''.join(HOSTILE))}. Give the path" in capsys.readouterr().err
+
+
+#: Commands that print only what stands in the user's own files.
+OF_THE_USER = {"check.py", "explain.py"}
+
+
+def test_every_result_that_is_not_json_is_printed_without_escapes() -> None:
+    """Names in the account are not ours: locks, readers, streams and processors of others."""
+    folder = Path(show.__file__).parent
+    bare = [
+        f"{path.name}:{call.lineno}"
+        for path in folder.glob("*.py")
+        if path.name not in OF_THE_USER | {"terminal.py"}
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "print"
+        if not ast.unparse(call.args[0]).startswith(("json.dumps(", "printable("))
+    ]
+    assert bare == [], "use `tell`, of samza_azure.commands.terminal"
+
+
 def test_no_escape_reaches_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     for text in HOSTILE:
         say(text)
-    assert capsys.readouterr().err == "".join(f"{printable(text)}\n" for text in HOSTILE)
+        tell(text)
+    shown = "".join(f"{printable(text)}\n" for text in HOSTILE)
+    assert capsys.readouterr() == (shown, shown)
     assert printable("a\x1b[31m\tb\nc") == "a\\x1b[31m\tb\nc"
 
 

@@ -50,7 +50,7 @@ def test_a_table_is_shown_compacted_and_dropped(
     account.ensure_created()
     store = tables.store_of(account, "delays")
     tables.create(store, SCHEMA, time="day", granularity=Granularity.DAY)
-    appender = tables.Appender(store, LockTask("a", "a", 0, LockOwner("a", "dead")))
+    appender = tables.Appender(store, LockTask("a", "\x1b[31m", 0, LockOwner("a", "dead")))
     for number in range(3):
         appender.append(pa.table([[datetime(2024, 1, 1, number, tzinfo=UTC)], [number]], schema=SCHEMA))
 
@@ -61,7 +61,8 @@ def test_a_table_is_shown_compacted_and_dropped(
     assert (interval["interval"], interval["segments"], interval["rows"]) == ("2024-01-01/2024-01-02", 3, 3)
     assert found["compaction"] == [{"interval": "2024-01-01/2024-01-02", "segments": 3}]
     (lock,) = found["locks"]
-    assert (lock["group"], lock["publishes"]) == ("a", 3)
+    assert (lock["group"], lock["publishes"]) == ("\x1b[31m", 3)
+    assert "append of \\x1b[31m  2024-01-01/2024-01-02" in samza_azure("table", str(JOB), "delays")[1]
 
     assert samza_azure("compact", str(JOB), "delays", "--dry-run")[:2] == (0, "2024-01-01/2024-01-02: 3 segments\n")
     assert samza_azure("compact", str(JOB), "delays")[:2] == (0, "3 segments became 1\n")
