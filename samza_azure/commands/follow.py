@@ -17,7 +17,7 @@ from samza_azure.storage.retention import readers_of
 
 
 class _Ended(Exception):
-    """Raised on SIGTERM, as KeyboardInterrupt is on Ctrl-C."""
+    """Raised on a signal."""
 
 
 def command(
@@ -57,20 +57,36 @@ def command(
         if until_now:
             raise ConfigError(f"No log holds the stream {stream!r}. Known streams: {known}.")
         say(f"No log holds the stream {stream!r} yet; waiting. Known streams: {known}.")
-    signal.signal(signal.SIGTERM, _end)
+    end = _End()
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     printed = reader.token
     try:
         for table in reader:
+            end.is_printing = True
             sys.stdout.write(as_lines(table))
             sys.stdout.flush()
             printed = reader.token  # a table that was printed in part is printed again
             if positions is not None:
                 reader.commit()
-    except (KeyboardInterrupt, _Ended):
+            end.is_printing = False
+            if end.signals:
+                break
+    except _Ended:
         pass
     finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
         say(f"To go on from here: --from {printed}")
 
 
-def _end(number: int, frame: FrameType | None) -> None:
-    raise _Ended
+class _End:
+    """Ends the wait for rows on SIGTERM or Ctrl-C, but not between the lines of a table and its token: they would be
+    printed again. A second signal does that, too, since whoever reads the lines may hang."""
+
+    def __init__(self) -> None:
+        self.is_printing, self.signals = False, 0
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.signals += 1
+        if not self.is_printing or self.signals > 1:
+            raise _Ended

@@ -6,6 +6,7 @@ The members live on threads of this process, the commands are processes of their
 import asyncio
 import json
 import os
+import pty
 import queue
 import re
 import signal as signals
@@ -167,22 +168,41 @@ def group(emulator: Azurite, tmp_path: Path) -> Iterator[Group]:
 
 
 def test_a_status_that_is_watched_through_a_pipe_is_printed_at_each_change(group: Group) -> None:
-    """It was printed only when the command was interrupted."""
+    """It was printed only when the command was interrupted. On a terminal it takes the place of the last one."""
     group.start("a")
     group.until("all run", all_run)
-    process = group.begin("status", "--watch")
-    deadline = threading.Timer(PATIENCE_S, process.kill)
+    process, (drawn, terminal) = group.begin("status", "--watch"), pty.openpty()
+    command = [sys.executable, "-m", "samza_azure", "status", str(group.job), "--watch"]
+    environment = {**group.environment, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
+    on_terminal = subprocess.Popen(command, env=environment, stdout=terminal, stderr=terminal)
+    os.close(terminal)
+    deadline = threading.Timer(PATIENCE_S, lambda: (process.kill(), on_terminal.kill()))
     deadline.start()
     try:
         assert process.stdout is not None
         assert any(line.startswith("a (leads)") for line in process.stdout)
+        first = until_drawn(drawn, b"a (leads)")
         group.start("b")
         assert any(line.startswith("b ") for line in process.stdout)
-        process.send_signal(signals.SIGINT)
-        assert process.wait(PATIENCE_S) == 0
+        second = until_drawn(drawn, b"\nb ")
+        assert b"\x1b[1A" in second and b"a (leads)" in second.rpartition(b"\x1b[2K")[2], "drawn anew, in place"
+        assert b"b " not in first.rpartition(b"a (leads)")[2].partition(b"task")[0]
+        for each in (process, on_terminal):
+            each.send_signal(signals.SIGINT)
+            assert each.wait(PATIENCE_S) == 0
     finally:
         deadline.cancel()
         process.kill()
+        on_terminal.kill()
+        os.close(drawn)
+
+
+def until_drawn(terminal: int, text: bytes) -> bytes:
+    """What a terminal is sent until this text is part of it."""
+    found = b""
+    while text not in found:
+        found += os.read(terminal, 1 << 16)  # an error once the command has ended
+    return found
 
 
 def test_status_has_what_is_behind_of_each_source_and_each_task(group: Group) -> None:

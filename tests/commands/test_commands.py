@@ -5,9 +5,11 @@ import importlib
 import importlib.metadata
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -222,6 +224,45 @@ def test_a_stream_is_followed_from_a_token_and_peeked_at(emulator: Azurite, tmp_
     assert (code, [json.loads(line)["dep_delay"] for line in out.splitlines()]) == (0, [1.0, 2.0])
     code, _, said = samza_azure("peek", str(job), "fligths", connect=connect)
     assert (code, "No log holds the stream 'fligths'. Known streams: flights." in said) == (2, True)
+
+
+def test_follow_begins_with_the_latest_rows_and_ends_on_sigterm_with_a_token(emulator: Azurite, tmp_path: Path) -> None:
+    """A signal right behind a row came before its token: the next `follow` printed that row again."""
+    job, connect = tmp_path / "job.toml", emulator.connection_string
+    job.write_text(EXAMPLE.read_text().replace('name = "flights"', 'name = "latest"'))
+    environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": connect}
+    config = Config.load(job, environment=environment)
+    account = Account.from_config(config.storage)
+    account.ensure_created()
+    writer, at = SourceWriter.of(config, account, "flights"), datetime(2013, 1, 1, 5, tzinfo=UTC)
+
+    def produce(delay: int) -> int:
+        writer.write(
+            pa.table({"carrier": ["UA"], "ts": pa.array([at], pa.timestamp("us", "UTC")), "dep_delay": [delay]})
+        )
+        writer.flush()
+        return delay
+
+    produce(0)
+    command = [sys.executable, "-m", "samza_azure", "follow", str(job), "flights", "--from", "latest"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True) as following:
+        deadline = threading.Timer(60, following.kill)
+        deadline.start()
+        assert following.stdout is not None
+        last = 0
+        while not select.select([following.stdout], [], [], 0.2)[0]:  # it does not say when it has begun
+            last = produce(last + 1)
+        following.terminate()
+        out, said = following.communicate()
+        deadline.cancel()
+    assert following.returncode == 0
+    token = said.partition("To go on from here: --from ")[2].strip()
+    code, rest, _ = samza_azure("follow", str(job), "flights", "--from", token, "--until-now", connect=connect)
+    delays = sorted(json.loads(line)["dep_delay"] for line in (out + rest).splitlines())
+    assert (code, delays) == (0, list(range(round(delays[0]), last + 1)))
+    assert out and delays[0] > 0, "the row that was there is not among the latest"
+    account.close()
 
 
 def test_a_program_writes_and_reads_a_stream_by_the_job_file(

@@ -22,9 +22,10 @@ from samza_azure.commands.show import DrainDisplay, drain_table, how_it_begins, 
 from samza_azure.commands.status import without_ages
 from samza_azure.commands.terminal import console, error_lines, printable, say, tell
 from samza_azure.commands.waiting import where_all_are
-from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.control import Assignment, Control, Owner, RunPhase
 from samza_azure.group.rows import ProcessorRow, ProcessorState
-from samza_azure.host.status import document
+from samza_azure.host.status import SeenWaiting, document
+from samza_azure.messages import Phase, TaskError, TaskReport
 
 #: A closing tag ends rich's markup in an error, an opening one is eaten, and an escape steers the terminal.
 HOSTILE = ["[/x]", "[a]", "[streams.matched]", "[red]no[/red]", "\x1b[31m", "\x1b]0;title\x07", ":warning:", "\\[b]"]
@@ -125,6 +126,20 @@ def test_a_run_that_has_been_started_says_that_spark_starts(
     found = document("app", control, rows)
     assert (found["phase"], how_it_begins(found)) == (phase, said)
     assert ("".join(said.split()) in shown(found)) if said else "starting" not in shown(found)
+
+
+def test_a_task_that_fails_says_how_many_tries_it_has_left_and_since_when() -> None:
+    tried = "3 of 6 tries have failed; the next begins after 4 s"
+    error = TaskError("no such carrier: '[/x]'", "Traceback")
+    failed = TaskReport("clean-0", 1, 4, Phase.STARTING, error=error, tried=tried)
+    tasks = {"clean-0": Assignment(Owner("p1", "i1", 1), first=False)}
+    row = ProcessorRow("p1", "i1", state=ProcessorState.ACTIVE, fingerprint="f", tasks={"clean-0": failed})
+    found, waiting = document("app", replace(RUN, tasks=tasks), [row]), SeenWaiting()
+    waiting.note(found, 100.0)
+    waiting.note(found, 107.0)
+    said = f"clean-0 does not run: It failed on p1 and is tried there again. {tried}. Seen for 7 s."
+    assert "".join(said.split()) in shown(found)
+    assert "clean-0:nosuchcarrier:'[/x]'" in shown(found)
 
 
 SOURCE = {"rows": 7, "is_all": True, "size": 3 << 20, "pace": 2.6, "event_ms": None, "appended_s": 4.4}

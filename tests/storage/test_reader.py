@@ -1,5 +1,6 @@
 """A reader goes on from its token: every row once, whenever it is stopped; what is gone is an error, never a gap."""
 
+import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -73,12 +74,11 @@ def test_a_reader_that_is_stopped_anywhere_has_each_row_once(account: MemoryAcco
         assert sorted(stored) == list(range(number)), f"seed {seed}"
 
 
-def test_while_no_log_goes_on_a_reader_looks_for_new_ones_more_often(
-    account: MemoryAccount, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def over_a_drain(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> Reader:
+    """A reader that waits for two runs, each with a row."""
     monkeypatch.setattr("samza_azure.storage.reader.AWAIT_S", 0.0)
     monkeypatch.setattr("samza_azure.storage.reader.LIST_S", 1e9)
-    blobs = account.blobs()
     writers: list[LogWriter] = []
 
     def wait(_: float) -> None:
@@ -89,8 +89,20 @@ def test_while_no_log_goes_on_a_reader_looks_for_new_ones_more_often(
             writers.append(task(blobs, f"{len(writers)}-run"))
             writers[-1].append(0, slices=(part(len(writers)),))
 
-    tables = iter(Reader(blobs, "out", wait=wait))
+    return Reader(blobs, "out", wait=wait)
+
+
+def test_while_no_log_goes_on_a_reader_looks_for_new_ones_more_often(over_a_drain: Reader) -> None:
+    tables = iter(over_a_drain)
     assert [next(tables)["v"].to_pylist() for _ in range(2)] == [[1], [2]]
+
+
+def test_an_event_loop_goes_on_with_the_next_run_too(over_a_drain: Reader) -> None:
+    async def read() -> list[list[int]]:
+        tables = aiter(over_a_drain)
+        return [(await anext(tables))["v"].to_pylist() for _ in range(2)]
+
+    assert asyncio.run(read()) == [[1], [2]]
 
 
 def test_over_a_drain_it_goes_on_with_the_next_run(blobs: Blobs) -> None:
@@ -134,8 +146,6 @@ async def _read(reader: Reader) -> list[int]:
 
 
 def test_it_can_be_read_by_an_event_loop(blobs: Blobs) -> None:
-    import asyncio
-
     task(blobs, "1-a").append(0, slices=(part(1, 2),))
     assert asyncio.run(_read(Reader(blobs, "out", until_now=True))) == [1, 2]
 
