@@ -309,6 +309,7 @@ def test_a_drain_is_requested_before_the_control_blob_is_read_and_only_once(grou
     control, _ = group.runner.run(read(group.account.control_blob(), group.account.rows()))
     asked = group.runner.run(ask_drain(control, group.account.rows(), "", early))
     assert asked == Asked(run_id, early.key)
+    group.until("the row says that, too", lambda _: signalled(group.leader().signal) == (run_id, RunPhase.DRAINING))
     assert write_drain_early(group.account, "") is None, "it drains already, says the row"
     assert [row.key for row in group.runner.run(group.account.rows().query(REQUESTS, timeout=10))] == [early.key]
 
