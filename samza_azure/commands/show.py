@@ -41,7 +41,7 @@ def status_view(shown: dict[str, Any]) -> Group:
         parts.insert(2, _text("stopping: all processors commit and leave"))
     parts += [_text(drain_in_words(each), style="dim") for each in reversed(shown["drains"])]
     for task in shown["tasks"]:
-        if task["why"]:
+        if task["why"] and shown["phase"] != "STOPPED":  # then no task runs, and one sentence says why
             seen = f" Seen for {task['why_s']:.0f} s." if task.get("why_s") else ""
             parts.append(_text(f"{task['name']} does not run: {task['why']}{seen}", style="yellow"))
         if task["error"]:

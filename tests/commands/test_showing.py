@@ -128,6 +128,12 @@ def test_a_run_that_has_been_started_says_that_spark_starts(
     assert ("".join(said.split()) in shown(found)) if said else "starting" not in shown(found)
 
 
+def test_of_a_run_that_nobody_runs_one_sentence_says_why_no_task_runs() -> None:
+    found = document("app", replace(RUN, tasks={f"clean-{number}": Assignment(None) for number in range(2)}), [])
+    assert all(task["why"] for task in found["tasks"])
+    assert "doesnotrun" not in shown(found) and "Noprocessorruns." in shown(found)
+
+
 def test_a_task_that_fails_says_how_many_tries_it_has_left_and_since_when() -> None:
     tried = "3 of 6 tries have failed; the next begins after 4 s"
     error = TaskError("no such carrier: '[/x]'", "Traceback")
