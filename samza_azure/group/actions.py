@@ -117,7 +117,7 @@ class WriteControl:
     control: Control
     etag: str
     lease_id: str
-    has_newcomers: bool = False  # only then the blob's limit applies: existing members are not refused for its size
+    has_newcomers: bool = False  # only then the limit applies: no member, and no take-over, is refused for the size
 
 
 @dataclass(frozen=True, slots=True)

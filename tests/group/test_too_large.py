@@ -1,11 +1,11 @@
 """A job model that is too large: newcomers wait, and nobody else is disturbed."""
 
+import asyncio
 from dataclasses import replace
 
 from samza_azure.group.actions import (
     BeginEnd,
     Finish,
-    ReleaseLease,
     WriteControl,
 )
 from samza_azure.group.answers import TooLarge
@@ -15,9 +15,12 @@ from samza_azure.group.control import (
     RunPhase,
 )
 from samza_azure.group.ending import verdict
-from samza_azure.group.learn import learn
+from samza_azure.group.learn import demote, learn
 from samza_azure.group.rows import ProcessorState
 from samza_azure.group.view import Campaign, Lease
+from samza_azure.host.perform import perform
+from samza_azure.host.runs import RunLogs
+from samza_azure.storage.memory import MemoryAccount, MemoryStorage
 from tests.group.situation import (
     CONTROL,
     NOW,
@@ -97,12 +100,25 @@ def test_a_first_job_model_that_is_too_large_ends_the_leader_with_2() -> None:
     assert BeginEnd(Finish(2, "it needs more")) in decide(view, NOW + 2)
 
 
-def test_a_candidate_whose_limit_is_below_the_job_model_releases_the_lease_before_it_ends() -> None:
-    won = Lease("won", NOW)
-    view = view_of("p2", campaign=Campaign("control", lease=won, read=True), accepted_at=won.ends_at)
+def test_a_candidate_whose_limit_is_below_the_job_model_takes_it_over() -> None:
+    """It admits nobody, so the limit does not apply, and it need not leave the lease to another."""
+    view = view_of("p2", campaign=Campaign("control", lease=Lease("won", NOW), read=True))
     [write] = [each for each in decide(view, NOW) if isinstance(each, WriteControl)]
-    learn(view, write, TooLarge("it needs more"), sent_at=NOW, now=NOW)
-    assert not view.leads
-    assert [each for each in decide(view, won.ends_at) if isinstance(each, WriteControl | ReleaseLease)] == [
-        ReleaseLease("won")
-    ]
+    assert write.control.members == CONTROL.members
+    account = MemoryAccount(MemoryStorage(lambda: NOW))
+    blob, runs = account.control_blob(), RunLogs(account.blobs())
+    answer = asyncio.run(perform(write, "p2", blob, account.rows(), runs, limit=1, timeout=1.0))
+    assert not isinstance(answer, TooLarge)
+    admits = replace(write, has_newcomers=True)
+    answer = asyncio.run(perform(admits, "p2", blob, account.rows(), runs, limit=1, timeout=1.0))
+    assert isinstance(answer, TooLarge)
+
+
+def test_a_job_model_that_was_too_large_is_of_no_interest_after_the_leadership() -> None:
+    blob = replace(CONTROL, tasks={**CONTROL.tasks, "clean-2": Assignment(owner("p1"), first=False)})
+    view = leader(blob, plan=replace(PLAN, stages=(replace(PLAN.stages[0], tasks=3), PLAN.stages[1])))
+    view.others.members = {**view.others.members, "p4": row("p4")}
+    [write] = [each for each in decide(view, NOW + 2) if isinstance(each, WriteControl)]
+    demote(view, NOW + 2)
+    learn(view, write, TooLarge("it needs more"), sent_at=NOW + 2, now=NOW + 2)
+    assert verdict(view) is None
