@@ -15,6 +15,8 @@ from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
 
 T = TypeVar("T")
 LATENCY_S = 0.005
+#: How many tasks the group has.
+TASKS = 8
 
 
 class Slow(Link):
@@ -38,9 +40,9 @@ class NoLogs(RunLogs):
 class Member:
     """A processor on virtual time whose tasks start at once."""
 
-    def __init__(self, name: str, timing: Timing, storage: MemoryStorage, link: Link) -> None:
+    def __init__(self, name: str, timing: Timing, storage: MemoryStorage, link: Link, life: str = "") -> None:
         self.name, self.link = name, link
-        self.loop, self.dice = asyncio.get_running_loop(), Random(name)
+        self.loop, self.dice = asyncio.get_running_loop(), Random(name + life)
         account = MemoryAccount(storage, link=link)
         self.processor = Processor(
             Settings(name, timing),
@@ -50,7 +52,7 @@ class Member:
             self,
             tell=self.tell,
         )
-        self.processor.hear(Ready(plan_of("part", 8)))
+        self.processor.hear(Ready(plan_of("part", TASKS)))
         self.life = self.loop.create_task(self.processor.run())
 
     @property
