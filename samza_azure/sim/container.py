@@ -319,8 +319,8 @@ class TaskAttempt:
 
     async def restore(self) -> None:
         """Take the log over, and take the state from it."""
-        shortened = self.container.habits.forgets and self.task.startswith(CLEANERS)
-        await self.drive(take_over(self.log, first=self.start.first, meta={INTERMEDIATE: True} if shortened else {}))
+        meta = {INTERMEDIATE: True} if self.task.startswith(CLEANERS) else {}
+        await self.drive(take_over(self.log, first=self.start.first, meta=meta))
         if self.log.last_batch >= 0 and not self.log.drained:
             files = await self.drive(restored_files(self.log))
             self.state = TaskState.from_bytes(files[f"offsets/{self.log.last_batch}"])

@@ -1,9 +1,10 @@
 """One life of a processor: the production `Processor`, a container, the channel between them, and its own clock."""
 
 import asyncio
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from samza_azure.errors import StateLost
 from samza_azure.group.actions import Finish
@@ -12,12 +13,13 @@ from samza_azure.group.rows import REQUESTS
 from samza_azure.group.view import Settings
 from samza_azure.host.processor import ContainerLost, Processor
 from samza_azure.host.runs import RunLogs
-from samza_azure.logs.names import RUNS, run_folder
+from samza_azure.logs.names import RUNS
 from samza_azure.messages import Command, Phase, Ready, Report
-from samza_azure.sim.container import CLEANERS, Container, Habits
+from samza_azure.sim.container import Container, Habits
 from samza_azure.sim.ledger import Ledger, Violation
 from samza_azure.sim.loop import Process
 from samza_azure.sim.network import FaultyLink, Weather
+from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import Link, SimulatedAccount
 
 #: The supervisor starts a dead container again after this time.
@@ -85,6 +87,34 @@ class Clock:
         return f"{self._dice.getrandbits(128):032x}"
 
 
+class _Asks(BaseException):
+    """A call that has no answer yet. No ordinary handler catches it."""
+
+    def __init__(self, operation: str, effect: Callable[[], Any]) -> None:
+        self.operation, self.effect = operation, effect
+
+
+class _Answered:
+    """Blobs for a synchronous function: its first calls get these answers, the next one raises `_Asks`."""
+
+    def __init__(self, blobs: Blobs, answers: Sequence[Any]) -> None:
+        self._blobs, self._answers = blobs, iter(answers)
+
+    def list(self, prefix: str) -> Any:
+        return self._answer("blobs.list", lambda: self._blobs.list(prefix))
+
+    def read(self, name: str, start: int, length: int | None = None) -> Any:
+        return self._answer("blobs.read", lambda: self._blobs.read(name, start, length))
+
+    def delete_many(self, names: Sequence[str]) -> Any:
+        return self._answer("blobs.delete", lambda: self._blobs.delete_many(names))
+
+    def _answer(self, operation: str, effect: Callable[[], Any]) -> Any:
+        for answer in self._answers:
+            return answer
+        raise _Asks(operation, effect)
+
+
 class SimulatedRuns(RunLogs):
     """`RunLogs` without a thread."""
 
@@ -98,11 +128,15 @@ class SimulatedRuns(RunLogs):
             raise StateLost("There are task logs, but no control blob", blob=found[0][0])
 
     async def clean(self, run_id: str) -> Kept | None:
-        storage = self._account.storage
-        for name, _ in await self._account.carry("blobs.list", lambda: storage.list(run_folder(run_id)), 10.0):
-            if any(f"/{stage}-" in name for stage in CLEANERS):
-                await self._account.carry("blobs.delete", lambda name=name: storage.delete(name), 10.0)  # type: ignore[misc]
-        return None
+        """The real clean-up. It is begun again for each of its calls, which go over the network, with the answers of
+        the earlier ones: it does the same then."""
+        answers: list[Any] = []
+        while True:
+            self._blobs = cast(Blobs, _Answered(self._account.storage, answers))
+            try:
+                return self._clean(run_id, threading.Event())
+            except _Asks as call:
+                answers.append(await self._account.carry(call.operation, call.effect, 10.0))
 
 
 class Life:
