@@ -35,6 +35,7 @@ class Faults(Processors):
         super().__init__(scenario, account)
         self.ledger.steps.begun = self._step_begun
         self.faults = 0
+        self.is_lull = False  # nothing happens, for a while
         self._aims: dict[str, list[str]] = {}  # step -> the faults that wait for it
 
     def _aim(self, kind: str, step: str) -> None:
@@ -50,7 +51,7 @@ class Faults(Processors):
 
     def _fault(self, kind: str, who: str = "") -> None:
         """One fault, now. `who` has just begun the step that it waited for."""
-        if self.calm:
+        if self.calm or self.is_lull:
             return
         dice, steps = self.dice, self.ledger.steps
         self.faults += 1
@@ -146,6 +147,7 @@ class Faults(Processors):
         def look() -> None:
             if not self.calm:
                 lives = alive + self.numbers.total() - starts
+                self.ledger.seen["judged Cost in an outage"] += 1
                 wrong = cost.usual(cost.calls - calls, lasts, self.timing, lives, MORE * lives)
                 demand(wrong is None, f"{wrong}, in an outage")
 
@@ -155,7 +157,7 @@ class Faults(Processors):
         """Nobody reaches the blob for longer than a lease, and somebody leaves. What the leader wrote then, to give
         its tasks to others, may land when the outage is over, and the lease, too."""
         lasts = self.dice.uniform(1.0, 1.3) * LEASE_S
-        if not self.calm and self.loop.time() + lasts < self.scenario.fault_s:
+        if not self.calm and not self.is_lull and self.loop.time() + lasts < self.scenario.fault_s:
             now = self.loop.time()
             self._disturb(lasts)
             self.weather.outages.append(Outage("blob", now + lasts, hangs=True, queues=True))
@@ -175,7 +177,7 @@ class Faults(Processors):
             self._send_away(leaver)
 
     def _throttle(self, lasts: float) -> None:
-        if self.calm:
+        if self.calm or self.is_lull:
             return
         self._disturb(lasts)
         self.weather.outages.append(Outage("throttled", self.loop.time() + lasts, hangs=False))

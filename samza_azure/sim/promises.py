@@ -78,6 +78,7 @@ def check_overlap(ledger: Ledger, lives: Iterable[Life], life: Life, start: Star
         theirs = work.start
         earlier = theirs.run_id == start.run_id and theirs.generation < start.generation
         works = container.may_append() and not container.process.frozen and not other.supervisor.frozen
+        ledger.seen["judged Overlap"] += earlier
         demand(
             not (earlier and works and ledger.owns_alive(other.name, theirs.run_id, theirs.task, theirs.generation)),
             f"Overlap: {life.name} starts {start.task}, and {other.name} still runs it",
@@ -172,6 +173,7 @@ class Watch:
         self._ledger, self._lives, self._weather, self._clocks = ledger, lives, weather, clocks
         self._waiting: dict[WaitForTask, float] = {}  # who waits for a task, and since when
         self._vacant: dict[str, float] = {}  # the leadership, or a task, that nobody who lives has, and since when
+        self._judging: dict[str, tuple[float, float]] = {}  # what is or was vacant: since when it is quiet, the bound
         self._grown_at = 0.0  # when it was last looked whether a life remembers too much
         self._most = 0  # rows and tasks that there have been at once
 
@@ -184,7 +186,8 @@ class Watch:
 
     def _look_for_patience(self, now: float, bound: float) -> None:
         """Patience: the new owner of a task starts it in time."""
-        self._waiting = waiting(self._lives.values(), self._waiting, now)
+        before, self._waiting = self._waiting, waiting(self._lives.values(), self._waiting, now)
+        self._ledger.seen["judged Patience"] += len(self._waiting.keys() - before.keys())
         for (name, _, task, _), since in self._waiting.items():
             late = now > since + bound
             demand(not late, f"Patience: {name} may work, was given {task} {bound:.1f} s ago, and waits")
@@ -194,6 +197,7 @@ class Watch:
         control = self._ledger.control
         if control is None or not applies(self._weather):
             self._vacant.clear()
+            self._judging.clear()
             return
         found = set() if self._ledger.asked(RequestKind.STOP) else vacant(control, self._lives.values())
         self._vacant = {what: self._vacant.get(what, now) for what in found}
@@ -204,6 +208,17 @@ class Watch:
             demand(
                 now <= quiet + bound, f"Bound: nobody has had {what} for {bound:.1f} s in which nothing else happened"
             )
+            self._judging[what] = quiet, bound
+        self._count_judgements(now, quiet_from)
+
+    def _count_judgements(self, now: float, quiet_from: float) -> None:
+        """Count what was vacant at a time after which it was quiet for the bound: had it stayed so, it was noticed."""
+        for what, (quiet, bound) in list(self._judging.items()):
+            is_over = now > quiet + bound
+            if is_over:
+                self._ledger.seen[f"judged Bound of {what if what == LEADERSHIP else 'a task'}"] += 1
+            if is_over or quiet_from > quiet:
+                del self._judging[what]
 
     def _look_for_growth(self, now: float) -> None:
         """Leak: no life remembers more than there is."""

@@ -80,6 +80,7 @@ class Scenario:
     throttled: bool = False  # one of the outages is a service that takes only a part of the calls
     watched: bool = False  # when no processor is left, one is started with the code of the run
     pauses: bool = False  # sources have nothing new at times, and their readers say so
+    lulls: bool = False  # once a processor dies, and nothing else happens until that must be mended
 
 
 def draw(seed: int, *, processors: int | None = None, fault_s: float | None = None) -> Scenario:
@@ -125,6 +126,7 @@ def wide(seed: int) -> Scenario:
         lasting=dice.random() < 0.9,
         throttled=dice.random() < 0.5,
         pauses=dice.random() < 0.5,
+        lulls=dice.random() < 0.9,
     )
 
 

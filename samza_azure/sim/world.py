@@ -22,7 +22,7 @@ from samza_azure.sim.ledger import Violation, demand
 from samza_azure.sim.life import Life
 from samza_azure.sim.network import Outage
 from samza_azure.sim.processors import FailOver, Result
-from samza_azure.sim.promises import Watch, runs_within, stated, within
+from samza_azure.sim.promises import Watch, applies, runs_within, stated, vacant, vacant_at_most, within
 from samza_azure.sim.scenario import Scenario, draw
 from samza_azure.sim.steps import RARE, STEPS
 from samza_azure.storage.memory import MemoryAccount, SimulatedAccount
@@ -35,6 +35,8 @@ LOOK_S = 0.25
 RUNNING_SHARE = 0.95
 #: At the beginning each processor starts within this time.
 STARTS_WITHIN_S = 10.0
+#: A lull waits at most so long until earlier faults are over.
+LULL_S = 30.0
 #: In a steered fleet this part of the faults that wait, wait for what has seldom met.
 STEERED = 0.7
 
@@ -99,6 +101,7 @@ class World(Faults):
         if scenario.throttled:  # once at least
             lasts = dice.uniform(1, 3) * self.timing.heartbeat_timeout_s
             self.loop.call_later(dice.uniform(0, scenario.fault_s), self._throttle, lasts)
+        lull_at = dice.uniform(0, scenario.fault_s / 2) if scenario.lulls and applies(self.weather) else float("inf")
         await self._wait(dice.uniform(0, 3 * self.timing.heartbeat_timeout_s))
         while self.loop.time() < scenario.fault_s:
             if scenario.watched and not any(life.supervisor.alive for life in self.lives.values()):
@@ -106,7 +109,9 @@ class World(Faults):
                 self._raise_storm()
                 for number in range(scenario.processors):
                     self.start(f"p{number}", delay=self._back())
-            if scenario.faults:
+            if self.loop.time() >= lull_at and await self._lull():
+                lull_at = float("inf")
+            elif scenario.faults:
                 if dice.random() < scenario.aimed:
                     if scenario.rare and dice.random() < STEERED:
                         self._aim(*dice.choice(scenario.rare))
@@ -115,6 +120,35 @@ class World(Faults):
                 else:
                     self._fault(dice.choice(scenario.faults))
             await self._wait(dice.expovariate(1 / scenario.every_s))
+
+    async def _lull(self) -> bool:
+        """Bound: one processor more dies, and no other fault happens for as long as mending that may take. False if
+        the fleet does not come to rest soon."""
+        self.is_lull, until = True, self.loop.time() + LULL_S
+        while self.loop.time() < until and not self._is_at_rest():
+            await self._wait(LOOK_S)
+        if is_possible := self._is_at_rest():
+            control, leads = self._control, self.dice.random() < 0.5
+            owners = {each.owner.processor for each in control.tasks.values() if each.owner is not None}
+            assert control.leader is not None, "at rest"
+            victim = self.lives[control.leader.processor] if leads else self.lives[self.dice.choice(sorted(owners))]
+            self.note(f"{victim.name} dies in a lull")
+            victim.crash()
+            self._disturb()
+            bound = vacant_at_most(self.timing, control, len(self.lives), "a task", self.weather)
+            await self._wait(within(bound, clocks=self.scenario.clocks) + 4 * LOOK_S)
+            self.start(victim.name)
+        self.is_lull = False
+        return is_possible
+
+    def _is_at_rest(self) -> bool:
+        """Whether a run is in progress, and nobody is about to come or go, nor any fault under way."""
+        alive, control = [life for life in self.lives.values() if life.supervisor.alive], self.ledger.control
+        stays = len(alive) > 1 and not any(life.told_to_leave or life.processor.view.ending for life in alive)
+        is_quiet = self._quiet_from < self.loop.time() - self.timing.heartbeat_s
+        if not (stays and is_quiet) or control is None or control.leader is None or control.stop is not None:
+            return False
+        return control.phase is RunPhase.RUNNING and not vacant(control, alive)
 
     def _look(self) -> None:
         """While there are faults, check repeatedly who waits for whom, what is vacant, and what grows."""
@@ -183,6 +217,7 @@ class World(Faults):
         await self._hold(bound, lambda: not_given_on(self._control, self.lives), after)
         stated_s = bounds.leader_lost if leads else bounds.follower_lost
         self.result.fail_over = FailOver("the leader" if leads else "a follower", self.loop.time() - since, stated_s)
+        self.ledger.seen[f"judged Bound after {self.result.fail_over.of} died"] += 1
         bound = within(runs_within(self.timing, len(alive), self.habits.start_s), clocks=clocks)
         await self._hold(bound, self.unhealed, "Bound: {:.1f} s after its tasks were given to others {}")
 
@@ -212,6 +247,7 @@ class World(Faults):
             demand(self.unhealed() is None, f"L1: healed, and then {self.unhealed()}")
             if same and after.version == control.version:
                 alive = sum(life.supervisor.alive for life in self.lives.values())
+                self.ledger.seen["judged Cost in calm"] += 1
                 reports = len(after.tasks) * seconds / (self.habits.batch_s / 2)  # the highest rate of batches
                 wrong = self.ledger.cost.usual(calls, seconds, self.timing, alive, reports)
                 demand(wrong is None, f"{wrong}, in calm")

@@ -68,6 +68,13 @@ BARS = {
     "outage throttled": ("calls that were throttled", 100),
     "idle record": ("records of a source without new rows", 100),
     "wide fleet": ("wide fleets", 40),
+    # What is judged seldom could be judged never.
+    "judged Bound after": ("deaths in calm whose bound was judged", 40),
+    "judged Bound of": ("vacancies whose bound was judged under faults", 10),
+    "judged Bound of the leadership": ("those of the leadership", 1),
+    "judged Cost in calm": ("calm times whose calls were counted", 40),
+    "judged Overlap": ("starts while the former owner knows the task", 20),
+    "judged Patience": ("tasks that waited for their former owners", 1_500),
 }
 
 
