@@ -4,10 +4,12 @@ A fault happens at any moment, or when a certain step begins (`steps.py`), which
 """
 
 from collections.abc import Callable
+from random import Random
 
 from samza_azure.group.control import RunPhase
 from samza_azure.group.rows import RequestKind
 from samza_azure.group.timing import LEASE_S
+from samza_azure.host.processor import call_timeout_s
 from samza_azure.sim.ledger import Ledger, demand
 from samza_azure.sim.life import Life
 from samza_azure.sim.network import Outage
@@ -22,6 +24,8 @@ LASTING = 0.3
 SETTLED, MORE = 2.0, 3
 #: Faults that go on for a while.
 LAST = ("supervisor freezes", "container freezes", "machine freezes", "outage", "cut off", "access refused")
+#: In a scenario with lasting faults, this part of the take-over writes is late.
+LATE_TAKE_OVERS = 0.2
 #: At most this many faults wait for the same step; they happen together.
 AT_ONCE = 4
 #: The fingerprint of a pipeline that is not the present one.
@@ -36,6 +40,7 @@ class Faults(Processors):
         self.ledger.steps.begun = self._step_begun
         self.faults = 0
         self.is_lull = False  # nothing happens, for a while
+        self._late_dice = Random(f"late take-over {scenario.seed}")
         self._aims: dict[str, list[str]] = {}  # step -> the faults that wait for it
 
     def _aim(self, kind: str, step: str) -> None:
@@ -45,6 +50,8 @@ class Faults(Processors):
 
     def _step_begun(self, step: str, who: str) -> None:
         self.ledger.seen[f"step {step}"] += 1
+        if step == "campaign" and self.scenario.lasting and self._late_dice.random() < LATE_TAKE_OVERS:
+            self._delay_take_over(who)
         for kind in self._aims.pop(step, ()):
             delay = 0.0 if step in RARE else self.dice.choice([0.0, self.dice.uniform(0, self.timing.heartbeat_s)])
             self.loop.call_later(delay, self._fault, kind, who)
@@ -98,6 +105,22 @@ class Faults(Processors):
                 victim = self._victim(who, kind)
                 if victim is not None:
                     self._harm(kind, victim, lasts)
+
+    def _delay_take_over(self, who: str) -> None:
+        """The candidate's write lands when it has given it up; it may be frozen until then, and another may lead."""
+        life, dice = self.lives.get(who), self._late_dice
+        lasts = dice.uniform(1.0, 4.0) * call_timeout_s(self.timing)
+        freezes = dice.random() < 0.5
+
+        def sent() -> float:
+            self._disturb(self.timing.heartbeat_s + 2 * lasts)
+            self.faults += 1
+            if freezes and life is not None:
+                self.loop.call_later(0.0, self._harm, "machine freezes", life, 2 * lasts)
+            return lasts
+
+        if life is not None and not self.calm and not self.is_lull:
+            life.link.late_write = sent
 
     def _spoil(self, victim: Life) -> None:
         """All that it tries to run fails, until it is repaired or the faults are over: longer than it has tries."""

@@ -206,6 +206,7 @@ class Life:
     def calm_down(self) -> None:
         """End the faults of this life."""
         self.link.outages.clear()
+        self.link.late_write = None
         self.habits.cure()
         self.supervisor.thaw()
         if self.container is not None:

@@ -87,6 +87,7 @@ class FaultyLink(Link):
     def __init__(self, name: str, life: int, weather: Weather, dice: Random, seen: Counter[str], steps: Steps) -> None:
         self.name, self.life = name, life
         self.outages: list[Outage] = []
+        self.late_write: Callable[[], float] | None = None  # how long the next write of the control blob takes
         self.refused: Callable[[str, object], None] = lambda operation, answer: None
         self.sent: Callable[[str], None] = lambda operation: None
         self._weather, self._dice, self._seen, self._steps = weather, dice, seen, steps
@@ -98,6 +99,7 @@ class FaultyLink(Link):
         weather, dice, now = self._weather, self._dice, loop.time()
         there, back = self._delay(), self._delay()
         lands, answers = True, True
+        late_write = self.late_write if operation == "control.write" else None
         outage = self._outage(operation, now)
         if outage is not None:
             self._seen[f"outage {outage.kind} {operation}"] += 1
@@ -111,6 +113,9 @@ class FaultyLink(Link):
             lands = lands and not (outage.queues and operation == "control.renew")
             if outage.queues and operation not in READS:
                 there += outage.until - now
+        elif late_write is not None:
+            self._steps.meet("call late")
+            there, self.late_write = late_write(), None
         elif (luck := dice.random()) < weather.refused:
             self._steps.meet("call refused")
             await asyncio.sleep(there)
@@ -133,6 +138,8 @@ class FaultyLink(Link):
                 if not answer.done():
                     answer.set_exception(error)
                 return
+            if late_write is not None:
+                self._seen[f"late take-over {'accepted' if isinstance(result, str) else 'refused'}"] += 1
             if answers:
                 loop.call_later(back, lambda: None if answer.done() else answer.set_result(result))
 

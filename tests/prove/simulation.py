@@ -61,6 +61,8 @@ BARS = {
     "blob forgotten": ("blobs that no reader needs deleted", 150),
     "control write refused": ("writes of the control blob refused, for whatever reason", 20),
     "control write refused LeaseLost": ("those under a lease that had run out", 1),
+    "late take-over refused": ("take-over writes that landed too late", 5),
+    "late take-over accepted": ("those that landed after they were given up", 3),
     "phase FAILED": ("runs that failed", 25),
     "failed run is resumed, and drains on": ("runs that failed while they drained, and were resumed", 15),
     "barrier TIMEOUT": ("versions that somebody did not adopt in time", 5),
