@@ -87,9 +87,13 @@ class PipelineRefused(ConfigError):
 
 
 class StorageUnavailable(SamzaAzureError):
-    """The account does not answer. Nothing was changed; try again."""
+    """The account does not answer. Nothing was changed; try again, after `after_s` if the account asks for that."""
 
     exit_code = Verdict.UNREACHABLE
+
+    def __init__(self, message: str, *, after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.after_s = after_s
 
 
 class Unsettled(StorageUnavailable):

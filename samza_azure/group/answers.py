@@ -45,6 +45,13 @@ class Trouble(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Busy:
+    """The service did nothing and asks not to be called for `after_s`. Otherwise like `Trouble.UNAVAILABLE`."""
+
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class No:
     """The service refused. `code` is its error code."""
 
@@ -104,6 +111,7 @@ Answer: TypeAlias = (
     None
     | str
     | No
+    | Busy
     | Later
     | TooLarge
     | Denied

@@ -8,6 +8,7 @@ from samza_azure.group.actions import (
     CONTROL,
     LEASE,
     MEMBER,
+    OWN_ROW,
     REQUEST,
     AcquireLease,
     AnswerRequest,
@@ -43,6 +44,7 @@ from samza_azure.group.age import observed, young
 from samza_azure.group.answers import (
     Absent,
     Answer,
+    Busy,
     ControlRead,
     Denied,
     Kept,
@@ -93,13 +95,18 @@ def started(view: View, action: StorageAction, now: float) -> None:
 
 def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, now: float) -> None:
     """A call was answered, or was not."""
-    name = resource(action)
+    name, busy_s = resource(action), 0.0
+    if isinstance(answer, Busy):
+        busy_s, answer = answer.after_s, Trouble.UNAVAILABLE
     view.calls.busy.pop(name, None)
     told_nothing = isinstance(answer, No) and isinstance(action, ReadControl) and action.lease_id is None
     unread = isinstance(answer, Later) and not isinstance(action, ReadControl)  # otherwise we stand by, and stop asking
     if isinstance(answer, Trouble | Denied | Kept) or told_nothing or unread:
-        times = view.failing_calls(name) + 1
-        view.calls.failing[name] = Failing(times, sent_at + view.back_off(name).after(times, view.random))
+        times, back_off = view.failing_calls(name) + 1, view.back_off(name)
+        until = sent_at + back_off.after(times, view.random)
+        if busy_s and name != OWN_ROW:  # beats do not back off, or a busy service would look like a death
+            until = max(until, now + min(busy_s, back_off.longest_s))
+        view.calls.failing[name] = Failing(times, until)
         if name in (CONTROL, LEASE) and times > 1 and view.leadership is not None:
             view.leadership.cut_off = {}  # it may be an outage for all
     else:

@@ -33,7 +33,7 @@ from samza_azure.group.actions import (
     WriteControl,
     WriteLeaderRow,
 )
-from samza_azure.group.answers import Absent, Answer, ControlRead, Later, No, TooLarge, Trouble, Unchanged
+from samza_azure.group.answers import Absent, Answer, Busy, ControlRead, Later, No, TooLarge, Trouble, Unchanged
 from samza_azure.group.rows import LEADER, MEMBERS, REQUESTS, ProcessorRow
 from samza_azure.group.timing import LEASE_S
 from samza_azure.host.runs import RunLogs
@@ -62,8 +62,8 @@ async def perform(
         return Later(error.needs, str(error))
     except Unsettled:
         return Trouble.UNSETTLED
-    except StorageUnavailable:
-        return Trouble.UNAVAILABLE
+    except StorageUnavailable as error:
+        return Busy(error.after_s) if error.after_s else Trouble.UNAVAILABLE
 
 
 async def _perform(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from samza_azure.group.answers import Absent, Answer, Denied, Kept, No, TooLarge, Trouble, Unchanged
+from samza_azure.group.answers import Absent, Answer, Busy, Denied, Kept, No, TooLarge, Trouble, Unchanged
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.reports import report_of
@@ -101,6 +101,8 @@ def outcome(answer: Answer) -> str:
     match answer:
         case Trouble():
             return answer.name.lower()
+        case Busy():
+            return Trouble.UNAVAILABLE.name.lower()
         case No():
             return "refused"
         case Absent():

@@ -18,6 +18,8 @@ from samza_azure.sim.scenario import Scenario
 from samza_azure.sim.steps import RARE
 from samza_azure.storage.memory import MemoryAccount, SimulatedAccount
 
+#: What a service that throttles asks for, in seconds; 0: nothing.
+RETRY_AFTER_S = (0.0, 1.0, 10.0, 60.0)
 #: In a scenario with lasting faults, this part of a busy fleet's faults last.
 LASTING = 0.3
 #: All processors notice an outage within SETTLED timeouts. One that starts in it makes up to MORE calls at once.
@@ -203,9 +205,10 @@ class Faults(Processors):
         if self.calm or self.is_lull:
             return
         self._disturb(lasts)
-        self.weather.outages.append(Outage("throttled", self.loop.time() + lasts, hangs=False))
+        after_s = Random(f"throttled {self.scenario.seed} {self.loop.time()}").choice(RETRY_AFTER_S)
+        self.weather.outages.append(Outage("throttled", self.loop.time() + lasts, hangs=False, after_s=after_s))
         self.ledger.steps.meet("throttled", lasts=lasts)
-        self.note(f"throttled for {lasts:.1f} s")
+        self.note(f"throttled for {lasts:.1f} s, Retry-After {after_s:g}")
 
     def _victim(self, who: str, kind: str) -> Life | None:
         """Choose a processor: often the leader, more often one that has just begun a step. None is sent away twice."""

@@ -33,6 +33,7 @@ class Outage:
     kind: str  # blob, table, writes, reads, all, access, throttled
     until: float
     hangs: bool  # calls wait for their timeout, instead of failing at once
+    after_s: float = 0.0  # when a service that throttles asks to be called again
     queues: bool = False  # most writes that hang land when it is over, and no renewal of a lease
 
     def reaches(self, operation: str) -> bool:
@@ -108,7 +109,7 @@ class FaultyLink(Link):
                 raise AccessDenied("The simulated account refuses this key.")
             if not outage.hangs:
                 await asyncio.sleep(there)
-                raise StorageUnavailable("The simulated service is away.")
+                raise StorageUnavailable("The simulated service is away.", after_s=outage.after_s)
             lands, answers = dice.random() < (0.8 if outage.queues else 0.1), False
             lands = lands and not (outage.queues and operation == "control.renew")
             if outage.queues and operation not in READS:

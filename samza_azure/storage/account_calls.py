@@ -104,7 +104,8 @@ class AccountCalls:
                 may_pass=code in _NO_RIGHT or (code == _NO_RIGHT_OR_WRONG_KEY and self.identity is not None),
             ) from cause
         if code in _NOT_NOW:
-            raise StorageUnavailable(f"{doing}: {self.account} answers {code}.") from cause
+            after_s = retry_after_s(error)
+            raise StorageUnavailable(f"{doing}: {self.account} answers {code}.", after_s=after_s) from cause
         if status == 304:
             return NotModified()
         if status in (409, 412) and code in _REFUSED:
@@ -144,6 +145,13 @@ def _code_in_body(body: str) -> str:
         return str(json.loads(body)["odata.error"]["code"])
     except (ValueError, LookupError, TypeError):
         return ""
+
+
+def retry_after_s(error: AzureError) -> float:
+    """For how many seconds the account asks not to be called; 0 if it names no number."""
+    response = getattr(error, "response", None)
+    named = str(response.headers.get("Retry-After", "")) if response is not None else ""
+    return float(named) if named.isascii() and named.isdecimal() else 0.0
 
 
 def nothing_was_sent(error: Exception) -> bool:

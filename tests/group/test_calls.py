@@ -41,6 +41,7 @@ from samza_azure.group.answers import (
     ANSWERS,
     Absent,
     Answer,
+    Busy,
     ControlRead,
     Denied,
     Kept,
@@ -166,7 +167,7 @@ ANSWERED: dict[type, Answer] = {
     LeaderRow: LEADER_ROW,
     tuple: tuple(ROWS.values()),
 }
-ANY: list[Answer] = [Trouble.UNAVAILABLE, Trouble.UNSETTLED, Denied("The account refuses us.")]
+ANY: list[Answer] = [Trouble.UNAVAILABLE, Trouble.UNSETTLED, Busy(1.0), Denied("The account refuses us.")]
 PAIRS = [(call, answer) for call in CALLS for answer in (*(ANSWERED[kind] for kind in ANSWERS[call]), *ANY)]
 
 
@@ -201,6 +202,17 @@ def test_what_is_read_regularly_comes_at_its_usual_time_at_the_earliest_and_then
 def test_a_beat_stays_as_frequent_or_an_outage_of_seconds_would_be_a_death() -> None:
     """Sooner once, then as often as it beats."""
     assert waits(view_of("p2"), MergeOwnRow(ROWS["p2"], "row of p2"), 4) == [1.5, 2, 2, 2]
+
+
+def test_a_busy_service_is_called_again_when_it_asks_for_it_but_beats_do_not_wait() -> None:
+    """It may ask for more than the longest back-off, which is what counts then."""
+    for view, action, after_s, wait in (
+        (leader(), ScanMembers(), 3.0, 3.0),
+        (leader(), ScanMembers(), 60.0, 5.0),
+        (view_of("p2"), MergeOwnRow(ROWS["p2"], "row of p2"), 60.0, 1.5),
+    ):
+        learn(view, action, Busy(after_s), sent_at=NOW, now=NOW)
+        assert view.calls.failing[resource(action)].until == NOW + wait
 
 
 def test_those_that_failed_together_do_not_come_back_together() -> None:

@@ -13,7 +13,7 @@ from samza_azure.errors import Verdict
 from samza_azure.group import actions as a
 from samza_azure.group import learn
 from samza_azure.group.age import Age
-from samza_azure.group.answers import Absent, ControlRead, Denied, Kept, Later, No, TooLarge, Trouble, Unchanged
+from samza_azure.group.answers import Absent, Busy, ControlRead, Denied, Kept, Later, No, TooLarge, Trouble, Unchanged
 from samza_azure.group.control import Control, Member
 from samza_azure.group.rows import LeaderRow, ProcessorRow, ProcessorState, Request
 from samza_azure.group.view import (
@@ -69,6 +69,7 @@ class Case:
         self.now, self.sent = NOW, NOW - drawn.dice.choice([0.0, 0.5, 2.0])
         self.before = known(self.view)
         self.change: Known = {}
+        self.busy_s = 0.0  # for how long the service asks not to be called
 
     def _fill(self) -> None:
         """What else may be known in the middle of a call."""
@@ -127,7 +128,10 @@ class Case:
         if isinstance(answer, Trouble | Denied | Kept) or says_nothing or unread:
             times = (failing[name].times if name in failing else 0) + 1
             waits = self.view.back_off(name).after(times, self.before["random"])
-            failing[name] = Failing(times, self.sent + waits)
+            self.busy_s = self.dice.choice([0.0, 1.0, 1e3]) if answer is Trouble.UNAVAILABLE else 0.0
+            most = min(self.busy_s, self.view.back_off(name).longest_s)
+            asked = self.now + most if most and name != "own row" else 0.0
+            failing[name] = Failing(times, max(self.sent + waits, asked))
             if name in ("control", "lease") and times >= 2 and self.before["leadership"] is not None:
                 self.change["leadership.cut_off"] = {}
         else:
@@ -148,7 +152,8 @@ class Case:
             self.change["calls.denied"] = {each: denial for each, denial in recent.items() if each != kind}
 
     def learns(self, action: Any, answer: Any) -> None:
-        """Let production learn it, and compare."""
+        """Let production learn it, and compare. A service that is busy answers like one that is away."""
+        answer = Busy(self.busy_s) if self.busy_s else answer
         learn.learn(self.view, action, answer, sent_at=self.sent, now=self.now)
         self.compare(f"{type(action).__name__} answered by {str(answer)[:80]}")
 
