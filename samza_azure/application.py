@@ -4,8 +4,9 @@ Nothing here knows Spark: functions and handlers are kept, not called.
 """
 
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeVar
 
 from samza_azure.errors import PipelineRefused
@@ -61,6 +62,20 @@ class Stage:
     is_handler: bool = False
     max_concurrency: int | None = None  # of a handler; None: the job file's value
 
+    def decorator(self, **changed: Any) -> str:
+        """The line that registers the stage, as its author would write it, with some of the fields changed."""
+        stage = replace(self, **changed)
+        keywords = {
+            "output": "" if stage.is_handler and stage.output == stage.name else stage.output,
+            "partition_by": stage.partition_by[0] if len(stage.partition_by) == 1 else [*stage.partition_by],
+            "output_mode": "" if stage.output_mode == "append" else stage.output_mode,
+            "tasks": stage.tasks,
+            "max_concurrency": stage.max_concurrency,
+        }
+        arguments = [json.dumps(each, ensure_ascii=False) for each in stage.inputs]
+        arguments += [f"{name}={json.dumps(each, ensure_ascii=False)}" for name, each in keywords.items() if each]
+        return f"@app.{'task' if stage.is_handler else 'stage'}({', '.join(arguments)})"
+
 
 class Application:
     """A pipeline. Stages are registered by decorating their functions, low-level tasks by decorating their handlers."""
@@ -115,7 +130,7 @@ class Application:
             if name is None:
                 raise PipelineRefused(
                     f"A task takes the name of what is decorated, and {factory!r} has no name. Decorate a function "
-                    "that returns the handler: def name(): return …"
+                    "with def that returns the handler."
                 )
             stage = Stage(name, inputs, output or name, keys, "append", factory, tasks, True, max_concurrency)
             _check_handler(stage)
@@ -126,8 +141,8 @@ class Application:
 
     def _add(self, stage: Stage) -> None:
         if not stage.inputs:
-            decorator = '@app.task("input")' if stage.is_handler else '@app.stage("input", output=…)'
-            raise PipelineRefused(f"Stage {stage.name} reads no stream. Name one: {decorator}.")
+            decorator = stage.decorator().partition("(")[0]
+            raise PipelineRefused(f"Stage {stage.name} reads no stream. Name one as the first argument of {decorator}.")
         if stage.output_mode not in ("append", "update"):
             raise PipelineRefused(
                 f"Stage {stage.name} has output mode {stage.output_mode!r}. Use 'append' or 'update': "
@@ -156,7 +171,7 @@ def _check_handler(stage: Stage) -> None:
     if inspect.iscoroutinefunction(stage.function):
         raise PipelineRefused(
             f"{name} makes the handlers of a task, but an async function returns a coroutine, not a handler. Write "
-            f"def {name}(): …; the handler's process may be async."
+            f"def {name}(): without async; the handler's process may be async."
         )
     if inspect.isclass(stage.function):
         check_methods(stage.function, name, most or 1)
@@ -166,7 +181,7 @@ def check_methods(handler: object, name: str, max_concurrency: int) -> None:
     """Raise `PipelineRefused` if a handler, or its class, lacks a method or has one of the wrong kind."""
     process = getattr(handler, "process", None)
     if not callable(process):
-        raise PipelineRefused(f"Task {name} has no method process. Write: def process(self, envelope, collector): …")
+        raise PipelineRefused(f"Task {name} has no method process. Write: def process(self, envelope, collector):")
     for method in ("process", "on_drain"):
         called = getattr(handler, method, None)
         if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
@@ -183,5 +198,5 @@ def check_methods(handler: object, name: str, max_concurrency: int) -> None:
         has, lacks = ("snapshot", "restore") if hasattr(handler, "snapshot") else ("restore", "snapshot")
         raise PipelineRefused(
             f"Task {name} has {has} and no {lacks}: its state would be lost. Write: def {lacks}(self"
-            + (", state): …" if lacks == "restore" else ") -> bytes: …")
+            + (", state):" if lacks == "restore" else ") -> bytes:")
         )

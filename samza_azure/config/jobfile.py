@@ -90,8 +90,8 @@ def _toml(text: str, path: Path) -> dict[str, Any]:
     hint = ""
     if longer != text and re.match(r"Cannot (declare|overwrite|mutate)", what):
         hint = (
-            " Name a stream's table once, by table = … or table.name = …, and write its other keys beside it, as "
-            "table.time = …, table.granularity = …, not in a section of their own; likewise files and "
+            " Name a stream's table once, by table or table.name, and write its other keys beside it, as table.time "
+            "and table.granularity, not in a section of their own; likewise files and "
             "retention."
         )
     raise ConfigError(f"{path}, line {line}, column {column}: this is not TOML. {what.removesuffix('.')}.{hint}")

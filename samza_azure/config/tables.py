@@ -32,6 +32,10 @@ class TableSettings:
     keep_s: float | None
 
 
+def _valid_name(name: str) -> str:
+    return re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-_")[:63] or "rows"
+
+
 def table_of(name: str, stream: Stream) -> TableSettings | None:
     """The table of a stream; None if it has none."""
     if stream.table is None and stream.table_time is None:
@@ -70,7 +74,8 @@ def mistakes_of_tables(values: Mapping[str, Any], streams: Mapping[str, Stream |
         if not TABLE_NAME.fullmatch(table.name):
             yield (
                 f"The table of the stream {name} would be called {table.name!r}, which is not a valid name. Add "
-                f'streams.{name}.table = "…": 1 to 63 of a-z, 0-9, _ and -, a letter or digit first.'
+                f'streams.{name}.table = "{_valid_name(table.name)}": 1 to 63 of a-z, 0-9, _ and -, a letter or digit '
+                "first."
             )
         if (other := of_table.setdefault(table.name, name)) != name:
             yield (

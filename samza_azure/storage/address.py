@@ -57,7 +57,9 @@ def address(storage: Storage) -> Address:
         raise ConfigError("No storage account. Set azure.storage.connect or azure.storage.account.")
     for endpoint in map(urlsplit, (found.blob_url, found.table_url)):
         if endpoint.query:
-            raise ConfigError(f"{found.setting} has an endpoint with a '?'. Write SharedAccessSignature=… instead.")
+            raise ConfigError(
+                f"{found.setting} has an endpoint with a '?'. Write what follows it as SharedAccessSignature."
+            )
         if endpoint.scheme != "https" and not is_this_machine(endpoint.hostname or ""):
             raise ConfigError(
                 f"{found.setting} connects to {endpoint.hostname} unencrypted. "

@@ -113,7 +113,7 @@ class _Parser:
         if name not in _SIMPLE:
             raise ConfigError(
                 f"The schema {self.text!r} has the type {name!r}, which a stream cannot hold. "
-                f"Types are {', '.join(sorted(_SIMPLE))}, decimal(p, s), array<…>, map<…>, struct<…>."
+                f"Types are {', '.join(sorted(_SIMPLE))}, decimal(p, s), array<int>, map<string, int>, struct<a: int>."
             )
         return _SIMPLE[name]
 

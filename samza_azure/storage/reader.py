@@ -109,7 +109,9 @@ class Reader:
         """All rows that were handed out so far are stored: retention may delete them, and the next reader of this name
         goes on behind them. `ConfigError` for a reader without a name."""
         if self._positions is None:
-            raise ConfigError("Only a reader with a name commits: Reader.from_job(job, stream, name=…).")
+            raise ConfigError(
+                f'Only a reader with a name commits: Reader.from_job("job.toml", "{self.stream}", name="nightly").'
+            )
         self._positions.publish(row_of(self.stream, self.name), columns(self.token))
 
     def __iter__(self) -> Iterator[pa.Table]:
@@ -273,7 +275,7 @@ def checked_positions(name: str, positions: Positions | None) -> Positions | Non
             "underscores, a letter or digit first."
         )
     if positions is None:
-        raise ConfigError("A reader with a name needs positions: Reader.from_job(job, stream, name=…) has them.")
+        raise ConfigError(f"The reader {name!r} needs positions, since it has a name. Reader.from_job brings them.")
     return positions
 
 

@@ -63,7 +63,7 @@ def source_of(config: Config, stream: str) -> Stream:
     if settings.schema is None:
         raise ConfigError(
             f"The stream {stream!r} has no schema in the job file, so it is not a source stream. "
-            f'Add streams.{stream}.schema = "column type, …" to make it one.'
+            f'To make it one, add its columns under [streams.{stream}], for example schema = "id string, ts timestamp".'
         )
     return settings
 

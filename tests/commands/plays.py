@@ -105,8 +105,8 @@ class Play:
         )  # fmt: skip
 
     def is_told(self, shown: str) -> None:
-        """The message is there, with its place."""
-        for part in self.mistake.told:
+        """The message is there, with its place and the line to paste."""
+        for part in (*self.mistake.told, self.mistake.advised):
             assert flat(part.replace("MODULE", "shop")) in flat(shown), f"{part!r} is not shown:\n{shown}"
         places = (f"{self.folder / 'shop.py'}, line ", str(self.job))
         assert any(flat(place) in flat(shown) for place in places), f"no file is named:\n{shown}"

@@ -60,7 +60,7 @@ def test_a_mistake_is_reported_with_file_line_and_a_fix_to_paste(
     right = (JOB, PIPELINE)
     assert any(mistake.right in text for text in right)
     message = said(*(text.replace(mistake.right, mistake.wrong) for text in right))
-    for part in mistake.told:
+    for part in (*mistake.told, mistake.advised):
         assert part in message
     assert "MODULE.py, line " in message or "job.toml" in message
     pasted = [text.replace(mistake.right, mistake.remedy or mistake.right) for text in right]

@@ -172,7 +172,14 @@ def test_a_join_that_keeps_rows_for_ever_has_no_frontier(analysed: Analysed) -> 
     assert analysed(pasted, "a", "b").analysis.frontier == (Term(0), Term(1, -HOUR_US))
     twice = SOURCES.replace("at timestamp", "ts timestamp").replace('"at"', '"ts"') % ("a", "b")
     same = lambda some, others: some.join(others, F.col("key") == F.col("name")).select("key", some.ts)  # noqa: E731
-    assert "for example: AND b.ts <= a.ts + INTERVAL 1 HOUR." in refused(analysed, same, "a", "b", streams=twice)
+    assert 'for example: AND b.ts <= a.ts + INTERVAL 1 HOUR, with .alias("a") and .alias("b") on its sides.' in refused(
+        analysed, same, "a", "b", streams=twice
+    )
+    told_apart = lambda some, others: (  # noqa: E731
+        some.alias("a").join(others.alias("b"), F.expr("key = name AND b.ts <= a.ts + INTERVAL 1 HOUR"))
+        .select("key", "a.ts")
+    )  # fmt: skip
+    assert analysed(told_apart, "a", "b", streams=twice).analysis.frontier == (Term(0), Term(1, -HOUR_US))
     assert analysed(plain, "a", "b", out='frontier_lag = "0 s"').analysis.frontier == (Term(0), Term(1))
     one_way = joined("inner", "key = name AND at <= ts + INTERVAL 3 HOURS")
     assert analysed(one_way, "a", "b").analysis.frontier == (Term(None, -3 * HOUR_US), Term(None))

@@ -608,7 +608,7 @@ def mistakes() -> Iterator[Any]:
     yield Plain, {"max_concurrency": 0}, STREAMS, "Use a whole number of at least 1"
     yield Plain, {}, f"[task]\nmax.concurrency = 3\n{STREAMS}", "may have 3 messages in flight.*or max_concurrency=1"
     yield Forgets, {}, STREAMS, "has snapshot and no restore.*Write: def restore"
-    yield Plain, {"output": "seem"}, STREAMS, r'does not declare its columns. Add: \[streams.seem\] with schema = "…"'
+    yield Plain, {"output": "seem"}, STREAMS, r"does not declare its columns. Add \[streams.seem\] there, with its"
     yield (
         Plain,
         {"partition_by": "nn"},
@@ -818,7 +818,7 @@ def test_a_row_without_columns_is_no_way_to_send_nothing() -> None:
 
     calls = HandlerCalls("Watch-0", Watch, pa.schema([]), 1, TimeLimits(None, None))
     calls.begin(None)
-    with pytest.raises(SamzaAzureError, match=r"no stream to put it into.*output=…"):
+    with pytest.raises(SamzaAzureError, match=r"no stream to put it into.*as the output of @app.task"):
         calls.process(messages(1), lambda: False)
     calls.close()
 

@@ -231,13 +231,13 @@ def test_what_no_partitioning_can_satisfy_is_refused(plan: Plan) -> None:
     """With the stage, the operator, and what to write."""
     assert refused(plan, lambda rows: rows.limit(10)) == (
         "Stage stage: the limit over all rows needs all rows in one task. Run the stage on one task: "
-        "@app.stage(…, tasks=1)."
+        '@app.stage("a", output="out", tasks=1).'
     )
     disjoint = lambda rows: rows.dropDuplicates(["n"]).dropDuplicates(["key"])  # noqa: E731
     assert refused(plan, disjoint) == (
         "Stage stage: no partitioning of its inputs suits both the deduplication by n and the deduplication by key, "
         "which share no key. Write two stages, the first with the deduplication by n with partition_by='key'. "
-        "Or: run the stage on one task: @app.stage(…, tasks=1)."
+        'Or: run the stage on one task: @app.stage("a", output="out", tasks=1).'
     )
     sliding = lambda rows: rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "2 days", "1 day")).count()  # noqa: E731
     assert refused(plan, sliding).startswith(

@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def test_a_source_of_its_own_beside_the_input(refusal: Refusal, spark: SparkSess
 
 def test_an_input_that_is_not_used(refusal: Refusal) -> None:
     assert refusal(lambda rows, others: rows, "flights", "plain") == (
-        "Stage stage does not use its input 'plain'. Use it, or remove it from @app.stage(…)."
+        "Stage stage does not use its input 'plain'. Use it, or remove it from @app.stage."
     )
 
 
@@ -167,13 +168,114 @@ def test_a_refused_plan_names_the_stage_where_it_is_defined(analyse: Analyse) ->
     assert f"{__file__}, line " in in_full(caught.value) and in_full(caught.value).endswith("(stage stage)")
 
 
-def test_what_is_advised_for_a_sort_and_an_aggregation_can_be_pasted(refusal: Refusal, analyse: Analyse) -> None:
-    assert '.groupBy(F.window("ts", "1 hour")).agg(F.max_by("id", "amount"))' in refusal(lambda rows: rows.sort("ts"))
-    windowed = 'rows.withWatermark("…", "1 hour").groupBy(F.window("…", "1 day"), …)'
-    assert windowed in refusal(lambda rows: rows.groupBy("carrier").count())
-    pasted = windowed.replace('("…"', '("ts"').replace(", …)", ', "carrier")')
-    analyse(lambda rows: eval(pasted, {"rows": rows, "F": F}).count(), tasks=1)
-    analyse(lambda rows: rows.groupBy("carrier").count(), output_mode="update")
+LATE, HOUR = '.withWatermark("ts", "1 hour")', '.groupBy(F.window("ts", "1 hour"))'
+FIRST = f'.where("ts IS NOT NULL"){LATE}.dropDuplicatesWithinWatermark(["carrier"])'
+NUMBERED = "*, row_number() OVER (PARTITION BY carrier ORDER BY ts) AS number"
+#: What somebody wrote behind `rows`, the line that is advised, and what their own code puts behind it.
+ADVISED = {
+    "an action": (".count()", f"{LATE}{HOUR}.count()", ""),
+    "a sort": ('.sort("delay")', f'{LATE}{HOUR}.agg(F.max_by("carrier", "delay"))', ""),
+    "a sort by an expression": (
+        '.sort(F.expr("- delay"))', f'{LATE}{HOUR}.agg(F.max_by("carrier", F.expr("(- delay)")))', ""
+    ),
+    "a sort of the only column": ('.select("ts").sort("ts")', f'{LATE}{HOUR}.agg(F.max("ts"))', ""),
+    "a row number": (f'.selectExpr(*"{NUMBERED}".split(", ", 1))', FIRST, ""),
+    "distinct values": (f'{LATE}{HOUR}.agg(F.count_distinct("carrier"))', 'F.approx_count_distinct("carrier")', ""),
+    "an aggregation": (
+        '.groupBy("carrier").count()', f'{LATE}.groupBy(F.window("ts", "1 day"), "carrier")', ".count()"
+    ),
+    "an aggregation by an expression": (
+        '.groupBy(F.lower("carrier")).count()',
+        f'{LATE}.groupBy(F.window("ts", "1 day"), F.expr("lower(carrier)"))',
+        ".count()",
+    ),
+    "an aggregation by another name": (
+        '.withColumnRenamed("ts", "at").groupBy("carrier").count()',
+        '.withWatermark("at", "1 hour").groupBy(F.window("at", "1 day"), "carrier")',
+        ".count()",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("wrong", "advised", "more"), ADVISED.values(), ids=ADVISED.keys())
+def test_the_advised_line_has_the_columns_of_the_stage_and_can_be_pasted(
+    refusal: Refusal, analyse: Analyse, wrong: str, advised: str, more: str
+) -> None:
+    def stage(code: str) -> Callable[[DataFrame], DataFrame]:
+        return lambda rows: eval(f"rows{code}", {"rows": rows, "F": F})
+
+    assert advised in refusal(stage(wrong))
+    renamed = '.withColumnRenamed("ts", "at")' if "Renamed" in wrong else ""
+    pasted = f"{LATE}{HOUR}.agg({advised})" if advised.startswith("F.") else advised + more
+    analyse(stage(renamed + pasted))
+
+
+def test_an_advised_line_sets_no_second_watermark(refusal: Refusal) -> None:
+    said = refusal(lambda rows: rows.withWatermark("ts", "1 hour").sort("delay"))
+    assert f'is an aggregate, {HOUR}.agg(F.max_by("carrier", "delay")).' in said
+
+
+def test_without_an_event_time_the_line_for_the_job_file_comes_first(refusal: Refusal, analyse: Analyse) -> None:
+    lines = set()
+    for function in (
+        lambda rows: rows.groupBy("carrier").count(),
+        lambda rows: rows.withColumn("later", F.greatest("ts", "ts")).withWatermark("later", "1 hour"),
+    ):
+        lines.add(re.search(r'under \[streams\.plain\]: (event_time = "\w+")\.', refusal(function, "plain"))[1])  # type: ignore[index]
+    (line,) = lines
+    declared = f'[streams.bare]\npartitions = 2\nschema = "carrier string, ts timestamp"\n{line}\n'
+    assert '"ts", "1 day"), "carrier")' in refusal(
+        lambda rows: rows.groupBy("carrier").count(), "bare", streams=declared
+    )
+    said = refusal(
+        lambda rows: rows.select("ts"), "plain", streams='[streams.out]\nevent_time = "ts"\nfrontier_lag = "1 s"\n'
+    )
+    assert said.endswith(f"Add to the job file, under [streams.plain]: {line}.")
+    timeless = '[streams.timeless]\npartitions = 2\nschema = "carrier string"\n'
+    assert "has a column of type timestamp or date: add one" in refusal(
+        lambda rows: rows.groupBy("carrier").count(), "timeless", streams=timeless
+    )
+
+
+def test_the_advised_condition_of_a_join_can_be_pasted(refusal: Refusal, analyse: Analyse) -> None:
+    """With the names of the stage, or aliases that tell the inputs apart. Without event times, these come first."""
+
+    def joined(condition: str, *aliases: str) -> Callable[[DataFrame, DataFrame], DataFrame]:
+        def stage(rows: DataFrame, others: DataFrame) -> DataFrame:
+            sides = [
+                each.where("ts IS NOT NULL").withWatermark("ts", "1 hour").alias(alias)
+                for each, alias in zip((rows.drop("landed"), others), aliases, strict=True)
+            ]
+            return sides[0].join(sides[1], F.expr(condition), "left").select(f"{aliases[0]}.ts")
+
+        return stage
+
+    other = '[streams.other]\npartitions = 2\nschema = "carrier string, ts timestamp"\nevent_time = "ts"\n'
+    said = refusal(joined("x.carrier = y.carrier", "x", "y"), "flights", "other", streams=other)
+    line = re.search(r'F\.expr\("([^"]*)"\)', said)
+    assert line is not None and line[1].endswith("AND y.ts BETWEEN x.ts AND x.ts + INTERVAL 1 HOUR"), said
+    analyse(joined(line[1], "x", "y"), "flights", "other", streams=other)
+
+    def timeless(rows: DataFrame, others: DataFrame) -> DataFrame:
+        return rows.join(others.select(F.col("carrier").alias("who")), F.expr("carrier = who"), "left")
+
+    said = refusal(timeless, "flights", "plain")
+    assert said.endswith('Add to the job file, under [streams.plain]: event_time = "ts".')
+
+
+def test_a_decorator_is_advised_as_it_would_be_written() -> None:
+    def stage(*rows: DataFrame) -> DataFrame:
+        return rows[0]
+
+    application = Application()
+    application.stage("a", "b-c", output="d", partition_by=["x", "y"], tasks=2)(stage)
+    (written,) = application.stages
+    application.stages.clear()
+    eval(written.decorator().removeprefix("@"), {"app": application})(stage)
+    assert application.stages == [written]
+    handler = replace(written, inputs=("d",), is_handler=True, max_concurrency=3, partition_by=("x",))
+    assert handler.decorator(tasks=1) == '@app.task("d", output="d", partition_by="x", tasks=1, max_concurrency=3)'
+    assert replace(handler, name="d").decorator(tasks=None) == '@app.task("d", partition_by="x", max_concurrency=3)'
 
 
 def test_the_advised_frontier_lag_can_be_pasted(refusal: Refusal, analyse: Analyse) -> None:
@@ -377,7 +479,8 @@ def test_a_key_that_is_no_column_or_has_no_canonical_bytes(refusal: Refusal) -> 
 def test_a_stream_that_nobody_writes_or_describes(refusal: Refusal) -> None:
     assert refusal(lambda rows: rows, "nowhere") == (
         "Stage stage reads stream 'nowhere', which no stage writes and whose schema is not in the job file. "
-        'Add: [streams.nowhere] with schema = "…" and partitions = ….'
+        'Add [streams.nowhere] there, with its columns, for example schema = "id string, ts timestamp", and with '
+        "partitions = 2, or as many as it shall have."
     )
 
 

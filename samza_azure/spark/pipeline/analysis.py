@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import DateType, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import StructType
 
 from samza_azure.application import Stage
 from samza_azure.config.values import in_words
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.jvm.session import java_class
-from samza_azure.spark.pipeline.bounds import Bounds, EventTime, Term, Unbounded, marked
+from samza_azure.spark.pipeline.advice import Advice, declare_event_time, is_time
+from samza_azure.spark.pipeline.bounds import Bounds, Input, Term, Unbounded, marked
 from samza_azure.spark.pipeline.catalyst import (
     EVENT_TIME_MARK,
     Node,
@@ -55,17 +56,6 @@ SPLIT = (
 )
 #: The remedy if a column is not an event time.
 USE_MARKED = "Use the event time of an input, or window_time(window)."
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """A stream as a stage sees it."""
-
-    stream: str
-    schema: StructType
-    event_time: str | None
-    partitions: int = 1
-    key: tuple[str, ...] = ()  # the columns by which it is partitioned; empty if unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,19 +100,19 @@ def analyse(
     """Call the stage's function once and examine its plan. `tasks` is the number that the user asks for."""
     directory = directory / stage.name
     frames = [_empty_stream(spark, number, each, directory) for number, each in enumerate(inputs)]
-    frame = _called(spark, stage, frames)
+    frame = _called(spark, stage, frames, inputs)
     root = read_plan(spark, frame, directory)
     _check_inputs(stage, root, inputs)
     plan = frame._jdf.queryExecution().analyzed()
     check_packages(stage, [node.plan for node in root.walk()])
-    check_emission(stage, root)
-    _check_supported(spark, stage, plan, _condition_in_time(root, inputs))
+    bounds = Bounds(spark, inputs, updates=stage.output_mode == "update")
+    advice = Advice(inputs, bounds)
+    check_emission(stage, root, advice)
+    _check_supported(spark, stage, plan, root, advice)
     check_operators(stage, root)
     check_functions(spark, stage, plan, root)
     check_columns(frame.schema, f"Stage {stage.name}")
     operators = [node for node in root.walk() if state_of(node)]
-    times = [EventTime(each.stream, each.event_time) for each in inputs]
-    bounds = Bounds(spark, times, updates=stage.output_mode == "update")
     watermarks = _watermarks(stage, root, inputs, bounds)
     for operator in operators:
         _check_one_event_time(stage, operator)
@@ -157,7 +147,7 @@ def _empty_stream(spark: SparkSession, number: int, each: Input, directory: Path
     return spark.readStream.schema(each.schema).format("json").load(str(path))
 
 
-def _called(spark: SparkSession, stage: Stage, frames: Sequence[DataFrame]) -> DataFrame:
+def _called(spark: SparkSession, stage: Stage, frames: Sequence[DataFrame], inputs: Sequence[Input]) -> DataFrame:
     """Call the stage's function. Refuse it if it starts a query or changes settings."""
     queries = {query.id for query in spark.streams.active}
     settings = dict(spark.conf.getAll)
@@ -165,7 +155,8 @@ def _called(spark: SparkSession, stage: Stage, frames: Sequence[DataFrame]) -> D
         frame = stage.function(*frames)
     except Exception as error:
         columns = list(dict.fromkeys(name for each in frames for name in each.columns))
-        refused = PipelineRefused(f"Stage {stage.name} cannot be analysed: {said_by_stage(error, columns)}")
+        time = next((each.event_time for each in inputs if each.event_time), None)
+        refused = PipelineRefused(f"Stage {stage.name} cannot be analysed: {said_by_stage(error, columns, time)}")
         noted(refused, place_of(error), stage.name)
         raise refused from error
     finally:
@@ -209,13 +200,13 @@ def _check_inputs(stage: Stage, root: Node, inputs: Sequence[Input]) -> None:
         if node.is_streaming and not node.children and node.reads is None:
             raise PipelineRefused(
                 f"Stage {stage.name} reads a stream of its own. Read only the DataFrames that the function gets: "
-                f"name the stream in @app.stage(…) and in the job file."
+                "name the stream in @app.stage and in the job file."
             )
     used = {leaf.reads for leaf in root.leaves()}
     for number, each in enumerate(inputs):
         if number not in used:
             raise PipelineRefused(
-                f"Stage {stage.name} does not use its input {each.stream!r}. Use it, or remove it from @app.stage(…)."
+                f"Stage {stage.name} does not use its input {each.stream!r}. Use it, or remove it from @app.stage."
             )
 
 
@@ -227,30 +218,15 @@ def _different(spark: SparkSession, leaves: Sequence[Node]) -> int:
     return int(found.size())
 
 
-def _check_supported(spark: SparkSession, stage: Stage, plan: Any, condition: str) -> None:
+def _check_supported(spark: SparkSession, stage: Stage, plan: Any, root: Node, advice: Advice) -> None:
     """Refuse what Spark itself would refuse, but only when the query starts."""
     modes = java_class(spark, "org.apache.spark.sql.streaming.OutputMode")
     mode = modes.Update() if stage.output_mode == "update" else modes.Append()
     try:
         java_class(spark, UNSUPPORTED).checkForStreaming(plan, mode)
     except Exception as error:
-        raise PipelineRefused(
-            f"Stage {stage.name} cannot run as a stream: {said_at_start(error, condition)}"
-        ) from error
-
-
-def _condition_in_time(root: Node, inputs: Sequence[Input]) -> str:
-    """How a join of these inputs may limit the time between two rows, as far as their columns are known."""
-    join = next((node for node in root.walk() if node.is_join_of_streams), None)
-    keys = described(join).removeprefix("join on ") if join is not None and equalities(join) else "id = order_id"
-    sides = join.children if join is not None else ()
-    names = [str(side.column(each).name()) for side in sides for each in [*marked(side)][:1]]  # as the stage calls them
-    if len(names) < 2 or names[0] == names[1]:
-        times = [each for each in inputs if each.event_time]
-        are_different = len({each.event_time for each in times}) == len(times)
-        names = [str(each.event_time) if are_different else f"{each.stream}.{each.event_time}" for each in times]
-    earlier, later = names[:2] if len(names) > 1 else ("ts", "paid_at")
-    return f"{keys} AND {later} BETWEEN {earlier} AND {earlier} + INTERVAL 1 HOUR"
+        said = said_at_start(error, root, advice)
+        raise PipelineRefused(f"Stage {stage.name} cannot run as a stream: {said}") from error
 
 
 def _warnings(stage: Stage, plan: Any, root: Node) -> tuple[str, ...]:
@@ -324,7 +300,7 @@ def _check_watermark(stage: Stage, node: Node, inputs: Sequence[Input], bounds: 
         remedy = bound.remedy or (
             f"Set it on the event time of an input ({known}), before any join or aggregation."
             if known
-            else f'Add to the job file, under [streams.{inputs[0].stream}]: event_time = "…".'
+            else f"{declare_event_time(inputs)} Set the watermark on it, before any join or aggregation."
         )
         raise PipelineRefused(f"Stage {stage.name} sets a watermark on column {column}, but {bound.reason}. {remedy}")
     earliest = min((term.shift_us for term in bound), default=0)
@@ -438,8 +414,7 @@ def _frontier(
     if not known:
         raise PipelineRefused(
             f"Stage {stage.name} writes {output.event_time} as event time of stream {output.stream!r}, but none of its "
-            f"inputs has an event time, so it would never advance. Add to the job file, under "
-            f'[streams.{inputs[0].stream}]: event_time = "…".'
+            f"inputs has an event time, so it would never advance. {declare_event_time(inputs)}"
         )
     return tuple(known)
 
@@ -447,8 +422,7 @@ def _frontier(
 def check_event_time(schema: StructType, column: str, key: str) -> None:
     """Refuse an event time that is not of a time type."""
     kind = schema[column].dataType
-    is_window = isinstance(kind, StructType) and kind.names == ["start", "end"]
-    if not is_window and not isinstance(kind, TimestampType | TimestampNTZType | DateType):
+    if not is_time(kind):
         raise PipelineRefused(
             f"{key} is {column!r}, a column of type {kind.simpleString()}. An event time is a timestamp, a date or a "
             f"window; make it one: to_timestamp({column})."

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from samza_azure.spark.jvm.session import java_class
 from samza_azure.spark.pipeline.catalyst import (
@@ -99,17 +100,20 @@ def shifted(bound: Bound, by_us: int | None, reason: str = "") -> Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class EventTime:
-    """What the job file declares as an input's event time."""
+class Input:
+    """A stream as a stage sees it."""
 
     stream: str
-    column: str | None
+    schema: StructType
+    event_time: str | None
+    partitions: int = 1
+    key: tuple[str, ...] = ()  # the columns by which it is partitioned; empty if unknown
 
 
 class Bounds:
     """The bounds of one plan's columns."""
 
-    def __init__(self, spark: SparkSession, inputs: Sequence[EventTime], *, updates: bool) -> None:
+    def __init__(self, spark: SparkSession, inputs: Sequence[Input], *, updates: bool) -> None:
         self._spark = spark
         self._inputs = inputs
         self._updates = updates
@@ -164,17 +168,17 @@ class Bounds:
 
     def _of_input(self, node: Node, wanted: int) -> Bound:
         assert node.reads is not None
-        event_time, name = self._inputs[node.reads], str(node.column(wanted).name())
-        if name == event_time.column:
+        each, name = self._inputs[node.reads], str(node.column(wanted).name())
+        if name == each.event_time:
             return frozenset({Term(node.reads)})
-        if event_time.column is None:
+        if each.event_time is None:
             return Unbounded(
-                f"stream {event_time.stream!r} has no declared event time",
-                f'Add to the job file, under [streams.{event_time.stream}]: event_time = "{name}".',
+                f"stream {each.stream!r} has no declared event time",
+                f'Add to the job file, under [streams.{each.stream}]: event_time = "{name}".',
             )
         return Unbounded(
-            f"it is the column {name} of stream {event_time.stream!r}, whose event time is {event_time.column}",
-            f"Use that column, or change streams.{event_time.stream}.event_time in the job file.",
+            f"it is the column {name} of stream {each.stream!r}, whose event time is {each.event_time}",
+            f"Use that column, or change streams.{each.stream}.event_time in the job file.",
         )
 
     # Columns that are computed.
@@ -303,7 +307,7 @@ class Bounds:
         return Unbounded(
             f"the join keeps rows until a partner arrives, and its condition does not limit how much older than the "
             f"partner {name} can be" + (f" ({reasons[0]})" if reasons else ""),
-            latest and f"Add to the join's condition how much later a partner can come, for example: AND {latest}.",
+            latest and f"Add to the join's condition how much later a partner can come, for example: {latest}.",
         )
 
     def kept_for_ever(self, node: Node) -> list[tuple[str, str]]:
@@ -317,7 +321,7 @@ class Bounds:
 
     def _remedy_for_state(self, node: Node, mine: Node, other: Node) -> str:
         """Spark drops a row when the watermark of the other side has passed the latest partner that it can have."""
-        own, theirs = self._time_of(mine), self._time_of(other)
+        own, theirs = self.time_of(mine), self.time_of(other)
         if own is None or theirs is None:
             return (
                 "To drop them, both inputs need an event_time and withWatermark, and the join's condition a limit of "
@@ -332,15 +336,22 @@ class Bounds:
 
     def _latest_partner(self, mine: Node, wanted: int, other: Node) -> str:
         """A condition that limits how late a row's partner can come. Empty if the other side has no event time."""
-        theirs = self._time_of(other)
+        theirs = self.time_of(other)
         if theirs is None:
             return ""
-        own, late = str(mine.column(wanted).name()), str(other.column(theirs).name())
-        if own == late:
-            own, late = f"{self._streams(mine)}.{own}", f"{self._streams(other)}.{late}"
-        return f"{late} <= {own} + INTERVAL 1 HOUR"
+        own, late, aliases = self.told_apart(mine, wanted, other, theirs)
+        return f"AND {late} <= {own} + INTERVAL 1 HOUR{aliases}"
 
-    def _time_of(self, node: Node) -> int | None:
+    def told_apart(self, mine: Node, own: int, other: Node, theirs: int) -> tuple[str, str, str]:
+        """A column of each side of a join as a condition names them, and the aliases that this needs."""
+        first, second = (text(side.column(each)) for side, each in ((mine, own), (other, theirs)))
+        if first != second:
+            return first, second, ""
+        one, another = self._streams(mine), self._streams(other)
+        another = another if another != one else "other"
+        return f"{one}.{first}", f"{another}.{second}", f', with .alias("{one}") and .alias("{another}") on its sides'
+
+    def time_of(self, node: Node) -> int | None:
         """A column of the event time, before those of other times with a bound. None: there is none."""
         known = (each for each in [*marked(node), *node.ids] if not isinstance(self.of(node, each), Unbounded))
         return next(known, None)

@@ -10,6 +10,7 @@ from typing import Any
 
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
+from samza_azure.spark.pipeline.advice import Advice
 from samza_azure.spark.pipeline.catalyst import (
     SESSION_MARK,
     WINDOW_MARK,
@@ -47,7 +48,7 @@ STRICT = frozenset({"EqualTo", "GreaterThan", "GreaterThanOrEqual", "IsNotNull",
 OF_TIME = frozenset({"Cast", "KnownNullable", "PreciseTimestampConversion", "TimestampAddInterval", "TruncTimestamp"})
 
 
-def check_emission(stage: Stage, root: Node) -> None:
+def check_emission(stage: Stage, root: Node, advice: Advice) -> None:
     """Refuse a stage if rows would stay in its state for ever, or if it would emit rows that a batch does not have."""
     aggregations = [node for node in root.walk() if node.kind == "Aggregate" and node.is_streaming]
     if stage.output_mode == "update":
@@ -55,7 +56,7 @@ def check_emission(stage: Stage, root: Node) -> None:
             _check_changes(stage, root, aggregation)
     else:
         for aggregation in aggregations:
-            _check_complete(stage, aggregation)
+            _check_complete(stage, aggregation, advice)
     for node in root.walk():
         if node.is_join_of_streams:
             _check_outer(stage, node)
@@ -73,16 +74,16 @@ def puts_out_changes(stage: Stage, root: Node) -> bool:
 # Append.
 
 
-def _check_complete(stage: Stage, aggregation: Node) -> None:
+def _check_complete(stage: Stage, aggregation: Node, advice: Advice) -> None:
     """A group is emitted when the watermark has passed it."""
     keys = list(items(aggregation.plan.groupingExpressions()))
     times = [key for key in keys if any(_is_event_time(aggregation.child, each) for each in references(key))]
     if not times:
         raise PipelineRefused(
             f"Stage {stage.name}: no group of the {described(aggregation)} is ever complete, since its keys have no "
-            "event time with a watermark, and output mode append emits only complete groups. Group by a window as "
-            'well, rows.withWatermark("…", "1 hour").groupBy(F.window("…", "1 day"), …); or use output mode update, '
-            'which emits a row for each change of a group: @app.stage(…, output_mode="update").'
+            f"event time with a watermark, and output mode append emits only complete groups. "
+            f"{advice.complete(aggregation)}; or use output mode update, which emits a row for each change of a group: "
+            f"{stage.decorator(output_mode='update')}."
         )
     for key in times:
         if kind_of(key) == "AttributeReference":

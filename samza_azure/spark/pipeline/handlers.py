@@ -12,8 +12,9 @@ from pyspark.sql.types import StructType
 from samza_azure.application import Stage
 from samza_azure.config import Stream
 from samza_azure.errors import PipelineRefused
-from samza_azure.spark.pipeline.analysis import Analysis, Input, check_event_time
-from samza_azure.spark.pipeline.bounds import Term
+from samza_azure.spark.pipeline.advice import declare_event_time
+from samza_azure.spark.pipeline.analysis import Analysis, check_event_time
+from samza_azure.spark.pipeline.bounds import Input, Term
 from samza_azure.spark.pipeline.destination import check_key
 from samza_azure.spark.pipeline.placement import Placement
 from samza_azure.spark.pipeline.schema import check_columns, parse_schema
@@ -64,7 +65,6 @@ def _frontier(stage: Stage, inputs: Sequence[Input], declared: Stream, schema: S
     if not terms:
         raise PipelineRefused(
             f"Task {stage.name} writes {column} as event time of stream {output!r}, but none of its inputs has an "
-            f"event time, so it would never advance. Add to the job file, under [streams.{inputs[0].stream}]: "
-            'event_time = "…".'
+            f"event time, so it would never advance. {declare_event_time(inputs)}"
         )
     return terms

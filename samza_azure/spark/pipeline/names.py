@@ -46,7 +46,7 @@ def check_names(application: Application, config: Config) -> list[str]:
 def ordered(stages: Sequence[Stage]) -> list[Stage]:
     """The stages in topological order: each comes after those that write its inputs."""
     if not stages:
-        raise PipelineRefused("The application has no stage. Decorate a function with @app.stage(input, output=…).")
+        raise PipelineRefused("The application has no stage. Decorate a function with @app.stage.")
     waiting = list(stages)
     ready_first: list[Stage] = []
     while waiting:
@@ -104,9 +104,7 @@ def _handler_mistakes(stage: Stage, config: Config) -> Iterator[str]:
     except TypeError:
         yield (
             f"Each task of {stage.name} creates its handler by calling {stage.name}() without arguments, but it needs "
-            "some. "
-            f"Decorate a function that returns it: @app.task({', '.join(map(repr, stage.inputs))}) "
-            "def name(): return …"
+            f"some. Give its parameters defaults; or decorate a function that returns it: {stage.decorator()}."
         )
     except ValueError:
         pass  # a callable without a signature
@@ -119,7 +117,7 @@ def _handler_mistakes(stage: Stage, config: Config) -> Iterator[str]:
     if stage.output != stage.name and (declared is None or declared.schema is None):
         yield (
             f"Task {stage.name} writes stream {stage.output!r}, but the job file does not declare its columns. "
-            f'Add: [streams.{stage.output}] with schema = "…", like "id string, amount double".'
+            f'Add [streams.{stage.output}] there, with its columns, for example schema = "id string, amount double".'
         )
 
 
@@ -146,7 +144,8 @@ def undeclared(stage: Stage, name: str, known: Iterable[str]) -> str:
     return (
         f"Stage {stage.name} reads stream {name!r}, which no stage writes and whose schema is not in the job file."
         f"{nearest(name, (each for each in known if each != name))} "
-        f'Add: [streams.{name}] with schema = "…" and partitions = ….'
+        f'Add [streams.{name}] there, with its columns, for example schema = "id string, ts timestamp", and with '
+        "partitions = 2, or as many as it shall have."
     )
 
 
@@ -157,12 +156,21 @@ def _other_arguments(stage: Stage) -> str | None:
         wanted = len(inspect.signature(stage.function).parameters)
         return (
             f"Stage {stage.name} reads {', '.join(stage.inputs)}, so its function is called with {len(stage.inputs)} "
-            f"DataFrame(s), but it takes {wanted}. Name one stream for each parameter: "
-            f"@app.stage({', '.join(repr(each) for each in stage.inputs)}, …)."
+            f"DataFrame(s), but it takes {wanted}. Write def {stage.name}({_parameters(stage)}): or name one stream "
+            "for each parameter in @app.stage."
         )
     except ValueError:
         pass  # a function without a signature
     return None
+
+
+def _parameters(stage: Stage) -> str:
+    """A parameter for each input, called like the stream."""
+    names: list[str] = []
+    for stream in stage.inputs:
+        name = re.sub(r"\W|^(?=\d)", "_", stream)
+        names.append(name if name not in names else f"{name}_{len(names) + 1}")
+    return ", ".join(names)
 
 
 def _source_mistakes(name: str, declared: Stream) -> Iterator[str]:

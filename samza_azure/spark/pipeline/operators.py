@@ -194,7 +194,7 @@ def _check_constant(stage: Stage, node: Node) -> None:
     raise PipelineRefused(
         f"Stage {stage.name} reads a table or files of its own ({node.kind}). A query lists the files when it starts, "
         "and the list may differ after a hand-over, so its rows would depend on restarts. Produce them into a stream "
-        "and join with that, or put a small table into the code: spark.createDataFrame([…])."
+        "and join with that, or put a small table into the code, with spark.createDataFrame."
     )
 
 

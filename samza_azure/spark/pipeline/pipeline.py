@@ -19,8 +19,8 @@ from samza_azure.config.values import in_words
 from samza_azure.errors import PipelineRefused
 from samza_azure.logs.names import source_log, source_partition, stage_and_number, task_log, task_name
 from samza_azure.messages import Plan, StagePlan, partitions_of
-from samza_azure.spark.pipeline.analysis import Analysis, Input, Output, analyse, check_event_time
-from samza_azure.spark.pipeline.bounds import Term
+from samza_azure.spark.pipeline.analysis import Analysis, Output, analyse, check_event_time
+from samza_azure.spark.pipeline.bounds import Input, Term
 from samza_azure.spark.pipeline.catalyst import column, rebound
 from samza_azure.spark.pipeline.describe import MOST, columns
 from samza_azure.spark.pipeline.destination import check_key, with_destination
@@ -341,7 +341,8 @@ def _analysed_stage(
     if not stage.partition_by and declared.partitions not in (1, tasks):
         raise PipelineRefused(
             f"streams.{stage.output}.partitions is {declared.partitions}, but stage {stage.name} has no partition_by, "
-            f"so each of its {tasks} tasks writes one partition. Add partition_by=…, or remove the line."
+            f"so each of its {tasks} tasks writes one partition. Add partition_by with a column of the stage "
+            f"({', '.join(analysis.schema.names)}), or remove the line."
         )
     partitions = declared.partitions if stage.partition_by else None
     plan = StagePlan(

@@ -35,9 +35,6 @@ from samza_azure.spark.pipeline.operators import described, keys_of, state_of
 #: Operators that may drop rows.
 REMOVING = frozenset({"Deduplicate", "DeduplicateWithinWatermark", "Filter", "Generate", "GlobalLimit", "LocalLimit"})
 
-#: The remedy that always works, if one task is fast enough.
-ON_ONE_TASK = "Run the stage on one task: @app.stage(…, tasks=1)."
-
 #: An expression over a node's output, traced to each leaf below: rows of the node that agree in the expression come
 #: from rows that agree in these.
 LeafExpressions: TypeAlias = dict[Node, Any]
@@ -236,7 +233,7 @@ def place_stage(spark: SparkSession, stage: Stage, root: Node, inputs: Sequence[
         if node.kind == "TransformWithStateInPySpark" and node.plan.hasInitialState():
             raise PipelineRefused(
                 f"Stage {stage.name}: the {described(node)} has an initial state, and each task would load all of it. "
-                "Run the stage on one task, @app.stage(…, tasks=1); or produce the initial state into a stream."
+                f"Run the stage on one task, {stage.decorator(tasks=1)}; or produce the initial state into a stream."
             )
     tracer = Tracer(spark)
     keys = {leaf: _key_columns(leaf, _stream(leaf, inputs)) for leaf in root.leaves()}
@@ -405,10 +402,11 @@ def _output_key(tracer: Tracer, root: Node, keys: Mapping[Node, tuple[Any, ...]]
 
 
 def _two_routes(stage: Stage, stream: str) -> PipelineRefused:
+    twice = stage.decorator(inputs=(*stage.inputs, stream))
     return PipelineRefused(
         f"Stage {stage.name} uses the rows of stream {stream!r} in two operators that need them partitioned by "
-        f'different columns. Name the stream twice, @app.stage("{stream}", "{stream}", …): the function then gets two '
-        "DataFrames, each partitioned as its operator needs."
+        f"different columns. Name the stream twice, {twice}: the function then gets two DataFrames of it as its first "
+        "and last argument, each partitioned as its operator needs."
     )
 
 
@@ -416,19 +414,19 @@ def _impossible(stage: Stage, offers: Sequence[tuple[Node, Sequence[LeafExpressi
     for operator, places in offers:
         if not keys_of(operator):
             return PipelineRefused(
-                f"Stage {stage.name}: the {described(operator)} needs all rows in one task. {ON_ONE_TASK}"
+                f"Stage {stage.name}: the {described(operator)} needs all rows in one task. {_on_one_task(stage)}"
                 + (" If that is too slow, group by a key in an earlier stage." if operator.kind == "Aggregate" else "")
             )
         if not places:
             return PipelineRefused(
                 f"Stage {stage.name}: the {described(operator)} needs the rows of each key in one task, but "
-                f"{_obstacle(operator)}. {_split(operator, 'Move what comes before it into a separate stage')}"
+                f"{_obstacle(operator)}. {_split(stage, operator, 'Move what comes before it into a separate stage')}"
             )
     (upper, _), *_, (lower, _) = offers
     return PipelineRefused(
         f"Stage {stage.name}: no partitioning of its inputs suits both the {described(lower)} and the "
         f"{described(upper)}, which share no key. "
-        f"{_split(upper, f'Write two stages, the first with the {described(lower)}')}"
+        f"{_split(stage, upper, f'Write two stages, the first with the {described(lower)}')}"
     )
 
 
@@ -454,13 +452,18 @@ def _is_random(node: Node, wanted: int) -> bool:
     return any(_is_random(child, each) for child in node.children for each in below if each in child.ids)
 
 
-def _split(operator: Node, first: str) -> str:
+def _split(stage: Stage, operator: Node, first: str) -> str:
     """What to write: an earlier stage, if its output can be partitioned by the operator's keys; or one task."""
     keys = [key for key, *_ in keys_of(operator)]
     names = [
         str(key.name()) for key in keys if kind_of(key) == "AttributeReference" and _family(key) and _can_route(key)
     ]
     if not names:
-        return ON_ONE_TASK
+        return _on_one_task(stage)
     by = repr(names[0]) if len(names) == 1 else f"[{', '.join(map(repr, names))}]"
-    return f"{first} with partition_by={by}. Or: {ON_ONE_TASK[0].lower()}{ON_ONE_TASK[1:]}"
+    return f"{first} with partition_by={by}. Or: r{_on_one_task(stage)[1:]}"
+
+
+def _on_one_task(stage: Stage) -> str:
+    """The remedy that always works, if one task is fast enough."""
+    return f"Run the stage on one task: {stage.decorator(tasks=1)}."

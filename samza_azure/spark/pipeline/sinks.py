@@ -84,7 +84,7 @@ def check_producers(stream: str, written_by: StagePlan) -> None:
         raise PipelineRefused(
             f"The stream {stream!r} becomes a table and is written by the {written_by.tasks} tasks of stage "
             f"{written_by.name}. The table records how far each task's log is published, for at most {most} tasks. "
-            f"Give the stage at most {most} tasks (tasks=… of the stage, or task.count)."
+            f"Give the stage at most {most} tasks: tasks={most} in its decorator, or task.count = {most}."
         )
 
 

@@ -6,37 +6,37 @@ A clear message of Spark's is kept, without its error class, SQLSTATE and plan.
 import difflib
 import re
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import pyspark
 from pyspark.errors import PySparkAttributeError, PySparkImportError
 
+from samza_azure.spark.pipeline.advice import Advice, count_in_windows
+from samza_azure.spark.pipeline.catalyst import Node
 from samza_azure.spark.pipeline.packages import PANDAS
 
 _PYSPARK = str(Path(pyspark.__file__).parent)
 #: Spark's message for any action on a streaming DataFrame.
 _RUNS = "Queries with streaming sources must be executed with writeStream"
 _NO_ACTION = (
-    "{method}a stage must not run an action (count, collect, show, toPandas, foreach, cache, write, …). Return the "
-    'DataFrame instead; to count rows, aggregate them: .groupBy(F.window("ts", "1 hour")).count().'
+    "{method}a stage must not run an action (count, collect, show, toPandas, foreach, cache or write). Return the "
+    "DataFrame instead; to count rows, aggregate them: {count}."
 )
 #: What to write instead of what Spark refuses when a query starts, by a part of Spark's message.
-_INSTEAD = {
-    "Sorting is not supported": (
-        "Remove orderBy and sort: a stream never ends, so it has no final order. Sort where the output is read; the "
-        'greatest row of a window is an aggregate, .groupBy(F.window("ts", "1 hour")).agg(F.max_by("id", "amount")).'
+_INSTEAD: dict[str, Callable[[Advice, Node], str]] = {
+    "Sorting is not supported": lambda advice, root: (
+        "Remove orderBy and sort: a stream never ends, so it has no final order. Sort where the output is read"
+        f"{advice.greatest(root)}."
     ),
-    "Window function is not supported": (
+    "Window function is not supported": lambda advice, root: (
         "row_number, rank and lag need all rows of a group at once. Use an aggregate per F.window (F.max_by, F.first), "
-        "dropDuplicatesWithinWatermark, or transformWithState to remember the previous row."
+        f"dropDuplicatesWithinWatermark, or transformWithState to remember the previous row.{advice.first(root)}"
     ),
-    "Distinct aggregations": (
-        'Drop the duplicates first, .dropDuplicatesWithinWatermark(["id"]), and count in the next stage; or use '
-        'F.approx_count_distinct("id").'
-    ),
-    "Stream-stream": (
-        "Both inputs of such a join need withWatermark, and its condition must bound the time between the rows: "
-        'F.expr("CONDITION").'
+    "Distinct aggregations": lambda advice, root: advice.distinct(root),
+    "Stream-stream": lambda advice, root: (
+        "Both inputs of such a join need withWatermark, and its condition must bound the time between the rows"
+        f"{advice.in_time(root)}"
     ),
 }
 _OTHERWISE = (
@@ -45,13 +45,11 @@ _OTHERWISE = (
 )
 
 
-def said_by_stage(error: BaseException, columns: list[str]) -> str:
-    """Describe an error that a stage's function raised. `columns` are those of its inputs."""
+def said_by_stage(error: BaseException, columns: list[str], time: str | None = None) -> str:
+    """Describe an error that a stage's function raised. `columns` are those of its inputs, `time` is an event time."""
     text = str(error)
-    if _RUNS in text:
-        return _NO_ACTION.format(method=_called(error))
-    if "CALL_ON_STREAMING_DATASET_UNSUPPORTED" in text:
-        return _NO_ACTION.format(method=_called(error))
+    if _RUNS in text or "CALL_ON_STREAMING_DATASET_UNSUPPORTED" in text:
+        return _NO_ACTION.format(method=_called(error), count=count_in_windows(time))
     if isinstance(error, PySparkAttributeError) and (found := re.search(r"Attribute `(.*)` is not supported", text)):
         return f"{_no_column(found[1], columns)}"
     if isinstance(error, PySparkImportError) and "pandas" in text.lower():
@@ -61,12 +59,11 @@ def said_by_stage(error: BaseException, columns: list[str]) -> str:
     return f"{type(error).__name__}: {text}"
 
 
-def said_at_start(error: BaseException, condition: str) -> str:
-    """Describe what Spark would refuse when the query starts, and the remedy. `condition` is one for a join with a
-    limit of time, in the stage's columns."""
+def said_at_start(error: BaseException, root: Node, advice: Advice) -> str:
+    """Describe what Spark would refuse when the query of this plan starts, and the remedy."""
     reason = _plain(str(error))
-    remedy = next((instead for part, instead in _INSTEAD.items() if part in reason), _OTHERWISE)
-    return f"{reason.rstrip('.')}. {remedy.replace('CONDITION', condition)}"
+    remedy = next((instead(advice, root) for part, instead in _INSTEAD.items() if part in reason), _OTHERWISE)
+    return f"{reason.rstrip('.')}. {remedy}"
 
 
 def _plain(text: str) -> str:

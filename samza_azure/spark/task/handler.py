@@ -69,8 +69,8 @@ class _Collector:
             )
         if not self._columns:
             raise SamzaAzureError(
-                "A row was sent, and this task has no stream to put it into. Name one, @app.task(…, output=…), and "
-                "its schema in the job file."
+                "A row was sent, and this task has no stream to put it into. Name one as the output of @app.task, "
+                "and its schema in the job file."
             )
         if not isinstance(row, Mapping):
             raise SamzaAzureError(f"{row!r:.80} is no row. Send a mapping from columns to values, such as a dict.")

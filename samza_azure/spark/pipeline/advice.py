@@ -1,0 +1,145 @@
+"""The lines that a refusal advises, with the stage's own columns, so that they can be pasted as they are.
+
+A column that is not known is described in words instead: no line has a gap to fill in.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.types import DataType, DateType, StructType, TimestampNTZType, TimestampType
+
+from samza_azure.spark.pipeline.bounds import Bounds, Input
+from samza_azure.spark.pipeline.catalyst import Node, equalities, identity, is_marked, items, kind_of, references, text
+
+
+def is_time(kind: DataType) -> bool:
+    """Whether a column of this type can be an event time."""
+    is_window = isinstance(kind, StructType) and kind.names == ["start", "end"]
+    return is_window or isinstance(kind, TimestampType | TimestampNTZType | DateType)
+
+
+def declare_event_time(inputs: Sequence[Input]) -> str:
+    """What to add to the job file so that an input has an event time."""
+    for each in inputs:
+        times = [field.name for field in each.schema if is_time(field.dataType)]
+        if times:
+            others = f" (or {', '.join(times[1:])})" if times[1:] else ""
+            return f'Add to the job file, under [streams.{each.stream}]: event_time = "{times[0]}"{others}.'
+    return "None of its inputs has a column of type timestamp or date: add one where their rows are produced."
+
+
+def count_in_windows(time: str | None) -> str:
+    """How to count rows. `time` is the event time of an input."""
+    if time is None:
+        return "by a window of an event time"
+    return f'.withWatermark("{time}", "1 hour").groupBy(F.window("{time}", "1 hour")).count()'
+
+
+class Advice:
+    """What to write instead of a stage's operator. All lines follow the DataFrame that the operator gets."""
+
+    def __init__(self, inputs: Sequence[Input], bounds: Bounds) -> None:
+        self._inputs = inputs
+        self._bounds = bounds
+
+    def windowed(self, node: Node, width: str, keys: Sequence[Any] = ()) -> str:
+        """Group the rows of a node by windows of its event time, and by keys. Empty if it has no event time."""
+        wanted = self._bounds.time_of(node)
+        if wanted is None:
+            return ""
+        time = _quoted(node.column(wanted))
+        by = ", ".join([f'F.window({time}, "{width}")', *map(_written, keys)])
+        return f"{self._watermark(node, wanted)}.groupBy({by})"
+
+    def complete(self, aggregation: Node) -> str:
+        """Make the groups of an aggregation complete."""
+        keys = list(items(aggregation.plan.groupingExpressions()))
+        if line := self.windowed(aggregation.child, "1 day", keys):
+            return f"Group by a window as well, {line}"
+        return f"Group by a window of an event time as well. {declare_event_time(self._inputs)} Or"
+
+    def greatest(self, root: Node) -> str:
+        """The greatest row of a window, for a stage that sorts its rows."""
+        for node in root.walk():
+            if node.kind == "Sort" and (line := self.windowed(node.child, "1 hour")):
+                by = next(items(node.plan.order())).child()
+                others = [
+                    each for each in node.child.output if identity(each) not in _times(node.child, references(by))
+                ]
+                greatest = f"F.max_by({_quoted(others[0])}, {_written(by)})" if others else f"F.max({_written(by)})"
+                return f"; the greatest row of a window is an aggregate, {line}.agg({greatest})"
+        return ""
+
+    def first(self, root: Node) -> str:
+        """The first row of each key, for a stage that numbers its rows."""
+        for node in root.walk():
+            if node.kind == "Window" and (wanted := self._bounds.time_of(node.child)) is not None:
+                keys = [each for each in items(node.plan.partitionSpec()) if kind_of(each) == "AttributeReference"]
+                if keys:
+                    return f" For the first row of each: {self._unrepeated(node.child, wanted, keys)}."
+        return ""
+
+    def distinct(self, root: Node) -> str:
+        """Distinct values without their duplicates, for a stage that aggregates them."""
+        for node in (each for each in root.walk() if each.kind == "Aggregate"):
+            for each in (found for made in items(node.plan.aggregateExpressions()) for found in _distinct(made)):
+                column = next(items(each.aggregateFunction().children()), None)
+                wanted = self._bounds.time_of(node.child)
+                if column is None or kind_of(column) != "AttributeReference" or wanted is None:
+                    continue
+                return (
+                    f"Use F.approx_count_distinct({_quoted(column)}); or drop the duplicates first, "
+                    f"{self._unrepeated(node.child, wanted, [column])}, and count in the next stage."
+                )
+        return (
+            "Use F.approx_count_distinct; or drop the duplicates first, with dropDuplicatesWithinWatermark, and count "
+            "in the next stage."
+        )
+
+    def in_time(self, root: Node) -> str:
+        """A condition that bounds the time between the rows of a join, for a stage with one that does not."""
+        join = next((node for node in root.walk() if node.is_join_of_streams), None)
+        left, right = join.children if join is not None else (root, root)
+        one, other = self._bounds.time_of(left), self._bounds.time_of(right)
+        if join is None or one is None or other is None:
+            lacking = [each for each in self._inputs if not each.event_time]
+            return f". {declare_event_time(lacking)}" if lacking else "."
+        earlier, later, aliases = self._bounds.told_apart(left, one, right, other)
+        between = f"AND {later} BETWEEN {earlier} AND {earlier} + INTERVAL 1 HOUR"
+        keys = " AND ".join(f"{text(first)} = {text(second)}" for first, second in equalities(join))
+        return f': F.expr("{keys} {between}"){aliases}.' if keys else f", and have an equality: {between}{aliases}."
+
+    def _unrepeated(self, node: Node, wanted: int, keys: Sequence[Any]) -> str:
+        time = node.column(wanted)
+        known = f'.where("{time.name()} IS NOT NULL")' if time.nullable() else ""
+        columns = ", ".join(map(_quoted, keys))
+        return f"{known}{self._watermark(node, wanted)}.dropDuplicatesWithinWatermark([{columns}])"
+
+    def _watermark(self, node: Node, wanted: int) -> str:
+        time = node.column(wanted)
+        return "" if is_marked(time) else f'.withWatermark({_quoted(time)}, "1 hour")'
+
+
+def _times(node: Node, more: frozenset[int]) -> frozenset[int]:
+    """The columns that are no value of a row: its event times, and more."""
+    return more | {wanted for wanted, each in zip(node.ids, node.output, strict=True) if is_marked(each)}
+
+
+def _distinct(expression: Any) -> Iterator[Any]:
+    """The aggregates over distinct values in an expression."""
+    if kind_of(expression) == "AggregateExpression" and expression.isDistinct():
+        yield expression
+    for child in items(expression.children()):
+        yield from _distinct(child)
+
+
+def _quoted(column: Any) -> str:
+    return json.dumps(str(column.name()), ensure_ascii=False)
+
+
+def _written(expression: Any) -> str:
+    """An expression as an argument of a DataFrame's method."""
+    if kind_of(expression) == "AttributeReference":
+        return _quoted(expression)
+    return f"F.expr({json.dumps(text(expression), ensure_ascii=False)})"
