@@ -5,7 +5,8 @@
 It executes the supervisor's commands from the channel and reports the state of each task; it decides nothing.
 Promised: when the supervisor ends, the container and its JVM end at once. A failing task never ends the container.
 The directory is scratch space and is emptied at the start.
-The JVM is started first, so that imports and reading the job file overlap with its start.
+A pipeline with a mistake that shows without Spark starts no JVM, unless its module takes long to import. Everything
+else that is imported overlaps with the start of the JVM.
 """
 
 import argparse
@@ -17,15 +18,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from samza_azure.config import Config
-from samza_azure.errors import ConfigError, in_full
+from samza_azure.errors import ConfigError, PipelineRefused, in_full
 from samza_azure.messages import Rejected
 from samza_azure.spark.jvm import java, zygote
 from samza_azure.spark.jvm.settings import settings_of
+from samza_azure.spark.pipeline.early import CheckBeside
 from samza_azure.spark.source.account import to_environment
 from samza_azure.spark.task.channel import Channel
 from samza_azure.spark.task.secrets import Secrets
 
 log = logging.getLogger(__name__)
+
+#: How long the JVM waits for the check of the pipeline's names. A module that takes longer is checked beside it.
+HEAD_START_S = 1.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,15 +58,18 @@ def _run(config: Config, directory: Path, channel: Channel, clean: Callable[[str
     _emptied(directory)
     _prepare_environment(config)
     settings = settings_of(config.spark, directory)
+    check = CheckBeside(config)  # before there are threads
+    if not check.ended(HEAD_START_S):
+        log.info("The JVM is started while the pipeline's module is imported, which takes long.")
+    if check.refused:
+        raise PipelineRefused(check.refused)
     jvm = java.launch(settings, os.environ, directory, python=zygote.executable(directory))
 
-    from samza_azure.spark.pipeline.early import check_beside
-    from samza_azure.spark.task.serve import serve  # pyspark and Azure's SDK, while the JVM starts
+    from samza_azure.spark.task.serve import serve  # Azure's SDK and Arrow, while the JVM starts
 
-    zygote.start(directory, config.app.packages)  # before there are threads
-    check = check_beside(config, lambda message: _refuse(channel, clean(message)))  # and this, too
+    zygote.start(directory, config.app.packages)  # before there are threads, too
     channel.listen()
-    check()
+    check.then(lambda refused: _refuse(channel, clean(refused)))
     serve(config, directory, settings, jvm, channel)
     return 0
 

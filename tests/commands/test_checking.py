@@ -141,5 +141,38 @@ print(sorted(slow & {name.partition(".")[0] for name in sys.modules}))
     assert ended.stdout.splitlines()[-1:] == ["[]"], ended.stdout + ended.stderr
 
 
+def test_a_module_that_takes_long_is_checked_while_java_starts(tmp_path: Path) -> None:
+    """The container waits for the check only for a while; a mistake that is found later is refused all the same."""
+    (tmp_path / "quick.py").write_text(PIPELINE.replace('"orders"', '"order"'))
+    (tmp_path / "right.py").write_text(PIPELINE)
+    (tmp_path / "slow.py").write_text(f"open('gate').read()\n{PIPELINE.replace('Application()', 'Aplication()')}")
+    os.mkfifo(tmp_path / "gate")
+    program = """
+import threading
+from samza_azure.config import Config
+from samza_azure.spark.pipeline.early import CheckBeside
+
+def checked(module):
+    return CheckBeside(Config.load("job.toml", overrides={"app.main": module + ":app"}, reaches_storage=False))
+
+quick, right, slow = map(checked, ("quick", "right", "slow"))
+assert quick.ended(60) and "Did you mean 'orders'?" in quick.refused
+assert right.ended(60) and right.refused == ""
+quick.then(print), right.then(print)  # nothing comes any more
+assert not slow.ended(0.0)
+refused = threading.Event()
+slow.then(lambda said: (print(said), refused.set()))
+with open("gate", "w"):
+    pass
+assert refused.wait(60)
+"""
+    (tmp_path / "job.toml").write_text(JOB)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("The module slow cannot be imported: NameError: name 'Aplication' is not defined.")
+
+
 def test_the_types_are_those_of_the_schema_language() -> None:
     assert {"dec", "decimal", "numeric"} | ddl._SIMPLE.keys() == TYPES

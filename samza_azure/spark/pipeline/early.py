@@ -6,12 +6,13 @@ A module that creates a session or a column at import needs the JVM; its mistake
 import logging
 import os
 import pickle
+import select
 import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
@@ -57,26 +58,45 @@ def check_early(config: Config) -> Found:
     return Found(f"{number} stage" + ("" if number == 1 else "s"), tuple(warnings))
 
 
-def check_beside(config: Config, refused: Callable[[str], None]) -> Callable[[], None]:
-    """Run `check_early` in a child process. It is forked now, so there must be no threads yet.
+class CheckBeside:
+    """`check_early` in a child process, which is forked now, so there must be no threads yet.
 
-    In this process the module would be imported twice, once without the session's settings. Call the result to start
-    waiting for the child: if there is a mistake, a separate thread calls `refused` with the message.
+    In this process the module would be imported twice, once without the session's settings.
     """
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        _say_and_exit(config, reading, writing)
-    os.close(writing)
 
-    def wait() -> None:
-        with os.fdopen(reading, "rb") as pipe:
+    def __init__(self, config: Config) -> None:
+        self.refused = ""  # the message, once the check has ended with one
+        reading, writing = os.pipe()
+        self._child = os.fork()
+        if self._child == 0:
+            _say_and_exit(config, reading, writing)
+        os.close(writing)
+        self._pipe: BinaryIO | None = os.fdopen(reading, "rb")
+
+    def ended(self, within_s: float | None) -> bool:
+        """Wait for the check, for at most that long. Whether it has ended."""
+        if self._pipe is None:
+            return True
+        if not select.select([self._pipe], [], [], within_s)[0]:
+            return False
+        with self._pipe as pipe:
             data = pipe.read()
-        os.waitpid(child, 0)
-        if data:  # pickled by our own child
-            refused(pickle.loads(data))  # noqa: S301
+        self._pipe = None
+        os.waitpid(self._child, 0)
+        if data:
+            self.refused = pickle.loads(data)  # noqa: S301  # by our own child
+        return True
 
-    return lambda: threading.Thread(target=wait, name="early", daemon=True).start()
+    def then(self, refuse: Callable[[str], None]) -> None:
+        """If the check has not ended, wait for it in a thread, which calls `refuse` if there is a mistake."""
+
+        def wait() -> None:
+            self.ended(None)
+            if self.refused:
+                refuse(self.refused)
+
+        if self._pipe is not None:
+            threading.Thread(target=wait, name="early", daemon=True).start()
 
 
 def _say_and_exit(config: Config, reading: int, writing: int) -> None:
