@@ -2,7 +2,7 @@
 
 Pure arithmetic on the configuration and the analysed pipeline; nothing is measured and no storage is read. It counts
 the operations of a run in which nothing fails. The prices are the sample prices of Azure's documentation, for a
-general-purpose v2 account, hot tier, locally redundant, in US dollars, without tax and network.
+general-purpose v2 account, hot tier, locally redundant, in US dollars, without tax and network. They are of no region.
 """
 
 from collections.abc import Sequence
@@ -28,8 +28,14 @@ READ_PRICE = 0.0044
 OTHER_PRICE = 0.0044  # lease operations
 TABLE_PRICE = 0.00036
 # Dollars per GiB and month.
-STORED_PRICE = 0.02
-PRICES_OF = "blob operations as in the sample prices of Azure's documentation; tables and stored bytes are assumed"
+STORED_PRICE = 0.0208
+# Dollars per GB that leaves the region: to another one of the continent, and to the Internet past `FREE_GB` a month.
+REGION_PRICE, INTERNET_PRICE, FREE_GB = 0.02, 0.087, 100
+PRICES_OF = (
+    "US dollars without tax, hot tier, locally redundant. Blob operations and stored bytes as in the sample prices of "
+    "Azure's documentation of July 2024, which are of no region; network in Europe and North America, as others "
+    "quoted it in 2026; tables are assumed"
+)
 #: Commit intervals to compare, in seconds.
 LADDER_S = (1.0, 5.0, 10.0, 30.0, 60.0)
 
@@ -332,14 +338,15 @@ def storage_lines() -> list[str]:
     """The costs that are not operations."""
     return [
         (
-            f"Stored: ${STORED_PRICE:.2f} per GiB and month, for all rows in sources and outputs that "
+            f"Stored: ${STORED_PRICE:g} per GiB and month, for all rows in sources and outputs that "
             "streams.<id>.retention does not delete; streams between stages are deleted."
         ),
         (
-            "Network: free while account and processors are in one region; otherwise Azure charges for each GB that is "
-            "read, and each stage reads every row of its streams once."
+            f"Network: free while account and processors are in one region; otherwise ${REGION_PRICE:g} per GB that is "
+            f"read from another region of the continent, and ${INTERNET_PRICE:g} per GB that is read over the "
+            f"Internet, after the first {FREE_GB} GB of a month. Each stage reads every row of its streams once."
         ),
-        f"Prices: {PRICES_OF}. Hot tier, locally redundant, without tax. See the price list of your region.",
+        f"Prices: {PRICES_OF}. See the price list of your region.",
     ]
 
 

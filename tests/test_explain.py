@@ -164,7 +164,7 @@ def test_with_one_successor_nobody_waits_for_another() -> None:
 
 
 def test_the_command_needs_no_account() -> None:
-    environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": "UseDevelopmentStorage=true"}
+    environment = {name: value for name, value in os.environ.items() if name != "AZURE_STORAGE_CONNECTION_STRING"}
     command = [sys.executable, "-m", "samza_azure", "explain", str(EXAMPLE), "--processors", "5"]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert ended.returncode == 0, ended.stderr
@@ -185,8 +185,11 @@ def test_the_price_has_a_way_down() -> None:
 
 def test_it_says_what_is_stored_what_is_not_counted_and_whose_prices_these_are() -> None:
     said = "\n".join(lines(FAST, flows_of(plan(CLEAN, DAILY, flights=4)), 3, 1.0, 0.5))
-    for words in ("every 5 s $", "per GiB and month", "retention", "one region", "sample prices", "assumed"):
+    for words in ("every 5 s $", "$0.0208 per GiB and month", "retention", "sample prices", "assumed"):
         assert words in said, words
+    assert "free while account and processors are in one region; otherwise $0.02 per GB" in said
+    assert "$0.087 per GB that is read over the Internet, after the first 100 GB of a month." in said
+    assert "documentation of July 2024, which are of no region; network in Europe and North America" in said
 
 
 def test_a_table_costs_what_its_flushes_cost() -> None:

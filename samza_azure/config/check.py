@@ -157,7 +157,7 @@ class _Check:
     def _environment(self) -> None:
         for key, value in self.values.items():
             if isinstance(value, jobfile.MissingVariable):
-                self.mistakes.append(f"{key} needs the environment variable {value.name}, which is not set.")
+                self.mistakes.append(f"{key} needs the environment variable {value.name}, which is {value.reason}.")
 
     def _stream_ids(self) -> list[str]:
         ids = dict.fromkeys(key.split(".")[1] for key in self.values if key.startswith("streams."))

@@ -28,9 +28,10 @@ _VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}?")
 
 @dataclass(frozen=True, slots=True)
 class MissingVariable:
-    """Takes the place of a value whose environment variable is not set."""
+    """Takes the place of a value whose environment variable is not set, or is empty where an account is wanted."""
 
     name: str
+    reason: str = "not set"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -70,7 +71,7 @@ def parse(text: str, path: Path, environment: Mapping[str, str], overrides: Mapp
     values: Flat = {}
     from_environment: set[str] = set()
     for key, value in table.items():
-        values[key] = value if key in overrides else _substituted(value, environment)
+        values[key] = value if key in overrides else _substituted(key, value, environment)
         if values[key] != value:
             from_environment.add(key)
     return JobFile(path, values, frozenset(from_environment))
@@ -119,19 +120,24 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield f"{prefix}{name}", value
 
 
-def _substituted(value: Any, environment: Mapping[str, str]) -> Any:
-    """The value with its environment variables replaced, or the first variable that is not set."""
+def _substituted(key: str, value: Any, environment: Mapping[str, str]) -> Any:
+    """The value with its environment variables replaced, or the first variable that is missing.
+
+    An empty variable counts as missing where an account is wanted: so are variables cleared in shells and manifests.
+    """
     if not isinstance(value, str):
         return value
-    missing: list[str] = []
+    missing: list[MissingVariable] = []
 
     def replacement(found: re.Match[str]) -> str:
         name = found[1]
         if name is None:
             return "${"
         if name not in environment:
-            missing.append(name)
+            missing.append(MissingVariable(name))
+        elif key.startswith("azure.storage.") and not environment[name]:
+            missing.append(MissingVariable(name, "empty"))
         return environment.get(name, "")
 
     replaced = _VARIABLE.sub(replacement, value)
-    return MissingVariable(missing[0]) if missing else replaced
+    return missing[0] if missing else replaced

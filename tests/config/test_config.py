@@ -252,6 +252,19 @@ def test_a_missing_environment_variable_is_named_with_its_key() -> None:
     )
 
 
+def test_an_empty_variable_is_no_account(tmp_path: Path) -> None:
+    """As one that is not set: commands that need no account ignore it, the others name it."""
+    file = tmp_path / "job.toml"
+    file.write_text(MINIMAL.replace("UseDevelopmentStorage=true", "${NOWHERE}") + '[spark]\nx = "${NOWHERE}"\n')
+    environment = {"NOWHERE": ""}
+    config = Config.load(file, environment=environment, reaches_storage=False)
+    assert config.storage.connect is None and config.spark["spark.x"] == ""
+    with pytest.raises(ConfigError) as caught:
+        Config.load(file, environment=environment)
+    said = "azure.storage.connect needs the environment variable NOWHERE, which is empty."
+    assert str(caught.value) == f"{file}: {said}"
+
+
 @pytest.mark.parametrize("written", ["2", '"2"', '"2 sec"', '"-1 s"', '"s"', '""', "true", "false", "[1]", '"0 s"'])
 def test_a_duration_without_a_unit_or_of_no_time_is_refused(written: str) -> None:
     assert "streams.a.idle.timeout = " in mistakes(MINIMAL + f"[streams.a]\nidle.timeout = {written}\n")
