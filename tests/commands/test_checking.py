@@ -8,6 +8,7 @@ import itertools
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from samza_azure.config import Config
 from samza_azure.errors import ConfigError, in_full
 from samza_azure.spark.pipeline.early import check_early
 from samza_azure.spark.pipeline.names import TYPES
+from samza_azure.spark.pipeline.packages import EXTRAS
 from samza_azure.storage import ddl
 from tests.commands.mistakes import JOB, MISTAKES, PIPELINE, Mistake
 
@@ -65,6 +67,32 @@ def test_a_mistake_is_reported_with_file_line_and_a_fix_to_paste(
     assert "MODULE.py, line " in message or "job.toml" in message
     pasted = [text.replace(mistake.right, mistake.remedy or mistake.right) for text in right]
     assert said(*pasted) == ""
+
+
+@pytest.mark.parametrize(
+    ("module", "package", "wanted"),
+    [
+        ("pandas", "pandas", "samza-azure[pandas]"),
+        ("google.protobuf", "google", "samza-azure[spark]"),
+        ("google.nothing", "google", "google"),
+    ],
+)
+def test_a_missing_package_is_installed_by_the_extra_that_has_it(
+    said: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch, module: str, package: str, wanted: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)  # importing it is an ImportError from now on
+    message = said(JOB, f"import {module}\n{PIPELINE}")
+    assert (
+        f"needs the package {package}, which is not installed. Run on each machine: pip install '{wanted}'" in message
+    )
+    assert message.endswith("MODULE.py, line 1: import " + module)
+
+
+def test_each_extra_brings_what_is_missing() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    for module, extra in EXTRAS.items():
+        package = module.rpartition(".")[2]
+        assert any(each.startswith(package) for each in project["optional-dependencies"][extra]), module
 
 
 def test_a_section_that_nobody_reads_is_a_warning(said: Callable[[str, str], str]) -> None:

@@ -543,9 +543,9 @@ def by_pandas_function(rows: DataFrame) -> DataFrame:
 @pytest.mark.parametrize(
     ("function", "package", "operator", "line"),
     [
-        (by_state_machine, "google.protobuf", "transformWithState", "protobuf>=6.33.5"),
-        (by_state_machine, "pandas", "transformWithState", "pandas>=2.2,<3"),
-        (by_pandas_function, "pandas", "pandas_udf", "pandas>=2.2,<3"),
+        (by_state_machine, "google.protobuf", "transformWithState", "samza-azure[spark]"),
+        (by_state_machine, "pandas", "transformWithState", "samza-azure[pandas]"),
+        (by_pandas_function, "pandas", "pandas_udf", "samza-azure[pandas]"),
     ],
 )
 def test_an_operator_whose_package_is_not_installed(

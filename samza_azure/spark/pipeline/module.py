@@ -24,6 +24,7 @@ from samza_azure.application import Application
 from samza_azure.config import Config
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.pipeline.names import nearest
+from samza_azure.spark.pipeline.packages import to_install
 from samza_azure.spark.pipeline.words import said_by_stage
 from samza_azure.spark.user_code import noted, place_of
 
@@ -90,10 +91,8 @@ def _said(error: BaseException) -> str:
 
 def _needs(error: ModuleNotFoundError) -> str:
     """Name the missing package and the command that installs it."""
-    package = str(error.name).partition(".")[0]
-    extras = {"pandas": "pandas", "google": "spark", "pyspark": "spark"}
-    wanted = f"samza-azure[{extras[package]}]" if package in extras else package
-    return f"needs the package {package}, which is not installed. Run on each machine: pip install '{wanted}'"
+    module = str(error.name)
+    return f"needs the package {module.partition('.')[0]}, which is not installed. {to_install(module)}"
 
 
 # By value.

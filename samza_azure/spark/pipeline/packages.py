@@ -1,5 +1,6 @@
-"""Check at the start for packages that pyspark imports only when a stage uses them.
+"""Which packages are missing, and the command that installs them.
 
+Some are checked at the start, since pyspark imports them only when a stage uses them.
 pyspark notices a missing pandas when the DataFrame is created, and a missing protobuf only when the first batch fails.
 """
 
@@ -10,10 +11,17 @@ from typing import Any
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
 
-#: As in pyproject.toml.
-PANDAS, PROTOBUF = "pandas>=2.2,<3", "protobuf>=6.33.5"
+#: The extra of `samza-azure` that brings a package in a version that fits, by what is imported.
+EXTRAS = {"pandas": "pandas", "google.protobuf": "spark", "pyspark": "spark"}
 #: The messages between transformWithState and its Python process.
 _MESSAGES = "pyspark.sql.streaming.proto.StateMessage_pb2"
+
+
+def to_install(module: str) -> str:
+    """What to run if a module is missing, or is too old or too new."""
+    extra = next((extra for name, extra in EXTRAS.items() if f"{module}.".startswith(f"{name}.")), None)
+    wanted = f"samza-azure[{extra}]" if extra else module.partition(".")[0]
+    return f"Run on each machine: pip install '{wanted}'"
 
 
 def check_packages(stage: Stage, nodes: Iterable[Any]) -> None:
@@ -26,5 +34,5 @@ def check_packages(stage: Stage, nodes: Iterable[Any]) -> None:
     except Exception as error:
         raise PipelineRefused(
             f"Stage {stage.name} uses transformWithState, which needs the package protobuf ({error}). "
-            f"Run on each machine: pip install '{PROTOBUF}'"
+            + to_install("google.protobuf")
         ) from error

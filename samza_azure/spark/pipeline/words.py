@@ -14,7 +14,7 @@ from pyspark.errors import PySparkAttributeError, PySparkImportError
 
 from samza_azure.spark.pipeline.advice import Advice, count_in_windows
 from samza_azure.spark.pipeline.catalyst import Node
-from samza_azure.spark.pipeline.packages import PANDAS
+from samza_azure.spark.pipeline.packages import to_install
 
 _PYSPARK = str(Path(pyspark.__file__).parent)
 #: Spark's message for any action on a streaming DataFrame.
@@ -53,7 +53,7 @@ def said_by_stage(error: BaseException, columns: list[str], time: str | None = N
     if isinstance(error, PySparkAttributeError) and (found := re.search(r"Attribute `(.*)` is not supported", text)):
         return f"{_no_column(found[1], columns)}"
     if isinstance(error, PySparkImportError) and "pandas" in text.lower():
-        return f"{_operator(error)} needs the package pandas ({text}) Run on each machine: pip install '{PANDAS}'"
+        return f"{_operator(error)} needs the package pandas ({text.rstrip('.')}). {to_install('pandas')}"
     if type(error).__module__.startswith("pyspark."):
         return _plain(text)
     return f"{type(error).__name__}: {text}"
