@@ -317,7 +317,7 @@ def flush_lines(plan: Plan, state: str) -> list[str]:
 
 
 def _keyed(plan: Plan, stream: str) -> str:
-    key = plan.keys.get(stream, ())
+    key = plan.keys.get(stream) or next((each.routed_by for each in plan.stages if each.output == stream), ())
     return f"key {', '.join(key)}" if key else "no key"
 
 

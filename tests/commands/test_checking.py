@@ -152,6 +152,39 @@ def test_a_misspelt_column_is_told_in_a_sentence_and_nothing_comes_before_it(
     assert f"MODULE.py, line {line}: return" in place
 
 
+def test_a_full_check_shows_the_plan(tmp_path: Path) -> None:
+    """Stages, streams, keys, the stream that is added to route rows, event times, state per operator, schemas."""
+    (tmp_path / "MODULE.py").write_text(PIPELINE.replace(', partition_by="id"', ""))
+    job = tmp_path / "job.toml"
+    job.write_text(JOB.replace('key = "id"\n', ""))
+    command = [sys.executable, "-m", "samza_azure", "check", str(job)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (
+        ended.stdout
+        == f"""\
+clean: 2 tasks
+  reads   orders: 2 partitions, no key
+  writes  clean: 2 partitions, one per task
+hourly-clean: 2 tasks, added
+  reads   clean: 2 partitions, no key
+  writes  hourly-clean: 2 partitions by id
+hourly: 2 tasks
+  reads   hourly-clean: 2 partitions, key id
+  keeps   aggregation by window, id, in each task
+  writes  hourly: 2 partitions, one per task
+Note: the rows of clean go to stage hourly through the stream hourly-clean, 2 partitions by id: up to $36.04 per month.
+
+hourly: window struct<start:timestamp,end:timestamp>, id string, count bigint
+orders: id string, ts timestamp, amount decimal(10,2); event time ts
+clean: id string, ts timestamp, amount decimal(10,2); event time ts
+hourly-clean: id string, ts timestamp, amount decimal(10,2); event time ts
+
+{job}: no mistake found.
+"""
+    )
+
+
 def test_the_quick_check_loads_neither_azure_nor_arrow(tmp_path: Path) -> None:
     """They took two thirds of a second; without them the check takes under half of one."""
     (tmp_path / "MODULE.py").write_text(PIPELINE)

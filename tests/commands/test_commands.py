@@ -5,6 +5,7 @@ import importlib
 import importlib.metadata
 import json
 import os
+import re
 import select
 import socket
 import subprocess
@@ -13,6 +14,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,6 +31,7 @@ from samza_azure.config import Config
 from samza_azure.host.status import document, read
 from samza_azure.host.supervisor import GOODBYE_S
 from samza_azure.storage.connection import Account
+from tests.commands.mistakes import JOB
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights" / "job.toml"
 
@@ -279,6 +282,22 @@ def test_a_program_writes_and_reads_a_stream_by_the_job_file(
     assert sorted(row["carrier"] for row in rows) == ["AA", "UA"] and rows[0]["ts"] == at
     with pytest.raises(ConfigError, match=r"no stream 'fligths'\. Did you mean 'flights'"):
         SourceWriter.from_job(job, "fligths")
+
+
+def test_the_lines_of_the_readme_write_a_stream(
+    emulator: Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they are written there, in the folder of a job that has such a stream."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    (block,) = re.findall(r"```python\n([^`]*SourceWriter\.from_job[^`]*)```", readme)
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", emulator.connection_string)
+    monkeypatch.chdir(tmp_path)
+    job = JOB.replace("${NO_SUCH_VARIABLE}", "${AZURE_STORAGE_CONNECTION_STRING}").replace('"shop"', '"readme"')
+    (tmp_path / "job.toml").write_text(job)
+    row = {"now": datetime(2026, 1, 1, 9, tzinfo=UTC), "amount": Decimal("9.50")}
+    exec(block, dict(row))
+    (rows,) = Reader.from_job("job.toml", "orders", until_now=True)
+    assert rows.to_pylist() == [{"id": "a", "ts": row["now"], "amount": row["amount"]}]
 
 
 def test_a_command_that_only_reads_creates_nothing(emulator: Azurite, tmp_path: Path) -> None:

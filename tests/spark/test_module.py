@@ -213,7 +213,8 @@ def stage(rows):
 
 
 def test_a_package_that_cannot_be_imported_is_refused(container: Callable[..., Child]) -> None:
-    child = container({"pipeline.py": HEAD}, 'packages = ["json", "nowhere_at_all"]')
+    stage = '@app.stage("numbers", output="out")\ndef stage(rows):\n    return rows\n'
+    child = container({"pipeline.py": HEAD + stage}, 'packages = ["json", "nowhere_at_all"]')
     assert child.report() == Rejected(
         "app.packages names nowhere_at_all, which cannot be imported (ModuleNotFoundError: No module named "
         "'nowhere_at_all'). Install it on each machine that runs a processor, or remove it from the list."
