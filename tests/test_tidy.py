@@ -261,7 +261,7 @@ def test_no_line_that_a_message_advises_has_a_gap() -> None:
     """Whoever pastes it has more to read. Where a text is cut off, and in a connection string, the sign may stand."""
     allowed = re.compile(r"(^|AccountName=|AccountKey=|Suffix=|Endpoint=|SharedAccessSignature=)…(?=$| |;|')")
     found = []
-    for path in modules():
+    for path in (each for each in modules() if "…" in each.read_text()):
         tree = ast.parse(path.read_text())
         described = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}  # docstrings
         for each in ast.walk(tree):

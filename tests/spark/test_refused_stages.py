@@ -223,6 +223,8 @@ def test_without_an_event_time_the_line_for_the_job_file_comes_first(refusal: Re
     ):
         lines.add(re.search(r'under \[streams\.plain\]: (event_time = "\w+")\.', refusal(function, "plain"))[1])  # type: ignore[index]
     (line,) = lines
+    dropped = refusal(lambda rows: rows.select("carrier").groupBy("carrier").count())
+    assert "Group by a window of an event time as well. Keep flights.ts up to there. Or use output mode" in dropped
     declared = f'[streams.bare]\npartitions = 2\nschema = "carrier string, ts timestamp"\n{line}\n'
     assert '"ts", "1 day"), "carrier")' in refusal(
         lambda rows: rows.groupBy("carrier").count(), "bare", streams=declared

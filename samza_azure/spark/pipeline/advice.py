@@ -56,17 +56,17 @@ class Advice:
         """Make the groups of an aggregation complete."""
         keys = list(items(aggregation.plan.groupingExpressions()))
         if line := self.windowed(aggregation.child, "1 day", keys):
-            return f"Group by a window as well, {line}"
-        return f"Group by a window of an event time as well. {declare_event_time(self._inputs)} Or"
+            return f"Group by a window as well, {line}."
+        known = " or ".join(f"{each.stream}.{each.event_time}" for each in self._inputs if each.event_time)
+        how = f"Keep {known} up to there." if known else declare_event_time(self._inputs)
+        return f"Group by a window of an event time as well. {how}"
 
     def greatest(self, root: Node) -> str:
         """The greatest row of a window, for a stage that sorts its rows."""
         for node in root.walk():
             if node.kind == "Sort" and (line := self.windowed(node.child, "1 hour")):
                 by = next(items(node.plan.order())).child()
-                others = [
-                    each for each in node.child.output if identity(each) not in _times(node.child, references(by))
-                ]
+                others = [each for each in node.child.output if identity(each) not in references(by)]
                 greatest = f"F.max_by({_quoted(others[0])}, {_written(by)})" if others else f"F.max({_written(by)})"
                 return f"; the greatest row of a window is an aggregate, {line}.agg({greatest})"
         return ""
@@ -119,11 +119,6 @@ class Advice:
     def _watermark(self, node: Node, wanted: int) -> str:
         time = node.column(wanted)
         return "" if is_marked(time) else f'.withWatermark({_quoted(time)}, "1 hour")'
-
-
-def _times(node: Node, more: frozenset[int]) -> frozenset[int]:
-    """The columns that are no value of a row: its event times, and more."""
-    return more | {wanted for wanted, each in zip(node.ids, node.output, strict=True) if is_marked(each)}
 
 
 def _distinct(expression: Any) -> Iterator[Any]:

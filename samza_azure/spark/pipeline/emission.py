@@ -81,8 +81,8 @@ def _check_complete(stage: Stage, aggregation: Node, advice: Advice) -> None:
     if not times:
         raise PipelineRefused(
             f"Stage {stage.name}: no group of the {described(aggregation)} is ever complete, since its keys have no "
-            f"event time with a watermark, and output mode append emits only complete groups. "
-            f"{advice.complete(aggregation)}; or use output mode update, which emits a row for each change of a group: "
+            "event time with a watermark, and output mode append emits only complete groups. "
+            f"{advice.complete(aggregation)} Or use output mode update, which emits a row for each change of a group: "
             f"{stage.decorator(output_mode='update')}."
         )
     for key in times:
