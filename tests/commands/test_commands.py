@@ -7,6 +7,7 @@ import json
 import os
 import re
 import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -377,6 +378,7 @@ def test_a_container_that_cannot_be_started_ends_its_processor_in_order(emulator
 def test_sigterm_while_the_container_starts_ends_the_processor_at_once(emulator: Azurite, tmp_path: Path) -> None:
     job = tmp_path / "job.toml"
     job.write_text(EXAMPLE.read_text().replace("flights", "early", 1))
+    shutil.copy(EXAMPLE.parent / "pipeline.py", tmp_path)  # without it the container would be refused, and soon
     environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": emulator.connection_string}
     account = Account.from_config(Config.load(job, environment=environment).storage)
     account.ensure_created()

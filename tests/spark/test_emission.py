@@ -33,8 +33,11 @@ def accepted(spark: SparkSession, tmp_path: Path) -> Callable[..., Pipeline]:
     def run(function: Stage | Application, *inputs: str, **options: Any) -> Pipeline:
         application = function if isinstance(function, Application) else Application()
         if not isinstance(function, Application):
-            function.__name__ = "stage"
-            application.stage(*(inputs or ("clicks",)), output="out", **options)(function)
+
+            def stage(*frames: DataFrame) -> DataFrame:
+                return function(*frames)
+
+            application.stage(*(inputs or ("clicks",)), output="out", **options)(stage)
         return analyse_pipeline(spark, application, config_of(tmp_path, STREAMS), tmp_path / "analysis")
 
     return run

@@ -602,7 +602,7 @@ def mistakes() -> Iterator[Any]:
             return b""
 
     time = '[streams.seen]\nschema = "ts timestamp"\nevent_time = "ts"\n'
-    yield Needs, {}, STREAMS, r"its handler by calling Needs\(\) without arguments.*Decorate a function that returns it"
+    yield Needs, {}, STREAMS, r"its handler by calling Needs\(\) without arguments.*decorate a function that returns it"
     yield Nothing, {}, STREAMS, "has no method process. Write: def process"
     yield Plain, {"max_concurrency": 2}, STREAMS, "its process is not a coroutine function.*Write: async def process"
     yield Plain, {"max_concurrency": 0}, STREAMS, "Use a whole number of at least 1"
@@ -642,7 +642,7 @@ def test_one_stream_twice_and_none() -> None:
     application = Application()
     with pytest.raises(PipelineRefused, match="reads numbers twice"):
         application.task("numbers", "numbers", output="seen")(type("A", (), {"process": print}))
-    with pytest.raises(PipelineRefused, match=r'reads no stream. Name one: @app.task\("input"\)'):
+    with pytest.raises(PipelineRefused, match=r"reads no stream. Name one as the first argument of @app.task"):
         application.task(output="seen")(type("B", (), {"process": print}))
 
 
