@@ -125,8 +125,9 @@ def test_dev_starts_processors_ends_them_in_order_and_has_the_worst_of_their_cod
         logs = Path(line.partition("their logs are in ")[2].partition(". Ctrl-C")[0])
         while sum("it has started" in log.read_text() for log in logs.glob("dev-*.log")) < 2:
             assert process.poll() is None
+        shown = said_until(process, "starting Spark on 2 processors\n")
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        said = shown + process.communicate(timeout=60)[1]
         assert process.returncode == 3, said
         assert "dev-1 exited with 3: dev-1 has ended" in said and "dev-0 exited" not in said
         assert "The emulator has ended. The data is gone with it." in said
