@@ -177,11 +177,40 @@ def _check_handler(stage: Stage) -> None:
         check_methods(stage.function, name, most or 1)
 
 
+#: The methods of a handler, as they are called.
+_CALLS = {
+    "process": "process(self, envelope, collector)",
+    "on_drain": "on_drain(self, collector)",
+    "snapshot": "snapshot(self)",
+    "restore": "restore(self, state)",
+}
+
+
+def _check_arguments(handler: object, name: str, method: str) -> None:
+    """Refuse a method of a handler, or of its class, that cannot be called with its arguments."""
+    called = getattr(handler, method, None)
+    if not callable(called):
+        return
+    wanted = _CALLS[method]
+    arguments = wanted.partition("(")[2].rstrip(")").split(", ")
+    has_self = inspect.isclass(handler) and inspect.isfunction(inspect.getattr_static(handler, method))
+    try:
+        inspect.signature(called).bind(*(arguments if has_self else arguments[1:]))
+    except TypeError as error:
+        raise PipelineRefused(
+            f"Method {method} of task {name} cannot be called: {error}. Write: def {wanted}:"
+        ) from None
+    except ValueError:
+        return  # it is built in, and has no signature
+
+
 def check_methods(handler: object, name: str, max_concurrency: int) -> None:
     """Raise `PipelineRefused` if a handler, or its class, lacks a method or has one of the wrong kind."""
     process = getattr(handler, "process", None)
     if not callable(process):
         raise PipelineRefused(f"Task {name} has no method process. Write: def process(self, envelope, collector):")
+    for method in _CALLS:
+        _check_arguments(handler, name, method)
     for method in ("process", "on_drain"):
         called = getattr(handler, method, None)
         if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):

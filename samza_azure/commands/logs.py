@@ -14,6 +14,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from samza_azure.commands.terminal import printable
+from samza_azure.errors import ConfigError
 
 #: The size at which a log file is rotated, and how many old files are kept.
 FILE_BYTES, FILES = 16 << 20, 4
@@ -26,12 +27,17 @@ _ENTRY = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z ")
 
 
 def configure(processor: str, app: str, *, as_json: bool, level: str, file: Path | None) -> None:
-    """Set up the logging of this process."""
+    """Set up the logging of this process. Raise `ConfigError` if the file cannot be written, of which nobody would
+    hear later."""
     logging.raiseExceptions = False  # a full disk
     handler: logging.Handler
     if file is None:
         handler = logging.StreamHandler(sys.stderr)
     else:
+        try:
+            file.open("a").close()
+        except OSError as error:
+            raise ConfigError(f"--log-file {file} cannot be written: {error.strerror}. Choose another path.") from error
         handler = RotatingFileHandler(file, maxBytes=FILE_BYTES, backupCount=FILES, encoding="utf-8", delay=True)
     handler.setFormatter(_Json(processor, app) if as_json else _Text(processor))
     handler.addFilter(Folded())

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from samza_azure.commands.terminal import LAST_MS, clock, console, error_lines, printable
 from samza_azure.group.rows import ProcessorState
-from samza_azure.messages import DrainPhase
+from samza_azure.messages import DrainPhase, Phase
 
 #: How many events are shown.
 LAST_EVENTS = 8
@@ -40,10 +40,9 @@ def status_view(shown: dict[str, Any]) -> Group:
     if shown["stop"] and shown["phase"] != "STOPPED":
         parts.insert(2, _text("stopping: all processors commit and leave"))
     parts += [_text(drain_in_words(each), style="dim") for each in reversed(shown["drains"])]
+    if shown["phase"] != "STOPPED":  # then no task runs, and one sentence says why
+        parts += [_text(line, style="yellow") for line in _why_not(shown["tasks"])]
     for task in shown["tasks"]:
-        if task["why"] and shown["phase"] != "STOPPED":  # then no task runs, and one sentence says why
-            seen = f" Seen for {task['why_s']:.0f} s." if task.get("why_s") else ""
-            parts.append(_text(f"{task['name']} does not run: {task['why']}{seen}", style="yellow"))
         if task["error"]:
             parts.append(_text(f"{task['name']}: {error_lines(task['error']['message'])}", style="red"))
         if by := task["given_up"]:
@@ -73,11 +72,25 @@ def status_view(shown: dict[str, Any]) -> Group:
     return Group(*parts)
 
 
+def _why_not(tasks: Sequence[dict[str, Any]]) -> Iterable[str]:
+    """Why tasks do not run: a line for each reason, with the task or, of many, the first one and their number."""
+    reasons: dict[str, list[dict[str, Any]]] = {}
+    for task in tasks:
+        if task["why"]:
+            reasons.setdefault(task["why"], []).append(task)
+    for why, kept_back in reasons.items():
+        longest_s = max(each.get("why_s", 0) for each in kept_back)
+        seen = f" Seen for {longest_s:.0f} s." if longest_s else ""
+        name, more = kept_back[0]["name"], len(kept_back) - 1
+        yield f"{name} and {more} more do not run: {why}{seen}" if more else f"{name} does not run: {why}{seen}"
+
+
 def how_it_begins(shown: dict[str, Any]) -> str:
     """What a run that is not in progress waits for, and which processors have yet to come up; empty if none of that."""
     if shown["phase"] == "STOPPED":
         then = f"resumes run {shown['run_id']}" if shown["run_id"] else "begins the first run"
-        return f"No processor runs. The next start {then}."
+        unheard = " How far its tasks have read is in their logs, and shown then." if shown["unheard"] else ""
+        return f"No processor runs. The next start {then}.{unheard}"
     count = sum(row["state"] in _COMING_UP and not row["ready"] for row in shown["processors"])
     return starting_spark(count) if count else ""
 
@@ -107,7 +120,9 @@ def _processors(shown: dict[str, Any]) -> Table:
 def _tasks(shown: dict[str, Any]) -> Table:
     table = _table("task", "owner", "phase", "batch", "late")
     for task in shown["tasks"]:
-        _add(table, task["name"], task["owner"] or "-", task["phase"], _batch(task), str(task["late"]))
+        owner = task["owner"]
+        phase = "-" if owner is None and task["phase"] == Phase.STARTING else task["phase"]
+        _add(table, task["name"], owner or "-", phase, _batch(task), str(task["late"]))
     return table
 
 

@@ -206,6 +206,8 @@ def why(
         return "The run has failed."
     owner = each.owner
     if owner is None:
+        if any(row.alive and not row.fingerprint for row in rows.values()):
+            return "No processor that can take it is ready yet."
         return "No live processor with this pipeline can take it."
     row = rows.get(owner.processor)
     if row is None or row.incarnation != owner.incarnation or not row.alive:

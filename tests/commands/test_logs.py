@@ -10,6 +10,7 @@ import pytest
 
 from samza_azure.commands import logs
 from samza_azure.commands.logs import FILES, configure, last_entry, name_the_run
+from samza_azure.errors import ConfigError
 
 LOG = logging.getLogger("samza_azure.test")
 
@@ -98,6 +99,11 @@ def test_from_the_first_job_model_on_each_line_names_the_run(tmp_path: Path, *, 
             "WARNING p1 2-b  first",
         ]
         assert last_entry(tmp_path / "log", "p1") == "first\nsecond"
+
+
+def test_a_log_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot be written: No such file or directory\. Choose another path\."):
+        configure("p1", "shop", as_json=False, level="info", file=tmp_path / "nowhere" / "p1.log")
 
 
 def test_a_log_file_is_rotated_and_the_oldest_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

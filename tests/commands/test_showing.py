@@ -134,6 +134,24 @@ def test_of_a_run_that_nobody_runs_one_sentence_says_why_no_task_runs() -> None:
     assert "doesnotrun" not in shown(found) and "Noprocessorruns." in shown(found)
 
 
+def test_tasks_that_wait_for_the_same_are_one_line_and_have_no_phase() -> None:
+    """There was a line for each task, which said that no processor could take it while Spark started."""
+    tasks = {f"clean-{number}": Assignment(None) for number in range(3)}
+    found = document("app", replace(RUN, tasks=tasks), ROWS)
+    said = shown(found)
+    assert "clean-0and2moredonotrun:Noprocessorthatcantakeitisreadyyet." in said
+    assert said.count("donotrun") == 1 and "doesnotrun" not in said and "clean-0--" in said
+    ready = document("app", replace(RUN, tasks=tasks), [replace(row, fingerprint="f") for row in ROWS])
+    assert "Noliveprocessorwiththispipelinecantakeit." in shown(ready)
+
+
+def test_a_stopped_run_whose_positions_are_in_its_logs_says_so() -> None:
+    control = replace(
+        RUN, tasks={"clean-0": Assignment(None, first=False)}, sources={"s": 1}, readers={"clean": ("s",)}
+    )
+    assert "Howfaritstaskshavereadisintheirlogs,andshownthen." in shown(document("app", control, []))
+
+
 def test_a_task_that_fails_says_how_many_tries_it_has_left_and_since_when() -> None:
     tried = "3 of 6 tries have failed; the next begins after 4 s"
     error = TaskError("no such carrier: '[/x]'", "Traceback")

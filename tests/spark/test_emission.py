@@ -122,7 +122,7 @@ def test_groups_that_are_never_complete(refusal: Callable[..., str]) -> None:
     said = refusal(counted)
     assert said == (
         "Stage stage: no group of the aggregation by user is ever complete, since its keys have no event time with a "
-        "watermark, and output mode append emits only complete groups. Group by a window as well, "
+        "watermark, and output mode append emits only complete groups. Group by a window of the event time as well, "
         '.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 day"), "user"). Or use output mode update, which '
         'emits a row for each change of a group: @app.stage("clicks", output="out", output_mode="update").'
     )

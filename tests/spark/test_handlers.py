@@ -601,9 +601,19 @@ def mistakes() -> Iterator[Any]:
         def snapshot(self) -> bytes:
             return b""
 
+    class Alone(Plain):
+        def process(self, envelope: Envelope) -> None:  # type: ignore[override]
+            pass
+
+    class Draining(Plain):
+        def on_drain(self) -> None:
+            pass
+
     time = '[streams.seen]\nschema = "ts timestamp"\nevent_time = "ts"\n'
     yield Needs, {}, STREAMS, r"its handler by calling Needs\(\) without arguments.*decorate a function that returns it"
     yield Nothing, {}, STREAMS, "has no method process. Write: def process"
+    yield Alone, {}, STREAMS, "process of task Alone cannot be called: too many.*Write: def process"
+    yield Draining, {}, STREAMS, r"on_drain of task Draining cannot be called.*Write: def on_drain\(self, collector\):"
     yield Plain, {"max_concurrency": 2}, STREAMS, "its process is not a coroutine function.*Write: async def process"
     yield Plain, {"max_concurrency": 0}, STREAMS, "Use a whole number of at least 1"
     yield Plain, {}, f"[task]\nmax.concurrency = 3\n{STREAMS}", "may have 3 messages in flight.*or max_concurrency=1"

@@ -194,6 +194,33 @@ ADVISED = {
         '.withWatermark("at", "1 hour").groupBy(F.window("at", "1 day"), "carrier")',
         ".count()",
     ),
+    "an aggregation by a name that is no word": (
+        '.withColumnRenamed("ts", "event `time").groupBy("carrier").count()',
+        '.withWatermark("`event ``time`", "1 hour").groupBy(F.window("`event ``time`", "1 day"), "carrier")',
+        ".count()",
+    ),
+    "a row number by names that are no words": (
+        ('.withColumnRenamed("ts", "event.time").withColumnRenamed("carrier", "by whom")'
+        ".selectExpr('*', 'row_number() OVER (PARTITION BY `by whom` ORDER BY `event.time`) AS number')"),
+        ('.where("`event.time` IS NOT NULL").withWatermark("`event.time`", "1 hour")'
+        '.dropDuplicatesWithinWatermark(["by whom"])'),
+        "",
+    ),
+    "sessions without a watermark": (
+        '.groupBy("carrier", F.session_window("ts", "5 minutes")).count()',
+        f"Set a watermark before it, {LATE}. Or",
+        f'{LATE}.groupBy("carrier", F.session_window("ts", "5 minutes")).count()',
+    ),
+    "windows without a watermark": (
+        '.groupBy(F.window("ts", "1 hour"), "carrier").count()',
+        f"Set a watermark before it, {LATE}. Or",
+        f'{LATE}.groupBy(F.window("ts", "1 hour"), "carrier").count()',
+    ),
+    "windows of another time": (
+        '.groupBy(F.window("landed", "1 hour"), "carrier").count()',
+        f'Group by a window of the event time instead, {LATE}.groupBy(F.window("ts", "1 day"), "carrier").',
+        f'{LATE}.groupBy(F.window("ts", "1 day"), "carrier").count()',
+    ),
 }  # fmt: skip
 
 
@@ -205,8 +232,10 @@ def test_the_advised_line_has_the_columns_of_the_stage_and_can_be_pasted(
         return lambda rows: eval(f"rows{code}", {"rows": rows, "F": F})
 
     assert advised in refusal(stage(wrong))
-    renamed = '.withColumnRenamed("ts", "at")' if "Renamed" in wrong else ""
+    renamed = "".join(re.findall(r"\.withColumnRenamed\([^)]*\)", wrong))
     pasted = f"{LATE}{HOUR}.agg({advised})" if advised.startswith("F.") else advised + more
+    if not advised.startswith((".", "F.")):  # a sentence
+        pasted = more
     analyse(stage(renamed + pasted))
 
 
@@ -257,6 +286,16 @@ def test_the_advised_condition_of_a_join_can_be_pasted(refusal: Refusal, analyse
     line = re.search(r'F\.expr\("([^"]*)"\)', said)
     assert line is not None and line[1].endswith("AND y.ts BETWEEN x.ts AND x.ts + INTERVAL 1 HOUR"), said
     analyse(joined(line[1], "x", "y"), "flights", "other", streams=other)
+
+    def by_name(rows: DataFrame, others: DataFrame) -> DataFrame:
+        sides = [each.where("ts IS NOT NULL").withWatermark("ts", "1 hour") for each in (rows.drop("landed"), others)]
+        return sides[0].join(sides[1], "carrier", "left")
+
+    hyphen = other.replace("streams.other", "streams.an-other")
+    said = refusal(by_name, "flights", "an-other", streams=hyphen)
+    names, line = re.findall(r'\.alias\("([^"]*)"\)', said), re.search(r'F\.expr\("([^"]*)"\)', said)
+    assert names == ["flights", "an-other"] and line is not None, said
+    analyse(joined(line[1], *names), "flights", "an-other", streams=hyphen)
 
     def timeless(rows: DataFrame, others: DataFrame) -> DataFrame:
         return rows.join(others.select(F.col("carrier").alias("who")), F.expr("carrier = who"), "left")

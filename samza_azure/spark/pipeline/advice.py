@@ -3,14 +3,25 @@
 A column that is not known is described in words instead: no line has a gap to fill in.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.sql.types import DataType, DateType, StructType, TimestampNTZType, TimestampType
 
 from samza_azure.spark.pipeline.bounds import Bounds, Input
-from samza_azure.spark.pipeline.catalyst import Node, equalities, identity, is_marked, items, kind_of, references, text
+from samza_azure.spark.pipeline.catalyst import (
+    Node,
+    equalities,
+    identity,
+    in_sql,
+    is_marked,
+    is_window,
+    items,
+    kind_of,
+    literal,
+    references,
+    text,
+)
 
 
 def is_time(kind: DataType) -> bool:
@@ -33,7 +44,13 @@ def count_in_windows(time: str | None) -> str:
     """How to count rows. `time` is the event time of an input."""
     if time is None:
         return "by a window of an event time"
-    return f'.withWatermark("{time}", "1 hour").groupBy(F.window("{time}", "1 hour")).count()'
+    column = literal(in_sql(time))
+    return f'.withWatermark({column}, "1 hour").groupBy(F.window({column}, "1 hour")).count()'
+
+
+def without_nulls(column: str) -> str:
+    """Remove the rows in which a column or another SQL expression is null."""
+    return f".where({literal(f'{column} IS NOT NULL')})"
 
 
 class Advice:
@@ -54,9 +71,18 @@ class Advice:
 
     def complete(self, aggregation: Node) -> str:
         """Make the groups of an aggregation complete."""
-        keys = list(items(aggregation.plan.groupingExpressions()))
-        if line := self.windowed(aggregation.child, "1 day", keys):
-            return f"Group by a window as well, {line}."
+        windows, keys = list[Any](), list[Any]()
+        for key in items(aggregation.plan.groupingExpressions()):
+            (windows if is_window(key) else keys).append(key)
+        node = aggregation.child
+        while any(identity(window) in node.ids for window in windows):  # Spark computes them in a node of their own
+            node = node.children[0]
+        if (wanted := self._bounds.time_of(node)) is not None and windows:
+            is_of_it = all(self._bounds.has_time(aggregation.child, identity(window)) for window in windows)
+            if is_of_it and not is_marked(node.column(wanted)):
+                return f"Set a watermark before it, {self._watermark(node, wanted)}."
+        if line := self.windowed(node, "1 day", keys):
+            return f"Group by a window of the event time {'instead' if windows else 'as well'}, {line}."
         known = " or ".join(f"{each.stream}.{each.event_time}" for each in self._inputs if each.event_time)
         how = f"Keep {known} up to there." if known else declare_event_time(self._inputs)
         return f"Group by a window of an event time as well. {how}"
@@ -81,21 +107,16 @@ class Advice:
         return ""
 
     def distinct(self, root: Node) -> str:
-        """Distinct values without their duplicates, for a stage that aggregates them."""
+        """The number of distinct values, for a stage that counts them exactly."""
         for node in (each for each in root.walk() if each.kind == "Aggregate"):
             for each in (found for made in items(node.plan.aggregateExpressions()) for found in _distinct(made)):
                 column = next(items(each.aggregateFunction().children()), None)
-                wanted = self._bounds.time_of(node.child)
-                if column is None or kind_of(column) != "AttributeReference" or wanted is None:
-                    continue
-                return (
-                    f"Use F.approx_count_distinct({_quoted(column)}); or drop the duplicates first, "
-                    f"{self._unrepeated(node.child, wanted, [column])}, and count in the next stage."
-                )
-        return (
-            "Use F.approx_count_distinct; or drop the duplicates first, with dropDuplicatesWithinWatermark, and count "
-            "in the next stage."
-        )
+                if column is not None and kind_of(column) == "AttributeReference":
+                    return (
+                        f"Use F.approx_count_distinct({_quoted(column)}); or group by {_quoted(column)} as well, and "
+                        "count the groups in the next stage."
+                    )
+        return "Use F.approx_count_distinct; or group by the values as well, and count the groups in the next stage."
 
     def in_time(self, root: Node) -> str:
         """A condition that bounds the time between the rows of a join, for a stage with one that does not."""
@@ -105,15 +126,16 @@ class Advice:
         if join is None or one is None or other is None:
             lacking = [each for each in self._inputs if not each.event_time]
             return f". {declare_event_time(lacking)}" if lacking else "."
-        earlier, later, aliases = self._bounds.told_apart(left, one, right, other)
+        pairs = [(left.column(one), right.column(other)), *equalities(join)]
+        [(earlier, later), *equal], aliases = self._bounds.told_apart(left, right, pairs)
         between = f"AND {later} BETWEEN {earlier} AND {earlier} + INTERVAL 1 HOUR"
-        keys = " AND ".join(f"{text(first)} = {text(second)}" for first, second in equalities(join))
+        keys = " AND ".join(f"{first} = {second}" for first, second in equal)
         return f': F.expr("{keys} {between}"){aliases}.' if keys else f", and have an equality: {between}{aliases}."
 
     def _unrepeated(self, node: Node, wanted: int, keys: Sequence[Any]) -> str:
         time = node.column(wanted)
-        known = f'.where("{time.name()} IS NOT NULL")' if time.nullable() else ""
-        columns = ", ".join(map(_quoted, keys))
+        known = without_nulls(in_sql(str(time.name()))) if time.nullable() else ""
+        columns = ", ".join(literal(str(key.name())) for key in keys)  # these are not parsed
         return f"{known}{self._watermark(node, wanted)}.dropDuplicatesWithinWatermark([{columns}])"
 
     def _watermark(self, node: Node, wanted: int) -> str:
@@ -130,11 +152,12 @@ def _distinct(expression: Any) -> Iterator[Any]:
 
 
 def _quoted(column: Any) -> str:
-    return json.dumps(str(column.name()), ensure_ascii=False)
+    """A column as an argument of a method that parses its name."""
+    return literal(in_sql(str(column.name())))
 
 
 def _written(expression: Any) -> str:
     """An expression as an argument of a DataFrame's method."""
     if kind_of(expression) == "AttributeReference":
         return _quoted(expression)
-    return f"F.expr({json.dumps(text(expression), ensure_ascii=False)})"
+    return f"F.expr({literal(text(expression))})"

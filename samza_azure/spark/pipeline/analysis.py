@@ -25,9 +25,11 @@ from samza_azure.spark.pipeline.catalyst import (
     Node,
     equalities,
     identity,
+    in_sql,
     input_directory,
     is_marked,
     kind_of,
+    literal,
     read_plan,
     references,
 )
@@ -308,7 +310,7 @@ def _check_watermark(stage: Stage, node: Node, inputs: Sequence[Input], bounds: 
         raise PipelineRefused(
             f"Stage {stage.name} sets a watermark of {in_words(_delay_ms(node) / 1000)} on column {column}, but what "
             f"comes before it makes rows up to {in_words(-earliest / 1_000_000)} older than its inputs. Use "
-            f'withWatermark("{column}", "{in_words(-(earliest // 1_000_000))}") or more.'
+            f'withWatermark({literal(in_sql(column))}, "{in_words(-(earliest // 1_000_000))}") or more.'
         )
 
 

@@ -18,16 +18,18 @@ from pyspark.sql.types import StructType
 from samza_azure.spark.jvm.session import java_class
 from samza_azure.spark.pipeline.catalyst import (
     EVENT_TIME_MARK,
-    SESSION_MARK,
     WINDOW_MARK,
     Node,
     conjuncts,
     equalities,
     identity,
+    in_sql,
     is_marked,
+    is_window,
     items,
     join_type,
     kind_of,
+    literal,
     named,
     scala_seq,
     text,
@@ -214,7 +216,7 @@ class Bounds:
             return self._of_window_field(node, expression)
         if (window := _window_time_of(expression)) is not None:
             return self._of_column(node, identity(window))
-        if column is not None and any(is_marked(column, mark) for mark in (WINDOW_MARK, SESSION_MARK)):
+        if column is not None and is_window(column):
             time = _time_in(expression)  # a window ends later than the times in it
             return self._of_expression(node, time) if time is not None else Unbounded(_computed_text(expression))
         return Unbounded(_computed_text(expression))
@@ -241,7 +243,7 @@ class Bounds:
         """`window.end` is later than each time in the window; `window.start` is earlier by the window's length."""
         window = expression.child()
         field = str(expression.extractFieldName())
-        if not any(is_marked(window, mark) for mark in (WINDOW_MARK, SESSION_MARK)):
+        if not is_window(window):
             return Unbounded(_computed_text(expression))
         base = self._of_column(node, identity(window))
         if field == "end":
@@ -331,7 +333,9 @@ class Bounds:
         column = other.column(theirs)
         remedies = [bound.remedy] if isinstance(bound, Unbounded) else []
         if not is_marked(column):
-            remedies.append(f'Set withWatermark("{column.name()}", "1 hour") on {self._streams(other)}.')
+            remedies.append(
+                f'Set withWatermark({literal(in_sql(str(column.name())))}, "1 hour") on {self._streams(other)}.'
+            )
         return " ".join(remedies)
 
     def _latest_partner(self, mine: Node, wanted: int, other: Node) -> str:
@@ -339,22 +343,31 @@ class Bounds:
         theirs = self.time_of(other)
         if theirs is None:
             return ""
-        own, late, aliases = self.told_apart(mine, wanted, other, theirs)
+        [(own, late)], aliases = self.told_apart(mine, other, [(mine.column(wanted), other.column(theirs))])
         return f"AND {late} <= {own} + INTERVAL 1 HOUR{aliases}"
 
-    def told_apart(self, mine: Node, own: int, other: Node, theirs: int) -> tuple[str, str, str]:
-        """A column of each side of a join as a condition names them, and the aliases that this needs."""
-        first, second = (text(side.column(each)) for side, each in ((mine, own), (other, theirs)))
-        if first != second:
-            return first, second, ""
+    def told_apart(
+        self, mine: Node, other: Node, pairs: Sequence[tuple[Any, Any]]
+    ) -> tuple[list[tuple[str, str]], str]:
+        """Pairs of expressions of both sides of a join as a condition names them, and the aliases that this needs."""
+        written = [(text(own), text(theirs)) for own, theirs in pairs]
+        if all(own != theirs for own, theirs in written):
+            return written, ""
         one, another = self._streams(mine), self._streams(other)
         another = another if another != one else "other"
-        return f"{one}.{first}", f"{another}.{second}", f', with .alias("{one}") and .alias("{another}") on its sides'
+        apart = [
+            (f"{in_sql(one)}.{own}", f"{in_sql(another)}.{theirs}") if own == theirs else (own, theirs)
+            for own, theirs in written
+        ]
+        return apart, f', with .alias("{one}") and .alias("{another}") on its sides'
 
     def time_of(self, node: Node) -> int | None:
         """A column of the event time, before those of other times with a bound. None: there is none."""
-        known = (each for each in [*marked(node), *node.ids] if not isinstance(self.of(node, each), Unbounded))
-        return next(known, None)
+        return next((each for each in [*marked(node), *node.ids] if self.has_time(node, each)), None)
+
+    def has_time(self, node: Node, column: int) -> bool:
+        """Whether a column of a node is, or contains, an event time."""
+        return not isinstance(self.of(node, column), Unbounded)
 
     def _streams(self, node: Node) -> str:
         """The streams that are read below a node."""

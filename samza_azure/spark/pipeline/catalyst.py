@@ -126,6 +126,12 @@ def is_marked(attribute: Any, mark: str = EVENT_TIME_MARK) -> bool:
     return bool(attribute.metadata().contains(mark))
 
 
+def is_window(expression: Any) -> bool:
+    """Whether this is a column of windows or sessions, or computes one."""
+    is_named = kind_of(expression) in ("AttributeReference", "Alias")
+    return is_named and (is_marked(expression, WINDOW_MARK) or is_marked(expression, SESSION_MARK))
+
+
 def references(expression: Any) -> frozenset[int]:
     """The ids of the attributes in it."""
     return frozenset(identity(each) for each in items(expression.references().toSeq()))
@@ -168,6 +174,16 @@ def conjuncts(expression: Any) -> Iterator[Any]:
 def text(expression: Any) -> str:
     """The expression as SQL, without the ids that differ between analyses. Quoted text is unchanged."""
     return re.sub(r"('(?:[^'\\]|\\.)*')|#\d+L?", lambda found: found[1] or "", str(expression.sql()))
+
+
+def in_sql(name: str) -> str:
+    """A name as SQL has it, and the methods that parse the name of a column: in backticks unless it is a plain word."""
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else "`" + name.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    """A text as Python writes it."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def data_type(expression: Any) -> Any:

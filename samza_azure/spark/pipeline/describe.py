@@ -7,18 +7,15 @@ it differs, also by what no fact shows (the slide of a window, the schema of a f
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from pyspark.sql.types import StructType
 
 from samza_azure.config.values import in_words
 from samza_azure.spark.pipeline.bounds import Bounds
 from samza_azure.spark.pipeline.catalyst import (
-    SESSION_MARK,
-    WINDOW_MARK,
     Node,
     identity,
-    is_marked,
+    is_window,
     items,
     kind_of,
     text,
@@ -36,7 +33,7 @@ def operator_facts(node: Node, bounds: Bounds) -> dict[str, str]:
     found = {}
     plain = []
     for keys in keys_of(node):
-        window = next((each for each in keys if _is_window(each)), None)
+        window = next((each for each in keys if is_window(each)), None)
         length = None if window is None else bounds.window_us(node.child, identity(window))
         if length is None:
             plain.append(" = ".join(text(each) for each in keys))
@@ -51,12 +48,6 @@ def operator_facts(node: Node, bounds: Bounds) -> dict[str, str]:
     if node.kind == "GlobalLimit":
         found["limit"] = text(node.plan.limitExpr())
     return found
-
-
-def _is_window(expression: Any) -> bool:
-    return kind_of(expression) == "AttributeReference" and any(
-        is_marked(expression, mark) for mark in (WINDOW_MARK, SESSION_MARK)
-    )
 
 
 def stage_facts(

@@ -10,15 +10,15 @@ from typing import Any
 
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
-from samza_azure.spark.pipeline.advice import Advice
+from samza_azure.spark.pipeline.advice import Advice, without_nulls
 from samza_azure.spark.pipeline.catalyst import (
-    SESSION_MARK,
-    WINDOW_MARK,
     Node,
     conjuncts,
     equalities,
     identity,
+    in_sql,
     is_marked,
+    is_window,
     items,
     join_type,
     kind_of,
@@ -126,7 +126,8 @@ def _check_null_keys(stage: Stage, join: Node) -> None:
         left, right = (text(each) for each in pair)
         raise PipelineRefused(
             f"Stage {stage.name}: the {described(join)} would match rows whose {left} and {right} are both null, "
-            f'which a batch does not. Remove them on one side before the join, .where("{left} IS NOT NULL"), '
+            f"which a batch does not. Remove them on one side before the join, "
+            f"{without_nulls(left)}, "
             "as a column if it is computed. If you need these rows, add them again with a union."
         )
 
@@ -144,7 +145,7 @@ def _check_not_null(stage: Stage, node: Node, time: Any, consequence: str) -> No
     name = str(time.name())
     raise PipelineRefused(
         f"Stage {stage.name}: where {name} is null, {consequence}, and the row would never be emitted. Remove such "
-        f'rows before it, .where("{name} IS NOT NULL"). If you need them, add them again with a union.'
+        f"rows before it, {without_nulls(in_sql(name))}. If you need them, add them again with a union."
     )
 
 
@@ -154,8 +155,7 @@ def _is_never_null(node: Node, wanted: int) -> bool:
         return True
     if not node.children:
         return False
-    is_window = any(is_marked(node.column(wanted), mark) for mark in (WINDOW_MARK, SESSION_MARK))
-    if is_window and not any(wanted in child.ids for child in node.children):
+    if is_window(node.column(wanted)) and not any(wanted in child.ids for child in node.children):
         return True  # Spark removes rows without a time when it computes windows
     match node.kind:
         case "Filter":
