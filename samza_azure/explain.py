@@ -2,7 +2,8 @@
 
 Pure arithmetic on the configuration and the analysed pipeline; nothing is measured and no storage is read. It counts
 the operations of a run in which nothing fails. The prices are the sample prices of Azure's documentation, for a
-general-purpose v2 account, hot tier, locally redundant, in US dollars, without tax and network. They are of no region.
+general-purpose v2 account, hot tier, locally redundant, in US dollars, without tax and network. The
+documentation names no region.
 """
 
 from collections.abc import Sequence
@@ -33,8 +34,8 @@ STORED_PRICE = 0.0208
 REGION_PRICE, INTERNET_PRICE, FREE_GB = 0.02, 0.087, 100
 PRICES_OF = (
     "US dollars without tax, hot tier, locally redundant. Blob operations and stored bytes as in the sample prices of "
-    "Azure's documentation of July 2024, which are of no region; network in Europe and North America, as others "
-    "quoted it in 2026; tables are assumed"
+    "Azure's documentation of July 2024, which names no region; network in Europe and North America, as published by "
+    "others in 2026; tables are assumed"
 )
 #: Commit intervals to compare, in seconds.
 LADDER_S = (1.0, 5.0, 10.0, 30.0, 60.0)

@@ -189,7 +189,7 @@ def test_it_says_what_is_stored_what_is_not_counted_and_whose_prices_these_are()
         assert words in said, words
     assert "free while account and processors are in one region; otherwise $0.02 per GB" in said
     assert "$0.087 per GB that is read over the Internet, after the first 100 GB of a month." in said
-    assert "documentation of July 2024, which are of no region; network in Europe and North America" in said
+    assert "documentation of July 2024, which names no region; network in Europe and North America" in said
 
 
 def test_a_table_costs_what_its_flushes_cost() -> None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from samza_azure.commands.terminal import say
-from samza_azure.errors import SamzaAzureError
-from samza_azure.logs.names import blob_index, source_log, stream_and_partition
+from samza_azure.errors import CorruptState, SamzaAzureError
+from samza_azure.logs.names import blob_index, source_log, stream_and_partition, task_log
 from samza_azure.logs.position import Position
+from samza_azure.logs.task_log import READ
 from samza_azure.messages import Progress
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs
@@ -43,8 +44,12 @@ class TaskBehind:
     size: int
 
 
-def behind(blobs: Blobs, shown: Mapping[str, Any]) -> dict[str, Behind]:
-    """The unread part of each source partition of a status document, if its readers have reported where they stand."""
+def behind(blobs: Blobs, shown: dict[str, Any]) -> dict[str, Behind]:
+    """The unread part of each source partition of a status document, if it is known where its readers stand.
+
+    What their logs say of that, and no report, is added to the document.
+    """
+    _hear(blobs, shown)
     stands = _stands(shown)
     with ThreadPoolExecutor(AT_ONCE) as threads:
         found = threads.map(lambda each: _behind(blobs, each, stands[each], shown["tasks"]), stands)
@@ -56,15 +61,19 @@ def behind_of_tasks(blobs: Blobs, shown: Mapping[str, Any], found: Mapping[str, 
 
     Source partitions count from where the task itself stands; several stages may read the same one.
     """
-    stands = _stands(shown)
-
-    def unread_of(partition: str, at: Position) -> Behind:
-        return found[partition] if at == stands[partition] else _behind(blobs, partition, at, ())
+    read_by = {
+        task["name"]: {partition: (at[0], at[1]) for partition, at in task["read"].items() if partition in found}
+        for task in shown["tasks"]
+    }
+    known = {(partition, at): found[partition] for partition, at in _stands(shown).items()}
+    others = list(dict.fromkeys(each for read in read_by.values() for each in read.items() if each not in known))
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        known |= dict(zip(others, threads.map(lambda each: _behind(blobs, each[0], each[1], ()), others), strict=True))
 
     total = {}
     for task in shown["tasks"]:
-        read = {partition: (at[0], at[1]) for partition, at in task["read"].items() if partition in found}
-        counted = [unread_of(partition, at) for partition, at in read.items()]
+        read = read_by[task["name"]]
+        counted = [known[each] for each in read.items()]
         sources = {stream_and_partition(partition)[0] for partition in read}
         done = Progress(**task["progress"]) if task["progress"] else Progress()
         size = sum(each for stream, each in done.behind.items() if stream not in sources)
@@ -78,12 +87,43 @@ def behind_of_tasks(blobs: Blobs, shown: Mapping[str, Any], found: Mapping[str, 
     return total
 
 
+def _hear(blobs: Blobs, shown: dict[str, Any]) -> None:
+    """Complete a status document by what the logs of tasks say that have not reported where they stand.
+
+    A record of an earlier release does not say it.
+    """
+
+    def where(task: str) -> Mapping[str, Any] | None:
+        try:
+            last = LogReader(blobs, task_log(shown["run_id"], task)).tail()
+        except CorruptState:
+            return None  # its owner says so when it starts
+        if last is None:
+            return None
+        return last.header.meta.get(READ) if last.header.batch >= 0 else {}  # then it has read nothing
+
+    if shown["phase"] == "DRAINED":
+        return  # the control blob says where the run has ended
+    unheard: dict[str, list[str]] = shown["unheard"]
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        said = dict(zip(unheard, threads.map(where, unheard), strict=True))
+    by_name = {task["name"]: task for task in shown["tasks"]}
+    for name, read in said.items():
+        if read is not None:
+            begun = {partition: shown["positions"].get(partition, [0, 0]) for partition in unheard.pop(name)}
+            by_name[name]["read"] = {partition: list(read.get(partition, at)) for partition, at in begun.items()}
+    for partition in shown["read"]:
+        ends = [task["read"][partition] for task in shown["tasks"] if partition in task["read"]]
+        shown["read"][partition] = min(ends, default=shown["read"][partition])
+
+
 def _stands(shown: Mapping[str, Any]) -> dict[str, Position]:
     """Where the run stands in each source partition of which that is known."""
     if shown["phase"] == "DRAINED":
         found = {**shown["read"], **shown["positions"]}
     else:
-        found = {partition: at for partition, at in shown["read"].items() if partition not in shown["unheard"]}
+        unheard = {each for partitions in shown["unheard"].values() for each in partitions}
+        found = {partition: at for partition, at in shown["read"].items() if partition not in unheard}
     return {partition: (index, position) for partition, (index, position) in found.items()}
 
 
@@ -147,10 +187,14 @@ def rows_before(blobs: Blobs, shown: Mapping[str, Any], ends: Mapping[str, Posit
     return rows
 
 
-def say_unread(account: Account, shown: Mapping[str, Any], text: str) -> None:
-    """Say which rows are not read, as `{left}` of a text, if there are any."""
-    if left := unread(behind(account.blobs(), shown)):
+def say_unread(account: Account, shown: dict[str, Any], text: str) -> None:
+    """Say which rows are not read, as `{left}` of a text, if there are any, and of which streams that is not known."""
+    found = behind(account.blobs(), shown)
+    if left := unread(found):
         say(text.format(left=left))
+    unknown = dict.fromkeys(stream_and_partition(each)[0] for each in shown["read"] if each not in found)
+    if unknown:
+        say(f"How far {', '.join(unknown)} is read is not known: no task has reported it, and no log says it.")
 
 
 @contextmanager

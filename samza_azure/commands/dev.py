@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -25,7 +26,7 @@ from samza_azure.commands.fleet import Fleet
 from samza_azure.commands.job import Job
 from samza_azure.commands.logs import last_entry
 from samza_azure.commands.show import starting_spark, status_view
-from samza_azure.commands.terminal import console, error_lines, if_interrupted, printable, say
+from samza_azure.commands.terminal import console, counted, error_lines, if_interrupted, printable, say
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
 
@@ -143,7 +144,7 @@ class _View:
         for number in range(self._processors):
             self._fleet.start(f"dev-{number}", *(["--new-run"] if self._new_run else []))
         self._say(
-            f"{self._processors} processors started; their logs are in {self._fleet.directory}. "
+            f"{counted(self._processors, 'processor')} started; their logs are in {self._fleet.directory}. "
             "Ctrl-C ends them in order."
         )
         self._have_joined = False
@@ -232,13 +233,18 @@ class _View:
 
 def _code(job: Path) -> dict[Path, int]:
     """The job file and the Python files beside it, with the times at which they were changed."""
-    return {path: path.stat().st_mtime_ns for path in [job, *_python_files(job.absolute().parent)] if path.exists()}
+    found = {}
+    for path in [job, *_python_files(job.absolute().parent)]:
+        with suppress(FileNotFoundError):  # it is saved just now, or deleted
+            found[path] = path.stat().st_mtime_ns
+    return found
 
 
 def _python_files(directory: Path) -> Iterator[Path]:
-    for path in directory.rglob("*.py"):
-        if not any(part.startswith((".", "__")) for part in path.relative_to(directory).parts):
-            yield path
+    """Those below a folder, without hidden folders: in that of the processors Spark deletes others all the time."""
+    for folder, below, files in os.walk(directory):
+        below[:] = [name for name in below if not name.startswith((".", "__"))]
+        yield from (Path(folder, name) for name in files if name.endswith(".py") and not name.startswith("."))
 
 
 def _in_one_line(shown: dict[str, Any]) -> str:

@@ -74,19 +74,23 @@ def command(
     except _Ended:
         pass
     finally:
+        end.is_over = True
+        say(f"To go on from here: --from {printed}")
         for number, handler in before.items():
             signal.signal(number, handler)
-        say(f"To go on from here: --from {printed}")
 
 
 class _End:
     """Ends the wait for rows on SIGTERM or Ctrl-C, but not between the lines of a table and its token: they would be
-    printed again. A second signal does that, too, since whoever reads the lines may hang."""
+    printed again. A second signal does that, too, since whoever reads the lines may hang. Signals that come while the
+    token is said are ignored: `timeout` sends each one twice."""
 
     def __init__(self) -> None:
-        self.is_printing, self.signals = False, 0
+        self.is_printing = self.is_over = False
+        self.signals = 0
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         self.signals += 1
-        if not self.is_printing or self.signals > 1:
+        if not self.is_over and (not self.is_printing or self.signals > 1):
+            self.is_over = True
             raise _Ended

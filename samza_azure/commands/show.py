@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from samza_azure.commands.terminal import LAST_MS, clock, console, error_lines, printable
+from samza_azure.commands.terminal import LAST_MS, clock, console, counted, error_lines, printable
 from samza_azure.group.rows import ProcessorState
 from samza_azure.messages import DrainPhase, Phase
 
@@ -89,8 +89,7 @@ def how_it_begins(shown: dict[str, Any]) -> str:
     """What a run that is not in progress waits for, and which processors have yet to come up; empty if none of that."""
     if shown["phase"] == "STOPPED":
         then = f"resumes run {shown['run_id']}" if shown["run_id"] else "begins the first run"
-        unheard = " How far its tasks have read is in their logs, and shown then." if shown["unheard"] else ""
-        return f"No processor runs. The next start {then}.{unheard}"
+        return f"No processor runs. The next start {then}."
     count = sum(row["state"] in _COMING_UP and not row["ready"] for row in shown["processors"])
     return starting_spark(count) if count else ""
 
@@ -101,7 +100,7 @@ _COMING_UP = (ProcessorState.UNASSIGNED, ProcessorState.ACTIVE)
 
 def starting_spark(count: int) -> str:
     """That so many processors have yet to come up."""
-    return f"starting Spark on {count} processor{'s' if count > 1 else ''}"
+    return f"starting Spark on {counted(count, 'processor')}"
 
 
 def _text(text: str, style: str = "") -> Text:

@@ -29,12 +29,10 @@ def command(
         tell("No processor runs.")
         return
     say(f"Stop of {'run ' + asked.run_id if asked.run_id else 'the group'} requested.")
-    shown = document(config.app.name, control, rows)
-    if not wait:
-        with at_least_said():
-            say_unread(account, shown, "Not read so far: {left}. The next start goes on with what is left of them.")
-        return
-    with if_interrupted("The stop goes on without this command. `status` shows it."):
-        tell(wait_for_stop(config, account, asked, {row.incarnation for row in rows if row.alive}, shown))
+    if wait:
+        with if_interrupted("The stop goes on without this command. `status` shows it."):
+            tell(wait_for_stop(config, account, asked, {row.incarnation for row in rows if row.alive}))
     with at_least_said():
-        say_unread(account, shown, "Not read, by the last reports: {left}. The next start goes on with them.")
+        shown = document(config.app.name, *(look(config, account) if wait else (control, rows)))
+        so_far, rest = ("", "them") if wait else (" so far", "what is left of them")
+        say_unread(account, shown, f"Not read{so_far}: {{left}}. The next start goes on with {rest}.")

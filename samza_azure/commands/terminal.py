@@ -56,6 +56,11 @@ def tell(text: str) -> None:
     print(printable(text))
 
 
+def counted(number: int, what: str) -> str:
+    """So many things of a kind: "1 processor", "3 processors"."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 @contextmanager
 def if_interrupted(text: str) -> Iterator[None]:
     """On Ctrl-C, say what the command leaves behind."""

@@ -227,16 +227,11 @@ def wait_for_cancel(config: Config, account: Account, asked: Asked, anybody: boo
     return f"The drain of {run} is cancelled; the run goes on."
 
 
-def wait_for_stop(config: Config, account: Account, asked: Asked, lives: set[str], shown: dict[str, Any]) -> str:
-    """Wait until each of the incarnations has left, is dead, or has been silent for so long that it must be.
-
-    `shown`, a status document, is brought up to where its tasks have read by then, as far as they report it: a task
-    that is closed reports nothing.
-    """
+def wait_for_stop(config: Config, account: Account, asked: Asked, lives: set[str]) -> str:
+    """Wait until each of the incarnations has left, is dead, or has been silent for so long that it must be."""
     begun, ages = time.monotonic(), Ages(config)
     while True:
-        control, rows = look(config, account)
-        _read_on(shown, document(config.app.name, control, rows))
+        _, rows = look(config, account)
         silent_rows = ages.silent(rows)
         left = [row for row in rows if row.alive and row.incarnation in lives]
         if all(row in silent_rows for row in left):
@@ -246,12 +241,6 @@ def wait_for_stop(config: Config, account: Account, asked: Asked, lives: set[str
         if (said := answered(account, asked) or "").startswith("refused"):
             raise ConfigError(f"Run {asked.run_id} cannot be stopped: {said}.")
         time.sleep(POLL_S)
-
-
-def _read_on(shown: dict[str, Any], later: dict[str, Any]) -> None:
-    """Take over where a later document says that partitions are read to, if it is further."""
-    shown["read"] = {partition: max(at, later["read"].get(partition, at)) for partition, at in shown["read"].items()}
-    shown["unheard"] = [partition for partition in shown["unheard"] if partition in later["unheard"]]
 
 
 def is_over(control: Control, run_id: str, rows: Sequence[ProcessorRow], silent: Sequence[ProcessorRow]) -> bool:

@@ -111,19 +111,19 @@ def _read(control: Control, rows: dict[str, ProcessorRow]) -> dict[str, list[int
     return {partition: list(min(seen.get(partition, [start]))) for partition, start in read.items()}
 
 
-def _unheard(control: Control, rows: dict[str, ProcessorRow]) -> list[str]:
-    """The source partitions of which a reader may have read more than `_read` knows: it has not reported that yet.
+def _unheard(control: Control, rows: dict[str, ProcessorRow]) -> dict[str, list[str]]:
+    """The source partitions of each task that may have read more than `_read` knows: it has not reported that yet.
 
-    A task reports it once it has restored its log. Before its first batch it has read nothing.
+    A task reports it once it has restored its log, which has it, too. Before its first batch it has read nothing.
     """
-    unheard: set[str] = set()
+    unheard = {}
     for name, partitions in (source_readers(control, None) or {}).items():
         each = control.tasks[name]
         report = report_of(name, each.owner, rows)
         is_heard = report is not None and (report.read is not None or _has_begun_nothing(report))
         if not is_heard and not each.first:
-            unheard.update(partitions)
-    return sorted(unheard)
+            unheard[name] = partitions
+    return unheard
 
 
 def _has_begun_nothing(report: TaskReport) -> bool:

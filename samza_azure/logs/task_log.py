@@ -71,8 +71,12 @@ INTERMEDIATE = "intermediate"
 #: In the meta of a record: for each log, the first blob that the task may have to read again. 0 is left out.
 NEEDS = "needs"
 
+#: In the meta of a record: up to where the task has read each source partition, for whoever looks from outside.
+READ = "read"
+
 #: In the meta of a record: how many bytes of input a batch of its owner may have. 0, unknown, is left out.
 BATCH_BYTES = "batch_bytes"
+_REPEATED = (NEEDS, READ, BATCH_BYTES)
 #: A batch that fails because of its size is made no smaller than this. One record of input is always read.
 BATCH_BYTES_MIN = 64 << 10
 
@@ -117,6 +121,7 @@ class TaskLog:
     rolled: bool = False
     meta: Mapping[str, Any] = field(default_factory=dict)
     needs: Mapping[str, int] = field(default_factory=dict)  # of other logs; repeated in each record
+    read: Mapping[str, Position] = field(default_factory=dict)  # source partitions; repeated in each record
     batch_bytes: int = 0  # of input; repeated in each record
     is_fruitless: bool = False  # whether the last owner has appended nothing but its EPOCH
     files: dict[str, bytes | Reference] = field(default_factory=dict)  # only small ones as bytes
@@ -146,6 +151,7 @@ class TaskLog:
         self.last_batch = header.batch
         self.idle = header.idle
         self.needs = header.meta.get(NEEDS, {})
+        self.read = header.meta.get(READ, {})
         self.batch_bytes = header.meta.get(BATCH_BYTES, 0)
         if header.frontier_us is not None:
             self.frontier_us = header.frontier_us
@@ -153,7 +159,7 @@ class TaskLog:
             self.watermark_us = header.watermark_us
         if header.kind is Kind.EPOCH:
             meta = header.meta.items()
-            self.meta = self.meta or {name: value for name, value in meta if name not in (NEEDS, BATCH_BYTES)}
+            self.meta = self.meta or {name: value for name, value in meta if name not in _REPEATED}
         if header.kind is Kind.SNAPSHOT:
             self.files, self.snapshot_end = {}, self.end[1]
         self._keep(header, files)
@@ -334,12 +340,13 @@ def log_record(
     files: Mapping[str, Buffer | Reference] | None = None,
     meta: Mapping[str, Any] | None = None,
     needs: Mapping[str, int] | None = None,
+    read: Mapping[str, Position] | None = None,
     batch_bytes: int | None = None,
 ) -> Record:
     """A record of the owner. What is not given stays as it was; frontier and watermark never fall."""
     needs = log.needs if needs is None else needs
     batch_bytes = log.batch_bytes if batch_bytes is None else batch_bytes
-    repeated = {NEEDS: needs, BATCH_BYTES: batch_bytes}
+    repeated = {NEEDS: needs, READ: log.read if read is None else read, BATCH_BYTES: batch_bytes}
     return Record(
         kind,
         log.group_id,

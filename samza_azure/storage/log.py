@@ -99,12 +99,13 @@ class LogWriter:
         files: Mapping[str, Buffer | Reference] | None = None,
         meta: Mapping[str, Any] | None = None,
         needs: Mapping[str, int] | None = None,
+        read: Mapping[str, Position] | None = None,
         batch_bytes: int | None = None,
     ) -> Position:
         """Append one batch, whatever it takes; where the log ends after it.
 
-        `needs` says of other logs from which of their blobs on this batch and all later ones read; `batch_bytes`, how
-        much input the next batch may have.
+        `needs` says of other logs from which of their blobs on this batch and all later ones read; `read`, up to where
+        it has read each source partition; `batch_bytes`, how much input the next batch may have.
         Raises Superseded (stop the task), PermitExpired (take over again, as the next attempt) and CorruptState.
         """
         return self._append(
@@ -117,6 +118,7 @@ class LogWriter:
             files=files,
             meta=meta,
             needs=needs,
+            read=read,
             batch_bytes=batch_bytes,
         )
 

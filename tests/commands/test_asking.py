@@ -51,7 +51,9 @@ from samza_azure.group.rows import (
 )
 from samza_azure.host.asking import asker, write_drain_early
 from samza_azure.host.status import document, read
+from samza_azure.logs.record import Writer
 from samza_azure.storage.connection import Account
+from samza_azure.storage.log import LogReader, take_over
 
 PATIENCE_S = 30.0
 JOB = """
@@ -226,7 +228,8 @@ def test_a_stopped_run_is_resumed_by_the_next_start(group: Group) -> None:
     run_id = before["run_id"]
 
     code, said, progress = group.command("stop", "--wait")
-    assert (code, progress) == (0, f"Stop of run {run_id} requested.\n")
+    no_logs = "How far in is read is not known: no task has reported it, and no log says it.\n"
+    assert (code, progress) == (0, f"Stop of run {run_id} requested.\n{no_logs}")
     assert said.startswith(f"Run {run_id} is stopped after ") and said.endswith(" s.\n")
     stopped = Ending(0, f"Run {run_id} is stopped. The next start resumes it.")
     assert [member.coordinator.wait(PATIENCE_S) and member.ending for member in members] == [stopped, stopped]  # type: ignore[attr-defined]
@@ -252,9 +255,27 @@ def test_a_stop_says_what_is_not_read_at_once_or_when_all_have_left(group: Group
     group.start("b", count=2)
     group.until("all run again", lambda shown: all_run(shown) and shown["phase"] == "RUNNING")
     group.produce(1)
+    ends, left = {}, 0
+    for number in (0, 1):  # their logs say that they have read one row, if there is one
+        source = LogReader(group.account.blobs(), f"streams/in/{number}")
+        found = source.scan((0, 0), 1)
+        ends[f"in/{number}"], left = found.end, left + source.scan(found.end).rows
+        writer, _ = take_over(
+            group.account.blobs(),
+            f"runs/{group.status()['run_id']}/part-{number}",
+            group_id=bytes(16),
+            task=f"part-{number}",
+            writer=Writer(1, 1),
+            first=True,
+            may_append=lambda: True,
+            meta={"stream": "out"},
+        )
+        writer.append(0, read=ends)
+    assert 0 < left < 4
     code, _, progress = group.command("stop", "--wait")
-    left = "Not read, by the last reports: 4 rows of in. The next start goes on with them.\n"
-    assert (code, progress) == (0, requested + left)
+    assert (code, progress) == (0, f"{requested}Not read: {left} rows of in. The next start goes on with them.\n")
+    shown = json.loads(group.command("status", "--json")[1])
+    assert (shown["phase"], sum(each["rows"] for each in shown["behind"].values())) == ("STOPPED", left)
 
 
 def test_a_stop_of_a_fleet_that_was_killed_ends_and_does_not_stop_the_next_one(group: Group) -> None:

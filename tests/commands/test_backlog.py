@@ -20,10 +20,11 @@ from samza_azure.group.control import Assignment, Control, Owner, RunPhase
 from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.host.status import document
 from samza_azure.logs.position import Ends
+from samza_azure.logs.record import Writer
 from samza_azure.logs.source_log import LogLimits
 from samza_azure.messages import Phase, Progress, TaskReport
 from samza_azure.storage.interface import Blobs
-from samza_azure.storage.log import LogReader
+from samza_azure.storage.log import LogReader, take_over
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
 from samza_azure.storage.source_stream import SourceWriter
 
@@ -40,7 +41,7 @@ def blobs() -> Blobs:
 
 def status(phase: str, *read: tuple[int, int]) -> dict[str, object]:
     read_to = {f"orders/{n}": list(each) for n, each in enumerate(read)}
-    return {"phase": phase, "read": read_to, "positions": {}, "unheard": [], "tasks": []}
+    return {"phase": phase, "read": read_to, "positions": {}, "unheard": {}, "tasks": []}
 
 
 def test_all_rows_are_behind_a_run_that_has_read_none(blobs: Blobs) -> None:
@@ -108,8 +109,41 @@ def test_of_a_partition_whose_reader_has_not_said_where_it_stands_nothing_is_kno
     control = Control("g", run_id="1-a", phase=RunPhase.RUNNING, sources={"orders": 1}, tasks=tasks, readers=readers)
     reports = {} if report is None else {"t-0": report}
     shown = document("shop", control, [ProcessorRow("p1", "i1", state=ProcessorState.ACTIVE, tasks=reports)])
-    assert shown["unheard"] == ([] if is_known else ["orders/0"])
+    assert shown["unheard"] == ({} if is_known else {"t-0": ["orders/0"]})
     assert list(behind(blobs, shown)) == (["orders/0"] if is_known else [])
+
+
+@pytest.mark.parametrize("is_said", [True, False])
+def test_a_stopped_run_is_behind_from_where_its_logs_say(blobs: Blobs, *, is_said: bool) -> None:
+    """A task that is closed reports nothing. Records of an earlier release do not say where the task stood."""
+    end = LogReader(blobs, "streams/orders/0").scan((0, 0), 1).end
+    tasks = {f"t-{number}": Assignment(None, first=False) for number in (0, 1)}
+    control = Control(
+        "g", run_id="1-a", phase=RunPhase.RUNNING, sources={"orders": 2}, tasks=tasks, readers={"t": ("orders",)}
+    )
+    for number, name in enumerate(tasks):
+        writer, _ = take_over(
+            blobs,
+            f"runs/1-a/{name}",
+            group_id=bytes(16),
+            task=name,
+            writer=Writer(1, 1),
+            first=True,
+            may_append=lambda: True,
+            meta={"stream": "out"},
+        )
+        if number == 0:
+            writer.append(0, read={"orders/0": end} if is_said else None)
+            writer.append_frontier(5)
+    shown = document("shop", control, [])
+    found = behind(blobs, shown)
+    all_rows = by_stream(behind(blobs, status("RUNNING", (0, 0), (0, 0))))["orders"].rows
+    if is_said:
+        assert shown["unheard"] == {} and shown["read"] == {"orders/0": list(end), "orders/1": [0, 0]}
+        assert by_stream(found)["orders"].rows == all_rows - 2
+        assert behind_of_tasks(blobs, shown, found)["t-0"].rows == found["orders/0"].rows
+    else:
+        assert (list(shown["unheard"]), list(found)) == (["t-0"], ["orders/1"])
 
 
 def test_a_run_has_caught_up_when_it_has_read_the_rows_that_were_there(blobs: Blobs) -> None:

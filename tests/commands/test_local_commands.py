@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import psutil
@@ -13,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from samza_azure.commands.azurite.emulator import Azurite
-from samza_azure.commands.dev import VARIABLE, _View
+from samza_azure.commands.dev import VARIABLE, _code, _View
 from samza_azure.commands.fleet import Fleet
 from samza_azure.config import Config
 from samza_azure.group.control import Control, RunPhase, encode
@@ -135,6 +137,33 @@ def test_dev_starts_processors_ends_them_in_order_and_has_the_worst_of_their_cod
         assert "STOPPED" not in said, "they were started, and have not joined yet"
     finally:
         process.kill()
+
+
+def test_dev_sees_code_that_changes_while_other_files_come_and_go(tmp_path: Path) -> None:
+    """It ended, and the processors with it, when Spark deleted a folder of theirs while it looked for code."""
+    (tmp_path / "job.toml").touch()
+    for code in ("pipeline.py", "shop/__init__.py", "shop/prices.py", ".samza-azure/scratch.py", "__pycache__/x.py"):
+        (tmp_path / code).parent.mkdir(exist_ok=True)
+        (tmp_path / code).touch()
+    is_over = Event()
+
+    def come_and_go() -> None:
+        while not is_over.is_set():
+            for folder in (tmp_path / ".samza-azure" / "blocks", tmp_path / "blocks"):
+                (folder / "0e" / "1f").mkdir(parents=True)
+                (folder / "0e" / "saved.py").touch()
+                shutil.rmtree(folder)
+
+    spark = Thread(target=come_and_go)
+    spark.start()
+    try:
+        looks = [_code(tmp_path / "job.toml") for _ in range(300)]
+    finally:
+        is_over.set()
+        spark.join()
+    ours = {"job.toml", "pipeline.py", "shop/__init__.py", "shop/prices.py"}
+    seen = [{str(path.relative_to(tmp_path)) for path in look} for look in looks]
+    assert all(ours <= each <= ours | {"blocks/0e/saved.py"} for each in seen)
 
 
 class EndsWhileShown(Fleet):

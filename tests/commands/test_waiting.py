@@ -15,7 +15,7 @@ from samza_azure.commands.draining import drain
 from samza_azure.commands.wait_limit import WaitLimit
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, StorageUnavailable, TimedOut
-from samza_azure.group.control import NAME, Assignment, Control, Failure, Member, Owner, RunPhase, Stop, encode
+from samza_azure.group.control import NAME, Control, Failure, Member, RunPhase, Stop, encode
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.requests import ACCEPTED, ALREADY_DRAINING, CANCELLED
 from samza_azure.group.rows import (
@@ -27,8 +27,8 @@ from samza_azure.group.rows import (
     columns,
     request_columns,
 )
-from samza_azure.host.status import control_of, document
-from samza_azure.messages import DrainStep, Phase, TaskReport
+from samza_azure.host.status import control_of
+from samza_azure.messages import DrainStep
 from samza_azure.storage.connection import Account
 from samza_azure.storage.limits import HINTS
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
@@ -180,19 +180,6 @@ def test_a_drain_says_at_its_end_which_rows_are_not_read(
         assert "How many rows are not read is unknown: No record begins here" in said.err
     else:
         assert said.err.endswith("Not read: 2 rows of in. The next run begins with them.\n")
-
-
-def test_what_is_closed_reports_no_longer_where_it_stands() -> None:
-    """At the end of a stop the rows of those who have left say nothing of their tasks."""
-    tasks = {"t-0": Assignment(Owner("p1", "life", 1), first=False)}
-    control = replace(RUNNING, tasks=tasks, readers={"t": ("in",)})
-    read = replace(ROW, tasks={"t-0": TaskReport("t-0", 1, 1, Phase.RUNNING, batch=3, read={"in/0": (0, 500)})})
-    left = replace(ROW, state=ProcessorState.LEFT)
-    shown = document("app", control, [ROW])
-    assert shown["unheard"] == ["in/0"]
-    play = Play((control, read), (control, left))
-    waiting.wait_for_stop(CONFIG, play.account, Asked("run"), {"life"}, shown)
-    assert (shown["read"], shown["unheard"]) == ({"in/0": [0, 500]}, [])
 
 
 def test_a_failed_run_is_waited_for_while_a_processor_that_can_resume_it_has_not_taken_part_in_it() -> None:

@@ -237,7 +237,7 @@ def test_what_no_partitioning_can_satisfy_is_refused(plan: Plan) -> None:
     assert refused(plan, disjoint) == (
         "Stage stage: no partitioning of its inputs suits both the deduplication by n and the deduplication by key, "
         "which share no key. Write two stages, the first with the deduplication by n with partition_by='key'. "
-        'Or: run the stage on one task: @app.stage("a", output="out", tasks=1).'
+        'Or run the stage on one task: @app.stage("a", output="out", tasks=1).'
     )
     sliding = lambda rows: rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "2 days", "1 day")).count()  # noqa: E731
     assert refused(plan, sliding).startswith(

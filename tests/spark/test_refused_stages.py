@@ -521,7 +521,7 @@ def test_a_stream_that_nobody_writes_or_describes(refusal: Refusal) -> None:
     assert refusal(lambda rows: rows, "nowhere") == (
         "Stage stage reads stream 'nowhere', which no stage writes and whose schema is not in the job file. "
         'Add [streams.nowhere] there, with its columns, for example schema = "id string, ts timestamp", and with '
-        "partitions = 2, or as many as it shall have."
+        "partitions = 2, or another number."
     )
 
 

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from samza_azure.application import Application, Collector, Envelope
+from samza_azure.logs.task_log import READ
 from samza_azure.machine import boot_time
 from samza_azure.messages import (
     Command,
@@ -34,6 +35,7 @@ from samza_azure.spark.task.channel import Channel
 from samza_azure.spark.task.sink_task import SinkTask
 from samza_azure.spark.task.task import Task
 from samza_azure.spark.task.tasks import DRAINED_S, Tasks
+from samza_azure.storage.log import LogReader
 
 from .task_driver import PATIENCE_S, Fleet
 
@@ -131,7 +133,9 @@ def test_the_last_batch_of_a_drained_task_is_counted_too(fleet: Callable[[Applic
     container.until("daily-0", lambda report: report.phase is Phase.RELEASED)
     produce(0, 20)  # the window of the first one's day has come out
     before = container.last["keep-0"].read
-    container.until("keep-0", lambda report: report.read != before)
+    after = container.until("keep-0", lambda report: report.read != before).read
+    last = LogReader(run.account.blobs(), f"runs/{run.run_id}/keep-0").tail()
+    assert after and last and last.header.meta[READ] == {partition: list(end) for partition, end in after.items()}
     container.tell(Drain(DrainStep.FREEZE, "drain-1"))
     ends = container.until("keep-0", lambda report: report.frozen_for == "drain-1").ends
     assert ends is not None

@@ -26,8 +26,8 @@ from samza_azure.spark.pipeline.catalyst import (
 
 def is_time(kind: DataType) -> bool:
     """Whether a column of this type can be an event time."""
-    is_window = isinstance(kind, StructType) and kind.names == ["start", "end"]
-    return is_window or isinstance(kind, TimestampType | TimestampNTZType | DateType)
+    has_window = isinstance(kind, StructType) and kind.names == ["start", "end"]
+    return has_window or isinstance(kind, TimestampType | TimestampNTZType | DateType)
 
 
 def declare_event_time(inputs: Sequence[Input]) -> str:
@@ -129,7 +129,8 @@ class Advice:
         pairs = [(left.column(one), right.column(other)), *equalities(join)]
         [(earlier, later), *equal], aliases = self._bounds.told_apart(left, right, pairs)
         between = f"AND {later} BETWEEN {earlier} AND {earlier} + INTERVAL 1 HOUR"
-        keys = " AND ".join(f"{first} = {second}" for first, second in equal)
+        is_clear = all(first != second for first, second in equal)
+        keys = " AND ".join(f"{first} = {second}" for first, second in equal if is_clear)
         return f': F.expr("{keys} {between}"){aliases}.' if keys else f", and have an equality: {between}{aliases}."
 
     def _unrepeated(self, node: Node, wanted: int, keys: Sequence[Any]) -> str:

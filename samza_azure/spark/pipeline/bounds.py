@@ -356,8 +356,10 @@ class Bounds:
         one, another = self._streams(mine), self._streams(other)
         another = another if another != one else "other"
         apart = [
-            (f"{in_sql(one)}.{own}", f"{in_sql(another)}.{theirs}") if own == theirs else (own, theirs)
-            for own, theirs in written
+            (f"{in_sql(one)}.{own}", f"{in_sql(another)}.{theirs}")
+            if own == theirs and kind_of(expression) == "AttributeReference"
+            else (own, theirs)
+            for (own, theirs), (expression, _) in zip(written, pairs, strict=True)
         ]
         return apart, f', with .alias("{one}") and .alias("{another}") on its sides'
 

@@ -145,7 +145,7 @@ def undeclared(stage: Stage, name: str, known: Iterable[str]) -> str:
         f"Stage {stage.name} reads stream {name!r}, which no stage writes and whose schema is not in the job file."
         f"{nearest(name, (each for each in known if each != name))} "
         f'Add [streams.{name}] there, with its columns, for example schema = "id string, ts timestamp", and with '
-        "partitions = 2, or as many as it shall have."
+        "partitions = 2, or another number."
     )
 
 

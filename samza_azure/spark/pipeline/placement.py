@@ -461,9 +461,9 @@ def _split(stage: Stage, operator: Node, first: str) -> str:
     if not names:
         return _on_one_task(stage)
     by = repr(names[0]) if len(names) == 1 else f"[{', '.join(map(repr, names))}]"
-    return f"{first} with partition_by={by}. Or: r{_on_one_task(stage)[1:]}"
+    return f"{first} with partition_by={by}. {_on_one_task(stage, 'Or run')}"
 
 
-def _on_one_task(stage: Stage) -> str:
+def _on_one_task(stage: Stage, run: str = "Run") -> str:
     """The remedy that always works, if one task is fast enough."""
-    return f"Run the stage on one task: {stage.decorator(tasks=1)}."
+    return f"{run} the stage on one task: {stage.decorator(tasks=1)}."

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from samza_azure.errors import PermitExpired, SamzaAzureError, StorageUnavailable
-from samza_azure.logs.position import Position
+from samza_azure.logs.position import Ends, Position
 from samza_azure.logs.record import Buffer, Kind, Slice
 from samza_azure.spark.jvm.output import Outlet
 from samza_azure.spark.jvm.watermark import INFINITY_MS, OwnedWatermark
@@ -25,6 +25,7 @@ from samza_azure.spark.pipeline.schema import arrow_schema
 from samza_azure.spark.task.checkpoint import NewFiles, Planned, as_file, planned
 from samza_azure.storage.arrow import one_slice, slices, tables
 from samza_azure.storage.log import LogWriter
+from samza_azure.streams.offset import Offset
 from samza_azure.streams.watermark import frontier_us, next_watermark_us
 
 #: Seconds between two tries of an append, while the storage does not answer or the permit has expired.
@@ -78,6 +79,7 @@ class BatchWriter:
         own_watermark: Callable[[], OwnedWatermark],
         count_late: Callable[[int], None],
         needs: Callable[[], Mapping[str, int]],
+        read_to: Callable[[Iterable[Offset]], Ends],
         batch_bytes: Callable[[], int],
         appended: Callable[[int, Planned, int, int | None], None],
         last_rows: Callable[[], Iterable[pa.RecordBatch]] = tuple,
@@ -91,6 +93,7 @@ class BatchWriter:
         self._count_late = count_late
         self._watermark: OwnedWatermark | None = None
         self._needs = needs
+        self._read_to = read_to
         self._batch_bytes = batch_bytes
         self._appended = appended
         self._last_rows = last_rows
@@ -199,6 +202,7 @@ class BatchWriter:
                 slices=parts,
                 files=files,
                 needs=self._needs(),
+                read=self._read_to(plan.offsets),
                 batch_bytes=batch_bytes,
             )
         )

@@ -221,6 +221,7 @@ class Task:
             self._own_watermark,
             self._count_late,
             self.inputs.needs,
+            self.inputs.read_to,
             self._raised_bytes,
             self._appended,
             self._last_rows,
