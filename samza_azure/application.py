@@ -61,6 +61,7 @@ class Stage:
     tasks: int | None = None
     is_handler: bool = False
     max_concurrency: int | None = None  # of a handler; None: the job file's value
+    application: str = "app"  # the name of the application in its module
 
     def decorator(self, **changed: Any) -> str:
         """The line that registers the stage, as its author would write it, with some of the fields changed."""
@@ -74,7 +75,7 @@ class Stage:
         }
         arguments = [json.dumps(each, ensure_ascii=False) for each in stage.inputs]
         arguments += [f"{name}={json.dumps(each, ensure_ascii=False)}" for name, each in keywords.items() if each]
-        return f"@app.{'task' if stage.is_handler else 'stage'}({', '.join(arguments)})"
+        return f"@{stage.application}.{'task' if stage.is_handler else 'stage'}({', '.join(arguments)})"
 
 
 class Application:

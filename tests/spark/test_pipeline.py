@@ -86,6 +86,13 @@ def test_another_name_for_the_application(tmp_path: Path) -> None:
     assert place.startswith(str(tmp_path)) and place.endswith(".toml"), "the file to change"
 
 
+def test_a_decorator_is_advised_with_the_name_of_the_application(tmp_path: Path) -> None:
+    head = "from samza_azure import Application\nshop = Application()\n"
+    source = head + '@shop.stage("a", output="b")\ndef c(a): ...\n'
+    [stage] = application_in(tmp_path, "pipeline_shop", source, "pipeline_shop:shop").stages
+    assert stage.decorator(tasks=1) == '@shop.stage("a", output="b", tasks=1)'
+
+
 def test_a_module_that_raises(tmp_path: Path) -> None:
     assert refused(tmp_path, "pipeline_raises", "x = 1\n1 / 0\n") == (
         f"The module pipeline_raises cannot be imported: ZeroDivisionError: division by zero.\n"

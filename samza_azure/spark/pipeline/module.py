@@ -12,6 +12,7 @@ import importlib
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -53,6 +54,7 @@ def load(config: Config) -> Application:
             f"Write: {attribute} = Application()."
         )
     else:
+        application.stages[:] = [replace(stage, application=attribute) for stage in application.stages]
         return application
     noted(refused, str(config.path))
     raise refused
