@@ -198,7 +198,7 @@ def say_unread(account: Account, shown: dict[str, Any], text: str) -> None:
 
 
 @contextmanager
-def at_least_said() -> Iterator[None]:
+def rows_are_optional() -> Iterator[None]:
     """Of an error say only that the rows are unknown: the command has done its work."""
     try:
         yield

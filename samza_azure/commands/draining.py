@@ -1,7 +1,7 @@
 """What `samza-azure drain` does once its request is written, or when it writes none at once."""
 
 from samza_azure.commands.ask import Asked, ask_cancel, ask_drain
-from samza_azure.commands.backlog import at_least_said, say_unread
+from samza_azure.commands.backlog import rows_are_optional, say_unread
 from samza_azure.commands.reach import control_of, look, reach, with_rows
 from samza_azure.commands.terminal import if_interrupted, say, tell
 from samza_azure.commands.wait_limit import WaitLimit
@@ -63,17 +63,18 @@ def drain(
     if early is None or not early.is_written or early.key != asked.key:
         say(f"Drain of {'run ' + asked.run_id if asked.run_id else 'the next run'} {asked.already or 'requested'}.")
     if not wait:
-        with at_least_said():
+        with rows_are_optional():
             control, rows = look(config, account)
             if not any(row.alive for row in rows) and (control is None or asked.run_id not in control.past):
                 say("No processor runs. The drain begins when one starts.")
             shown = document(config.app.name, control, rows)
             if asked.run_id == shown["run_id"]:
-                say_unread(account, shown, "Not read so far: {left}. The next run begins with what is left of them.")
+                text = "Not read so far: {left}. The next run begins with those that are still unread then."
+                say_unread(account, shown, text)
         return
     with if_interrupted("The drain goes on without this command. `drain --wait` shows it again."):
         tell(wait_for_drain(config, account, asked, limit, waited_s=waited_s))
-    with at_least_said():
+    with rows_are_optional():
         shown = document(config.app.name, *look(config, account))
         if shown["phase"] == "DRAINED":
             say_unread(account, shown, "Not read: {left}. The next run begins with them.")

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from samza_azure.commands.ask import ask_stop
-from samza_azure.commands.backlog import at_least_said, say_unread
+from samza_azure.commands.backlog import rows_are_optional, say_unread
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import look, reach, with_rows
 from samza_azure.commands.terminal import if_interrupted, say, tell
@@ -32,7 +32,7 @@ def command(
     if wait:
         with if_interrupted("The stop goes on without this command. `status` shows it."):
             tell(wait_for_stop(config, account, asked, {row.incarnation for row in rows if row.alive}))
-    with at_least_said():
+    with rows_are_optional():
         shown = document(config.app.name, *(look(config, account) if wait else (control, rows)))
-        so_far, rest = ("", "them") if wait else (" so far", "what is left of them")
+        so_far, rest = ("", "them") if wait else (" so far", "those that are still unread then")
         say_unread(account, shown, f"Not read{so_far}: {{left}}. The next start goes on with {rest}.")

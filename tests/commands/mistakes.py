@@ -100,9 +100,12 @@ MISTAKES = {
         "def clean(orders):",
     ),
     "a circle": Mistake(
-        '@app.stage("orders"', '@app.stage("hourly"', ("The stages clean, hourly wait for each other's output",), ""
+        '@app.stage("orders"', '@app.stage("hourly"',
+        ("The stages clean, hourly wait for each other's output", "MODULE.py, line"), "",
     ),
-    "no stage": Mistake(PIPELINE[PIPELINE.index("@app") :], "", ("The application has no stage",), "@app.stage"),
+    "no stage": Mistake(
+        PIPELINE[PIPELINE.index("@app") :], "", ("The application has no stage", "MODULE.py"), "@app.stage"
+    ),
     "a package that is missing": Mistake(
         "import Application", "import Application\nimport pandaz", ("pip install 'pandaz'", "MODULE.py, line 3"), ""
     ),
@@ -117,10 +120,12 @@ MISTAKES = {
     ),
     "another attribute": Mistake(
         'main = "MODULE:app"', 'main = "MODULE:application"',
-        ('main = "MODULE:app"',),
+        ('main = "MODULE:app"', "job.toml"),
         'main = "MODULE:app"', 'main = "MODULE:app"',
     ),
-    "no such module": Mistake('main = "MODULE:app"', 'main = "MODULEE:app"', ("Did you mean 'MODULE'?",), "MODULE"),
+    "no such module": Mistake(
+        'main = "MODULE:app"', 'main = "MODULEE:app"', ("Did you mean 'MODULE'?", "job.toml"), "MODULE"
+    ),
     "an event time that is no column": Mistake(
         'event_time = "ts"\nkey',
         'event_time = "tss"\nkey',
@@ -146,12 +151,14 @@ MISTAKES = {
         "1 hour",
         '"1 hour"',
     ),
-    "a number": Mistake("partitions = 2", "partitions = 0", ("streams.orders.partitions = 0 cannot be used",), ""),
-    "the grammar of TOML": Mistake('name = "shop"', "name = shop", ("line 2, column",), ""),
+    "a number": Mistake(
+        "partitions = 2", "partitions = 0", ("streams.orders.partitions = 0 cannot be used", "job.toml"), ""
+    ),
+    "the grammar of TOML": Mistake('name = "shop"', "name = shop", ("job.toml, line 2, column",), ""),
     "a cluster": Mistake(
         "[streams.orders]",
         '[spark]\nmaster = "yarn"\n[streams.orders]',
-        ("spark.master = 'yarn' cannot be used", "local[2]"),
+        ("spark.master = 'yarn' cannot be used", "local[2]", "job.toml"),
         "local[2]",
         '[spark]\nmaster = "local[2]"\n[streams.orders]',
     ),

@@ -248,7 +248,7 @@ def test_a_stop_says_what_is_not_read_at_once_or_when_all_have_left(group: Group
     group.until("all run", all_run)
     requested = f"Stop of run {group.status()['run_id']} requested.\n"
     code, _, progress = group.command("stop")
-    left = "Not read so far: 3 rows of in. The next start goes on with what is left of them.\n"
+    left = "Not read so far: 3 rows of in. The next start goes on with those that are still unread then.\n"
     assert (code, progress) == (0, requested + left)
     group.until("all have left", lambda shown: shown["phase"] == "STOPPED")
 
@@ -314,7 +314,7 @@ def test_a_drain_that_is_not_waited_for_says_what_is_not_read_so_far(group: Grou
     group.produce(3)
     group.start("a", count=2)
     run_id = group.until("all run", all_run)["run_id"]
-    left = "Not read so far: 3 rows of in. The next run begins with what is left of them.\n"
+    left = "Not read so far: 3 rows of in. The next run begins with those that are still unread then.\n"
     assert group.command("drain") == (0, "", f"Drain of run {run_id} requested.\n{left}")
 
 

@@ -101,6 +101,13 @@ def test_from_the_first_job_model_on_each_line_names_the_run(tmp_path: Path, *, 
         assert last_entry(tmp_path / "log", "p1") == "first\nsecond"
 
 
+def test_what_is_less_severe_than_the_level_is_left_out(tmp_path: Path) -> None:
+    configure("p1", "shop", as_json=False, level="warning", file=tmp_path / "log")
+    LOG.info("no")
+    LOG.warning("yes")
+    assert [line.rpartition("  ")[2] for line in (tmp_path / "log").read_text().splitlines()] == ["yes"]
+
+
 def test_a_log_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot be written: No such file or directory\. Choose another path\."):
         configure("p1", "shop", as_json=False, level="info", file=tmp_path / "nowhere" / "p1.log")

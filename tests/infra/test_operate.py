@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from infra.check.bicep import Expression, Literal, Object, parse, values_in
-from samza_azure import cli, metrics
+from samza_azure import cli
+from samza_azure.metrics import instruments
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "operate.md").read_text()
@@ -103,5 +104,5 @@ def test_each_link_within_the_page_leads_somewhere() -> None:
 
 def test_each_metric_that_an_alert_asks_for_is_one_of_ours() -> None:
     asked = set(re.findall(r'Name == "(samza_azure\.[\w.]+)"', "\n".join(texts())))
-    ours = set(re.findall(r'"(samza_azure\.[\w.]+)"', Path(metrics.__file__).read_text()))
+    ours = set(re.findall(r'"(samza_azure\.[\w.]+)"', Path(instruments.__file__).read_text()))
     assert asked and asked - ours == set()

@@ -7,6 +7,7 @@ with the file and line of its stage. A schema that only Spark can read is left t
 import difflib
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 from samza_azure.application import Application, Stage, check_methods
@@ -38,7 +39,8 @@ def check_names(application: Application, config: Config) -> list[str]:
     try:
         ordered(application.stages)
     except PipelineRefused as error:
-        noted(error, str(config.path))
+        module = sys.modules.get(config.app.main.partition(":")[0])
+        noted(error, getattr(module, "__file__", None) or str(config.path))
         raise
     return list(_warnings(application.stages, config))
 
