@@ -2,12 +2,13 @@
 
 import inspect
 import linecache
+import re
 import reprlib
 import sysconfig
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 import pyspark
@@ -87,6 +88,13 @@ def noted(error: Exception, place: str, stage: str = "") -> None:
     """Add a place to an error's notes, unless it has one."""
     if place and not getattr(error, "__notes__", None):
         error.add_note(place + (f" (stage {stage})" if stage else ""))
+
+
+def place_of_name(module: ModuleType | None, name: str) -> str:
+    """The line of a module that assigns a name at its top; empty if there is none."""
+    file = getattr(module, "__file__", None) or ""
+    lines = enumerate(linecache.getlines(file), 1)
+    return next((_shown(file, number) for number, line in lines if re.match(rf"{re.escape(name)}\b.*=", line)), "")
 
 
 def _shown(file: str, line: int) -> str:

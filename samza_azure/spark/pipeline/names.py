@@ -14,7 +14,7 @@ from samza_azure.application import Application, Stage, check_methods
 from samza_azure.config import Config, Stream
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.pipeline.sinks import name_mistakes, sinks_of
-from samza_azure.spark.user_code import noted, place_of_function
+from samza_azure.spark.user_code import noted, place_of_function, place_of_name
 
 TIMES = frozenset({"timestamp", "timestamp_ltz", "timestamp_ntz", "date"})
 #: The words of Spark's simple types, as `storage.ddl` and Spark know them; a test compares them.
@@ -39,8 +39,8 @@ def check_names(application: Application, config: Config) -> list[str]:
     try:
         ordered(application.stages)
     except PipelineRefused as error:
-        module = sys.modules.get(config.app.main.partition(":")[0])
-        noted(error, getattr(module, "__file__", None) or str(config.path))
+        module, _, name = config.app.main.partition(":")
+        noted(error, place_of_name(sys.modules.get(module), name) or str(config.path))
         raise
     return list(_warnings(application.stages, config))
 
