@@ -155,7 +155,7 @@ class Play:
         try:
             until(lambda: flat(self.mistake.told[0].replace("MODULE", "shop")) in flat(screen.text), "the mistake")
             self.remedied()
-            until(lambda: "1processorsstarted" in flat(screen.text), "a processor")
+            until(lambda: "1processorstarted" in flat(screen.text), "a processor")
             [connect] = set(re.findall(rf"export {VARIABLE}='(.*)'", screen.text))
             fleet = Fleet(self.job, self.folder / "logs", {**self.environment, VARIABLE: connect})
             fleet.wait_until("all tasks run", all_running, PATIENCE_S)
