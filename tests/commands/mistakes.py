@@ -104,7 +104,8 @@ MISTAKES = {
         ("The stages clean, hourly wait for each other's output", "MODULE.py, line"), "",
     ),
     "no stage": Mistake(
-        PIPELINE[PIPELINE.index("@app") :], "", ("The application has no stage", "MODULE.py, line 4: app ="), "@app.stage"
+        PIPELINE[PIPELINE.index("@app") :], "",
+        ("The application has no stage", "MODULE.py, line 4: app ="), "@app.stage",
     ),
     "a package that is missing": Mistake(
         "import Application", "import Application\nimport pandaz", ("pip install 'pandaz'", "MODULE.py, line 3"), ""
