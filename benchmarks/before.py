@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,10 @@ DEMO = "demo"
 #: A number with its unit in a figure; of these units more is better.
 FIGURE = re.compile(r"([-+]?[\d,]*\.?\d+) ?(rows/s|per CPU second|ms|s|MB|%)(?![\w/])")
 MORE_IS_BETTER = ("rows/s", "per CPU second")
+#: What a figure is of may contain how much it was this time.
+AMOUNT = re.compile(r"[\d,]+ (records|KiB)")
+#: Figures of plain Spark, which the benchmark compares with.
+NOT_OURS = "Parquet sink"
 DEMO_LINE = re.compile(r"^ *[\d.]+ s  (.+): ([\d.]+ s)$", re.MULTILINE)
 
 
@@ -99,8 +103,16 @@ def figures_of(tree: Path, script: str) -> dict[str, list[float]]:
         claims = DEMO_LINE.findall(told.stdout)
     else:
         claims = said_by(tree, CLAIMS, script)
-    figures = [(what, *each) for what, figure in claims for each in FIGURE.findall(figure)]
-    return {f"{script}: {what}, {unit}": [float(number.replace(",", ""))] for what, number, unit in figures}
+    found: dict[str, list[float]] = {}
+    times = Counter[str]()
+    for what, figure in claims:
+        name = AMOUNT.sub(r"\1", what)
+        times[name] += 1
+        which = f" ({times[name]})" if times[name] > 1 else ""
+        for number, unit in FIGURE.findall(figure):
+            if NOT_OURS not in what:
+                found[f"{script}: {name}{which}, {unit}"] = [float(number.replace(",", ""))]
+    return found
 
 
 def said_by(tree: Path, code: str, *arguments: str) -> Any:
