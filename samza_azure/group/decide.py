@@ -73,7 +73,7 @@ def lead(view: View, now: float) -> list[Action]:
     if reached(lease.asked_at + RENEW_EVERY_S, now) and view.free(LEASE, now):
         actions.append(RenewLease(lease.id))
     actions += election.show_life(view, control, now)
-    if view.free(SCAN, now) and reached(view.others.scanned_at + view.scan_gap(), now):
+    if view.free(SCAN, now) and (not view.has_looked or reached(view.others.scanned_at + view.scan_gap(), now)):
         actions.append(ScanMembers())
     if view.free(REQUESTS, now) and reached(view.office.requests_read_at + view.timing.requests_every_s, now):
         actions.append(ReadRequests())

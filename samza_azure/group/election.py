@@ -252,7 +252,7 @@ def abler(view: View, control: Control, now: float) -> str | None:
         (row.format for row in view.present.values() if row.incarnation in view.others.seen_alive), default=FORMAT
     )
     is_able = next_run.can_act(view, control) and latest <= FORMAT
-    if is_able or view.ending is not None or view.others.scanned_at < view.office.since:
+    if is_able or view.ending is not None or not view.has_looked:
         return None
     if view.calls.unsettled is not None:
         return None  # `lead` asks first what became of that write

@@ -61,7 +61,7 @@ def verdict(view: View) -> Finish | None:
     match control.phase:
         case RunPhase.DRAINED:
             return _after_drain(view, control)
-        case RunPhase.FAILED if view.life.active_run == control.run_id and control.failure is not None:
+        case RunPhase.FAILED if view.work.active_run == control.run_id and control.failure is not None:
             return Finish(
                 Verdict.FAILED,
                 f"Task {control.failure.task} failed: {control.failure.message}\n{control.failure.traceback}",
@@ -75,7 +75,7 @@ def _refused(view: View) -> Finish | None:
     """The ending if the account or the container refuses this processor, or if the job model is too large."""
     denied = list(view.calls.denied.values())
     let_in = view.calls.let_in
-    lasting = next((each for each in denied if each.last - each.since >= _patience_s(each, let_in=let_in)), None)
+    lasting = next((each for each in denied if each.last - each.since >= patience_s(each, let_in=let_in)), None)
     if lasting is not None:
         return (
             Finish(Verdict.ACCESS_LOST, f"{lasting.reason} {GIVEN_UP}")
@@ -89,7 +89,7 @@ def _refused(view: View) -> Finish | None:
     return None
 
 
-def _patience_s(denial: Denial, *, let_in: bool) -> float:
+def patience_s(denial: Denial, *, let_in: bool) -> float:
     """How long a refusal may last."""
     if let_in:
         return DENIED_S
@@ -97,7 +97,7 @@ def _patience_s(denial: Denial, *, let_in: bool) -> float:
 
 
 def _after_drain(view: View, control: Control) -> Finish | None:
-    if view.life.active_run == control.run_id:
+    if view.work.active_run == control.run_id:
         ended = Finish(Verdict.DONE, f"Run {control.run_id} is drained.", drained=True)
         return None if view.settings.wait_for_upgrade else ended
     if view.work.plan is None:
@@ -128,7 +128,7 @@ def _after_drain(view: View, control: Control) -> Finish | None:
 
 def _misfit(view: View, control: Control) -> Finish | None:
     if view.work.plan is not None and control.fingerprint and view.work.plan.fingerprint != control.fingerprint:
-        if view.settings.wait_for_upgrade and view.life.active_run:
+        if view.settings.wait_for_upgrade and view.work.active_run:
             return Finish(Verdict.DONE, f"Run {control.run_id} has begun with an upgraded pipeline.")
         return Finish(Verdict.REFUSED, _other_pipeline(control, view.work.plan))
     by_hand = view.settings.run_id
@@ -142,6 +142,12 @@ def _misfit(view: View, control: Control) -> Finish | None:
 
 def _other_pipeline(control: Control, plan: Plan) -> str:
     """What differs, stage by stage and stream by stream, and what to do about it."""
+    if control.has_finished(plan.fingerprint):
+        return (
+            f"Run {control.run_id} has another pipeline. An earlier run, which is drained, had this processor's, so it "
+            "may be old code. Start the current code; to go back to this one, drain the run (samza-azure drain), then "
+            "start it with --new-run."
+        )
     differences = changes(control.described, plan.described) if control.described and plan.described else []
     if differences:
         what = ":\n" + "\n".join(f"  {each}" for each in differences) + "\n"

@@ -42,8 +42,7 @@ def keep_house(view: View, control: Control, now: float) -> list[Action]:
         row.alive and processor != view.me and _has_tasks(control, row)
         for processor, row in view.others.members.items()
     )
-    has_looked = view.others.scanned_at >= view.office.since
-    if control.uncleaned and has_looked and not others_work:  # else they have not left the run yet
+    if control.uncleaned and view.has_looked and not others_work:  # else they have not left the run yet
         fresh = [each for each in control.uncleaned if each not in control.kept]
         run_id = fresh[0] if fresh else control.uncleaned[view.office.clean_tries % len(control.uncleaned)]
         if view.office.clean_done != run_id and view.free(HOUSEKEEPING, now):

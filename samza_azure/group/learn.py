@@ -139,7 +139,7 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
             if isinstance(answer, tuple):
                 _learn_members(view, answer, sent_at, now)
         case ReadMember(processor=processor):
-            _learn_member(view, processor, expected(answer, ProcessorRow, Absent), now)
+            _learn_member(view, processor, expected(answer, ProcessorRow, Absent), sent_at, now)
         case ReadRequests():
             if isinstance(answer, tuple):
                 _learn_requests(view, answer, sent_at, now)
@@ -525,7 +525,7 @@ def _know_control(view: View, control: Control, etag: str, now: float) -> None:
         view.candidacy.campaign = replace(view.candidacy.campaign, read=True, etag=etag)
     view.life.control, view.life.control_etag = control, etag
     _control_seen(view, now)
-    view.group_id = view.group_id or control.group_id
+    view.group_id, view.revision = view.group_id or control.group_id, control.revision
     _take_part(view)
     mine = view.share.mine if view.share is not None else {}
     view.work.tasks = {task: local for task, local in view.work.tasks.items() if task in mine or not local.closed}
@@ -547,7 +547,7 @@ def _take_part(view: View) -> None:
     if not isinstance(control, Control) or control.phase not in (RunPhase.RUNNING, RunPhase.DRAINING):
         return
     if plan is not None and plan.fingerprint == control.fingerprint:
-        view.life.active_run = control.run_id
+        view.work.active_run = control.run_id
 
 
 def _somebody_works(view: View, run_id: str) -> bool:
@@ -560,8 +560,7 @@ def _somebody_works(view: View, run_id: str) -> bool:
 
 
 def _is_older(view: View, control: Control) -> bool:
-    known = view.control
-    return isinstance(known, Control) and known.group_id == control.group_id and known.revision > control.revision
+    return view.group_id == control.group_id and view.revision > control.revision
 
 
 def _has_begun(view: View, task: str, owner: Owner) -> bool:
@@ -604,18 +603,13 @@ def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at
             changed = changed or is_news
             if is_news or row.incarnation in view.others.seen_alive:
                 alive.add(row.incarnation)
-    view.others.members, view.others.ages, view.others.scanned_at, view.others.seen_alive = (
-        members,
-        ages,
-        now,
-        frozenset(alive),
-    )
+    view.others.members, view.others.ages, view.others.seen_alive = members, ages, frozenset(alive)
     if changed:  # by somebody else since the last scan
         evident = max(view.life.accepted_at, view.others.write_seen_at)
-        view.others.write_seen_at = view.others.scan_sent_at
+        view.others.write_seen_at = max(view.others.write_seen_at, view.others.scanned_at)
         if view.others.write_seen_at > evident + 2 * max(view.timing.heartbeat_s, interval):
             _forget_ages(view, now)  # the first sign that rows can be written again
-    view.others.scan_sent_at, view.others.back = sent_at, back
+    view.others.scanned_at, view.others.back = sent_at, back
     view.others.well = _running_well(view, now)
     deposed = view.control.deposed if isinstance(view.control, Control) else None
     leading = view.leadership
@@ -644,8 +638,12 @@ def _running_well(view: View, now: float) -> dict[str, Well]:
     return well
 
 
-def _learn_member(view: View, processor: str, answer: ProcessorRow | Absent | Nothing, now: float) -> None:
-    """One member's row was read. Its age belongs to its ETag, as always."""
+def _learn_member(
+    view: View, processor: str, answer: ProcessorRow | Absent | Nothing, sent_at: float, now: float
+) -> None:
+    """One member's row was read. Its age belongs to its ETag, as always. A scan that was sent later knows better."""
+    if sent_at < view.others.scanned_at:
+        return
     match answer:
         case ProcessorRow() as row:
             _know_member(view, row)
@@ -657,7 +655,7 @@ def _learn_member(view: View, processor: str, answer: ProcessorRow | Absent | No
             return
         case _:
             assert_never(answer)
-    view.others.read_at[processor] = now
+    view.others.read_at[processor] = sent_at
     view.calls.doubted.pop(f"{MEMBER}{processor}", None)
 
 
@@ -666,7 +664,7 @@ def _marked_dead(view: View, action: MarkDead, answer: str | No | Nothing, now: 
     match answer:
         case str() as etag:
             row = view.others.members.get(action.processor)
-            if row is not None:  # a scan in between may have seen its deletion
+            if row is not None and row.etag == action.etag:  # a scan may have seen what has become of it since
                 _know_member(view, replace(row, state=ProcessorState.DEAD, etag=etag, epoch=action.epoch))
         case No():
             view.calls.doubted[resource(action)] = now
@@ -682,7 +680,9 @@ def _marked_dead(view: View, action: MarkDead, answer: str | No | Nothing, now: 
 def _deleted_member(view: View, action: DeleteMember, answer: None | No | Absent | Nothing, now: float) -> None:
     match answer:
         case None | Absent():
-            _forget_member(view, action.processor)
+            row = view.others.members.get(action.processor)
+            if row is not None and row.etag == action.etag:  # otherwise a scan has seen its next incarnation
+                _forget_member(view, action.processor)
         case No():
             view.calls.doubted[resource(action)] = now
             view.others.ages.pop(action.processor, None)  # it shows life

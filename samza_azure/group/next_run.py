@@ -14,7 +14,7 @@ from samza_azure.group.view import View
 def wanted_run(view: View) -> str:
     """The next run that this processor asks for, if it has not been part of one yet."""
     control = view.control
-    if view.life.active_run or not isinstance(control, Control):
+    if view.work.active_run or not isinstance(control, Control):
         return ""
     by_hand = view.settings.run_id
     if by_hand and by_hand != control.run_id and by_hand not in control.past:
@@ -28,12 +28,12 @@ def begin_run(view: View, control: Control) -> Control:
     if plan is None or view.ending is not None:
         return control
     if control.phase is RunPhase.FAILED:
-        if view.life.active_run == control.run_id or plan.fingerprint != control.fingerprint:
+        if view.work.active_run == control.run_id or plan.fingerprint != control.fingerprint:
             return control
         return replace(control, phase=RunPhase.DRAINING if control.drain else RunPhase.RUNNING, failure=None)
     wishes = [row.new_run for row in view.present.values() if row.new_run and row.fingerprint == plan.fingerprint]
     again = not control.has_finished(plan.fingerprint) or bool(wishes)
-    fresh = control.phase is RunPhase.DRAINED and view.life.active_run != control.run_id and again
+    fresh = control.phase is RunPhase.DRAINED and view.work.active_run != control.run_id and again
     if control.phase is not RunPhase.NONE and not fresh:
         return control
     by_hand = next((wish for wish in wishes if wish != "new"), view.settings.run_id)
@@ -58,7 +58,7 @@ def begin_run(view: View, control: Control) -> Control:
 
 def can_act(view: View, control: Control) -> bool:
     """Whether we can lead this run, or begin the next."""
-    took_part = control.phase is RunPhase.DRAINED and view.life.active_run == control.run_id
+    took_part = control.phase is RunPhase.DRAINED and view.work.active_run == control.run_id
     if view.work.plan is None or took_part or view.too_old_for:
         return False
     return fits(control, view.work.plan.fingerprint, wanted_run(view))

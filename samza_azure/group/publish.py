@@ -51,8 +51,8 @@ def next_control(view: View, control: Control, now: float) -> Control:
 
 
 def _may_publish(view: View) -> bool:
-    """Whether anything may be published: we have scanned since we became leader, and the job model is not too large."""
-    return view.others.scanned_at >= view.office.since and not view.office.in_vain
+    """Whether anything may be published: we have looked since we became leader, and the job model is not too large."""
+    return view.has_looked and not view.office.in_vain
 
 
 def checked(before: Control, after: Control) -> Control:

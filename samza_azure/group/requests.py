@@ -54,7 +54,8 @@ def with_drain(control: Control, requests: Sequence[Request]) -> Control:
     drains that it withdraws, so they cannot come back under the next leader.
     """
     unanswered = _unanswered(control, requests)
-    drain = next((request for request in unanswered if request.kind is RequestKind.DRAIN), None)
+    drains = (request for request in unanswered if request.kind is RequestKind.DRAIN)
+    drain = next((request for request in drains if not _has_drained(control, request)), None)
     withdrawing = any(request.kind in WITHDRAWING for request in unanswered)
     if drain is None or withdrawing or control.phase is not RunPhase.RUNNING:
         return control
@@ -127,6 +128,8 @@ def _answer(control: Control, request: Request, waiting: Waiting, rows: Mapping[
 
 
 def _answer_to_drain(control: Control, request: Request, waiting: Waiting) -> str:
+    if _has_drained(control, request):
+        return ACCEPTED
     if control.phase in (RunPhase.DRAINING, RunPhase.DRAINED):
         if control.drain is not None and control.drain.uuid == request.key:
             return ACCEPTED
@@ -170,6 +173,11 @@ def _is_obeyed(control: Control, request: Request) -> bool:
 
 def _unanswered(control: Control, requests: Sequence[Request]) -> list[Request]:
     return [request for request in requests if not request.answer and _speaks_of(control, request)]
+
+
+def _has_drained(control: Control, request: Request) -> bool:
+    """Whether this request has drained an earlier run. Its answer may have been lost until the next run began."""
+    return any(each.uuid == request.key for each in control.drains)
 
 
 def _is_meant(request: Request, incarnation: str) -> bool:

@@ -157,7 +157,6 @@ class OwnIncarnation:
     beat_unsettled: tuple[int, float] | None = None  # a heartbeat whose answer was lost, and when it was first sent
     join_unsettled: bool = False  # the answer to our joining was lost: the row may have been written
     accepted_at: float = -1e9  # when the last accepted heartbeat was sent
-    active_run: str = ""  # the last run in which this incarnation took part: it knew that they have one pipeline
     control: Control | Absent | None = None  # as this incarnation has read it, which is what "adopted" means
     control_etag: str = ""
     control_read_at: float = -1e9
@@ -205,11 +204,10 @@ class Others:
     leaderless_since: float = 0.0
     members: Mapping[str, ProcessorRow] = field(default_factory=dict)
     ages: dict[str, Age] = field(default_factory=dict)
-    scanned_at: float = -1e9
-    scan_sent_at: float = -1e9  # of the last scan that was answered
+    scanned_at: float = -1e9  # when the last scan with an answer was sent: what it shows may be that old
     drain_asked_at: float = -1e9  # when our container last read that a drain was requested
     write_seen_at: float = -1e9  # when somebody's row was last seen to have changed, so rows could be written
-    read_at: dict[str, float] = field(default_factory=dict)  # when a member's row was read on its own
+    read_at: dict[str, float] = field(default_factory=dict)  # when a read of a member's row alone was sent
     seen_alive: frozenset[str] = frozenset()  # incarnations that wrote their row while we watched
     back: Mapping[str, tuple[str, float]] = field(default_factory=dict)  # back before marked dead: incarnation, when
     well: Mapping[str, Well] = field(default_factory=dict)  # tasks that were given up and now run elsewhere
@@ -217,7 +215,8 @@ class Others:
 
 @dataclass(slots=True)
 class Work:
-    """Our container and its tasks. They outlive an incarnation: the tasks of an earlier one must still be released."""
+    """Our container, its tasks and its run. They outlive an incarnation: the tasks of an earlier one must still be
+    released, and a wish for a new run is granted once."""
 
     plan: Plan | None = None
     container: bool = False
@@ -226,6 +225,7 @@ class Work:
     attempts: int = 0
     permit_told: float = 0.0
     drain_told: Drain | None = None
+    active_run: str = ""  # the last run in which this process took part: it knew that they have one pipeline
 
 
 @dataclass(slots=True)
@@ -257,6 +257,7 @@ class View:
     work: Work = field(default_factory=Work)
     calls: Calls = field(default_factory=Calls)
     group_id: str = ""
+    revision: int = -1  # the highest of the control blob that any incarnation of ours has read
     too_old_for: int = 0  # a format was read that our release does not know: we stand by until we are restarted
     # Drawn by the host before each turn, so that deciding needs no dice.
     random: float = 0.5
@@ -309,6 +310,11 @@ class View:
     def is_me(self, owner: Owner) -> bool:
         """Whether it is our current incarnation. Called for ten thousand tasks at a time, so it builds no value."""
         return owner.incarnation == self.incarnation and owner.processor == self.settings.processor
+
+    @property
+    def has_looked(self) -> bool:
+        """Whether all rows were read since we lead. A read that was sent before may be older than the control blob."""
+        return self.others.scanned_at >= self.office.since
 
     @property
     def share(self) -> Share | None:
@@ -445,7 +451,7 @@ class View:
         return min(self.read_interval(), least) if self.drains or awaits_drain else self.read_interval()
 
     def seen_at(self, processor: str) -> float:
-        """When this member's row, or its absence, was last seen."""
+        """The time from which we know this member's row, or its absence: the latest read of it was sent then."""
         return max(self.others.scanned_at, self.others.read_at.get(processor, -1e9))
 
     def read_interval(self) -> float:

@@ -16,6 +16,7 @@ from typing import Any
 
 from samza_azure.coordinator import JobCoordinator
 from samza_azure.group.actions import CONTROL
+from samza_azure.group.ending import patience_s
 from samza_azure.group.timing import OUT_OF_REACH
 from samza_azure.group.view import View
 from samza_azure.machine import boot_time
@@ -33,6 +34,7 @@ class Reason(StrEnum):
     """Why a processor is not ready."""
 
     JOINING = "joining"
+    ACCESS = "access"
     STORAGE = "storage"
     CONTAINER = "container"
     LEAVING = "leaving"
@@ -62,6 +64,9 @@ def readiness(
     """Why a processor is not ready, in a word and a sentence; None: it is ready. `view` may be unknown."""
     if leaving:
         return Reason.LEAVING, "The processor hands over its tasks and ends."
+    if view is not None and (denied := list(view.calls.denied.values())):
+        last_s = patience_s(denied[0], let_in=view.calls.let_in)
+        return Reason.ACCESS, f"{denied[0].reason} If this lasts for {last_s:.0f} s, the processor ends."
     if view is not None and view.life.etag is None:
         return Reason.JOINING, "The processor has no row in the group yet."
     if view is not None and now > view.permit_until:

@@ -88,7 +88,7 @@ def view_of(processor: str, blob: Control = CONTROL, **more: object) -> View:
     view.life.found, view.life.etag, view.life.beat = ROWS[processor], f"row of {processor}", 5
     view.calls.beat_sent_at = view.life.accepted_at = NOW
     view.life.control, view.life.control_etag, view.life.control_read_at = blob, "control", NOW
-    view.group_id, view.life.active_run = blob.group_id, "run"
+    view.group_id, view.revision, view.work.active_run = blob.group_id, blob.revision, "run"
     view.others.leader_row = replace(LEADER_ROW, epoch=blob.epoch, version=blob.version, signal=signal(blob))
     view.others.leader_read_at, view.others.leader_age = NOW, Age("leader row", 0.0, 0, NOW)
     view.others.members, view.others.scanned_at = dict(ROWS), NOW

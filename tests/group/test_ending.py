@@ -211,7 +211,7 @@ def test_an_older_copy_of_the_control_blob_ends_whoever_reads_it() -> None:
 def test_another_pipeline_is_refused_by_a_failed_run_as_well() -> None:
     failed = replace(CONTROL, phase=RunPhase.FAILED, failure=Failure("clean", "clean-0", "no", "trace"))
     view = view_of("p2", failed)
-    view.life.active_run, view.work.plan = "", replace(PLAN, fingerprint="e" * 64)
+    view.work.active_run, view.work.plan = "", replace(PLAN, fingerprint="e" * 64)
     [begin] = [action for action in decide(view, NOW) if isinstance(action, BeginEnd)]
     assert begin.verdict.code == 2
     assert "Drain the run with the old code" in begin.verdict.message

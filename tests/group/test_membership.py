@@ -241,7 +241,7 @@ def test_a_beat_whose_answer_was_lost_counts_from_when_it_was_sent_once_the_row_
 
 def test_ages_survive_a_gap_in_our_own_beats_in_which_others_have_written() -> None:
     """Not the storage was away, only our own calls came late."""
-    view = leader(ages={**leader().others.ages, "p3": DEAD}, scan_sent_at=NOW + 3)
+    view = leader(ages={**leader().others.ages, "p3": DEAD}, scanned_at=NOW + 3)
     rows = (ROWS["p1"], replace(ROWS["p2"], etag="newer"), ROWS["p3"])
     learn(view, ScanMembers(), rows, sent_at=NOW + 4, now=NOW + 4)
     silent = view.others.ages["p3"]
@@ -253,7 +253,7 @@ def test_ages_survive_a_gap_in_our_own_beats_in_which_others_have_written() -> N
 
 def test_ages_are_forgotten_also_where_another_is_the_first_who_can_write_again() -> None:
     """Nobody could write for half a minute. Seeing that others could, a leader believed that the silent were dead."""
-    view = leader(ages={**leader().others.ages, "p3": DEAD}, scan_sent_at=NOW + 29)
+    view = leader(ages={**leader().others.ages, "p3": DEAD}, scanned_at=NOW + 29)
     rows = (ROWS["p1"], replace(ROWS["p2"], etag="newer"), ROWS["p3"])
     learn(view, ScanMembers(), rows, sent_at=NOW + 30, now=NOW + 30)
     learn(view, MergeOwnRow(ROWS["p1"], "row of p1"), "newer", sent_at=NOW + 31, now=NOW + 31)

@@ -306,6 +306,14 @@ def test_while_a_stop_is_in_force_no_task_moves_no_run_begins_and_no_drain_is_ta
     assert next_control(asked(drained, active_run=""), drained, NOW) == drained
 
 
+def test_a_request_that_drained_the_last_run_does_not_drain_the_next_one() -> None:
+    """Its answer was lost until the next run had begun. It named no run."""
+    asked_before = drain(run_id="")
+    begun = replace(CONTROL, run_id="next", past=("run",), drains=(DrainNotification(asked_before.key, "run"),))
+    assert obey(begun, asked_before).phase is RunPhase.RUNNING
+    assert answers(asked(begun, asked_before)) == {asked_before.key: "accepted"}
+
+
 def test_who_waits_for_an_upgrade_after_a_drain_can_be_stopped_too() -> None:
     assert obey(DRAINED, stop(), active_run="").stop == STOPPED.stop
 

@@ -6,15 +6,17 @@ from typing import Any
 import pytest
 
 from samza_azure.errors import Verdict
-from samza_azure.group.actions import BeginEnd, Finish, MergeOwnRow, Rejoin, WriteControl
+from samza_azure.group import next_run
+from samza_azure.group.actions import BeginEnd, Finish, MergeOwnRow, ReadControl, Rejoin, WriteControl
+from samza_azure.group.answers import ControlRead
 from samza_azure.group.control import Control, Failure, RunPhase
 from samza_azure.group.ending import HANDED_OVER
-from samza_azure.group.learn import heard_leave
+from samza_azure.group.learn import heard_leave, learn, perform_locally
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.rows import ProcessorState
 from samza_azure.group.view import View
 from samza_azure.messages import DrainStep
-from tests.group.situation import CONTROL, NOW, ROWS, decide, leader, member, view_of
+from tests.group.situation import CONTROL, NOW, PLAN, ROWS, decide, leader, member, view_of
 
 FAILURE = Failure("clean", "clean-0", "no such column", "Traceback of the stage")
 FAILED = replace(CONTROL, phase=RunPhase.FAILED, failure=FAILURE)
@@ -83,6 +85,22 @@ def test_old_code_that_waited_ends_when_the_upgrade_has_begun() -> None:
     upgraded = replace(CONTROL, run_id="next", fingerprint="e" * 64)
     waiting = settings_of(view_of("p2", upgraded, active_run="run"), wait_for_upgrade=True)
     assert verdicts(waiting) == [(0, "Run next has begun with an upgraded pipeline.")]
+
+
+def test_a_processor_that_rejoins_ends_with_the_failed_run_that_it_was_part_of() -> None:
+    view = view_of("p2")
+    perform_locally(view, Rejoin("it was marked dead"), NOW)
+    learn(view, ReadControl(), ControlRead(replace(FAILED, revision=10), "failed"), sent_at=NOW, now=NOW)
+    assert [code for code, _ in verdicts(view)] == [1]
+    assert next_run.begin_run(view, FAILED) == FAILED
+
+
+def test_old_code_that_is_restarted_after_the_upgrade_is_told_so() -> None:
+    upgraded = replace(CONTROL, run_id="next", fingerprint="e" * 64, finished=(PLAN.fingerprint,))
+    restarted = settings_of(view_of("p2", upgraded, active_run=""), wait_for_upgrade=True)
+    ((code, message),) = verdicts(restarted)
+    assert (code, "Start the current code" in message) == (2, True)
+    assert "Drain the run with the old code" not in message
 
 
 def test_another_run_by_hand_is_refused_while_one_is_in_progress() -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from samza_azure.group.actions import CONTROL
 from samza_azure.group.control import Control
-from samza_azure.group.view import Failing, OwnIncarnation, Settings, View
+from samza_azure.group.view import Denial, Failing, OwnIncarnation, Settings, View
 from samza_azure.host.endpoint import Endpoint
 from samza_azure.host.health import Health, Pulse, Reason, patience, readiness
 from samza_azure.host.notify import notify
@@ -122,6 +122,17 @@ def test_a_member_that_cannot_reach_the_control_blob_is_not_ready() -> None:
 def test_a_member_with_a_container_is_ready_whoever_leads() -> None:
     assert why(101.0) is None
     assert readiness(None, 101.0, adopted=True, container=True, leaving=False) is None
+
+
+def test_a_processor_that_the_account_refuses_says_so_and_when_it_ends() -> None:
+    refused = view()
+    refused.calls.let_in, refused.calls.denied_at = True, 101.0
+    refused.calls.denied = {"MergeOwnRow": Denial(101.0, 101.0, "The account refuses this key.")}
+    found = readiness(refused, 110.0, adopted=True, container=True, leaving=False)
+    assert found == (
+        Reason.ACCESS,
+        "The account refuses this key. If this lasts for 120 s, the processor ends.",
+    )
 
 
 def test_each_reason_not_to_be_ready() -> None:

@@ -113,6 +113,7 @@ class Ending:
     faults: int = 1
     processors: int = 2  # the third one comes to the drained run with upgraded code
     own_words: bool = True  # fence: a life tells of, and is believed about, only what that very life was given
+    remembers: bool = True  # fence: a new life knows the run that its processor was part of, and ends with it
     begun: Sequence[str] = ()  # steps that have been taken already, by the words that they begin with
 
     def __post_init__(self) -> None:
@@ -128,7 +129,7 @@ class Ending:
             if name != "p3":
                 view.life.control, view.life.control_etag = (DRAINED, "1") if name == "p1" else (EARLIER, "0")
                 view.group_id = DRAINED.group_id
-                view.life.active_run, view.work.attempts, view.life.etag, view.calls.let_in = "run", 1, "1", True
+                view.work.active_run, view.work.attempts, view.life.etag, view.calls.let_in = "run", 1, "1", True
                 for task in TASKS if name == "p1" else TASKS[1:]:
                     generation, phase = (4, Phase.DRAINED) if name == "p1" else (2, Phase.RUNNING)
                     view.work.tasks[task] = LocalTask(generation, 1, 0.0, TaskReport(task, generation, 1, phase))
@@ -332,6 +333,8 @@ class Ending:
                 perform_locally(view, action, 0.0)
                 if isinstance(action, Rejoin) and not self.own_words:
                     view.work.tasks = {task: replace(each, former=False) for task, each in view.work.tasks.items()}
+                if isinstance(action, Rejoin) and not self.remembers:
+                    view.work.active_run = ""
             self.timeless(view)
 
     def timeless(self, view: View) -> None:

@@ -202,8 +202,18 @@ CLAIMS = (
     ),
     Claim(
         "ending: a life reports what its former one was given, and is believed",
-        "the leader waits for that row, and its processor for the clean-up",
+        "nobody waits yet: its processor ends with the run that it was part of",
         lambda: Ending(begun=REJOINED, own_words=False),
+    ),
+    Claim(
+        "ending: a life forgets the run that its former one was part of",
+        "nobody waits yet: it reports nothing of that run",
+        lambda: Ending(begun=REJOINED, remembers=False),
+    ),
+    Claim(
+        "ending: a life reports what its former one was given, and forgets the run",
+        "the leader waits for that row, and its processor for the clean-up",
+        lambda: Ending(begun=REJOINED, own_words=False, remembers=False),
         violates="L1",
     ),
     # The drain.

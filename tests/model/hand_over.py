@@ -109,7 +109,7 @@ class HandOver:
         for name in NAMES:
             view = self.life(name, 1)
             if name != "p3":
-                view.life.control, view.life.control_etag, view.group_id, view.life.active_run = (
+                view.life.control, view.life.control_etag, view.group_id, view.work.active_run = (
                     BEGUN,
                     "1",
                     BEGUN.group_id,

@@ -113,7 +113,7 @@ class Leading:
         locals_ = []
         for name in NAMES:
             view = View(Settings(name, Timing()), OwnIncarnation(f"life of {name}"))
-            view.work.plan, view.life.etag, view.group_id, view.life.active_run = (
+            view.work.plan, view.life.etag, view.group_id, view.work.active_run = (
                 PLAN,
                 "row",
                 BEGUN.group_id,
@@ -322,7 +322,7 @@ def timeless(view: View) -> View:
     view.calls.busy, view.calls.failing, view.others.ages, view.life.control_read_for = {}, {}, {}, ""
     view.others.leader_age, view.others.leader_row, view.others.members = None, None, {}
     view.others.seen_alive, view.calls.doubted = frozenset(), {}
-    view.others.scan_sent_at = view.others.write_seen_at = NEVER
+    view.others.write_seen_at = NEVER
     return view
 
 

@@ -311,7 +311,8 @@ def _check_lead(view: View, control: Control, signs: list[Any]) -> None:
         return
     wanted: list[Any] = [a.RenewLease(office.lease.id)] if asked + 20.0 <= NOW and _free(view, a.LEASE) else []
     wanted += signs
-    if _free(view, a.SCAN) and view.others.scanned_at + (0.2 if drains(control) else 1.0) <= NOW:
+    is_due = view.others.scanned_at + (0.2 if drains(control) else 1.0) <= NOW
+    if _free(view, a.SCAN) and (is_due or view.others.scanned_at < office.since):
         wanted.append(a.ScanMembers())
     if _free(view, a.REQUESTS) and office.requests_read_at + 0.25 <= NOW:
         wanted.append(a.ReadRequests())

@@ -84,7 +84,6 @@ class Case:
         )
         view.others.ages = {name: replace(age, read_at=drawn.before()) for name, age in view.others.ages.items()}
         view.others.write_seen_at = drawn.before()
-        view.others.scan_sent_at = drawn.before()
         view.life.control_read_at, view.life.control_read_for = drawn.before(), dice.choice(["e", "x"])
         if dice.random() < 0.4:
             lease = drawn.often(Lease("l2", drawn.before()), None)
@@ -315,10 +314,11 @@ def _knows(case: Case, control: Control, etag: str) -> None:
     if campaign is not None and campaign.lease is not None:
         change["candidacy.campaign"] = replace(campaign, read=True, etag=etag)
     change |= {"life.control": control, "life.control_etag": etag, "group_id": before["group_id"] or "group"}
+    change["revision"] = control.revision
     _seen(case)
     plan = before["work.plan"]
     if control.phase in ("RUNNING", "DRAINING") and plan is not None and plan.fingerprint == control.fingerprint:
-        change["life.active_run"] = control.run_id
+        change["work.active_run"] = control.run_id
     mine = {
         task: each.owner
         for task, each in control.tasks.items()
@@ -369,7 +369,7 @@ def _draws_control(case: Case) -> Control:
 
 
 def control_read(case: Case) -> None:
-    view, dice, old = case.view, case.dice, case.before["life.control"]
+    view, dice, before = case.view, case.dice, case.before
     control, lease_id = _draws_control(case), dice.choice([None, None, "l"])
     action = a.ReadControl(lease_id)
     answer: Any = dice.choice(
@@ -388,7 +388,7 @@ def control_read(case: Case) -> None:
     unsettled = case.before["calls.unsettled"]
     case.answered(action, answer)
     if isinstance(answer, ControlRead):
-        if isinstance(old, Control) and old.group_id == control.group_id and old.revision > control.revision:
+        if before["group_id"] == control.group_id and before["revision"] > control.revision:
             case.change["life.older_copy"] = True
             _seen(case)
         else:
@@ -523,10 +523,11 @@ def scan(case: Case) -> None:
                 if changed or row.incarnation in before["others.seen_alive"]:
                     seen.add(row.incarnation)
         members = {row.processor: row for row in rows}
-        case.change |= {"others.members": members, "others.ages": ages, "others.scanned_at": case.now}
-        case.change |= {"others.seen_alive": frozenset(seen), "others.scan_sent_at": case.sent, "others.back": back}
+        case.change |= {"others.members": members, "others.ages": ages, "others.scanned_at": case.sent}
+        case.change |= {"others.seen_alive": frozenset(seen), "others.back": back}
         if news:
-            at = case.change["others.write_seen_at"] = before["others.scan_sent_at"]
+            at = max(before["others.scanned_at"], before["others.write_seen_at"])
+            case.change["others.write_seen_at"] = at
             if at > max(before["life.accepted_at"], before["others.write_seen_at"]) + 4.0:
                 case.forgets_ages()
         _looks(case, members)
@@ -564,7 +565,7 @@ def member(case: Case) -> None:
         action: Any = a.ReadMember(name)
         answer: Any = dice.choice([row, row, Absent(), Trouble.UNAVAILABLE])
         case.answered(action, answer)
-        if not isinstance(answer, Trouble):
+        if not isinstance(answer, Trouble) and before["others.scanned_at"] <= case.sent:
             rest = {each: one for each, one in others.items() if each != name}
             old = {each: age for each, age in ages.items() if each != name}
             gone = isinstance(answer, Absent)
@@ -572,7 +573,7 @@ def member(case: Case) -> None:
             case.change["others.ages"] = (
                 old if gone else {**old, name: _observed(ages.get(name), row.etag, case.now, 1.0)}
             )
-            case.change["others.read_at"] = {**before["others.read_at"], name: case.now}
+            case.change["others.read_at"] = {**before["others.read_at"], name: case.sent}
             case.change["calls.doubted"] = {each: at for each, at in doubted.items() if each != f"member {name}"}
         case.learns(action, answer)
         return
@@ -581,9 +582,12 @@ def member(case: Case) -> None:
     if kind == 2 and dice.random() < 0.2:
         answer = Absent()
     case.answered(action, answer)
-    if answer == "n" and name in others:
+    is_same = name in others and others[name].etag == "e1"
+    if answer == "n" and is_same:
         marked = replace(others[name], state=ProcessorState.DEAD, etag="n", epoch=3)
         case.change["others.members"] = {**others, name: marked}
+    elif answer == "n" or (kind == 2 and (answer is None or isinstance(answer, Absent)) and not is_same):
+        pass  # what was seen since is newer
     elif kind == 2 and (answer is None or isinstance(answer, Absent)):
         case.change["others.members"] = {each: one for each, one in others.items() if each != name}
     elif isinstance(answer, No) or answer is Trouble.UNSETTLED:
@@ -698,7 +702,7 @@ def heard(case: Case) -> None:
             there = before["life.control"]
             in_progress = isinstance(there, Control) and there.phase in ("RUNNING", "DRAINING")
             if in_progress and there.fingerprint == PLAN.fingerprint:
-                case.change["life.active_run"] = there.run_id
+                case.change["work.active_run"] = there.run_id
         case 1:
             learn.heard_container_lost(view, case.now)
             case.change |= {"work.container": False, "work.permit_told": 0.0, "work.drain_told": None}

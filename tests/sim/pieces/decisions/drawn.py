@@ -160,6 +160,7 @@ class Drawn:
             deposed=self.often(Member(dice.choice(NAMES), self.life()), None, 0.3),
             churn=dice.randrange(7),
             nonce="n",
+            drains=(DrainNotification("k1", "r0", history=("FREEZE",)),) if run_id == "r1" else (),
         )
 
     def requests(self) -> tuple[Request, ...]:
@@ -212,7 +213,7 @@ class Drawn:
         view.life.etag = self.often("e", None, 0.9)
         if dice.random() < 0.8:
             view.life.written = replace(self.row("p0", 0.9), incarnation=LIVES[0])
-        view.life.active_run = dice.choice(["", "r2", "r1"])
+        view.work.active_run = dice.choice(["", "r2", "r1"])
         view.life.older_copy = dice.random() < 0.05
         view.life.waiting_since = {task: self.before() for task in TASKS if dice.random() < 0.3}
         view.others.members = rows
@@ -238,6 +239,7 @@ class Drawn:
         view.work.tasks = {task: self.local(task) for task in TASKS if dice.random() < 0.7}
         view.work.permit_told = self.before()
         view.group_id = dice.choice(["group", "group", "group", "", "another"])
+        view.revision = 6 if view.group_id else -1
         view.too_old_for = self.often(7, 0, 0.07)
         view.leaving = dice.random() < 0.15
         view.gave_up = dice.choice(["", "no memory"]) if view.leaving else ""

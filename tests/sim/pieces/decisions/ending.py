@@ -92,7 +92,7 @@ def _verdict(view: View) -> int | None:
         return 1
     if control.stop is not None and Member("p0", LIVES[0]) in control.stop.members:
         return 0
-    took_part, waits = view.life.active_run == control.run_id, view.settings.wait_for_upgrade
+    took_part, waits = view.work.active_run == control.run_id, view.settings.wait_for_upgrade
     if control.phase == "NONE":
         return None
     if control.phase == "FAILED" and took_part and control.failure is not None:
@@ -110,7 +110,7 @@ def _verdict(view: View) -> int | None:
             return 2
         return 0 if all(run in control.kept for run in control.uncleaned) else None
     if plan is not None and control.fingerprint and plan.fingerprint != control.fingerprint:
-        return 0 if waits and view.life.active_run else 2
+        return 0 if waits and view.work.active_run else 2
     return 2 if by_hand and by_hand != control.run_id else None
 
 

@@ -19,7 +19,7 @@ from .drawn import TASKS, present, same
 
 def wanted_run(view: View) -> str:
     control, by_hand = view.control, view.settings.run_id
-    if view.life.active_run or not isinstance(control, Control):
+    if view.work.active_run or not isinstance(control, Control):
         return ""
     if by_hand and by_hand != control.run_id and by_hand not in control.past:
         return by_hand
@@ -40,7 +40,7 @@ def check_runs(view: View, control: Control) -> None:
         for wish in ("", "new"):
             found = next_run.fits(control, fingerprint, wish)
             same(f"whether {fingerprint!r} fits", found, fits(control, fingerprint, wish))
-    plan, took_part = view.work.plan, control.phase == "DRAINED" and view.life.active_run == control.run_id
+    plan, took_part = view.work.plan, control.phase == "DRAINED" and view.work.active_run == control.run_id
     able = plan is not None and not took_part and not view.too_old_for
     able = able and plan is not None and fits(control, plan.fingerprint, wanted_run(view))
     same("whether we can act", next_run.can_act(view, control), able)
@@ -49,14 +49,14 @@ def check_runs(view: View, control: Control) -> None:
         same("a run without a plan", after, control)
         return
     if control.phase == "FAILED":
-        resumed = view.life.active_run != control.run_id and plan.fingerprint == control.fingerprint
+        resumed = view.work.active_run != control.run_id and plan.fingerprint == control.fingerprint
         phase = RunPhase.DRAINING if control.drain is not None else RunPhase.RUNNING
         same("a run that failed", after, replace(control, phase=phase, failure=None) if resumed else control)
         return
     wishes = [row.new_run for row in present(view).values() if row.new_run and row.fingerprint == plan.fingerprint]
     fresh = plan.fingerprint not in (control.fingerprint, *control.finished) or bool(wishes)
     begins = control.phase == "NONE" or (
-        control.phase == "DRAINED" and view.life.active_run != control.run_id and fresh
+        control.phase == "DRAINED" and view.work.active_run != control.run_id and fresh
     )
     named = [wish for wish in wishes if wish != "new"] or [view.settings.run_id]
     if not begins or named[0] in control.past:
@@ -68,5 +68,5 @@ def check_runs(view: View, control: Control) -> None:
     same("its tasks", dict(after.tasks), {task: Assignment() for task in TASKS})
     same("what failed before", (after.failure, dict(after.given_up)), (None, {}))
     same("where it begins", (after.positions, after.past), (control.positions, control.past))
-    drains = [each.uuid for each in after.drains]
-    same("what was drained", drains, [control.drain.uuid] if control.drain is not None else [])
+    drains, earlier = [each.uuid for each in after.drains], [each.uuid for each in control.drains]
+    same("what was drained", drains, [*earlier, *([control.drain.uuid] if control.drain is not None else [])])

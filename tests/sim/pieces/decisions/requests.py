@@ -49,6 +49,8 @@ def check_requests(drawn: Drawn, view: View, control: Control) -> None:
         if not ours(each):
             return "already drained" if each.kind is not None and each.run_id in control.past else ""
         if each.kind is RequestKind.DRAIN:
+            if each.key in {drain.uuid for drain in control.drains}:
+                return "accepted"
             if control.phase in ("DRAINING", "DRAINED"):
                 if control.drain is not None and control.drain.uuid == each.key:
                     return "accepted"
@@ -77,7 +79,8 @@ def check_requests(drawn: Drawn, view: View, control: Control) -> None:
         thawed = replace(control, drain=None, phase=_thawed(control)) if frozen else control
         same("a cancellation", after, replace(thawed, withdrawn=tuple(cancels)))
     after = requests.with_drain(control, asked)
-    drains = [each for each in open_ones if each.kind is RequestKind.DRAIN]
+    earlier = {each.uuid for each in control.drains}
+    drains = [each for each in open_ones if each.kind is RequestKind.DRAIN and each.key not in earlier]
     held = any(each.kind in (RequestKind.CANCEL, RequestKind.STOP) for each in open_ones)
     if not drains or held or control.phase != "RUNNING":
         same("a drain that is not taken up", after, control)
