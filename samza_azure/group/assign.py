@@ -8,6 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from heapq import heapify, heapreplace
 from types import MappingProxyType
 
+from samza_azure.logs.names import stage_and_number
+
 NOBODY: Mapping[str, str] = MappingProxyType({})
 
 
@@ -76,13 +78,26 @@ def _surplus(shares: dict[str, list[str]], total: int) -> list[str]:
     """Remove from each share what exceeds its target, and return it.
 
     The target is the floor, and one more for as many members as the remainder. The members with the most tasks get the
-    larger target, which minimizes the moves.
+    larger target, which minimizes the moves. What a member keeps is of all its stages: the first processor of a run
+    starts all tasks, and would otherwise keep those of the first stage, which may have most of the work.
     """
     floor, larger = divmod(total, len(shares))
     taken = []
     by_size = sorted(shares, key=lambda member: (-len(shares[member]), member))
     for rank, member in enumerate(by_size):
         target = floor + 1 if rank < larger else floor
-        taken.extend(shares[member][target:])
-        del shares[member][target:]
+        in_turn = _stages_in_turn(shares[member])
+        shares[member] = in_turn[:target]
+        taken.extend(in_turn[target:])
     return taken
+
+
+def _stages_in_turn(share: Sequence[str]) -> list[str]:
+    """The first task of each stage, then the second of each, and so on."""
+    seen = Counter[str]()
+    turns = {}
+    for task in share:
+        stage, _ = stage_and_number(task)
+        turns[task] = seen[stage]
+        seen[stage] += 1
+    return sorted(share, key=turns.__getitem__)

@@ -131,3 +131,13 @@ def test_a_machine_that_gave_everything_up_is_not_filled_with_what_runs_elsewher
     after = assign(TASKS[:6], ["a", "b", "c"], well, given_up=bad)
     assert sizes(after, {"a", "b", "c"}) == [0, 3, 3]
     assert sizes(assign(TASKS[:6], ["a", "b", "c"], after), {"a", "b", "c"}) == [2, 2, 2]
+
+
+def test_a_processor_that_began_alone_keeps_tasks_of_all_stages() -> None:
+    """It kept all tasks of the first stage, which reads the sources, so that its death stopped all reading."""
+    asked = [f"{stage}-{number}" for stage in ("clean", "daily") for number in range(4)]
+    after = assign(asked, ["a", "b"], dict.fromkeys(asked, "a"))
+    assert {task for task, owner in after.items() if owner == "a"} == {"clean-0", "clean-1", "daily-0", "daily-1"}
+    after = assign(asked, ["a", "b", "c"], dict.fromkeys(asked, "a"))
+    for member in ("a", "b", "c"):
+        assert len({task.partition("-")[0] for task in after if after[task] == member}) == 2

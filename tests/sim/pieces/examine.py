@@ -290,7 +290,7 @@ def check_retention(dice: Random) -> None:
 def check_assignment(dice: Random) -> None:
     """Plain: who runs what."""
     members = [f"p{number}" for number in range(dice.choice([0, 1, 2, 3, 5]))]
-    tasks = [f"t-{number}" for number in range(dice.randrange(14))]
+    tasks = [f"{stage}-{number}" for stage in "ts" for number in range(dice.randrange(9))]
     everybody = [*members, "gone"]
     current = {task: dice.choice(everybody) for task in tasks if dice.random() < 0.8}
     given_up = {task: dice.choice(everybody) for task in tasks if dice.random() < dice.choice([0.0, 0.0, 0.2])}

@@ -10,7 +10,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 NO_TIME = -(1 << 63)
@@ -144,7 +144,12 @@ def assign(
         ranked = sorted(members, key=lambda member: (-size[member], member))
         for rank, member in enumerate(ranked):
             target = len(tasks) // len(members) + (rank < len(tasks) % len(members))
-            for task in [task for task in tasks if kept.get(task) == member][target:]:
+            own = [task for task in tasks if kept.get(task) == member]
+            stages = {task.rsplit("-", 1)[0]: [] for task in own}
+            for task in own:
+                stages[task.rsplit("-", 1)[0]].append(task)
+            rounds = [task for turn in zip_longest(*stages.values()) for task in turn if task is not None]
+            for task in rounds[target:]:
                 del kept[task]
     for task in tasks:
         if task not in kept:
