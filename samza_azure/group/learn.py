@@ -519,6 +519,11 @@ def _know_control(view: View, control: Control, etag: str, now: float) -> None:
             return
     if etag != view.life.control_etag:
         view.others.leaderless_since = now
+    leading = view.leadership
+    if leading is not None and isinstance(view.control, Control) and control.version != view.control.version:
+        # It is ours in any case, also if it landed after we had given that write up and sent another one.
+        leading.published_at = leading.barrier_since = now
+        leading.too_large = {}
     if isinstance(view.control, Control) and control.epoch != view.control.epoch and view.others.leader_age is not None:
         view.others.leader_age = young(view.others.leader_age, now)
     if view.candidacy.campaign is not None and view.candidacy.campaign.lease is not None:
@@ -569,16 +574,11 @@ def _has_begun(view: View, task: str, owner: Owner) -> bool:
 
 
 def _control_written(view: View, action: WriteControl, control: Control, etag: str, now: float) -> None:
-    before = view.control
     won = view.candidacy.campaign.lease if view.candidacy.campaign is not None else None
     if won is not None and won.id == action.lease_id:
         view.leadership, view.candidacy.campaign = Leadership(won, since=now, barrier_since=now), None
         view.others.scanned_at = -1e9  # nothing is decided before the first scan of the others
         view.others.leader_row = None  # the next write takes it over
-    leading = view.leadership
-    if leading is not None and isinstance(before, Control) and control.version != before.version:
-        leading.published_at = leading.barrier_since = now
-        leading.too_large = {}
     _know_control(view, control, etag, now)
     if control.leader != view.member:
         view.leadership, view.handing_over = None, view.lease
@@ -590,12 +590,14 @@ def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at
     _trust(view, MEMBER, sent_at)
     members, ages, alive, changed = {}, {}, set(), False
     back = {processor: each for processor, each in view.others.back.items() if now < each[1] + FORGIVE_AFTER_S}
-    for row in rows:
-        if not isinstance(row, ProcessorRow):
+    for read in rows:
+        if not isinstance(read, ProcessorRow):
             continue
-        known, before = view.others.ages.get(row.processor), view.others.members.get(row.processor)
-        if before is not None and before.incarnation != row.incarnation and before.alive and row.alive:
-            back.setdefault(row.processor, (row.incarnation, now))  # one that comes back repeatedly counts once
+        known, before = view.others.ages.get(read.processor), view.others.members.get(read.processor)
+        if before is not None and before.incarnation != read.incarnation and before.alive and read.alive:
+            back.setdefault(read.processor, (read.incarnation, now))  # one that comes back repeatedly counts once
+        is_over = before is not None and before.incarnation == read.incarnation and not before.alive
+        row = before if before is not None and is_over and read.alive else read  # we marked it dead during the scan
         members[row.processor] = row
         ages[row.processor] = observed(known, row.etag, now, interval)
         if row.alive:

@@ -32,6 +32,7 @@ from samza_azure.logs.operations import (
     Rule,
     Sent,
 )
+from samza_azure.logs.position import Position
 from samza_azure.logs.reading import fetch_part, scan
 from samza_azure.logs.record import Kind, Slice, Writer
 from samza_azure.logs.task_log import (
@@ -324,6 +325,14 @@ class TaskAttempt:
         if self.log.last_batch >= 0 and not self.log.drained:
             files = await self.drive(restored_files(self.log))
             self.state = TaskState.from_bytes(files[f"offsets/{self.log.last_batch}"])
+            read = {each: tuple(place) for each, place in self.log.read.items()}
+            demand(
+                read == self.has_read(), f"S7: the log of {self.task} says that {read} is read, not {self.has_read()}"
+            )
+
+    def has_read(self) -> dict[str, Position]:
+        """How far the source partition of this task is read."""
+        return {f"{SOURCE}/{self.number}": (0, self.state.at)} if self.state.at else {}
 
     async def let_go(self) -> None:
         """Close: report released when nothing is unsettled, or when the time for that is over."""
@@ -542,6 +551,7 @@ class TaskAttempt:
                     slices=slices,
                     files=files,
                     needs=self.needs if habits.forgets else None,
+                    read=self.has_read(),
                 ),
             )
         )

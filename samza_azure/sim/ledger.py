@@ -47,7 +47,8 @@ INVARIANTS = {
     "S12": "A run keeps its pipeline. FLUSH follows a FREEZE of the same drain and cannot be taken back. While a run "
     "drains, a task moves only if it has lost its owner, and a stop cancels a FREEZE. DRAINED implies that each log "
     "ends in DRAINED, and is final. The next run begins at the positions of the drained one. A clean-up deletes only "
-    "what is left of drained runs, and only after the other processors have left them.",
+    "what is left of drained runs, and only after the other processors have left them. A pipeline that has had its "
+    "run gets another one only if somebody asks for it after that.",
     "L1": "When the faults end, within a bound one processor leads and names its successors, every task runs at its "
     "owner and is known to have a log, and the tasks are balanced. A processor that is asked to leave is gone, and a "
     "drain is over, within a bound.",
@@ -67,6 +68,7 @@ INVARIANTS = {
     "nothing answers, makes at most 1.5 times the calls that `explain` states.",
     "Overlap": "No task starts while an earlier owner of it, alive and permitted, still runs it, unless the new owner "
     "has waited for as long as a release may take.",
+    "Fresh": "What a processor knows of another's row never becomes older.",
     "Patience": "A processor that was given a task, and may work, waits for the earlier owners no longer than 1.5 "
     "times as long as a release may take.",
     "Bound": "When one processor dies and nothing else is wrong, its tasks have other owners, and the group has a "
@@ -121,6 +123,7 @@ class Facts:
     timing: Timing
     on_drained: Callable[[Control], None] = lambda control: None
     note: Callable[[str], None] = lambda text: None
+    is_asked_for: Callable[[str], bool] = lambda run: True  # whether another run of the pipeline was, after this one
     clock_slack: float = 0.0  # what a slow clock adds to a deadline, as a part of it
     no_beats: list[tuple[float, float]] = field(default_factory=list)  # outages in which nobody could beat
     no_blob: list[tuple[float, float]] = field(default_factory=list)  # those in which nobody could reach it
@@ -331,6 +334,9 @@ class Ledger(MemoryStorage):
             demand(before.phase in (RunPhase.NONE, RunPhase.DRAINED), f"S12: run {before.run_id} was not drained")
             demand(after.run_id not in before.past, f"S12: drained run {after.run_id} came back")
             demand(after.positions == before.positions, "S12: the next run does not begin where the last one ended")
+            again = before.phase is RunPhase.DRAINED and before.has_finished(after.fingerprint)
+            wanted = not again or self.facts.is_asked_for(before.run_id)
+            demand(wanted, f"S12: {after.run_id} has the pipeline of a run that is drained, and nobody asked for it")
         old, new = before.drain, after.drain
         if old is not None and old.step is DrainStep.FLUSH and same_run:
             kept = new is not None and (new.uuid, new.step, new.ends) == (old.uuid, old.step, old.ends)

@@ -16,6 +16,7 @@ from samza_azure.host.runs import RunLogs
 from samza_azure.logs.names import RUNS
 from samza_azure.messages import Command, Phase, Ready, Report
 from samza_azure.sim.container import Container, Habits
+from samza_azure.sim.freshness import Freshness
 from samza_azure.sim.ledger import Ledger, Violation
 from samza_azure.sim.loop import Process
 from samza_azure.sim.network import FaultyLink, Weather
@@ -155,6 +156,7 @@ class Life:
         self.finish: Finish | None = None
         self.told_to_leave = False
         self.freezes = 0
+        self._freshness = Freshness()
         self.plan_start_s = plan_start_s
         self.habits = habits
         self.processor = Processor(
@@ -270,6 +272,7 @@ class Life:
         ledger = self.world.ledger
         requests = len(ledger.keys(REQUESTS)) if operation == "rows.merge" else 0
         self._judge(ledger.cost.sent(self.name, self.number, operation, self.world.instant(), requests))
+        self._judge(self._freshness.look(self.processor.view.others.members))
 
     def _judge(self, wrong: str | None) -> None:
         if wrong is not None:  # for the world, not for the caller

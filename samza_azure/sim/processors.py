@@ -70,7 +70,9 @@ class Processors:
         self.timing = scenario.timing or PROFILES[scenario.profile]
         self.weather = Weather()
         slack = 1 / (1 - RATE_ERROR) - 1 if scenario.clocks else 0.0
-        self.facts = Facts(self.loop.time, self.timing, self._drained, self.note, slack)
+        self.facts = Facts(
+            self.loop.time, self.timing, self._drained, self.note, lambda run: self.again == run, clock_slack=slack
+        )
         self.ledger = Ledger(self.facts)
         self.runs = 0
         self.habits = self._habits(self._fingerprint())
@@ -81,6 +83,7 @@ class Processors:
         self.failed: BaseException | None = None
         self.fed: dict[str, dict[int, int]] = {}  # run id -> where each partition begins
         self.again = ""  # the drained run after which the same code begins another
+        self._over_before: dict[str, tuple[int, int]] = {}  # what had ended for good when this processor started
         self._refused_until: dict[str, float] = {}  # processor, or nobody for all -> until when its access is refused
         self._quiet_from = 0.0  # when the last fault is over, and nobody was started or has ended since
         self._over = self.loop.create_future()
@@ -134,6 +137,7 @@ class Processors:
         slow = 0.2 if self.scenario.style == "busy" else 3.0
         clock = Clock(self.loop.time, Random(f"{self.scenario.seed} {name} {number}"), wrong=self.scenario.clocks)
         self.lives[name] = Life(self, clock, number, settings, habits, plan_start_s=self.dice.choice([0.2, slow]))
+        self._over_before[name] = self._over_for_good()
         self.note(f"{name} starts{f' with code {code[:4]}' if code else ''}, life {number}")
 
     def _settings(self, name: str) -> Settings:
@@ -154,9 +158,12 @@ class Processors:
         seen[f"exit {finish.code}"] += 1
         fits = life.habits.plan.fingerprint == (control.fingerprint if control else "")
         refused = self.loop.time() < max(self._refused_until.get(name, 0.0) for name in ("", life.name)) + FAREWELL_S
+        over, failed = (
+            now > before for now, before in zip(self._over_ever(), self._over_before[life.name], strict=True)
+        )
         reasons = {
-            0: life.told_to_leave or seen["phase DRAINED"] + seen["stop"] > 0,
-            1: seen["phase FAILED"] > 0,
+            0: life.told_to_leave or over,
+            1: failed,
             2: not fits or refused,
             3: life.processor.view.life.beat == 0,
             5: refused,
@@ -164,7 +171,8 @@ class Processors:
         demand(reasons[finish.code], f"Exit: {life.name} ended with {finish.code}: {finish.message}")
         drained = control is not None and control.phase is RunPhase.DRAINED
         outdated = finish.code == 2 and life.name not in ("old", "new") and life.habits is not self.habits
-        done = self.calm and life.told_to_leave
+        others_stay = any(each.supervisor.alive for each in self.lives.values())
+        done = self.calm and life.told_to_leave and others_stay
         if (
             finish.code in (1, 3, 5)
             or outdated
@@ -175,6 +183,19 @@ class Processors:
         elif drained and not self.calm:
             self._upgrade()
             self.start(life.name, delay=self._back())
+
+    def _over_ever(self) -> tuple[int, int]:
+        """How often a run was drained or stopped, and how often one has failed."""
+        seen = self.ledger.seen
+        return seen["phase DRAINED"] + seen["stop"], seen["phase FAILED"]
+
+    def _over_for_good(self) -> tuple[int, int]:
+        """The same without what is still so: a processor that starts now may end because of that."""
+        (over, failed), control = self._over_ever(), self.ledger.control
+        if control is None:
+            return over, failed
+        is_over = control.phase is RunPhase.DRAINED or control.stop is not None
+        return over - is_over, failed - (control.phase is RunPhase.FAILED)
 
     def _back(self) -> float:
         """How long an orchestrator takes."""

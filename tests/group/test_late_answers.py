@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from samza_azure.group.actions import (
     DeleteMember,
+    Finish,
     MarkDead,
     ReadControl,
     ReadMember,
@@ -11,12 +12,15 @@ from samza_azure.group.actions import (
     ScanMembers,
     WriteControl,
 )
-from samza_azure.group.answers import ControlRead
-from samza_azure.group.control import Assignment, Barrier, Member, Owner
+from samza_azure.group.answers import ControlRead, Trouble
+from samza_azure.group.control import Assignment, Barrier, Member, Owner, RunPhase
+from samza_azure.group.ending import verdict
 from samza_azure.group.learn import learn, perform_locally, started
+from samza_azure.group.next_run import can_act, wanted_run
 from samza_azure.group.publish import next_control
-from samza_azure.group.view import Campaign, Lease, View
-from tests.group.situation import CONTROL, NOW, ROWS, decide, kinds, leader, member, view_of
+from samza_azure.group.view import Campaign, Lease, Settings, View
+from samza_azure.host import processor
+from tests.group.situation import CONTROL, NOW, ROWS, TIMING, decide, kinds, leader, member, owner, view_of
 
 #: p3 came back, and was given its task again.
 BACK = replace(ROWS["p3"], incarnation="life 2 of p3", etag="row 2 of p3", tasks={})
@@ -58,6 +62,26 @@ def test_a_read_that_was_sent_before_a_scan_does_not_bring_a_former_incarnation_
     assert view.others.members["p3"] == BACK
 
 
+def test_a_scan_that_was_sent_before_a_mark_does_not_bring_the_dead_back() -> None:
+    view = leader()
+    learn(view, MarkDead("p3", ROWS["p3"].etag, 3), "dead", sent_at=NOW, now=NOW + 0.1)
+    learn(view, ScanMembers(), tuple(ROWS.values()), sent_at=NOW - 1, now=NOW + 1)
+    assert not view.others.members["p3"].alive
+    assert next_control(view, CONTROL, NOW + 1).tasks["daily-0"].owner != owner("p3")
+
+
+def test_a_version_of_ours_that_lands_after_we_gave_it_up_counts_from_when_we_see_it() -> None:
+    """We had sent another one since. Its barrier counted from the version before, so it was overdue at once."""
+    view = leader(barrier_since=NOW - 60, published_at=NOW - 60)
+    first = replace(CONTROL, revision=10, version=10, nonce="first", barrier=Barrier(10))
+    for nonce in ("first", "second"):
+        learn(view, write := WriteControl(replace(first, nonce=nonce), "control", "lease", False), Trouble.UNSETTLED,
+              sent_at=NOW, now=NOW)  # fmt: skip
+    assert view.calls.unsettled == write
+    learn(view, ReadControl("lease"), ControlRead(first, "landed"), sent_at=NOW + 1, now=NOW + 2)
+    assert (view.office.barrier_since, view.office.published_at) == (NOW + 2, NOW + 2)
+
+
 def test_a_leader_decides_nothing_by_a_scan_that_was_sent_before_it_led() -> None:
     """p3 joined and was given a task while the scan was under way."""
     view = view_of("p2", replace(CONTROL, leader=None))
@@ -86,3 +110,17 @@ def test_an_older_control_blob_is_recognized_by_the_next_incarnation_too() -> No
     perform_locally(view, Rejoin("it was marked dead"), NOW)
     learn(view, ReadControl(), ControlRead(replace(CONTROL, revision=8), "older"), sent_at=NOW, now=NOW)
     assert view.life.older_copy
+
+
+def test_a_wish_for_a_new_run_is_granted_once_also_if_the_processor_rejoins() -> None:
+    """It was marked dead in the run that it had asked for, and came back when that was drained."""
+    view = view_of("p2", replace(CONTROL, phase=RunPhase.NONE, run_id=""), active_run="")
+    view.settings = Settings("p2", TIMING, boot="boot", new_run=True)
+    assert wanted_run(view) == "new"
+    begun = replace(CONTROL, run_id="next", revision=10)
+    learn(view, ReadControl(), ControlRead(begun, "begun"), sent_at=NOW, now=NOW)
+    processor.perform_locally(view, Rejoin("it was marked dead"), NOW)
+    drained = replace(begun, phase=RunPhase.DRAINED, revision=11)
+    learn(view, ReadControl(), ControlRead(drained, "drained"), sent_at=NOW, now=NOW)
+    assert (wanted_run(view), can_act(view, drained)) == ("", False)
+    assert verdict(view) == Finish(0, f"Run {begun.run_id} is drained.", drained=True)

@@ -1,16 +1,15 @@
 """Who begins the next run, and what it begins with."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from samza_azure.group.actions import BeginEnd, Finish, ReadControl, Rejoin
+from samza_azure.group.actions import BeginEnd, Finish, ReadControl
 from samza_azure.group.answers import ControlRead
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.ending import verdict
-from samza_azure.group.learn import heard_plan, learn, perform_locally
-from samza_azure.group.next_run import can_act, wanted_run
+from samza_azure.group.learn import heard_plan, learn
+from samza_azure.group.next_run import can_act
 from samza_azure.group.publish import next_control
 from samza_azure.group.view import Settings, View
 from tests.group.situation import (
@@ -34,21 +33,6 @@ def test_an_upgraded_pipeline_begins_the_next_run_where_the_last_one_ended() -> 
     assert (after.run_id, after.phase, after.fingerprint) == ("1-fresh", RunPhase.RUNNING, "0" * 64)
     assert (after.positions, after.past, set(after.tasks)) == (drained.positions, ("run",), set(PLAN.tasks()))
     assert {each.first for each in after.tasks.values()} == {True}
-
-
-@pytest.mark.parametrize("wish", [{"new_run": True}, {"run_id": "by hand"}])
-def test_a_wish_for_a_new_run_is_granted_once_also_if_the_processor_rejoins(wish: dict[str, Any]) -> None:
-    """It was marked dead in the run that it had asked for, and came back when that was drained."""
-    view = view_of("p2", replace(CONTROL, phase=RunPhase.NONE, run_id=""), active_run="")
-    view.settings = Settings("p2", TIMING, boot="boot", **wish)
-    assert wanted_run(view) == wish.get("run_id", "new")
-    begun = replace(CONTROL, run_id=wish.get("run_id", "next"), revision=10)
-    learn(view, ReadControl(), ControlRead(begun, "begun"), sent_at=NOW, now=NOW)
-    perform_locally(view, Rejoin("it was marked dead"), NOW)
-    drained = replace(begun, phase=RunPhase.DRAINED, revision=11)
-    learn(view, ReadControl(), ControlRead(drained, "drained"), sent_at=NOW, now=NOW)
-    assert (wanted_run(view), can_act(view, drained)) == ("", False)
-    assert verdict(view) == Finish(0, f"Run {begun.run_id} is drained.", drained=True)
 
 
 def test_a_run_id_of_a_drained_run_is_not_used_again() -> None:

@@ -37,7 +37,7 @@ UNMET: dict[tuple[str, str, str, str], str] = {
     ("group/ending.py", "end", "return [ReleaseLease(lease_id)]", "false"): _RARE,
     ("group/history.py", "with_events", "Event(view.wall_ms", "false"): _LARGE,
     ("group/learn.py", "_know_control", "mine = view.share.mine", "false"): _TYPES,
-    ("group/learn.py", "_learn_members", "if not isinstance(row, ProcessorRow)", "true"): _TYPES,
+    ("group/learn.py", "_learn_members", "if not isinstance(read, ProcessorRow)", "true"): _TYPES,
     ("group/learn.py", "_running_well", "owner = control.tasks[task].owner", "false"): _TYPES,
     ("group/learn.py", "perform_locally", "case Tell()", "case"): _TYPES,
     ("group/learn.py", "heard_task", "local.failures = 1 if now", "true"): _TEN_MINUTES,

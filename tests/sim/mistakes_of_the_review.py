@@ -9,7 +9,7 @@ import pytest
 from samza_azure.group import drain as draining
 from samza_azure.group import election, housekeeping, membership, publish, tasks, timing, view
 from samza_azure.group import learn as learning
-from samza_azure.group.actions import Tell
+from samza_azure.group.actions import Rejoin, Tell
 from samza_azure.host import processor
 from samza_azure.logs import source_log, task_log
 from samza_azure.logs.operations import Read, Rule
@@ -160,7 +160,65 @@ def an_outage_quadruples_the_calls(patch: Patch) -> None:
     patch.setattr(timing.BackOff, "after", soon)
 
 
+def rows_are_read_from_a_replica(patch: Patch) -> None:
+    """our review: every fifth scan is answered by a replica that is one scan behind."""
+    learns, before = learning._learn_members, dict[int, Any]()
+
+    def stale(view: Any, rows: Any, sent_at: float, now: float) -> None:
+        known, before[id(view)] = before.get(id(view), rows), rows
+        learns(view, known if view.life.beat % 5 == 0 else rows, sent_at, now)
+
+    patch.setattr(learning, "_learn_members", stale)
+
+
 # What another fence hides from every simulation; an ordinary test shows each alone.
+
+
+def a_late_mark_kills_the_next_life(patch: Patch) -> None:
+    """our review: a life is marked dead, and the late answer counts for the next one. No seed is slow enough."""
+    marked = learning._marked_dead
+
+    def kills(view: Any, action: Any, answer: Any, now: float) -> None:
+        row = view.others.members.get(action.processor)
+        marked(view, replace(action, etag=row.etag if row is not None else ""), answer, now)
+
+    patch.setattr(learning, "_marked_dead", kills)
+
+
+def a_late_read_brings_a_life_back(patch: Patch) -> None:
+    """our review: a read of one row that was sent before a scan and is answered after it counts. No seed is slow
+    enough."""
+    learns = learning._learn_member
+
+    def late(view: Any, processor: str, answer: Any, sent_at: float, now: float) -> None:
+        learns(view, processor, answer, now, now)
+
+    patch.setattr(learning, "_learn_member", late)
+
+
+def a_scan_brings_the_dead_back(patch: Patch) -> None:
+    """our review: a scan that was sent before a life was marked dead, and is answered after it, counts. No seed is
+    slow enough."""
+    learns = learning._learn_members
+
+    def late(view: Any, rows: Any, sent_at: float, now: float) -> None:
+        view.others.members = {name: row for name, row in view.others.members.items() if row.alive}
+        learns(view, rows, sent_at, now)
+
+    patch.setattr(learning, "_learn_members", late)
+
+
+def a_wish_is_granted_to_each_life(patch: Patch) -> None:
+    """our review: a processor that comes back as another life has forgotten that its wish for a new run was granted. In
+    no seed one that wished it rejoins after the drain."""
+    perform = processor.perform_locally
+
+    def forgets(view: Any, action: Any, now: float) -> None:
+        perform(view, action, now)
+        if isinstance(action, Rejoin):
+            view.work.active_run = ""
+
+    patch.setattr(processor, "perform_locally", forgets)
 
 
 def ages_survive_a_pause(patch: Patch) -> None:

@@ -16,7 +16,7 @@ import pytest
 from samza_azure.sim.scenario import Scenario
 from samza_azure.sim.world import play
 from tests.config import test_config
-from tests.group import test_assign, test_drain, test_membership
+from tests.group import test_assign, test_drain, test_late_answers, test_membership
 from tests.logs import test_source_log, test_task_log
 from tests.sim import mistakes_of_others as others
 from tests.sim import mistakes_of_samza as samza
@@ -244,6 +244,7 @@ MUTANTS = [
         ("crash, other id",),
         more=CLEAR | {"every_s": 40.0, "fault_s": 240.0, "aimed": 0.0, "processors": 1},
     ),
+    Mutant("rows are read from a replica", "Fresh", review.rows_are_read_from_a_replica, 45),
     Mutant("calls are kept", "Leak", review.calls_are_kept, 0, ("joins",)),
     Mutant(
         "an outage quadruples the calls",
@@ -333,6 +334,26 @@ ELSEWHERE = [
         "ages survive the observer's pause",
         review.ages_survive_a_pause,
         test_membership.test_a_leader_that_was_frozen_forgets_whom_it_suspected,
+    ),
+    Elsewhere(
+        "a late mark kills the next life",
+        review.a_late_mark_kills_the_next_life,
+        test_late_answers.test_marking_a_former_incarnation_dead_does_not_kill_the_next_one,
+    ),
+    Elsewhere(
+        "a late read brings a life back",
+        review.a_late_read_brings_a_life_back,
+        test_late_answers.test_a_read_that_was_sent_before_a_scan_does_not_bring_a_former_incarnation_back,
+    ),
+    Elsewhere(
+        "a scan brings the dead back",
+        review.a_scan_brings_the_dead_back,
+        test_late_answers.test_a_scan_that_was_sent_before_a_mark_does_not_bring_the_dead_back,
+    ),
+    Elsewhere(
+        "a wish is granted to each life",
+        review.a_wish_is_granted_to_each_life,
+        test_late_answers.test_a_wish_for_a_new_run_is_granted_once_also_if_the_processor_rejoins,
     ),
     Elsewhere(
         "a drain believes any generation",

@@ -307,7 +307,13 @@ def _knows(case: Case, control: Control, etag: str) -> None:
     before, change = case.before, case.change
     if etag != before["life.control_etag"]:
         change["others.leaderless_since"] = case.now
-    old = before["life.control"]
+    old, office = before["life.control"], change.get("leadership")
+    if isinstance(old, Control) and old.version != control.version:
+        if office is not None:
+            change["leadership"] = replace(office, published_at=case.now)
+        elif before["leadership"] is not None:
+            change |= {"leadership.published_at": case.now, "leadership.barrier_since": case.now}
+            change["leadership.too_large"] = {}
     if isinstance(old, Control) and old.epoch != control.epoch:
         case.young_leader()
     campaign = change.get("candidacy.campaign", before["candidacy.campaign"])
@@ -338,23 +344,14 @@ def _knows(case: Case, control: Control, etag: str) -> None:
 
 def _written(case: Case, action: a.WriteControl, control: Control, etag: str) -> None:
     """Our write was accepted."""
-    before, change, old = case.before, case.change, case.before["life.control"]
-    campaign, leads = before["candidacy.campaign"], before["leadership"] is not None
+    before, change = case.before, case.change
+    campaign = before["candidacy.campaign"]
     won = campaign is not None and campaign.lease is not None and campaign.lease.id == action.lease_id
     office = None
     if won:
         office = Leadership(campaign.lease, case.now, case.now)
         change |= {"candidacy.campaign": None, "others.scanned_at": -1e9, "others.leader_row": None}
         change["leadership"] = office
-    news = isinstance(old, Control) and control.version != old.version
-    if office is not None and news:
-        change["leadership"] = replace(office, published_at=case.now)
-    elif leads and news and not won:
-        change |= {
-            "leadership.published_at": case.now,
-            "leadership.barrier_since": case.now,
-            "leadership.too_large": {},
-        }
     _knows(case, control, etag)
     if control.leader != Member("p0", LIVES[0]):
         lease_now = office.lease if office is not None else before.get("leadership.lease")
@@ -511,18 +508,22 @@ def scan(case: Case) -> None:
         interval = 1.0
         _trusted(case, "member ")
         back = {name: each for name, each in before["others.back"].items() if case.now < each[1] + 600.0}
-        ages, seen, news = {}, set(), False
+        ages, seen, news, old_ones = {}, set(), False, list[ProcessorRow]()
         for row in rows:
             earlier, age = old.get(row.processor), before["others.ages"].get(row.processor)
             if earlier is not None and earlier.incarnation != row.incarnation and alive(earlier) and alive(row):
                 back.setdefault(row.processor, (row.incarnation, case.now))
+            if earlier is not None and earlier.incarnation == row.incarnation and alive(row) and not alive(earlier):
+                old_ones.append(earlier)
+                ages[row.processor] = _observed(age, earlier.etag, case.now, interval)
+                continue
             ages[row.processor] = _observed(age, row.etag, case.now, interval)
             changed = age is not None and age.etag != row.etag
             if alive(row):
                 news = news or changed
                 if changed or row.incarnation in before["others.seen_alive"]:
                     seen.add(row.incarnation)
-        members = {row.processor: row for row in rows}
+        members = {row.processor: row for row in (*rows, *old_ones)}
         case.change |= {"others.members": members, "others.ages": ages, "others.scanned_at": case.sent}
         case.change |= {"others.seen_alive": frozenset(seen), "others.back": back}
         if news:
