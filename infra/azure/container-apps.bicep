@@ -44,7 +44,7 @@ param subnetId string = ''
 @description('The Log Analytics workspace that takes the logs.')
 param workspaceId string
 
-@description('Application Insights\' connection string, which is an address and no key: the component takes tokens only. Empty: no metrics are sent. The image then needs azure-monitor-opentelemetry and opentelemetry-distro.')
+@description('Application Insights\' connection string, which is an address and no key: the component takes tokens only. Empty: no metrics are sent. With it the image needs azure-monitor-opentelemetry.')
 param insightsConnection string = ''
 
 @description('Who is told when processors restart again and again.')
@@ -72,6 +72,31 @@ var telemetryVariables = [
   {
     name: 'APPLICATIONINSIGHTS_AUTHENTICATION_STRING'
     value: 'Authorization=AAD;ClientId=${clientId}'
+  }
+  // opentelemetry-instrument takes the first distro and configurator that it finds. Those of opentelemetry-distro, if the
+  // image has it, would send to a local collector (opentelemetry-instrumentation 0.66b2, _load_distro).
+  {
+    name: 'OTEL_PYTHON_DISTRO'
+    value: 'azure_monitor_opentelemetry_distro'
+  }
+  {
+    name: 'OTEL_PYTHON_CONFIGURATOR'
+    value: 'azure_monitor_opentelemetry_configurator'
+  }
+  // Metrics only: Azure's configurator (azure-monitor-opentelemetry 1.8.11) exports traces and logs unless these say none.
+  // The logs reach the workspace anyway, and a span for each storage call would be billed.
+  {
+    name: 'OTEL_TRACES_EXPORTER'
+    value: 'none'
+  }
+  {
+    name: 'OTEL_LOGS_EXPORTER'
+    value: 'none'
+  }
+  // No library is instrumented either: azure_sdk is the distro's own name, * stands for all others.
+  {
+    name: 'OTEL_PYTHON_DISABLED_INSTRUMENTATIONS'
+    value: 'azure_sdk,*'
   }
 ]
 

@@ -80,13 +80,15 @@ param budgetAmount int
 @description('The first day of this month or a later one, such as 2026-12-01.')
 param budgetStart string
 
-@description('Whether processors send metrics to Application Insights. The image then needs azure-monitor-opentelemetry and opentelemetry-distro.')
+@description('container-apps: whether processors send metrics to Application Insights, and alerts are made of them. The image then needs azure-monitor-opentelemetry.')
 param telemetry bool = false
 
 @description('Where docs/operate.md is served, as a URL. Alerts link its sections.')
 param runbook string = 'docs/operate.md'
 
 var ownNetwork = privateNetwork || compute == 'scale-set'
+// Only container-apps.bicep has its processors send metrics. Alerts on metrics that nobody sends would fire for ever, or never.
+var sends = telemetry && compute == 'container-apps'
 
 module identity 'identity.bicep' = {
   name: 'identity'
@@ -118,7 +120,7 @@ module observe 'observe.bicep' = {
     accountId: storage.outputs.accountId
     emails: emails
     runbook: runbook
-    telemetry: telemetry
+    telemetry: sends
     processors: processors
   }
 }
@@ -166,7 +168,7 @@ module apps 'container-apps.bicep' = if (compute == 'container-apps') {
     cores: cores
     subnetId: ownNetwork ? network.outputs.subnetId : ''
     workspaceId: observe.outputs.workspaceId
-    insightsConnection: telemetry ? observe.outputs.insightsConnection : ''
+    insightsConnection: sends ? observe.outputs.insightsConnection : ''
     actionGroupId: observe.outputs.actionGroupId
     runbook: runbook
   }

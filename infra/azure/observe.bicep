@@ -27,12 +27,14 @@ param telemetry bool
 param processors int
 
 // What AppMetrics holds is sent once a minute, so no rule here is quicker than that. Prometheus is.
+// Queries read the column Sum: of a gauge the exporter sends a value and a count of 1, and neither Max nor Min
+// (azure-monitor-opentelemetry-exporter 1.0.0b58, _convert_point_to_envelope; those two are for histograms).
 var metricRules = telemetry ? [
   {
     name: 'no-leader'
     severity: 0
     text: 'No processor has led for five minutes: nothing is assigned, and the dead are not replaced.'
-    query: 'AppMetrics | where Name == "samza_azure.leader" and Max >= 1'
+    query: 'AppMetrics | where Name == "samza_azure.leader" and Sum >= 1'
     operator: 'LessThan'
     threshold: 1
     window: 'PT5M'
@@ -43,7 +45,7 @@ var metricRules = telemetry ? [
     severity: 1
     text: 'Tasks of the group do not run, in three of the last five minutes.'
     // As the leader tells, so that the tasks of a dead owner count. All others say 0.
-    query: 'AppMetrics | where Name in ("samza_azure.group.tasks", "samza_azure.group.tasks.running") | summarize tasks = maxif(Max, Name == "samza_azure.group.tasks"), running = maxif(Max, Name == "samza_azure.group.tasks.running") by bin(TimeGenerated, 1m) | where running < tasks | summarize minutes = count() | where minutes >= 3'
+    query: 'AppMetrics | where Name in ("samza_azure.group.tasks", "samza_azure.group.tasks.running") | summarize tasks = maxif(Sum, Name == "samza_azure.group.tasks"), running = maxif(Sum, Name == "samza_azure.group.tasks.running") by bin(TimeGenerated, 1m) | where running < tasks | summarize minutes = count() | where minutes >= 3'
     operator: 'GreaterThan'
     threshold: 0
     window: 'PT5M'
@@ -54,7 +56,7 @@ var metricRules = telemetry ? [
     severity: 2
     text: 'For ten minutes there have been fewer processors than were deployed.'
     // A row for each processor that the leader counted, so that the rows are compared with the number wanted.
-    query: 'AppMetrics | where Name == "samza_azure.group.members" | summarize members = toint(max(Max)) | mv-expand processor = range(1, members)'
+    query: 'AppMetrics | where Name == "samza_azure.group.members" | summarize members = toint(max(Sum)) | mv-expand processor = range(1, members)'
     operator: 'LessThan'
     threshold: processors
     window: 'PT10M'
@@ -64,7 +66,7 @@ var metricRules = telemetry ? [
     name: 'run-failed'
     severity: 0
     text: 'The run has failed: a task could not be run anywhere.'
-    query: 'AppMetrics | where Name == "samza_azure.run.failed" and Max >= 1'
+    query: 'AppMetrics | where Name == "samza_azure.run.failed" and Sum >= 1'
     operator: 'GreaterThan'
     threshold: 0
     window: 'PT5M'
@@ -74,7 +76,7 @@ var metricRules = telemetry ? [
     name: 'watermark-old'
     severity: 1
     text: 'Event time of a stage is more than ten minutes behind.'
-    query: 'AppMetrics | where Name == "samza_azure.task.watermark.age" and Min >= 600'
+    query: 'AppMetrics | where Name == "samza_azure.task.watermark.age" and Sum >= 600'
     operator: 'GreaterThan'
     threshold: 0
     window: 'PT5M'
@@ -84,7 +86,7 @@ var metricRules = telemetry ? [
     name: 'access-denied'
     severity: 1
     text: 'The account refuses what it allowed before. Processors end with code 5 after two minutes of it.'
-    query: 'AppMetrics | where Name == "samza_azure.access.denied" and Max > 30'
+    query: 'AppMetrics | where Name == "samza_azure.access.denied" and Sum > 30'
     operator: 'GreaterThan'
     threshold: 0
     window: 'PT5M'
@@ -94,7 +96,7 @@ var metricRules = telemetry ? [
     name: 'heartbeats-late'
     severity: 2
     text: 'Heartbeats are accepted late: a processor that lives may soon be taken for dead.'
-    query: 'AppMetrics | where Name == "samza_azure.heartbeat.age" and Max > 6'
+    query: 'AppMetrics | where Name == "samza_azure.heartbeat.age" and Sum > 6'
     operator: 'GreaterThan'
     threshold: 0
     window: 'PT5M'
@@ -114,7 +116,7 @@ var metricRules = telemetry ? [
     name: 'clean-up-kept'
     severity: 3
     text: 'Blobs of drained runs cannot be deleted: a policy or a hold keeps them, and they cost.'
-    query: 'AppMetrics | where Name == "samza_azure.clean_up.kept" and Min >= 1'
+    query: 'AppMetrics | where Name == "samza_azure.clean_up.kept" and Sum >= 1'
     operator: 'GreaterThan'
     threshold: 0
     window: 'PT1H'

@@ -49,6 +49,15 @@ _SECRET = re.compile(
 )
 #: Without them a processor finds neither its identity nor the account.
 VARIABLES = {"AZURE_CLIENT_ID", "AZURE_STORAGE_ACCOUNT_URL"}
+#: Without them `opentelemetry-instrument` may take another distribution than Azure's, or sends a span of each call.
+TELEMETRY = {
+    "APPLICATIONINSIGHTS_AUTHENTICATION_STRING",
+    "APPLICATIONINSIGHTS_CONNECTION_STRING",
+    "OTEL_LOGS_EXPORTER",
+    "OTEL_PYTHON_CONFIGURATOR",
+    "OTEL_PYTHON_DISTRO",
+    "OTEL_TRACES_EXPORTER",
+}
 _PYTHON: dict[str, type] = {"string": str, "int": int, "bool": bool, "array": list, "object": dict}
 _MOST_FAILURES = 10  # of a probe, on Container Apps
 
@@ -239,6 +248,27 @@ def alerts_on_real_metrics(file: File) -> Iterator[Finding]:
                 yield Finding(file.name, inner.line, f"{space} has no metric {name!r} that we know of")
 
 
+def alerts_on_sent_metrics(file: File) -> Iterator[Finding]:
+    """What nobody sends fires for ever or never: metrics of processors without a sender, columns without a value."""
+    parameters = {name: each.body.entries.get("params") for name, each in file.modules.items()}
+    for name, given in parameters.items():
+        connection = _at(given, ("insightsConnection",))
+        if not isinstance(connection, Expression) or not connection.parts:
+            continue
+        switch, place = _as_text(connection.parts[0]) or "", _as_text(file.modules[name].condition) or ""
+        if place not in (_as_text(file.variables.get(switch)) or ""):
+            yield Finding(file.name, connection.line, f"{switch} does not say that {name} is deployed: {place}")
+        for other, its in parameters.items():
+            if (made := _at(its, ("telemetry",))) is not None and _as_text(made) != switch:
+                yield Finding(
+                    file.name, made.line, f"{other} makes alerts if {_as_text(made)}, and {name} sends if {switch}"
+                )
+    bodies = (*file.variables.values(), *(each.body for each in file.resources.values()))
+    for query in (each.entries.get("query") for body in bodies for each in _objects(body)):
+        if isinstance(query, Literal) and (column := re.search(r"\b(Max|Min)\b", str(query.value))):
+            yield Finding(file.name, query.line, f"a gauge is sent without {column[0]}; its value is in Sum")
+
+
 def flat_names(file: File) -> Iterator[Finding]:
     """No hierarchical namespace: it supports neither versions nor tags, costs more, and nothing here gains by it."""
     for account in _made(file, ACCOUNT):
@@ -264,7 +294,8 @@ def refers_to_what_is_there(file: File) -> Iterator[Finding]:
             yield Finding(file.name, app.line, f"{app.name} has no user-assigned identity, so nothing lets it in")
         bodies = (app.body, *file.variables.values())
         names = {_literal(file, each.entries.get("name")) for body in bodies for each in _objects(body)}
-        for name in sorted(VARIABLES - names):
+        measures = any(_holds(each, "opentelemetry-instrument") for each in values_in(app.body))
+        for name in sorted((VARIABLES | TELEMETRY if measures else VARIABLES) - names):
             yield Finding(file.name, app.line, f"{app.name} does not set {name}, which its processors need")
 
 
@@ -311,6 +342,7 @@ RULES: tuple[Rule, ...] = (
     no_secret_in_sight,
     documented,
     alerts_on_real_metrics,
+    alerts_on_sent_metrics,
     flat_names,
     refers_to_what_is_there,
     choices_that_exist,

@@ -286,6 +286,41 @@ OF_THE_FLEET = [
     ),
     ("a metric that is none", "observe.bicep", "'Availability'", "'Availabilty'", "has no metric 'Availabilty'"),
     (
+        "a column without a value",
+        "observe.bicep",
+        '"samza_azure.leader" and Sum >= 1',
+        '"samza_azure.leader" and Max >= 1',
+        "a gauge is sent without Max; its value is in Sum",
+    ),
+    (
+        "alerts on metrics that nobody sends",
+        "main.bicep",
+        "    telemetry: sends\n",
+        "    telemetry: telemetry\n",
+        "observe makes alerts if telemetry, and apps sends if sends",
+    ),
+    (
+        "metrics from where nobody runs",
+        "main.bicep",
+        "var sends = telemetry && compute == 'container-apps'",
+        "var sends = telemetry",
+        "sends does not say that apps is deployed: compute == 'container-apps'",
+    ),
+    (
+        "another distribution's exporter",
+        "container-apps.bicep",
+        "'OTEL_PYTHON_CONFIGURATOR'",
+        "'OTEL_PYTHON_CONFIG'",
+        "app does not set OTEL_PYTHON_CONFIGURATOR",
+    ),
+    (
+        "a span for each call",
+        "container-apps.bicep",
+        "'OTEL_TRACES_EXPORTER'",
+        "'OTEL_TRACE_EXPORTER'",
+        "app does not set OTEL_TRACES_EXPORTER",
+    ),
+    (
         "a module that is none",
         "main.bicep",
         "module roles 'roles.bicep'",
@@ -426,7 +461,7 @@ def test_a_mistake_in_the_fleet_is_seen(name: str, old: str, new: str, said: str
 
 OF_A_QUERY = [
     ("an operator that is none", " | where ", " | wher ", "wher"),
-    ("a column that is none", "Max >= 1", "Maximum >= 1", "The name 'Maximum' does not refer to any known column"),
+    ("a column that is none", "Sum >= 1", "Value >= 1", "The name 'Value' does not refer to any known column"),
     (
         "a table that is none",
         "AppMetrics | where",
