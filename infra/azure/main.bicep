@@ -68,6 +68,12 @@ param clusterIssuer string = ''
 @description('A group whose members may drain and stop the job. Empty: nobody.')
 param operators string = ''
 
+@description('A group whose members may write and delete what the job stores: produce, compact, delete. Empty: nobody.')
+param producers string = ''
+
+@description('scale-set: a group whose members may upload releases, which the machines run. Empty: nobody.')
+param releasers string = ''
+
 @description('A group whose members may look. Empty: nobody.')
 param readers string = ''
 
@@ -134,9 +140,11 @@ module roles 'roles.bicep' = {
     tableName: storage.outputs.tableName
     processors: identity.outputs.principalId
     operators: operators
+    producers: producers
+    releasers: releasers
     readers: readers
     registryName: registryName
-    insightsName: telemetry ? observe.outputs.insightsName : ''
+    insightsName: sends ? observe.outputs.insightsName : ''
   }
 }
 

@@ -22,6 +22,12 @@ param operators string = ''
 @description('A group whose members may look: status, export. Empty: nobody.')
 param readers string = ''
 
+@description('A group whose members may write and delete what the job stores: produce, compact, delete. Empty: nobody.')
+param producers string = ''
+
+@description('A group whose members may upload releases, which virtual machines run. Empty: nobody.')
+param releasers string = ''
+
 @description('A registry of this resource group that the image is pulled from. Empty: none.')
 param registryName string = ''
 
@@ -135,6 +141,40 @@ resource readersRows 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (
   properties: {
     roleDefinitionId: tableDataReader
     principalId: readers
+    principalType: 'Group'
+  }
+}
+
+// Whoever puts rows into a stream appends to its log, and announces that in a row.
+
+resource producersBlobs 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (!empty(producers)) {
+  scope: container
+  name: guid(container.id, producers, blobDataContributor)
+  properties: {
+    roleDefinitionId: blobDataContributor
+    principalId: producers
+    principalType: 'Group'
+  }
+}
+
+resource producersRows 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (!empty(producers)) {
+  scope: table
+  name: guid(table.id, producers, tableDataContributor)
+  properties: {
+    roleDefinitionId: tableDataContributor
+    principalId: producers
+    principalType: 'Group'
+  }
+}
+
+// A group of its own: what is uploaded there runs with the processors' identity.
+
+resource releasersBlobs 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (!empty(releasers)) {
+  scope: releases
+  name: guid(releases.id, releasers, blobDataContributor)
+  properties: {
+    roleDefinitionId: blobDataContributor
+    principalId: releasers
     principalType: 'Group'
   }
 }

@@ -37,8 +37,11 @@ ROLES = {
     "7f951dda-4ed3-4680-a7ca-43fe172d538d": ("AcrPull", REGISTRY),
     "3913510d-42f4-4e42-8a64-420c390055eb": ("Monitoring Metrics Publisher", INSIGHTS),
 }
-#: What the processors cannot do without, and nobody else has.
-PROCESSORS = {("ba92f5b4-2d11-453d-a403-e96b0029c9fe", "container"), ("0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3", "table")}
+#: What those who write rows cannot do without: the processors, and whoever fills the sources.
+WRITES = {("ba92f5b4-2d11-453d-a403-e96b0029c9fe", "container"), ("0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3", "table")}
+WRITERS = ("processors", "producers")
+#: Who may upload what the machines run, as the processors' identity.
+RELEASERS = "releasers"
 #: The platform metrics that alerts may be on, by their namespace.
 METRICS = {
     "Microsoft.Storage/storageAccounts": {"Transactions", "Availability", "SuccessE2ELatency", "SuccessServerLatency"},
@@ -105,7 +108,7 @@ def nothing_kept_for_ever(file: File) -> Iterator[Finding]:
 
 def least_privilege(file: File) -> Iterator[Finding]:
     """Each role at the container, the table, the registry or the component that it is for, never above."""
-    held: set[tuple[str, str]] = set()
+    held: set[tuple[str, str, str]] = set()
     assignments = list(_made(file, "Microsoft.Authorization/roleAssignments"))
     for each in assignments:
         role = _role(file, _at(each.body, ("properties", "roleDefinitionId")))
@@ -125,12 +128,16 @@ def least_privilege(file: File) -> Iterator[Finding]:
                 f"{each.name} assigns {ROLES[role][0]} at {where.type}; its scope is one of {wanted}",
             )
         else:
-            principal = _at(each.body, ("properties", "principalId"))
-            if isinstance(principal, Expression) and principal.text == "processors":
-                held.add((role, where.name))
+            principal = _as_text(_at(each.body, ("properties", "principalId"))) or ""
+            held.add((principal, role, where.name))
+            if where.name == "releases" and "Contributor" in ROLES[role][0] and principal != RELEASERS:
+                yield Finding(
+                    file.name, each.line, f"{principal} may upload what the machines run; only {RELEASERS} should"
+                )
     if assignments:
-        for role, place in sorted(PROCESSORS - held):
-            yield Finding(file.name, 1, f"the processors lack {ROLES[role][0]} at the {place}")
+        for who in WRITERS:
+            for role, place in sorted(WRITES - {(role, place) for principal, role, place in held if principal == who}):
+                yield Finding(file.name, 1, f"the {who} lack {ROLES[role][0]} at the {place}")
 
 
 def probes_on_real_routes(file: File) -> Iterator[Finding]:

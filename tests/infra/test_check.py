@@ -219,6 +219,20 @@ OF_THE_FLEET = [
         "the processors lack Storage Table Data Contributor at the table",
     ),
     (
+        "producers who may only look",
+        "roles.bicep",
+        "roleDefinitionId: blobDataContributor\n    principalId: producers",
+        "roleDefinitionId: blobDataReader\n    principalId: producers",
+        "the producers lack Storage Blob Data Contributor at the container",
+    ),
+    (
+        "anybody's software",
+        "roles.bicep",
+        "    principalId: releasers\n",
+        "    principalId: operators\n",
+        "operators may upload what the machines run; only releasers should",
+    ),
+    (
         "a route that is none",
         "container-apps.bicep",
         "path: '/livez'",
@@ -430,9 +444,9 @@ OF_THE_FLEET = [
     (
         "looked up for nothing",
         "roles.bicep",
-        "  scope: releases\n  name: guid(releases.id,",
-        "  scope: container\n  name: guid(container.id,",
-        "'releases' is looked up and never used",
+        "  scope: registry\n",
+        "  scope: insights\n",
+        "'registry' is looked up and never used",
     ),
 ]
 
