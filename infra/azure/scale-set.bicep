@@ -78,6 +78,8 @@ resource machines 'Microsoft.Compute/virtualMachineScaleSets@2025-04-01' = {
     upgradePolicy: {
       mode: 'Manual'
     }
+    // No spotRestorePolicy: the types have it, but Azure refuses it with a flexible scale set (azure-cli#29461). An evicted
+    // machine comes back when somebody sets the capacity again. See processors-missing in docs/operate.md.
     priorityMixPolicy: {
       baseRegularPriorityCount: regularProcessors
       regularPriorityPercentageAboveBase: 0

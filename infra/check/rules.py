@@ -306,6 +306,15 @@ def refers_to_what_is_there(file: File) -> Iterator[Finding]:
             yield Finding(file.name, app.line, f"{app.name} does not set {name}, which its processors need")
 
 
+def nothing_that_azure_refuses(file: File) -> Iterator[Finding]:
+    """The types do not tell the two kinds of scale sets apart; Azure does (azure-cli#29461)."""
+    for each in _made(file, "Microsoft.Compute/virtualMachineScaleSets"):
+        properties = each.body.entries.get("properties")
+        mode = _literal(file, _at(properties, ("orchestrationMode",)))
+        if mode == "Flexible" and (policy := _at(properties, ("spotRestorePolicy",))) is not None:
+            yield Finding(file.name, policy.line, f"{each.name} is flexible, so Azure refuses its spotRestorePolicy")
+
+
 def choices_that_exist(file: File) -> Iterator[Finding]:
     """A default is of its parameter's type and one of its choices, and so is what a parameter is compared with."""
     choices = {
@@ -352,6 +361,7 @@ RULES: tuple[Rule, ...] = (
     alerts_on_sent_metrics,
     flat_names,
     refers_to_what_is_there,
+    nothing_that_azure_refuses,
     choices_that_exist,
 )
 

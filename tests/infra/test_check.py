@@ -335,6 +335,13 @@ OF_THE_FLEET = [
         "app does not set OTEL_TRACES_EXPORTER",
     ),
     (
+        "a policy that the types have and Azure refuses",
+        "scale-set.bicep",
+        "    priorityMixPolicy: {\n",
+        "    spotRestorePolicy: {\n      enabled: true\n    }\n    priorityMixPolicy: {\n",
+        "machines is flexible, so Azure refuses its spotRestorePolicy",
+    ),
+    (
         "a module that is none",
         "main.bicep",
         "module roles 'roles.bicep'",
