@@ -28,7 +28,7 @@ param storageSku string = 'Standard_ZRS'
 @description('Whether a lock forbids the deletion of the storage account.')
 param lock bool = false
 
-@description('Whether the account is reached through private endpoints only.')
+@description('Whether the account is reached through private endpoints only. With compute none: connect your own network and its DNS with the one that is made here, or nothing reaches the account.')
 param privateNetwork bool = false
 
 @description('What the processors run on. none: on what you have, such as Kubernetes with the manifests of infra/kubernetes.')

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 import yaml
 
 TEXT = (Path(__file__).parents[2] / "infra" / "azure" / "cloud-init.yaml").read_text()
+#: How docs/operate.md makes a release.
+[PACK] = re.findall(r"^tar .*", (Path(__file__).parents[2] / "docs" / "operate.md").read_text(), re.MULTILINE)
 #: What the script calls on a machine. `python3` makes a venv whose programs are `pip` and `python`, as played here.
 PLAYED = {
     # A download that breaks off and is tried again: a file is begun anew, what went into a pipe stays there.
@@ -45,8 +48,10 @@ def script(tmp_path: Path) -> Path:
     for name, text in PLAYED.items():
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / "bin" / name).chmod(0o755)
-    (tmp_path / "release" / "samza_azure-1-py3-none-any.whl").touch()
-    subprocess.run(["tar", "-czf", tmp_path / "release.tar.gz", "-C", tmp_path / "release", "."], check=True)
+    for name in ("samza_azure-1-py3-none-any.whl", "constraints.txt", "job/job.toml"):
+        (tmp_path / "release" / name).touch()
+    subprocess.run(PACK, shell=True, cwd=tmp_path / "release", check=True)
+    (tmp_path / "release" / shlex.split(PACK)[4]).rename(tmp_path / "release.tar.gz")
     path = tmp_path / "install-release"
     path.write_text(re.sub(r"(?<=[\s\"=])/(opt|etc|var)/", rf"{tmp_path}/\1/", written))
     return path
@@ -75,6 +80,7 @@ def test_a_release_is_switched_to_when_all_of_it_is_there(script: Path) -> None:
     first = (home / "opt" / "samza-azure").readlink()
     (home / "log").unlink()
     assert install(script) == 0
+    assert [each.name for each in (home / "etc" / "samza-azure" / "jobName").iterdir()] == ["job.toml"]
     second = (home / "opt" / "samza-azure").readlink()
     assert first != second and not first.exists()
     assert (home / "log").read_text().splitlines() == [

@@ -1,9 +1,12 @@
-"""The lines of `az`, `kubectl` and `systemctl` in the documents name only what templates, manifests and the unit have.
+"""The lines of `az`, `docker`, `kubectl` and `systemctl` in the documents name only what there is.
+
+That is what templates, manifests, the unit and the image have.
 
 None of them is run: there is no subscription and no cluster here. `tests/prove/lines.py` has `az` and `kubectl`
 themselves parse them.
 """
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -12,7 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infra.check.bicep import Expression, Literal, Object, parse
+from infra.check.bicep import Expression, File, Literal, Object, parse
+from samza_azure import cli
 
 ROOT = Path(__file__).parents[2]
 INFRA = ROOT / "infra"
@@ -23,7 +27,7 @@ WRITTEN = (
     "infra/systemd/samza-azure@.service",
     "infra/azure/cloud-init.yaml",
 )
-PROGRAMS = r"(?:^ *|`|: )((?:az|kubectl|systemctl) [a-z-][^`\n]+)"
+PROGRAMS = r"(?:^ *|`|: )((?:az|docker|kubectl|systemctl) [a-z-][^`\n]+)"
 LINES = sorted(
     {
         line.strip()
@@ -42,14 +46,27 @@ INSTALLED = {
         "write_files"
     ]
 }
+#: The containers of storage.bicep that have a name of their own.
+STORED = {
+    name.value
+    for each in parse(INFRA / "azure" / "storage.bicep").resources.values()
+    if isinstance(name := each.body.entries["name"], Literal)
+}
 #: The example that all documents deploy, by the parameters of main.bicep.
 EXAMPLE = dict(
     word.split("=", 1) for line in LINES if "what-if" in line for word in shlex.split(line) if re.match(r"\w+=", word)
 )
+#: What scale-set.bicep installs in the example.
+RELEASE = "flights.tar.gz"
 #: Each command, and what its option --name has to be.
 AZ = {
     "login": None,
     "group create": "flights",
+    "acr create": EXAMPLE["registryName"],
+    "acr login": EXAMPLE["registryName"],
+    "aks": "CLUSTER",
+    "identity show": f"{EXAMPLE['name']}-processors",
+    "containerapp exec": EXAMPLE["name"],
     "deployment group": None,
     "containerapp update": EXAMPLE["name"],
     "containerapp replica": EXAMPLE["name"],
@@ -59,13 +76,16 @@ AZ = {
     "vm list": None,
     "vm run-command": "NAME",
     "storage container": EXAMPLE["containerName"],
+    "storage blob": RELEASE,
 }
+#: Those that name the resource group.
+GROUPED = ("deployment", "containerapp", "vmss", "vm", "aks", "identity")
 
 
 def unknown(line: str) -> list[str]:
     """What a line names that is nowhere."""
     program, *words = shlex.split(line.split("||", maxsplit=1)[0])
-    return list({"az": of_az, "kubectl": of_kubectl, "systemctl": of_systemctl}[program](words))
+    return list({"az": of_az, "docker": of_docker, "kubectl": of_kubectl, "systemctl": of_systemctl}[program](words))
 
 
 def options(words: list[str]) -> tuple[list[str], dict[str, list[str]]]:
@@ -87,7 +107,7 @@ def of_az(words: list[str]) -> Iterator[str]:
     if command is None:
         yield f"az {' '.join(before)} is not known to go with the templates"
         return
-    if before[0] in ("deployment", "containerapp", "vmss", "vm") and given.get("--resource-group") != ["flights"]:
+    if before[0] in GROUPED and given.get("--resource-group") != ["flights"]:
         yield "the resource group is flights"
     if AZ[command] is not None and "--include-deleted" not in given and given.get("--name") != [AZ[command]]:
         yield f"--name is {AZ[command]} in {command}"
@@ -99,25 +119,49 @@ def of_az(words: list[str]) -> Iterator[str]:
     for path in given.get("--scripts", ()):
         if path not in INSTALLED:
             yield f"no machine has {path}"
+    for container in given.get("--container-name", ()):
+        if container not in STORED:
+            yield f"storage.bicep makes no container {container}"
+    for line in given.get("--command", ()):
+        yield from of_program(line)
     for image in given.get("--image", ()):
         yield from of_image(image)
     for name in ("--min-replicas", "--max-replicas"):
         if "0" in given.get(name, ()):
             yield f"{name} of an app is 1 at least here: without a rule of scale nothing would start a replica again"
     if command == "deployment group":
-        yield from of_parameters(given.get("--parameters", []))
+        path = ROOT / given.get("--template-file", [""])[0]
+        yield from of_parameters(parse(path) if path.is_file() else MAIN, given.get("--parameters", []))
 
 
-def of_parameters(values: list[str]) -> Iterator[str]:
-    """Those of main.bicep: each one exists, and none that is needed is missing. A file may hold any."""
-    if [value[0] for value in values] == ["@"]:
-        return
-    names = {value.split("=", 1)[0] for value in values}
-    needed = {name for name, each in MAIN.parameters.items() if each.default is None}
-    for name in sorted(names - MAIN.parameters.keys()):
-        yield f"main.bicep has no parameter {name}"
-    for name in sorted(needed - names):
-        yield f"main.bicep needs the parameter {name}"
+def of_parameters(template: File, values: list[str]) -> Iterator[str]:
+    """Each one exists, and none that is needed is missing. A file may hold any."""
+    names = {value.split("=", 1)[0] for value in values if not value.startswith("@")}
+    needed = {name for name, each in template.parameters.items() if each.default is None}
+    for name in sorted(names - template.parameters.keys()):
+        yield f"{template.name} has no parameter {name}"
+    if not any(value.startswith("@") for value in values):
+        for name in sorted(needed - names):
+            yield f"{template.name} needs the parameter {name}"
+
+
+def of_program(line: str) -> Iterator[str]:
+    """A command of samza-azure inside a container, with the job file that the container has."""
+    _, name, *arguments = shlex.split(line)
+    context = cli._loaded(name).make_context(name, arguments)
+    if str(context.params["job"]) != "/job/job.toml":
+        yield "the job file of a container is /job/job.toml"
+
+
+def of_docker(words: list[str]) -> Iterator[str]:
+    """The Dockerfile, and images of ours."""
+    before, given = options(words)
+    for path in given.get("--file", [])[:1]:
+        if not (ROOT / path).exists():
+            yield f"there is no {path}"
+    for image in before[1:] or given.get("--tag", [])[:1]:
+        if image != "samza-azure":
+            yield from of_image(image)
 
 
 def of_image(image: str) -> Iterator[str]:
@@ -169,7 +213,7 @@ def of_systemctl(words: list[str]) -> Iterator[str]:
 
 
 def test_there_are_lines_to_look_at() -> None:
-    assert {line.split()[0] for line in LINES} == {"az", "kubectl", "systemctl"}
+    assert {line.split()[0] for line in LINES} == {"az", "docker", "kubectl", "systemctl"}
     assert len(LINES) >= 15
 
 
@@ -188,6 +232,12 @@ def test_a_line_names_what_there_is(line: str) -> None:
         ("az containerapp update --resource-group flights --name fleet", "--name is flights"),
         ("az containerapp update --resource-group flights --name flights --image other/flights:2", "the image is"),
         ("az containerapp update --resource-group flights --name flights --max-replicas 0", "1 at least"),
+        ("az deployment group create --template-file infra/azure/roles.bicep --parameters name=a", "no parameter name"),
+        ("az containerapp exec --name flights --command 'samza-azure status job.toml'", "is /job/job.toml"),
+        ("az storage blob upload --container-name release --name flights.tar.gz", "no container release"),
+        ("az identity show --resource-group flights --name flights", "--name is flights-processors"),
+        ("docker build --file infra/Dockerfile --tag samza-azure .", "there is no infra/Dockerfile"),
+        ("docker push other/flights:1", "the image is"),
         ("az vmss run-command invoke --resource-group flights --name flights", "not known to go with the templates"),
         ("az vm run-command invoke --resource-group flights --name NAME --scripts /opt/install", "no machine has"),
         ("az storage container restore --account-name fleet --name flights-1", "the account is flightsfleet"),
@@ -217,6 +267,23 @@ def test_app_and_scale_set_have_the_name_that_is_deployed(template: str, kind: s
     assert isinstance(passed, Object)
     for value in (resource.body.entries["name"], passed.entries["name"]):
         assert isinstance(value, Expression) and value.text == "name"
+
+
+def test_the_file_of_parameters_says_what_the_line_says() -> None:
+    text = (INFRA / "README.md").read_text().partition("```json\n")[2].partition("```")[0]
+    given = {name: each["value"] for name, each in json.loads(text)["parameters"].items()}
+    shown = {name: json.dumps(each) if isinstance(each, list) else str(each) for name, each in given.items()}
+    assert shown == EXAMPLE
+
+
+def test_the_identity_has_the_name_that_is_asked_for() -> None:
+    passed = MAIN.modules["identity"].body.entries["params"]
+    assert isinstance(passed, Object)
+    name = passed.entries["identityName"]
+    assert (
+        isinstance(name, Expression)
+        and name.text.strip("'").replace("${name}", EXAMPLE["name"]) == (AZ["identity show"])
+    )
 
 
 def test_a_machine_is_reached_by_its_own_name() -> None:

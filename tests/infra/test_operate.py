@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from infra.check.bicep import Expression, Literal, Object, parse, values_in
-from samza_azure import cli
+from samza_azure import Config, cli
 from samza_azure.metrics import instruments
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +51,16 @@ def test_a_command_is_one_that_the_program_takes(line: str) -> None:
 def test_a_command_that_it_would_not_take_is_seen() -> None:
     with pytest.raises(Exception, match="No such option: --force"):
         cli._loaded("drain").make_context("drain", ["job.toml", "--force"])
+
+
+def test_a_command_finds_the_account_by_the_variable_that_the_page_sets(tmp_path: Path) -> None:
+    found = re.search(r"`export (\w+)=(\S+)`", TEXT)
+    assert found is not None
+    text = (ROOT / "infra" / "README.md").read_text().partition("```toml\n")[2].partition("```")[0]
+    (tmp_path / "job.toml").write_text(f'app = {{ name = "flights", main = "none:none" }}\n{text}')
+    config = Config.load(tmp_path / "job.toml", environment={found[1]: found[2]})
+    manifest = (ROOT / "infra" / "kubernetes" / "fleet.yaml").read_text()
+    assert config.storage.account == found[2] and f"value: {found[2]}\n" in manifest
 
 
 def started() -> dict[str, list[str]]:
