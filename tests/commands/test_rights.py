@@ -213,6 +213,8 @@ def test_read_only_commands_write_nothing_and_need_reader_roles_only(place: Plac
     with place.running(place.connect):
         assert place.command("status")[0] == 0
         assert place.command("peek", "orders")[0] == 0
+        assert place.command("follow", "orders", "--from", "earliest", "--until-now")[0] == 0
+        assert "There is no table segments" in place.command("table", "segments")[2]
         assert place.command("export", "orders", "--to", str(tmp_path / "orders.parquet"))[0] == 0
     assert place.blobs.refused == place.tables.refused == []
     assert {each.split()[0] for each in place.blobs.seen} == {"GET", "HEAD"}
