@@ -1,16 +1,22 @@
-"""What it costs to be watched: the calls of a live fleet, counted by proxies, while its page is closed and open."""
+"""What it costs to be watched: the calls of a live fleet, counted by proxies, while its page is closed and open.
+
+The page is that of `samza-azure ui`, then that of one of the processors. `tests/sim/test_cost.py` compares exactly.
+"""
 
 import asyncio
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 import aiohttp
+from aiohttp import web
 
 from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks
+from samza_azure.commands import run
 from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.coordinator import JobCoordinator
 from samza_azure.explain import Operations, coordination, page
 from samza_azure.group.control import BarrierState
 from samza_azure.host.status import read
@@ -18,7 +24,7 @@ from samza_azure.storage.connection import Account
 from tests.page.test_serving import play, read_event, served
 from tests.storage.proxy import Guard
 
-PROCESSORS, TASKS, HEARTBEATS = 3, 6, 4
+PROCESSORS, TASKS, HEARTBEATS = 3, 6, 5
 JOB = """
 app = {{ name = "seen", id = "{id}", main = "none:none" }}
 azure.storage.connect = "{connect}"
@@ -36,6 +42,19 @@ class Counter:
     def sent(self) -> tuple[int, int]:
         """The calls so far: of the table, of blobs."""
         return len(self.tables.seen), len(self.blobs.seen)
+
+    def beats(self) -> int:
+        """The calls so far that write a row: nobody does but who beats, while nothing happens."""
+        return sum(each.split()[0] not in ("GET", "HEAD") for each in self.tables.seen)
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """What the fleet sent for some time."""
+
+    seconds: float
+    sent: tuple[int, int]
+    beats: int
 
 
 @contextmanager
@@ -61,13 +80,11 @@ async def settled(account: Account) -> None:
             await asyncio.sleep(0.2)
 
 
-async def watch(session: aiohttp.ClientSession, address: str, looks: int) -> float:
-    """Show the page until it has been read `looks` times; how long that took."""
+async def watch(session: aiohttp.ClientSession, address: str, looks: int) -> None:
+    """Show the page until it has been read `looks` times."""
     async with session.get(address + "events") as news:
-        begun = time.monotonic()
         for _ in range(looks):
             assert (await read_event(news))["verdict"]["state"] == "running"  # type: ignore[index]
-        return time.monotonic() - begun
 
 
 def within(sent: tuple[int, int], said: Operations, seconds: float) -> None:
@@ -77,43 +94,72 @@ def within(sent: tuple[int, int], said: Operations, seconds: float) -> None:
         assert 0.7 * expected - PROCESSORS <= counted <= 1.05 * expected + 2 * PROCESSORS, (sent, said, seconds)
 
 
+@asynccontextmanager
+async def own_page(config: Config, coordinator: JobCoordinator) -> AsyncIterator[str]:
+    """The address of the page that a processor serves, as `samza-azure run` does."""
+    app = web.Application()
+    run._page(config, coordinator)(app)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    finally:
+        await runner.cleanup()
+
+
+@contextmanager
+def counted(fleet: Counter) -> Iterator[list[Phase]]:
+    """Afterwards the list has what the fleet sent meanwhile."""
+    phases: list[Phase] = []
+    begun, (tables, blobs), beats = time.monotonic(), fleet.sent(), fleet.beats()
+    yield phases
+    after = fleet.sent()
+    sent = after[0] - tables, after[1] - blobs
+    phases.append(Phase(time.monotonic() - begun, sent, fleet.beats() - beats))
+
+
 def test_a_fleet_costs_the_same_with_its_page_open_and_the_page_what_explain_says() -> None:
     with ExitStack() as stack:
         emulator = stack.enter_context(Azurite().start())
-        fleet, reader = (stack.enter_context(counter(emulator)) for _ in range(2))
+        fleet, reader, own = (stack.enter_context(counter(emulator)) for _ in range(3))
         name = uuid.uuid4().hex[:8]
         config = Config.parse(JOB.format(id=name, connect=fleet.connection))
         timing = config.coordinator.timing
         straight = Account.from_config(Config.parse(JOB.format(id=name, connect=emulator.connection_string)).storage)
         straight.ensure_created()
-        for number in range(PROCESSORS):
-            coordinator = AzureJobCoordinatorFactory().get_job_coordinator(f"p{number}", config)
-            stack.enter_context(SharedTasks(coordinator, "part", TASKS))
+        coordinators = [AzureJobCoordinatorFactory().get_job_coordinator(f"p{n}", config) for n in range(PROCESSORS)]
+        for each in coordinators:
+            stack.enter_context(SharedTasks(each, "part", TASKS))
 
         async def story(session: aiohttp.ClientSession) -> None:
             await settled(straight)
             await straight.aclose()
             straight.close()
-            async with served(Config.parse(JOB.format(id=name, connect=reader.connection))) as (address, _):
-                before = fleet.sent()
-                begun = time.monotonic()
-                await asyncio.sleep(HEARTBEATS * timing.heartbeat_s)  # it is this long that is counted
-                closed_s, closed = time.monotonic() - begun, since(fleet, before)
-                assert reader.sent() == (0, 0), "nobody looks, so nobody reads"
-                before = fleet.sent()
-                open_s = await watch(session, address, HEARTBEATS + 1)
-                opened, read_by_page = since(fleet, before), reader.sent()
+            by_reader, by_own = (Config.parse(JOB.format(id=name, connect=each.connection)) for each in (reader, own))
+            async with served(by_reader) as (address, _), own_page(by_own, coordinators[0]) as its_address:
+                with counted(fleet) as closed:
+                    await asyncio.sleep(HEARTBEATS * timing.heartbeat_s)  # it is this long that is counted
+                assert reader.sent() == own.sent() == (0, 0), "nobody looks, so nobody reads"
+                with counted(fleet) as opened:
+                    await watch(session, address, HEARTBEATS + 1)
+                    read_by_page = reader.sent()  # before it misses its reader, it may read once more
+                assert own.sent() == (0, 0)
+                with counted(fleet) as opened_there:
+                    await watch(session, its_address, HEARTBEATS + 1)
+                    read_there = own.sent()
             said = coordination(timing, PROCESSORS)
-            print(f"calls of tables and blobs in {closed_s:.1f} s with the page closed: {closed}")
-            print(f"in {open_s:.1f} s with the page open: {opened}, and of the page itself: {read_by_page}")
-            within(closed, said, closed_s)
-            within(opened, said, open_s)
             looks = page(timing, PROCESSORS) * ((HEARTBEATS + 1) * timing.heartbeat_s / 3600)
-            assert read_by_page == (looks.table, looks.read)
+            for what, [phase] in {"closed": closed, "open": opened, "open in a processor": opened_there}.items():
+                print(f"page {what}: {phase.sent} calls of tables and blobs in {phase.seconds:.1f} s")
+                within(phase.sent, said, phase.seconds)
+                same(phase, closed[0], said * (timing.heartbeat_s / 3600))
+            assert read_by_page == read_there == (looks.table, looks.read)
 
         play(story)
 
 
-def since(counted: Counter, before: tuple[int, int]) -> tuple[int, int]:
-    tables, blobs = counted.sent()
-    return tables - before[0], blobs - before[1]
+def same(opened: Phase, closed: Phase, of_a_heartbeat: Operations) -> None:
+    """For as many beats as many calls, but for those of one heartbeat, which the edges may cut off or add."""
+    edge = of_a_heartbeat.table + of_a_heartbeat.read + of_a_heartbeat.other
+    assert abs(sum(opened.sent) - sum(closed.sent) * opened.beats / closed.beats) <= edge, (opened, closed, edge)

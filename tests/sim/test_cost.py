@@ -1,24 +1,30 @@
-"""A group without faults: its idle hour costs what `samza-azure explain` says, its start needs two versions at most."""
+"""A group without faults: its idle hour costs what `samza-azure explain` says, its start needs two versions at most.
+
+Whoever looks at its page adds the page's own calls, and not one of the group's.
+"""
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from typing import TypeVar
+from contextlib import nullcontext
+from typing import Any, TypeVar
 
 import pytest
 
-from samza_azure.explain import Operations, draining, follower, leader, successor
+from samza_azure.config import Config
+from samza_azure.explain import Operations, draining, follower, leader, page, successor
 from samza_azure.group.control import Control
 from samza_azure.group.rows import RequestKind
 from samza_azure.group.timing import PROFILES, Timing
 from samza_azure.host.asking import write_request
+from samza_azure.page.watch import Watcher
 from samza_azure.sim.loop import VirtualLoop
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
 from tests.sim.group import Member, Slow, leader_of
 
 T = TypeVar("T")
-#: A third of an hour is told for a whole one.
-THIRD_S = 1200.0
+#: A third of an hour is told for a whole one; a page is looked at for a sixth.
+THIRD_S, SIXTH_S = 1200.0, 600.0
 
 
 class Counting(Slow):
@@ -70,6 +76,52 @@ def test_an_idle_hour_costs_what_explain_says(profile: str) -> None:
     assert sum(role.other > 0 for role in expected.values()) == 1
     assert [*expected.values()].count(follower(timing, 5)) == 1
     assert all(assignment.owner is not None for assignment in view.control.tasks.values())  # type: ignore[union-attr]
+
+
+class Threadless(VirtualLoop):
+    """What is for a thread is done at once: the page makes its document on one."""
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., T], *arguments: Any
+    ) -> "asyncio.Future[T]":
+        done: asyncio.Future[T] = self.create_future()
+        done.set_result(func(*arguments))
+        return done
+
+
+async def a_sixth_watched(
+    config: Config, storage: MemoryStorage, *, is_open: bool
+) -> tuple[list[Counter[str]], Counter[str]]:
+    """What each of five members sends in a sixth of an hour, and what the page sends."""
+    timing, link = config.coordinator.timing, Counting()
+    members = [Member(f"p{number}", timing, storage, Counting()) for number in range(5)]
+    watcher = Watcher(config, MemoryAccount(storage, link=link))  # type: ignore[arg-type]
+    await asyncio.sleep(60)
+    for member in members:
+        sent_by(member).clear()
+    async with watcher.watched() if is_open else nullcontext():
+        await asyncio.sleep(SIXTH_S)
+    for member in members:
+        member.life.cancel()
+    assert (watcher.document["verdict"]["state"] == "running") is is_open
+    return [sent_by(member) for member in members], link.sent
+
+
+@pytest.mark.parametrize("profile", ["eco", "default"])
+def test_a_group_sends_the_same_whether_or_not_somebody_looks_at_its_page(profile: str) -> None:
+    job = f"""
+        app = {{ name = "seen", main = "none:none" }}
+        azure.storage.connect = "UseDevelopmentStorage=true"
+        job.coordinator.profile = "{profile}"
+        """
+    (closed, none), (opened, looks) = (
+        loop.run_until_complete(a_sixth_watched(Config.parse(job), MemoryStorage(loop.time), is_open=is_open))
+        for is_open, loop in ((False, Threadless()), (True, Threadless()))
+    )
+    assert opened == closed and not none
+    said = page(PROFILES[profile], 5)
+    told = {operation: 6 * number for operation, number in looks.items()}
+    assert told == {"table": pytest.approx(said.table, rel=0.01), "control.read": pytest.approx(said.read, rel=0.01)}
 
 
 async def a_start(timing: Timing, storage: MemoryStorage, count: int) -> tuple[list[Member], int]:
