@@ -73,8 +73,8 @@ var telemetryVariables = [
     name: 'APPLICATIONINSIGHTS_AUTHENTICATION_STRING'
     value: 'Authorization=AAD;ClientId=${clientId}'
   }
-  // opentelemetry-instrument takes the first distro and configurator that it finds. Those of opentelemetry-distro, if the
-  // image has it, would send to a local collector (opentelemetry-instrumentation 0.66b2, _load_distro).
+  // opentelemetry-instrument takes the first distro and configurator that it finds. If those of opentelemetry-distro are
+  // in the image and come first, nothing is sent (opentelemetry-instrumentation 0.66b2, _load_distro; tried).
   {
     name: 'OTEL_PYTHON_DISTRO'
     value: 'azure_monitor_opentelemetry_distro'
@@ -83,8 +83,8 @@ var telemetryVariables = [
     name: 'OTEL_PYTHON_CONFIGURATOR'
     value: 'azure_monitor_opentelemetry_configurator'
   }
-  // Metrics only: Azure's configurator (azure-monitor-opentelemetry 1.8.11) exports traces and logs unless these say none.
-  // The logs reach the workspace anyway, and a span for each storage call would be billed.
+  // Metrics only: unless these say none, Azure's configurator (azure-monitor-opentelemetry 1.8.11) exports traces and
+  // logs. The logs reach the workspace anyway, and a span for each storage call would be billed.
   {
     name: 'OTEL_TRACES_EXPORTER'
     value: 'none'

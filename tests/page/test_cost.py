@@ -44,7 +44,7 @@ class Counter:
         return len(self.tables.seen), len(self.blobs.seen)
 
     def beats(self) -> int:
-        """The calls so far that write a row: nobody does but who beats, while nothing happens."""
+        """The calls so far that write a row: while nothing happens, these are heartbeats."""
         return sum(each.split()[0] not in ("GET", "HEAD") for each in self.tables.seen)
 
 
@@ -143,7 +143,7 @@ def test_a_fleet_costs_the_same_with_its_page_open_and_the_page_what_explain_say
                 assert reader.sent() == own.sent() == (0, 0), "nobody looks, so nobody reads"
                 with counted(fleet) as opened:
                     await watch(session, address, HEARTBEATS + 1)
-                    read_by_page = reader.sent()  # before it misses its reader, it may read once more
+                    read_by_page = reader.sent()  # it may read once more before it notices that nobody looks
                 assert own.sent() == (0, 0)
                 with counted(fleet) as opened_there:
                     await watch(session, its_address, HEARTBEATS + 1)
@@ -160,6 +160,6 @@ def test_a_fleet_costs_the_same_with_its_page_open_and_the_page_what_explain_say
 
 
 def same(opened: Phase, closed: Phase, of_a_heartbeat: Operations) -> None:
-    """For as many beats as many calls, but for those of one heartbeat, which the edges may cut off or add."""
+    """As many calls per heartbeat as with the page closed; the edges may cut off or add those of one heartbeat."""
     edge = of_a_heartbeat.table + of_a_heartbeat.read + of_a_heartbeat.other
     assert abs(sum(opened.sent) - sum(closed.sent) * opened.beats / closed.beats) <= edge, (opened, closed, edge)
