@@ -91,7 +91,7 @@ class Owner(Grows):
 
 @dataclass(frozen=True, slots=True)
 class Assignment(Grows):
-    """One task: its owner, and earlier owners that are not known to have let go."""
+    """One task: its owner, and earlier owners that are not known to have released it."""
 
     owner: Owner | None = None
     after: tuple[Owner, ...] = ()

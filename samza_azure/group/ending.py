@@ -204,7 +204,7 @@ class Wait(Enum):
 
 def waits_for(view: View, now: float) -> Wait | None:
     """What an ending processor waits for first. None if it can exit."""
-    if tasks.may_let_go(view, now):
+    if tasks.may_still_release(view, now):
         return Wait.OWN_TASKS
     if (duty := _duty(view, now)) is not None:
         return duty

@@ -28,7 +28,7 @@ from samza_azure.group.notification import timed
 from samza_azure.group.reports import counts, report_of
 from samza_azure.group.requests import flushes, with_cancel, with_drain, with_stop
 from samza_azure.group.rows import ProcessorRow, ProcessorState, Request
-from samza_azure.group.tasks import has_let_go, starts_again
+from samza_azure.group.tasks import has_released, starts_again
 from samza_azure.group.timing import FORGIVE_AFTER_S
 from samza_azure.group.view import View
 from samza_azure.logs.names import stage_and_number
@@ -197,7 +197,7 @@ def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRo
         if task in stays:
             tasks[task] = assignment
             continue
-        after = [owner for owner in assignment.after if not has_let_go(view, task, owner)]
+        after = [owner for owner in assignment.after if not has_released(view, task, owner)]
         if before is not None and _is(rows.get(before.processor), before) and not _own_and_over(view, task, before):
             after.append(before)
         tasks[task] = replace(assignment, owner=owners[to] if to is not None else None, after=tuple(after))

@@ -43,7 +43,7 @@ def commands(view: View, now: float) -> list[Action]:
     mine = assigned(view)
     for task, local in view.work.tasks.items():
         gone = task not in mine or mine[task].generation != local.generation
-        if (gone or _lets_go(view, now)) and not local.closed and local.releasing_since is None:
+        if (gone or _releases_all(view, now)) and not local.closed and local.releasing_since is None:
             actions.append(Tell(ReleaseTask(task)))
     if until > now and view.ending is None:
         actions += [
@@ -52,8 +52,8 @@ def commands(view: View, now: float) -> list[Action]:
     return actions
 
 
-def may_let_go(view: View, now: float) -> bool:
-    """A task of ours can append still, and the time for letting go is not over."""
+def may_still_release(view: View, now: float) -> bool:
+    """Whether a task of ours may still append, and its time for the release is not over."""
     patience = PATIENCE * view.settings.shutdown_s
     # The last write is a sign that the storage answers again, and comes too late: nothing may be appended after it.
     has_left = view.life.written is not None and view.life.written.state is ProcessorState.LEFT
@@ -74,8 +74,8 @@ def silent_at(view: View) -> float:
 
 
 def _is_cut_short(view: View, now: float) -> bool:
-    """We end without a task that has not let go in time, so it must stop appending before our last write."""
-    if view.ending is None or may_let_go(view, now):
+    """We end without a task that was not released in time, so it must stop appending before our last write."""
+    if view.ending is None or may_still_release(view, now):
         return False
     return any(not local.closed for local in view.work.tasks.values())
 
@@ -144,7 +144,7 @@ def wanted_drain(view: View) -> Drain:
     return NO_DRAIN
 
 
-def _lets_go(view: View, now: float) -> bool:
+def _releases_all(view: View, now: float) -> bool:
     """Whether to release all tasks. A leaving processor first gives the leader a little time to move them."""
     if view.ending is None:
         return False
@@ -162,7 +162,7 @@ def _may_start(view: View, task: str, owner: Owner, now: float) -> bool:
         if local.generation == owner.generation:
             # Earlier owners had released it before its first start.
             return starts_again(view, task, local)
-    return all(_let_go(view, task, earlier, now) for earlier in control.tasks[task].after)
+    return all(_is_released_by(view, task, earlier, now) for earlier in control.tasks[task].after)
 
 
 def retry_at(view: View, task: str, local: LocalTask) -> float:
@@ -204,16 +204,16 @@ def awaited(view: View) -> set[str]:
     }
 
 
-def _let_go(view: View, task: str, earlier: Owner, now: float) -> bool:
+def _is_released_by(view: View, task: str, earlier: Owner, now: float) -> bool:
     if view.is_me(earlier):
         return True  # `_may_start` has checked that our own earlier attempt is closed
     waiting_since = view.life.waiting_since.get(task, now)
     if reached(waiting_since + PATIENCE * view.settings.shutdown_s, now):
         return True
-    return view.seen_at(earlier.processor) >= waiting_since and has_let_go(view, task, earlier)
+    return view.seen_at(earlier.processor) >= waiting_since and has_released(view, task, earlier)
 
 
-def has_let_go(view: View, task: str, earlier: Owner) -> bool:
+def has_released(view: View, task: str, earlier: Owner) -> bool:
     """Whether the last seen row shows that the owner has released the task, or is replaced, dead or standing by."""
     row = view.others.members.get(earlier.processor)
     if row is None or row.incarnation != earlier.incarnation or not row.alive or row.too_old_for:

@@ -281,7 +281,7 @@ class TaskAttempt:
             await (reads(stage) if SOURCE in stage.inputs else self.follow(stage))
             self.report(Phase.DRAINED)
         except Released:
-            await self.let_go()
+            await self.release()
         except Superseded as error:
             self.container.note(f"{self.task} is superseded: {error}")
             self.report(Phase.SUPERSEDED)
@@ -334,7 +334,7 @@ class TaskAttempt:
         """How far the source partition of this task is read."""
         return {f"{SOURCE}/{self.number}": (0, self.state.at)} if self.state.at else {}
 
-    async def let_go(self) -> None:
+    async def release(self) -> None:
         """Close: report released when nothing is unsettled, or when the time for that is over."""
         habits, dice, loop = self.container.habits, self.container.dice, asyncio.get_running_loop()
         slow = habits.shutdown_s if dice.random() < habits.slow_release else 0.0

@@ -91,7 +91,7 @@ def all_left() -> View:
 
 
 def waiting() -> View:
-    """p3 has won clean-1, and p2 is to let go of it."""
+    """p3 has won clean-1, and p2 is to release it."""
     won = {**CONTROL.tasks, "clean-1": Assignment(owner("p3", 3), (owner("p2"),))}
     view = view_of("p3", replace(CONTROL, tasks=won), waiting_since={"clean-1": NOW - 10}, scanned_at=NOW - 10)
     view.others.leader_row = replace(LEADER_ROW, successors=())

@@ -181,7 +181,7 @@ def test_the_second_processor_waits_between_its_tries_as_the_first_would_have_go
     assert retry_at(view, "daily-0", view.work.tasks["daily-0"]) == NOW + 4.0
 
 
-def test_a_task_that_was_given_up_is_shown_as_failed_until_another_has_it_and_is_then_let_go_of() -> None:
+def test_a_task_that_was_given_up_is_shown_as_failed_until_another_has_it_and_is_then_released() -> None:
     view = view_of("p3")
     failed = report("daily-0", Phase.FAILED, error=FULL_DISK)
     view.work.tasks["daily-0"] = LocalTask(2, 1, NOW, failed, failures=3)

@@ -81,13 +81,13 @@ def test_while_the_storage_accepts_nothing_a_leaver_waits_for_its_permit_and_the
         return [each for each in decide(view, at) if isinstance(each, Finish)]
 
     if went_on:
-        assert tasks.may_let_go(view, silent - 0.1) and not finishes(silent - 0.1)
+        assert tasks.may_still_release(view, silent - 0.1) and not finishes(silent - 0.1)
     assert Tell(Permit(0.0)) in decide(view, silent) and not finishes(silent)
     assert not finishes(over - 0.1)
     [finish] = finishes(over)
     assert "the others do not know" in finish.message and "daily-0 did not end in time" in finish.message
     view.life.accepted_at = over  # it answers again
-    assert tasks.may_let_go(view, over) and not finishes(over)
+    assert tasks.may_still_release(view, over) and not finishes(over)
 
 
 def test_with_a_slow_profile_a_leaver_beats_more_often_so_that_its_silence_means_something() -> None:
@@ -109,5 +109,5 @@ def test_a_last_word_that_is_accepted_after_all_gives_no_task_its_permit_back() 
     view = leaving(Phase.RUNNING, left=True)
     view.ending_since = view.work.tasks["daily-0"].releasing_since = view.life.accepted_at = NOW
     view.work.permit_told = 0.0
-    assert not tasks.may_let_go(view, NOW)
+    assert not tasks.may_still_release(view, NOW)
     assert not [each for each in decide(view, NOW) if isinstance(each, Tell) and isinstance(each.command, Permit)]

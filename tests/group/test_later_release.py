@@ -14,7 +14,7 @@ from samza_azure.group.learn import heard_leave, heard_task, learn, perform_loca
 from samza_azure.group.membership import own_row
 from samza_azure.group.publish import next_control
 from samza_azure.group.rows import ProcessorState, Request, RequestKind, columns, processor_row, request
-from samza_azure.group.tasks import has_let_go, reported
+from samza_azure.group.tasks import has_released, reported
 from samza_azure.group.view import Campaign, Lease, View
 from samza_azure.host.status import document
 from samza_azure.messages import Phase, ReleaseTask, TaskError
@@ -80,7 +80,7 @@ def test_a_row_says_nothing_of_formats_that_everybody_knows() -> None:
 # Who is too old.
 
 
-def test_one_that_cannot_read_the_control_blob_lets_go_and_then_stands_by() -> None:
+def test_one_that_cannot_read_the_control_blob_releases_its_tasks_and_then_stands_by() -> None:
     view = outdated()
     assert Tell(ReleaseTask("clean-1")) in decide(view, NOW)
     assert (own_row(view).state, own_row(view).too_old_for) == (ProcessorState.LEAVING, 0)
@@ -153,8 +153,8 @@ STANDS_BY = replace(ROWS["p2"], state=ProcessorState.LEAVING, tasks={}, too_old_
 
 def test_a_standby_counts_as_having_released_every_task() -> None:
     view = view_of("p3", members={**ROWS, "p2": STANDS_BY})
-    assert has_let_go(view, "clean-1", owner("p2", 7))
-    assert not has_let_go(view, "clean-0", owner("p1", 7))
+    assert has_released(view, "clean-1", owner("p2", 7))
+    assert not has_released(view, "clean-0", owner("p1", 7))
 
 
 def test_it_gets_no_task_is_no_successor_and_is_not_marked_dead() -> None:

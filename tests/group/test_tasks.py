@@ -48,7 +48,7 @@ from tests.group.situation import (
 from tests.group.transcript import Story
 
 
-def test_a_task_starts_when_the_blob_gives_it_to_us_and_its_former_owner_has_let_go() -> None:
+def test_a_task_starts_when_the_blob_gives_it_to_us_and_its_former_owner_has_released_it() -> None:
     moved = {**CONTROL.tasks, "daily-0": Assignment(owner("p2", 9), (owner("p3"),), first=False)}
     control = replace(CONTROL, version=9, tasks=moved)
     view = view_of("p2", control, waiting_since={"daily-0": NOW - 1})
@@ -182,7 +182,7 @@ def test_a_gainer_polls_only_the_row_of_the_earlier_owner(story: Story) -> None:
     assert [command.task for command in started if isinstance(command, StartTask)] == ["clean-1"]
 
 
-def test_an_earlier_owner_whose_row_is_gone_has_let_go() -> None:
+def test_an_earlier_owner_whose_row_is_gone_has_released_its_tasks() -> None:
     moved = Assignment(owner("p3", 8), after=(owner("p2"),), first=False)
     blob = replace(CONTROL, version=8, revision=10, tasks={**CONTROL.tasks, "clean-1": moved})
     view = view_of("p3", leader_row=replace(LEADER_ROW, successors=("p2",), version=8), scanned_at=NOW - 1)

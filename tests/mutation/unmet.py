@@ -54,7 +54,7 @@ UNMET: dict[tuple[str, str, str, str], str] = {
     ("group/rows.py", "_progress", "behind={str(stream)", "false"): _FOREIGN,
     ("group/rows.py", "_last_batch", "{phase: _integer", "false"): _FOREIGN,
     ("group/shape.py", "make", "if type(value) is not dict", "true"): _FOREIGN,
-    ("group/tasks.py", "_let_go", "if view.is_me(earlier)", "true"): (
+    ("group/tasks.py", "_is_released_by", "if view.is_me(earlier)", "true"): (
         "a leader that may not start its own task gives it to itself again"
     ),
     ("group/view.py", "tries", "if isinstance(control, Control)", "false"): _TYPES,

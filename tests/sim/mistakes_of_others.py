@@ -277,7 +277,7 @@ def the_owner_that_does_not_run(patch: Patch) -> None:
 
 def the_gainer_does_not_wait(patch: Patch) -> None:
     """Event Hubs: the new owner of a partition starts to read while the former one still reads it."""
-    patch.setattr(tasks, "_let_go", lambda view, task, earlier, now: True)
+    patch.setattr(tasks, "_is_released_by", lambda view, task, earlier, now: True)
 
 
 def predecessors_are_forgotten(patch: Patch) -> None:

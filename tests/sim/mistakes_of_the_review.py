@@ -30,12 +30,12 @@ def released_while_it_works(patch: Patch) -> None:
 def the_gainer_waits_for_ever(patch: Patch) -> None:
     """our review: the gainer of a task waits for the loser without a bound."""
 
-    def let_go(view: Any, task: str, earlier: Any, now: float) -> bool:
+    def is_released(view: Any, task: str, earlier: Any, now: float) -> bool:
         since = view.life.waiting_since.get(task, now)
-        seen = view.seen_at(earlier.processor) >= since and tasks.has_let_go(view, task, earlier)
+        seen = view.seen_at(earlier.processor) >= since and tasks.has_released(view, task, earlier)
         return view.is_me(earlier) or seen
 
-    patch.setattr(tasks, "_let_go", let_go)
+    patch.setattr(tasks, "_is_released_by", is_released)
 
 
 def flush_takes_the_last_end(patch: Patch) -> None:

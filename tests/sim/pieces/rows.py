@@ -53,7 +53,7 @@ from samza_azure.storage.limits import checked_values
 
 from . import plain
 
-#: Of the description: characters in a column, and columns for tasks and for what was let go of.
+#: Of the description: characters in a column, and columns for tasks and for released ones.
 COLUMN, COLUMNS, RELEASED = 32_000, 12, 2
 #: Where a number, a text, a list or an object belongs, these are wrong.
 WRONG: Mapping[type, tuple[Any, ...]] = {int: ("7", 1.5, True, None, []), str: (5, [], {}), list: ({"a": 1}, "a", 7)}

@@ -24,7 +24,7 @@ from samza_azure.sim.ledger import demand
 from .drain import word
 from .drawn import LIVES, NAMES, NOW, Drawn, present, same
 from .membership import candidates
-from .tasks import closed, has_let_go
+from .tasks import closed, has_released
 
 
 def check_publish(drawn: Drawn, view: View, control: Control) -> None:
@@ -130,7 +130,7 @@ def _check_assignment(view: View, control: Control, rows: Mapping[str, Processor
             demand(row is not None, f"Plain: {task} is given to {now.owner.processor}, which cannot run it")
             assert row is not None
             same(f"the owner of {task}", now.owner, Owner(row.processor, row.incarnation, 7))
-        waits = [each for each in before.after if not has_let_go(view, task, each)]
+        waits = [each for each in before.after if not has_released(view, task, each)]
         owner = before.owner
         if owner is not None and owner.processor in rows and rows[owner.processor].incarnation == owner.incarnation:
             local = view.work.tasks.get(task)

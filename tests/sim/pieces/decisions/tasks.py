@@ -56,7 +56,7 @@ def _retry_at(view: View, task: str, local: LocalTask) -> float:
     return local.closed_at + min(2.0 ** (view.tries(task)[1] + local.failures - 1), 30.0) * 0.5
 
 
-def has_let_go(view: View, task: str, earlier: Owner) -> bool:
+def has_released(view: View, task: str, earlier: Owner) -> bool:
     row = view.others.members.get(earlier.processor)
     gone = row is None or row.incarnation != earlier.incarnation or not alive(row) or row.too_old_for > 0
     return gone or (row is not None and row.released.get(task, 0) >= earlier.generation)
@@ -77,7 +77,7 @@ def _may_start(view: View, task: str, owner: Owner) -> bool:
             continue
         since = view.life.waiting_since.get(task, NOW)
         seen = max(view.others.scanned_at, view.others.read_at.get(earlier.processor, -1e9))
-        if since + 1.5 * SHUTDOWN_S > NOW and not (seen >= since and has_let_go(view, task, earlier)):
+        if since + 1.5 * SHUTDOWN_S > NOW and not (seen >= since and has_released(view, task, earlier)):
             return False
     return True
 
