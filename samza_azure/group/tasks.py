@@ -110,7 +110,7 @@ def reported(view: View, local: LocalTask) -> TaskReport | None:
     report = local.report
     if report is None or local.former or report.phase is Phase.RELEASED:
         return None
-    if local.closed and (view.too_old_for or not _is_given(view, report) or _has_left(view)):
+    if local.closed and (view.too_old_for or not _is_given(view, report) or _stays_for_next_run(view)):
         return None
     if report.phase is Phase.SUPERSEDED:
         # If we only have not read the latest blob, it names another owner, and this report does not count.
@@ -129,8 +129,8 @@ def _tried(view: View, task: str, local: LocalTask) -> str | None:
     return f"{failed} of {view.settings.restart_limit + 1} tries have failed; the next begins after {pause:g} s"
 
 
-def _has_left(view: View) -> bool:
-    """Whether we stay although the run is drained."""
+def _stays_for_next_run(view: View) -> bool:
+    """Whether this processor stays for the next run after a drain."""
     is_drained = isinstance(view.control, Control) and view.control.phase is RunPhase.DRAINED
     return is_drained and view.settings.wait_for_upgrade
 
