@@ -80,15 +80,15 @@ class Processor:
         blob: ControlBlob,
         table: Rows,
         runs: RunLogs,
-        surroundings: ProcessorContext,
+        context: ProcessorContext,
         *,
         tell: Callable[[Command], None],
         watch: Callable[[View], None] = lambda view: None,
         called: Callable[[StorageAction, Answer, float], None] = lambda action, answer, seconds: None,
     ) -> None:
-        self.view = View(settings, OwnIncarnation(surroundings.fresh_id()))
+        self.view = View(settings, OwnIncarnation(context.fresh_id()))
         self._blob, self._table, self._runs = blob, table, runs
-        self._surroundings = surroundings
+        self._context = context
         self._tell, self._watch, self._called = tell, watch, called
         self._news = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
@@ -100,14 +100,14 @@ class Processor:
 
     async def run(self) -> Finish:
         """Run until there is a verdict, and return it."""
-        begun = self._surroundings.now()
+        begun = self._context.now()
         try:
             while self._end is None:
                 self._news.clear()
                 self._turn()
                 if self.view.finished is not None:
                     return self.view.finished
-                if not self._reached and self._surroundings.now() > begun + UNREACHABLE_S:
+                if not self._reached and self._context.now() > begun + UNREACHABLE_S:
                     return Finish(Verdict.UNREACHABLE, f"The storage account did not answer for {UNREACHABLE_S:.0f} s.")
                 await self._wait()
             return self._end
@@ -122,7 +122,7 @@ class Processor:
 
     def hear(self, report: Report | ContainerLost) -> None:
         """Take a report of the container. Call it on the loop's thread."""
-        now = self._surroundings.now()
+        now = self._context.now()
         match report:
             case Ready(plan=plan):
                 heard_plan(self.view, plan)
@@ -153,9 +153,9 @@ class Processor:
         self._news.set()
 
     def _turn(self) -> None:
-        view, surroundings = self.view, self._surroundings
-        now = surroundings.now()
-        turn(view, now, random=surroundings.random(), fresh_id=surroundings.fresh_id(), wall_ms=surroundings.wall_ms())
+        view, context = self.view, self._context
+        now = context.now()
+        turn(view, now, random=context.random(), fresh_id=context.fresh_id(), wall_ms=context.wall_ms())
         decision = decide(view, now)
         self._wake_at = decision.wake_at
         for action in decision.actions:
@@ -200,7 +200,7 @@ class Processor:
             if self._is_seldom(resource(action)):
                 log.exception("A call to the storage failed with an unexpected error: %s", resource(action))
             answer = Trouble.UNSETTLED  # the write may have happened; only a read can tell
-        now = self._surroundings.now()
+        now = self._context.now()
         self._called(action, answer, now - sent_at)
         denied, stands_by = bool(view.calls.denied), view.too_old_for
         learn(view, action, answer, sent_at=sent_at, now=now)
@@ -218,7 +218,7 @@ class Processor:
 
     def _is_seldom(self, name: str) -> bool:
         """Whether to log a failing call: once a minute for each resource, however often it is made."""
-        now = self._surroundings.now()
+        now = self._context.now()
         is_new = now >= self._told.get(name, now)
         if is_new:
             self._told = {other: until for other, until in self._told.items() if until > now}
@@ -227,7 +227,7 @@ class Processor:
 
     async def _wait(self) -> None:
         """Wait until something was learned, or until the decision may change by time alone."""
-        sleep_s = max(LEAST_SLEEP_S, self._wake_at - self._surroundings.now())
+        sleep_s = max(LEAST_SLEEP_S, self._wake_at - self._context.now())
         timer = asyncio.get_running_loop().call_later(sleep_s, self._news.set)
         try:
             await self._news.wait()

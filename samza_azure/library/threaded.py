@@ -31,7 +31,7 @@ T = TypeVar("T")
 FORK_HOOKS = concurrent.futures.thread
 
 
-class HostSurroundings:
+class HostContext:
     """The real clock, random numbers and ids."""
 
     def now(self) -> float:
@@ -195,7 +195,7 @@ class ThreadedCoordinator(JobCoordinator):
                 stores.blob,
                 stores.table,
                 stores.runs,
-                HostSurroundings(),
+                HostContext(),
                 tell=self._command,
                 watch=self._watch,
                 called=self._observer.called,

@@ -72,7 +72,7 @@ class Fleet:
         self.tasks: dict[str, Task] = {}
         self.generation = 0
         self._hints_due = 0.0
-        self._around = ContainerContext(
+        self._context = ContainerContext(
             spark=self.spark,
             config=self.config,
             pipeline=self.pipeline,
@@ -97,7 +97,7 @@ class Fleet:
         for name in names:
             message = StartTask(name, self.generation, 1, first, self.run_id, self.group_id)
             before = self.tasks.get(name)
-            task = task_of(self._around, message, before.tried_bytes if before else None)
+            task = task_of(self._context, message, before.tried_bytes if before else None)
             assert isinstance(task, Task)
             self.tasks[name] = task
             task.follow(self.drain_order)
@@ -143,7 +143,7 @@ class Fleet:
     def until_all_is_read(self, stream: str) -> None:
         """Until every row of a source stream is in some record."""
         sources = [f"{stream}/{number}" for number in range(self.pipeline.plan.sources[stream])]
-        last = last_rows(self._around.blobs, sources)
+        last = last_rows(self._context.blobs, sources)
         self.until(lambda: has_read(self.read(), last))
 
     def read(self) -> Ends:
@@ -211,7 +211,7 @@ class Fleet:
     def writer(self, stream: str, partitions: int, *, flush_rows: int, event_time: str | None = "ts") -> SourceWriter:
         """Puts rows into a source stream."""
         return SourceWriter(
-            self._around.blobs,
+            self._context.blobs,
             self.account.hints(),
             stream,
             partitions,
@@ -225,7 +225,7 @@ class Fleet:
 
         Of this run alone: tests share an account, and a source of another one may have the stream's name.
         """
-        blobs = self._around.blobs
+        blobs = self._context.blobs
         logs = [log for log in first_blobs(blobs, f"runs/{self.run_id}/") if stream_of(blobs, *log) == stream]
         if not logs:
             raise ConfigError(f"No task of {self.run_id} writes {stream}.")

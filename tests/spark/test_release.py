@@ -77,7 +77,7 @@ def test_a_task_that_is_not_restored_yet_is_released_within_the_deadline(
     """Its start waits for the storage for as long as the permit holds, and appends nothing after the release."""
     run = copying(spark, storage, azurite, proxy, tmp_path)
     message = StartTask("copied-0", 1, 1, True, run.run_id, run.group_id)
-    task = run.tasks["copied-0"] = Task(run._around, message)
+    task = run.tasks["copied-0"] = Task(run._context, message)
     proxy.mode = Mode.LOSE_REQUESTS
     starting = threading.Thread(target=task.start, daemon=True)
     starting.start()

@@ -209,7 +209,7 @@ def test_a_task_without_state_is_drained_without_a_batch(fleet: MakeFleet) -> No
     assert run.read() == ends
     for name in ("clean-0", "clean-1"):  # whoever comes next finds a log that says so, with where it stood
         _, restored = take_over(
-            run._around.blobs,
+            run._context.blobs,
             f"runs/{run.run_id}/{name}",
             group_id=bytes.fromhex(run.group_id),
             task=name,

@@ -169,7 +169,7 @@ def test_queries_that_start_side_by_side_have_the_stores_of_their_own_tasks(flee
     is_starting.set()
     for generation, (kind, run) in enumerate(runs.items()):
         run.generation = generation  # queries of one session have different names
-        run._around = replace(run._around, starts=starts)
+        run._context = replace(run._context, starts=starts)
         writer = run.writer(f"beside-{kind}", 1, flush_rows=10)
         writer.write(table(range(10)))
         writer.close()

@@ -177,7 +177,7 @@ def test_what_spark_puts_out_is_delivered_as_files(fleet: Callable[[Application,
 
     def deliver(attempt: int) -> SinkTask:
         start = StartTask("wholes-files-0", 1, attempt, attempt == 1, run.run_id, run.group_id)
-        task = task_of(run._around, start)
+        task = task_of(run._context, start)
         assert isinstance(task, SinkTask)
         task.start()
         return task

@@ -72,7 +72,7 @@ def test_a_hand_over_does_not_wait_for_tasks_that_start(fleet: Callable[[Applica
     container.tell(start[0])
     container.until("copy-0", lambda report: report.phase is Phase.RUNNING)
     released = container.task("copy-0")
-    with run._around.starts.turn(), run._around.starts.session:
+    with run._context.starts.turn(), run._context.starts.session:
         container.tell(*start[1:], *(ReleaseTask(each.task) for each in start))
         for each in start:  # also one that no thread was left for
             container.until(each.task, lambda report: report.phase is Phase.RELEASED)
@@ -94,7 +94,7 @@ def test_tasks_without_a_query_start_and_are_handed_over_while_queries_start(
     run = fleet(application, STREAMS + '[streams.copied]\nschema = "n int"\n')
     container = Container(run)
     names = [f"Copy-{number}" for number in range(MANY)]
-    with run._around.starts.turn(), run._around.starts.session:
+    with run._context.starts.turn(), run._context.starts.session:
         container.tell(*(StartTask(name, 1, 1, True, run.run_id, run.group_id) for name in names))
         for name in names:
             container.until(name, lambda report: report.phase is Phase.RUNNING)
@@ -241,7 +241,7 @@ class Container:
     def __init__(self, run: Fleet) -> None:
         ours, theirs = socket.socketpair()
         self._lines = ours.makefile("rb")
-        self._tasks = Tasks(Channel(theirs.detach()), run._around, run.permit)
+        self._tasks = Tasks(Channel(theirs.detach()), run._context, run.permit)
         self._said: queue.Queue[bytes] = queue.Queue()
         self._thread = threading.Thread(target=self._tasks.run, daemon=True)
         self.last: dict[str, TaskReport] = {}

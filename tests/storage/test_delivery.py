@@ -47,7 +47,7 @@ class DeliveredStream:
             {"out": AnalysedStream(1, COLUMNS, None, 0.0, "count", ())},
             {"out-files": FILES},
         )
-        self.around = ContainerContext(
+        self.context = ContainerContext(
             spark=None,  # type: ignore[arg-type]  # it runs no query
             config=Config.parse(JOB),
             pipeline=pipeline,
@@ -74,13 +74,13 @@ class DeliveredStream:
         rows = pa.table([[START] * len(numbers), list(numbers)], schema=SCHEMA)
         slices = [one_slice(0, rows)] if numbers else []
         end = self.logs[log].append(self.logs[log].last_batch + 1, kind=kind, slices=slices)
-        self.around.hints.appended(f"runs/r1/count-{log}", end, None, kind is Kind.DRAINED)
+        self.context.hints.appended(f"runs/r1/count-{log}", end, None, kind is Kind.DRAINED)
 
     def owner(self) -> DeliveryTask:
         """The next one, which has taken over."""
         self.attempt += 1
         task = DeliveryTask(
-            self.around, StartTask("out-files-0", 1, self.attempt, self.attempt == 1, "r1", GROUP.hex()), FILES
+            self.context, StartTask("out-files-0", 1, self.attempt, self.attempt == 1, "r1", GROUP.hex()), FILES
         )
         assert task._begin()
         return task

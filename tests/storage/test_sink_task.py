@@ -57,7 +57,7 @@ class SinkRun:
         monkeypatch.setattr(table_task, "segments", lambda name: SegmentStore(rows, self.blobs, name))
         self.changed = threading.Event()
         self.permit: Callable[[], bool] = yes
-        self.around = ContainerContext(
+        self.context = ContainerContext(
             spark=None,  # type: ignore[arg-type]  # it runs no query
             config=Config.parse(JOB),
             pipeline=pipeline,
@@ -75,7 +75,7 @@ class SinkRun:
         return self.permit()
 
     def task(self) -> TableTask:
-        return TableTask(self.around, StartTask("out-table-0", 1, 1, True, "r1", GROUP.hex()), TABLE)
+        return TableTask(self.context, StartTask("out-table-0", 1, 1, True, "r1", GROUP.hex()), TABLE)
 
 
 def test_a_sink_without_rows_lets_the_logs_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def test_what_a_table_has_not_taken_in_is_its_backlog(tmp_path: Path, monkeypatc
     def put(number: int) -> None:
         rows = pa.table([[START], [number]], schema=SCHEMA)
         writer.append(number, slices=[one_slice(0, rows)], frontier_us=5_000_000)
-        run.around.hints.appended(PRODUCER, writer.position, None, False)
+        run.context.hints.appended(PRODUCER, writer.position, None, False)
 
     def until(holds: Callable[[Progress], bool]) -> Progress:
         deadline = boot_time() + 20

@@ -21,8 +21,8 @@ class DeliveryTask(SinkTask):
 
     _sink: Delivery | None
 
-    def __init__(self, around: ContainerContext, start: StartTask, to: Files) -> None:
-        super().__init__(around, start)
+    def __init__(self, context: ContainerContext, start: StartTask, to: Files) -> None:
+        super().__init__(context, start)
         self._to = to
 
     @property
@@ -36,14 +36,14 @@ class DeliveryTask(SinkTask):
 
     def _claim(self, restored: Restored, readers: Sequence[LogReader]) -> bool:
         self._sink = Delivery(
-            self._around.blobs,
+            self._context.blobs,
             self._to,
             arrow_schema(self._input.schema),
             run=self.start_message.run_id,
             task=self.name,
             readers=readers,
             record=self._record,
-            may_write=self._around.may_append,
+            may_write=self._context.may_append,
         )
         self._sink.claim(restored.files.get(POSITION))
         return True

@@ -26,10 +26,10 @@ HOUSE_S = 600.0
 class Forgetting:
     """Deletes old blobs for one task, in a thread of its own."""
 
-    def __init__(self, around: ContainerContext, start: StartTask, inputs: Iterable[TaskInput]) -> None:
-        self._around = around
+    def __init__(self, context: ContainerContext, start: StartTask, inputs: Iterable[TaskInput]) -> None:
+        self._context = context
         self._start = start
-        self._stage = around.pipeline.stage_of(start.task).plan
+        self._stage = context.pipeline.stage_of(start.task).plan
         self._prefix = task_log(start.run_id, start.task)
         self._inputs = inputs
         #: The blob of our last record, and for each log that we read the blob at which we continue.
@@ -62,10 +62,10 @@ class Forgetting:
 
         An error is no failure; it is tried again when the next blob begins.
         """
-        around, run = self._around, self._start.run_id
-        readers = around.pipeline.readers_of(self._prefix, run)
+        context, run = self._context, self._start.run_id
+        readers = context.pipeline.readers_of(self._prefix, run)
         try:
-            if self._stage.output in around.pipeline.streams:
+            if self._stage.output in context.pipeline.streams:
                 number = writer.forget(readers)
             else:
                 number = self._past_retention(writer, readers)
@@ -77,11 +77,11 @@ class Forgetting:
 
     def _retention(self, stream: str) -> Retention | None:
         """What a stream keeps. None if it keeps everything."""
-        declared, around = self._around.config.streams.get(stream), self._around
+        declared, context = self._context.config.streams.get(stream), self._context
         if declared is None or (declared.retention_s is None and declared.retention_bytes is None):
             return None
         keeps = Keeps(declared.retention_s, declared.retention_bytes)
-        return Retention(around.blobs, around.positions, stream, keeps)
+        return Retention(context.blobs, context.positions, stream, keeps)
 
     def _past_retention(self, writer: LogWriter, readers: Sequence[str]) -> int:
         retention = self._retention(self._stage.output)
@@ -97,6 +97,6 @@ class Forgetting:
             retention = self._retention(each.stream)
             for producer in each.producers:
                 if retention is not None and producer.source is not None:
-                    tasks = self._around.pipeline.readers_of(producer.prefix, run)
+                    tasks = self._context.pipeline.readers_of(producer.prefix, run)
                     if tasks[0] == self._prefix:
                         yield retention.delete_of_source(producer.prefix, group_id, tasks)

@@ -95,10 +95,10 @@ class Piece:
 class HandlerTask(Task):
     """One low-level task under one writer."""
 
-    def __init__(self, around: ContainerContext, start: StartTask, tried_bytes: int | None = None) -> None:
-        super().__init__(around, start, tried_bytes)
+    def __init__(self, context: ContainerContext, start: StartTask, tried_bytes: int | None = None) -> None:
+        super().__init__(context, start, tried_bytes)
         self._most_bytes = min(self._most_bytes, BATCH_BYTES)
-        config, stage = around.config.task, self.stage
+        config, stage = context.config.task, self.stage
         self._calls = HandlerCalls(
             self.name,
             stage.stage.function,
@@ -136,7 +136,7 @@ class HandlerTask(Task):
     def _start_query(self, checkpoint: Path) -> None:
         """Start the loop. It is no query of Spark's, so it waits for none."""
         self._pollers = [
-            Poller(str(self._spec(number, each)), each.schema, self._around.blobs)
+            Poller(str(self._spec(number, each)), each.schema, self._context.blobs)
             for number, each in enumerate(self.inputs)
         ]
         with self._query_lock:
@@ -210,7 +210,7 @@ class HandlerTask(Task):
         with batches.batch():
             while not (self.is_over or self._closing.is_set()):
                 began = boot_time()
-                until = began + self._around.config.task.commit_ms / 1000
+                until = began + self._context.config.task.commit_ms / 1000
                 new = self._calls.process(messages, partial(self._is_enough, until))
                 done += new
                 if done < total:

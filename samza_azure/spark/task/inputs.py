@@ -17,10 +17,10 @@ from samza_azure.streams.offset import Offset
 class Inputs:
     """The inputs of one task, and its position in each of them according to its log."""
 
-    def __init__(self, around: ContainerContext, start: StartTask) -> None:
+    def __init__(self, context: ContainerContext, start: StartTask) -> None:
         self.stands_at: Sequence[Offset] = ()  # of each source, as the last record has it
-        self._all: tuple[TaskInput, ...] = around.pipeline.inputs_of(start.task, start.run_id)
-        self._around = around
+        self._all: tuple[TaskInput, ...] = context.pipeline.inputs_of(start.task, start.run_id)
+        self._context = context
         self._start = start
         self._first: dict[str, int] = {}  # blobs that source logs begin with
 
@@ -36,7 +36,7 @@ class Inputs:
         if producer.source is None or start != (0, 0):
             return start
         if producer.prefix not in self._first:
-            found = log_indexes(self._around.blobs, f"{producer.prefix}/").get(producer.prefix, [0])
+            found = log_indexes(self._context.blobs, f"{producer.prefix}/").get(producer.prefix, [0])
             self._first[producer.prefix] = found[0]
         return self._first[producer.prefix], 0
 
@@ -69,7 +69,7 @@ class Inputs:
         left: dict[str, int] = {}
         for offset in self.stands_at:
             each = self._of(offset)
-            ends = [self._around.hints.end_of(producer.prefix) for producer in each.producers]
+            ends = [self._context.hints.end_of(producer.prefix) for producer in each.producers]
             left[each.stream] = max(left.get(each.stream, 0), unread(each, offset.positions, ends))
         return left
 
@@ -111,7 +111,7 @@ class Inputs:
             first = before.get((offset.of, number))
             starts = first.positions if first else [self.starts(producer) for producer in each.producers]
             for producer, start, end in zip(each.producers, starts, offset.positions, strict=True):
-                reader = LogReader(self._around.blobs, producer.prefix, frozenset(producer.destinations))
+                reader = LogReader(self._context.blobs, producer.prefix, frozenset(producer.destinations))
                 for found in reader.scans(start, end):
                     rows, size = rows + found.rows, size + found.size
         return rows, size

@@ -53,7 +53,7 @@ def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: jav
 
     board = HintBoard(hints(), directory / "hints", changed)
     board.start()
-    around = ContainerContext(
+    context = ContainerContext(
         spark=spark,
         config=config,
         pipeline=pipeline,
@@ -67,13 +67,13 @@ def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: jav
         starts=Starts(at_once(cores_of(spark.sparkContext.master or "local"))),
     )
     described = {
-        name: {fact: around.clean(value) for fact, value in facts.items()}  # a condition may quote a setting
+        name: {fact: context.clean(value) for fact, value in facts.items()}  # a condition may quote a setting
         for name, facts in pipeline.plan.described.items()
     }
     channel.tell(Ready(replace(pipeline.plan, described=described)))
     log.info("Ready: %s", ", ".join(pipeline.plan.tasks()))
     threading.Timer(ARCHIVE_AFTER_S, _make_archive).start()
-    Tasks(channel, around, permit).run()
+    Tasks(channel, context, permit).run()
 
 
 def _die_with_java(jvm: java.Jvm) -> None:

@@ -77,13 +77,13 @@ class SinkTask(ABC):
 
     tried_bytes = None  # it has no batch that could be too large
 
-    def __init__(self, around: ContainerContext, start: StartTask) -> None:
+    def __init__(self, context: ContainerContext, start: StartTask) -> None:
         self.start_message = start
         self.name = start.task
-        to = around.pipeline.sink_of(start.task)
+        to = context.pipeline.sink_of(start.task)
         assert to is not None
-        self._around, self._flush_s = around, to.flush_s
-        (self._input,) = around.pipeline.inputs_of(start.task, start.run_id)
+        self._context, self._flush_s = context, to.flush_s
+        (self._input,) = context.pipeline.inputs_of(start.task, start.run_id)
         self._prefix = task_log(start.run_id, start.task)
         self._lock = threading.Lock()
         self._report = TaskReport(start.task, start.generation, start.attempt, Phase.STARTING)
@@ -127,7 +127,7 @@ class SinkTask(ABC):
     @property
     def _meta(self) -> Mapping[str, Any]:
         """The description of the task in its log."""
-        return {"stream": self._around.pipeline.plan.stage_of(self.name).output, INTERMEDIATE: True}
+        return {"stream": self._context.pipeline.plan.stage_of(self.name).output, INTERMEDIATE: True}
 
     @property
     def _files(self) -> Mapping[str, Buffer]:
@@ -169,7 +169,7 @@ class SinkTask(ABC):
         (done, size), each = self._done, self._input
         if not done or self.report.phase not in (Phase.RUNNING, Phase.DRAINED):
             return
-        ends = [self._around.hints.end_of(producer.prefix) for producer in each.producers]
+        ends = [self._context.hints.end_of(producer.prefix) for producer in each.producers]
         behind = unread(each, [done[producer.prefix].position for producer in each.producers], ends)
         least = least_us(list(done.values()))
         watermark_ms = None if least is None else least // 1000
@@ -193,7 +193,7 @@ class SinkTask(ABC):
         with self._lock:
             if self._report.phase is not Phase.DRAINED:
                 self._report = replace(self._report, phase=Phase.RELEASED)
-        self._around.changed()
+        self._context.changed()
         self.is_finished.set()
 
     def begins_to_finish(self) -> bool:
@@ -219,7 +219,7 @@ class SinkTask(ABC):
                 with self._lock:
                     if self._report.phase is Phase.STARTING:  # it may have been released meanwhile
                         self._report = replace(self._report, phase=Phase.RUNNING)
-                self._around.changed()
+                self._context.changed()
                 self._begun()
                 while not self._closing.is_set() and not self.is_over:
                     self._turn()
@@ -235,19 +235,19 @@ class SinkTask(ABC):
             self._leaves()
             self._sink = None  # the container keeps a task that has ended for its report, not the rows that it held
             self._ended.set()
-            self._around.changed()
+            self._context.changed()
 
     def _begin(self) -> bool:
         """Take over log and position. Return False if all rows were written before."""
-        start, around = self.start_message, self._around
+        start, context = self.start_message, self._context
         self._writer, restored = take_over(
-            around.blobs,
+            context.blobs,
             self._prefix,
             group_id=bytes.fromhex(start.group_id),
             task=self.name,
             writer=Writer(start.generation, start.attempt),
             first=start.first,
-            may_append=around.may_append,
+            may_append=context.may_append,
             meta=self._meta,
         )
         self._tell(batch=restored.last_batch)
@@ -256,7 +256,7 @@ class SinkTask(ABC):
             return False
         began = boot_time()
         readers = [
-            LogReader(around.blobs, each.prefix, each.destinations, group_id=bytes.fromhex(start.group_id))
+            LogReader(context.blobs, each.prefix, each.destinations, group_id=bytes.fromhex(start.group_id))
             for each in self._input.producers
         ]
         if not self._claim(restored, readers):
@@ -272,7 +272,7 @@ class SinkTask(ABC):
         """Read what is new, publish what is due, and end with the drain."""
         sink, drain = self._sink, self._drain
         assert sink is not None
-        if not self._around.may_append():
+        if not self._context.may_append():
             return
         try:
             flushes = drain.step is DrainStep.FLUSH
@@ -305,7 +305,7 @@ class SinkTask(ABC):
         """Read the logs that have grown according to a hint, and the others at longer intervals."""
         producers = self._input.producers
         for prefix in (each.prefix for each in producers):
-            heard = self._around.hints.end_of(prefix)
+            heard = self._context.hints.end_of(prefix)
             is_news = heard is not None and heard > sink.read_to(prefix)
             if is_news or ends or boot_time() >= self._asked.get(prefix, 0.0) + unasked_s(len(producers)):
                 sink.read(prefix, ends=ends)
@@ -343,7 +343,7 @@ class SinkTask(ABC):
 
     def _end(self, phase: Phase, error: BaseException | None = None) -> None:
         """End in this phase, unless the task has ended already."""
-        failure = reported(error, self._around.clean) if error is not None else None
+        failure = reported(error, self._context.clean) if error is not None else None
         too_old_for = error.needs if isinstance(error, TooOld) else None
         with self._lock:
             if self._report.phase in (Phase.STARTING, Phase.RUNNING):

@@ -32,8 +32,8 @@ class TableTask(SinkTask):
 
     _sink: Sink | None
 
-    def __init__(self, around: ContainerContext, start: StartTask, table: TableSettings) -> None:
-        super().__init__(around, start)
+    def __init__(self, context: ContainerContext, start: StartTask, table: TableSettings) -> None:
+        super().__init__(context, start)
         self._table = table
         self._house: threading.Thread | None = None
         self._house_ends = threading.Event()
@@ -102,13 +102,13 @@ class TableTask(SinkTask):
 
     def _may_keep_house(self) -> bool:
         leaves = self._house_ends.is_set() or self._closing.is_set() or self._drain.step is not None
-        return self._around.may_append() and not leaves
+        return self._context.may_append() and not leaves
 
     def _end_house(self) -> None:
         """Wait until the group of segments that is being merged is done and its locks are given back."""
         self._house_ends.set()
         if self._house is not None:
-            self._house.join(self._around.config.task.shutdown_ms / 1000)
+            self._house.join(self._context.config.task.shutdown_ms / 1000)
 
     def _give_back(self, sink: Sink) -> None:
         """Give our locks back. Otherwise the next owner has to end them."""

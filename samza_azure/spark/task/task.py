@@ -81,18 +81,18 @@ class Query(Protocol):
 class Task:
     """One task under one writer."""
 
-    def __init__(self, around: ContainerContext, start: StartTask, tried_bytes: int | None = None) -> None:
+    def __init__(self, context: ContainerContext, start: StartTask, tried_bytes: int | None = None) -> None:
         """`tried_bytes` of input in one batch were too much for this machine before."""
         self.start_message = start
         self.tried_bytes = tried_bytes
         self.name = start.task
-        self.stage: AnalysedStage = around.pipeline.stage_of(start.task)
-        self.inputs = Inputs(around, start)
+        self.stage: AnalysedStage = context.pipeline.stage_of(start.task)
+        self.inputs = Inputs(context, start)
         self.prefix = task_log(start.run_id, start.task)
-        self._state = kind_of_state(around.config.task.state, needs_rocksdb=self.stage.analysis.needs_rocksdb)
-        self._around = around
-        self._most_bytes = around.config.task.batch_bytes  # of input in a batch
-        self._directory = around.directory / "tasks" / start.task / f"{start.generation}-{start.attempt}"
+        self._state = kind_of_state(context.config.task.state, needs_rocksdb=self.stage.analysis.needs_rocksdb)
+        self._context = context
+        self._most_bytes = context.config.task.batch_bytes  # of input in a batch
+        self._directory = context.directory / "tasks" / start.task / f"{start.generation}-{start.attempt}"
         self._lock = threading.Lock()
         self._gate = Gate()
         self._report = TaskReport(start.task, start.generation, start.attempt, Phase.STARTING)
@@ -108,7 +108,7 @@ class Task:
         self._flushing: threading.Thread | None = None
         self._quiet_since: float | None = None
         self._small_batches = 0  # appended while batches must be smaller than usual
-        self._forgetting = Forgetting(around, start, self.inputs)
+        self._forgetting = Forgetting(context, start, self.inputs)
         self._figures = Figures()
         self._late_rows: LateRows | None = None
         self._counting = threading.Lock()
@@ -132,11 +132,11 @@ class Task:
         """End in this phase, unless the task has ended already."""
         if isinstance(error, TooOld):
             too_old_for = error.needs
-        said = reported(error, self._around.clean) if error is not None else None
+        said = reported(error, self._context.clean) if error is not None else None
         with self._lock:
             if self._report.phase in (Phase.STARTING, Phase.RUNNING):
                 self._report = replace(self._report, phase=phase, error=said, too_old_for=too_old_for)
-        self._around.changed()
+        self._context.changed()
 
     @property
     def is_over(self) -> bool:
@@ -163,11 +163,11 @@ class Task:
 
     def _start(self) -> None:
         start = self.start_message
-        with self._around.starts.restores:
+        with self._context.starts.restores:
             if self._is_ending:  # it was released before its turn came
                 return
             writer, restored = take_over(
-                self._around.blobs,
+                self._context.blobs,
                 self.prefix,
                 group_id=bytes.fromhex(start.group_id),
                 task=self.name,
@@ -195,7 +195,7 @@ class Task:
 
     def _may_append(self) -> bool:
         """Whether the permit holds and the task is not closed: a release does not wait for a slow take-over."""
-        return not self._closed and self._around.may_append()
+        return not self._closed and self._context.may_append()
 
     def _lay_out(self, checkpoint: Path, writer: LogWriter, restored: Restored) -> None:
         """Write the files that query and sources need."""
@@ -234,16 +234,16 @@ class Task:
             "schema": self.stage.plan.schema,
             "partitions": self.stage.partitions or self.stage.plan.tasks,
             "event_time": self.stage.event_time,
-            INTERMEDIATE: self.stage.plan.output in self._around.pipeline.streams,  # a drain's clean-up deletes it
+            INTERMEDIATE: self.stage.plan.output in self._context.pipeline.streams,  # a drain's clean-up deletes it
         }
 
     def _start_query(self, checkpoint: Path) -> None:
         """Start the query, unless the task has ended meanwhile."""
         specs = [str(self._spec(number, each)) for number, each in enumerate(self.inputs)]
-        with self._around.starts.turn():
+        with self._context.starts.turn():
             if self._is_ending:
                 return
-            spark = self._around.spark
+            spark = self._context.spark
             frames = [
                 spark.readStream.format(FORMAT).schema(each.schema).option("spec", spec).load()
                 for each, spec in zip(self.inputs, specs, strict=True)
@@ -255,12 +255,12 @@ class Task:
             self._has_query.set()
             self._is_running()
             if self._await_source():
-                self._around.starts.succeeded()
+                self._context.starts.succeeded()
 
     def _started(self, frames: Sequence[DataFrame], checkpoint: Path) -> StreamingQuery:
         """The running query over these inputs. The stage's function may change the session's settings, too."""
-        spark, stage = self._around.spark, self.stage
-        with self._around.starts.session:
+        spark, stage = self._context.spark, self.stage
+        with self._context.starts.session:
             spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.name)
             spark.conf.set(STATE_PROVIDER, PROVIDERS[self._state])
             frame = stage.with_destination(spark, stage.stage.function(*frames))
@@ -286,7 +286,7 @@ class Task:
         with self._lock:
             if self._report.phase is Phase.STARTING:
                 self._report = replace(self._report, phase=Phase.RUNNING)
-        self._around.changed()
+        self._context.changed()
 
     def _await_source(self) -> bool:
         """Wait for a short time until the source is up. Return whether it is."""
@@ -298,7 +298,7 @@ class Task:
 
     def _spec(self, number: int, each: TaskInput) -> Path:
         """Write a file with what the source of one input needs to know."""
-        around, task = self._around, self._around.config.task
+        context, task = self._context, self._context.config.task
         is_source = any(producer.source for producer in each.producers)
         spec = Spec(
             stream=each.stream,
@@ -318,8 +318,8 @@ class Task:
             key=each.key if is_source else (),
             partitions=each.partitions,
             files={
-                "permit": str(around.directory / "permit"),
-                "hints": str(around.directory / "hints"),
+                "permit": str(context.directory / "permit"),
+                "hints": str(context.directory / "hints"),
                 "gate": str(self._directory / "gate"),
                 "acknowledgements": str(self._directory / "acknowledgements"),
             },
@@ -329,7 +329,7 @@ class Task:
         return path
 
     def _own_watermark(self) -> OwnedWatermark:
-        return OwnedWatermark(self._around.spark, self._running_query())
+        return OwnedWatermark(self._context.spark, self._running_query())
 
     def _running_query(self) -> StreamingQuery:
         """The query, for its foreachBatch. It exists then, but `start` may not have returned it yet."""
@@ -342,7 +342,7 @@ class Task:
         if not self.stage.plan.stateful or not self.stage.analysis.watermarks:
             return
         try:
-            self._late_rows = self._late_rows or LateRows(self._around.spark, self._running_query())
+            self._late_rows = self._late_rows or LateRows(self._context.spark, self._running_query())
             more = self._late_rows.uncounted()
         except Exception as error:  # noqa: BLE001  # the count serves people; no batch fails because of it
             log.info("%s: the late rows of batch %d are counted by group: %s", self.name, batch, error)
@@ -364,8 +364,8 @@ class Task:
         if not is_drained or self.stage.plan.stateful or self.stage.plan.at_once:
             self._figures.ran_through = batch
         self._forgetting.appended(writer, needs)
-        if self.stage.plan.output in self._around.pipeline.streams:
-            self._around.hints.appended(self.prefix, writer.position, writer.frontier_us, is_drained)
+        if self.stage.plan.output in self._context.pipeline.streams:
+            self._context.hints.appended(self.prefix, writer.position, writer.frontier_us, is_drained)
         is_first = self.report.appended_at is None
         self._tell(
             batch=batch,
@@ -386,7 +386,7 @@ class Task:
                 ),
             )
         if is_first or self._gate.draining:
-            self._around.changed()
+            self._context.changed()
         if is_drained:
             self._tell(drain=DrainPhase.COMMITTED)
             self._end(Phase.DRAINED)
@@ -446,7 +446,7 @@ class Task:
             return error
         self.tried_bytes = size or None
         least = min(BATCH_BYTES_MIN, self._most_bytes)
-        explained = SamzaAzureError(too_large(self.name, batch, rows, size, cause, least, self._around.config.spark))
+        explained = SamzaAzureError(too_large(self.name, batch, rows, size, cause, least, self._context.config.spark))
         explained.__cause__ = error
         return explained
 
@@ -559,7 +559,7 @@ class Task:
 
         def flush() -> None:
             try:
-                batches.drain(plan, self._around.config.task.shutdown_ms / 1000)
+                batches.drain(plan, self._context.config.task.shutdown_ms / 1000)
             except Superseded as error:
                 log.info("%s: %s", self.name, error)
                 self._end(Phase.SUPERSEDED)
@@ -591,7 +591,7 @@ class Task:
         with self._lock:
             if self._report.phase is not Phase.DRAINED:
                 self._report = replace(self._report, phase=Phase.RELEASED)
-        self._around.changed()
+        self._context.changed()
 
     def begins_to_finish(self) -> bool:
         """Whether the caller must call `finish`: true once, for a task that is over."""
@@ -605,7 +605,7 @@ class Task:
             if self.report.phase is Phase.RELEASED:
                 self._count_last()
             else:
-                self._close_writer(boot_time() + self._around.config.task.shutdown_ms / 1000)
+                self._close_writer(boot_time() + self._context.config.task.shutdown_ms / 1000)
             with self._query_lock:
                 query, self._query = self._query, None
             if query is not None:

@@ -52,10 +52,10 @@ DRAINED_S = 5.0
 class Tasks:
     """The tasks of one processor, on one Spark session."""
 
-    def __init__(self, channel: Channel, around: ContainerContext, permit: PermitFile) -> None:
+    def __init__(self, channel: Channel, context: ContainerContext, permit: PermitFile) -> None:
         self._channel = channel
-        self._around = around
-        self._patience_s = around.config.task.shutdown_ms / 1000
+        self._context = context
+        self._patience_s = context.config.task.shutdown_ms / 1000
         self._permit = permit
         self._drain = Drain(None)
         self._tasks: dict[str, Task | SinkTask] = {}
@@ -64,7 +64,7 @@ class Tasks:
         self._told: dict[str, tuple[float, TaskReport]] = {}
         # Three pools: a start may wait long, the end of a query may take long, and a hand-over waits for neither. A
         # thread for each task, because a start that waits for its turn must not keep others from being begun.
-        count = len(around.pipeline.plan.tasks())
+        count = len(context.pipeline.plan.tasks())
         self._starts = ThreadPoolExecutor(count, "start")
         self._releases = ThreadPoolExecutor(count, "release")
         self._finishes = ThreadPoolExecutor(32, "finish")
@@ -74,7 +74,7 @@ class Tasks:
         alive_at = -LIFE_S
         while True:
             if boot_time() - alive_at >= LIFE_S:
-                jvm_of(self._around.spark).System.nanoTime()
+                jvm_of(self._context.spark).System.nanoTime()
                 self._channel.tell(Alive())
                 alive_at = boot_time()
             try:
@@ -108,14 +108,14 @@ class Tasks:
             if (known.generation, known.attempt) >= (command.generation, command.attempt):
                 return  # repeated: the report has its state
         try:
-            task = task_of(self._around, command, before.tried_bytes if before is not None else None)
+            task = task_of(self._context, command, before.tried_bytes if before is not None else None)
         except Exception as error:  # noqa: BLE001  # a task's trouble never takes the container down
-            self._channel.tell(_failed(command, error, self._around))
+            self._channel.tell(_failed(command, error, self._context))
             return
         self._tasks[command.task] = task
         if isinstance(before, Task):
             self._drained.pop(before, None)
-        self._around.hints.wanted = True
+        self._context.hints.wanted = True
         task.follow(self._drain)
         self._starts.submit(_logged, task.name, _start_after, before, task, self._patience_s)
         self._tell(task)
@@ -126,8 +126,8 @@ class Tasks:
             self._releases.submit(_logged, task.name, task.release, self._patience_s)
 
     def _look(self) -> None:
-        if self._around.hints.drain_asked.is_set():
-            self._around.hints.drain_asked.clear()
+        if self._context.hints.drain_asked.is_set():
+            self._context.hints.drain_asked.clear()
             self._channel.tell(DrainAsked())
         counts = boot_time() >= self._counted_at + LOOK_S
         self._counted_at = boot_time() if counts else self._counted_at
@@ -141,7 +141,7 @@ class Tasks:
             self._tell(task)
             if task.is_over and self._may_finish(task):
                 self._finish(task)
-        self._around.hints.wanted = any(not task.is_over for task in self._tasks.values())
+        self._context.hints.wanted = any(not task.is_over for task in self._tasks.values())
 
     def _finish(self, task: Task | SinkTask) -> None:
         if task.begins_to_finish():
@@ -197,15 +197,15 @@ class Tasks:
                 task.is_finished.wait(max(until - boot_time(), 0))
 
 
-def task_of(around: ContainerContext, start: StartTask, tried_bytes: int | None = None) -> Task | SinkTask:
+def task_of(context: ContainerContext, start: StartTask, tried_bytes: int | None = None) -> Task | SinkTask:
     """Make a task of the stage's kind: a Spark query, a handler, or a writer to a table or a folder."""
-    match around.pipeline.sink_of(start.task):
+    match context.pipeline.sink_of(start.task):
         case TableSettings() as table:
-            return TableTask(around, start, table)
+            return TableTask(context, start, table)
         case Files() as files:
-            return DeliveryTask(around, start, files)
-    kind = HandlerTask if around.pipeline.stage_of(start.task).plan.at_once else Task
-    return kind(around, start, tried_bytes)
+            return DeliveryTask(context, start, files)
+    kind = HandlerTask if context.pipeline.stage_of(start.task).plan.at_once else Task
+    return kind(context, start, tried_bytes)
 
 
 def _logged(name: str, do: Callable[..., None], *arguments: Any) -> None:
@@ -235,6 +235,6 @@ def _without_batches(report: TaskReport) -> TaskReport:
     return replace(report, batch=-1, late=0, read=None, progress=None, last_batch=None)
 
 
-def _failed(command: StartTask, error: Exception, around: ContainerContext) -> TaskReport:
-    said = reported(error, around.clean)
+def _failed(command: StartTask, error: Exception, context: ContainerContext) -> TaskReport:
+    said = reported(error, context.clean)
     return TaskReport(command.task, command.generation, command.attempt, Phase.FAILED, error=said)

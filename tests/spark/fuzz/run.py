@@ -292,7 +292,7 @@ class _Play:
         schema = arrow_schema(each.ddl)
         yield schema.empty_table()
         for number in range(each.partitions):
-            reader = LogReader(self._fleet._around.blobs, f"streams/{each.name}/{number}")
+            reader = LogReader(self._fleet._context.blobs, f"streams/{each.name}/{number}")
             for rows in reader.slices((0, 0), self._ends.get(f"{each.name}/{number}", (0, 0))):
                 yield pa.Table.from_batches(decode(rows)).cast(schema)
 
@@ -325,7 +325,7 @@ class _Play:
 
     def _all_is_read(self) -> Callable[[], bool]:
         """Whether the tasks that run have read all that is produced by now."""
-        fleet, blobs = self._fleet, self._fleet._around.blobs
+        fleet, blobs = self._fleet, self._fleet._context.blobs
         sources = {
             producer.source
             for name in fleet.tasks
@@ -344,7 +344,7 @@ class _Writing:
         self._input = each
         self._at = 0
         self._writer: SourceWriter = SourceWriter(
-            fleet._around.blobs,
+            fleet._context.blobs,
             fleet.account.hints(),
             each.name,
             each.partitions,
