@@ -6,12 +6,12 @@ function of the segments that are present (`chunk`, `timeline`).
 
 Promised: a compaction replaces nothing. It adds segments that overshadow others, and cannot hide what it has not read.
 
-Locks decide who may add segments (`locks`). `datasource` combines these parts: what an append, a compaction and a
-REPLACE check in the one step in which they publish.
+Locks decide who may add segments (`locks`). `publishing` has what an append, a compaction and a REPLACE check in the
+one step in which they publish.
 
 Not promised: anything about time. Nothing here knows how old a lock or a segment is, or whether its owner is alive.
 
-Start reading at `interval`, then partitions, segment, sequence, chunk, timeline, locks, datasource.
+Start reading at `interval`, then partitions, segment, sequence, chunk, timeline, locks, publishing.
 
 The names below are imported at their first use, since reading a job file needs the granularities only.
 """
@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from samza_azure.segments.chunk import Chunk
-    from samza_azure.segments.datasource import Advance, Datasource, LostRace, Published
     from samza_azure.segments.interval import ETERNITY, Granularity, Interval
     from samza_azure.segments.locks import (
         Blocked,
@@ -33,9 +32,9 @@ if TYPE_CHECKING:
         LockType,
         Revoked,
         TableLock,
-        covering,
     )
     from samza_azure.segments.partitions import Partitions
+    from samza_azure.segments.publishing import Advance, LostRace, Published
     from samza_azure.segments.segment import File, Publish, Segment, SegmentId
     from samza_azure.segments.sequence import SequenceNumber
     from samza_azure.segments.timeline import Timeline, TimelineEntry
@@ -45,7 +44,6 @@ __all__ = [
     "Advance",
     "Blocked",
     "Chunk",
-    "Datasource",
     "File",
     "Granted",
     "Granularity",
@@ -66,14 +64,12 @@ __all__ = [
     "TableLock",
     "Timeline",
     "TimelineEntry",
-    "covering",
 ]
 
 _HOMES = {
-    "Advance": "datasource",
+    "Advance": "publishing",
     "Blocked": "locks",
     "Chunk": "chunk",
-    "Datasource": "datasource",
     "ETERNITY": "interval",
     "File": "segment",
     "Granted": "locks",
@@ -84,10 +80,10 @@ _HOMES = {
     "LockRequest": "locks",
     "LockTask": "locks",
     "LockType": "locks",
-    "LostRace": "datasource",
+    "LostRace": "publishing",
     "Partitions": "partitions",
     "Publish": "segment",
-    "Published": "datasource",
+    "Published": "publishing",
     "Revoked": "locks",
     "Segment": "segment",
     "SegmentId": "segment",
@@ -95,7 +91,6 @@ _HOMES = {
     "TableLock": "locks",
     "Timeline": "timeline",
     "TimelineEntry": "timeline",
-    "covering": "locks",
 }
 
 

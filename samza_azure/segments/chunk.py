@@ -130,21 +130,6 @@ class Chunk:
         """The segments that a visible segment overshadows."""
         return [one for one, hidden in self._hidden() if hidden]
 
-    def standby(self) -> list[Segment]:
-        """The segments that are neither visible nor overshadowed. They become visible when their group is complete."""
-        return [one for one, hidden in self._hidden() if not hidden]
-
-    def shadows(self, segment: Segment) -> bool:
-        """Whether a visible segment of this chunk overshadows one of its interval and version, present or not."""
-        node = self._home.get(segment.covers.least)
-        while node is not None:
-            shows = node.complete >= 0 or not node.is_full
-            newer = shows and segment.covers <= node.cover and node.shown()[0] > segment.generation
-            if newer and self._is_shown(node):
-                return True
-            node = node.parent
-        return False
-
     def add(self, segment: Segment) -> bool:
         """Add one segment. Return False if it is present. Raise ValueError if no legal history has all of them."""
         if (present := self.segments.get(segment.partition)) is not None:
@@ -393,14 +378,6 @@ class Chunk:
         )
 
     # What is hidden.
-
-    def _is_shown(self, node: _Node) -> bool:
-        above = node.parent
-        while above is not None:
-            if above.complete >= 0 or not above.is_full:
-                return False
-            above = above.parent
-        return True
 
     def _hidden(self) -> Iterator[tuple[Segment, bool]]:
         """All that is not visible, and whether a visible segment overshadows it."""

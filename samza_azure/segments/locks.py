@@ -210,68 +210,11 @@ class LockDecision:
 
 @dataclass(slots=True)
 class LockBox:
-    """All locks of a table. `granted` counts all that were ever granted. Nothing is decided before `sync`."""
+    """All locks of a table. `granted` counts all that were ever granted."""
 
     tasks: dict[str, LockTask] = field(default_factory=dict)
     locks: dict[int, TableLock] = field(default_factory=dict)
     granted: int = 0
-    is_synced: bool = False
-
-    @classmethod
-    def empty(cls) -> "LockBox":
-        """The box of a new table."""
-        return cls(is_synced=True)
-
-    def sync(self, stored: Iterable[TableLock], tasks: Iterable[LockTask], granted: int = 0) -> set[str]:
-        """Restore the stored locks. Return the tasks that must fail.
-
-        A lock without a priority gets its task's. Locks of unknown tasks are skipped. If one task of a group cannot
-        get its lock back, since its priority differs or another lock is in the way, the whole group fails: no task may
-        publish under a lock that it does not have.
-        """
-        known = {task.id: task for task in tasks}
-        failed: set[str] = set()
-        kept: dict[int, TableLock] = {}
-        stored = sorted(stored, key=lambda lock: lock.id)
-        for lock in stored:
-            holders = [known[task] for task in sorted(lock.holders) if task in known]
-            if not holders:
-                continue
-            priority = holders[0].priority if lock.priority is None else lock.priority
-            if any(task.priority != priority or task.group != lock.group for task in holders):
-                failed |= {task.group for task in holders}
-                continue
-            if not lock.revoked and not lock.is_used_up:
-                request = LockRequest(
-                    holders[0].id, lock.datasource, lock.interval, lock.type, lock.partitions, lock.version
-                )
-                others = [other for other in kept.values() if not other.revoked and other.looks_at(request)]
-                if not _may_coexist(others, request, lock.group):
-                    failed.add(lock.group)
-                    continue
-            kept[lock.id] = replace(lock, priority=priority, holders=frozenset(task.id for task in holders))
-        self.locks = {number: lock for number, lock in kept.items() if lock.group not in failed}
-        self.tasks = {name: task for name, task in known.items() if task.group not in failed}
-        self.granted = max([granted, *(lock.id for lock in stored)])
-        self.is_synced = True
-        return {task.id for task in known.values() if task.group in failed}
-
-    def add(self, task: LockTask) -> None:
-        """Let a task ask for locks. Raise ValueError before the first `sync`: it might get a lock that another has."""
-        if not self.is_synced:
-            raise ValueError(f"{task.id} cannot be added yet: the locks that are stored have not been read.")
-        self.tasks[task.id] = task
-
-    def remove(self, task: str) -> None:
-        """Forget a task and all its locks."""
-        self._apply(self.removal(task))
-        self.tasks.pop(task, None)
-
-    def acquire(self, request: LockRequest) -> LockAnswer:
-        """Ask for a lock, and take it if it is granted."""
-        decision = self.decide(request)
-        self.apply(decision)
-        return decision.answer
 
     def decide(self, request: LockRequest) -> LockDecision:
         """The answer to a request, and the changes that it needs. Nothing is changed yet.
@@ -297,43 +240,9 @@ class LockBox:
         """Apply the changes of a decision."""
         if isinstance(decision.answer, Granted):
             self.granted = max(self.granted, decision.answer.lock.id)
-        self._apply(decision)
-
-    def unlock(self, task: str, datasource: str, interval: Interval, partition: int | None = None) -> None:
-        """Release the interval lock, or the segment lock of a partition, of exactly this interval."""
-        for lock in self.held(task):
-            same = (lock.datasource, lock.interval) == (datasource, interval)
-            kind = lock.partitions is None if partition is None else partition in (lock.partitions or ())
-            if same and kind:
-                self.release(task, lock.id)
-
-    def release(self, task: str, lock: int) -> None:
-        """Release one lock. It is removed when no task of the group holds it. Idempotent."""
-        if found := self.locks.get(lock):
-            self._apply(_without(found, task))
-
-    def removal(self, task: str) -> LockDecision:
-        """The changes to the locks of a task that is removed."""
-        parts = [_without(lock, task) for lock in self.held(task)]
-        return LockDecision(
-            Blocked(()),
-            changed=tuple(lock for part in parts for lock in part.changed),
-            gone=tuple(lock for part in parts for lock in part.gone),
-        )
-
-    def revoke(self, lock: int) -> None:
-        """Revoke a lock, whatever its priority. For administrators."""
-        self.locks[lock] = replace(self.locks[lock], revoked=True)
-
-    def end(self, owner: LockOwner) -> list[TableLock]:
-        """Revoke the locks of an incarnation that is over. Return those that were revoked now."""
-        dead = {task.id for task in self.tasks.values() if task.owner == owner}
-        ended = []
-        for lock in list(self.locks.values()):
-            if lock.holders & dead and not lock.holders - dead and not lock.revoked:
-                self.revoke(lock.id)
-                ended.append(self.locks[lock.id])
-        return ended
+        self.locks |= {lock.id: lock for lock in decision.changed}
+        for lock in decision.gone:
+            self.locks.pop(lock.id, None)
 
     def held(self, task: str) -> list[TableLock]:
         """The locks of a task, also revoked ones, in the order in which they were granted."""
@@ -342,25 +251,6 @@ class LockBox:
     def active(self) -> list[TableLock]:
         """All locks that are not revoked."""
         return [lock for _, lock in sorted(self.locks.items()) if not lock.revoked]
-
-    def may_write(self, task: str, datasource: str, interval: Interval) -> bool:
-        """Whether a task holds a lock over an interval that was not revoked. Raise ValueError if it holds none."""
-        over = [lock for lock in self.held(task) if lock.datasource == datasource and lock.interval.contains(interval)]
-        if not over:
-            raise ValueError(f"{task} holds no lock over {interval} of {datasource}.")
-        return any(not lock.revoked for lock in over)
-
-    def locked_intervals(self, datasource: str, least: int = 0, *, concurrent: bool = False) -> list[Interval]:
-        """The intervals locked with a priority of at least `least`. With `concurrent`, APPEND locks do not count."""
-        return sorted(
-            {
-                lock.interval
-                for lock in self.active()
-                if lock.datasource == datasource
-                and lock.rank >= least
-                and not (concurrent and lock.type is LockType.APPEND)
-            }
-        )
 
     def _again(self, lock: TableLock, task: LockTask) -> LockDecision:
         if lock.rank != task.priority:
@@ -405,27 +295,9 @@ class LockBox:
         """The current point in the table's history."""
         return SequenceNumber(self.granted, {number: lock.count for number, lock in self.locks.items()})
 
-    def _apply(self, decision: LockDecision) -> None:
-        self.locks |= {lock.id: lock for lock in decision.changed}
-        for lock in decision.gone:
-            self.locks.pop(lock.id, None)
-
-
-def covering(locks: Iterable[TableLock], segments: Iterable[Segment]) -> list[TableLock] | None:
-    """For each segment, in order, the first lock that covers it. None if a segment is not covered."""
-    locks = list(locks)
-    found = [next((lock for lock in locks if lock.covers(segment)), None) for segment in segments]
-    return None if None in found else [lock for lock in found if lock is not None]
-
 
 def _active_first(locks: Iterable[TableLock]) -> list[TableLock]:
     return sorted(locks, key=lambda lock: (lock.revoked, lock.id))
-
-
-def _may_coexist(others: Iterable[TableLock], request: LockRequest, group: str) -> bool:
-    return all(
-        lock.is_compatible(request) or (lock.group == group and lock.interval == request.interval) for lock in others
-    )
 
 
 def _without(lock: TableLock, task: str) -> LockDecision:

@@ -129,11 +129,3 @@ class Segment:
     def is_root(self) -> bool:
         """Whether it was appended, not made from others."""
         return self.generation == 0
-
-    def shadows(self, other: "Segment") -> bool:
-        """Whether this segment overshadows another one, if both are present and complete."""
-        if self.datasource != other.datasource or not self.interval.overlaps(other.interval):
-            return False
-        if self.version != other.version:
-            return self.version > other.version
-        return self.interval == other.interval and self.generation > other.generation and other.covers <= self.covers

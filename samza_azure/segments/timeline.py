@@ -133,16 +133,6 @@ class Timeline:
             return False
         return any(_winner(stack) is chunk for _, stack in self._parts(segment.interval))
 
-    def is_overshadowed(self, segment: Segment) -> bool:
-        """Whether visible segments hide all of a segment, present or not."""
-        for _, stack in self._parts(segment.interval):
-            winner = _winner(stack)
-            if winner is None or winner.version < segment.version:
-                return False
-            if winner.version == segment.version and not winner.shadows(segment):
-                return False
-        return True
-
     def fully_overshadowed(self) -> list[Segment]:
         """The garbage: segments that are not visible, and that no later segment can make visible."""
         kept = set()

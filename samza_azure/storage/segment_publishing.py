@@ -16,8 +16,8 @@ from typing import Any
 
 from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
 from samza_azure.segments import Advance, Interval, LockType, LostRace, Publish, Published, Segment, TableLock
-from samza_azure.segments.datasource import check_outputs, copy_of, locks_for
 from samza_azure.segments.locks import Replaced
+from samza_azure.segments.publishing import check_outputs, copy_of, locks_for
 from samza_azure.storage import segment_allocation as allocation
 from samza_azure.storage import segment_locks as lock_rows
 from samza_azure.storage import segment_reading as reading
@@ -57,7 +57,7 @@ def publish(
 
     `under` are the locks that the caller was granted for this; one that is gone was ended by others. Return
     `LostRace`, with nothing changed, if a lock was revoked or ended, an input is no longer visible, or the stream has
-    moved. Raise ValueError for outputs that can never be published (see `Datasource.publish`).
+    moved. Raise ValueError for outputs that can never be published (see `segments/publishing.py`).
     """
     inputs, under = list(inputs), set(under)
     check_outputs(outputs, inputs)

@@ -99,7 +99,7 @@ class SegmentTable:
         if not found or found[0].key != HEAD:
             raise ConfigError(f"There is no table {self.name}. It is created by the first job that writes to it.")
         head = checked_head(found[0], self.name)
-        box, rows = LockBox.empty(), {}
+        box, rows = LockBox(), {}
         granted = head.values["granted"]
         assert isinstance(granted, int)
         box.granted = granted

@@ -88,7 +88,7 @@ def check(timeline: Timeline) -> None:
     for entry in entries:
         visible = entry.segments
         present = set(entry.chunk.segments.values())
-        assert not any(one.shadows(other) for one in visible for other in visible), "I14: visible ones overshadow"
+        assert not any(rule.shadows(one, other) for one in visible for other in visible), "I14: visible ones overshadow"
         covers = {one.covers for one in visible}
         assert sum(map(len, covers)) == len(Partitions.union_of(covers)), "I14: visible groups share roots"
         for one in visible:

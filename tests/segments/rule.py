@@ -3,10 +3,27 @@
 from collections.abc import Iterable
 from itertools import pairwise
 
-from samza_azure.segments import Interval, Segment
+from samza_azure.segments import Interval, Segment, Timeline
 
 Cover = frozenset[int]
 Groups = dict[Cover, dict[int, list[Segment]]]  # by cover and generation: what is present
+
+
+def shadows(segment: Segment, other: Segment) -> bool:
+    """Whether a segment overshadows another one, if both are present and complete."""
+    if segment.datasource != other.datasource or not segment.interval.overlaps(other.interval):
+        return False
+    if segment.version != other.version:
+        return segment.version > other.version
+    newer = segment.generation > other.generation
+    return segment.interval == other.interval and newer and other.covers <= segment.covers
+
+
+def is_overshadowed(timeline: Timeline, segment: Segment) -> bool:
+    """Whether visible segments hide all of a segment, present or not."""
+    parts = timeline.lookup(segment.interval)
+    hidden = [part.interval for part in parts if any(shadows(one, segment) for one in part.segments)]
+    return sum(each.end - each.start for each in hidden) == segment.interval.end - segment.interval.start
 
 
 def chunk(segments: Iterable[Segment]) -> tuple[set[Segment], bool]:
@@ -79,6 +96,6 @@ def garbage(segments: Iterable[Segment]) -> set[Segment]:
     found: set[Segment] = set()
     for key, members in chunks.items():
         shown, _ = chunk(members)
-        hidden = {one for one in members if any(other.shadows(one) for other in shown)}
+        hidden = {one for one in members if any(shadows(other, one) for other in shown)}
         found |= hidden if key in kept else set(members)
     return found

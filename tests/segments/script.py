@@ -15,7 +15,7 @@ the rule, and with one that is made afresh.
 
 import re
 
-from samza_azure.segments import File, Interval, Partitions, Segment, Timeline
+from samza_azure.segments import Chunk, File, Interval, Partitions, Segment, Timeline
 from tests.segments import rule
 
 DAY_US = 86_400_000_000
@@ -111,7 +111,7 @@ def state(timeline: Timeline, line: str) -> None:
             case "V":
                 assert names(newest.visible() if newest else []) == sorted(tokens.split()), line
             case "S":
-                assert names(newest.standby() if newest else []) == sorted(tokens.split()), line
+                assert names(standby(newest) if newest else []) == sorted(tokens.split()), line
             case "O":
                 assert names(newest.overshadowed() if newest else []) == sorted(tokens.split()), line
             case "ok":
@@ -119,11 +119,16 @@ def state(timeline: Timeline, line: str) -> None:
             case "not ok":
                 assert newest is None or not newest.is_complete, line
             case "hidden":
-                assert [one for one in tokens.split() if not timeline.is_overshadowed(segment(one))] == [], line
+                assert [one for one in tokens.split() if not rule.is_overshadowed(timeline, segment(one))] == [], line
             case "shown":
-                assert [one for one in tokens.split() if timeline.is_overshadowed(segment(one))] == [], line
+                assert [one for one in tokens.split() if rule.is_overshadowed(timeline, segment(one))] == [], line
             case other:
                 raise AssertionError(f"{other}: no such word, in {line}")
+
+
+def standby(chunk: Chunk) -> list[Segment]:
+    """The segments that are neither visible nor overshadowed. They become visible when their group is complete."""
+    return [one for one, is_hidden in chunk._hidden() if not is_hidden]
 
 
 def names(segments: object) -> list[str]:
@@ -158,7 +163,7 @@ def agrees(timeline: Timeline) -> None:
         visible, complete = rule.chunk(chunk.segments.values())
         assert (set(chunk.visible()), chunk.is_complete) == (visible, complete)
         assert len(chunk.visible()) == len(visible)
-        parts = [*chunk.visible(), *chunk.standby(), *chunk.overshadowed()]
+        parts = [*chunk.visible(), *standby(chunk), *chunk.overshadowed()]
         assert sorted(one.partition for one in parts) == sorted(chunk.segments)
 
 

@@ -13,12 +13,10 @@ from typing import TypeVar
 
 from samza_azure.segments import (
     Advance,
-    Datasource,
     File,
     Granted,
     Granularity,
     Interval,
-    LockBox,
     LockOwner,
     LockRequest,
     LockTask,
@@ -33,6 +31,7 @@ from samza_azure.segments import (
 )
 from tests.segments import rule
 from tests.segments.histories import Choose
+from tests.segments.memory_table import MemoryLocks, MemoryTable
 from tests.segments.script import DAY_US, shown
 
 FEBRUARY = Interval.of("2011-02-01", "2011-03-01")
@@ -64,9 +63,9 @@ class Worker:
 class TableUsers:
     """`choose` makes all decisions."""
 
-    def __init__(self, choose: Choose, table: Datasource | None = None) -> None:
+    def __init__(self, choose: Choose, table: MemoryTable | None = None) -> None:
         self.choose = choose
-        self.table = table or Datasource("d")
+        self.table = table or MemoryTable("d")
         self.appenders = [Worker("a1", 5), Worker("a2", 5)]
         self.makers = [Worker("m1", 1), Worker("m2", 1), Worker("high", 9)]
         self.numbers = itertools.count()
@@ -277,7 +276,7 @@ class TableUsers:
 
     def sync(self) -> None:
         """Whoever keeps the box starts anew, from what is stored."""
-        box = LockBox()
+        box = MemoryLocks()
         failed = box.sync(self.table.box.locks.values(), self.table.box.tasks.values(), self.table.box.granted)
         assert not failed, "I6: locks that were there cannot be had back"
         assert box.locks == self.table.box.locks, "I6: other locks after a restart"

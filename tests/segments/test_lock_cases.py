@@ -11,11 +11,9 @@ import pytest
 
 from samza_azure.segments import (
     Blocked,
-    Datasource,
     Granted,
     Granularity,
     Interval,
-    LockBox,
     LockOwner,
     LockRequest,
     LockTask,
@@ -26,6 +24,7 @@ from samza_azure.segments import (
     SegmentId,
     TableLock,
 )
+from tests.segments.memory_table import MemoryLocks, MemoryTable
 
 TYPES = {"EXCL": LockType.EXCLUSIVE} | {one.name: one for one in LockType}
 _LINE = re.compile(
@@ -143,12 +142,12 @@ def _moment(text: str) -> str:
 
 @pytest.mark.parametrize("name", [*CASES, *MORE])
 def test_case(name: str) -> None:
-    box = LockBox.empty()
+    box = MemoryLocks.empty()
     for line in filter(None, map(str.strip, (CASES | MORE)[name].splitlines())):
         step(box, line)
 
 
-def step(box: LockBox, line: str) -> None:
+def step(box: MemoryLocks, line: str) -> None:
     match line.split():
         case ["add", task]:
             box.add(LockTask(task, task))
@@ -183,7 +182,7 @@ def _span(text: str) -> Interval:
     return span(*text.strip("[)").split(","))
 
 
-def ask(box: LockBox, line: str, *, add: bool = True) -> None:
+def ask(box: MemoryLocks, line: str, *, add: bool = True) -> None:
     found = _LINE.fullmatch(line)
     assert found is not None, line
     name, group, priority, kind, _, start, end, version, partition, asked, expected = found.groups()
@@ -215,16 +214,16 @@ def exclusive(task: str, interval: Interval = DAY) -> LockRequest:
     return LockRequest(task, "d", interval)
 
 
-def box_of(*tasks: LockTask) -> LockBox:
-    box = LockBox.empty()
+def box_of(*tasks: LockTask) -> MemoryLocks:
+    box = MemoryLocks.empty()
     for task in tasks:
         box.add(task)
     return box
 
 
-def synced(box: LockBox, *tasks: LockTask) -> tuple[LockBox, set[str]]:
+def synced(box: MemoryLocks, *tasks: LockTask) -> tuple[MemoryLocks, set[str]]:
     """Another box, from what this one has stored."""
-    other = LockBox()
+    other = MemoryLocks()
     failed = other.sync(box.locks.values(), tasks, box.granted)
     return other, failed
 
@@ -238,7 +237,7 @@ def test_l9() -> None:
 
 
 def test_l19() -> None:
-    table = Datasource("d")
+    table = MemoryTable("d")
     table.add(LockTask("t1", "g"))
     where = span("01-01", "01-05")
     table.box.acquire(LockRequest("t1", "d", where, partitions=Partitions.of(0), version=1))
@@ -255,7 +254,7 @@ def test_l19() -> None:
 def test_l35() -> None:
     """A publish is one step, so a request of a higher priority comes before it or after it, never in it."""
     for publishes_first in (True, False):
-        table = Datasource("d")
+        table = MemoryTable("d")
         table.add(LockTask("low", "low", 1))
         table.add(LockTask("high", "high", 2))
         granted = table.box.acquire(exclusive("low"))
@@ -285,7 +284,7 @@ def test_l37() -> None:
     box = box_of(task)
     box.acquire(exclusive("t1"))
     stored = replace(box.locks[1], priority=None)
-    other = LockBox()
+    other = MemoryLocks()
     assert other.sync([stored], [task]) == set()
     assert other.locks == box.locks
     assert stored.priority is None
@@ -335,7 +334,7 @@ def test_l41() -> None:
 @pytest.mark.parametrize("removed", ["replace", "append"])
 def test_l52(removed: str) -> None:
     """What a task leaves: nothing of its own, and nothing of others is lost."""
-    table = Datasource("d")
+    table = MemoryTable("d")
     table.add(LockTask("replace", "replace"))
     table.add(LockTask("append", "append"))
     table.box.acquire(LockRequest("replace", "d", DAY, LockType.REPLACE))
@@ -361,7 +360,7 @@ def test_l53() -> None:
 
 def test_l54() -> None:
     with pytest.raises(ValueError, match="have not been read"):
-        LockBox().add(LockTask("t1", "g"))
+        MemoryLocks().add(LockTask("t1", "g"))
 
 
 def test_l58() -> None:

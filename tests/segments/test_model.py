@@ -12,12 +12,10 @@ from typing import Any
 import pytest
 
 from samza_azure.segments import (
-    Datasource,
     File,
     Granted,
     Granularity,
     Interval,
-    LockBox,
     LockOwner,
     LockRequest,
     LockTask,
@@ -28,6 +26,7 @@ from samza_azure.segments import (
     SegmentId,
     TableLock,
 )
+from tests.segments.memory_table import MemoryLocks, MemoryTable
 
 DAY = Interval.of("2024-01-01", "2024-01-02")
 NAMES = ("a1", "a2", "compact", "high")
@@ -37,7 +36,7 @@ NAMES = ("a1", "a2", "compact", "high")
 class State:
     """The table, and what each of the four has in mind."""
 
-    table: Datasource = field(default_factory=lambda: Datasource("d"))
+    table: MemoryTable = field(default_factory=lambda: MemoryTable("d"))
     at: dict[str, int] = field(default_factory=lambda: dict.fromkeys(NAMES, 0))
     mind: dict[str, Any] = field(default_factory=dict)
     rows: set[str] = field(default_factory=set)  # published
@@ -46,8 +45,8 @@ class State:
     def copy(self) -> "State":
         """Another one. What is in the dictionaries never changes."""
         table = self.table
-        box = LockBox(dict(table.box.tasks), dict(table.box.locks), table.box.granted, True)
-        again = Datasource(
+        box = MemoryLocks(dict(table.box.tasks), dict(table.box.locks), table.box.granted, True)
+        again = MemoryTable(
             "d", box, table.timeline.copy(), {}, dict(table.allocated), dict(table.pending), dict(table._pending_of)
         )
         return State(again, dict(self.at), dict(self.mind), set(self.rows), self.died)
@@ -224,10 +223,10 @@ def test_every_order_of_steps(type: LockType) -> None:  # noqa: A002
 @pytest.mark.parametrize("broken", ["a revoked lock is enough", "nothing is carried"])
 def test_the_model_can_fail(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if broken == "nothing is carried":
-        monkeypatch.setattr(Datasource, "_carried", lambda *how: [])
+        monkeypatch.setattr(MemoryTable, "_carried", lambda *how: [])
     else:
         monkeypatch.setattr(
-            LockBox, "held", lambda box, task: [replace(one, revoked=False) for one in box.locks.values()]
+            MemoryLocks, "held", lambda box, task: [replace(one, revoked=False) for one in box.locks.values()]
         )
     with pytest.raises((AssertionError, KeyError)):
         explore(LockType.REPLACE if broken == "nothing is carried" else LockType.EXCLUSIVE)

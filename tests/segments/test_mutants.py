@@ -10,7 +10,6 @@ import pytest
 from samza_azure.segments import (
     Blocked,
     Chunk,
-    Datasource,
     Granted,
     LockBox,
     Segment,
@@ -22,6 +21,7 @@ from samza_azure.segments import chunk as chunk_module
 from samza_azure.segments import timeline as timeline_module
 from samza_azure.segments.locks import LockDecision
 from tests.segments import encodings, histories
+from tests.segments.memory_table import MemoryLocks, MemoryTable
 from tests.segments.table_users import TableUsers
 
 SEEDS = 150
@@ -89,11 +89,11 @@ def asking_again_grants_another(patch: Patch) -> None:
 
 
 def locks_are_not_stored(patch: Patch) -> None:
-    def sync(box: LockBox, stored: Any, tasks: Any, granted: int = 0) -> set[str]:
+    def sync(box: MemoryLocks, stored: Any, tasks: Any, granted: int = 0) -> set[str]:
         return true(box, list(stored)[1:], tasks, granted)
 
-    true = LockBox.sync
-    patch.setattr(LockBox, "sync", sync)
+    true = MemoryLocks.sync
+    patch.setattr(MemoryLocks, "sync", sync)
 
 
 def versions_do_not_rise(patch: Patch) -> None:
@@ -111,15 +111,15 @@ def versions_do_not_rise(patch: Patch) -> None:
 
 
 def a_removed_task_keeps_its_locks(patch: Patch) -> None:
-    patch.setattr(LockBox, "remove", lambda box, task: None)
+    patch.setattr(MemoryLocks, "remove", lambda box, task: None)
 
 
 def numbers_are_used_again(patch: Patch) -> None:
-    def next_partition(table: Datasource, interval: Any, version: int) -> int:
+    def next_partition(table: MemoryTable, interval: Any, version: int) -> int:
         chunk = table.timeline.chunk(interval, version)
         return 0 if chunk is None else max(chunk.segments) + 1
 
-    patch.setattr(Datasource, "next_partition", next_partition)
+    patch.setattr(MemoryTable, "next_partition", next_partition)
 
 
 def ids_are_not_remembered(patch: Patch) -> None:
@@ -127,31 +127,31 @@ def ids_are_not_remembered(patch: Patch) -> None:
         def get(self, key: Any, default: Any = None) -> Any:
             return default
 
-    true = Datasource.allocate
+    true = MemoryTable.allocate
 
-    def allocate(table: Datasource, *how: Any, **more: Any) -> Any:
+    def allocate(table: MemoryTable, *how: Any, **more: Any) -> Any:
         table.pending = Nothing(table.pending)
         return true(table, *how, **more)
 
-    patch.setattr(Datasource, "allocate", allocate)
+    patch.setattr(MemoryTable, "allocate", allocate)
 
 
 def positions_are_not_looked_at(patch: Patch) -> None:
-    def publish(table: Datasource, task: str, outputs: Any, **more: Any) -> Any:
+    def publish(table: MemoryTable, task: str, outputs: Any, **more: Any) -> Any:
         if (advance := more.get("advance")) is not None:
             more["advance"] = advance._replace(start=table.positions.get(advance.stream))
         return true(table, task, outputs, **more)
 
-    true = Datasource.publish
-    patch.setattr(Datasource, "publish", publish)
+    true = MemoryTable.publish
+    patch.setattr(MemoryTable, "publish", publish)
 
 
 def the_position_is_written_later(patch: Patch) -> None:
-    def publish(table: Datasource, task: str, outputs: Any, **more: Any) -> Any:
+    def publish(table: MemoryTable, task: str, outputs: Any, **more: Any) -> Any:
         return true(table, task, outputs, **(more | {"advance": None}))
 
-    true = Datasource.publish
-    patch.setattr(Datasource, "publish", publish)
+    true = MemoryTable.publish
+    patch.setattr(MemoryTable, "publish", publish)
 
 
 def revoked_locks_do(patch: Patch) -> None:
@@ -159,43 +159,43 @@ def revoked_locks_do(patch: Patch) -> None:
 
 
 def the_dead_keep_their_locks(patch: Patch) -> None:
-    patch.setattr(LockBox, "end", lambda box, owner: [])
+    patch.setattr(MemoryLocks, "end", lambda box, owner: [])
 
 
 def nothing_is_carried(patch: Patch) -> None:
-    patch.setattr(Datasource, "_carried", lambda *how: [])
+    patch.setattr(MemoryTable, "_carried", lambda *how: [])
 
 
 def nobody_catches_up(patch: Patch) -> None:
-    patch.setattr(Datasource, "_caught_up", lambda *how: [])
+    patch.setattr(MemoryTable, "_caught_up", lambda *how: [])
 
 
 def an_append_is_carried_twice(patch: Patch) -> None:
-    def caught_up(table: Datasource, segment: Any) -> Any:
+    def caught_up(table: MemoryTable, segment: Any) -> Any:
         return [*true(table, segment), *(replace_number(one) for one in true(table, segment))]
 
     def replace_number(one: Any) -> Any:
         return Segment.root("d", one.interval, one.version, one.partition + 1, file=one.file, published=one.published)
 
-    true = Datasource._caught_up
-    patch.setattr(Datasource, "_caught_up", caught_up)
+    true = MemoryTable._caught_up
+    patch.setattr(MemoryTable, "_caught_up", caught_up)
 
 
 def what_was_read_is_carried_too(patch: Patch) -> None:
-    def carried(table: Datasource, lock: TableLock, made: Any, inputs: Any) -> Any:
+    def carried(table: MemoryTable, lock: TableLock, made: Any, inputs: Any) -> Any:
         return true(table, replace(lock, read=SequenceNumber(0)), made, ())
 
-    true = Datasource._carried
-    patch.setattr(Datasource, "_carried", carried)
+    true = MemoryTable._carried
+    patch.setattr(MemoryTable, "_carried", carried)
 
 
 def a_publish_twice_is_two(patch: Patch) -> None:
-    def publish(table: Datasource, task: str, outputs: Any, **more: Any) -> Any:
+    def publish(table: MemoryTable, task: str, outputs: Any, **more: Any) -> Any:
         answer = true(table, task, outputs, **more)
         return replace(answer, again=False) if hasattr(answer, "again") else answer
 
-    true = Datasource.publish
-    patch.setattr(Datasource, "publish", publish)
+    true = MemoryTable.publish
+    patch.setattr(MemoryTable, "publish", publish)
 
 
 def garbage_is_what_is_old(patch: Patch) -> None:

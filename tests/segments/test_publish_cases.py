@@ -13,7 +13,6 @@ import pytest
 from samza_azure.segments import (
     Advance,
     Blocked,
-    Datasource,
     File,
     Granted,
     Granularity,
@@ -27,8 +26,9 @@ from samza_azure.segments import (
     Segment,
     SegmentId,
     TableLock,
-    covering,
 )
+from samza_azure.segments.publishing import locks_for
+from tests.segments.memory_table import MemoryTable
 from tests.segments.script import agrees
 
 DAY = Interval.of("2024-01-01", "2024-01-02")
@@ -43,8 +43,8 @@ def day(text: str) -> Interval:
     return Granularity.DAY.bucket(Interval.of(text, text).start)
 
 
-def lock(interval: Interval, version: int = 1, **fields: object) -> TableLock:
-    return TableLock(1, LockType.EXCLUSIVE, "g", "d", interval, version, **fields)  # type: ignore[arg-type]
+def lock(interval: Interval, version: int = 1, number: int = 1, **fields: object) -> TableLock:
+    return TableLock(number, LockType.EXCLUSIVE, "g", "d", interval, version, **fields)  # type: ignore[arg-type]
 
 
 def root(
@@ -53,7 +53,7 @@ def root(
     return Segment.root("d", interval, version, partition, group=group, file=File(file) if file else None)
 
 
-class Table(Datasource):
+class Table(MemoryTable):
     """A table on which the judge looks after each publish."""
 
     def publish(self, task: str, outputs: Sequence[Segment], **more: object) -> Published | LostRace:  # type: ignore[override]
@@ -81,7 +81,7 @@ def table() -> Make:
 
 
 def locked(
-    of: Datasource,
+    of: MemoryTable,
     task: str,
     interval: Interval,
     type: LockType = LockType.EXCLUSIVE,  # noqa: A002
@@ -92,14 +92,14 @@ def locked(
     return answer.lock
 
 
-def allocated(of: Datasource, task: str, sequence: str = "s", interval: Interval = DAY, **more: object) -> SegmentId:
+def allocated(of: MemoryTable, task: str, sequence: str = "s", interval: Interval = DAY, **more: object) -> SegmentId:
     granularity = more.pop("granularity", Granularity.DAY)
     answer = of.allocate(task, sequence, interval.start, granularity, **more)  # type: ignore[arg-type]
     assert isinstance(answer, SegmentId), answer
     return answer
 
 
-def shows(of: Datasource) -> list[str]:
+def shows(of: MemoryTable) -> list[str]:
     return sorted(f"{one.version}.{one.partition}" for one in of.timeline.visible())
 
 
@@ -109,17 +109,21 @@ def shows(of: Datasource) -> list[str]:
 def test_s1() -> None:
     days = [day("2024-01-01"), day("2024-01-02"), day("2024-01-03")]
     segments = [root(each, 1, 0) for each in days]
-    assert covering([lock(each) for each in days], segments)
-    assert covering([lock(Interval(days[0].start, days[2].end))], segments)
-    assert covering([lock(each) for each in [day("2023-12-31"), *days[:2]]], segments) is None
+    locks = [lock(each, number=number) for number, each in enumerate(days)]
+    assert locks_for(locks, segments, name="t1") == locks
+    longer = [lock(Interval(days[0].start, days[2].end))]
+    assert locks_for(longer, segments, name="t1") == longer
+    with pytest.raises(ValueError, match="not covered"):
+        locks_for([lock(each) for each in [day("2023-12-31"), *days[:2]]], segments, name="t1")
 
 
 def test_s2() -> None:
-    locks = [lock(DAY, partitions=Partitions.of(number)) for number in range(5)]
+    locks = [lock(DAY, number=number, partitions=Partitions.of(number)) for number in range(5)]
     segments = [root(DAY, 1, number) for number in range(5)]
-    assert covering(locks, segments) == locks
-    assert covering(reversed(locks), segments[3:]) == locks[3:]
-    assert covering(locks[:4], segments) is None
+    assert locks_for(locks, segments, name="t1") == locks
+    assert locks_for(locks[::-1], segments[3:], name="t1") == locks[3:]
+    with pytest.raises(ValueError, match="not covered"):
+        locks_for(locks[:4], segments, name="t1")
 
 
 def test_s3(table: Make) -> None:
@@ -205,7 +209,7 @@ def test_s12(table: Make) -> None:
     assert of.positions == {"s": 10}
 
 
-def compaction(of: Datasource, inputs: Sequence[Segment], count: int = 1, **fields: object) -> list[Segment]:
+def compaction(of: MemoryTable, inputs: Sequence[Segment], count: int = 1, **fields: object) -> list[Segment]:
     """Outputs of a compaction, under locks of the task `compact`."""
     one = inputs[0]
     there = Partitions(segment.partition for segment in inputs)

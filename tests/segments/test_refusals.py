@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 import samza_azure.segments
 from samza_azure.segments import (
     Advance,
-    Datasource,
     Granted,
     Granularity,
     Interval,
-    LockBox,
     LockRequest,
     LockTask,
     Partitions,
@@ -26,9 +24,10 @@ from samza_azure.segments import (
     SequenceNumber,
     Timeline,
 )
-from samza_azure.segments.datasource import check_outputs
 from samza_azure.segments.interval import microseconds
-from tests.segments import histories
+from samza_azure.segments.publishing import check_outputs
+from tests.segments import histories, rule
+from tests.segments.memory_table import MemoryLocks, MemoryTable
 from tests.segments.script import shown
 
 DAY = Interval.of("2024-01-01", "2024-01-02")
@@ -45,9 +44,9 @@ def merged(numbers: Sequence[int], covers: Partitions, generation: int = 1) -> l
     return [Segment("d", DAY, 0, number, covers, generation, group) for number in numbers]
 
 
-def appending() -> tuple[Datasource, SegmentId]:
+def appending() -> tuple[MemoryTable, SegmentId]:
     """A table, and an id that the task `append` has allocated."""
-    table = Datasource("d")
+    table = MemoryTable("d")
     table.add(LockTask("append", "append"))
     name = table.allocate("append", "s", DAY.start, Granularity.DAY)
     assert isinstance(name, SegmentId)
@@ -112,20 +111,19 @@ def test_a_root_is_overshadowed_by_what_is_shown_below_half_a_group() -> None:
     wider = merged([4, 5], Partitions.of(0, 1, 2), generation=2)
     timeline = Timeline([*ROOTS, *merged([3], BOTH), root(2), wider[0]])
     (chunk,) = timeline.chunks
-    assert timeline.is_overshadowed(root(0))
-    assert not timeline.is_overshadowed(root(2))
+    assert rule.is_overshadowed(timeline, root(0))
+    assert not rule.is_overshadowed(timeline, root(2))
     chunk.remove(2)
     assert list(chunk.visible()) == wider[:1], "nothing complete has root 2"
-    assert chunk.shadows(root(0))
-    assert chunk.shadows(root(2))
+    assert set(chunk.overshadowed()) == {*ROOTS, *merged([3], BOTH)}
 
 
 def test_a_segment_shadows_earlier_ones_that_it_covers() -> None:
     one = merged([3], BOTH)[0]
-    assert one.shadows(root(0))
-    assert not root(0).shadows(one)
-    assert root(0, version=1).shadows(one)
-    assert not one.shadows(root(0, NEXT_DAY))
+    assert rule.shadows(one, root(0))
+    assert not rule.shadows(root(0), one)
+    assert rule.shadows(root(0, version=1), one)
+    assert not rule.shadows(one, root(0, NEXT_DAY))
 
 
 @given(st.data())
@@ -157,12 +155,12 @@ def test_of_two_stored_locks_that_exclude_each_other_the_later_one_fails_its_gro
     tasks = [LockTask(name, name) for name in ("one", "two")]
     stored = []
     for number, task in enumerate(tasks):
-        box = LockBox(granted=number, is_synced=True)
+        box = MemoryLocks(granted=number, is_synced=True)
         box.add(task)
         answer = box.acquire(LockRequest(task.id, "d", DAY))
         assert isinstance(answer, Granted)
         stored.append(answer.lock)
-    box = LockBox()
+    box = MemoryLocks()
     assert box.sync(stored, tasks) == {"two"}
     assert list(box.locks) == [1]
     box.release("one", 1)

@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from samza_azure.segments import Interval, Timeline
+from tests.segments import rule
 from tests.segments.script import agrees, play, segment, shown
 
 ACROSS = {
@@ -192,4 +193,4 @@ def test_covers_may_have_gaps() -> None:
 def test_a_lookup_before_all_segments_is_empty() -> None:
     timeline = Timeline([segment("[5,6)1:a")])
     assert timeline.lookup(Interval.of("2010-01-01", "2010-02-01")) == []
-    assert not timeline.is_overshadowed(segment("[1,2)0:b"))
+    assert not rule.is_overshadowed(timeline, segment("[1,2)0:b"))

@@ -1,4 +1,4 @@
-"""A table in storage that is asked like `Datasource`, which keeps one in memory: for tests that judge both."""
+"""A table in storage that is asked like `MemoryTable`, for tests that judge both."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

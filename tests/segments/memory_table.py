@@ -1,55 +1,161 @@
-"""One table: its locks, its timeline, its allocated numbers, and how a publish is decided.
+"""A table in memory that decides by the rules of `samza_azure/segments`. The storage keeps the same in rows.
 
-Promised: a publish is one step. It checks that each lock is held and was not revoked, that the locks cover the outputs,
-that the inputs are still visible, that outputs carry exactly the rows of their inputs, and that the stream's position
-is the expected one. Then all outputs and the new position are stored, or nothing. Repeating a publish changes nothing.
-A REPLACE never hides an append that it has not read: it carries the append forward.
-
-`Datasource` keeps all of this in memory. The storage keeps the same in rows and takes the same decisions.
+Histories are played on it, and the conformance cases. `tests/storage/stored.py` is asked likewise, on storage.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
-from samza_azure.segments.interval import Granularity, Interval
-from samza_azure.segments.locks import Blocked, Granted, LockBox, LockRequest, LockTask, LockType, Revoked, TableLock
-from samza_azure.segments.partitions import Partitions, single
-from samza_azure.segments.segment import Publish, Segment, SegmentId
-from samza_azure.segments.timeline import Timeline
-
-StreamPosition = Hashable
-
-
-@dataclass(frozen=True, slots=True)
-class LostRace:
-    """The publish lost a race; nothing was changed. `reason` says which."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """These segments are in the table, copies included. `again`: they were there before."""
-
-    segments: tuple[Segment, ...]
-    again: bool = False
-
-
-class Advance(NamedTuple):
-    """The stream's positions at which the rows of this publish begin, and at which the next ones will begin."""
-
-    stream: str
-    start: StreamPosition
-    end: StreamPosition
+from samza_azure.segments import (
+    Advance,
+    Blocked,
+    Granted,
+    Granularity,
+    Interval,
+    LockBox,
+    LockOwner,
+    LockRequest,
+    LockTask,
+    LockType,
+    LostRace,
+    Partitions,
+    Publish,
+    Published,
+    Revoked,
+    Segment,
+    SegmentId,
+    TableLock,
+    Timeline,
+)
+from samza_azure.segments.locks import LockAnswer, LockDecision, _without
+from samza_azure.segments.partitions import single
+from samza_azure.segments.publishing import StreamPosition, check_outputs, copy_of, locks_for
 
 
 @dataclass(slots=True)
-class Datasource:
+class MemoryLocks(LockBox):
+    """The lock box of a table in memory. Nothing is decided before `sync`."""
+
+    is_synced: bool = False
+
+    @classmethod
+    def empty(cls) -> "MemoryLocks":
+        """The box of a new table."""
+        return cls(is_synced=True)
+
+    def sync(self, stored: Iterable[TableLock], tasks: Iterable[LockTask], granted: int = 0) -> set[str]:
+        """Restore the stored locks. Return the tasks that must fail.
+
+        A lock without a priority gets its task's. Locks of unknown tasks are skipped. If one task of a group cannot
+        get its lock back, since its priority differs or another lock is in the way, the whole group fails: no task may
+        publish under a lock that it does not have.
+        """
+        known = {task.id: task for task in tasks}
+        failed: set[str] = set()
+        kept: dict[int, TableLock] = {}
+        stored = sorted(stored, key=lambda lock: lock.id)
+        for lock in stored:
+            holders = [known[task] for task in sorted(lock.holders) if task in known]
+            if not holders:
+                continue
+            priority = holders[0].priority if lock.priority is None else lock.priority
+            if any(task.priority != priority or task.group != lock.group for task in holders):
+                failed |= {task.group for task in holders}
+                continue
+            if not lock.revoked and not lock.is_used_up:
+                request = LockRequest(
+                    holders[0].id, lock.datasource, lock.interval, lock.type, lock.partitions, lock.version
+                )
+                others = [other for other in kept.values() if not other.revoked and other.looks_at(request)]
+                if not _may_coexist(others, request, lock.group):
+                    failed.add(lock.group)
+                    continue
+            kept[lock.id] = replace(lock, priority=priority, holders=frozenset(task.id for task in holders))
+        self.locks = {number: lock for number, lock in kept.items() if lock.group not in failed}
+        self.tasks = {name: task for name, task in known.items() if task.group not in failed}
+        self.granted = max([granted, *(lock.id for lock in stored)])
+        self.is_synced = True
+        return {task.id for task in known.values() if task.group in failed}
+
+    def add(self, task: LockTask) -> None:
+        """Let a task ask for locks. Raise ValueError before the first `sync`: it might get a lock that another has."""
+        if not self.is_synced:
+            raise ValueError(f"{task.id} cannot be added yet: the locks that are stored have not been read.")
+        self.tasks[task.id] = task
+
+    def remove(self, task: str) -> None:
+        """Forget a task and all its locks."""
+        self.apply(self.removal(task))
+        self.tasks.pop(task, None)
+
+    def acquire(self, request: LockRequest) -> LockAnswer:
+        """Ask for a lock, and take it if it is granted."""
+        decision = self.decide(request)
+        self.apply(decision)
+        return decision.answer
+
+    def unlock(self, task: str, datasource: str, interval: Interval, partition: int | None = None) -> None:
+        """Release the interval lock, or the segment lock of a partition, of exactly this interval."""
+        for lock in self.held(task):
+            same = (lock.datasource, lock.interval) == (datasource, interval)
+            kind = lock.partitions is None if partition is None else partition in (lock.partitions or ())
+            if same and kind:
+                self.release(task, lock.id)
+
+    def release(self, task: str, lock: int) -> None:
+        """Release one lock. It is removed when no task of the group holds it. Idempotent."""
+        if found := self.locks.get(lock):
+            self.apply(_without(found, task))
+
+    def removal(self, task: str) -> LockDecision:
+        """The changes to the locks of a task that is removed."""
+        parts = [_without(lock, task) for lock in self.held(task)]
+        return LockDecision(
+            Blocked(()),
+            changed=tuple(lock for part in parts for lock in part.changed),
+            gone=tuple(lock for part in parts for lock in part.gone),
+        )
+
+    def revoke(self, lock: int) -> None:
+        """Revoke a lock, whatever its priority. For administrators."""
+        self.locks[lock] = replace(self.locks[lock], revoked=True)
+
+    def end(self, owner: LockOwner) -> list[TableLock]:
+        """Revoke the locks of an incarnation that is over. Return those that were revoked now."""
+        dead = {task.id for task in self.tasks.values() if task.owner == owner}
+        ended = []
+        for lock in list(self.locks.values()):
+            if lock.holders & dead and not lock.holders - dead and not lock.revoked:
+                self.revoke(lock.id)
+                ended.append(self.locks[lock.id])
+        return ended
+
+    def may_write(self, task: str, datasource: str, interval: Interval) -> bool:
+        """Whether a task holds a lock over an interval that was not revoked. Raise ValueError if it holds none."""
+        over = [lock for lock in self.held(task) if lock.datasource == datasource and lock.interval.contains(interval)]
+        if not over:
+            raise ValueError(f"{task} holds no lock over {interval} of {datasource}.")
+        return any(not lock.revoked for lock in over)
+
+    def locked_intervals(self, datasource: str, least: int = 0, *, concurrent: bool = False) -> list[Interval]:
+        """The intervals locked with a priority of at least `least`. With `concurrent`, APPEND locks do not count."""
+        return sorted(
+            {
+                lock.interval
+                for lock in self.active()
+                if lock.datasource == datasource
+                and lock.rank >= least
+                and not (concurrent and lock.type is LockType.APPEND)
+            }
+        )
+
+
+@dataclass(slots=True)
+class MemoryTable:
     """A table in memory."""
 
     name: str
-    box: LockBox = field(default_factory=LockBox.empty)
+    box: MemoryLocks = field(default_factory=MemoryLocks.empty)
     timeline: Timeline = field(default_factory=Timeline)
     positions: dict[str, StreamPosition] = field(default_factory=dict)
     allocated: dict[tuple[Interval, int], int] = field(default_factory=dict)  # by interval and version; never falls
@@ -279,69 +385,7 @@ class Datasource:
         return copies
 
 
-def copy_of(
-    segment: Segment, interval: Interval, version: int, partition: int, published: tuple[Publish, ...]
-) -> Segment:
-    """A segment of the same file with another id. Only the rows of its interval count."""
-    return Segment.root(segment.datasource, interval, version, partition, file=segment.file, published=published)
-
-
-def locks_for(held: Sequence[TableLock], segments: Sequence[Segment], *, name: str) -> list[TableLock] | LostRace:
-    """The locks under which segments are written or replaced, each once. Raise ValueError if one never had a lock."""
-    used: dict[int, TableLock] = {}
-    for segment in segments:
-        lock = next((one for one in held if one.covers(segment)), None)
-        if lock is None:
-            if not any(one.was_for(segment) for one in held):
-                raise ValueError(f"{segment} is not covered by a lock of {name}.")
-            return LostRace(f"The lock of {name} on {segment} was revoked.")
-        used[lock.id] = lock
-    return list(used.values())
-
-
-def check_outputs(outputs: Sequence[Segment], inputs: Sequence[Segment]) -> None:
-    """Raise ValueError if outputs are incomplete groups, or do not carry exactly the rows of their inputs."""
-    by_chunk: dict[tuple[Interval, int], dict[int, Segment]] = {}
-    for segment in outputs:
-        if (
-            by_chunk.setdefault((segment.interval, segment.version), {}).setdefault(segment.partition, segment)
-            is not segment
-        ):
-            raise ValueError(f"{segment} is published twice at once.")
-    for segment in outputs:
-        chunk = by_chunk[segment.interval, segment.version]
-        if missing := [partition for partition in segment.group if partition not in chunk]:
-            raise ValueError(f"{segment} is published without {missing[:5]} of its group {segment.group}.")
-    for chunk_of, chunk in by_chunk.items():
-        groups: dict[Partitions, list[Segment]] = {}
-        for segment in chunk.values():
-            if not segment.is_root:
-                groups.setdefault(segment.group, []).append(segment)
-        before = [segment for segment in inputs if (segment.interval, segment.version) == chunk_of]
-        for segment in before:
-            if groups and not any(segment.covers <= each[0].covers for each in groups.values()):
-                raise ValueError(f"{segment} is an input, and no output covers its roots {segment.covers}.")
-        for group, segments in groups.items():
-            _check_group(group, segments, before)
-
-
-def _check_group(group: Partitions, segments: Sequence[Segment], inputs: Sequence[Segment]) -> None:
-    one = segments[0]
-    if any((each.covers, each.generation) != (one.covers, one.generation) for each in segments):
-        raise ValueError(f"The segments of the group {group} differ in what they cover or in their generation.")
-    mine = [segment for segment in inputs if segment.covers <= one.covers]
-    if Partitions.union_of(segment.covers for segment in mine) != one.covers:
-        raise ValueError(
-            f"{one} covers {one.covers}, and its inputs {Partitions.union_of(each.covers for each in mine)}. "
-            "What was not read must not be covered."
-        )
-    if sum(len(cover) for cover in {segment.covers for segment in mine}) != len(one.covers):
-        raise ValueError(f"Two inputs of {one} carry the same rows.")
-    if one.generation <= (highest := max(segment.generation for segment in mine)):
-        raise ValueError(f"{one} has generation {one.generation}, and an input {highest}.")
-    there = Partitions(segment.partition for segment in mine)
-    if one.overshadows and one.overshadows != there:
-        raise ValueError(f"{one} says that it overshadows {one.overshadows}; its inputs are {there}.")
-    for segment in mine:
-        if not segment.is_root and not segment.group <= there:
-            raise ValueError(f"{segment} is an input without the rest of its group {segment.group}.")
+def _may_coexist(others: Iterable[TableLock], request: LockRequest, group: str) -> bool:
+    return all(
+        lock.is_compatible(request) or (lock.group == group and lock.interval == request.interval) for lock in others
+    )
