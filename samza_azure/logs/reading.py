@@ -33,14 +33,14 @@ LARGE = 4 * CHUNK
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One slice for us: its place, and its bytes if they were read with the headers."""
+    """One slice for us: its reference, and its bytes if they were read with the headers."""
 
     position: Position  # of its record
     destination: int
     rows: int
     least_us: int | None
     greatest_us: int | None
-    place: Reference
+    reference: Reference
     data: bytes | None
 
 
@@ -68,7 +68,7 @@ class Scan:
     @property
     def size(self) -> int:
         """The size of these rows in bytes."""
-        return sum(part.place.length for part in self.parts)
+        return sum(part.reference.length for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def scan(
 
 def fetch_part(part: Part) -> Rule[bytes]:
     """The bytes of a slice, checked."""
-    return part.data if part.data is not None else (yield from fetch(part.place))
+    return part.data if part.data is not None else (yield from fetch(part.reference))
 
 
 def opening(prefix: str, index: int = 0) -> Rule[Header | None]:
@@ -227,7 +227,7 @@ class _Found:
         """Add one record."""
         self.records += 1
         self.parts += parts
-        self.size += sum(part.place.length for part in parts)
+        self.size += sum(part.reference.length for part in parts)
         if header.frontier_us is not None:
             known = header.frontier_us if self.frontier_us is None else self.frontier_us
             self.frontier_us = max(header.frontier_us, known)
@@ -257,9 +257,9 @@ class _Found:
 
 def _part(window: Window, record: Position, entry: Entry) -> Part:
     at = entry.offset + (record[1] if entry.blob is None else 0)
-    place = Reference(entry.blob or window.name, at, entry.length, entry.crc)
+    reference = Reference(entry.blob or window.name, at, entry.length, entry.crc)
     data = None
     if entry.blob is None and window.has(at, entry.length):
         view = window.view(at, entry.length)
         data = bytes(checked(view, entry.crc, blob=window.name, position=at))
-    return Part(record, entry.destination, entry.rows, entry.least_us, entry.greatest_us, place, data)
+    return Part(record, entry.destination, entry.rows, entry.least_us, entry.greatest_us, reference, data)

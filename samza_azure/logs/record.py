@@ -285,9 +285,9 @@ def decode(data: Buffer, *, blob: str, position: int) -> Record:
     files: dict[str, Buffer | Reference] = {**decode_files(packed, header, blob=blob, position=position)}
     files |= header.references
     for path in header.raw:
-        place = header.references[path]
-        part = view[place.offset - position : place.offset - position + place.length]
-        files[path] = bytes(checked(part, place.crc, blob=blob, position=place.offset))
+        reference = header.references[path]
+        part = view[reference.offset - position : reference.offset - position + reference.length]
+        files[path] = bytes(checked(part, reference.crc, blob=blob, position=reference.offset))
     slices = []
     for entry in header.entries:
         content: bytes | Reference

@@ -249,7 +249,7 @@ def append(log: TaskLog, make: Callable[[], Record]) -> Rule[Position]:
     """
     unsettled = log.unsettled
     if unsettled is not None:
-        yield from _place(log, unsettled)
+        yield from _append_parcel(log, unsettled)
     record = make()
     if unsettled is not None and _says(unsettled, record):
         return log.end
@@ -262,7 +262,7 @@ def append(log: TaskLog, make: Callable[[], Record]) -> Rule[Position]:
 
     yield from _roll(log)
     record = yield from _set_apart(log, replace(record, number=log.number))
-    yield from _place(log, _parcel(log, (yield from _spill(log, record))))
+    yield from _append_parcel(log, _parcel(log, (yield from _spill(log, record))))
     return log.end
 
 
@@ -272,7 +272,7 @@ def set_aside(log: TaskLog, batch: int, slices: Sequence[Slice]) -> Rule[list[Sl
     So a batch may have more rows than memory holds. Readers see them only when the record is appended.
     """
     if log.unsettled is not None:
-        yield from _place(log, log.unsettled)
+        yield from _append_parcel(log, log.unsettled)
     yield from _roll(log)  # now: a deletion of old blobs goes by the number of the record's blob
     references = yield from _put(log, f"{batch}-rows", [part.data for part in slices if isinstance(part.data, bytes)])
     return [replace(part, data=next(references) if isinstance(part.data, bytes) else part.data) for part in slices]
@@ -307,15 +307,15 @@ class StoredFiles:
             content if isinstance(content, bytes) else (yield from _unless_overtaken(self._log, self._fetch(content)))
         )
 
-    def _fetch(self, place: Reference) -> Rule[bytes]:
+    def _fetch(self, reference: Reference) -> Rule[bytes]:
         """Read a file through a window: files in records are near each other, so one read gets several."""
-        if blob_index(self._log.prefix, place.blob) is None:
-            return (yield from fetch(place))
-        if self._window.name != place.blob:
-            self._window = Window(place.blob)
-        yield from self._window.reach(place.offset, place.length)
-        view = self._window.view(place.offset, place.length)
-        return bytes(checked(view, place.crc, blob=place.blob, position=place.offset))
+        if blob_index(self._log.prefix, reference.blob) is None:
+            return (yield from fetch(reference))
+        if self._window.name != reference.blob:
+            self._window = Window(reference.blob)
+        yield from self._window.reach(reference.offset, reference.length)
+        view = self._window.view(reference.offset, reference.length)
+        return bytes(checked(view, reference.crc, blob=reference.blob, position=reference.offset))
 
 
 def restored_files(log: TaskLog) -> Rule[dict[str, bytes]]:
@@ -462,7 +462,7 @@ def _opening(log: TaskLog, meta: Mapping[str, Any], batch_bytes: int | None = No
     return _parcel(log, epoch, (yield from _spill(log, snapshot)))
 
 
-def _place(log: TaskLog, parcel: Parcel) -> Rule[None]:
+def _append_parcel(log: TaskLog, parcel: Parcel) -> Rule[None]:
     """Append a parcel; only a higher writer may prevent that."""
     if (yield from _land(log, parcel)):
         return
@@ -573,9 +573,9 @@ def _too_large(record: Record, limit: int) -> dict[str | int, Buffer]:
 def _roll(log: TaskLog) -> Rule[None]:
     """Continue in the next blob if this one is full."""
     if not log.rolled and _is_full(log):
-        yield from _place(log, _parcel(log, log_record(log, Kind.ROLLED, number=log.number)))
+        yield from _append_parcel(log, _parcel(log, log_record(log, Kind.ROLLED, number=log.number)))
     if log.rolled:
-        yield from _place(log, (yield from _opening(log, log.meta)))
+        yield from _append_parcel(log, (yield from _opening(log, log.meta)))
 
 
 def _is_full(log: TaskLog) -> bool:

@@ -38,7 +38,7 @@ class Intake:
         self._readers = {reader.prefix: reader for reader in readers}
         self._rows_max, self._size_max = rows, size
         self._widened = widened
-        self.places: dict[str, ProducerPosition] = {}  # up to where rows are in memory
+        self.positions: dict[str, ProducerPosition] = {}  # up to where rows are in memory
         self.read_bytes = 0  # of our rows, since `begin`
         self._held: dict[str, list[pa.RecordBatch]] = {prefix: [] for prefix in self._readers}
         self._drained: set[str] = set()
@@ -57,17 +57,17 @@ class Intake:
     @property
     def at(self) -> dict[str, Position]:
         """The positions alone."""
-        return {prefix: place.position for prefix, place in self.places.items()}
+        return {prefix: each.position for prefix, each in self.positions.items()}
 
     def begin(self, at: Mapping[str, Position]) -> None:
         """Read on from these positions; a log that is not among them from its start."""
-        self.places = {prefix: ProducerPosition(at.get(prefix, (0, 0))) for prefix in self._readers}
+        self.positions = {prefix: ProducerPosition(at.get(prefix, (0, 0))) for prefix in self._readers}
 
     def read(self, prefix: str, *, ends: bool = False) -> None:
         """Take in what is new in a log, as far as there is room. With `ends` it is asked whether it has ended."""
         reader = self._readers[prefix]
         while not self.is_full and prefix not in self._drained:
-            found = reader.scan(self.places[prefix].position, SCAN_BYTES)
+            found = reader.scan(self.positions[prefix].position, SCAN_BYTES)
             self._take(prefix, found)
             if found.drained:
                 self._drained.add(prefix)
@@ -76,15 +76,15 @@ class Intake:
         if ends and prefix not in self._drained and not self.is_full:
             # Its last record may have been read by an owner before us.
             last = reader.tail()
-            if last is not None and last.header.kind is Kind.DRAINED and last.end == self.places[prefix].position:
+            if last is not None and last.header.kind is Kind.DRAINED and last.end == self.positions[prefix].position:
                 self._drained.add(prefix)
 
     def read_again(self, until: Mapping[str, Position]) -> None:
         """Take in what an owner before us had read up to these positions."""
         for prefix, end in until.items():
-            for found in self._readers[prefix].scans(self.places[prefix].position, end):
+            for found in self._readers[prefix].scans(self.positions[prefix].position, end):
                 self._take(prefix, found)
-            self.places[prefix] = replace(self.places[prefix], position=end)
+            self.positions[prefix] = replace(self.positions[prefix], position=end)
 
     def take(self) -> pa.Table | None:
         """The rows that are held, log by log, which are given up then; None if there are none."""
@@ -111,8 +111,8 @@ class Intake:
         self.read_bytes += found.size
         if found.end != found.start:
             state = ProducerState.IDLE if found.idle else ProducerState.ACTIVE
-            frontier_us = self.places[prefix].frontier_us if found.frontier_us is None else found.frontier_us
-            self.places[prefix] = ProducerPosition(
+            frontier_us = self.positions[prefix].frontier_us if found.frontier_us is None else found.frontier_us
+            self.positions[prefix] = ProducerPosition(
                 found.end, frontier_us, ProducerState.DRAINED if found.drained else state
             )
 
@@ -144,12 +144,12 @@ class Follower(ABC):
 
     def read_to(self, prefix: str) -> Position:
         """The position up to which a log is read."""
-        return self._intake.places[prefix].position
+        return self._intake.positions[prefix].position
 
     @property
-    def places(self) -> Mapping[str, ProducerPosition]:
+    def positions(self) -> Mapping[str, ProducerPosition]:
         """The same of all logs, with what they say of event time."""
-        return dict(self._intake.places)
+        return dict(self._intake.positions)
 
     @property
     def read_bytes(self) -> int:

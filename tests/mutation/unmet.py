@@ -80,7 +80,7 @@ UNMET: dict[tuple[str, str, str, str], str] = {
     ("logs/source_log.py", "resume", "", ""): _ONCE,
     ("logs/task_log.py", "_check", "if opens and not is_epoch", "true"): _FOREIGN,
     ("logs/task_log.py", "_keep", "if len(self.files) > self._prune_at", "true"): _LARGE,
-    ("logs/task_log.py", "_place", "if header is not None", "false"): _FOREIGN,
+    ("logs/task_log.py", "_append_parcel", "if header is not None", "false"): _FOREIGN,
     ("logs/task_log.py", "_refuse_if_overtaken", "if any(index > log.end[0]", "true"): _RARE,
     ("logs/task_log.py", "send", "if span is None", "true"): _FOREIGN,
     ("logs/task_log.py", "send", "kind = StateLost", ""): _FOREIGN,

@@ -332,7 +332,7 @@ def takes_the_log_back(patch: Patch) -> None:
             except StopIteration as stop:
                 return stop.value
             except logs.Superseded:
-                yield from logs._place(log, (yield from logs._opening(log, {})))
+                yield from logs._append_parcel(log, (yield from logs._opening(log, {})))
                 return None
             answer = yield operation
 

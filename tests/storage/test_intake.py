@@ -71,7 +71,7 @@ def test_it_knows_how_far_event_time_is_in_what_it_has_read() -> None:
 
     def read() -> tuple[int | None, ProducerState]:
         intake.read(PREFIX)
-        place = intake.places[PREFIX]
+        place = intake.positions[PREFIX]
         assert place == ProducerPosition(writer.position, place.frontier_us, place.state)
         return least_us([place]), place.state
 

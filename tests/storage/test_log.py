@@ -795,4 +795,4 @@ def test_a_reference_in_a_batch_is_kept_as_it_is(blobs: Blobs) -> None:
     writer, _ = own(blobs, OLD, first=True)
     writer.append(0, slices=(Slice(0, Reference("elsewhere", 2, 4, 0x2F4CC2C4), 1),))
     part = LogReader(blobs, PREFIX).scan((0, 0)).parts[0]
-    assert part.place == Reference("elsewhere", 2, 4, 0x2F4CC2C4)
+    assert part.reference == Reference("elsewhere", 2, 4, 0x2F4CC2C4)

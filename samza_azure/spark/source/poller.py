@@ -276,7 +276,7 @@ class Poller:
         """Read on in the logs that are due, until the next batch has its bytes. The bound is lowered after a batch that
         killed an owner (`logs/task_log.py:first_bytes`), and rises again slowly (`Task._raised_bytes`)."""
         room = (gate.batch_bytes or self.spec.batch_bytes) - sum(
-            part.place.length for parts in self.parts for part in parts
+            part.reference.length for parts in self.parts for part in parts
         )
         hints = self.hints.read()
         due = [number for number in range(len(self.readers)) if self._is_due(number, gate, hints, now)]
@@ -366,7 +366,7 @@ class Poller:
         return is_all_read(places, ends)
 
     def _prefetch(self, start: Offset, offset: Offset, rows: int) -> None:
-        size = sum(part.place.length for parts in self.parts for part in parts)
+        size = sum(part.reference.length for parts in self.parts for part in parts)
         self.ready = self.found = None
         if size > PREFETCH_BYTES or rows > PREFETCH_ROWS:
             if any(part.data is not None for parts in self.parts for part in parts):

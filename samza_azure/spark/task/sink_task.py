@@ -58,7 +58,7 @@ class Taker(Protocol):
     @property
     def position(self) -> At: ...
     @property
-    def places(self) -> Mapping[str, ProducerPosition]: ...
+    def positions(self) -> Mapping[str, ProducerPosition]: ...
     @property
     def read_bytes(self) -> int: ...
     @property
@@ -182,7 +182,7 @@ class SinkTask(ABC):
     def _note_done(self, sink: Taker) -> None:
         """Note how far all rows are written. What was read counts as soon as no row of it is held."""
         if not sink.has_rows:
-            self._done = sink.places, sink.read_bytes
+            self._done = sink.positions, sink.read_bytes
 
     def release(self, patience_s: float) -> None:
         """Let the running publish end, give the locks back, and report that."""
