@@ -271,7 +271,7 @@ def _write_whole(parts: list[Path], to: Path, target: Target) -> None:
         parts[0].rename(to)
         return
     schema = pa.unify_schemas([pq.read_schema(part) for part in parts], promote_options="permissive")
-    batches = (_fitted(batch, schema) for part in parts for batch in pq.ParquetFile(part).iter_batches())
+    batches = (_filled(batch, schema) for part in parts for batch in pq.ParquetFile(part).iter_batches())
     if target.kind == "parquet":
         with pq.ParquetWriter(to, schema) as writer:
             for rows in batches:
@@ -288,7 +288,7 @@ def _write_whole(parts: list[Path], to: Path, target: Target) -> None:
                 lines.write_table(rows)
 
 
-def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
+def _filled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
     """The rows with all columns of the schema."""
     rows = [schema.empty_table(), pa.Table.from_batches([batch])]
     return pa.concat_tables(rows, promote_options="permissive")

@@ -33,7 +33,7 @@ from samza_azure.segments import (
 from samza_azure.storage.interface import DELETE_MAX
 from samza_azure.storage.segments import ANNOUNCED_MAX, SegmentStore
 from samza_azure.tables import files
-from samza_azure.tables.table import fitted
+from samza_azure.tables.table import filled
 from samza_azure.tables.write import WITHIN_A_DAY, Shape, by_bucket
 
 #: At most this many sorted runs of rows are merged at once; a batch of each is in memory.
@@ -399,7 +399,7 @@ def _rows(store: SegmentStore, run: _Run, shape: Shape) -> Iterator[pa.Table]:
     """The rows of a run that lie in its intervals."""
     for file, interval in run:
         for batch in files.batches(store.blobs, file, BATCH_ROWS):
-            yield fitted(files.within(pa.Table.from_batches([batch]), shape.time, interval), shape.schema)
+            yield filled(files.within(pa.Table.from_batches([batch]), shape.time, interval), shape.schema)
 
 
 def _refill(waiting: list[tuple[pa.Table, Iterator[pa.Table]]], source: Iterator[pa.Table]) -> None:

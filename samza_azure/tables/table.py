@@ -53,7 +53,7 @@ class _Reading:
         found = files.read(blobs, part.file, [*self.schema.names, self.time], None)
         if not part.is_whole:
             found = files.within(found, self.time, part.interval)
-        found = fitted(found, self.schema)
+        found = filled(found, self.schema)
         if self.filter:
             found = found.filter(pq.filters_to_expression(list(self.filter)))
         return found.select(list(self.wanted))
@@ -181,7 +181,7 @@ class TableSnapshot:
         return times is None or (times.start < interval.end and times.end >= interval.start)
 
 
-def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def filled(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The rows with the columns of a schema. Missing columns are null."""
     columns = [
         table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)

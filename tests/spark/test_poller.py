@@ -16,7 +16,7 @@ from samza_azure.errors import ConfigError, CorruptState, StorageUnavailable
 from samza_azure.explain import Flow, idle
 from samza_azure.logs.operations import Span
 from samza_azure.machine import boot_time
-from samza_azure.spark.pipeline.schema import fitted
+from samza_azure.spark.pipeline.schema import laid_out
 from samza_azure.spark.source import poller as module
 from samza_azure.spark.source.gate_files import Acknowledgement, PermitFile, Spec, write_gate, write_json
 from samza_azure.spark.source.poller import Poller, read_range
@@ -213,7 +213,7 @@ def test_what_is_the_same_to_spark_fits_however_it_is_laid_out() -> None:
     schema = pa.schema([("who", pa.string()), ("at", pa.timestamp("us", tz="UTC"))])
     at = pa.array([1], pa.timestamp("ms", tz="Europe/Berlin"))
     rows = pa.record_batch({"at": at, "who": pa.array(["me"], pa.large_string())})
-    assert fitted(rows, schema, "s").schema == schema
+    assert laid_out(rows, schema, "s").schema == schema
 
 
 def test_even_an_error_that_nobody_foresaw_does_not_kill_the_query(source: Poller, reads: Reads) -> None:

@@ -62,7 +62,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def fitted(rows: pa.RecordBatch, schema: pa.Schema, stream: str) -> pa.RecordBatch:
+def laid_out(rows: pa.RecordBatch, schema: pa.Schema, stream: str) -> pa.RecordBatch:
     """Rows of a log in the layout that the reader expects. Raise ConfigError if columns or types differ."""
     if rows.schema.equals(schema):
         return rows

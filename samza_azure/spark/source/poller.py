@@ -27,7 +27,7 @@ from samza_azure.logs.position import Position
 from samza_azure.logs.reading import Part
 from samza_azure.logs.source_log import in_words, partitioning_of
 from samza_azure.machine import boot_time
-from samza_azure.spark.pipeline.schema import arrow_schema, fitted
+from samza_azure.spark.pipeline.schema import arrow_schema, laid_out
 from samza_azure.spark.source.account import blobs
 from samza_azure.spark.source.gate_files import Acknowledgement, Spec, read_gate
 from samza_azure.storage.arrow import decode
@@ -105,7 +105,7 @@ def patiently(
 def _batches(slices: Iterator[bytes], schema: pa.Schema, stream: str) -> Iterator[pa.RecordBatch]:
     for data in slices:
         for batch in decode(data):
-            yield fitted(batch, schema, stream)
+            yield laid_out(batch, schema, stream)
 
 
 def _permit(spec: Spec) -> float:

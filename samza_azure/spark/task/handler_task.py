@@ -27,7 +27,7 @@ from samza_azure.machine import boot_time
 from samza_azure.messages import StartTask
 from samza_azure.spark.pipeline.destination import COLUMN
 from samza_azure.spark.pipeline.pipeline import Producer, TaskInput
-from samza_azure.spark.pipeline.schema import arrow_schema, fitted
+from samza_azure.spark.pipeline.schema import arrow_schema, laid_out
 from samza_azure.spark.source.poller import Poller, patiently
 from samza_azure.spark.task.checkpoint import Planned
 from samza_azure.spark.task.context import ContainerContext
@@ -276,7 +276,7 @@ def _pieces(slices: Iterable[Packed]) -> Iterator[Piece]:
         if this != record:
             record, number = this, 0
         for rows in decode(each.data):
-            yield Piece(each, fitted(rows, arrow_schema(each.input.schema), each.input.stream), number)
+            yield Piece(each, laid_out(rows, arrow_schema(each.input.schema), each.input.stream), number)
             number += rows.num_rows
 
 
