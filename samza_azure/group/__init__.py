@@ -18,9 +18,9 @@ on it.
 
 Start reading at `decide`, which is the order of the questions; each question has one file:
 
-    decide        in which order the questions are asked, and when a leader steps down (refusals: learn.demote)
+    decide        in which order the questions are asked
     membership    who is a member, and who is alive
-    election      who leads, and who leads next
+    election      who leads, who leads next, and when a leader steps down (refusals: learn.demote)
     publish       what the leader publishes: the complete next control blob
     next_run      which run it is, and who may begin the next
     drain         when a drain moves on

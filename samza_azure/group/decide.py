@@ -3,26 +3,12 @@
 Called each turn; the same knowledge gives the same answer. Each question has a file of its own.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from samza_azure.group import election, ending, history, housekeeping, membership, publish, tasks
-from samza_azure.group.actions import (
-    CONTROL,
-    LEASE,
-    REQUESTS,
-    SCAN,
-    Action,
-    MergeOwnRow,
-    ReadControl,
-    ReadRequests,
-    RenewLease,
-    ScanMembers,
-    StepDown,
-    WriteControl,
-)
+from samza_azure.group import election, ending, housekeeping, membership, publish, requests, tasks
+from samza_azure.group.actions import Action, MergeOwnRow
 from samza_azure.group.control import Control
-from samza_azure.group.moment import Moment, reached
-from samza_azure.group.timing import RENEW_EVERY_S
+from samza_azure.group.moment import Moment
 from samza_azure.group.view import View
 
 
@@ -62,31 +48,14 @@ def lead(view: View, now: float) -> list[Action]:
     lease, control = view.lease, view.control
     if lease is None or not isinstance(control, Control):
         return []
-    if reached(lease.ends_at, now):
-        return [StepDown("The lease was not renewed in time.")]
-    if election.is_blind(view, now):
-        return [StepDown("This leader's heartbeats succeed, but for too long it could not read the others' rows.")]
-    abler = election.abler(view, control, now)
-    if abler is not None and (last := election.hand_over(view, now, abler)):
-        return last  # until this write can be sent, it continues to lead
-    actions: list[Action] = []
-    if reached(lease.asked_at + RENEW_EVERY_S, now) and view.free(LEASE, now):
-        actions.append(RenewLease(lease.id))
-    actions += election.show_life(view, control, now)
-    if view.free(SCAN, now) and (not view.has_looked or reached(view.others.scanned_at + view.scan_gap(), now)):
-        actions.append(ScanMembers())
-    if view.free(REQUESTS, now) and reached(view.office.requests_read_at + view.timing.requests_every_s, now):
-        actions.append(ReadRequests())
-    actions += membership.mark_dead(view, control, now)
-    if view.free(CONTROL, now):
-        if view.calls.unsettled is not None:
-            actions.append(ReadControl(lease_id=lease.id))
-        elif (wanted := publish.next_control(view, control, now)) != control:
-            wanted = history.with_events(view, control, wanted)
-            written = publish.checked(control, replace(wanted, revision=control.revision + 1, nonce=view.fresh_id))
-            has_newcomers = not set(written.members) <= set(control.members)
-            actions.append(WriteControl(written, view.life.control_etag, lease.id, has_newcomers))
-        elif membership.tries_blob(view, now):
-            actions.append(ReadControl(lease_id=lease.id))
-    actions += housekeeping.keep_house(view, control, now)
-    return actions
+    if last := election.step_down(view, lease, control, now):
+        return last
+    return [
+        *election.keep_lease(view, lease, now),
+        *election.show_life(view, control, now),
+        *membership.scan(view, now),
+        *requests.read(view, now),
+        *membership.mark_dead(view, control, now),
+        *publish.write(view, lease, control, now),
+        *housekeeping.keep_house(view, control, now),
+    ]

@@ -1,4 +1,4 @@
-"""Election: who leads, and who leads next. When a leader stops believing that it leads: `view.Lease.ends_at`.
+"""Election: who leads, who leads next, and when a leader steps down. Refusals end it, too: `learn.demote`.
 
 Safety does not depend on time or on a belief to hold the lease: time only decides when to try, and each attempt carries
 the ETag of the state for which it was decided.
@@ -19,6 +19,8 @@ from samza_azure.group.actions import (
     ReadControl,
     ReadLeaderRow,
     ReleaseLease,
+    RenewLease,
+    StepDown,
     WriteControl,
     WriteLeaderRow,
 )
@@ -26,8 +28,15 @@ from samza_azure.group.answers import Absent
 from samza_azure.group.control import Control, Member, signal
 from samza_azure.group.moment import reached
 from samza_azure.group.rows import FORMAT, LeaderRow, ProcessorState
-from samza_azure.group.timing import CHURN_FORGOTTEN, CHURN_MAX, LEASE_MARGIN_S, OUT_OF_REACH, URGENT_GAP_S
-from samza_azure.group.view import Campaign, View
+from samza_azure.group.timing import (
+    CHURN_FORGOTTEN,
+    CHURN_MAX,
+    LEASE_MARGIN_S,
+    OUT_OF_REACH,
+    RENEW_EVERY_S,
+    URGENT_GAP_S,
+)
+from samza_azure.group.view import Campaign, Lease, View
 
 #: How many successors the leader row names.
 SUCCESSORS = 3
@@ -174,6 +183,22 @@ def leader_timeout(view: View) -> float:
     """How long a leader may be silent. Consecutive wrong suspicions increase it: the storage or a machine is slow."""
     churn = view.control.churn if isinstance(view.control, Control) else 0
     return view.timing.leader_timeout_s * 2.0 ** min(churn, CHURN_MAX)
+
+
+def step_down(view: View, lease: Lease, control: Control, now: float) -> list[Action]:
+    """The last acts of a leader that may not lead on, or hands over to an abler one. Empty: it leads on."""
+    if reached(lease.ends_at, now):
+        return [StepDown("The lease was not renewed in time.")]
+    if is_blind(view, now):
+        return [StepDown("This leader's heartbeats succeed, but for too long it could not read the others' rows.")]
+    to = abler(view, control, now)
+    return hand_over(view, now, to) if to is not None else []  # until that write can be sent, it continues to lead
+
+
+def keep_lease(view: View, lease: Lease, now: float) -> list[Action]:
+    """Renew the lease every 20 s."""
+    is_due = reached(lease.asked_at + RENEW_EVERY_S, now) and view.free(LEASE, now)
+    return [RenewLease(lease.id)] if is_due else []
 
 
 def show_life(view: View, control: Control, now: float) -> list[Action]:

@@ -124,6 +124,13 @@ def fenced(view: View) -> bool:
     return False
 
 
+def scan(view: View, now: float) -> list[Action]:
+    """Scan all rows, as a leader: at its rate, and at once if it has not since it began to lead."""
+    if view.free(SCAN, now) and (not view.has_looked or reached(view.others.scanned_at + view.scan_gap(), now)):
+        return [ScanMembers()]
+    return []
+
+
 def look(view: View, now: float) -> list[Action]:
     """Scan all rows, if we may have to lead next; otherwise, and in between, read those whose tasks we wait for."""
     if view.watching() and view.free(SCAN, now) and reached(view.others.scanned_at + view.scan_interval, now):

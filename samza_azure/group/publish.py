@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from samza_azure.errors import CorruptState
-from samza_azure.group import election, housekeeping, membership, next_run
+from samza_azure.group import election, history, housekeeping, membership, next_run
+from samza_azure.group.actions import CONTROL, Action, ReadControl, WriteControl
 from samza_azure.group.assign import assign
 from samza_azure.group.control import (
     NAME,
@@ -30,10 +31,25 @@ from samza_azure.group.requests import flushes, with_cancel, with_drain, with_st
 from samza_azure.group.rows import ProcessorRow, ProcessorState, Request
 from samza_azure.group.tasks import has_released, starts_again
 from samza_azure.group.timing import FORGIVE_AFTER_S
-from samza_azure.group.view import View
+from samza_azure.group.view import Lease, View
 from samza_azure.logs.names import stage_and_number
 from samza_azure.logs.position import Ends
 from samza_azure.messages import Phase
+
+
+def write(view: View, lease: Lease, control: Control, now: float) -> list[Action]:
+    """Write the next control blob. Before that, read what became of a write without an answer; if there is nothing to
+    publish, read when a member reports that it cannot."""
+    if not view.free(CONTROL, now):
+        return []
+    if view.calls.unsettled is not None:
+        return [ReadControl(lease_id=lease.id)]
+    if (wanted := next_control(view, control, now)) != control:
+        wanted = history.with_events(view, control, wanted)
+        written = checked(control, replace(wanted, revision=control.revision + 1, nonce=view.fresh_id))
+        has_newcomers = not set(written.members) <= set(control.members)
+        return [WriteControl(written, view.life.control_etag, lease.id, has_newcomers)]
+    return [ReadControl(lease_id=lease.id)] if membership.tries_blob(view, now) else []
 
 
 def next_control(view: View, control: Control, now: float) -> Control:

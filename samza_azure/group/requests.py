@@ -10,7 +10,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TypeAlias
 
+from samza_azure.group.actions import REQUESTS, Action, ReadRequests
 from samza_azure.group.control import Control, Member, RunPhase, Stop
+from samza_azure.group.moment import reached
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.rows import SHORT_LIFE, ProcessorRow, Request, RequestKind
 from samza_azure.group.view import View
@@ -30,6 +32,12 @@ WITHDRAWING = frozenset({RequestKind.CANCEL, RequestKind.STOP})
 CANCELLED_AT_ONCE = 8
 #: The kinds of unanswered requests that concern this run; of those that withdraw drains, only obeyed ones.
 Waiting: TypeAlias = AbstractSet[RequestKind | None]
+
+
+def read(view: View, now: float) -> list[Action]:
+    """Read the requests at the leader's rate."""
+    is_due = view.free(REQUESTS, now) and reached(view.office.requests_read_at + view.timing.requests_every_s, now)
+    return [ReadRequests()] if is_due else []
 
 
 def with_cancel(control: Control, requests: Sequence[Request]) -> Control:

@@ -61,7 +61,7 @@ class Lease:
 
     @property
     def ends_at(self) -> float:
-        """The time from which we no longer act as leader: 55 s after the request. `decide.lead` steps down then; a
+        """The time from which we no longer act as leader: 55 s after the request. `election.step_down` applies it; a
         refused renewal or write ends the leadership at once (`learn.demote`)."""
         return self.asked_at + LEASE_S - LEASE_MARGIN_S
 
