@@ -9,7 +9,8 @@ from typing import Any
 from samza_azure.commands.ask import Asked, final_since
 from samza_azure.commands.backlog import ends_of, rows_before
 from samza_azure.commands.reach import PATIENCE_S, POLL_S, Looks, answered, look
-from samza_azure.commands.show import DrainDisplay, drain_in_words
+from samza_azure.commands.show import drain_in_words
+from samza_azure.commands.show_drain import DrainDisplay
 from samza_azure.commands.terminal import say
 from samza_azure.commands.wait_limit import WaitLimit
 from samza_azure.config import Config

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from samza_azure.commands.show import DrainDisplay, drain_in_words, drain_table, status_view
+from samza_azure.commands.show import drain_in_words, status_view
+from samza_azure.commands.show_drain import DrainDisplay, drain_table
 from samza_azure.commands.terminal import clock
 from samza_azure.commands.waiting import Estimate, is_over, nobody_is_left, where_all_are
 from samza_azure.group.control import Assignment, Control, Member, Owner, RunPhase

@@ -18,7 +18,8 @@ from samza_azure import cli
 from samza_azure.commands import show
 from samza_azure.commands.dev import _View
 from samza_azure.commands.fleet import Fleet
-from samza_azure.commands.show import DrainDisplay, drain_table, how_it_begins, status_view
+from samza_azure.commands.show import how_it_begins, status_view
+from samza_azure.commands.show_drain import DrainDisplay, drain_table
 from samza_azure.commands.status import without_ages
 from samza_azure.commands.terminal import console, error_lines, printable, say, tell
 from samza_azure.commands.waiting import where_all_are
