@@ -36,7 +36,8 @@ if TYPE_CHECKING:
         Unsettled,
     )
     from samza_azure.group.notification import DrainMode, DrainNotification
-    from samza_azure.library.drain import DrainMessage, DrainMonitor, DrainNotifications, DrainStates
+    from samza_azure.library.drain import DrainMonitor, DrainNotifications
+    from samza_azure.library.drain_states import DrainMessage, DrainStates
     from samza_azure.library.factory import AzureJobCoordinatorFactory, PassthroughJobCoordinatorFactory
     from samza_azure.library.lease_lock import AzureLock
     from samza_azure.library.shared_tasks import SharedTasks
@@ -92,12 +93,12 @@ _HOMES = {
     "Collector": "application",
     "Config": "config",
     "CoordinationUtils": "coordinator",
-    "DrainMessage": "library.drain",
+    "DrainMessage": "library.drain_states",
     "DrainMode": "group.notification",
     "DrainMonitor": "library.drain",
     "DrainNotification": "group.notification",
     "DrainNotifications": "library.drain",
-    "DrainStates": "library.drain",
+    "DrainStates": "library.drain_states",
     "Envelope": "application",
     "Handler": "application",
     "JobCoordinator": "coordinator",
