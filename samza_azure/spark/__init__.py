@@ -1,4 +1,4 @@
-"""The container: a SparkSession and one query per task. The only package that imports pyspark.
+"""The container: a SparkSession and the tasks, most with a query each. The only package that imports pyspark.
 
 Promised: a batch's rows, its state and its place in the inputs become durable in one append. Without the supervisor's
 permit no batch starts and nothing is appended. A pipeline that is accepted puts out the rows of one Spark batch.

@@ -1,4 +1,7 @@
-"""The adapter to Azure Storage. The only package that imports azure; it makes no decisions.
+"""The adapter to Azure Storage. The only package that imports azure.
+
+It makes no decisions about the group or its logs. What may be written to a table is decided with the rules of
+`segments`, within the transactions of the modules `segment_*`.
 
 Promised: a refusal is returned as a value (`Refused`, `Missing`), an error says whose fault it is, and a write that may
 have happened is never called a failure (`Unsettled`). One call is one request: the SDK's retries are off. `memory` has

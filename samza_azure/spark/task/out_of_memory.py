@@ -1,7 +1,7 @@
 """Failures for lack of memory: how they are recognised and reported.
 
 A batch that is too large for the memory would fail again if it were repeated unchanged. So it is tried again with less
-input; `take_over` of a log returns how much.
+input; `logs/task_log.py:take_over` determines how much.
 """
 
 import re
