@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from samza_azure import Config, tables
 from samza_azure.commands.azurite.emulator import Azurite
-from samza_azure.segments import Granularity, Interval, LockOwner, LockTask
 from samza_azure.storage.connection import Account
 from samza_azure.storage.segments import SegmentStore
+from samza_azure.tables import Granularity, Interval, LockOwner, LockTask
 
 JOB = """
 app = { name = "delays", main = "delays:app" }

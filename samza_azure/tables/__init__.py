@@ -1,7 +1,9 @@
 """Tables: read a snapshot, append rows, compact while others append.
 
-    table = samza_azure.tables.open(config, "daily_delays")
-    table.to_arrow(Interval.parse("2013-01-01/2013-02-01"), ["day", "delay"], [("delay", ">", 60)])
+    from samza_azure import tables
+
+    table = tables.open(config, "daily_delays")
+    table.to_arrow(tables.Interval.parse("2013-01-01/2013-02-01"), ["day", "delay"], [("delay", ">", 60)])
 
 Promised: each published row is seen exactly once, by every reader at every moment.
 
@@ -18,7 +20,7 @@ from samza_azure.account import Storage
 from samza_azure.config import Config
 from samza_azure.config.tables import TABLE_NAME
 from samza_azure.errors import ConfigError
-from samza_azure.segments import SequenceNumber
+from samza_azure.segments import Granularity, Interval, LockOwner, LockTask, SequenceNumber
 from samza_azure.storage.connection import Account
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.tables.compaction import Compacted, compact, plan, rewrite
@@ -63,6 +65,10 @@ __all__ = [
     "Compacted",
     "FilePart",
     "Filter",
+    "Granularity",
+    "Interval",
+    "LockOwner",
+    "LockTask",
     "TableSnapshot",
     "compact",
     "create",

@@ -46,10 +46,15 @@ from samza_azure import (
     Superseded,
     TimedOut,
     Unsettled,
+    tables,
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
+
+    from samza_azure.storage.connection import Account
+    from samza_azure.storage.segments import SegmentStore
 
 # A pipeline. A stage keeps the type of its function.
 
@@ -220,6 +225,32 @@ monitor.stop()
 states = DrainStates("run", {"flights": range(2)}, {"flights": 1})
 assert_type(DrainMessage.from_json("{}").to_json(), str)
 assert_type(states.is_drained("flights", 0), bool)
+
+
+# Tables. A store is of an account, which has no public name yet.
+
+
+def appended(store: "SegmentStore", rows: "pa.Table") -> None:
+    owner = tables.LockOwner("p1")
+    tables.create(store, rows.schema, time="at", granularity=tables.Granularity.DAY)
+    appender = tables.Appender(store, tables.LockTask("appender", "nightly", 50, owner))
+    appender.append(rows)
+    appender.close()
+
+
+def compacted(store: "SegmentStore") -> None:
+    task = tables.LockTask("compactor", "compactor", 0, tables.LockOwner("p2"))
+    done = tables.compact(store, task, groups=tables.plan(store))
+    done.append(tables.rewrite(store, task, tables.Interval.of("2024-01-01", "2024-02-01"), tables.Granularity.DAY))
+    assert_type(done, list[tables.Compacted])
+
+
+def looked_up(account: "Account") -> None:
+    before = tables.snapshot_of(tables.store_of(account, "delays"))
+    table = tables.open(config.storage, "delays", at=before.sequence)
+    assert_type(table, tables.TableSnapshot)
+    late: tables.Filter = [("delay", ">", 60)]
+    assert_type(table.files(tables.Interval.parse("2024-01-01/2024-02-01"), late), list[tables.FilePart])
 
 
 # Errors: each is a SamzaAzureError with an exit code.
