@@ -1,7 +1,7 @@
 """Exclusive use of the control blob by a command, while no processor works on the job.
 
-Nobody leads without the blob's lease, so while a command holds it no run begins. Live processors are recognised as in
-the group: their rows change. A processor that starts meanwhile waits; if one breaks the lease, the next write here
+No processor leads without the blob's lease, so no run begins while a command holds it. Live processors are recognised
+as in the group: their rows change. A processor that starts meanwhile waits; if it breaks the lease, the next write here
 fails.
 """
 
@@ -41,7 +41,7 @@ class Held:
     is_lost: bool = False
 
     def check(self) -> None:
-        """Raise `ConfigError` if somebody has taken the lease from us."""
+        """Raise `ConfigError` if a processor has taken the lease."""
         if self.is_lost:
             raise ConfigError("A processor has started meanwhile. Stop it, and run this command again.")
 
@@ -104,7 +104,7 @@ async def _refuse_if_anybody_lives(config: Config, blob: ControlBlob, table: Row
 
 
 async def _taken(blob: ControlBlob, table: Rows) -> Held:
-    """Lease the blob in the version just read. Break the lease of a dead leader."""
+    """Acquire the lease of the blob in the version just read. Break the lease of a dead leader."""
     found = await blob.read(timeout=CALL_S)
     if isinstance(found, Missing):
         return Held(blob, table, None)
@@ -122,5 +122,5 @@ async def _taken(blob: ControlBlob, table: Rows) -> Held:
 async def _renew(held: Held) -> None:
     while held.lease_id and not held.is_lost:
         await asyncio.sleep(RENEW_S)
-        with suppress(SamzaAzureError):  # the next one may get through
+        with suppress(SamzaAzureError):  # the next renewal may succeed
             held.is_lost = await held.blob.renew(held.lease_id, timeout=CALL_S) is not None

@@ -26,7 +26,7 @@ class Asked:
 async def ask_drain(control: Control | None, table: Rows, run_id: str, early: EarlyRequest | None = None) -> Asked:
     """Request the drain of a run; without an id, of the run in progress, or else of the next one.
 
-    An early request was for the run in progress then. A run that has begun since is never drained in its place.
+    An early request is for the run that was in progress when it was written, never for a run that has begun since.
     """
     phase = control.phase if control is not None else RunPhase.NONE
     current = control.run_id if control is not None else ""
@@ -106,7 +106,7 @@ def refuse_after_flush(control: Control, so: str) -> None:
 
 
 def final_since(control: Control, run_id: str) -> str:
-    """Facts on the drain of a run, for a message: `, final since 14:02:11, asked by ada@host`; or nothing."""
+    """The facts of a run's drain, for a message: `, final since 14:02:11, asked by ada@host`; or empty."""
     drain = next((each for each in (control.drain, *control.drains) if each and each.run_id == run_id), None)
     if drain is None:
         return ""

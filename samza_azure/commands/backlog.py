@@ -18,7 +18,7 @@ from samza_azure.storage.log import LogReader
 
 #: Rows are counted by reading headers, in at most this many bytes of a log; beyond that the count is a lower bound.
 COUNTED_BYTES = 64 << 20
-#: So many partitions are looked at side by side: each takes several calls.
+#: The number of partitions that are read in parallel: each takes several calls.
 AT_ONCE = 8
 
 
@@ -27,9 +27,9 @@ class Behind:
     """The unread part of a source partition."""
 
     rows: int
-    is_all: bool  # all rows are counted; else there are more
+    is_all: bool  # all rows are counted; otherwise there are more
     size: int  # bytes of the log
-    pace: float | None = None  # rows per second that its tasks read; None: unknown, since they read others, too
+    pace: float | None = None  # rows per second that its tasks read; None: unknown, since they also read others
     event_ms: int | None = None  # the event time that its last record has reached
     appended_s: float | None = None  # seconds since the last append, by the service's clock
 
@@ -40,14 +40,14 @@ class TaskBehind:
 
     rows: int | None  # None: unknown, since the size of its rows is
     is_all: bool
-    is_estimate: bool  # by the mean size of the rows that it has read: those of other stages' logs are not counted
+    is_estimate: bool  # from the mean size of rows read so far: the rows in logs of other stages are not counted
     size: int
 
 
 def behind(blobs: Blobs, shown: dict[str, Any]) -> dict[str, Behind]:
-    """The unread part of each source partition of a status document, if it is known where its readers stand.
+    """The unread part of each source partition of a status document, if the positions of its readers are known.
 
-    What their logs say of that, and no report, is added to the document.
+    Positions that only their logs have are added to the document.
     """
     _hear(blobs, shown)
     stands = _stands(shown)
@@ -57,9 +57,9 @@ def behind(blobs: Blobs, shown: dict[str, Any]) -> dict[str, Behind]:
 
 
 def behind_of_tasks(blobs: Blobs, shown: Mapping[str, Any], found: Mapping[str, Behind]) -> dict[str, TaskBehind]:
-    """The unread part of what each task reads, as far as it is known. `found` is what `behind` has found.
+    """The unread part of what each task reads, as far as it is known. `found` is the result of `behind`.
 
-    Source partitions count from where the task itself stands; several stages may read the same one.
+    Source partitions count from the task's own position; several stages may read the same partition.
     """
     read_by = {
         task["name"]: {partition: (at[0], at[1]) for partition, at in task["read"].items() if partition in found}
@@ -88,22 +88,22 @@ def behind_of_tasks(blobs: Blobs, shown: Mapping[str, Any], found: Mapping[str, 
 
 
 def _hear(blobs: Blobs, shown: dict[str, Any]) -> None:
-    """Complete a status document by what the logs of tasks say that have not reported where they stand.
+    """Add to a status document the positions of tasks that have reported none, from the last records of their logs.
 
-    A record of an earlier release does not say it.
+    The records of earlier releases hold no positions.
     """
 
     def where(task: str) -> Mapping[str, Any] | None:
         try:
             last = LogReader(blobs, task_log(shown["run_id"], task)).tail()
         except CorruptState:
-            return None  # its owner says so when it starts
+            return None  # its owner reports that when it starts
         if last is None:
             return None
         return last.header.meta.get(READ) if last.header.batch >= 0 else {}  # then it has read nothing
 
     if shown["phase"] == "DRAINED":
-        return  # the control blob says where the run has ended
+        return  # the control blob has the positions at which the run ended
     unheard: dict[str, list[str]] = shown["unheard"]
     with ThreadPoolExecutor(AT_ONCE) as threads:
         said = dict(zip(unheard, threads.map(where, unheard), strict=True))
@@ -118,7 +118,7 @@ def _hear(blobs: Blobs, shown: dict[str, Any]) -> None:
 
 
 def _stands(shown: Mapping[str, Any]) -> dict[str, Position]:
-    """Where the run stands in each source partition of which that is known."""
+    """The run's position in each source partition, where it is known."""
     if shown["phase"] == "DRAINED":
         found = {**shown["read"], **shown["positions"]}
     else:
@@ -148,7 +148,7 @@ def _behind(blobs: Blobs, partition: str, stands: Position, tasks: Sequence[Mapp
 
 
 def _pace(partition: str, tasks: Sequence[Mapping[str, Any]]) -> float | None:
-    """The rows per second of the slowest reader of a source partition; None if one of them reads anything else, too."""
+    """The rows per second of the slowest reader of a source partition; None if one also reads something else."""
     paces = []
     for task in tasks:
         if partition in task["read"]:
@@ -188,7 +188,7 @@ def rows_before(blobs: Blobs, shown: Mapping[str, Any], ends: Mapping[str, Posit
 
 
 def say_unread(account: Account, shown: dict[str, Any], text: str) -> None:
-    """Say which rows are not read, as `{left}` of a text, if there are any, and of which streams that is not known."""
+    """Print a text with the unread rows as `{left}`, if there are any, and the streams of which they are unknown."""
     found = behind(account.blobs(), shown)
     if left := unread(found):
         say(text.format(left=left))
@@ -199,7 +199,7 @@ def say_unread(account: Account, shown: dict[str, Any], text: str) -> None:
 
 @contextmanager
 def rows_are_optional() -> Iterator[None]:
-    """Of an error say only that the rows are unknown: the command has done its work."""
+    """On an error, print that the number of unread rows is unknown, and go on: the command has done its work."""
     try:
         yield
     except SamzaAzureError as error:

@@ -70,7 +70,7 @@ def _loads(job: Path) -> bool:
 
 
 def _until_it_loads(job: Path) -> str:
-    """Wait until the job file is corrected: without one there is no fleet. Return the mistakes that are left."""
+    """Wait until the job file can be loaded: there is no fleet without it. Return the mistakes that are left."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the emulator ends with this process
     with if_interrupted("No processor was started."):
         while not _loads(job):
@@ -92,7 +92,7 @@ def _said_by(checking: "subprocess.Popen[str]") -> str:
 
 
 def _refuse_other_storage(config: Config, emulator: Azurite) -> None:
-    """Raise `ConfigError` if the job file names another account: a trial on this machine must not change that one."""
+    """Raise `ConfigError` if the job file names another account, which a trial on this machine must not change."""
     connect = config.storage.connect
     if connect is None or connect.value != emulator.connection_string:
         raise ConfigError(
@@ -108,13 +108,13 @@ class _View:
         self, fleet: Fleet, processors: int, data: Path | None, *, reload: bool, new_run: bool = False
     ) -> None:
         self._fleet, self._processors, self._data, self._reload = fleet, processors, data, reload
-        self._new_run = new_run  # for the first processors only: a change of the code is no wish for another run
-        self._is_told = new_run  # how the next run begins
+        self._new_run = new_run  # for the first processors only: a changed file does not ask for another run
+        self._is_told = new_run  # whether it has been printed how the next run begins
         self._ends = 0  # Ctrl-C and SIGTERM so far
         self._seen = _code(fleet.job) if reload else {}
         self._is_live = sys.stderr.isatty()
         self._shown = ""
-        self._have_joined = False  # the processors that were started last, in the account
+        self._have_joined = False  # whether the processors that were started last have rows
         self._live = Live(console=console(sys.stderr), auto_refresh=False)
 
     def watch(self, refused: str) -> int:
@@ -128,7 +128,7 @@ class _View:
                 self._start()
             code, is_told = 0, bool(refused)
             while True:
-                if self._fleet.alive():  # read once a turn: they may end while they are shown
+                if self._fleet.alive():  # checked once a turn: they may end while they are shown
                     is_told = False
                     self._show()
                 else:
@@ -178,7 +178,7 @@ class _View:
             self._update(_in_one_line(shown), status_view(shown))
 
     def _update(self, line: str, view: RenderableType | None = None) -> None:
-        """Show the view in place on a terminal; elsewhere print the line, if it is another one."""
+        """Show the view in place on a terminal; elsewhere print the line if it has changed."""
         if self._is_live:
             self._live.update(view or Text(line), refresh=True)
         elif line != self._shown:
@@ -186,7 +186,7 @@ class _View:
             self._say(line)
 
     def _ended(self) -> int:
-        """Say how the processors ended, each message once, and whether the data stays. Return the highest exit code."""
+        """Print the messages of processors that ended, and whether the data stays. Return the highest exit code."""
         codes = {name: code if code >= 0 else 1 for name, code in self._fleet.exit_codes(0.0).items()}
         endings: dict[tuple[int, str], list[str]] = {}
         for name, code in codes.items():
@@ -235,13 +235,13 @@ def _code(job: Path) -> dict[Path, int]:
     """The job file and the Python files beside it, with the times at which they were changed."""
     found = {}
     for path in [job, *_python_files(job.absolute().parent)]:
-        with suppress(FileNotFoundError):  # it is saved just now, or deleted
+        with suppress(FileNotFoundError):  # it is being saved, or was deleted
             found[path] = path.stat().st_mtime_ns
     return found
 
 
 def _python_files(directory: Path) -> Iterator[Path]:
-    """Those below a folder, without hidden folders: in that of the processors Spark deletes others all the time."""
+    """The Python files below a folder, without hidden folders: Spark deletes files in that of the processors."""
     for folder, below, files in os.walk(directory):
         below[:] = [name for name in below if not name.startswith((".", "__"))]
         yield from (Path(folder, name) for name in files if name.endswith(".py") and not name.startswith("."))

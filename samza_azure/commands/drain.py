@@ -51,6 +51,6 @@ def command(
             say(f"Drain of run {early.run_id} requested.")
         hint_drain_early(account, early)
 
-    from samza_azure.commands.draining import drain  # half of this command's start: the fleet drains meanwhile
+    from samza_azure.commands.draining import drain  # takes half of this command's start; the fleet drains meanwhile
 
     drain(config, account, run_id, early, limit, wait=wait, when_caught_up=when_caught_up)

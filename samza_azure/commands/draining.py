@@ -1,4 +1,4 @@
-"""What `samza-azure drain` does once its request is written, or when it writes none at once."""
+"""What `samza-azure drain` does after an early request, or without one."""
 
 from samza_azure.commands.ask import Asked, ask_cancel, ask_drain
 from samza_azure.commands.backlog import rows_are_optional, say_unread
@@ -42,8 +42,8 @@ def drain(
     waited_s = limit.passed_s if when_caught_up else 0.0
 
     async def ask(blob: ControlBlob, table: Rows) -> Asked | None:
-        """Over the connection that has read the control blob. None: nothing has run here yet, so the container and the
-        table may be missing.
+        """Write the request over the connection that has read the control blob. None: no processor has run here yet,
+        so the container and the table may be missing.
         """
         control = await control_of(blob)
         return None if control is None else await ask_drain(control, table, run_id, early)

@@ -1,7 +1,7 @@
 """`samza-azure export`: the committed rows of a stream in a file, a folder of files, or blobs of the account.
 
 Promised: a file appears whole or not at all, and so does a new folder. The token that is returned stands for exactly
-the rows that were written and those before them, so an export `--since` it has the rest, each row once.
+the rows that were written and those before them: an export `--since` that token has the rest, each row once.
 
 A folder is divided as Hive does it, by `of_run` or `on_day`, which no column of the stream is likely to be called.
 
@@ -42,7 +42,7 @@ from samza_azure.storage.reader import Reader
 AT_ONCE = 32 << 20
 #: The most Parquet files that are open at a time; each has a row group in memory.
 OPEN_MAX = 32
-#: The kinds of files, by their endings; of texts also with .gz behind it.
+#: The formats of files, by their endings. Text formats may have .gz after that.
 KINDS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
 #: What targets in the account begin with.
 AZ = "az://"
@@ -148,7 +148,7 @@ def export(
 
 
 def in_order(blobs: Blobs, control: Control) -> list[str]:
-    """The ids of all runs, oldest first: the control blob forgets old runs, so those are found by their logs."""
+    """The ids of all runs, oldest first. The control blob forgets old runs, so these are found by their logs."""
     known = dict.fromkeys([*control.past, *filter(None, [control.run_id])])
     return [*(run for run in runs_in(blobs) if is_forgotten(control.past, run)), *known]
 
@@ -159,7 +159,7 @@ def _refuse_what_is_there(account: Account, target: Target, since: str) -> None:
         raise ConfigError(f"There is no folder {path.parent} to write {path.name} into.")
     blobs, path = account.container(target.container) if target.container else None, Path(target.path)
     if target.is_folder == bool(since):
-        return  # a folder gets more files, and a file is replaced as a whole
+        return  # files are added to a folder, and a file is replaced as a whole
     if blobs is not None:
         listed = blobs.list(target.path + "/" * target.is_folder)
         found = any(target.is_folder or name == target.path for name, _ in listed)
@@ -174,12 +174,12 @@ def _refuse_what_is_there(account: Account, target: Target, since: str) -> None:
 
 
 def _mark(since: str) -> str:
-    """What distinguishes the files of one export from those of others, and not from a repetition of it."""
+    """A mark in the names of an export's files: other exports have other marks, a repetition of it has the same."""
     return f"-{hashlib.blake2b(since.encode(), digest_size=4).hexdigest()}" if since else ""
 
 
 def _divided(log: str, table: pa.Table, by: By | None, time: str | None, stream: str) -> Iterator[tuple[str, pa.Table]]:
-    """The rows by the folder that they go to; "" without folders."""
+    """The rows by their folder; "" without folders."""
     if by is None:
         yield "", table
         return
@@ -222,7 +222,7 @@ class PartFiles:
     _number: int = 0
 
     def write(self, subfolder: str, rows: pa.Table) -> None:
-        """Add rows behind those of their subfolder."""
+        """Append rows to those of their subfolder."""
         writer = self._open.get(subfolder)
         if writer is None or (writer.schema.names, writer.schema.types) != (rows.schema.names, rows.schema.types):
             self.close(None if len(self._open) >= OPEN_MAX else subfolder)
@@ -239,7 +239,7 @@ class PartFiles:
 
 
 def _deliver(account: Account, target: Target, parts: PartFiles, unfinished: Path, name: str) -> None:
-    """Make the files of the parts, and let them appear."""
+    """Write the files of the parts, and make them visible."""
     parts.close()
     whole = unfinished / "whole"
     whole.mkdir()

@@ -82,8 +82,8 @@ def command(
 
 class _End:
     """Ends the wait for rows on SIGTERM or Ctrl-C, but not between the lines of a table and its token: they would be
-    printed again. A second signal does that, too, since whoever reads the lines may hang. Signals that come while the
-    token is said are ignored: `timeout` sends each one twice."""
+    printed again. A second signal ends it there, too, since the reader of the pipe may hang. Signals are ignored while
+    the token is printed: `timeout` sends each one twice."""
 
     def __init__(self) -> None:
         self.is_printing = self.is_over = False

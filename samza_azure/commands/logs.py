@@ -27,8 +27,8 @@ _ENTRY = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z ")
 
 
 def configure(processor: str, app: str, *, as_json: bool, level: str, file: Path | None) -> None:
-    """Set up the logging of this process. Raise `ConfigError` if the file cannot be written, of which nobody would
-    hear later."""
+    """Set up the logging of this process. Raise `ConfigError` if the file cannot be written, since that error could
+    not be logged later."""
     logging.raiseExceptions = False  # a full disk
     handler: logging.Handler
     if file is None:

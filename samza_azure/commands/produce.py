@@ -1,7 +1,7 @@
 """`samza-azure produce`: put the rows of files into a source stream, in file order.
 
 All files are checked against the stream's schema before the first row is written, so a row that does not fit leaves no
-partial result. What is taken in one of several possible ways is said, alike for all kinds of files.
+partial result. What an ambiguous value was taken for (a time without a zone, NA) is printed, for each format alike.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ def produce(
     say: Callable[[str], None],
     once: str = "",
 ) -> int:
-    """Write all rows and return their number. While the storage does not answer, wait and say so.
+    """Write all rows and return their number. While the storage does not answer, wait and report it.
 
     With `once`, an idempotence key, the rows that are stored under it already are neither written nor counted. Without
     an account rows are only checked.

@@ -76,7 +76,7 @@ class Looks:
 def with_rows(account: Account, ask: Callable[[Any, Any], Coroutine[Any, Any, T]], *, tell: bool = False) -> T:
     """Run one asynchronous exchange with the control blob and the table, and retry while the account does not answer.
 
-    `tell`: say so, as for the first call of a command.
+    `tell`: report that, as for the first call of a command.
     """
 
     async def once() -> T:
@@ -104,7 +104,7 @@ def _patient(*, tell: bool) -> Retrying:
 def answered(account: Account, asked: Asked) -> str | None:
     """The leader's answer to a request so far; empty if there is none, or if nothing was requested.
 
-    None: the request is deleted. Those that were answered are, once the run is drained.
+    None: the request is deleted, as answered requests are once the run is drained.
     """
     return with_rows(account, lambda blob, table: answer_to(table, asked.key)) if asked.key else ""
 

@@ -1,6 +1,6 @@
 """The rows of files as `produce` takes them: Parquet, CSV and JSON lines, checked against a stream's schema.
 
-What is taken in one of several possible ways is noted, alike for all kinds of files.
+Ambiguous values (times without a zone, NA for null) are noted in `Seen`, in the same way for each format.
 """
 
 import csv
@@ -27,23 +27,23 @@ from samza_azure.storage.source_stream import fitted
 CHUNK_ROWS = 50_000
 #: The longest line of a CSV or JSON-lines file, in bytes: the size of the blocks that are parsed.
 LONGEST_LINE = 16 << 20
-#: The kinds of files, by their endings; of texts also with .gz behind it.
+#: The formats of files, by their endings. Text formats may have .gz after that.
 KINDS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
-#: What holds each whole number of a text.
+#: A type for each whole number in a text.
 _WHOLE = pa.decimal128(38, 0)
-#: A number of JSON that a double may not hold: from 16 digits on, perhaps with a point among them.
+#: A number in JSON that a double may not hold exactly: 16 or more digits, perhaps with a point among them.
 _NUMBER = re.compile(rb"[-:,\[\s][0-9.]{16}")
 _DIGITS, _TO_DIGITS = b"0" * 16, bytes(ord("0") if chr(byte) in "0123456789." else 0 for byte in range(256))
-#: So many values show what the rest is most likely to be.
+#: The number of values that are searched before all are.
 SOME = 1_000
-#: What is searched once more at the beginning of the next block: a column's name, spaces and a number are shorter.
+#: The end of a block that is searched again with the next one: a column's name, spaces and a number are shorter.
 KEPT = 4 << 10
 _SPACE = re.compile(r"\s*")
 #: A time with a zone. A date ends like one.
 _ZONED = r"[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
-#: What stands for null in a CSV file, where a column does not hold text.
+#: The words for null in a CSV file, in columns that do not hold text.
 _NOTHING = pa.array(["NA", "N/A", "n/a", "#NA", "#N/A", "#N/A N/A", "NULL", "null", "NaN", "nan", "-NaN", "-nan"])
-#: The same, where these are numbers.
+#: The words for null in columns of floating-point numbers.
 _NO_NUMBER = _NOTHING.slice(0, 8)
 
 
@@ -58,7 +58,7 @@ class Seen:
     words_for_null: Counter[str] = field(default_factory=Counter)  # by column
 
     def lines(self) -> Iterator[str]:
-        """What a user must know about it."""
+        """The messages to the user about it."""
         if self.left_out:
             yield f"Columns that the stream does not have are left out: {', '.join(sorted(self.left_out))}."
         if self.without_zone:
@@ -83,7 +83,7 @@ def files_in(given: Sequence[Path]) -> Iterator[Path]:
 
 
 def _kind(file: Path) -> str | None:
-    """The kind of a file; None if its ending is none of ours."""
+    """The format of a file; None if its ending is not in `KINDS`."""
     return KINDS.get(Path(file.stem if file.suffix.lower() == ".gz" else file.name).suffix.lower())
 
 
@@ -113,7 +113,7 @@ def check(seen: Seen, file: Path, stream: str, schema: pa.Schema, event_time: st
 
 
 def _lack_zone(values: pa.ChunkedArray, kind: pa.DataType) -> bool:
-    """Whether some of the times have no zone, where the stream's have one."""
+    """Whether some of the times have no zone, although the stream's type has one."""
     if not pa.types.is_timestamp(kind) or kind.tz is None:
         return False
     if pa.types.is_string(values.type):
@@ -129,7 +129,7 @@ def _lack_zone(values: pa.ChunkedArray, kind: pa.DataType) -> bool:
 def typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """The rows with the stream's types where a file has texts, or numbers for decimals.
 
-    Raise ConfigError for a value that the stream's type does not hold as it is.
+    Raise ConfigError for a value that the stream's type cannot hold exactly.
     """
     for index, name in enumerate(rows.column_names):
         if name in schema.names:
@@ -170,7 +170,7 @@ def _times(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """Times of which some may have a zone; the others are in UTC."""
     utc, local = pa.timestamp(kind.unit, "UTC"), pa.timestamp(kind.unit)
     some = pc.match_substring_regex(texts.slice(0, SOME), _ZONED)
-    if pc.any(some) == pc.all(some):  # most often all are alike; a search in all takes longer than the cast
+    if pc.any(some) == pc.all(some):  # usually all are alike; searching all values takes longer than the cast
         with suppress(pa.ArrowInvalid):
             return texts.cast(utc if pc.any(some).as_py() else local).cast(utc).cast(kind)
     zoned = pc.match_substring_regex(texts, _ZONED)
@@ -256,14 +256,14 @@ def chunks(seen: Seen, file: Path, schema: pa.Schema) -> Iterator[pa.Table]:
 
 
 def _json_rows(file: Path, schema: pa.Schema) -> pa.Table:
-    """The rows of a JSON-lines file, with texts for times: of others Arrow does not say whether they have a zone."""
+    """The rows of a JSON-lines file, with times as texts: once Arrow has parsed them, their zone is lost."""
     texts = [column.name for column in schema if pa.types.is_string(column.type)]
     times = [column.name for column in schema if pa.types.is_timestamp(column.type)]
     try:
         rows = _parsed(file, texts + times)
-    except pa.ArrowInvalid:  # perhaps because times are numbers, which the check of the rows says better
+    except pa.ArrowInvalid:  # perhaps because times are numbers; the check of the rows has a better message
         return _parsed(file, texts)
-    # A column that is asked for is there, with nulls, also if the file lacks it.
+    # A requested column is there, with nulls, even if the file lacks it.
     known = [name for name in times if rows[name].null_count < rows.num_rows]
     return rows if known == times else _parsed(file, texts + known)
 
@@ -309,7 +309,7 @@ def _is_exact(kind: pa.DataType) -> bool:
 
 def _has_long_number(file: Path, columns: Mapping[str, pa.DataType]) -> bool:
     """Whether one of these columns of a file has a number of more digits than a double holds."""
-    # Behind its name; a number within a list has none, and letters beyond ASCII may be written in two ways.
+    # After its name. A number in a list has no name, and letters beyond ASCII may be written in two ways.
     are_plain = all(name.isascii() and not pa.types.is_nested(kind) for name, kind in columns.items())
     named = b"|".join(re.escape(json.dumps(name).encode()) for name in columns)
     number = re.compile(rb"(?:%s)\s*:\s*-?[0-9.]{16}" % named) if are_plain else _NUMBER
@@ -317,7 +317,7 @@ def _has_long_number(file: Path, columns: Mapping[str, pa.DataType]) -> bool:
     with pa.input_stream(str(file), compression="detect") as data:
         while block := data.read(LONGEST_LINE):
             block = end + block
-            # The search for digits takes a small part of the time that the one for any number takes.
+            # The search for digits takes a small part of the time of a search for any number.
             if (are_plain or _DIGITS in block.translate(_TO_DIGITS)) and number.search(block):
                 return True
             end = block[-KEPT:]
@@ -332,7 +332,7 @@ def _header(file: Path) -> list[str]:
 
 
 def _with_nulls(seen: Seen, rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """An empty field of a CSV file is null, as in Spark. So are words like NA, where the column does not hold text."""
+    """Replace empty CSV fields by null, as Spark does, and words like NA in columns that do not hold text."""
     for index, column in enumerate(rows.schema):
         texts = rows.column(index)
         texts = pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts)

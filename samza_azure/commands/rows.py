@@ -17,7 +17,7 @@ DAY_S = 86_400
 def as_lines(table: pa.Table) -> str:
     """One JSON object per row: times as ISO 8601 with their zone, decimals as text with all digits, bytes as base64.
 
-    What neither JSON nor Python has is text, too: NaN, Infinity, and years after 9999 as in +10000-01-01.
+    Values that JSON or Python cannot represent are text as well: NaN, Infinity, and years after 9999 as +10000-01-01.
     """
     try:
         return _lines(table.to_pylist())
@@ -43,7 +43,7 @@ def _plain(value: object) -> object:
 
 
 def _value(scalar: Any) -> object:
-    """A value as `to_pylist` has it, if Python and JSON have it; otherwise as text."""
+    """A value as `to_pylist` returns it, if Python and JSON can represent it; otherwise as text."""
     kind = scalar.type
     if not scalar.is_valid:
         return None

@@ -71,7 +71,7 @@ def command(
     Example: samza-azure run job.toml
     """
     config = load(job, {"processor.id": processor_id} if processor_id is not None else None)
-    spark_jars()  # raises if Spark is not installed, rather than start container after container
+    spark_jars()  # raises if Spark is not installed; otherwise container after container would be started
     slot = take_slot(config.processor.dir / config.storage.container, config.processor.id)
     sys.path.insert(0, str(config.path.parent))  # a user's factory is next to the job file, or installed
     configure(slot.processor_id, config.app.name, as_json=log_format == "json", level=log_level, file=log_file)

@@ -79,7 +79,7 @@ def _why_not(tasks: Sequence[dict[str, Any]]) -> Iterable[str]:
 
 
 def how_it_begins(shown: dict[str, Any]) -> str:
-    """What a run that is not in progress waits for, and which processors have yet to come up; empty if none of that."""
+    """How a stopped run goes on, or how many processors still start Spark; empty if neither."""
     if shown["phase"] == "STOPPED":
         then = f"resumes run {shown['run_id']}" if shown["run_id"] else "begins the first run"
         return f"No processor runs. The next start {then}."
@@ -92,7 +92,7 @@ _COMING_UP = (ProcessorState.UNASSIGNED, ProcessorState.ACTIVE)
 
 
 def starting_spark(count: int) -> str:
-    """That so many processors have yet to come up."""
+    """The line shown while processors start Spark."""
     return f"starting Spark on {counted(count, 'processor')}"
 
 
@@ -149,7 +149,7 @@ _WORK = ("rows\nbehind", "MiB\nbehind", "rows/s", "event time (behind)", "last\n
 
 
 def _left(behind: dict[str, Any] | None) -> tuple[str, str]:
-    """Rows and MiB that are not read: exactly, at least (>) or about (~); "-" where it is unknown."""
+    """Rows and MiB that are not read: exactly, at least (>) or about (~); "-" if unknown."""
     if behind is None:
         return "-", "-"
     mark = "" if behind["is_all"] else ">"

@@ -83,5 +83,5 @@ def _line_by_line(screen: Console, shown: Callable[[], dict[str, Any]]) -> None:
 
 
 def without_ages(shown: dict[str, Any]) -> dict[str, Any]:
-    """The document without what changes by itself, while nothing happens."""
+    """The document without the seconds since the last appends, which change even if nothing happens."""
     return {**shown, "behind": {name: {**each, "appended_s": None} for name, each in shown["behind"].items()}}

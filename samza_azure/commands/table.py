@@ -128,7 +128,7 @@ def command(
 
 
 def end_holders(store: SegmentStore, number: int) -> None:
-    """End the owners of a lock, with all their locks. An owner that is alive after all is refused from then on."""
+    """End the owners of a lock, with all their locks. An owner that is still alive is refused from then on."""
     box = store.state().box
     if (lock := box.locks.get(number)) is None:
         raise ConfigError(f"{store.name} has no lock {number}. It has {', '.join(map(str, box.locks)) or 'none'}.")
@@ -153,7 +153,7 @@ def dropped(timeline: Timeline, interval: Interval) -> list[Interval]:
 
 
 def drop_interval(store: SegmentStore, interval: Interval, *, yes: bool) -> None:
-    """Hide all rows of an interval. Raise `ConfigError` if it has none, or if others hold it with a higher priority."""
+    """Hide all rows of an interval. Raise `ConfigError` if it has none, or if it is locked with a higher priority."""
     timeline = store.latest().timeline
     there = [one for entry in timeline.lookup(interval) for one in entry.segments if one.file]
     if not there:
@@ -181,5 +181,5 @@ def restore_interval(store: SegmentStore, interval: Interval) -> None:
 
 
 def unique(what: str) -> str:
-    """A name that is used for one command."""
+    """A name for one run of a command."""
     return f"{what}-{uuid.uuid4().hex[:8]}"

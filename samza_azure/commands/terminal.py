@@ -1,7 +1,7 @@
 """The progress of a command: lines and counts on stderr.
 
-Texts that are not ours, such as a task's error or the path of a file, are never shown as markup, and control characters
-in them are written out.
+Foreign texts, such as a task's error or the path of a file, are never shown as markup, and control characters in them
+are written out.
 """
 
 import sys
@@ -35,7 +35,7 @@ class ProgressLine:
             print(f"\r{text}  " if terminal else text, end="" if terminal and rows != total else "\n", file=sys.stderr)
 
 
-#: The latest time that is shown; a row that is not ours may hold a later one.
+#: The latest time that is shown; a foreign row may hold a later one.
 LAST_MS = 253_370_764_800_000  # the last that `datetime` can hold, less a margin for any time zone
 
 
@@ -57,13 +57,13 @@ def tell(text: str) -> None:
 
 
 def counted(number: int, what: str) -> str:
-    """So many things of a kind: "1 processor", "3 processors"."""
+    """A number with its noun: "1 processor", "3 processors"."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 @contextmanager
 def if_interrupted(text: str) -> Iterator[None]:
-    """On Ctrl-C, say what the command leaves behind."""
+    """On Ctrl-C, print what the command leaves behind."""
     try:
         yield
     except KeyboardInterrupt:
@@ -79,8 +79,8 @@ def printable(text: str) -> str:
 
 
 def console(stream: TextIO) -> "Console":
-    """A console that interprets no markup, since most of what it shows is not ours."""
-    from rich.console import Console  # `run` shows nothing that needs it, and must start at once
+    """A console that interprets no markup, since most of what it shows is foreign."""
+    from rich.console import Console  # not at the top: `run` does not need it, and must start fast
 
     return Console(file=stream, markup=False, highlight=False, emoji=False)
 

@@ -1,17 +1,17 @@
-"""The clock of a command that waits."""
+"""The time limit of a command that waits."""
 
 import time
 
 
 class WaitLimit:
-    """How long a command may wait in all: so many seconds from now, or for ever."""
+    """The deadline of a command, `seconds` from now. None: no deadline."""
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds, self._begun = seconds, time.monotonic()
 
     @property
     def passed_s(self) -> float:
-        """The seconds since the command began."""
+        """The seconds since this object was created."""
         return time.monotonic() - self._begun
 
     @property

@@ -33,7 +33,7 @@ NAMED = 20
 
 def wait_for_drain(config: Config, account: Account, asked: Asked, limit: WaitLimit, *, waited_s: float = 0.0) -> str:
     """Show the progress of a drain until it is over. Raise `TimedOut`, `JobFailed` or `ConfigError` if it does not end,
-    `SamzaAzureError` if it is cancelled. `waited_s`: how long the command had waited before it asked.
+    `SamzaAzureError` if it is cancelled. `waited_s`: how long the command had waited before its request.
     """
     watch, said = DrainWatch(config, asked), ""
     with DrainDisplay(sys.stderr) as display, Looks(account) as looks:
@@ -58,14 +58,14 @@ def wait_for_drain(config: Config, account: Account, asked: Asked, limit: WaitLi
 
 
 class DrainWatch:
-    """What the looks at a group have told of the drain that is waited for."""
+    """What is known of the drain that a command waits for."""
 
     def __init__(self, config: Config, asked: Asked) -> None:
         self.run_id = asked.run_id
         self.shown: dict[str, Any] = {}  # the last status document
         self.rows_left: dict[str, int] = {}  # by task
         self.seconds_left: float | None = None
-        self.hint = ""  # what only people can bring about
+        self.hint = ""  # what it waits for that only people can do
         self.pause = LOOK_S
         self._app, self._ages, self._estimate = config.app.name, Ages(config), Estimate()
         self._drains = asked.already == ALREADY_DRAINING
@@ -74,17 +74,17 @@ class DrainWatch:
 
     @property
     def awaits_answer(self) -> bool:
-        """Whether the leader has not begun the drain yet, so far as is known."""
+        """Whether, as far as is known, the leader has not begun the drain yet."""
         return not self._drains
 
     def missed(self) -> None:
-        """The account has not answered. Once is a hiccup."""
+        """Note that the account did not answer. The first time is not shown."""
         self._misses += 1
         if self._misses > 1:
             self.hint = "The account does not answer. The drain goes on when it does."
 
     def saw(self, control: Control | None, rows: Sequence[ProcessorRow]) -> None:
-        """The group was read."""
+        """Note what a read of the group has shown."""
         self._misses, self.pause = 0, max(LOOK_S, len(rows) / ROWS_PER_S)
         self.shown, self._silent = document(self._app, control, rows), self._ages.silent(rows)
         if control is not None:
@@ -95,12 +95,12 @@ class DrainWatch:
         self.hint = _waits_for(control, self.run_id, rows, self._silent)
 
     def end_of(self, control: Control | None, rows: Sequence[ProcessorRow], answer: str, took_s: float) -> str:
-        """What to say if the drain is over, after so many seconds; empty if it goes on. Raise what else ends it."""
+        """The last message once the drain is over, after `took_s` seconds; empty before. Raise if it ends otherwise."""
         if control is not None:
             if is_over(control, self.run_id, rows, self._silent):
                 return self._drained(control, took_s)
             self._look_for_its_end(control, rows, answer)
-        # The rows were read after the control blob: once, they may show the end of a fleet that has drained.
+        # The rows are read after the control blob, so a single read may show the end of a fleet that has drained.
         before, self._nobody = self._nobody, nobody_is_left(rows)
         if self._nobody and self._nobody == before:
             raise ConfigError(f"{self._nobody} The request stays: the drain begins when a fitting processor starts.")
@@ -120,11 +120,11 @@ class DrainWatch:
         if (before and not self._drains and is_current) or (not self._drains and answer == CANCELLED):
             how = " by a stop. The next start resumes the run." if control.stop is not None else ". The run goes on."
             raise SamzaAzureError(f"The drain of run {self.run_id} was cancelled{how}")
-        # If the leader says that it drains, it began after this look, or is over: the next look tells.
+        # If the answer says that the run drains, the drain began after this read, or is over: the next read shows it.
         self._drains = self._drains or answer in (ACCEPTED, ALREADY_DRAINING)
 
     def in_short(self) -> str:
-        """Who is where and what is left, for the message after a timeout."""
+        """The state of the drain and what is left, for the message after a timeout."""
         if not self.shown:
             return "The account has not answered."
         if self.awaits_answer:
@@ -135,7 +135,7 @@ class DrainWatch:
 def _waits_for(
     control: Control | None, run_id: str, rows: Sequence[ProcessorRow], silent: Sequence[ProcessorRow]
 ) -> str:
-    """What a drain waits for that only people can bring about; empty if it goes on by itself."""
+    """What a drain waits for that only people can do; empty if it goes on by itself."""
     if not any(row.alive for row in rows):
         has_begun = control is not None and control.run_id == run_id and control.drain is not None
         return f"No processor runs. The drain {'goes on' if has_begun else 'begins'} when one starts."
@@ -151,7 +151,7 @@ def _waits_for(
 def wait_until_read(config: Config, account: Account, limit: WaitLimit) -> None:
     """Wait until the run has read all rows that its sources hold now; rows that are added meanwhile do not count.
 
-    Raise `ConfigError` if the run is over or nobody is left to read, `TimedOut` if it takes too long.
+    Raise `ConfigError` if the run is over or no processor is left to read, `TimedOut` if it takes too long.
     """
     blobs, said, ages = account.blobs(), "", Ages(config)
     ends: dict[str, Position] | None = None
@@ -190,7 +190,7 @@ def wait_until_read(config: Config, account: Account, limit: WaitLimit) -> None:
 def _reading_in_words(
     shown: dict[str, Any], rows: Sequence[ProcessorRow], silent: Sequence[ProcessorRow], left: int | None
 ) -> str:
-    """What waiting for the rows that are left waits for. `left`: how many there are at least; None: unknown."""
+    """The state of the wait for unread rows, in words. `left`: at least how many there are; None: unknown."""
     if not any(row.alive for row in rows):
         return "No processor runs. The rows are read when one starts."
     if all(row in silent for row in rows if row.alive):
@@ -229,7 +229,7 @@ def wait_for_cancel(config: Config, account: Account, asked: Asked, anybody: boo
 
 
 def wait_for_stop(config: Config, account: Account, asked: Asked, lives: set[str]) -> str:
-    """Wait until each of the incarnations has left, is dead, or has been silent for so long that it must be."""
+    """Wait until each of the incarnations has left, is marked dead, or has been silent for the heartbeat timeout."""
     begun, ages = time.monotonic(), Ages(config)
     while True:
         _, rows = look(config, account)
@@ -245,18 +245,19 @@ def wait_for_stop(config: Config, account: Account, asked: Asked, lives: set[str
 
 
 def is_over(control: Control, run_id: str, rows: Sequence[ProcessorRow], silent: Sequence[ProcessorRow]) -> bool:
-    """Whether a drain is over: the run is drained, and nothing is left to delete, or nobody to delete it.
+    """Whether a drain is over: the run is drained, and its logs are deleted, or no processor is left to delete them.
 
-    `silent` are those of `rows` that seem to be dead. When all others have left, nobody marks the last one as dead.
+    `silent` are those of `rows` that seem to be dead. When all others have left, none marks the last one as dead.
     """
     is_drained = bool(run_id) and run_id in control.past
     return is_drained and (control.cleaned or all(row in silent for row in rows if row.alive))
 
 
 def has_failed(control: Control, rows: Sequence[ProcessorRow], silent: Sequence[ProcessorRow]) -> bool:
-    """Whether the run is FAILED, and no live processor can resume it: one that has not taken part in it yet does.
+    """Whether the run is FAILED, and no live processor can resume it: only one that has not taken part in it
+    yet does.
 
-    `silent` are those of `rows` that seem to be dead. Without a fingerprint a processor still analyses its pipeline.
+    `silent` are those of `rows` that seem to be dead. A processor without a fingerprint still analyses its pipeline.
     """
     return control.phase is RunPhase.FAILED and not any(
         row.alive
@@ -306,7 +307,7 @@ def nobody_is_left(rows: Sequence[ProcessorRow]) -> str:
 
 
 class Ages:
-    """The silence of processors, measured here: when none is alive, no leader marks them as dead."""
+    """Measures how long processors have been silent: when none is alive, no leader marks them as dead."""
 
     def __init__(self, config: Config) -> None:
         self._timeout_s = config.coordinator.timing.heartbeat_timeout_s
@@ -328,7 +329,7 @@ class Estimate:
 
     def of(self, left: Mapping[str, int], now: float) -> float | None:
         """The estimate for these rows, by task, at `now` seconds of any clock; None while nothing is left, or has been
-        read. It begins anew when what a task has left is no longer known: that was not read.
+        read. It begins anew when a task's rows are no longer known: they were not read.
         """
         rows, known, self._known = sum(left.values()), self._known, frozenset(left)
         if rows and (self._first is None or rows > self._first[1] or not known <= left.keys()):
