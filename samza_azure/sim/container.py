@@ -4,9 +4,9 @@ It has two stages. `clean` reads a source partition and passes each row on to th
 rows per key and window of event time, and emits a window when all producers have passed it. So the output shows rows
 that are late, duplicated or missing, and also a drain that loses or duplicates rows.
 
-In some worlds a third stage, `audit`, reads the source partitions too, and passes their rows on unchanged; in some of
-these it has low-level tasks, which commit a batch in parts and put out one row more when they are drained. Other code
-of the same application has one more stage: `parsed` reads the source partitions, and `clean` reads its output.
+In some worlds a third stage, `audit`, reads the source partitions too, and passes their rows on unchanged. In some of
+these worlds it has low-level tasks, which commit a batch in parts and put out one more row when they are drained. Other
+code of the same application has one more stage: `parsed` reads the source partitions, and `clean` reads its output.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ from samza_azure.storage.memory import SimulatedAccount
 T = TypeVar("T")
 
 SOURCE, PARSED, BETWEEN, OUTPUT, AUDITED = "flights", "parsed-flights", "by-carrier", "daily-delays", "audited-flights"
-#: The stage that passes rows on, and what it is called in code in which it has another name.
+#: The name of the stage that passes rows on, and its name in code that has renamed it.
 CLEANERS = ("clean", "tidy")
 #: A window of event time, in the rows' own unit; row j of a partition is at least j old.
 WINDOW = 20
@@ -93,7 +93,7 @@ class SourceRow:
 
     @property
     def key(self) -> int:
-        """What it is counted by."""
+        """The key by which it is counted."""
         return (self.number * 31 + self.partition * 17) % KEYS
 
     @property
@@ -113,7 +113,7 @@ class Habits:
 
     plan: Plan
     rows_per_s: float = 2.0
-    batch_s: float = 1.0  # between two looks whether there is anything new
+    batch_s: float = 1.0  # between two checks for new rows
     commit_s: float = 0.0  # between two batches, as task.commit.ms
     work_s: float = 0.3  # at most, for one batch
     slow_batch: float = 0.0  # part of the batches that take twenty times as long
@@ -122,19 +122,19 @@ class Habits:
     slow_release: float = 0.0
     shutdown_s: float = 5.0
     poisoned: float = 0.0  # part of the batches in which user code fails
-    bad: set[str] = field(default_factory=set)  # the processors on whose machines it always fails
-    forgets: bool = False  # old blobs of what lies between the stages are deleted
-    pauses: bool = False  # there are times without new rows, which the readers of the source report
+    bad: set[str] = field(default_factory=set)  # the processors on whose machines user code always fails
+    forgets: bool = False  # old blobs of the logs between the stages are deleted
+    pauses: bool = False  # at times the sources have no new rows, and their readers report that
     limits: LogLimits = LIMITS
 
     def cure(self) -> None:
-        """User code works again."""
+        """Let user code work again."""
         self.poisoned = 0.0
         self.bad.clear()
 
     def available(self, instant: float, partition: int) -> int:
-        """How many rows a source partition has by now."""
-        if self.pauses:  # each at its own times
+        """The number of rows that a source partition has by now."""
+        if self.pauses:  # each partition at its own times
             times, within_s = divmod(instant + 7.0 * partition, 2 * PAUSE_S)
             instant = times * PAUSE_S + min(within_s, PAUSE_S)
         return int(instant * self.rows_per_s)
@@ -150,8 +150,8 @@ def plan_of(
     handled: bool = False,
     renamed: bool = False,
 ) -> Plan:
-    """The pipeline of this world. Optionally with a stage in front, with a second reader of the source, which may have
-    low-level tasks, or with another name for its first stage."""
+    """The pipeline of this world. Options: a stage before the first; a second reader of the source, which may have
+    low-level tasks; another name for the first stage."""
     first = (StagePlan("parsed", (SOURCE,), PARSED, sources),) if front else ()
     stages = (
         *first,
@@ -185,7 +185,7 @@ class Container:
         self.tasks: dict[str, TaskAttempt] = {}
 
     def obey(self, command: Command) -> None:
-        """Do what the supervisor says."""
+        """Obey a command of the supervisor."""
         match command:
             case Permit(until=until):
                 self.permit = until
@@ -207,17 +207,17 @@ class Container:
                     work.news.set()
 
     def may_append(self) -> bool:
-        """The permit, asked before each append."""
+        """Whether the permit is valid; checked before each append."""
         return self.clock() < self.permit
 
 
 class Released(Exception):
-    """The gate is shut: the task ends here."""
+    """Raised when the gate is shut: the attempt ends."""
 
 
 @dataclass(slots=True)
 class TaskState:
-    """What a task's checkpoint holds."""
+    """The content of a task's checkpoint."""
 
     at: int = 0  # of the source
     step: int = 0  # 0 run, 1 flush, 2 final
@@ -227,15 +227,15 @@ class TaskState:
     windows: dict[str, list[int]] = field(default_factory=dict)  # "window|key" -> count, sum of row numbers
     watermark: int = -1
     late: int = 0
-    to: int = 0  # the end of the batch that a low-level task has begun
+    to: int = 0  # the end of the batch that the low-level task has begun
 
     def to_bytes(self) -> bytes:
-        """As it goes into the log."""
+        """The state as the log stores it."""
         return json.dumps([getattr(self, name) for name in self.__slots__]).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "TaskState":
-        """As it came out of the log."""
+        """The state from its bytes in the log."""
         return cls(*json.loads(data))
 
 
@@ -246,7 +246,7 @@ class TaskAttempt:
         self.container, self.start = container, start
         self.task, self.number = start.task, stage_and_number(start.task)[1]
         self.query: asyncio.Task[None] | None = None
-        self.news = asyncio.Event()  # the supervisor has said something
+        self.news = asyncio.Event()  # set by each command of the supervisor
         self.released_at: float | None = None
         self.phase = Phase.STARTING
         self.ends: dict[str, tuple[int, int]] | None = None
@@ -258,14 +258,14 @@ class TaskAttempt:
             Writer(start.generation, start.attempt),
             limits=container.habits.limits,
         )
-        self.rows: list[SourceRow] = []  # read, and to be passed on with the next batch
+        self.rows: list[SourceRow] = []  # read, to be passed on with the next batch
         self.needs: dict[str, int] = {}  # the blobs of other logs in which the present batch begins
-        self.told = 0  # the last frontier that came without rows
-        self.blob = 0  # of the log, that the last record went to
+        self.told = 0  # the last frontier that was appended without rows
+        self.blob = 0  # the blob of the log that has the last record
         self.state = TaskState(at=start.positions.get(f"{SOURCE}/{self.number}", (0, 0))[1])
 
     async def run(self) -> None:
-        """From the restore to the release."""
+        """Run the attempt, from the restore to the release."""
         habits, dice = self.container.habits, self.container.dice
         try:
             await asyncio.sleep(habits.start_s * (0.5 + dice.random()))
@@ -296,7 +296,7 @@ class TaskAttempt:
             self.report(Phase.FAILED, TaskError(str(error), "Traceback of the simulated user code"))
 
     def report(self, phase: Phase, error: TaskError | None = None) -> None:
-        """The whole state of the task."""
+        """Report the whole state of the task."""
         self.phase = phase
         start = self.start
         self.container.say(
@@ -314,12 +314,12 @@ class TaskAttempt:
         )
 
     def try_out(self) -> None:
-        """What the machine must be able to do: for some tasks at the start, for all in each batch."""
+        """Run user code, which fails on a bad machine: for some tasks also at the start, for all in each batch."""
         if self.container.name in self.container.habits.bad:
             raise RuntimeError("simulated disk is full")
 
     async def restore(self) -> None:
-        """Take the log over, and take the state from it."""
+        """Take over the log, and restore the state from it."""
         meta = {INTERMEDIATE: True} if self.task.startswith(CLEANERS) else {}
         await self.drive(take_over(self.log, first=self.start.first, meta=meta))
         if self.log.last_batch >= 0 and not self.log.drained:
@@ -352,21 +352,21 @@ class TaskAttempt:
         self.report(Phase.RELEASED)
 
     async def kill_late(self) -> None:
-        """A query that has not released its task in time is killed, which releases it."""
+        """Kill a query that has not released its task in time, which releases it."""
         await asyncio.sleep(self.container.habits.shutdown_s)
         if self.query is not None and not self.query.done():
             self.query.cancel()
             self.report(Phase.RELEASED)
 
     async def gate(self) -> None:
-        """Before each batch: may we?"""
+        """Raise before a batch that may not begin: the task is released, or there is no permit."""
         if self.released_at is not None:
             raise Released
         if not self.container.may_append():
             raise PermitExpired("No permit.")
 
     async def idle(self, seconds: float) -> None:
-        """Nothing to do for this time, unless the supervisor says something."""
+        """Wait for this time, or until the next command of the supervisor."""
         self.news.clear()
         try:
             async with asyncio.timeout(seconds):
@@ -375,7 +375,7 @@ class TaskAttempt:
             pass
 
     async def stands(self, drain: Drain, partition: str) -> bool:
-        """Whether a FREEZE holds the task where it is; it says so once. Without a drain it forgets that."""
+        """Whether a FREEZE stops the task, which it reports once per drain; it reports again if that is cancelled."""
         if drain.step is DrainStep.FREEZE:
             if self.frozen_for != drain.uuid:
                 self.ends, self.frozen_for = {partition: (0, self.state.at)}, drain.uuid
@@ -416,8 +416,8 @@ class TaskAttempt:
     async def handle(self, stage: StagePlan) -> None:
         """Pass on the messages of one source partition, as a low-level task does.
 
-        A batch that was begun is finished before anything else, also by the next owner: only then does the task say
-        where it stands, or that it is at its end. What `on_drain` puts out is part of the last record.
+        A batch that has begun is finished before anything else, also by the next owner: only then does the task report
+        its position, or that it is at its end. The rows of `on_drain` are part of the last record.
         """
         habits, partition = self.container.habits, f"{SOURCE}/{self.number}"
         while True:
@@ -443,12 +443,12 @@ class TaskAttempt:
                 await self.idle(habits.batch_s * (0.5 + self.container.dice.random()))
 
     async def tell_idle(self, frontier: int) -> None:
-        """Say that nothing is new, and that what comes is not older than this."""
+        """Append a frontier without rows: the source is idle, and later rows are not older than this."""
         self.told = frontier
         await self.drive(append(self.log, lambda: log_record(self.log, Kind.FRONTIER, frontier_us=frontier, idle=True)))
 
     def slices(self, stage: StagePlan, rows: list[SourceRow]) -> list[Slice]:
-        """Rows as they go into the log: to the partition of their key, or to the one of the same number."""
+        """The rows by destination: the partition of their key, or the one with the same number."""
         by_key: dict[int, list[list[int]]] = {}
         for row in rows:
             destination = row.key % self.tasks_of("daily") if stage.partition_by else self.number
@@ -456,7 +456,7 @@ class TaskAttempt:
         return [Slice(to, json.dumps(part).encode(), len(part)) for to, part in sorted(by_key.items())]
 
     async def follow(self, stage: StagePlan) -> None:
-        """Read one partition of what the stage before has written: pass it on, or count it and let windows go."""
+        """Read one partition of the previous stage's output: pass its rows on, or count them and fire windows."""
         habits, counts = self.container.habits, bool(stage.stateful)
         before = next(each for each in habits.plan.stages if each.output in stage.inputs)
         producers = [task_name(before.name, number) for number in (range(before.tasks) if counts else [self.number])]
@@ -485,14 +485,14 @@ class TaskAttempt:
                 return
 
     def progress(self, producers: list[str]) -> int:
-        """The event time that all producers have passed. Silence is never idleness: a silent producer holds it back."""
+        """The event time that all producers have passed. A silent producer is not idle, so it holds it back."""
         state = self.state
         frontiers = [INFINITY if each in state.drained else state.frontiers.get(each) for each in producers]
         known = [frontier for frontier in frontiers if frontier is not None]
         return min(*known, INFINITY - 1) if len(known) == len(frontiers) else -1
 
     async def read(self, producer: str, *, counts: bool) -> int:
-        """What a producer's log has for us; how many records there were."""
+        """Take the rows for this task from a producer's log. Return the number of records read."""
         state = self.state
         blob, position = state.inputs.get(producer, [0, 0])
         prefix = task_log(self.start.run_id, producer)
@@ -522,12 +522,12 @@ class TaskAttempt:
         return found.records
 
     def fire(self) -> list[list[int]]:
-        """The windows that nothing more can come for."""
+        """Remove and return the windows for which no more rows can come."""
         ready = [name for name in self.state.windows if (int(name.split("|")[0]) + 1) * WINDOW <= self.state.watermark]
         return [[*map(int, name.split("|")), *self.state.windows.pop(name)] for name in ready]
 
     async def commit(self, slices: list[Slice], *, frontier: int, final: bool) -> None:
-        """One batch: compute, then one append."""
+        """Compute one batch, then append it as one record."""
         container = self.container
         habits, dice = container.habits, container.dice
         slow = 20.0 if dice.random() < habits.slow_batch else 1.0
@@ -562,17 +562,17 @@ class TaskAttempt:
             self.report(self.phase)
 
     def forget(self) -> None:
-        """Delete what is no longer needed of a log between the stages, now or much later, under any owner."""
+        """Delete the blobs of a log between stages that are no longer needed, now or later, whoever owns it then."""
         if not self.task.startswith(CLEANERS):
             return
         readers = [task_log(self.start.run_id, task_name("daily", number)) for number in range(self.tasks_of("daily"))]
         storage = self.container.account.storage
         for name in drive(outdated(kept(self.log), readers), storage):
             delay = self.container.dice.choice([0.0, self.container.dice.uniform(0, 60)])
-            asyncio.get_running_loop().call_later(delay, storage.delete, name, context=Context())  # nobody's call
+            asyncio.get_running_loop().call_later(delay, storage.delete, name, context=Context())  # of no sender
 
     def tasks_of(self, stage: str) -> int:
-        """How many tasks a stage has."""
+        """The number of tasks of a stage."""
         return next(each.tasks for each in self.container.habits.plan.stages if each.name == stage)
 
     async def drive(self, rule: Rule[T]) -> T:

@@ -1,8 +1,8 @@
 """Cost: how often the fleet calls the storage to coordinate itself.
 
 Whatever goes wrong, no processor makes many calls of one kind within a second: a call that is repeated at once after a
-refusal would come a hundred times a second. When nothing goes wrong, and when nothing answers, the rate of calls is at
-most about that of `explain`.
+refusal would be made a hundred times a second. In a calm group, and in an outage, the rate of calls is at most about
+the one that `explain` states.
 """
 
 from samza_azure.explain import coordination
@@ -11,7 +11,7 @@ from samza_azure.group.timing import Timing
 #: The most calls of one kind by one life within a second. A write that others wait for is sent at most ten times a
 #: second, by a leader to two rows. Only refused deletions count: a cleanup deletes a row for each request.
 MOST_PER_S = 40
-#: The most calls in relation to the usual number, which varies because beats do not come evenly.
+#: The most calls in relation to the usual number, which varies because heartbeats are not evenly spaced.
 MOST = 1.5
 
 
@@ -23,8 +23,8 @@ class Cost:
         self._seconds: dict[tuple[str, int, str], tuple[int, int]] = {}
 
     def sent(self, name: str, life: int, operation: str, now: float, requests: int = 0) -> str | None:
-        """Count a call that was sent. Return what is wrong, if anything. Each request in the
-        table may be answered by one more call."""
+        """Count a call that was sent. Return what is wrong, if anything. The answer to each request in the table may be
+        one more call."""
         if not operation.startswith(("control.", "rows.")):
             return None
         self.calls += 1

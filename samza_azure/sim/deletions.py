@@ -19,10 +19,10 @@ class Deletions:
     def __init__(self) -> None:
         self.blobs: dict[str, bytes] = {}
         self._stands: dict[str, dict[str, int]] = {}  # by reader: the blobs in which its last batch ended
-        self._began: dict[str, dict[str, int]] = {}  # and those in which that batch began
+        self._began: dict[str, dict[str, int]] = {}  # by reader: the blobs in which that batch began
 
     def appended(self, name: str, header: Header, packed: bytes, read: Callable[[str], bytes]) -> None:
-        """A record was accepted; `read` gives the content of another blob."""
+        """Note an accepted record; `read` returns the content of another blob."""
         prefix, key = name.rpartition("/")[0], f"offsets/{header.batch}"
         if header.kind not in (Kind.BATCH, Kind.DRAINED):
             return
@@ -37,7 +37,8 @@ class Deletions:
         self._stands[prefix] = {f"{run}/{producer}": blob for producer, (blob, _) in inputs.items()}
 
     def trouble(self, name: str, sizes: Mapping[str, int], tasks: Mapping[str, object]) -> str | None:
-        """Why this blob must stay, if it must. A blob that is not empty and not the first begins with a snapshot."""
+        """Why this blob must be kept; None if it need not. A blob that is not empty and not the first begins with a
+        snapshot."""
         found = _NAME.fullmatch(name)
         if found is None or not found["task"].startswith(("clean-", "tidy-")):
             return "it is not of a log between the stages"

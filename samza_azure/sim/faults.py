@@ -1,6 +1,6 @@
-"""What goes wrong in a scenario, drawn from its seed: crashes, freezes, outages, bad code, requests, foreign rows.
+"""The faults of a scenario, drawn from its seed: crashes, freezes, outages, bad code, requests, foreign rows.
 
-A fault happens at any moment, or when a certain step begins (`steps.py`), which it waits for.
+A fault happens at any moment, or waits for the beginning of a certain step (`steps.py`).
 """
 
 from collections.abc import Callable
@@ -18,15 +18,15 @@ from samza_azure.sim.scenario import Scenario
 from samza_azure.sim.steps import RARE
 from samza_azure.storage.memory import MemoryAccount, SimulatedAccount
 
-#: What a service that throttles asks for, in seconds; 0: nothing.
+#: The seconds for which a throttling service asks in Retry-After; 0: it asks for none.
 RETRY_AFTER_S = (0.0, 1.0, 10.0, 60.0)
-#: In a scenario with lasting faults, this part of a busy fleet's faults last.
+#: In a scenario with lasting faults, the share of a busy fleet's faults that last.
 LASTING = 0.3
 #: All processors notice an outage within SETTLED timeouts. One that starts in it makes up to MORE calls at once.
 SETTLED, MORE = 2.0, 3
 #: Faults that go on for a while.
 LAST = ("supervisor freezes", "container freezes", "machine freezes", "outage", "cut off", "access refused")
-#: In a scenario with lasting faults, this part of the take-over writes is late.
+#: In a scenario with lasting faults, the share of take-over writes that are late.
 LATE_TAKE_OVERS = 0.2
 #: At most this many faults wait for the same step; they happen together.
 AT_ONCE = 4
@@ -35,13 +35,13 @@ OLD_CODE = "0" * 64
 
 
 class Faults(Processors):
-    """Processors to which these things happen until all is calm."""
+    """Processors with faults, until the calm at the end."""
 
     def __init__(self, scenario: Scenario, account: Callable[..., SimulatedAccount] = MemoryAccount) -> None:
         super().__init__(scenario, account)
         self.ledger.steps.begun = self._step_begun
         self.faults = 0
-        self.is_lull = False  # nothing happens, for a while
+        self.is_lull = False  # no faults for a while
         self._late_dice = Random(f"late take-over {scenario.seed}")
         self._aims: dict[str, list[str]] = {}  # step -> the faults that wait for it
 
@@ -59,7 +59,7 @@ class Faults(Processors):
             self.loop.call_later(delay, self._fault, kind, who)
 
     def _fault(self, kind: str, who: str = "") -> None:
-        """One fault, now. `who` has just begun the step that it waited for."""
+        """Inject one fault now. `who` has just begun the step that the fault waited for."""
         if self.calm or self.is_lull:
             return
         dice, steps = self.dice, self.ledger.steps
@@ -109,7 +109,8 @@ class Faults(Processors):
                     self._harm(kind, victim, lasts)
 
     def _delay_take_over(self, who: str) -> None:
-        """The candidate's write lands when it has given it up; it may be frozen until then, and another may lead."""
+        """Delay the candidate's write until after its timeout. The candidate may be frozen until then, and another may
+        lead."""
         life, dice = self.lives.get(who), self._late_dice
         lasts = dice.uniform(1.0, 4.0) * call_timeout_s(self.timing)
         freezes = dice.random() < 0.5
@@ -125,7 +126,7 @@ class Faults(Processors):
             life.link.late_write = sent
 
     def _spoil(self, victim: Life) -> None:
-        """All that it tries to run fails, until it is repaired or the faults are over: longer than it has tries."""
+        """Let all tasks fail on this machine, until it is repaired or the faults are over: longer than tries last."""
         habits, name = victim.habits, victim.name
         lasts = self.dice.uniform(10, 120)
         self._disturb(lasts)
@@ -149,7 +150,7 @@ class Faults(Processors):
         now = self.loop.time()
         self.weather.outages = [outage for outage in self.weather.outages if outage.until > now]
         outlasts = self.scenario.lasting and kind != "table" and self.dice.random() < 0.2
-        if outlasts:  # longer than a lease, whose holder notices it by a write before the faults end
+        if outlasts:  # longer than a lease; its holder finds out by a write before the faults end
             lasts = min(self.dice.uniform(1.0, 1.5) * LEASE_S, self.scenario.fault_s - now)
             self._disturb(lasts)
         hangs = outlasts or self.dice.random() < 0.5
@@ -165,7 +166,7 @@ class Faults(Processors):
             self.loop.call_later(settled, self._look_at_outage, lasts - settled)
 
     def _look_at_outage(self, lasts: float) -> None:
-        """Cost: while the service is away nobody calls it more often than usual."""
+        """Cost: in an outage the fleet makes no more calls than usual."""
         cost, starts = self.ledger.cost, self.numbers.total()
         calls, alive = cost.calls, sum(life.supervisor.alive for life in self.lives.values())
 
@@ -179,8 +180,8 @@ class Faults(Processors):
         self.loop.call_later(lasts, look)
 
     def _outlast_a_lease(self) -> None:
-        """Nobody reaches the blob for longer than a lease, and somebody leaves. What the leader wrote then, to give
-        its tasks to others, may land when the outage is over, and the lease, too."""
+        """Make the blob unreachable for longer than a lease, and let a follower leave. The write by which the leader
+        gives its tasks to others may land after the outage, when the lease has ended, too."""
         lasts = self.dice.uniform(1.0, 1.3) * LEASE_S
         if not self.calm and not self.is_lull and self.loop.time() + lasts < self.scenario.fault_s:
             now = self.loop.time()
@@ -211,7 +212,7 @@ class Faults(Processors):
         self.note(f"throttled for {lasts:.1f} s, Retry-After {after_s:g}")
 
     def _victim(self, who: str, kind: str) -> Life | None:
-        """Choose a processor: often the leader, more often one that has just begun a step. None is sent away twice."""
+        """Choose a processor: often the leader, more often one that has just begun a step. None leaves twice."""
         dice = self.dice
         alive = [life for life in self.lives.values() if life.supervisor.alive]
         control = self.ledger.control
@@ -219,7 +220,7 @@ class Faults(Processors):
             if self.scenario.style == "busy" and not who:
                 is_draining = control is not None and control.phase is RunPhase.DRAINING
                 if any(life.told_to_leave for life in alive) or (is_draining and dice.random() < 0.7):
-                    return None  # one after the other, or nobody is left to lead, and no drain comes to its end
+                    return None  # one after the other; otherwise none is left to lead, and no drain ends
             alive = [life for life in alive if not life.told_to_leave]
         if not alive:
             return None
@@ -255,7 +256,7 @@ class Faults(Processors):
                 self.facts.jumps.append((victim.name, self.loop.time()))
             case "cut off":
                 part = dice.choice(["blob", "table", "writes", "all"])
-                if self.scenario.lasting and part == "blob":  # it beats, and does not adopt the next version
+                if self.scenario.lasting and part == "blob":  # it sends heartbeats but adopts no version
                     lasts = dice.uniform(1.0, 2.0) * self.timing.barrier_timeout_s
                     self._disturb(lasts)
                 victim.link.outages.append(Outage(part, self.loop.time() + lasts, dice.random() < 0.5))
@@ -264,7 +265,7 @@ class Faults(Processors):
                     self._send_away(victim)
 
     def _garbage(self) -> None:
-        """Rows that nobody of us wrote."""
+        """Write rows that are not those of samza_azure."""
         dice = self.dice
         partition = dice.choice(["members", "requests"])
         key = f"zz-{dice.randrange(3)}"
@@ -276,7 +277,7 @@ class Faults(Processors):
             "adopted": dice.choice([True, 10**12]),
             "kind": dice.choice(["dance", "", "drain me", "x" * 5000]),
         }
-        MemoryAccount(self.ledger)  # a stranger's client
+        MemoryAccount(self.ledger)  # a foreign client
         super(Ledger, self.ledger).upsert(partition, key, values)
 
 

@@ -1,4 +1,4 @@
-"""Whether a simulated fleet is well again, and how long that may take."""
+"""Whether a simulated fleet has healed, and how long that may take."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -9,25 +9,25 @@ from samza_azure.group.timing import CHURN_MAX, Timing
 from samza_azure.sim.ledger import Ledger
 from samza_azure.sim.life import Life
 
-#: In heartbeats: what is still wrong this long after the last fault is a bug.
+#: In heartbeats: a part of the time that healing may take after the last fault.
 HEALS_WITHIN = 12.0
 
 
 def heals_within(timing: Timing, control: Control | None, shutdown_s: float) -> float:
-    """How long it may take until all is well again, from any state."""
+    """The time within which the fleet heals, from any state."""
     patience = 2.0 ** min(control.churn + 1 if control is not None else 0, CHURN_MAX)
     deaths = 4 * timing.heartbeat_timeout_s + 2 * patience * timing.leader_timeout_s
     return HEALS_WITHIN * timing.heartbeat_s + deaths + 4 * shutdown_s + 40.0
 
 
 def handled_within(timing: Timing, start_s: float, *, leads: bool) -> float:
-    """The stated bound: a death, of the leader or of another, until its tasks are running elsewhere."""
+    """The stated bound, from the death of the leader or of a follower until its tasks run elsewhere."""
     noticed = max(timing.leader_timeout_s, timing.heartbeat_timeout_s) if leads else timing.heartbeat_timeout_s
     return noticed + 5 * timing.scan_s + 2 * timing.heartbeat_s + 2 * start_s
 
 
 def unhealed(ledger: Ledger, lives: Mapping[str, Life], blind: str) -> str | None:
-    """What is still wrong. `blind` is a processor that does not reach the control blob and need not."""
+    """The first trouble found; None if the fleet has healed. `blind`: a processor that never reaches the blob again."""
     control = ledger.control
     if control is None:
         return "there is no control blob"
@@ -58,19 +58,19 @@ def unhealed(ledger: Ledger, lives: Mapping[str, Life], blind: str) -> str | Non
         return f"{leading} names nobody who would lead next"
     shares = Counter(each.owner.processor for each in control.tasks.values() if each.owner is not None)
     able = [shares[name] for name, life in alive.items() if life.habits.plan.fingerprint == control.fingerprint]
-    # A task that somebody gave up leaves its place there free, so that nothing else moves.
+    # The processor that gave up a task has one less: no other task moves there in its place.
     if control.phase is RunPhase.RUNNING and not control.given_up and max(able) > min(able) + 1:
         return f"the tasks are not balanced: {dict(shares)} of {list(alive)}"
     return None
 
 
 def led_by(control: Control, epoch: int) -> str | None:
-    """Whether still nobody leads but the leader of this epoch."""
+    """The trouble if no processor has taken over since this epoch."""
     return "nobody leads" if control.epoch == epoch else None
 
 
 def not_given_on(control: Control, lives: Mapping[str, Life]) -> str | None:
-    """Which task belongs to nobody who lives."""
+    """The trouble if the owner of a task is not alive."""
     alive = [name for name, life in lives.items() if life.supervisor.alive]
     owners = {task: each.owner.processor if each.owner else "nobody" for task, each in control.tasks.items()}
     return next((f"{task} is still {owner}'s" for task, owner in owners.items() if owner not in alive), None)

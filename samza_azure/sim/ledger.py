@@ -81,7 +81,7 @@ INVARIANTS = {
 }
 #: In these phases nobody works in the run, so it is not taken back.
 _OVER = (RunPhase.DRAINED, RunPhase.FAILED, RunPhase.NONE)
-#: A step of a failed run: processors that come back continue its drain.
+#: The change of phase when processors that come back continue the drain of a failed run.
 FAILED_DRAIN = (RunPhase.FAILED, RunPhase.DRAINING)
 #: Clocks differ by a tenth at most, so an observed silence is at least this part of the true one.
 CLOCK_RATE = 0.88
@@ -112,7 +112,7 @@ class Beats:
 
     last: float
     dead: bool = False
-    cut_off_since: float | None = None  # its row says so
+    cut_off_since: float | None = None  # since when its row says that it is cut off
 
 
 @dataclass(slots=True)
@@ -123,14 +123,14 @@ class Facts:
     timing: Timing
     on_drained: Callable[[Control], None] = lambda control: None
     note: Callable[[str], None] = lambda text: None
-    is_asked_for: Callable[[str], bool] = lambda run: True  # whether another run of the pipeline was, after this one
-    clock_slack: float = 0.0  # what a slow clock adds to a deadline, as a part of it
-    no_beats: list[tuple[float, float]] = field(default_factory=list)  # outages in which nobody could beat
-    no_blob: list[tuple[float, float]] = field(default_factory=list)  # those in which nobody could reach it
-    jumps: list[tuple[str, float]] = field(default_factory=list)  # whose clock jumped, and when
+    is_asked_for: Callable[[str], bool] = lambda run: True  # whether the pipeline of this drained run was asked for again
+    clock_slack: float = 0.0  # the share by which a slow clock extends a deadline
+    no_beats: list[tuple[float, float]] = field(default_factory=list)  # outages in which no heartbeat was possible
+    no_blob: list[tuple[float, float]] = field(default_factory=list)  # outages in which nobody reached the control blob
+    jumps: list[tuple[str, float]] = field(default_factory=list)  # processors whose clock jumped, and when
 
     def reachable_s(self, since: float) -> float:
-        """How long since then the blob was there for all whom nothing else cuts off."""
+        """How long since then the blob was reachable, except for processors that are cut off themselves."""
         now, free, at = self.instant(), 0.0, since
         for begun, ended in sorted(self.no_blob):
             free += max(min(begun, now) - at, 0.0)
@@ -163,7 +163,7 @@ class Ledger(MemoryStorage):
         self.deletions = Deletions()
         self.cost = Cost()
         self._published = (0, 0.0)  # epoch and instant of the last version
-        self._gave_up: dict[tuple[str, Owner], float] = {}  # which task, and since when its owner's row says so
+        self._gave_up: dict[tuple[str, Owner], float] = {}  # (task, owner) -> since when its row says that it gave up
 
     # The control blob: S1, S6, S12.
 
@@ -240,7 +240,7 @@ class Ledger(MemoryStorage):
         return bool(theirs) and theirs != ours and (not after.fingerprint or theirs == after.fingerprint)
 
     def _check_churn(self, before: Control, after: Control) -> None:
-        """S11: who looks after the one that it deposed, and finds it alive, says that it was wrong."""
+        """S11: a leader that finds its deposed predecessor alive counts a wrong suspicion."""
         deposed = before.deposed
         if deposed is None or after.deposed is not None or after.epoch != before.epoch:
             return
@@ -253,8 +253,8 @@ class Ledger(MemoryStorage):
         )
 
     def _check_moves(self, before: Control, after: Control) -> None:
-        """S12: while a run drains its tasks stay where they are. The leader knows better than its row whether it is
-        about to go itself."""
+        """S12: while a run drains, its tasks stay with their owners. Those of the leader are not checked: it may have
+        decided to leave before its row says so."""
         if after.phase is not RunPhase.DRAINING or after.run_id != before.run_id:
             return
         for task, each in before.tasks.items():
@@ -267,7 +267,7 @@ class Ledger(MemoryStorage):
             demand(forced or not stays, f"S12: {task} leaves {owner.processor}, which is there, while the run drains")
 
     def _check_retry(self, before: Control, after: Control) -> None:
-        """Retry: a run has failed only if two processors gave one task up, or nobody else was there to try it."""
+        """Retry: a run has failed only if two processors gave up one task, or no other was there to try it."""
         if after.run_id != before.run_id:
             return
         if after.phase is RunPhase.FAILED and before.phase is not RunPhase.FAILED:
@@ -294,7 +294,7 @@ class Ledger(MemoryStorage):
                 demand(not lives or forgiven, f"Retry: {each.owner.processor} gave {task} up, and that is forgotten")
 
     def _others(self, before: Control, after: Control, processor: str) -> list[str]:
-        """Members that are still there. The leader knows better than its row whether it is about to go itself."""
+        """Other members that are still there. Not the leader: it may have decided to leave before its row says so."""
         there = []
         for member in before.members:
             values = self._member(member.processor)
@@ -438,7 +438,7 @@ class Ledger(MemoryStorage):
     def update(self, partition: str, key: str, values: Mapping[str, Value], etag: str, *, merge: bool) -> str | Refused:
         entity = self._rows.get((partition, key))
         before = dict(entity.values) if entity is not None else {}
-        # Who has led once may later name itself the next leader, as any follower may.
+        # A former leader may later name itself the next leader, as any follower may.
         leads = partition == "leader" and values.get("successors") != _sender()
         if leads or (partition == "members" and "incarnation" not in values):
             self._check_deposed(f"write of {partition} row {key}")
@@ -531,16 +531,16 @@ class Ledger(MemoryStorage):
             )
 
     def published_at(self, run_id: str, task: str, generation: int) -> float | None:
-        """When a task was given to its owner of this generation."""
+        """When this generation of a task was assigned to its owner."""
         return self._given_at.get((task_log(run_id, task), generation))
 
     def owns_alive(self, processor: str, run_id: str, task: str, generation: int) -> bool:
-        """Whether the incarnation that was given this generation of a task lives, as its row says."""
+        """Whether, by its row, the incarnation that owns this generation of a task is alive."""
         values = self._member(processor)
         return _alive(values) and values.get("incarnation") == self._owners.get((task_log(run_id, task), generation))
 
     def asked(self, kind: str) -> bool:
-        """Does such a request wait for its answer?"""
+        """Whether a request of this kind waits for its answer."""
         return any(row.values.get("kind") == kind and not row.values.get("answer") for row in self.query("requests"))
 
     def _check_deposed(self, what: str) -> None:
@@ -638,28 +638,28 @@ class Ledger(MemoryStorage):
         return found
 
     def has_log(self, run_id: str, task: str) -> bool:
-        """Whether anybody has written to the log of a task."""
+        """Whether a task has a log."""
         return self._log(run_id, task).writer is not None
 
     def successors(self) -> list[str]:
-        """Who leads next, as the leader row says."""
+        """The successors that the leader row names."""
         row = self._rows.get(("leader", "leader"))
         return str(row.values.get("successors", "")).split(",") if row is not None else []
 
     def all_written(self) -> MemoryStorage:
-        """With what was deleted while its run went on."""
+        """A storage that also has what was deleted during a run."""
         storage = MemoryStorage(self.facts.instant)
         for name, data in {**dict(self.deletions.blobs), **{n: bytes(b.data) for n, b in self._blobs.items()}}.items():
             storage.put(name, data)
         return storage
 
     def permit_bound(self, incarnation: str) -> float:
-        """True time past which this incarnation may not work."""
+        """The true time until which this incarnation may work."""
         beats = self.beats.get(incarnation)
         return self._bound(beats.last if beats is not None else -1e9)
 
     def _bound(self, beaten: float) -> float:
-        """The last accepted heartbeat, and the part of the timeout after it in which a processor must stop."""
+        """The last accepted heartbeat plus the part of the timeout within which a processor must stop after it."""
         stop = SELF_STOP * self.facts.timing.heartbeat_timeout_s * (1 + self.facts.clock_slack)
         return beaten + stop + 1e-6
 

@@ -27,12 +27,12 @@ from samza_azure.storage.memory import Link, SimulatedAccount
 CONTAINER_BACK_S = 0.5
 #: A clock's rate is wrong by at most this much.
 RATE_ERROR = 0.1
-#: People's clocks differ by as much as they like: nothing may depend on them.
+#: How far the machines' wall clocks differ: nothing may depend on them.
 WALL_ERROR_S = 3600.0
 
 
 class LifeContext(Protocol):
-    """What a life sees of its world."""
+    """The part of the world that a life uses."""
 
     dice: Random
     weather: Weather
@@ -45,13 +45,13 @@ class LifeContext(Protocol):
         """The storage, over this link."""
 
     def note(self, text: str) -> None:
-        """One line of history."""
+        """Add a line to the history."""
 
     def ended(self, life: "Life", finish: Finish) -> None:
-        """The processor came to its end."""
+        """Called when the processor has ended."""
 
     def check_command(self, life: "Life", command: Command) -> None:
-        """What must hold when a command is given to the container."""
+        """Check what must hold when a command is given to the container."""
 
 
 class Clock:
@@ -68,15 +68,15 @@ class Clock:
         return self._origin + self._instant() * self._rate
 
     def instant(self, local: float) -> float:
-        """The true time of a local one."""
+        """The true time of a local time."""
         return (local - self._origin) / self._rate
 
     def jump(self, seconds: float) -> None:
-        """Time that passed unseen."""
+        """Jump forwards, as after a sleep of the machine."""
         self._origin += seconds
 
     def wall_ms(self) -> int:
-        """What people read off it."""
+        """The wall time of this machine."""
         return 1_700_000_000_000 + int((self._wall + self._instant()) * 1000)
 
     def random(self) -> float:
@@ -84,12 +84,12 @@ class Clock:
         return self._dice.random()
 
     def fresh_id(self) -> str:
-        """Never given before."""
+        """An id that was never returned before."""
         return f"{self._dice.getrandbits(128):032x}"
 
 
 class _Asks(BaseException):
-    """A call that has no answer yet. No ordinary handler catches it."""
+    """Raised by a call that has no answer yet. No ordinary handler catches it."""
 
     def __init__(self, operation: str, effect: Callable[[], Any]) -> None:
         self.operation, self.effect = operation, effect
@@ -129,8 +129,8 @@ class SimulatedRuns(RunLogs):
             raise StateLost("There are task logs, but no control blob", blob=found[0][0])
 
     async def clean(self, run_id: str) -> Kept | None:
-        """The real clean-up. It is begun again for each of its calls, which go over the network, with the answers of
-        the earlier ones: it does the same then."""
+        """The real clean-up. Its calls go over the network. It is run again for each call, with the answers of the
+        earlier ones, and repeats the same steps up to there."""
         answers: list[Any] = []
         while True:
             self._blobs = cast(Blobs, _Answered(self._account.storage, answers))
@@ -177,7 +177,7 @@ class Life:
         self.world.ended(self, self.finish)
 
     def crash(self) -> None:
-        """The whole processor is gone, its container with it."""
+        """Kill the whole processor, with its container."""
         self.supervisor.kill()
         self._end_container()
 
@@ -216,7 +216,7 @@ class Life:
 
     @property
     def running(self) -> dict[str, int]:
-        """Tasks that run, or are drained, and their generations."""
+        """The tasks that run or are drained, with their generations."""
         if self.container is None:
             return {}
         return {
@@ -275,7 +275,7 @@ class Life:
         self._judge(self._freshness.look(self.processor.view.others.members))
 
     def _judge(self, wrong: str | None) -> None:
-        if wrong is not None:  # for the world, not for the caller
+        if wrong is not None:  # a failure of the seed, not an error for the caller
             asyncio.get_running_loop().call_exception_handler({"message": wrong, "exception": Violation(wrong)})
 
     def _answered(self, operation: str, answer: object) -> None:

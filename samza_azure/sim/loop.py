@@ -13,11 +13,11 @@ from typing import Any
 
 
 class Deadlock(Exception):
-    """All tasks wait, and nothing will ever wake them."""
+    """Raised when all tasks wait and nothing can wake them."""
 
 
 class Callback:
-    """What a loop calls. An `asyncio.Handle` costs three times as much, and a fleet's hour has millions."""
+    """A call that the loop makes later. An `asyncio.Handle` costs three times as much; a fleet's hour has millions."""
 
     __slots__ = ("arguments", "context", "function", "is_cancelled")
 
@@ -26,11 +26,11 @@ class Callback:
         self.is_cancelled = False
 
     def cancel(self) -> None:
-        """It is passed over when its time comes."""
+        """Make the loop skip it."""
         self.is_cancelled = True
 
     def cancelled(self) -> bool:
-        """Whether it is passed over."""
+        """Whether the loop skips it."""
         return self.is_cancelled
 
 
@@ -48,7 +48,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self.instant
 
-    def call_soon(  # type: ignore[override]  # a callback is all that anybody here needs of a handle
+    def call_soon(  # type: ignore[override]  # no caller here needs more than a `Callback`
         self, callback: Any, *arguments: Any, context: Context | None = None
     ) -> Callback:
         soon = Callback(callback, arguments, context if context is not None else copy_context())
@@ -69,7 +69,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.call_at(self.instant + delay, callback, *arguments, context=context)
 
     def _run_once(self) -> None:
-        """All that is due; if nothing is, time moves on to what comes next."""
+        """Run all callbacks that are due. If there are none, move the time to the next one."""
         soon, later = self._soon, self._later
         while later and (later[0][0] <= self.instant or not soon):
             when, _, timer = heappop(later)
@@ -88,24 +88,24 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 self.call_exception_handler({"message": f"Exception in {due.function!r}", "exception": error})
 
     def _process_events(self, events: list[Any]) -> None:
-        """There are none: time is all that happens."""
+        """Do nothing: there is no I/O."""
 
     def _write_to_self(self) -> None:
-        """There is no other thread that could have to wake us."""
+        """Do nothing: no other thread has to wake the loop."""
 
 
 class Process:
-    """Something that can be frozen, thawed and killed at any instant, with all its tasks."""
+    """Tasks that can be frozen, thawed and killed together at any instant."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.alive = True
         self.frozen = False
-        self._waiting: list[asyncio.Future[None]] = []  # for the thaw
+        self._waiting: list[asyncio.Future[None]] = []  # futures that the thaw resolves
         self._tasks: dict[asyncio.Task[Any], Coroutine[Any, Any, Any]] = {}
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        """Run something as part of this process; what it starts belongs to it too."""
+        """Run a coroutine as part of this process. The tasks that it starts belong to the process, too."""
         token = _PROCESS.set(self)
         try:
             return asyncio.get_running_loop().create_task(work)
@@ -113,12 +113,12 @@ class Process:
             _PROCESS.reset(token)
 
     def own(self, task: "asyncio.Task[Any]", work: Any) -> None:
-        """A task of this process was made, to do this work."""
+        """Note a task of this process, and the work that it does."""
         self._tasks[task] = work
         task.add_done_callback(self._done)
 
     def _done(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.pop(task).close()  # of a task that is cancelled before its first step the work has not begun
+        self._tasks.pop(task).close()  # the work of a task that is cancelled before its first step has not begun
         if not task.cancelled() and (error := task.exception()) is not None:
             loop = asyncio.get_running_loop()
             loop.call_exception_handler({"message": f"{self.name} broke", "exception": error})
@@ -130,7 +130,7 @@ class Process:
             asyncio.get_running_loop().call_later(seconds, self.thaw)
 
     def thaw(self) -> None:
-        """Go on where it stood."""
+        """Continue after a freeze."""
         self.frozen = False
         waiting, self._waiting = self._waiting, []
         for future in waiting:
@@ -151,7 +151,7 @@ class Process:
             task.cancel()
 
     def at(self, delay: float, what: Callable[[], None]) -> None:
-        """Call something later if the process still lives then."""
+        """Call a function later, if the process is still alive then."""
         asyncio.get_running_loop().call_later(delay, lambda: what() if self.alive else None)
 
 
@@ -164,7 +164,7 @@ def current() -> Process | None:
 
 
 class _Steps:
-    """Passes the steps of a coroutine on, holds them while its process is frozen, ends with it."""
+    """Passes on the steps of a coroutine, holds them while its process is frozen, and ends with it."""
 
     def __init__(self, work: Coroutine[Any, Any, Any], process: Process) -> None:
         self._work, self._process = work, process
@@ -175,7 +175,7 @@ class _Steps:
             while self._process.frozen:
                 try:
                     yield from self._process.until_thawed()
-                except asyncio.CancelledError as error:  # a timeout that fell into the freeze is felt after it
+                except asyncio.CancelledError as error:  # a timeout during the freeze takes effect after it
                     thrown = error
             if not self._process.alive:
                 self._work.close()

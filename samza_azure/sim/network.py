@@ -22,7 +22,7 @@ T = TypeVar("T")
 #: Calls that change nothing.
 READS = frozenset({"control.read", "rows.get", "rows.query", "blobs.read", "blobs.list", "hints.poll"})
 
-#: A service that throttles refuses this part of the calls, before they have an effect.
+#: The share of the calls that a throttling service refuses, before they have an effect.
 THROTTLED = 0.4
 
 
@@ -33,11 +33,11 @@ class Outage:
     kind: str  # blob, table, writes, reads, all, access, throttled
     until: float
     hangs: bool  # calls wait for their timeout, instead of failing at once
-    after_s: float = 0.0  # when a service that throttles asks to be called again
-    queues: bool = False  # most writes that hang land when it is over, and no renewal of a lease
+    after_s: float = 0.0  # the Retry-After of a throttling service
+    queues: bool = False  # most writes that hang land when it is over; renewals of a lease do not
 
     def reaches(self, operation: str) -> bool:
-        """Is this call hit?"""
+        """Whether it affects this call."""
         match self.kind:
             case "blob":
                 return operation.startswith(("control.", "blobs."))
@@ -47,7 +47,7 @@ class Outage:
                 return operation not in READS
             case "reads":
                 return operation in READS
-            case "access":  # of coordination alone: what containers do about it, tests of the container show
+            case "access":  # only for coordination: tests of the container show how it reacts
                 return operation.startswith(("control.", "rows."))
         return True
 
@@ -60,11 +60,11 @@ class Weather:
     tail: float = 0.0  # part of the calls that take up to a hundred times as long
     refused: float = 0.0  # part of the calls that fail before they have an effect
     lost: float = 0.0  # part of the calls whose answer is lost
-    late: float = 0.0  # part of the calls that land after their sender gave up
+    late: float = 0.0  # part of the calls that land after their sender has given up
     outages: list[Outage] = field(default_factory=list)
 
     def clear(self) -> None:
-        """From now on nothing goes wrong."""
+        """End all faults of the network."""
         self.latency_s, self.tail, self.refused, self.lost, self.late = 0.01, 0.0, 0.0, 0.0, 0.0
         self.outages.clear()
 
@@ -78,7 +78,7 @@ class Sender:
     sent_at: float
 
 
-#: Whose call takes effect at this instant; the ledger asks.
+#: The sender of the call that takes effect at this instant; the ledger reads it.
 SENDER: ContextVar[Sender | None] = ContextVar("sender", default=None)
 
 
@@ -135,7 +135,7 @@ class FaultyLink(Link):
         def land() -> None:
             try:
                 result = effect()
-            except (SamzaAzureError, ValueError) as error:  # anything else is for the world, not for the caller
+            except (SamzaAzureError, ValueError) as error:  # any other error is a failure of the seed
                 if not answer.done():
                     answer.set_exception(error)
                 return

@@ -14,9 +14,9 @@ from samza_azure.storage.memory import MemoryAccount
 
 
 def check_output(ledger: Ledger, control: Control, rows: Mapping[int, range], tasks: int, *, handled: bool) -> int:
-    """The drained run has written what a serial reader of these rows would have. Return the number of windows.
+    """Check that the drained run has written what a serial reader of these rows would. Return the number of windows.
 
-    `tasks` is the number of tasks that count.
+    `tasks` is the number of tasks that count rows.
     """
     stages = {stage_and_number(task)[0] for task in control.tasks} & {*CLEANERS, "audit"}
     for number, wanted in rows.items():
@@ -40,7 +40,7 @@ def check_output(ledger: Ledger, control: Control, rows: Mapping[int, range], ta
 
 
 def _outcome(rows: Mapping[int, range]) -> dict[tuple[int, int], tuple[int, int]]:
-    """What a serial reader of these rows counts: (window, key) -> count, sum of row numbers."""
+    """The counts of a serial reader of these rows: (window, key) -> count, sum of row numbers."""
     counts: dict[tuple[int, int], tuple[int, int]] = {}
     for partition, numbers in rows.items():
         for number in numbers:

@@ -1,7 +1,7 @@
 """The processors of one scenario: started, ended, started again by an orchestrator, upgraded, asked to leave.
 
-Everything is drawn from the seed and written into the history. This knows no faults and no plan of events; those are in
-`faults.py` and `world.py`. *Exit* means that no processor ends without a reason; *S7* is checked when a run is drained.
+Everything is drawn from the seed and written into the history. Faults are in `faults.py`, and the order of events is in
+`world.py`. *Exit* means that no processor ends without a reason; *S7* is checked when a run is drained.
 """
 
 import asyncio
@@ -33,9 +33,9 @@ from samza_azure.storage.memory import Link, MemoryAccount, SimulatedAccount
 
 #: In a busy fleet logs roll within the short life of a run.
 SHORT_LOGS = LogLimits(roll_bytes=6_000, roll_records=8, record_bytes=3_000)
-#: The fingerprint of a pipeline with a stage put in front. It may come before the run is drained.
+#: The fingerprint of a pipeline with a stage before the first. It may be started before the run is drained.
 OTHER_STAGES = "e" * 64
-#: That of one in which a stage has another name.
+#: The fingerprint of a pipeline in which a stage has another name.
 RENAMED = "d" * 64
 
 
@@ -57,7 +57,7 @@ class Result:
     seen: Counter[str] = field(default_factory=Counter)
     violation: str | None = None
     seconds: float = 0.0
-    fail_over: FailOver | None = None  # of the one death that nothing else happens beside
+    fail_over: FailOver | None = None  # of the one death without other faults
 
 
 class Processors:
@@ -84,8 +84,8 @@ class Processors:
         self.fed: dict[str, dict[int, int]] = {}  # run id -> where each partition begins
         self.again = ""  # the drained run after which the same code begins another
         self._over_before: dict[str, tuple[int, int]] = {}  # what had ended for good when this processor started
-        self._refused_until: dict[str, float] = {}  # processor, or nobody for all -> until when its access is refused
-        self._quiet_from = 0.0  # when the last fault is over, and nobody was started or has ended since
+        self._refused_until: dict[str, float] = {}  # processor, or "" for all -> until when its access is refused
+        self._quiet_from = 0.0  # since when there was no fault, and no processor started or ended
         self._over = self.loop.create_future()
         self._starting: list[Callback] = []
 
@@ -98,7 +98,7 @@ class Processors:
         return self._account(self.ledger, link=link)
 
     def note(self, text: str) -> None:
-        """One line of history."""
+        """Add a line to the history."""
         self.result.history.append(f"{self.loop.time():9.3f}  {text}")
 
     async def _wait(self, seconds: float) -> None:
@@ -151,7 +151,7 @@ class Processors:
         )
 
     def ended(self, life: Life, finish: Finish) -> None:
-        """A processor came to its end. Orchestrators start it again."""
+        """Note the end of a processor. An orchestrator starts it again."""
         self._disturb()
         life.supervisor.alive = False
         seen, control = self.ledger.seen, self.ledger.control
@@ -198,12 +198,12 @@ class Processors:
         return over - is_over, failed - (control.phase is RunPhase.FAILED)
 
     def _back(self) -> float:
-        """How long an orchestrator takes."""
+        """How long an orchestrator takes to start it again."""
         return self.dice.uniform(0.1, 1) if self.scenario.style == "busy" else self.dice.uniform(0.5, 5)
 
     def _upgrade(self) -> None:
-        """After a drain: another pipeline, or the same one that is asked to begin anew, or the same, so that no run
-        begins."""
+        """After a drain, go on with another pipeline, with the same one and a request for a new run, or with the same
+        one alone, which begins no run."""
         control = self.ledger.control
         if control is None or self.runs >= self.ledger.seen["phase DRAINED"] or self.again == control.run_id:
             return
@@ -220,11 +220,11 @@ class Processors:
             self.note("the same pipeline is to begin another run")
 
     def _new_code(self) -> str:
-        """Of the upgrade that comes too early: with a stage in front, or with another name for a stage."""
+        """The code of an upgrade that comes too early: with a stage before the first, or another name for a stage."""
         return RENAMED if Random(f"renamed {self.scenario.seed}").random() < 0.5 else OTHER_STAGES
 
     def _habits(self, fingerprint: str) -> Habits:
-        """Containers of this code. In a busy fleet tasks start fast, so that more can happen to them."""
+        """The habits of containers of this code. In a busy fleet tasks start fast, so that more can happen to them."""
         plan = plan_of(
             self.scenario.sources,
             self.scenario.counts,
@@ -244,7 +244,7 @@ class Processors:
         return f"{self.runs + 1:064x}"
 
     def _go_back(self) -> None:
-        """Other code may have begun the run that is there; then that is what everybody is started with."""
+        """From now on start processors with the code that has begun the run in progress."""
         control = self.ledger.control
         present = control.fingerprint if control is not None else ""
         if control is not None and control.phase is not RunPhase.DRAINED and present != self.habits.plan.fingerprint:
@@ -260,7 +260,7 @@ class Processors:
         self.habits.slow_batch, self.habits.slow_release = scenario.slow_batch, scenario.slow_release
 
     def _send_away(self, life: Life) -> None:
-        """Tell it to go, perhaps twice. Whatever happens, it is gone within a bound."""
+        """Ask a processor to leave, perhaps twice. Whatever happens, it has ended within a bound."""
         life.leave()
         if self.dice.random() < 0.3:
             life.supervisor.at(self.dice.uniform(0, 2), life.leave)
@@ -285,11 +285,11 @@ class Processors:
         self.ledger.insert(REQUESTS, key, request_columns(kind, key, run_id, meant))
 
     def check_command(self, life: Life, command: Command) -> None:
-        """S4, S5 and Overlap, at the moment a command is given."""
+        """Check S4, S5 and Overlap when a command is given."""
         check_command(self.ledger, self.lives.values(), life, command, self.habits.shutdown_s)
 
     def _drained(self, control: Control) -> None:
-        """S7: the output of a run that was just declared drained is what a serial reader would have written."""
+        """Check S7: the output of the run just declared drained is what a serial reader would have written."""
         begin = self.fed.get(control.past[-2], {}) if len(control.past) > 1 else {}
         end = {
             number: control.positions.get(f"{SOURCE}/{number}", (0, 0))[1] for number in range(self.scenario.sources)

@@ -1,8 +1,7 @@
-"""Check, from outside, what is promised about time and about who works: *Overlap*, *Patience*, *Bound*,
-and what *Leak* says of memory.
+"""The checks of promises about time, work and memory: *Overlap*, *Patience*, *Bound* and *Leak*.
 
-The ledger sees what the storage accepts. Only the world sees whether two containers work on one task at the same
-moment, and how long no container does.
+The ledger sees only what the storage accepts. Only the world sees whether two containers work on one task at the same
+moment, and for how long none does.
 """
 
 from collections.abc import Iterable, Mapping, Sized
@@ -21,18 +20,18 @@ from samza_azure.sim.ledger import CLOCK_RATE, Ledger, demand
 from samza_azure.sim.life import Life
 from samza_azure.sim.network import Weather
 
-#: `explain` prints a worst case on a storage that answers at once; this many times that is allowed.
+#: `explain` prints a worst case for a storage that answers at once. This many times that bound is allowed.
 ALLOWED = 1.5
-#: A call of the simulated network takes no longer, unless something is wrong with it.
+#: The longest time of a call over the simulated network without a fault.
 CALL_S = 0.5
 
-#: Bounds are checked if at most this part of the calls fails or is slow. Then at most this many in a row wait in vain.
+#: Bounds are checked if at most this share of the calls fails or is slow. At most this many in a row get no answer.
 FAIR, IN_VAIN = 0.02, 3
-#: What is vacant when nobody leads.
+#: The name of the vacancy when no processor leads.
 LEADERSHIP = "the leadership"
-#: The interval between checks of what each life remembers, which grows slowly.
+#: The interval between checks of each life's memory, which grows slowly.
 GROWS_S = 5.0
-#: Each kind of call may be remembered beside what rows and tasks there are.
+#: A life may remember one entry for each kind of call, beside rows and tasks.
 KINDS_OF_CALLS = len(ANSWERS)
 
 #: A processor, its life, and the task and generation that it waits for.
@@ -40,10 +39,10 @@ WaitForTask: TypeAlias = tuple[str, int, str, int]
 
 
 def check_command(ledger: Ledger, lives: Iterable[Life], life: Life, command: Command, shutdown_s: float) -> None:
-    """S4, S5 and Overlap, at the moment a command is given."""
+    """Check S4, S5 and Overlap when a command is given."""
     view, control = life.processor.view, ledger.control
     if isinstance(command, StartTask):
-        permitted = life.clock.now() < view.work.permit_told  # the container may be gone, which is not heard yet
+        permitted = life.clock.now() < view.work.permit_told  # the container may have died, unnoticed so far
         demand(permitted, f"S4: {life.name} starts {command.task} without a permit")
         check_overlap(ledger, lives, life, command, shutdown_s)
     if isinstance(command, Permit) and command.until > 0:
@@ -86,7 +85,7 @@ def check_overlap(ledger: Ledger, lives: Iterable[Life], life: Life, start: Star
 
 
 def waiting(lives: Iterable[Life], known: Mapping[WaitForTask, float], now: float) -> dict[WaitForTask, float]:
-    """Which tasks their owners could run and do not start, and since when that is so."""
+    """The tasks that their owners could start but have not, and since when."""
     found = {}
     for life in lives:
         view = life.processor.view
@@ -104,23 +103,23 @@ def waiting(lives: Iterable[Life], known: Mapping[WaitForTask, float], now: floa
 
 
 def waits_at_most(timing: Timing, shutdown_s: float) -> float:
-    """How long a task that may be started waits for earlier owners, by the slowest clock."""
+    """How long a task waits at most for its earlier owners, by the slowest clock."""
     return PATIENCE * shutdown_s / CLOCK_RATE + timing.heartbeat_s + 1.0
 
 
 def stated(timing: Timing, control: Control, processors: int) -> WorstCases:
-    """What `explain` says; of a group whose leaders were suspected wrongly, the next is suspected later."""
+    """The bounds that `explain` prints. After wrong suspicions, the next leader is suspected later."""
     patience = 2.0 ** min(control.churn, CHURN_MAX)
     return bounds(replace(timing, leader_timeout_s=patience * timing.leader_timeout_s), processors, CALL_S)
 
 
 def applies(weather: Weather) -> bool:
-    """Whether calls seldom fail enough for a bound to mean something."""
+    """Whether so few calls fail that a bound applies."""
     return max(weather.tail, weather.refused, weather.lost, weather.late) <= FAIR
 
 
 def vacant(control: Control, lives: Iterable[Life]) -> set[str]:
-    """What no live processor has although one could: the leadership, and tasks."""
+    """The leadership and the tasks that no live processor has, although one could."""
     if control.phase not in (RunPhase.RUNNING, RunPhase.DRAINING) or control.stop is not None:
         return set()
     alive = [life for life in lives if life.supervisor.alive]
@@ -139,7 +138,7 @@ def _is_able(life: Life, control: Control) -> bool:
 
 
 def vacant_at_most(timing: Timing, control: Control, processors: int, what: str, weather: Weather) -> float:
-    """What `explain` says when the successors are lost, too. Where calls fail now and then, some wait in vain."""
+    """The bound of `explain` if the successors are lost, too. If calls fail at times, some wait until their timeout."""
     bounds = stated(timing, control, processors)
     lost = bounds.leader_and_successors_lost - (bounds.follower_lost if what == LEADERSHIP else 0.0)
     is_clear = not max(weather.tail, weather.refused, weather.lost, weather.late)
@@ -147,7 +146,7 @@ def vacant_at_most(timing: Timing, control: Control, processors: int, what: str,
 
 
 def grown(processor: Processor, most: int) -> str | None:
-    """What a processor has more of in its memory than there is in the world."""
+    """What a processor remembers more of than there is in the world; None if nothing."""
     view = processor.view
     parts = (view.life, view.others, view.leadership or view.candidacy, view.work, view.calls)
     known = {name: getattr(part, name) for part in parts for name in part.__slots__}
@@ -157,35 +156,35 @@ def grown(processor: Processor, most: int) -> str | None:
 
 
 def within(bound_s: float, *, clocks: bool) -> float:
-    """What is allowed where `explain` prints this. The calls that it does not count are short here."""
+    """The time that is allowed for a bound of `explain`. The calls that it does not count are short here."""
     return ALLOWED * bound_s / (CLOCK_RATE if clocks else 1.0)
 
 
 def runs_within(timing: Timing, processors: int, start_s: float) -> float:
-    """How long it takes at worst from the new assignment until the tasks run."""
+    """The longest time from a new assignment until the tasks run."""
     return timing.heartbeat_s + timing.look_every_s(processors) + 2 * start_s
 
 
 class Watch:
-    """Looks repeatedly for who waits for whom, what is vacant, and what grows. A broken promise raises `Violation`."""
+    """Checks repeatedly which tasks wait, what is vacant, and what grows. A broken promise raises `Violation`."""
 
     def __init__(self, ledger: Ledger, lives: Mapping[str, Life], weather: Weather, *, clocks: bool) -> None:
         self._ledger, self._lives, self._weather, self._clocks = ledger, lives, weather, clocks
-        self._waiting: dict[WaitForTask, float] = {}  # who waits for a task, and since when
-        self._vacant: dict[str, float] = {}  # the leadership, or a task, that nobody who lives has, and since when
-        self._judging: dict[str, tuple[float, float]] = {}  # what is or was vacant: since when it is quiet, the bound
-        self._grown_at = 0.0  # when it was last looked whether a life remembers too much
-        self._most = 0  # rows and tasks that there have been at once
+        self._waiting: dict[WaitForTask, float] = {}  # processors that wait for a task, and since when
+        self._vacant: dict[str, float] = {}  # the leadership, or a task, that no live processor has -> since when
+        self._judging: dict[str, tuple[float, float]] = {}  # what is or was vacant -> start of the quiet time, bound
+        self._grown_at = 0.0  # the time of the last check for growth
+        self._most = 0  # the most rows and tasks that there were at once
 
     def look(self, shutdown_s: float, quiet_from: float) -> None:
-        """Look now. Since `quiet_from` nothing has happened that counts as a disturbance."""
+        """Check now. Since `quiet_from` there was no disturbance."""
         now, timing = self._ledger.facts.instant(), self._ledger.facts.timing
         self._look_for_patience(now, waits_at_most(timing, shutdown_s))
         self._look_for_bounds(now, timing, quiet_from)
         self._look_for_growth(now)
 
     def _look_for_patience(self, now: float, bound: float) -> None:
-        """Patience: the new owner of a task starts it in time."""
+        """Check Patience: the new owner of a task starts it in time."""
         before, self._waiting = self._waiting, waiting(self._lives.values(), self._waiting, now)
         self._ledger.seen["judged Patience"] += len(self._waiting.keys() - before.keys())
         for (name, _, task, _), since in self._waiting.items():
@@ -193,7 +192,7 @@ class Watch:
             demand(not late, f"Patience: {name} may work, was given {task} {bound:.1f} s ago, and waits")
 
     def _look_for_bounds(self, now: float, timing: Timing, quiet_from: float) -> None:
-        """Bound: what nobody has, somebody has in time, unless something else happens meanwhile."""
+        """Check Bound: a vacant leadership or task is filled within the stated time, unless there is a disturbance."""
         control = self._ledger.control
         if control is None or not applies(self._weather):
             self._vacant.clear()
@@ -212,7 +211,7 @@ class Watch:
         self._count_judgements(now, quiet_from)
 
     def _count_judgements(self, now: float, quiet_from: float) -> None:
-        """Count what was vacant at a time after which it was quiet for the bound: had it stayed so, it was noticed."""
+        """Count the vacancies with a quiet time as long as the bound after them: one that lasted would be noticed."""
         for what, (quiet, bound) in list(self._judging.items()):
             is_over = now > quiet + bound
             if is_over:
@@ -221,7 +220,7 @@ class Watch:
                 del self._judging[what]
 
     def _look_for_growth(self, now: float) -> None:
-        """Leak: no life remembers more than there is."""
+        """Check Leak: no life remembers more than there ever was at once."""
         ledger = self._ledger
         if now < self._grown_at + GROWS_S:
             return

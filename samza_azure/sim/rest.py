@@ -20,8 +20,7 @@ from samza_azure.logs.operations import Span
 from samza_azure.storage.interface import Content, Missing, NotModified, Refused, Row, Value
 from samza_azure.storage.memory import MemoryStorage
 
-#: Where the other leased blobs are, those of `samza_azure.library.lease_lock`.
-#: What Azure answers with 412, a condition that did not hold; any other refusal is a 409, a state that forbids it.
+#: The refusals that Azure answers with 412: a condition did not hold. All others are a 409: the state forbids the call.
 PRECONDITIONS = frozenset(
     {
         "AppendPositionConditionNotMet",
@@ -51,7 +50,7 @@ class HttpRequest:
 
     @property
     def query(self) -> dict[str, str]:
-        """What stands behind the question mark."""
+        """The parameters after the question mark."""
         return dict(parse_qsl(urlsplit(self.url).query, keep_blank_values=True))
 
     @property
@@ -79,7 +78,7 @@ class Call:
 
 
 def understand(request: HttpRequest, storage: MemoryStorage) -> Call:
-    """What a request asks of the storage."""
+    """The call of the storage that a request stands for."""
     if request.headers["accept"].startswith("application/xml") or request.query.get("comp") == "batch":
         container, _, name = request.resource.partition("/")
         if not name:
@@ -125,7 +124,7 @@ def _of_leased_blob(request: HttpRequest, storage: MemoryStorage) -> Call:
         case "GET", None:
             unless = headers.get("if-none-match")
             return Call("control.read", lambda: storage.control_read(unless, lease), _whole)
-        case "HEAD", None:  # by one who wants to know whether there is a container
+        case "HEAD", None:  # sent to check whether the container exists
             return Call("control.read", lambda: storage.control_read(None, None), _whole_properties)
         case "PUT", None if headers.get("if-none-match") == "*":
             return Call("control.create", lambda: storage.control_create(request.body), _written)
@@ -260,7 +259,7 @@ def _properties(found: Span | Missing) -> Response:
 
 
 def _batch(names: Sequence[str], refused: Mapping[str, str]) -> Response:
-    """An answer in parts, each an answer of its own."""
+    """An answer in parts, each of which is an answer of its own."""
     parts = []
     for number, name in enumerate(names):
         code = refused.get(name)
@@ -272,7 +271,7 @@ def _batch(names: Sequence[str], refused: Mapping[str, str]) -> Response:
 
 
 def _directories(storage: MemoryStorage, prefix: str) -> set[str]:
-    """What a hierarchical namespace has above its blobs."""
+    """The directories that a hierarchical namespace has above its blobs."""
     names = (name.split("/")[:-1] for name, _ in storage.list(""))
     every = {"/".join(parts[: depth + 1]) for parts in names for depth in range(len(parts))}
     return {each for each in every if each.startswith(prefix)}

@@ -1,4 +1,4 @@
-"""What a seed determines: the size of the fleet, what happens to it, and how often.
+"""The scenario that a seed determines: the size of the fleet, its faults, and their rate.
 
 Each seed has only some of the faults, so that they do not mask each other. There are three styles: a *storm*, in which
 anything happens at any moment; a *busy* fleet, whose leaders, members and runs change all the time; and *mild* trouble
@@ -13,7 +13,7 @@ from random import Random
 
 from samza_azure.group.timing import PROFILES, Timing
 
-#: What can be done to the fleet. What can happen to a single call is `Weather`.
+#: The faults of a fleet. Those of single calls are in `Weather`.
 FAULTS = (
     "crash",
     "crash, other id",
@@ -36,13 +36,13 @@ FAULTS = (
     "other stages",
     "access refused",
 )
-#: These came later. They are drawn by dice of their own, so that a seed without them stands for what it always did.
+#: Faults that were added later. They have random numbers of their own, so that older seeds keep their histories.
 LATER = ("bad machine", "other stages", "access refused")
-#: What makes others lead, tasks move and runs end, without long silences.
+#: The faults of a busy fleet: they change the leader, move tasks and end runs, without long silences.
 BUSY = (*["leaves"] * 12, *["drain"] * 8, "crash", "crash", "stop")
-#: In a dense one they are sent away as soon as they are back.
+#: The faults of a dense fleet: processors are asked to leave as soon as they are back.
 DENSE = (*["leaves"] * 20, *["drain"] * 7, "crash", "crash", "stop")
-#: What a busy fleet meets at a certain step: anything, and an outage is one of four.
+#: The faults that wait for a step in a busy fleet. An outage is drawn four times as often: it has four kinds.
 AIMED = tuple(kind for kind in (*FAULTS, *["outage"] * 3) if kind != "crash, other id" and kind not in LATER)
 
 #: Faults last for at most this many heartbeats of all processors together, so that each wide fleet takes seconds.
@@ -51,7 +51,7 @@ WIDE_BEATS = 1200.0
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What a seed determines."""
+    """One scenario: the fleet and its faults."""
 
     seed: int
     style: str  # storm, busy, mild
@@ -60,7 +60,7 @@ class Scenario:
     counts: int
     profile: str
     fault_s: float  # how long faults last
-    every_s: float  # a fault comes about as often
+    every_s: float  # the mean time between faults
     faults: tuple[str, ...] = ()
     aimed: float = 0.0  # part of the faults that wait for a certain protocol step
     tail: float = 0.0
@@ -69,18 +69,18 @@ class Scenario:
     late: float = 0.0
     slow_batch: float = 0.0
     slow_release: float = 0.0
-    clocks: bool = False  # run at rates of their own
+    clocks: bool = False  # clocks run at different rates
     forgets: bool = False  # containers delete old blobs of logs that are read
     audited: bool = False  # a second stage reads the source
-    handled: bool = False  # and has low-level tasks
-    aims: tuple[str, ...] = ()  # what those that wait are; like the others if empty
-    timing: Timing | None = None  # a job's own; else the profile's
-    rare: tuple[tuple[str, str], ...] = ()  # faults and the steps that most of those that wait, wait for
+    handled: bool = False  # the second stage has low-level tasks
+    aims: tuple[str, ...] = ()  # the faults that wait; if empty, they are drawn like the others
+    timing: Timing | None = None  # that of a job; otherwise the profile's
+    rare: tuple[tuple[str, str], ...] = ()  # the pairs of fault and step of most faults that wait
     lasting: bool = False  # faults outlast leases and versions, writes land after an outage, the last drain's run fails
-    throttled: bool = False  # one of the outages is a service that takes only a part of the calls
+    throttled: bool = False  # in one of the outages the service refuses a part of the calls
     watched: bool = False  # when no processor is left, one is started with the code of the run
-    pauses: bool = False  # sources have nothing new at times, and their readers say so
-    lulls: bool = False  # once a processor dies, and nothing else happens until that must be mended
+    pauses: bool = False  # at times the sources have no new rows, and their readers report that
+    lulls: bool = False  # one processor dies without other faults until that must have healed
 
 
 def draw(seed: int, *, processors: int | None = None, fault_s: float | None = None) -> Scenario:
@@ -88,16 +88,16 @@ def draw(seed: int, *, processors: int | None = None, fault_s: float | None = No
     dice = Random(f"scenario {seed}")
     style = dice.choice(["storm"] * 4 + ["busy"] * 3 + ["mild"])
     drawn = {"storm": _storm, "busy": _busy, "mild": _mild}[style](seed, dice, processors, fault_s)
-    # These came later, too.
+    # Added later, with random numbers of their own.
     forgets, audited = Random(f"forgets {seed}").random() < 0.5, Random(f"audited {seed}").random() < 0.3
     handled = Random(f"handled {seed}").random() < 0.5
     return replace(drawn, forgets=forgets, audited=audited, handled=handled)
 
 
 def dense(seed: int) -> Scenario:
-    """The busy fleet of this seed as a smaller one in which more happens, so that seconds of a processor show more.
+    """The busy fleet of this seed, but smaller and with more faults, so that each second shows more.
 
-    By dice of its own, as that of `wide`.
+    It has random numbers of its own, like `wide`.
     """
     dice = Random(f"dense {seed}")
     processors = dice.choice([3, 4, 4, 5])
@@ -108,13 +108,14 @@ def dense(seed: int) -> Scenario:
 def wide(seed: int) -> Scenario:
     """A scenario of any style for this seed, in a fleet of any size, with any profile and clocks.
 
-    By dice of its own, so that what `draw` gives stays as it is.
+    It has random numbers of its own, so that the scenarios of `draw` stay as they are.
     """
     dice = Random(f"wide {seed}")
     drawn = draw(dice.getrandbits(31))
     is_mild = drawn.style == "mild"
-    processors = dice.randint(2 if is_mild else 1, 12)  # of one that dies nobody is left
-    profile = dice.choice(["eco", "default"] if is_mild else list(PROFILES))  # a call of a second is not mild to `fast`
+    processors = dice.randint(2 if is_mild else 1, 12)  # a single one may die
+    # For `fast`, a call of a second is not mild.
+    profile = dice.choice(["eco", "default"] if is_mild else list(PROFILES))
     most_s = WIDE_BEATS * PROFILES[profile].heartbeat_s / processors
     return replace(
         drawn,

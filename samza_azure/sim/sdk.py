@@ -28,7 +28,7 @@ from samza_azure.storage.memory import Link, MemoryStorage
 
 T = TypeVar("T")
 
-#: An account with a key, and one that is entered by an identity.
+#: An account that is accessed with a key, and one that is accessed with an identity.
 EMULATOR = from_connection_string("UseDevelopmentStorage=true")
 ENTERED = Address(
     blob_url=f"https://blob.invalid/{EMULATOR.name}",
@@ -37,7 +37,7 @@ ENTERED = Address(
     setting="azure.storage.account",
 )
 
-#: How long the current call waits for its answer. The link gets the same value as from the memory.
+#: The timeout of the current call. The link gets the same value as with `MemoryAccount`.
 _PATIENCE: ContextVar[float] = ContextVar("patience", default=READ_S)
 
 
@@ -83,7 +83,7 @@ class _Impatient(AccountCalls):
 
 
 class _Session:
-    """What `AioHttpTransport` needs of an aiohttp session."""
+    """The part of an aiohttp session that `AioHttpTransport` uses."""
 
     auto_decompress = False
 
@@ -99,7 +99,7 @@ class _Session:
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], data: Any, **how: object
     ) -> "_Answer":
-        """One request over the link. Its troubles are those of a connection, as aiohttp raises them."""
+        """Send one request over the link. Its errors are raised as those of a connection, as aiohttp does."""
         call = self._understand(HttpRequest(method, url, _lower(headers), _bytes(data)))
         try:
             return _Answer(call.render(await self._link.carry(call.operation, call.effect, _PATIENCE.get())))
@@ -111,7 +111,7 @@ class _Session:
 
 
 class _Answer:
-    """What the transport needs of aiohttp's response."""
+    """The part of aiohttp's response that the transport uses."""
 
     def __init__(self, response: Response) -> None:
         self.status, self.reason = response.status, ""
@@ -128,14 +128,14 @@ class _Answer:
 
 
 class _Adapter(BaseAdapter):
-    """What requests sends with."""
+    """The adapter with which requests sends."""
 
     def __init__(self, answer: Callable[[HttpRequest], Response]) -> None:
         super().__init__()
         self._answer = answer
 
     def send(self, request: requests.PreparedRequest, *how: object, **more: object) -> requests.Response:
-        """One request, answered at once."""
+        """Answer a request at once."""
         headers = {name: str(value) for name, value in request.headers.items()}
         body = _bytes(request.body)
         found = self._answer(HttpRequest(request.method or "", request.url or "", _lower(headers), body))

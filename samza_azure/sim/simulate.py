@@ -10,7 +10,7 @@ from samza_azure.sim.world import FailOver, Result, draw, play
 
 #: The faults that end a process.
 KILLS = ("crash", "crash, other id", "container dies")
-#: Without a number of hours a simulation is as long as its seed says, some minutes of the fleet's time.
+#: Without a number of hours the seed determines the length: some minutes of the fleet's time.
 HOUR_S = 3600.0
 
 
@@ -22,7 +22,7 @@ class Tally:
     hours: float = 0.0
     seen: Counter[str] = field(default_factory=Counter)
     failed: dict[int, str] = field(default_factory=dict)
-    alone: int = 0  # deaths beside which nothing else happened
+    alone: int = 0  # deaths without other faults
 
 
 def simulate(
@@ -77,7 +77,7 @@ def simulate_job(
 
 
 def summary(tally: Tally, worst: Mapping[str, FailOver], processors: int, timing: Timing) -> list[str]:
-    """What came of a job's histories, all of them without a violation."""
+    """The results of a job's histories, all of them without a violation."""
     faults = {name.removeprefix("fault "): count for name, count in tally.seen.items() if name.startswith("fault ")}
     kills = sum(count for name, count in faults.items() if name in KILLS)
     seen = [f"{each.seconds:.1f} s of {each.of} (at most {each.bound:.1f} s)" for each in worst.values()]
@@ -91,7 +91,7 @@ def summary(tally: Tally, worst: Mapping[str, FailOver], processors: int, timing
 
 
 def play_all(seeds: Iterable[int], say: Callable[[str], None], until: Callable[[], bool]) -> Tally:
-    """Play seeds until the time is over. Each violation is printed at once, with the command that replays it."""
+    """Play seeds until the time is over. Print each violation at once, with the command that replays it."""
     tally = Tally()
     for seed in seeds:
         if until():
@@ -107,7 +107,7 @@ def play_all(seeds: Iterable[int], say: Callable[[str], None], until: Callable[[
 
 
 def command(seed: int, processors: int | None = None, hours: float | None = None) -> str:
-    """What replays a seed."""
+    """The command that replays a seed."""
     options = f"{f' --processors {processors}' if processors else ''}{f' --hours {hours:g}' if hours else ''}"
     return f"samza-azure simulate --seed {seed}{options}"
 

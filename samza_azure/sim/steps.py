@@ -25,9 +25,9 @@ STEPS = (
     "run begins",
     "stopping",
 )
-#: These come seldom or pass soon, so more faults wait for them.
+#: Steps that are rare or short, so that more faults wait for them.
 RARE = ("campaign", "death", "log rolls", "stopping")
-#: Faults as the table shows them; an outage is one of four, and what happens to single calls comes last.
+#: The faults of the table: an outage is one of four, and faults of single calls come last.
 MET_FAULTS = (
     *(kind for kind in FAULTS if kind not in ("crash, other id", "outage")),
     *(f"outage of {what}" for what in ("blob", "table", "writes", "all")),
@@ -40,7 +40,7 @@ IMPOSSIBLE: dict[str, str] = {}
 
 
 class Steps:
-    """The steps under way and the lasting faults. `begun` is called with each step that begins, and who began it."""
+    """The steps under way and the lasting faults. `begun` is called with each step that begins and who began it."""
 
     def __init__(self, instant: Callable[[], float], seen: Counter[str]) -> None:
         self._instant, self._seen = instant, seen
@@ -49,7 +49,7 @@ class Steps:
         self.begun: Callable[[str, str], None] = lambda step, who: None
 
     def begin(self, step: str, what: object = None, who: str = "") -> None:
-        """A step begins, for a task or a processor or for all."""
+        """Note the beginning of a step, of a task, a processor or the group."""
         keys = self._under_way.setdefault(step, set())
         if what in keys:
             return
@@ -61,11 +61,11 @@ class Steps:
         self.begun(step, who)
 
     def count(self, what: str) -> None:
-        """It has happened."""
+        """Count an event."""
         self._seen[what] += 1
 
     def end(self, step: str, what: object = None) -> None:
-        """It is over, or nobody goes on with it."""
+        """Note the end of a step: it is over, or nobody continues it."""
         keys = self._under_way.get(step)
         if keys is not None:
             keys.discard(what)
@@ -73,25 +73,25 @@ class Steps:
                 del self._under_way[step]
 
     def set(self, step: str, under_way: bool, who: str = "") -> None:
-        """A step of the whole group, recognised by its state."""
+        """Begin or end a step of the group, as its state shows."""
         if under_way:
             self.begin(step, who=who)
         else:
             self.end(step)
 
     def set_for(self, step: str, what: str, under_way: bool) -> None:
-        """A step of one processor, recognised by its row."""
+        """Begin or end a step of one processor, as its row shows."""
         if under_way:
             self.begin(step, what, what)
         else:
             self.end(step, what)
 
     def calm(self) -> None:
-        """End everything that lasts."""
+        """End the lasting faults."""
         self._lasting.clear()
 
     def meet(self, fault: str, *, lasts: float = 0.0) -> None:
-        """A fault happens now."""
+        """Note a fault that happens now."""
         for step in self._under_way:
             self._seen[f"met {fault}/{step}"] += 1
         if lasts:
@@ -111,7 +111,7 @@ def table(seen: Mapping[str, int]) -> list[str]:
 
 
 def pairs(seen: Mapping[str, int]) -> dict[str, int]:
-    """How often each possible pair has met."""
+    """How often each possible pair of fault and step has met."""
     return {
         f"{fault} / {step}": seen.get(f"met {fault}/{step}", 0)
         for fault in MET_FAULTS

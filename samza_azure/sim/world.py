@@ -1,7 +1,7 @@
 """A fleet in one thread: the production `Processor` over a faulty network, with its containers, from one seed.
 
-All events are drawn from the seed and written into a history, so the same seed gives the same history. Faults come
-first, drawn for each seed; then all is calm. After the faults the fleet must heal within a bound (L1), and after a
+All events are drawn from the seed and written into a history, so the same seed gives the same history. First
+come the faults, drawn for each seed, then a calm. After the faults the fleet must heal within a bound (L1), and after a
 drain each row of the input must be in the output exactly once (S7). Under mild trouble that never ends the work must
 continue (L2). What the ledger cannot see is checked here and in `promises.py`.
 """
@@ -31,18 +31,18 @@ from samza_azure.storage.memory import MemoryAccount, SimulatedAccount
 FAILS_WITHIN_S = 90.0
 #: The interval between checks of the world.
 LOOK_S = 0.25
-#: Under mild trouble each task runs for at least this part of the time (L2).
+#: Under mild trouble each task runs for at least this share of the time (L2).
 RUNNING_SHARE = 0.95
-#: At the beginning each processor starts within this time.
+#: The time within which all processors are started at the beginning.
 STARTS_WITHIN_S = 10.0
-#: A lull waits at most so long until earlier faults are over.
+#: The longest wait, before a lull, for earlier faults to end.
 LULL_S = 30.0
-#: In a steered fleet this part of the faults that wait, wait for what has seldom met.
+#: In a steered fleet, the share of waiting faults that wait for the pairs of fault and step that have met least.
 STEERED = 0.7
 
 
 class _Alarm(logging.Handler):
-    """An error in the log of a processor is a failure of the seed."""
+    """Makes an error in the log of a processor a failure of the seed."""
 
     def __init__(self, world: "World") -> None:
         super().__init__(logging.ERROR)
@@ -61,7 +61,7 @@ class World(Faults):
         self._watch = Watch(self.ledger, self.lives, self.weather, clocks=scenario.clocks)
 
     def play(self) -> Result:
-        """From the first start to the last check."""
+        """Play from the first start to the last check."""
         asyncio.set_event_loop(self.loop)
         self.loop.set_exception_handler(self.broken)
         alarm = _Alarm(self)
@@ -70,7 +70,7 @@ class World(Faults):
         logger.propagate = False
         try:
             self.loop.run_until_complete(self._play())
-        except Exception as error:  # noqa: BLE001 -- whatever it is, it is the result of this seed
+        except Exception as error:  # noqa: BLE001 -- any error is the result of this seed
             self.result.violation = str(error) if isinstance(error, Violation) else f"{type(error).__name__}: {error}"
             self.note(f"FAILED: {error}")
         finally:
@@ -93,7 +93,7 @@ class World(Faults):
         await self._drain()
 
     async def _faults(self) -> None:
-        """One after the other, at any moment, or at the next moment at which a certain step begins."""
+        """Inject faults one after the other, at any moment or when a certain step begins next."""
         scenario, dice = self.scenario, self.dice
         self._look()
         if scenario.lasting:
@@ -122,8 +122,8 @@ class World(Faults):
             await self._wait(dice.expovariate(1 / scenario.every_s))
 
     async def _lull(self) -> bool:
-        """Bound: one processor more dies, and no other fault happens for as long as mending that may take. False if
-        the fleet does not come to rest soon."""
+        """Kill one processor, with no other fault for as long as healing may take, to check Bound. False if the fleet
+        does not come to rest soon."""
         self.is_lull, until = True, self.loop.time() + LULL_S
         while self.loop.time() < until and not self._is_at_rest():
             await self._wait(LOOK_S)
@@ -142,7 +142,7 @@ class World(Faults):
         return is_possible
 
     def _is_at_rest(self) -> bool:
-        """Whether a run is in progress, and nobody is about to come or go, nor any fault under way."""
+        """Whether a run is in progress, no processor is starting or leaving, and no fault lasts."""
         alive, control = [life for life in self.lives.values() if life.supervisor.alive], self.ledger.control
         stays = len(alive) > 1 and not any(life.told_to_leave or life.processor.view.ending for life in alive)
         is_quiet = self._quiet_from < self.loop.time() - self.timing.heartbeat_s
@@ -151,7 +151,7 @@ class World(Faults):
         return control.phase is RunPhase.RUNNING and not vacant(control, alive)
 
     def _look(self) -> None:
-        """While there are faults, check repeatedly who waits for whom, what is vacant, and what grows."""
+        """While there are faults, check repeatedly which tasks wait, what is vacant, and what grows."""
         try:
             self._watch.look(self.habits.shutdown_s, self._quiet_from)
         except Violation as error:
@@ -195,7 +195,7 @@ class World(Faults):
             self.blind = ""
 
     async def _lose_one(self) -> None:
-        """Bound: one processor more dies while all is well, and its tasks run elsewhere as soon as is promised."""
+        """Kill one processor in the calm, and check Bound: its tasks run elsewhere within the promised time."""
         control = self._control
         alive = [name for name, life in self.lives.items() if life.supervisor.alive]
         if control.phase is not RunPhase.RUNNING or control.leader is None or len(alive) < 2 or self.unhealed():
@@ -222,7 +222,7 @@ class World(Faults):
         await self._hold(bound, self.unhealed, "Bound: {:.1f} s after its tasks were given to others {}")
 
     async def _heal(self, bound: float, otherwise: str) -> None:
-        """Wait until all is well, which must be within the bound."""
+        """Wait until the fleet has healed, which must be within the bound."""
         await self._hold(bound, self.unhealed, otherwise)
 
     async def _hold(self, bound: float, trouble: Callable[[], str | None], otherwise: str) -> None:
@@ -234,7 +234,7 @@ class World(Faults):
         self.note(f"healed after {self.loop.time() - since:.1f} s")
 
     async def _stay(self) -> None:
-        """S11: without a fault nothing moves and nobody else leads."""
+        """Check S11: without a fault no task moves and the leader stays."""
         await self._wait(10 + 3 * self.timing.heartbeat_timeout_s)
         control, calls, since = self.ledger.control, self.ledger.cost.calls, self.loop.time()
         await self._wait(3 * self.timing.heartbeat_timeout_s)
@@ -253,17 +253,17 @@ class World(Faults):
                 demand(wrong is None, f"{wrong}, in calm")
 
     def heals_within(self) -> float:
-        """How long it may take until all is well again, from any state."""
+        """The time within which the fleet heals, from any state."""
         return heals_within(self.timing, self.ledger.control, self.habits.shutdown_s)
 
     def unhealed(self) -> str | None:
-        """What is still wrong."""
+        """The first trouble found; None if the fleet has healed."""
         return unhealed(self.ledger, self.lives, self.blind)
 
     # L2: trouble that never ends.
 
     async def _mild_trouble(self) -> None:
-        """Errors and slow calls all the time, a short pause each minute; then deaths; then one that is half blind."""
+        """Errors and slow calls all the time, a short pause each minute; then deaths; then a half-blind processor."""
         await self._wait(STARTS_WITHIN_S)  # a task that moves to a late joiner does not run meanwhile
         await self._heal(self.heals_within(), "L2: {:.0f} s after the start {}")
         await self._go_on()
@@ -274,12 +274,12 @@ class World(Faults):
             await self._heal(2 * self._handled_within(leads), "L2: {:.0f} s after a death {}")
             self.start(victim.name)
             await self._heal(self.heals_within(), "L2: {:.0f} s after a start {}")
-        if len(self.lives) > 2:  # of two, one that is blind and one that leaves, nobody could lead
+        if len(self.lives) > 2:  # of two processors, a blind one and one that leaves, none could lead
             is_news = Random(f"half blind {self.scenario.seed}").random() < 0.5
             await self._half_blind("blob", is_news=is_news)
 
     async def _go_on(self) -> None:
-        """S11: the leader stays; L2: each task runs nearly always."""
+        """Check S11, the leader stays, and L2, each task runs nearly always."""
         begun, looks = self.ledger.control, 0
         running: Counter[str] = Counter()
         next_pause = self.loop.time() + self.scenario.every_s
@@ -301,8 +301,8 @@ class World(Faults):
             demand(times >= RUNNING_SHARE * looks, f"L2: {task} ran for {100 * times / looks:.0f} % of the time")
 
     async def _half_blind(self, part: str, *, is_news: bool) -> None:
-        """One processor beats but can no longer read the control blob. Its tasks must move: with `is_news`, because it
-        does not adopt the version after somebody has left; otherwise, because it notices that it cannot read."""
+        """Let one processor send heartbeats but no longer read the control blob. Its tasks must move: with `is_news`,
+        because it does not adopt the version after another has left; otherwise, because it notices its blindness."""
         if not is_news:  # nor anything from a processor that has just started
             await self._wait(10.0)
             await self._heal(self.heals_within(), "L2: {:.0f} s after a start {}")
@@ -324,7 +324,7 @@ class World(Faults):
         await self._heal(bound, "L2: {:.0f} s after a processor lost sight of the blob {}")
 
     def _one(self, leads: bool) -> Life:
-        """The leader, or anyone else."""
+        """The leader, or any other processor."""
         control = self.ledger.control
         leader = control.leader.processor if control is not None and control.leader is not None else ""
         alive = [life for life in self.lives.values() if life.supervisor.alive]
@@ -341,7 +341,7 @@ class World(Faults):
     # The end.
 
     async def _drain(self) -> None:
-        """The end: a drain, after which every row must be in the output exactly once, and nobody lives."""
+        """Drain the run. Then each row must be in the output exactly once, and no processor may be left."""
         control = self._control
         if control.phase is RunPhase.RUNNING:
             self.ask(RequestKind.DRAIN)
@@ -359,13 +359,13 @@ class World(Faults):
                 f"L1: {bound:.0f} s after the drain was asked for the run is {control.phase}, {living} live"
             )
         demand(control.cleaned, "S12: everybody is gone, and the drained run is not cleaned up")
-        # A request to create that lands after the clean-up leaves an empty blob, which nobody can prevent.
+        # A request to create a blob that lands after the clean-up leaves an empty blob, which cannot be prevented.
         found = self.ledger.list(RUNS)
         left = [name for name, size in found if size > 0 and any(f"/{stage}-" in name for stage in CLEANERS)]
         demand(not left, f"S12: {left} were left after the clean-up")
 
     async def _fail_in_the_drain(self) -> None:
-        """User code fails until the run has failed. Processors that come back then continue the drain."""
+        """Let user code fail until the run has failed. Processors that come back then continue the drain."""
         self.habits.poisoned = 1.0
         failed, until = self.ledger.seen["phase FAILED"], self.loop.time() + FAILS_WITHIN_S
         while self.ledger.seen["phase FAILED"] == failed and self.loop.time() < until:
