@@ -126,7 +126,7 @@ Answer: TypeAlias = (
     | Trouble
 )
 
-#: Any call may be answered so; nothing is learned of what was asked.
+#: Possible answers to any call that say nothing about the blob or row.
 Nothing: TypeAlias = Trouble | Denied | Later
 
 A = TypeVar("A")

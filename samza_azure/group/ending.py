@@ -280,8 +280,8 @@ def rest_until(view: View) -> float:
     """The time after which an ending processor waits for nothing but its last calls.
 
     A leader may take longer: the others leave a drained or stopped run first, dead ones are marked, then it cleans up.
-    One that was sent away does not: whoever sent it soon kills it, and the next leader completes the clean-up.
-    One that was asked to leave waits less while the storage accepts nothing.
+    A leader that was asked to leave does not: its orchestrator soon kills it, and the next leader completes the
+    clean-up. A processor that was asked to leave waits less while the storage accepts nothing.
     """
     until = view.ending_since + tasks.PATIENCE * view.settings.shutdown_s
     control = view.control

@@ -556,7 +556,7 @@ def _put(log: TaskLog, what: str, contents: Sequence[Buffer]) -> Rule[Iterator[R
 
 
 def _too_large(record: Record, limit: int) -> dict[str | int, Buffer]:
-    """The largest slices (by index) and files (by path), so many that the rest fits into the limit."""
+    """The largest slices (by index) and files (by path), as many as are needed for the rest to fit into the limit."""
     contents: dict[str | int, Buffer | Reference] = dict(enumerate(part.data for part in record.slices))
     contents.update(record.files)
     parts = [(key, content) for key, content in contents.items() if not isinstance(content, Reference)]

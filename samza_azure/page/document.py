@@ -22,7 +22,7 @@ __all__ = ["GAP_S", "LINES_S", "POINT_S", "SHOWN", "Lines", "away", "made", "not
 LINES_S, POINT_S = 900, 5
 #: A curve has a gap where points are farther apart.
 GAP_S = 3 * POINT_S
-#: How many processors and tasks are sent, the worst first. `samza-azure status --json` has all of them.
+#: The most processors and tasks that are sent, the worst first. `samza-azure status --json` has all of them.
 SHOWN = 200
 #: The batch that a task without one reports.
 NO_BATCH = -1
@@ -36,7 +36,7 @@ Point: TypeAlias = tuple[int, int | None, float | None, float | None]
 
 @dataclass(slots=True)
 class Lines:
-    """The curves of the last quarter of an hour, as far as somebody has read the figures. For any thread."""
+    """The curves of the last quarter of an hour, for the times at which the figures were read. For any thread."""
 
     gap_s: float = GAP_S
     points: deque[Point] = field(default_factory=lambda: deque(maxlen=LINES_S // POINT_S))
@@ -47,7 +47,7 @@ class Lines:
             self.points.append((at_ms, backlog, age_s, pace))
 
     def since(self, at_ms: int) -> list[Point]:
-        """The points that are not older than `LINES_S`, with one that knows nothing in each gap."""
+        """The points that are not older than `LINES_S`, with an empty point in each gap."""
         found: list[Point] = []
         for point in list(self.points):
             if point[0] < at_ms - LINES_S * 1000:
@@ -59,7 +59,7 @@ class Lines:
 
 
 def noted(lines: Lines, view: View, now: float, now_ms: int) -> None:
-    """Add a reading of what a processor knows without asking: the leader and its successors read all rows anyway."""
+    """Add a reading from this processor's view, without a call: the leader and its successors read all rows anyway."""
     control, rows = view.control, view.others.members
     if not isinstance(control, Control) or now > view.others.scanned_at + lines.gap_s:
         return
@@ -80,7 +80,7 @@ def noted(lines: Lines, view: View, now: float, now_ms: int) -> None:
 def away(
     app: str, state: JobState, text: str, before: Mapping[str, Any] | None, since_s: float | None = None
 ) -> dict[str, Any]:
-    """The document while nothing can be read: why, for how many seconds, and what was read last."""
+    """The document while the account cannot be read: the reason, the seconds since then, and the last readings."""
     last: dict[str, Any] = dict(before) if before is not None else {"app": app, "run_id": None, "has_data": False}
     return {**last, "verdict": _said(Judgement(state, text, since_s))}
 
@@ -119,7 +119,7 @@ def made(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing, li
         "stages": _stages(shown["tasks"], dead),
         "tasks": tasks[:SHOWN],
         "tasks_more": max(0, len(tasks) - SHOWN),
-        # The leader has cut the texts short, but that of an error may have several lines.
+        # The leader has shortened the texts, but that of an error may have several lines.
         "events": [{**each, "text": each["text"].partition("\n")[0]} for each in reversed(shown["events"])],
     }
 
@@ -210,7 +210,7 @@ def _stages(tasks: Sequence[Mapping[str, Any]], dead: Collection[str]) -> list[d
         each["tasks"] += 1
         each["running"] += task["why"] is None and task["owner"] not in dead
         each["pace"] = round(each["pace"] + _pace([task], dead), 1)
-        if behind := _behind(task):  # also if the owner is dead: nobody has read more since
+        if behind := _behind(task):  # even if the owner is dead: the task has read no more since
             each["behind"] = (each["behind"] or 0) + sum(behind.values())
     return list(found.values())
 

@@ -1,7 +1,7 @@
 """The synchronous clients of a storage account, over one pool of connections.
 
-The client of the container is made when it is first asked for: its package also imports aiohttp, which together are
-half of a command's start, and a command whose request is a row of the table need not wait for that.
+The client of the container is created at its first use. Importing its package, and aiohttp with it, takes half of a
+command's start, and a command whose request is a row of the table need not wait for that.
 """
 
 import threading
@@ -36,7 +36,7 @@ class Clients:
     """The clients of one container and one table."""
 
     def __init__(self, where: Address, container: str, table: str, opens: object, made: Callable[[Any], None]) -> None:
-        """`opens` is the credential; `made` is told of the client of the container when it is made."""
+        """`opens` is the credential; `made` is called with the client of the container when it is created."""
         self._session = requests.Session()
         self._session.trust_env = where.blob_url.startswith("https:")  # proxies and certificates; not for an emulator
         self._session.mount("https://", adapter := HTTPAdapter(pool_maxsize=_THREADS_MAX, max_retries=Retry(False)))

@@ -51,7 +51,7 @@ class Link:
     """The connection between one client and the storage. This one is perfect; the simulator's are not."""
 
     def call(self, operation: str, effect: Callable[[], T]) -> T:
-        """Carry a synchronous call: `effect` happens at the storage, its answer goes back."""
+        """Carry a synchronous call: `effect` happens at the storage. Return its answer."""
         return effect()
 
     async def carry(self, operation: str, effect: Callable[[], T], timeout: float) -> T:
@@ -79,7 +79,7 @@ class _Blob:
 
 @dataclass(frozen=True, slots=True)
 class _Entity:
-    """A row is replaced whole, so who has read it keeps what it read."""
+    """A row. A write replaces it as a whole, so a reader's copy never changes."""
 
     etag: str
     values: dict[str, Value] = field(default_factory=dict)
@@ -91,12 +91,12 @@ class MemoryStorage:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._blobs: dict[str, _Blob] = {}
-        self._staged: dict[str, dict[str, bytes]] = {}  # blocks that are no part of a blob yet
+        self._staged: dict[str, dict[str, bytes]] = {}  # blocks that are not part of a blob yet
         self._rows: dict[tuple[str, str], _Entity] = {}
         self._etags = 0
         self._beside: dict[str, MemoryStorage] = {}
         self.transactions: dict[str, MemoryTransactions] = {}
-        self.held: dict[str, str] = {}  # blobs that a policy or a legal hold keeps, and the code that says so
+        self.held: dict[str, str] = {}  # blobs that a policy or a legal hold keeps -> the error code
         self.hierarchical = False  # listings show directories, too
         self.kind = ("StorageV2", "Standard_LRS")
         self.legal_hold = False  # on the container
@@ -107,7 +107,7 @@ class MemoryStorage:
         return f'"0x{self._etags:X}"'
 
     def beside(self, name: str) -> "MemoryStorage":
-        """Where another leased blob is kept: a storage of its own, with the same clock."""
+        """The storage of another leased blob, with the same clock."""
         with self.lock:
             return self._beside.setdefault(name, MemoryStorage(self._clock))
 
@@ -233,7 +233,7 @@ class MemoryStorage:
         return None
 
     def lease_renew(self, lease_id: str, etag: str | None = None) -> None | Refused | Missing:
-        """Renew Lease. An expired lease revives if nobody has leased or written since; here nobody can have written."""
+        """Renew Lease. An expired lease revives if there was no other lease since, nor a write (impossible here)."""
         blob = self._blobs.get(NAME)
         if blob is None:
             return Missing()
@@ -320,7 +320,7 @@ class MemoryStorage:
         return [_row(key, self._rows[partition, key]) for key in self.keys(partition)]
 
     def keys(self, partition: str) -> Sequence[str]:
-        """Of the rows of one partition, in their order."""
+        """The keys of the rows of one partition, in their order."""
         return sorted(key for other, key in self._rows if other == partition)
 
     def forget(self, partition: str, key: str) -> None:
@@ -341,7 +341,7 @@ def _row(key: str, entity: _Entity) -> Row:
 
 
 class SimulatedAccount(Protocol):
-    """One client's view of the storage, whatever lies between the two."""
+    """One client's view of the storage, over any kind of link."""
 
     @property
     def storage(self) -> Blobs:
@@ -374,7 +374,7 @@ class MemoryAccount:
         self.link = link if link is not None else Link()
 
     def sign_in(self) -> None:
-        """Nothing is locked here."""
+        """Do nothing: there is no identity."""
 
     def ensure_created(self) -> None:
         """There is nothing to create."""

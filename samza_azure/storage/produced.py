@@ -1,12 +1,12 @@
-"""What the account's table says of an idempotence key, under which rows are produced once.
+"""The rows of idempotence keys in the account's table. Under one key, rows are produced once.
 
 Promised: the row of a key is inserted before its first record is appended, with the ends of all logs at that time. So
 all records of the key are behind them, and a producer that goes on with the key reads the headers from there on. When
 all rows are stored, the row of the key says so. From then on it alone decides, also after retention has deleted the
 rows; it stays until the stream is deleted. A deletion first marks the keys of its streams, then deletes rows, and then
-the keys, so a key never says of rows that were deleted that they are stored.
+the keys, so a key never says that deleted rows are stored.
 
-Not promised: anything about rows if somebody else deletes the row of their key.
+Not promised: anything about rows if another program deletes the row of their key.
 """
 
 import re
@@ -35,15 +35,15 @@ _KEY = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff\\#?|]{1,200}")
 class Produced:
     """The row of one key."""
 
-    content: str  # a digest of what is produced; empty if nobody gave one
+    content: str  # a digest of what is produced; empty if the caller gave none
     divided: str  # how rows are divided among partitions
     begun_at: Mapping[str, Position]  # where the logs ended before the first record of the key
-    rows: int | None  # how many the key has, all stored; None: it is not known that all are
+    rows: int | None  # the number of rows of the key, once all are stored; otherwise None
 
 
 @dataclass(frozen=True, slots=True)
 class Production:
-    """The rows of one key in one stream. `content` tells different rows under one key apart, as far as it is given."""
+    """The rows of one key in one stream. `content`, if given, tells different rows under one key apart."""
 
     transactions: Transactions
     stream: str
@@ -59,7 +59,7 @@ class Production:
             )
 
     def find(self) -> Produced | None:
-        """What is known of the key; None: it was never used. Raise ConfigError if it was used for other content."""
+        """The row of the key; None if it was never used. Raise ConfigError if it was used for other content."""
         row = hint_key(f"{self.stream}/{self.key}")
         found = self._insist(lambda: [each for each in self.transactions.query(row, f"{row}!") if each.key == row])
         if not found:
@@ -80,25 +80,26 @@ class Production:
         return Produced(content, str(values.get("divided", "")), at, None if rows < 0 else rows)
 
     def begin(self, divided: str, ends: Mapping[str, Position]) -> Produced:
-        """What is known of the key; it is written down if it was never used. `ends` are those of all logs.
+        """The row of the key, which is inserted if it was never used. `ends` are those of all logs.
 
         Raise ConfigError if its rows were to be divided in another way.
         """
         values = {"content": self.content, "divided": divided, **columns(encode(self.stream, Stand(dict(ends))))}
         write = Write(Act.INSERT, hint_key(f"{self.stream}/{self.key}"), values)
-        self._insist(lambda: self.transactions.transact([write]))  # refused: it was there, or is our own
+        # Refused: the key exists, perhaps from a try of ours whose answer was lost.
+        self._insist(lambda: self.transactions.transact([write]))
         found = self.find()
         if found is None:
             raise StorageUnavailable(f"The row of the key {self.key!r} was deleted at once. Run it again.")
         if found.rows is None and found.divided != divided:
             raise ConfigError(
                 f"The rows of the key {self.key!r} were begun with {found.divided}, and are to go on with {divided}: "
-                "nobody could tell which are stored. Go on as it was begun."
+                "it would be unknown which are stored. Continue as it was begun."
             )
         return found
 
     def finish(self, rows: int) -> None:
-        """Write down that all rows are stored."""
+        """Record that all rows are stored."""
         write = Write(Act.MERGE, hint_key(f"{self.stream}/{self.key}"), {"rows": rows})
         if isinstance(self._insist(lambda: self.transactions.transact([write])), Refused):
             raise ConfigError(f"The key {self.key!r} of the stream {self.stream!r} was deleted while it was produced.")
@@ -115,12 +116,12 @@ class Production:
 
 
 def mark_deleted(transactions: Transactions, stream: str = "") -> None:
-    """Before the rows of a stream are deleted, or of all: its keys cannot be used until they are forgotten."""
+    """Call this before a stream's rows, or all rows, are deleted: their keys cannot be used until `forget_keys`."""
     _write(transactions, [Write(Act.MERGE, key, {_DELETED: True}) for key in _keys(transactions, stream)])
 
 
 def forget_keys(transactions: Transactions, stream: str = "") -> None:
-    """When the rows of a stream are deleted, or of all: its keys were never used."""
+    """Forget the keys of deleted rows, of one stream or all: they can be used again."""
     _write(transactions, [Write(Act.DELETE, key) for key in _keys(transactions, stream)])
 
 

@@ -3,7 +3,7 @@
 Promised: a program that stores its result of a table together with the table's token, and continues from that token,
 has each row exactly once, over any number of restarts of either side, and over drains: the next run's rows follow, by
 the order of run ids. Rows that were deleted before they were read are an error, `RowsGone`, and never a gap.
-What a reader with a name has not committed is not deleted by retention.
+Retention does not delete what a reader with a name has not committed.
 Not promised: an order between partitions, or between tasks of one run. Rows of a log that it knows are seen after half
 a second or so, those of a new run or a new stream after about a second. A log that is added while others go on, as with
 a partition's first row, is seen after up to five seconds.
@@ -34,9 +34,9 @@ from samza_azure.storage.token import encode as token_of
 
 #: A table has at most about this many bytes of a log, or one record.
 TABLE_BYTES = 8 << 20
-#: How often the logs are asked for new rows, and for new logs, which costs more.
+#: How often the reader asks for new rows, and for new logs, which costs more.
 POLL_S, LIST_S = 0.5, 5.0
-#: How often a reader without a log that goes on asks for new ones: it waits for the next run, or the first row.
+#: How often a reader asks for new logs while none can grow: it waits for the next run, or the first row.
 AWAIT_S = 1.0
 
 Start = Literal["earliest", "latest"]
@@ -59,17 +59,17 @@ class Reader:
         name: str = "",
         positions: Positions | None = None,
     ) -> None:
-        """`until_now` ends at what was committed when the end was reached; without it the reader waits for more.
+        """`until_now`: end when all rows committed so far are read; otherwise the reader waits for more.
 
-        A token goes before `start`, and both before where the reader of this `name` stands; without all of them it
-        begins with the earliest rows. `wait` is how it waits between two looks, given the seconds. A name needs
-        `positions`, where it is written; a reader that is never used again has to be let go (`forget_reader`).
+        A token takes precedence over `start`, and both over the position of the reader of this `name`; without any of
+        them it begins with the earliest rows. `wait` is called with the seconds to wait between two reads. A name needs
+        `positions`, which stores it; remove a reader that is no longer used with `forget_reader`.
         """
         self.stream, self.name = stream, name
         self._blobs, self._until_now, self._table_bytes, self._wait = blobs, until_now, table_bytes, wait
         self._stand = Stand()
-        self._untouched: set[str] = set()  # logs that it begins with whatever they begin with
-        self._streams: dict[str, str] = {}  # what a task's log holds
+        self._untouched: set[str] = set()  # logs of which nothing was read: they may begin with any blob
+        self._streams: dict[str, str] = {}  # task's log -> the stream that it holds
         self._listed_at = -LIST_S
         self._positions = checked_positions(name, positions)
         known = None if self._positions is None else readers_of(self._positions, stream).get(name)
@@ -80,7 +80,7 @@ class Reader:
         else:
             self._begin(start or "earliest")
         if self._positions is not None:
-            self.commit()  # from now on nothing is deleted that it has not read
+            self.commit()  # from now on retention keeps what it has not read
 
     @classmethod
     def from_job(
@@ -102,12 +102,12 @@ class Reader:
 
     @property
     def token(self) -> str:
-        """Where the tables end that were handed out so far; text of letters, digits, hyphens and underscores."""
+        """The end of the tables returned so far, as text of letters, digits, hyphens and underscores."""
         return token_of(self.stream, self._stand)
 
     def commit(self) -> None:
-        """All rows that were handed out so far are stored: retention may delete them, and the next reader of this name
-        goes on behind them. `ConfigError` for a reader without a name."""
+        """Record that all rows returned so far are stored: retention may delete them, and the next reader of this name
+        continues after them. Raise `ConfigError` for a reader without a name."""
         if self._positions is None:
             raise ConfigError(
                 f'Only a reader with a name commits: Reader.from_job("job.toml", "{self.stream}", name="nightly").'
@@ -115,26 +115,26 @@ class Reader:
         self._positions.publish(row_of(self.stream, self.name), columns(self.token))
 
     def __iter__(self) -> Iterator[pa.Table]:
-        """Tables with at least one row; the storage is waited for."""
+        """Yield tables with at least one row. Wait while the storage does not answer."""
         while True:
             any_rows = False
             for _, table in self._round(_in_order):
                 any_rows = True
                 yield table
             if self._until_now and not any_rows:
-                self._look()  # an end, and not what a blob that is gone looks like
+                self._look()  # raises if blobs were deleted: then this is not the end
                 return
             if not any_rows:
                 self._wait(POLL_S)
 
     async def __aiter__(self) -> AsyncIterator[pa.Table]:
-        """The same; the event loop goes on while the storage is asked."""
+        """The same, without blocking the event loop."""
         tables = iter(self)
         while (table := await asyncio.to_thread(next, tables, None)) is not None:
             yield table
 
     def once_through(self, runs: Sequence[str] = ()) -> Iterator[tuple[str, pa.Table]]:
-        """All that is new now, with the names of the logs, each log read once to its end.
+        """Yield all new rows, with the names of their logs. Each log is read once to its end.
 
         `runs` are run ids in their order; others follow, by name.
         """
@@ -147,7 +147,7 @@ class Reader:
         yield from self._round(in_order)
 
     def _round(self, in_order: Callable[[str], Any]) -> Iterator[tuple[str, pa.Table]]:
-        """All that is new now, log by log. A run's logs come before those of the next run."""
+        """Yield all new rows, log by log. A run's logs come before those of the next run."""
         try:
             pause = LIST_S if self._stand.at.keys() - self._stand.ended else AWAIT_S
             if time.monotonic() >= self._listed_at + pause or self._until_now:
@@ -195,7 +195,7 @@ class Reader:
         return False
 
     def _look(self) -> None:
-        """Which logs there are by now, and whether what we have not read is still there."""
+        """List the logs, and raise `RowsGone` if rows that were not read are deleted."""
         self._listed_at = time.monotonic()
         stand, logs = self._stand, self._logs()
         for prefix in stand.at.keys() - logs.keys():
@@ -214,8 +214,9 @@ class Reader:
         index, position = self._stand.at[prefix]
         return RowsGone(
             f"The rows of {self.stream!r} from blob {index}, position {position} of {prefix} on are deleted: {why}. "
-            f"They were past what streams.{self.stream}.retention keeps, or somebody has deleted the run. "
-            "Begin at what there is (earliest), or at the end (latest); a reader with a name is waited for."
+            f"They were past what streams.{self.stream}.retention keeps, or the run was deleted. "
+            "Begin with the earliest rows that are left (earliest) or at the end (latest). Retention waits for a "
+            "reader with a name."
         )
 
     def _begin(self, start: Start) -> None:
@@ -246,11 +247,11 @@ class Reader:
 
     @property
     def has_logs(self) -> bool:
-        """Whether anything holds the stream yet."""
+        """Whether any log holds the stream yet."""
         return bool(self._stand.at)
 
     def known_streams(self) -> list[str]:
-        """The streams that there are, for a message."""
+        """The existing streams, for a message."""
         return streams(self._blobs)
 
 
@@ -266,7 +267,7 @@ def _in_order(prefix: str) -> tuple[str, str, int]:
 
 
 def checked_positions(name: str, positions: Positions | None) -> Positions | None:
-    """Where a name is written; None for a reader without one."""
+    """The storage of the positions of named readers; None for a reader without a name."""
     if not name:
         return None
     if not _NAME.fullmatch(name):
@@ -280,7 +281,7 @@ def checked_positions(name: str, positions: Positions | None) -> Positions | Non
 
 
 def forget_reader(positions: Positions, stream: str, name: str) -> None:
-    """Let a named reader go: what it has not read may be deleted. `ConfigError` with those there are."""
+    """Remove a named reader: retention may delete what it has not read. Raise `ConfigError` if there is none."""
     known = readers_of(positions, stream)
     if name not in known:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Drop an interval, restore it, and delete what nobody can see.
+"""Drop an interval, restore it, and delete what no reader can see.
 
 Only `collect` depends on the time; its caller passes the time and how long garbage is kept.
 """
@@ -56,10 +56,10 @@ def drop(table: SegmentTable, task: LockTask, interval: Interval) -> Published |
 
 
 def restore(table: SegmentTable, interval: Interval) -> int:
-    """Take back the latest `drop` of exactly this interval. Return how many segments are visible again.
+    """Undo the latest `drop` of exactly this interval. Return how many segments are visible again.
 
-    Return 0 if there is no such drop, or if its garbage was collected. Raise ConfigError if something now lies over
-    it (appended rows, another drop, a rewrite), or if somebody holds a lock there and may be about to write over it.
+    Return 0 if there is no such drop, or if its garbage was collected. Raise ConfigError if something newer hides it
+    (appended rows, another drop, a rewrite), or if a lock is held there, whose owner may be about to write.
     """
     sent: list[Segment] = []  # in an attempt whose answer may have been lost
 
@@ -67,38 +67,37 @@ def restore(table: SegmentTable, interval: Interval) -> int:
         timeline = reading.snapshot(table).timeline
         visible = [one for one in timeline.visible(interval) if one.interval == interval]
         chunk = timeline.chunk(interval, visible[0].version) if visible else None
-        # All without a file: a compaction may have merged them, and their inputs lie below its output.
+        # Also those that are hidden: a compaction may have merged some, and its output hides its inputs.
         dropped = [one for one in chunk.segments.values() if one.file is None] if chunk is not None else []
         if dropped and dropped[0].version not in versions_of_drops(timeline):
             return False, []  # an empty interval of a REPLACE: without it the others would no longer count
         if dropped and any(one.file is not None for one in visible):
             raise ConfigError(
-                f"Rows were appended to {interval} since it was dropped, so the drop cannot be taken back. What "
-                "was dropped can still be read at the sequence number before the drop, until it is collected: "
+                f"Rows were appended to {interval} since it was dropped, so it cannot be restored. The dropped rows "
+                "can still be read at the sequence number before the drop, until they are collected: "
                 "open(..., at=...)."
             )
         if not dropped and not sent and (over := _over_a_drop(timeline, interval)) is not None:
             raise ConfigError(
-                f"The drop of {interval} cannot be taken back: it lies below {over}, which was dropped or written "
-                "anew since. Take that drop back first. What was written anew stays, without what was dropped; "
-                "that can still be read at the sequence number before the drop, until it is collected: "
-                "open(..., at=...)."
+                f"{interval} cannot be restored: {over} was dropped or rewritten later, and hides it. If it was "
+                "dropped, restore it first. If it was rewritten, that stays, without the dropped rows; these can still "
+                "be read at the sequence number before the drop, until they are collected: open(..., at=...)."
             )
         if not dropped:
             return bool(sent), []
         collected = str(state.head.values.get("collected", ""))
         if collected and any(map(SequenceNumber.parse(collected).includes, dropped)):
-            return False, []  # what it hides may be partly deleted by now
+            return False, []  # the segments that it hides may be partly deleted by now
         there = [one for one in state.box.active() if one.interval.overlaps(interval) and not one.is_used_up]
         if busy := [str(lock.id) for lock in there]:
             raise ConfigError(
-                f"The drop of {interval} cannot be taken back while somebody has a lock there, who may be about to "
-                f"write over it: lock {', '.join(busy)}. Try again when it is given back."
+                f"{interval} cannot be restored while it is locked: lock {', '.join(busy)}. The owner may be about to "
+                "write there. Try again when the lock is released."
             )
         sent[:] = dropped
         times = state.head.values.get("restored", 0)
         assert isinstance(times, int)
-        # Readers that know the table read all of it again; appends that chose a place over the drop choose another.
+        # Readers that have the table open read all of it again; appends with a version above the drop choose again.
         head: dict[str, Value] = {"restored": times + 1, "overwritten": f"restored.{times + 1}"}
         return True, [Write(Act.MERGE, HEAD, head), *(Write(Act.DELETE, segment_key(one.id)) for one in dropped)]
 
@@ -164,7 +163,7 @@ def _mark(table: SegmentTable, now_us: int, grace_us: int) -> tuple[Snapshot, Se
     """Write a mark of the present into the head. Nothing before the mark that is returned can be read from now on."""
 
     def decide(state: TableLocks) -> tuple[tuple[Snapshot, SequenceNumber | None], list[Write]]:
-        snapshot = reading.snapshot(table)  # excludes drops taken back before the head is written
+        snapshot = reading.snapshot(table)  # without drops that are restored before the head is written
         pinned = _pinned(table, now_us)
         marks: list[tuple[int, str]] = json.loads(str(state.head.values["marks"]))
         collected = SequenceNumber.parse(str(state.head.values.get("collected") or "0:"))

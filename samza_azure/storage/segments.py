@@ -19,7 +19,7 @@ from samza_azure.storage.segment_table import SegmentTable, Snapshot, TableLocks
 
 
 class SegmentStore(SegmentTable):
-    """One table, and all that it can be asked. Each question is answered in the module that it stands with."""
+    """One table and its operations. Each is implemented in the module named beside it."""
 
     acquire = locks.acquire
     acquire_anew = locks.acquire_anew

@@ -3,7 +3,7 @@
 Without its native library Hadoop starts `chmod` for each file that it creates, and for each file's checksum: six
 processes per batch. A checkpoint is a cache here, so it needs neither: `LocalFiles` creates a file as Java does. It
 replaces the file system that Hadoop's cache holds for the scheme `file`; everything else is Hadoop's own.
-`tests/spark/test_private_interfaces.py` pins what is private in this.
+`tests/spark/test_private_interfaces.py` pins the private interfaces that this uses.
 """
 
 import logging
@@ -28,7 +28,7 @@ public class {NAME} extends org.apache.hadoop.fs.LocalFileSystem {{
 
 
 def install(spark: SparkSession) -> None:
-    """Let this JVM write local files so. It only saves time, so it may fail."""
+    """Install `LocalFiles` in this JVM. A failure only costs time."""
     try:
         compiler = java_class(spark, "org.codehaus.janino.SimpleCompiler")()
         compiler.cook(SOURCE)
@@ -44,5 +44,5 @@ def install(spark: SparkSession) -> None:
         for each in (root, settings, files):
             given.add(each)
         put.invoke(None, given.toArray())
-    except Exception as error:  # noqa: BLE001  # whatever Java or py4j raise
+    except Exception as error:  # noqa: BLE001  # any error of Java or py4j
         log.info("Local files are written as Hadoop does it: %s", error)

@@ -3,8 +3,8 @@
 py4j stores each method that was looked up in its object, and each method refers to the object. Such a cycle lasts until
 Python's cyclic collector finds it, and until then Java cannot free the object, nor all that it refers to: with the plan
 of a batch that is megabytes. A JVM that runs out of heap cannot make Python collect.
-Promised: after `install`, a reference that nobody uses any more is given back at once.
-Not promised: the same of lists, sets and iterators, which hold little. No batch uses any.
+Promised: after `install`, a Java object is released as soon as Python drops the last reference to it.
+Not promised: the same for lists, sets and iterators, which hold little. No batch uses any.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from py4j.protocol import MAP_TYPE, REFERENCE_TYPE, register_output_converter
 
 
 class JavaReference(JavaObject):  # type: ignore[misc]  # py4j has no types
-    """A Java object. A method is made each time that it is looked up."""
+    """A Java object. A method object is created each time that it is looked up."""
 
     def __getattr__(self, name: str) -> Any:
         if is_magic_member(name):
@@ -28,13 +28,13 @@ class JavaDictionary(JavaReference, JavaMap):  # type: ignore[misc]
 
     def __init__(self, target_id: str, client: Any) -> None:
         super().__init__(target_id, client)
-        del self._get  # a method, which refers to this object
+        del self._get  # a method object, which refers to this object
 
     def __getitem__(self, key: Any) -> Any:
         return get_method(self, "get")(key)
 
 
 def install() -> None:
-    """Let all references that Java returns from now on be of these classes. Call it before the first one is made."""
+    """Make all references that Java returns from now on instances of these classes. Call it before there are any."""
     register_output_converter(REFERENCE_TYPE, JavaReference)
     register_output_converter(MAP_TYPE, JavaDictionary)

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 #: How often a running call is checked for its time limit, and for the release of its task.
 LOOK_S = 0.05
-#: A handler's `close` may take this long.
+#: The most seconds that a handler's `close` may take.
 CLOSE_S = 5.0
 #: The most bytes of a handler's own state, which is written in full whenever it has changed.
 STATE_BYTES_MAX = 1 << 20
@@ -79,7 +79,7 @@ class _Collector:
                 f"The row has the columns {', '.join(row) or 'none'}, and the stream has "
                 f"{', '.join(self._columns)}. Send a value for each, None where there is none."
             )
-        self.rows.append(copy.deepcopy(dict(row)))  # laid out at the commit; a list in it may change until then
+        self.rows.append(copy.deepcopy(dict(row)))  # converted at the commit; a list in it may change until then
 
 
 class HandlerCalls:
@@ -96,7 +96,7 @@ class HandlerCalls:
         self._in_flight: dict[int, _Call] = {}
         self._given_up = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.rows = self.size = 0  # sent and not taken: their number and approximate bytes
+        self.rows = self.size = 0  # of what was sent but not taken: number and approximate bytes
 
     def begin(self, state: bytes | None) -> None:
         """Make the handler. `state` is the last result of its `snapshot`."""
@@ -109,7 +109,7 @@ class HandlerCalls:
         return self._wait(self._process(envelopes, is_enough))
 
     def on_drain(self) -> None:
-        """Call `on_drain`: the last call before `close`."""
+        """Call `on_drain`, the last call before `close`."""
         if hasattr(self._handler, "on_drain"):
             self._wait(self._on_drain())
 
@@ -118,7 +118,7 @@ class HandlerCalls:
         return self._wait(self._snapshot()) if hasattr(self._handler, "snapshot") else None
 
     def take(self) -> pa.Table:
-        """The rows that were sent since the last time, in the order in which their calls ended."""
+        """Take the rows that were sent since the last call of this method, in the order in which their calls ended."""
         calls, self._put_out, self.rows, self.size = self._put_out, [], 0, 0
         try:
             return pa.Table.from_pylist([row for call in calls for row in call.rows], schema=self._schema)
@@ -164,7 +164,7 @@ class HandlerCalls:
             while not wait_for([future], LOOK_S).done:
                 self._check_time()
                 if self._given_up.is_set():
-                    raise PermitExpired(f"The handler of {self._task} is let go.")
+                    raise PermitExpired(f"The task {self._task} is released, so the call of its handler is abandoned.")
         except SamzaAzureError:
             self._given_up.set()  # no call begins after this
             future.cancel()
@@ -205,8 +205,8 @@ class HandlerCalls:
     def _named(self, what: str) -> Iterator[None]:
         """Turn an error of the user's code into a failure that names task and call.
 
-        SystemExit too: it would end the event loop, and the waiting thread would get no answer. A cancellation is a
-        failure unless we cancel.
+        This includes SystemExit, which would end the event loop and leave the waiting thread without an answer. A
+        cancellation is a failure unless it is our own.
         """
         try:
             yield

@@ -46,7 +46,7 @@ class At(Protocol):
 
     @property
     def at(self) -> Mapping[str, Position]:
-        """By log."""
+        """The positions by log."""
 
 
 class Taker(Protocol):
@@ -75,7 +75,7 @@ class Taker(Protocol):
 class SinkTask(ABC):
     """One task of a table or a folder under one writer."""
 
-    tried_bytes = None  # it has no batch that could be too large
+    tried_bytes = None  # no batch of it can be too large
 
     def __init__(self, context: ContainerContext, start: StartTask) -> None:
         self.start_message = start
@@ -89,20 +89,20 @@ class SinkTask(ABC):
         self._report = TaskReport(start.task, start.generation, start.attempt, Phase.STARTING)
         self._drain = Drain(None)
         self._closing = threading.Event()
-        self._ended = threading.Event()  # its thread has ended
+        self._ended = threading.Event()  # set when its thread has ended
         self._finishing = False
         self.is_finished = threading.Event()
         self._writer: LogWriter | None = None
         self._sink: Taker | None = None
         self._asked: dict[str, float] = {}
-        self._published_at = boot_time()  # the last publish, or when we got the task
+        self._published_at = boot_time()  # the last publish, or when this writer began
         self._oldest: float | None = None  # since when there are unpublished rows
-        #: By log, how far all rows are written, and how many bytes of them were read.
+        #: By log: the position up to which all rows are written, and the bytes read up to there.
         self._done: tuple[Mapping[str, ProducerPosition], int] = {}, 0
 
     @abstractmethod
     def _claim(self, restored: Restored, readers: Sequence[LogReader]) -> bool:
-        """Begin at our predecessor's position. Return False if all rows were written before, and no more will come."""
+        """Begin at the predecessor's position. Return False if all rows are written and no more will come."""
 
     @abstractmethod
     def _flush(self) -> bool:
@@ -113,7 +113,7 @@ class SinkTask(ABC):
         return self._flush()
 
     def _begun(self) -> None:  # noqa: B027  # optional
-        """It runs."""
+        """Called when the task has begun to run."""
 
     def _rests(self) -> None:  # noqa: B027
         """Called after each look at the logs."""
@@ -131,7 +131,7 @@ class SinkTask(ABC):
 
     @property
     def _files(self) -> Mapping[str, Buffer]:
-        """What a record has to hold for the next owner."""
+        """The files of a record that the next owner needs."""
         return {}
 
     @property
@@ -150,7 +150,7 @@ class SinkTask(ABC):
         threading.Thread(target=self._live, name=self.name, daemon=True).start()
 
     def follow(self, drain: Drain) -> None:
-        """Note what the drain asks for. For a task that reads no source, only the flush matters."""
+        """Note the step of the drain. For a task that reads no source, only FLUSH matters."""
         with self._lock:
             self._drain = drain
             if drain.step is None:
@@ -164,7 +164,7 @@ class SinkTask(ABC):
             self.follow(drain)
 
     def count(self) -> None:
-        """Say how much is left to write, and set the pace to 0 when there are no publishes."""
+        """Report how much is left to write. Set the pace to 0 when there are no publishes."""
         now, lately_s = boot_time(), max(PACE_S, 2 * self._flush_s)
         (done, size), each = self._done, self._input
         if not done or self.report.phase not in (Phase.RUNNING, Phase.DRAINED):
@@ -180,12 +180,12 @@ class SinkTask(ABC):
             self._report = replace(self._report, progress=progress)
 
     def _note_done(self, sink: Taker) -> None:
-        """Note how far all rows are written. What was read counts as soon as no row of it is held."""
+        """Note up to where all rows are written. A range that was read counts as soon as none of its rows is held."""
         if not sink.has_rows:
             self._done = sink.positions, sink.read_bytes
 
     def release(self, patience_s: float) -> None:
-        """Let the running publish end, give the locks back, and report that."""
+        """Let the running publish end, release the locks, and report that."""
         self._finishing = True
         self._closing.set()
         self._ended.wait(patience_s)
@@ -229,11 +229,11 @@ class SinkTask(ABC):
             self._end(Phase.SUPERSEDED)
         except (PermitExpired, StorageUnavailable) as error:
             self._end(Phase.RESTART, error)
-        except Exception as error:  # noqa: BLE001  # a task's trouble never takes the container down
+        except Exception as error:  # noqa: BLE001  # an error of a task never ends the container
             self._end(Phase.FAILED, error)
         finally:
             self._leaves()
-            self._sink = None  # the container keeps a task that has ended for its report, not the rows that it held
+            self._sink = None  # the container keeps an ended task for its report, and does not need its rows
             self._ended.set()
             self._context.changed()
 

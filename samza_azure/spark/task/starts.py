@@ -1,8 +1,8 @@
-"""How many queries of a container start at once.
+"""How many queries of a container start at the same time.
 
 Promised: the first query of a container starts alone, since it loads the classes and starts the processes that the next
 ones use. After it at most `at_once` queries start at a time: each runs Python processes of its own until its source is
-up. One thread at a time uses the session's settings, which belong to no query: a query copies them when it is started.
+up. Only one thread at a time uses the session's settings: all queries share them, and each copies them when it starts.
 
 Not promised: an order.
 """
@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: So many tasks of a container take over and restore at a time.
+#: The number of tasks of a container that take over and restore at the same time.
 RESTORES = 32
 
 
@@ -32,7 +32,7 @@ class Starts:
             yield
 
     def succeeded(self) -> None:
-        """Let queries start side by side, since the source of one is up."""
+        """Let queries start in parallel, since the source of one is up."""
         with self._lock:
             more, self._more = self._more, 0
         if more:
@@ -40,5 +40,5 @@ class Starts:
 
 
 def at_once(cores: int) -> int:
-    """How many queries start at a time. Half of the cores are left to the tasks that run."""
+    """How many queries start in parallel. Half of the cores are left to the tasks that run."""
     return max(1, cores // 2)
