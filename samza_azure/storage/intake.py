@@ -1,4 +1,4 @@
-"""Rows of logs in memory, until they are written elsewhere: what all tasks without a query begin with.
+"""Rows of logs in memory, until they are written elsewhere: the first part of all tasks without a query.
 
 Promised: what lies between two positions of a log is the same rows in the same order, however it was read. Nothing is
 read while there are as many rows as one flush is to have.
@@ -17,7 +17,7 @@ from samza_azure.storage.arrow import decode
 from samza_azure.storage.log import LogReader
 from samza_azure.streams.offset import ProducerPosition, ProducerState
 
-#: Of a log at once.
+#: The most bytes of a log in one scan.
 SCAN_BYTES = 4 << 20
 
 

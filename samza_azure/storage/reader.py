@@ -179,9 +179,9 @@ class Reader:
                     break
 
     def _goes_on(self, prefix: str) -> bool:
-        """Whether there is more than a blob without a record, which is what one that was deleted looks like.
+        """Whether to go on in a later blob, since the first ones were deleted: a deleted blob looks like an empty one.
 
-        A reader that goes on finds out when it looks which logs there are.
+        Raise `RowsGone` if rows that were not read are deleted. A reader that waits for more finds out in `_look`.
         """
         index, position = self._stand.at[prefix]
         if position or not self._until_now:

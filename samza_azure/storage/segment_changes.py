@@ -73,7 +73,7 @@ def changed_by(row: Row, reader: SegmentReader) -> list[Segment] | None:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """All segments in the table at a sequence number. `restored` counts the drops that were taken back."""
+    """All segments in the table at a sequence number. `restored` counts the drops that were undone."""
 
     sequence: SequenceNumber
     restored: int

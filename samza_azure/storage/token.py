@@ -12,7 +12,7 @@ from samza_azure.logs.position import Position
 from samza_azure.storage.interface import Value
 from samza_azure.storage.limits import TEXT_MAX
 
-#: What the columns of a row that hold a token are called: this, and with 1, 2 and so on what does not fit into it.
+#: The column of a row that holds a token. Columns with 1, 2 and so on appended hold what does not fit into it.
 COLUMN = "at"
 
 

@@ -207,7 +207,7 @@ class DatasourceHistory:
             self._judge(self.reader.latest(), f"{who}, to one who had it open")
 
     def _look_at_drops(self, snapshot: Snapshot) -> None:
-        """A drop hides what there is; one that goes while it is visible was taken back, and gives all of it back."""
+        """A drop hides what there is; one that goes while it is visible was restored, and shows all of it again."""
         there = {(one.interval, one.version) for one in snapshot.timeline if one.file is None}
         for name in self.dropped.keys() - there:
             rows = self.dropped.pop(name)

@@ -115,7 +115,7 @@ class Truth:
         ever = self.ever | {row for one in appended for row in rows_of(one)}
         visible |= ever - self.ever
         there = {(one.interval, one.version) for one in snapshot.timeline if _is_empty(one)}
-        for name in drops.keys() - there:  # taken back, unless something lies over it
+        for name in drops.keys() - there:  # restored, unless something lies over it
             rows = drops.pop(name)
             visible |= rows if name in self.hiding else frozenset()
         for name in there - drops.keys():

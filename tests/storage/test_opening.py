@@ -254,7 +254,7 @@ def test_drawn_histories_on_storage(dice: Random) -> None:
 
 
 class History:
-    """Appends, compactions, REPLACEs that go on or are given up, drops taken back, zombies, garbage, checkpoints.
+    """Appends, compactions, REPLACEs that go on or are given up, drops restored, zombies, garbage, checkpoints.
 
     After each act the rows are those that were published and not dropped (I12, I13, I16, I17, I23, I24), to who reads
     all of the table and to who had it open at some time before. A position moves with its rows, or not at all.
