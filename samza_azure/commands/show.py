@@ -33,7 +33,7 @@ def status_view(shown: dict[str, Any]) -> Group:
     if shown["stop"] and shown["phase"] != "STOPPED":
         parts.insert(2, folded("stopping: all processors commit and leave"))
     parts += [folded(drain_in_words(each), style="dim") for each in reversed(shown["drains"])]
-    if shown["phase"] != "STOPPED":  # then no task runs, and one sentence says why
+    if shown["phase"] != "STOPPED":  # if it is, no task runs, and one sentence above has the reason
         parts += [folded(line, style="yellow") for line in _why_not(shown["tasks"])]
     for task in shown["tasks"]:
         if task["error"]:
@@ -97,7 +97,7 @@ def starting_spark(count: int) -> str:
 
 
 def folded(text: str, style: str = "") -> Text:
-    """A text with parts that are not ours: without markup and escapes, folded at the edge."""
+    """A text that may hold foreign parts: without markup and escapes, folded at the edge."""
     return Text(printable(text), style=style, overflow="fold")
 
 
@@ -119,7 +119,7 @@ def _tasks(shown: dict[str, Any]) -> Table:
 
 
 def _work(shown: dict[str, Any]) -> list[Table]:
-    """How far behind each source and each task is, and what it does; nothing before anything of that is known."""
+    """How far behind each source and each task is, and what it does. No table while nothing of that is known."""
     table = plain_table("source, task", *_WORK)
     table.padding = (0, 1, 0, 0)  # so that it fits 80 characters
     for name, each in (shown.get("behind") or {}).items():

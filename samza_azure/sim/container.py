@@ -335,7 +335,7 @@ class TaskAttempt:
         return {f"{SOURCE}/{self.number}": (0, self.state.at)} if self.state.at else {}
 
     async def release(self) -> None:
-        """Close: report released when nothing is unsettled, or when the time for that is over."""
+        """Close the writer, and report `released` when nothing is unsettled, or when the time for that is over."""
         habits, dice, loop = self.container.habits, self.container.dice, asyncio.get_running_loop()
         slow = habits.shutdown_s if dice.random() < habits.slow_release else 0.0
         if slow:

@@ -62,8 +62,8 @@ def check_command(ledger: Ledger, lives: Iterable[Life], life: Life, command: Co
 
 
 def check_overlap(ledger: Ledger, lives: Iterable[Life], life: Life, start: StartTask, shutdown_s: float) -> None:
-    """Overlap: no task starts while an earlier owner, alive and permitted, still runs it; except when it has been
-    waited for, for as long as its release may take."""
+    """Check Overlap: no task starts while an earlier owner, alive and permitted, still runs it, unless the time for its
+    release is over."""
     facts, now = ledger.facts, ledger.facts.instant()
     published = ledger.published_at(start.run_id, start.task, start.generation)
     waited = published is not None and now >= published + PATIENCE * shutdown_s * CLOCK_RATE
