@@ -123,7 +123,7 @@ class Facts:
     timing: Timing
     on_drained: Callable[[Control], None] = lambda control: None
     note: Callable[[str], None] = lambda text: None
-    is_asked_for: Callable[[str], bool] = lambda run: True  # whether the pipeline of this drained run was asked for again
+    is_asked_for: Callable[[str], bool] = lambda run: True  # another run after this one
     clock_slack: float = 0.0  # the share by which a slow clock extends a deadline
     no_beats: list[tuple[float, float]] = field(default_factory=list)  # outages in which no heartbeat was possible
     no_blob: list[tuple[float, float]] = field(default_factory=list)  # outages in which nobody reached the control blob
