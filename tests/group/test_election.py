@@ -136,6 +136,13 @@ def test_a_take_over_write_that_did_not_happen_is_made_again() -> None:
     assert [action for action in decide(view, NOW) if isinstance(action, WriteControl)] == [write]
 
 
+def test_a_candidate_whose_lease_runs_out_before_it_has_written_gives_it_up() -> None:
+    view = campaigning()
+    view.candidacy.campaign = Campaign("control", lease=Lease("won", NOW - 50.1), read=True)
+    asked = [action for action in decide(view, NOW) if isinstance(action, ReleaseLease | WriteControl)]
+    assert asked == [ReleaseLease("won")]
+
+
 def test_a_lease_whose_grant_was_not_heard_is_asked_for_again_under_the_same_id() -> None:
     view = view_of("p2", leader_age=SILENT, campaign=Campaign("control"))
     learn(view, AcquireLease("asked", "control"), Trouble.UNSETTLED, sent_at=NOW, now=NOW)
