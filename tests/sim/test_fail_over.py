@@ -1,7 +1,7 @@
 """The leader is gone, and one answer is lost: the next one leads within the stated bound all the same.
 
-Every call of those who are left, from the crash until one of them has published who has the tasks, loses its answer
-once, in a run of its own.
+Every call of the group, from the crash or the request to leave until one of the others has published who has the tasks,
+loses its answer once, in a run of its own.
 """
 
 import asyncio
@@ -51,15 +51,18 @@ class FailOver:
     sent: list[str]
 
 
-async def fail_over(timing: Timing, lost: int) -> FailOver:
-    """The leader crashes, and the answer to this call is lost."""
+async def fail_over(timing: Timing, lost: int, *, leaves: bool) -> FailOver:
+    """The leader leaves or crashes, and the answer to this call is lost."""
     loop = asyncio.get_running_loop()
     storage, link = MemoryStorage(loop.time), Losing(lost)
     members = [Member(f"p{number}", timing, storage, link) for number in range(COUNT)]
     await asyncio.sleep(3 * timing.heartbeat_timeout_s)
     leader = leader_of(members)
     assert leader is not None
-    leader.life.cancel()
+    if leaves:
+        leader.processor.leave()
+    else:
+        leader.life.cancel()
     left = [member for member in members if member is not leader]
     await asyncio.sleep(0)
     link.counts, crashed, led_s = True, loop.time(), None
@@ -70,7 +73,7 @@ async def fail_over(timing: Timing, lost: int) -> FailOver:
         if led_s is not None and next_one is not None and leader.name not in owners(next_one):
             break
         assert took < 60, "nobody leads"
-    for member in left:
+    for member in members:
         member.life.cancel()
     await asyncio.sleep(0)
     return FailOver(led_s, took, link.sent)
@@ -89,10 +92,25 @@ def test_one_lost_answer_at_any_step_keeps_the_fail_over_within_the_stated_bound
     timing = PROFILES[profile]
     call_s = call_timeout_s(timing)
     stated = bounds(timing, COUNT, call_s).leader_lost + call_s
-    usual = VirtualLoop().run_until_complete(fail_over(timing, -1))
+    usual = VirtualLoop().run_until_complete(fail_over(timing, -1, leaves=False))
     late = {}
     for lost, operation in enumerate(usual.sent):
-        found = VirtualLoop().run_until_complete(fail_over(timing, lost))
+        found = VirtualLoop().run_until_complete(fail_over(timing, lost, leaves=False))
         if found.led_s > usual.led_s + call_s + 2 * timing.scan_s or found.moved_s > stated:
+            late[f"{lost} of {len(usual.sent)}, {operation}"] = round(found.led_s, 1), round(found.moved_s, 1)
+    assert late == {}
+
+
+@pytest.mark.parametrize("profile", ["default", "fast"])
+def test_a_leader_that_leaves_is_replaced_no_later_than_one_that_crashes(profile: str) -> None:
+    """Whichever answer is lost, to the leader or to its successor."""
+    timing = PROFILES[profile]
+    stated = bounds(timing, COUNT, call_timeout_s(timing)).leader_lost
+    usual = VirtualLoop().run_until_complete(fail_over(timing, -1, leaves=True))
+    assert usual.moved_s < stated / 2
+    late = {}
+    for lost, operation in enumerate(usual.sent):
+        found = VirtualLoop().run_until_complete(fail_over(timing, lost, leaves=True))
+        if found.moved_s > stated:
             late[f"{lost} of {len(usual.sent)}, {operation}"] = round(found.led_s, 1), round(found.moved_s, 1)
     assert late == {}

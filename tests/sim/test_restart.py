@@ -73,7 +73,7 @@ class Drained(Restarted):
 
 
 def test_a_drained_fleet_that_is_restarted_stands_by_with_one_leader() -> None:
-    """It changed its leader with each restart, for ever."""
+    """It changed its leader with each restart, for ever. It makes no more calls than a group that is calm."""
 
     class Calm(Drained):
         async def _play(self) -> None:
@@ -82,9 +82,11 @@ def test_a_drained_fleet_that_is_restarted_stands_by_with_one_leader() -> None:
             names = [f"p{number}" for number in range(self.scenario.processors)]
             await self._until("all have been restarted", lambda: all(self.numbers[name] > 1 for name in names))
             await self._wait(4 * self.timing.leader_timeout_s)
-            epoch, numbers = self.control.epoch, dict(self.numbers)
+            epoch, numbers, calls = self.control.epoch, dict(self.numbers), self.ledger.cost.calls
             await self._wait(60.0)
             assert (self.control.epoch, dict(self.numbers)) == (epoch, numbers)
+            calls = self.ledger.cost.calls - calls
+            assert self.ledger.cost.usual(calls, 60.0, self.timing, len(names), 0.0) is None
             assert all(self.lives[name].supervisor.alive for name in names)
 
     played(Calm(1))
