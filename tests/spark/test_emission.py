@@ -94,6 +94,35 @@ def test_changes_that_do_not_all_come_out(refusal: Callable[..., str], behind: S
     assert f"the aggregation by user emits a row for each change of a group, but the operator after it ({what}" in said
 
 
+@pytest.mark.parametrize("query", ["SELECT DISTINCT user FROM {rows}", "SELECT user FROM {rows} GROUP BY user"])
+def test_distinct_rows_of_sql_come_again_in_each_batch(
+    spark: SparkSession, refusal: Callable[..., str], accepted: Callable[..., Pipeline], query: str
+) -> None:
+    said = refusal(lambda rows: spark.sql(query, rows=rows), output_mode="update")
+    assert "which only removes duplicates, would emit a row again in each batch that has it. Write SELECT and" in said
+    assert '.dropDuplicates(["user"]), which emits each row once.' in said
+    assert '.dropDuplicates(["user"]), which emits each row once.' in refusal(lambda rows: spark.sql(query, rows=rows))
+    for mode in ("append", "update"):
+        accepted(
+            lambda rows: spark.sql("SELECT user FROM {rows}", rows=rows).dropDuplicates(["user"]), output_mode=mode
+        )
+
+
+def test_a_union_of_sql_is_an_aggregation(
+    spark: SparkSession, refusal: Callable[..., str], accepted: Callable[..., Pipeline]
+) -> None:
+    def union(rows: DataFrame) -> DataFrame:
+        return spark.sql("SELECT user, n FROM {rows} UNION SELECT user, n + 1 FROM {rows}", rows=rows)
+
+    assert "which only removes duplicates" in refusal(union, output_mode="update")
+
+    def of_times(rows: DataFrame) -> DataFrame:
+        return spark.sql("SELECT DISTINCT user, ts FROM {rows}", rows=rows.withWatermark("ts", "1 hour"))
+
+    assert 'the row would never be emitted. Remove such rows before it, .where("ts IS NOT NULL")' in refusal(of_times)
+    accepted(lambda rows: of_times(rows.where("ts IS NOT NULL")))
+
+
 def test_changes_without_their_key(refusal: Callable[..., str]) -> None:
     assert "Return the keys." in refusal(lambda rows: counted(rows).select("count"), output_mode="update")
     assert "Return the keys." in refusal(lambda rows: by_hour(rows).select("user", "count"), output_mode="update")

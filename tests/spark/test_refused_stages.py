@@ -480,6 +480,18 @@ def test_an_event_time_that_may_be_older_than_promised(refusal: Refusal, analyse
     assert analyse(stage, streams=streams + 'frontier_lag = "0 s"\n').stages["stage"].frontier_lag_us == 0
 
 
+def test_an_event_time_that_distinct_rows_are_not_complete_by(refusal: Refusal, spark: SparkSession) -> None:
+    """The rows come with the end of their window."""
+
+    def stage(rows: DataFrame) -> DataFrame:
+        minutes = "SELECT carrier, window(ts, '2 hours') AS w, date_trunc('MINUTE', ts) AS t FROM {rows}"
+        distinct = spark.sql(f"SELECT DISTINCT * FROM ({minutes})", rows=rows.withWatermark("ts", "0 seconds"))
+        return distinct.drop("w")
+
+    said = refusal(stage, streams='[streams.out]\nevent_time = "t"\n')
+    assert "the aggregation keeps its groups until the watermark passes, and this is not the event time" in said
+
+
 def test_an_event_time_that_the_stage_does_not_write(refusal: Refusal) -> None:
     assert refusal(lambda rows: rows.select("carrier"), streams='[streams.out]\nevent_time = "ts"\n') == (
         "streams.out.event_time is 'ts', but stage stage writes the columns carrier. Name one of them."

@@ -76,14 +76,15 @@ def input_directory(directory: Path, number: int, stream: str) -> Path:
 def read_plan(spark: SparkSession, frame: DataFrame, directory: Path) -> Node:
     """The plan of a streaming DataFrame that was built on stand-ins below `directory`.
 
-    Common table expressions are inlined, and expressions that Spark replaces before it runs them are replaced.
+    Common table expressions are inlined, and what Spark replaces before it runs a plan is replaced: expressions, and
+    SELECT DISTINCT and UNION, which are aggregations by all columns.
     """
-    inlined, replaced, rewritten = (
+    inlined, grouped, replaced, rewritten = (
         java_class(spark, f"org.apache.spark.sql.catalyst.optimizer.{name}")
-        for name in ("InlineCTE", "ReplaceExpressions", "RewriteWithExpression")
+        for name in ("InlineCTE", "ReplaceDistinctWithAggregate", "ReplaceExpressions", "RewriteWithExpression")
     )
     plan = inlined(True, False, False).apply(frame._jdf.queryExecution().analyzed())
-    plan = rewritten.apply(replaced.apply(plan))
+    plan = rewritten.apply(replaced.apply(grouped.apply(plan)))
     return _node(plan, directory)
 
 

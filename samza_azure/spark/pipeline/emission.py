@@ -14,6 +14,7 @@ from samza_azure.spark.pipeline.advice import Advice, without_nulls
 from samza_azure.spark.pipeline.catalyst import (
     Node,
     conjuncts,
+    contains,
     equalities,
     identity,
     in_sql,
@@ -22,6 +23,7 @@ from samza_azure.spark.pipeline.catalyst import (
     items,
     join_type,
     kind_of,
+    literal,
     references,
     text,
     without_alias,
@@ -82,12 +84,31 @@ def _check_complete(stage: Stage, aggregation: Node, advice: Advice) -> None:
         raise PipelineRefused(
             f"Stage {stage.name}: no group of the {described(aggregation)} is ever complete, since its keys have no "
             "event time with a watermark, and output mode append emits only complete groups. "
-            f"{advice.complete(aggregation)} Or use output mode update, which emits a row for each change of a group: "
-            f"{stage.decorator(output_mode='update')}."
+            + (
+                _deduplicated(aggregation)
+                if _is_distinct(aggregation)
+                else f"{advice.complete(aggregation)} Or use output mode update, which emits a row for each change of "
+                f"a group: {stage.decorator(output_mode='update')}."
+            )
         )
     for key in times:
         if kind_of(key) == "AttributeReference":
             _check_not_null(stage, aggregation.child, key, f"the {described(aggregation)} never completes its group")
+
+
+def _is_distinct(aggregation: Node) -> bool:
+    """Whether it only removes duplicates, as SELECT DISTINCT and UNION do."""
+    return not any(contains(made, "AggregateExpression") for made in aggregation.made)
+
+
+def _deduplicated(aggregation: Node) -> str:
+    """The line to write instead of an aggregation that only removes duplicates."""
+    keys = [key for key in items(aggregation.plan.groupingExpressions()) if kind_of(key) == "AttributeReference"]
+    columns = ", ".join(literal(str(key.name())) for key in keys)  # these are not parsed
+    return (
+        "Write SELECT and UNION ALL instead of SELECT DISTINCT, UNION and GROUP BY, and behind the DataFrame "
+        f".dropDuplicates([{columns}]), which emits each row once."
+    )
 
 
 def _is_event_time(node: Node, wanted: int) -> bool:
@@ -187,6 +208,11 @@ def _operands(condition: Any) -> set[int]:
 
 def _check_changes(stage: Stage, root: Node, aggregation: Node) -> None:
     """Refuse operators between an aggregation and the output that drop a change or its key."""
+    if _is_distinct(aggregation):
+        raise PipelineRefused(
+            f"Stage {stage.name}: in output mode update the {described(aggregation)}, which only removes duplicates, "
+            f"would emit a row again in each batch that has it. {_deduplicated(aggregation)}"
+        )
     keys = [
         {identity(made) for made in aggregation.made if without_alias(made).semanticEquals(key)}
         for key in items(aggregation.plan.groupingExpressions())

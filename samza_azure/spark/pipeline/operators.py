@@ -27,7 +27,6 @@ STATEFUL = {
     "Aggregate": "aggregation",
     "Deduplicate": "deduplication",
     "DeduplicateWithinWatermark": "deduplication within the watermark",
-    "Distinct": "deduplication",
     "GlobalLimit": "limit",
     "FlatMapGroupsInPandasWithState": "state per group",
     "TransformWithStateInPySpark": "state machine",
@@ -36,7 +35,7 @@ JOIN = "join of two streams"
 #: In these, Spark 4.3 drops late rows by the watermark of the previous batch, adds the other rows to the state, and
 #: then fires by the watermark of the current batch. So one batch may have the last rows of a drain and a watermark of
 #: infinity. A join would keep no row of that batch for its other side, and a function would see infinity beside rows.
-FIRE_AFTER_ROWS = frozenset({"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "GlobalLimit"})
+FIRE_AFTER_ROWS = frozenset({"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "GlobalLimit"})
 #: Operators that treat each row by itself.
 STATELESS = frozenset(
     {
@@ -89,8 +88,6 @@ def keys_of(node: Node) -> list[tuple[Any, ...]]:
             return [(each,) for each in grouping if not _is_session(each)]
         case "Deduplicate" | "DeduplicateWithinWatermark":
             return [(each,) for each in items(node.plan.keys())]
-        case "Distinct":
-            return [(each,) for each in node.child.output]
         case "FlatMapGroupsInPandasWithState":
             return [(each,) for each in items(node.plan.groupingAttributes())]
         case "TransformWithStateInPySpark":
