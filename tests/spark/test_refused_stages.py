@@ -480,6 +480,25 @@ def test_an_event_time_that_may_be_older_than_promised(refusal: Refusal, analyse
     assert analyse(stage, streams=streams + 'frontier_lag = "0 s"\n').stages["stage"].frontier_lag_us == 0
 
 
+@pytest.mark.parametrize("shorter_first", [True, False])
+@pytest.mark.parametrize("grouped_first", [True, False])
+def test_the_start_of_windows_of_two_lengths_is_as_early_as_the_longest(
+    analyse: Analyse, shorter_first: bool, grouped_first: bool
+) -> None:
+    def stage(rows: DataFrame) -> DataFrame:
+        rows = rows.withWatermark("ts", "0 seconds")
+        lengths = ("1 hour", "1 day") if shorter_first else ("1 day", "1 hour")
+        windows = [rows.select(F.window("ts", length).alias("w"), "carrier") for length in lengths]
+        if grouped_first:
+            counted = windows[0].groupBy("w", "carrier").count().union(windows[1].groupBy("w", "carrier").count())
+        else:
+            counted = windows[0].union(windows[1]).groupBy("w", "carrier").count()
+        return counted.select(F.col("w.start").alias("t"), "carrier", "count")
+
+    analysed = analyse(stage, streams='[streams.out]\nevent_time = "t"\n').stages["stage"]
+    assert analysed.analysis.frontier == (Term(None, -86_400_000_000),)
+
+
 def test_an_event_time_that_distinct_rows_are_not_complete_by(refusal: Refusal, spark: SparkSession) -> None:
     """The rows come with the end of their window."""
 

@@ -254,9 +254,14 @@ class Bounds:
         )
 
     def window_us(self, node: Node, wanted: int) -> int | None:
-        """The length of the windows in a column, from the expression that creates them. None if it is not known."""
+        """The length of the longest windows in a column, from what creates them. None if it is not known."""
         if wanted not in node.ids:
             return None
+        if node.kind == "Union":
+            index = node.ids.index(wanted)
+            lengths = [self.window_us(child, child.ids[index]) for child in node.children]
+            known = [length for length in lengths if length is not None]
+            return max(known) if len(known) == len(lengths) else None
         if node.kind in ("Project", "Expand", "Aggregate"):
             index = node.ids.index(wanted)
             if node.kind == "Expand":
