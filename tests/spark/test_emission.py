@@ -225,3 +225,42 @@ def test_null_is_no_partner_of_null(refusal: Callable[..., str], accepted: Calla
         accepted(joined(kind), "clicks", "views")
         accepted(joined(kind, "cast(n AS bigint) = m"), "clicks", "views")
         assert "are both null" in refusal(joined(kind, "nullif(user, '') = nullif(who, '')"), "clicks", "views")
+
+
+@pytest.mark.parametrize(
+    ("by", "ansi", "is_right"),
+    [
+        ("cast(user AS int) = cast(who AS int)", "true", True),  # fails where it cannot be
+        ("cast(user AS int) = cast(who AS int)", "false", False),
+        ("cast(n AS bigint) = cast(m AS bigint)", "false", True),
+        ("cast(n AS string) = cast(m AS string)", "false", True),
+        ("cast(cast(n AS double) AS decimal(9, 2)) = cast(cast(m AS double) AS decimal(9, 2))", "true", False),  # NaN
+        ("try_cast(user AS int) = try_cast(who AS int)", "true", False),
+    ],
+)
+def test_a_cast_that_makes_nulls_is_no_column(
+    spark: SparkSession,
+    refusal: Callable[..., str],
+    accepted: Callable[..., Pipeline],
+    by: str,
+    ansi: str,
+    is_right: bool,
+) -> None:
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        if is_right:
+            accepted(lambda clicks, views: clicks.join(views, F.expr(by)), "clicks", "views")
+        else:
+            said = refusal(lambda clicks, views: clicks.join(views, F.expr(by)), "clicks", "views")
+            assert "are both null, which a batch does not" in said
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", str(before))
+
+
+def test_a_variant_may_hold_a_null(refusal: Callable[..., str]) -> None:
+    def joined(clicks: DataFrame, views: DataFrame) -> DataFrame:
+        one, other = clicks.withColumn("j", F.parse_json("user")), views.withColumn("i", F.parse_json("who"))
+        return one.join(other, F.expr("cast(j AS string) = cast(i AS string)")).select("n", "m")
+
+    assert "are both null, which a batch does not" in refusal(joined, "clicks", "views")

@@ -46,6 +46,8 @@ PASSING = frozenset(
 )
 #: Expressions that are null if an operand is null, so a filter by one of them drops rows with a null operand.
 STRICT = frozenset({"EqualTo", "GreaterThan", "GreaterThanOrEqual", "IsNotNull", "LessThan", "LessThanOrEqual"})
+#: Each of these types holds the values of those before it.
+NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
 #: Functions of a time that are null only if the time is null.
 OF_TIME = frozenset({"Cast", "KnownNullable", "PreciseTimestampConversion", "TimestampAddInterval", "TruncTimestamp"})
 
@@ -154,10 +156,30 @@ def _check_null_keys(stage: Stage, join: Node) -> None:
 
 
 def _column_of(key: Any) -> Any | None:
-    """The column, if the key is a column or a cast of one."""
-    while kind_of(key) == "Cast" and "TRY" not in str(key.evalMode().toString()):
+    """The column, if the key is a column, or a cast of one that is null only where the column is."""
+    while kind_of(key) == "Cast" and _keeps_values(key):
         key = key.child()
     return key if kind_of(key) == "AttributeReference" else None
+
+
+def _keeps_values(cast: Any) -> bool:
+    """Whether a cast makes no nulls: it fails instead (ANSI), or its type holds all values."""
+    source, target = (str(each.dataType().simpleString()) for each in (cast.child(), cast))
+    mode = str(cast.evalMode().toString())
+    if mode == "ANSI":
+        return not _has_null_values(source) and not (source in ("float", "double") and target.startswith("decimal"))
+    if mode != "LEGACY":  # try_cast
+        return source == target
+    if target == "string":
+        return not _has_null_values(source)
+    if source in NUMBERS and target in NUMBERS:
+        return NUMBERS.index(source) <= NUMBERS.index(target)
+    return source == target or {source, target} <= {"date", "timestamp", "timestamp_ntz"}
+
+
+def _has_null_values(source: str) -> bool:
+    """Whether a type has values that a cast makes null: a variant may hold a null of JSON."""
+    return "variant" in source
 
 
 def _check_not_null(stage: Stage, node: Node, time: Any, consequence: str) -> None:
