@@ -1,5 +1,6 @@
 """Rows that would stay in state for ever, and rows that a later one takes back: such stages are refused."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -225,6 +226,24 @@ def test_null_is_no_partner_of_null(refusal: Callable[..., str], accepted: Calla
         accepted(joined(kind), "clicks", "views")
         accepted(joined(kind, "cast(n AS bigint) = m"), "clicks", "views")
         assert "are both null" in refusal(joined(kind, "nullif(user, '') = nullif(who, '')"), "clicks", "views")
+
+
+@pytest.mark.parametrize("totals", ["rollup", "cube"])
+def test_totals_over_all_times_are_never_complete(
+    refusal: Callable[..., str], accepted: Callable[..., Pipeline], totals: str
+) -> None:
+    def grouped(how: str) -> Stage:
+        def stage(rows: DataFrame) -> DataFrame:
+            timed = rows.withWatermark("ts", "1 hour").withColumn("w", F.window("ts", "1 hour")).select("w", "user")
+            return eval(f"timed{how}", {"timed": timed}).count().select("w.start", "user", "count")
+
+        return stage
+
+    said = refusal(grouped(f'.{totals}("w", "user")'))
+    assert "has totals over all values of w, which are never complete, and their rows would never be emitted" in said
+    line = re.search(r"\.groupingSets\(.*\)(?=, and add)", said)
+    assert line is not None and line[0] == '.groupingSets([["w", "user"], ["w"]], "w", "user")'
+    accepted(grouped(line[0]))
 
 
 @pytest.mark.parametrize(

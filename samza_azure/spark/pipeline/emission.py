@@ -46,6 +46,8 @@ PASSING = frozenset(
 )
 #: Expressions that are null if an operand is null, so a filter by one of them drops rows with a null operand.
 STRICT = frozenset({"EqualTo", "GreaterThan", "GreaterThanOrEqual", "IsNotNull", "LessThan", "LessThanOrEqual"})
+#: The key by which Spark tells the groups of a rollup or a cube apart.
+GROUPING_ID = "spark_grouping_id"
 #: Each of these types holds the values of those before it.
 NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
 #: Functions of a time that are null only if the time is null.
@@ -95,7 +97,24 @@ def _check_complete(stage: Stage, aggregation: Node, advice: Advice) -> None:
         )
     for key in times:
         if kind_of(key) == "AttributeReference":
+            _check_totals(stage, aggregation, key)
             _check_not_null(stage, aggregation.child, key, f"the {described(aggregation)} never completes its group")
+
+
+def _check_totals(stage: Stage, aggregation: Node, time: Any) -> None:
+    """A rollup or a cube over a time has groups of all times, which are never complete. Spark marks them by a null."""
+    expand = aggregation.child
+    if expand.kind != "Expand" or identity(time) not in _made_null(expand):
+        return
+    keys = {identity(key): str(key.name()) for key in items(aggregation.plan.groupingExpressions())}
+    names = {each: literal(in_sql(name)) for each, name in keys.items() if name != GROUPING_ID}
+    timed = [nulls for nulls in _nulls(expand) if identity(time) not in nulls]
+    sets = [f"[{', '.join(name for each, name in names.items() if each not in nulls)}]" for nulls in timed]
+    raise PipelineRefused(
+        f"Stage {stage.name}: the {described(aggregation)} has totals over all values of {time.name()}, which are "
+        f"never complete, and their rows would never be emitted. Have totals of each {time.name()} only, "
+        f".groupingSets([{', '.join(sets)}], {', '.join(names.values())}), and add them up where they are read."
+    )
 
 
 def _is_distinct(aggregation: Node) -> bool:
@@ -198,6 +217,8 @@ def _is_never_null(node: Node, wanted: int) -> bool:
         return True
     if not node.children:
         return False
+    if node.kind == "Expand" and wanted in _made_null(node):
+        return False
     if is_window(node.column(wanted)) and not any(wanted in child.ids for child in node.children):
         return True  # Spark removes rows without a time when it computes windows
     match node.kind:
@@ -215,6 +236,23 @@ def _is_never_null(node: Node, wanted: int) -> bool:
             kept = {"LeftOuter": 0, "RightOuter": 1}.get(join_type(node))
             return kept is not None and _is_passed(node.children[kept : kept + 1], wanted)
     return _is_passed(node.children, wanted)
+
+
+def _made_null(expand: Node) -> frozenset[int]:
+    """The columns that are null in some of the rows that an Expand makes of each row."""
+    return frozenset[int]().union(*_nulls(expand))
+
+
+def _nulls(expand: Node) -> list[frozenset[int]]:
+    """The columns that are null, for each of the rows that an Expand makes of each row."""
+    return [
+        frozenset(
+            wanted
+            for wanted, each in zip(expand.ids, items(projection), strict=True)
+            if kind_of(without_alias(each)) == "Literal" and without_alias(each).value() is None
+        )
+        for projection in items(expand.plan.projections())
+    ]
 
 
 def _is_passed(children: Sequence[Node], wanted: int) -> bool:
