@@ -423,6 +423,54 @@ def test_a_function_of_columns_that_come_from_a_function_with_state(refusal: Ref
     analyse(of("carrier || '!'"))
 
 
+def count_delays(rows: DataFrame) -> DataFrame:
+    return rows.groupBy("delay").applyInPandasWithState(
+        lambda key, frames, state: iter(()), "n long", "n long", "append", GroupStateTimeout.NoTimeout
+    )
+
+
+def test_both_zeros_as_key_of_a_function_with_state(refusal: Refusal, analyse: Analyse, spark: SparkSession) -> None:
+    """Spark compares these keys as bytes."""
+    for function in (count_delays, lambda rows: by_state_machine(rows, "delay")):
+        said = refusal(function)
+        assert "would have one group for 0.0 and another for -0.0, which are equal in a batch." in said
+        line = re.search(r"\.withColumn\(.*\)(?=\.$)", said)
+        assert line is not None and line[0].startswith('.withColumn("delay", F.expr("CAST(delay + 0.0 AS STRING)")')
+        analyse(lambda rows, function=function: function(eval(f"rows{line[0]}", {"rows": rows, "F": F})))
+    zeros = spark.sql("SELECT explode(array(0.0D, -0.0D)) AS delay").selectExpr("CAST(delay + 0.0 AS STRING) AS text")
+    assert {row.text for row in zeros.collect()} == {"0.0"}
+    said = refusal(lambda rows: count_delays(rows.withColumn("delay", F.struct("delay"))))
+    assert said.endswith("Group by fields that are decimals, whole numbers or texts.")
+
+
+def test_a_left_semi_join_of_groups(refusal: Refusal) -> None:
+    """Spark moves it below the aggregation only if the other side has few rows: the operators of a query must stay."""
+
+    def stage(rows: DataFrame, others: DataFrame) -> DataFrame:
+        ours, theirs = (each.withWatermark("ts", "0 seconds") for each in (rows, others))
+        counted = ours.groupBy(F.window("ts", "1 hour").alias("w"), "carrier").count()
+        hours = theirs.select(F.window("ts", "1 hour").alias("w"), "carrier")
+        return counted.join(hours, ["w", "carrier"], "leftsemi")
+
+    other = '[streams.other]\npartitions = 2\nschema = "carrier string, ts timestamp"\nevent_time = "ts"\n'
+    said = refusal(stage, "flights", "other", streams=other)
+    assert "Spark moves the left semi join below the aggregation by w, carrier in batches" in said
+    assert said.endswith("Move the aggregation into an earlier stage, with event_time on its stream, and join that here.")
+
+
+def test_a_limit_of_some_inputs(refusal: Refusal, analyse: Analyse) -> None:
+    """Spark leaves it out of a batch without rows for it, and the next one misses its state."""
+
+    def limited(rows: DataFrame, others: DataFrame) -> DataFrame:
+        return rows.select("carrier").limit(3).union(others.select("carrier"))
+
+    said = refusal(limited, "flights", "plain", tasks=1)
+    assert said.startswith("Stage stage limits the rows of some inputs and reads others beside them.")
+    assert said.endswith("Limit them in an earlier stage, and read its stream here.")
+    analyse(lambda rows, others: rows.select("carrier").union(others.select("carrier")).limit(3), "flights", "plain", tasks=1)
+    analyse(lambda rows: rows.limit(3).union(rows), tasks=1)
+
+
 def test_two_watermarks_on_one_column(refusal: Refusal) -> None:
     def stage(rows: DataFrame) -> DataFrame:
         return rows.withWatermark("ts", "1 hour").withColumnRenamed("ts", "at").withWatermark("at", "2 hours")
@@ -598,14 +646,14 @@ def test_what_is_allowed(analyse: Analyse, spark: SparkSession) -> None:
     assert of_the_stage(analyse(lambda rows: rows.groupBy("carrier").count(), output_mode="update")) == []
 
 
-def by_state_machine(rows: DataFrame) -> DataFrame:
+def by_state_machine(rows: DataFrame, key: str = "carrier") -> DataFrame:
     class Nothing(StatefulProcessor):
         def init(self, handle: Any) -> None: ...
 
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803
             return iter(())
 
-    return rows.groupBy("carrier").transformWithState(Nothing(), "carrier string", "Append", "None")
+    return rows.groupBy(key).transformWithState(Nothing(), "carrier string", "Append", "None")
 
 
 def by_pandas_function(rows: DataFrame) -> DataFrame:

@@ -15,10 +15,12 @@ from samza_azure.spark.pipeline.catalyst import (
     Node,
     data_type,
     equalities,
+    in_sql,
     is_marked,
     items,
     join_type,
     kind_of,
+    literal,
     text,
 )
 
@@ -130,6 +132,37 @@ def check_operators(stage: Stage, root: Node) -> None:
             )
         _check_time(stage, node)
         _check_timeout(stage, node)
+        _check_zeros(stage, node)
+        _check_limit(stage, root, node)
+
+
+def _check_zeros(stage: Stage, node: Node) -> None:
+    """A function with state gets a group for each sequence of bytes. Elsewhere Spark takes both zeros for one."""
+    if node.kind not in ("FlatMapGroupsInPandasWithState", "TransformWithStateInPySpark"):
+        return
+    for (key,) in keys_of(node):
+        kind, name = str(key.dataType().sql()), str(key.name())
+        if kind in ("DOUBLE", "FLOAT"):
+            as_text = literal(f"CAST({in_sql(name)} + 0.0 AS STRING)")
+            remedy = f"Make the key a text before groupBy, .withColumn({literal(name)}, F.expr({as_text}))."
+        elif "DOUBLE" in kind or "FLOAT" in kind:
+            remedy = "Group by fields that are decimals, whole numbers or texts."
+        else:
+            continue
+        raise PipelineRefused(
+            f"Stage {stage.name}: the {described(node)} would have one group for 0.0 and another for -0.0, which are "
+            f"equal in a batch. {remedy}"
+        )
+
+
+def _check_limit(stage: Stage, root: Node, node: Node) -> None:
+    """Spark leaves a limit out of a batch that has no rows for it, and then misses the state of that batch."""
+    inputs, all_inputs = ({leaf.ids for leaf in each.leaves()} for each in (node, root))
+    if node.kind == "GlobalLimit" and inputs != all_inputs:
+        raise PipelineRefused(
+            f"Stage {stage.name} limits the rows of some inputs and reads others beside them. The query would fail "
+            "after a batch without rows of the former. Limit them in an earlier stage, and read its stream here."
+        )
 
 
 def _check_timeout(stage: Stage, node: Node) -> None:
@@ -213,6 +246,14 @@ def _check_subquery(stage: Stage, plan: Any) -> None:
 
 
 def _check_join(stage: Stage, node: Node) -> None:
+    if node.is_join_of_streams and join_type(node) in ("LeftSemi", "LeftAnti"):
+        for below in node.child.walk():
+            if below.kind == "Aggregate" and below.is_streaming:
+                raise PipelineRefused(
+                    f"Stage {stage.name}: Spark moves the left semi join below the {described(below)} in batches with "
+                    "few rows on its right side, and the query fails. Move the aggregation into an earlier stage, "
+                    "with event_time on its stream, and join that here."
+                )
     if node.is_join_of_streams and not equalities(node):
         raise PipelineRefused(
             f"Stage {stage.name}: a join of two streams ({join_type(node)}) has no equality between a column of the "
