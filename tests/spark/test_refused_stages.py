@@ -646,6 +646,20 @@ def test_what_is_allowed(analyse: Analyse, spark: SparkSession) -> None:
     assert of_the_stage(analyse(lambda rows: rows.groupBy("carrier").count(), output_mode="update")) == []
 
 
+def test_a_common_table_expression_is_one_source(analyse: Analyse, spark: SparkSession) -> None:
+    """A task waits for an acknowledgement of each source, so with one too many its drain would never end."""
+
+    def stage(rows: DataFrame) -> DataFrame:
+        query = """
+            WITH t AS (SELECT carrier, ts FROM {rows})
+            SELECT p.ts AS p, q.ts AS q FROM t p
+            JOIN t q ON p.carrier = q.carrier AND q.ts BETWEEN p.ts AND p.ts + INTERVAL 1 HOUR
+        """
+        return spark.sql(query, rows=rows.withWatermark("ts", "1 hour"))
+
+    assert analyse(stage).stages["stage"].analysis.sources == 1
+
+
 def by_state_machine(rows: DataFrame, key: str = "carrier") -> DataFrame:
     class Nothing(StatefulProcessor):
         def init(self, handle: Any) -> None: ...

@@ -28,6 +28,7 @@ from samza_azure.spark.pipeline.catalyst import (
     in_sql,
     input_directory,
     is_marked,
+    items,
     kind_of,
     literal,
     read_plan,
@@ -127,7 +128,7 @@ def analyse(
     by_stream = {inputs[each.reads].stream: each.delay_ms for each in watermarks}
     return Analysis(
         schema=nullable(frame.schema, spark),
-        sources=_different(spark, root.leaves()),
+        sources=_sources(spark, plan),
         watermarks=watermarks,
         frontier=_frontier(stage, frame, root, inputs, output, bounds, watermarks, operators),
         stateful=tuple(state_of(node) or "" for node in operators),
@@ -212,11 +213,15 @@ def _check_inputs(stage: Stage, root: Node, inputs: Sequence[Input]) -> None:
             )
 
 
-def _different(spark: SparkSession, leaves: Sequence[Node]) -> int:
-    """The number of distinct leaves. Spark starts one source for equal leaves, as of a DataFrame that is used twice."""
+def _sources(spark: SparkSession, plan: Any) -> int:
+    """The number of sources that Spark starts: one for equal leaves, as of a DataFrame that is used twice.
+
+    A common table expression is one leaf, however often it is used, so they are not inlined here.
+    """
     found = java_class(spark, "java.util.HashSet")()
-    for leaf in leaves:
-        found.add(leaf.plan)
+    for leaf in items(plan.collectLeaves()):
+        if kind_of(leaf) == "StreamingRelation":
+            found.add(leaf)
     return int(found.size())
 
 
