@@ -42,6 +42,7 @@ from samza_azure.spark.pipeline.operators import (
     check_operators,
     described,
     fingerprint_of,
+    has_sessions,
     keys_of,
     state_of,
 )
@@ -93,6 +94,7 @@ class Analysis:
     placement: Placement
     puts_out_changes: bool  # there may be several rows for one row of a batch
     needs_rocksdb: bool
+    needs_memory: bool
     fires_after_rows: bool  # the last rows of a drain and the watermark of infinity may come in one batch
     warnings: tuple[str, ...]
 
@@ -138,6 +140,7 @@ def analyse(
         placement=placement,
         puts_out_changes=puts_out_changes(stage, root),
         needs_rocksdb=any(node.kind.startswith("TransformWithState") for node in operators),
+        needs_memory=len(operators) > 1 and any(has_sessions(node) for node in operators),
         fires_after_rows=bool(operators) and all(node.kind in FIRE_AFTER_ROWS for node in operators),
         warnings=(*_warnings(stage, plan, root), *_kept_for_ever(stage, operators, bounds)),
     )

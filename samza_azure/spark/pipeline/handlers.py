@@ -39,6 +39,7 @@ def analyse_handler(spark: SparkSession, stage: Stage, inputs: Sequence[Input], 
         placement=Placement({}, ()),
         puts_out_changes=False,
         needs_rocksdb=False,
+        needs_memory=False,
         fires_after_rows=False,
         warnings=(),
     )

@@ -97,6 +97,11 @@ def keys_of(node: Node) -> list[tuple[Any, ...]]:
     return []
 
 
+def has_sessions(node: Node) -> bool:
+    """Whether this is an aggregation by session windows."""
+    return node.kind == "Aggregate" and any(_is_session(each) for each in items(node.plan.groupingExpressions()))
+
+
 def _is_session(expression: Any) -> bool:
     return kind_of(expression) == "AttributeReference" and is_marked(expression, SESSION_MARK)
 

@@ -279,6 +279,7 @@ def _router(
         placement=Placement({}, ()),
         puts_out_changes=False,
         needs_rocksdb=False,
+        needs_memory=False,
         fires_after_rows=False,
         warnings=(),
     )
@@ -337,7 +338,9 @@ def _analysed_stage(
 ) -> AnalysedStage:
     declared = config.streams.get(stage.output) or Stream()
     tasks = _task_count(stage, inputs, streams, config)
-    check_chosen(stage.name, config.task.state, needs_rocksdb=analysis.needs_rocksdb)
+    check_chosen(
+        stage.name, config.task.state, needs_rocksdb=analysis.needs_rocksdb, needs_memory=analysis.needs_memory
+    )
     if not stage.partition_by and declared.partitions not in (1, tasks):
         raise PipelineRefused(
             f"streams.{stage.output}.partitions is {declared.partitions}, but stage {stage.name} has no partition_by, "
