@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -436,7 +437,8 @@ def test_both_zeros_as_key_of_a_function_with_state(refusal: Refusal, analyse: A
         assert "would have one group for 0.0 and another for -0.0, which are equal in a batch." in said
         line = re.search(r"\.withColumn\(.*\)(?=\.$)", said)
         assert line is not None and line[0].startswith('.withColumn("delay", F.expr("CAST(delay + 0.0 AS STRING)")')
-        analyse(lambda rows, function=function: function(eval(f"rows{line[0]}", {"rows": rows, "F": F})))
+        pasted = f"rows{line[0]}"
+        analyse(lambda rows, function=function, pasted=pasted: function(eval(pasted, {"rows": rows, "F": F})))
     zeros = spark.sql("SELECT explode(array(0.0D, -0.0D)) AS delay").selectExpr("CAST(delay + 0.0 AS STRING) AS text")
     assert {row.text for row in zeros.collect()} == {"0.0"}
     said = refusal(lambda rows: count_delays(rows.withColumn("delay", F.struct("delay"))))
@@ -455,7 +457,9 @@ def test_a_left_semi_join_of_groups(refusal: Refusal) -> None:
     other = '[streams.other]\npartitions = 2\nschema = "carrier string, ts timestamp"\nevent_time = "ts"\n'
     said = refusal(stage, "flights", "other", streams=other)
     assert "Spark moves the left semi join below the aggregation by w, carrier in batches" in said
-    assert said.endswith("Move the aggregation into an earlier stage, with event_time on its stream, and join that here.")
+    assert said.endswith(
+        "Move the aggregation into an earlier stage, with event_time on its stream, and join that here."
+    )
 
 
 def test_a_limit_of_some_inputs(refusal: Refusal, analyse: Analyse) -> None:
@@ -467,7 +471,12 @@ def test_a_limit_of_some_inputs(refusal: Refusal, analyse: Analyse) -> None:
     said = refusal(limited, "flights", "plain", tasks=1)
     assert said.startswith("Stage stage limits the rows of some inputs and reads others beside them.")
     assert said.endswith("Limit them in an earlier stage, and read its stream here.")
-    analyse(lambda rows, others: rows.select("carrier").union(others.select("carrier")).limit(3), "flights", "plain", tasks=1)
+    analyse(
+        lambda rows, others: rows.select("carrier").union(others.select("carrier")).limit(3),
+        "flights",
+        "plain",
+        tasks=1,
+    )
     analyse(lambda rows: rows.limit(3).union(rows), tasks=1)
 
 
@@ -610,6 +619,13 @@ def test_a_schema_that_spark_cannot_read(refusal: Refusal) -> None:
     assert said.endswith('Write it like "carrier string, ts timestamp, delay double".')
 
 
+@pytest.mark.parametrize("kind", ["char(5)", "varchar(5)", "struct<code: char(5)>"])
+def test_a_text_of_fixed_length(refusal: Refusal, kind: str) -> None:
+    said = refusal(lambda rows: rows, "odd", streams=f'[streams.odd]\nschema = "a {kind}"\n')
+    assert said.startswith("streams.odd.schema: column a")
+    assert said.endswith("CHAR, which no DataFrame can have; write it as a string.")
+
+
 def test_a_plan_that_is_not_deterministic_is_a_warning(analyse: Analyse) -> None:
     (warning,) = of_the_stage(analyse(lambda rows: rows.withColumn("dice", F.rand())))
     assert warning == (
@@ -644,6 +660,55 @@ def test_what_is_allowed(analyse: Analyse, spark: SparkSession) -> None:
         (1, 7_200_000),
     ]
     assert of_the_stage(analyse(lambda rows: rows.groupBy("carrier").count(), output_mode="update")) == []
+
+
+def test_a_key_with_a_collation(refusal: Refusal, analyse: Analyse) -> None:
+    """One partition or one task: nothing has to be routed."""
+
+    def stage(key: str) -> Callable[[DataFrame], DataFrame]:
+        def function(rows: DataFrame) -> DataFrame:
+            collated = rows.select(F.collate("carrier", "UTF8_LCASE").alias("c"), "delay")
+            return collated.select(eval(key, {"F": F}).alias("c"), "delay").dropDuplicates(["c"])
+
+        return function
+
+    said = refusal(stage('F.col("c")'), tasks=1)
+    assert "the deduplication by c has a text with a collation as key, by which Spark cannot keep state." in said
+    line = 'F.lower(F.expr("c").cast("string"))'
+    assert said.endswith(f"Use a text without one: {line}.")
+    analyse(stage(line), tasks=1)
+
+
+def test_a_pandas_function_of_groups(refusal: Refusal) -> None:
+    @F.pandas_udf("double")  # type: ignore[call-overload]
+    def mean(delay: pd.Series) -> float:
+        return float(delay.mean())
+
+    def stage(rows: DataFrame) -> DataFrame:
+        return rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 hour"), "carrier").agg(mean("delay"))
+
+    said = refusal(stage)
+    assert "uses a pandas_udf that makes one value of a group, which Spark cannot run on a stream." in said
+
+
+def test_columns_that_only_files_have(refusal: Refusal) -> None:
+    said = refusal(lambda rows: rows.select("carrier", "_metadata.file_name"))
+    assert said.startswith("Stage stage uses _metadata, which only files have. Stream 'flights' has the columns ")
+
+
+def test_a_key_from_a_subquery(refusal: Refusal, analyse: Analyse, spark: SparkSession) -> None:
+    """A router has only the rows of its stream."""
+    names = spark.createDataFrame([("AA", "American")], "code string, name string")
+
+    def named(rows: DataFrame) -> DataFrame:
+        query = "SELECT ts, (SELECT max(name) FROM {names} n WHERE n.code = r.carrier) AS name FROM {rows} r"
+        return spark.sql(query, rows=rows.withWatermark("ts", "1 hour"), names=names)
+
+    said = refusal(lambda rows: named(rows).groupBy("name").count(), output_mode="update")
+    assert "no part of the key can be computed from an input row alone" in said
+    by_window = analyse(lambda rows: named(rows).groupBy(F.window("ts", "1 hour"), "name").count())
+    ((expression,),) = [stage.routed_by for stage in by_window.plan.stages if stage.routed_by]
+    assert "subquery" not in expression.lower()
 
 
 def test_a_common_table_expression_is_one_source(analyse: Analyse, spark: SparkSession) -> None:

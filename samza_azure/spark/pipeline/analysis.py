@@ -208,6 +208,14 @@ def _check_inputs(stage: Stage, root: Node, inputs: Sequence[Input]) -> None:
                 f"Stage {stage.name} reads a stream of its own. Read only the DataFrames that the function gets: "
                 "name the stream in @app.stage and in the job file."
             )
+    for leaf in root.leaves():
+        assert leaf.reads is not None
+        known = inputs[leaf.reads].schema.names
+        if any(str(each.name()) == "_metadata" and "_metadata" not in known for each in leaf.output):
+            raise PipelineRefused(
+                f"Stage {stage.name} uses _metadata, which only files have. Stream {inputs[leaf.reads].stream!r} has "
+                f"the columns {', '.join(known)}."
+            )
     used = {leaf.reads for leaf in root.leaves()}
     for number, each in enumerate(inputs):
         if number not in used:

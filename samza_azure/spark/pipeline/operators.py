@@ -13,6 +13,7 @@ from samza_azure.errors import PipelineRefused
 from samza_azure.spark.pipeline.catalyst import (
     SESSION_MARK,
     Node,
+    contains,
     data_type,
     equalities,
     in_sql,
@@ -138,6 +139,8 @@ def check_operators(stage: Stage, root: Node) -> None:
         _check_time(stage, node)
         _check_timeout(stage, node)
         _check_zeros(stage, node)
+        _check_collations(stage, node)
+        _check_functions_of_groups(stage, node)
         _check_limit(stage, root, node)
 
 
@@ -157,6 +160,32 @@ def _check_zeros(stage: Stage, node: Node) -> None:
         raise PipelineRefused(
             f"Stage {stage.name}: the {described(node)} would have one group for 0.0 and another for -0.0, which are "
             f"equal in a batch. {remedy}"
+        )
+
+
+def _check_collations(stage: Stage, node: Node) -> None:
+    """Spark keeps state by the bytes of a key, and refuses a text whose equal values have different bytes."""
+    if node.kind == "Join" or state_of(node) is None:
+        return
+    for (key,) in keys_of(node):
+        kind, name = str(key.dataType().sql()), text(key)
+        if "COLLATE" not in kind:
+            continue
+        as_text = f'F.expr({literal(name)}).cast("string")'
+        as_text = f"F.lower({as_text})" if "UTF8_LCASE" in kind else as_text
+        raise PipelineRefused(
+            f"Stage {stage.name}: the {described(node)} has a text with a collation as key, by which Spark cannot keep "
+            f"state. Use a text without one: {as_text}."
+        )
+
+
+def _check_functions_of_groups(stage: Stage, node: Node) -> None:
+    """Spark has no plan for them on a stream."""
+    made = node.made if node.kind == "Aggregate" else ()
+    if any(contains(each, "PythonUDAF") for each in made):
+        raise PipelineRefused(
+            f"Stage {stage.name}: the {described(node)} uses a pandas_udf that makes one value of a group, which Spark "
+            "cannot run on a stream. Collect the values with F.collect_list, and apply a F.udf to the list behind it."
         )
 
 

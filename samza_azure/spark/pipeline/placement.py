@@ -35,6 +35,8 @@ from samza_azure.spark.pipeline.operators import described, keys_of, state_of
 #: Operators that may drop rows.
 REMOVING = frozenset({"Deduplicate", "DeduplicateWithinWatermark", "Filter", "Generate", "GlobalLimit", "LocalLimit"})
 
+SUBQUERIES = ("Exists", "InSubquery", "ScalarSubquery")
+
 #: An expression over a node's output, traced to each leaf below: rows of the node that agree in the expression come
 #: from rows that agree in these.
 LeafExpressions: TypeAlias = dict[Node, Any]
@@ -81,8 +83,8 @@ class Tracer:
 
     def place(self, node: Node, expression: Any) -> LeafExpressions | None:
         """The expression in terms of each leaf below. None if rows that agree in it may be in different tasks."""
-        if not expression.deterministic():
-            return None
+        if not expression.deterministic() or any(contains(expression, each) for each in SUBQUERIES):
+            return None  # a router has no tables
         if node.reads is not None:
             if not references(expression) or not references(expression) <= set(node.ids) or not _can_route(expression):
                 return None

@@ -27,6 +27,8 @@ from samza_azure.spark.jvm.session import java_class
 
 #: Keyed by Spark's name of the type, since some of these types have no public class in pyspark.
 _REFUSED = {
+    "char": "a CHAR, which no DataFrame can have; write it as a string",
+    "varchar": "a VARCHAR, which no DataFrame can have; write it as a string",
     "time": "a TIME; write it as a string or as an integer of seconds",
     "geometry": "a geometry; write it as binary (ST_AsBinary)",
     "geography": "a geography; write it as binary (ST_AsBinary)",

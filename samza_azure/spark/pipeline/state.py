@@ -26,7 +26,9 @@ def kind_of_state(chosen: str, *, needs_rocksdb: bool) -> str:
 def check_chosen(stage: str, chosen: str, *, needs_rocksdb: bool, needs_memory: bool = False) -> None:
     """Raise PipelineRefused if the stage cannot keep its state there."""
     if needs_memory and kind_of_state(chosen, needs_rocksdb=needs_rocksdb) == "rocksdb":
-        remedy = "Compute the sessions in a separate stage" + ("." if needs_rocksdb else ', or write task.state = "memory".')
+        remedy = "Compute the sessions in a separate stage" + (
+            "." if needs_rocksdb else ', or write task.state = "memory".'
+        )
         raise PipelineRefused(
             f"Stage {stage} has session windows and another operator with state, and Spark cannot keep the state of "
             f"both in RocksDB: the query would fail at its first batch. {remedy}"
