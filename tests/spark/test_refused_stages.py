@@ -456,7 +456,7 @@ def test_a_left_semi_join_of_groups(refusal: Refusal) -> None:
 
     other = '[streams.other]\npartitions = 2\nschema = "carrier string, ts timestamp"\nevent_time = "ts"\n'
     said = refusal(stage, "flights", "other", streams=other)
-    assert "Spark moves the left semi join below the aggregation by w, carrier in batches" in said
+    assert "Spark moves the left semi join below the aggregation by window, carrier in batches" in said
     assert said.endswith(
         "Move the aggregation into an earlier stage, with event_time on its stream, and join that here."
     )
@@ -709,6 +709,18 @@ def test_a_key_from_a_subquery(refusal: Refusal, analyse: Analyse, spark: SparkS
     by_window = analyse(lambda rows: named(rows).groupBy(F.window("ts", "1 hour"), "name").count())
     ((expression,),) = [stage.routed_by for stage in by_window.plan.stages if stage.routed_by]
     assert "subquery" not in expression.lower()
+
+
+def test_a_view_of_spark_sql_has_another_name_in_each_processor(analyse: Analyse, spark: SparkSession) -> None:
+    """Their pipelines would differ."""
+
+    def stage(rows: DataFrame) -> DataFrame:
+        query = "SELECT carrier, window(ts, '1 hour') AS w, count(*) AS n FROM {rows} GROUP BY ALL"
+        return spark.sql(query, rows=rows.withWatermark("ts", "1 hour"))
+
+    one, other = (analyse(stage).stages["stage"].analysis for _ in range(2))
+    assert (one.fingerprint, one.facts) == (other.fingerprint, other.facts)
+    assert "_pyspark_" not in str((one.fingerprint, one.facts))
 
 
 def test_a_common_table_expression_is_one_source(analyse: Analyse, spark: SparkSession) -> None:

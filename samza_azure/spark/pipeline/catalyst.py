@@ -173,8 +173,10 @@ def conjuncts(expression: Any) -> Iterator[Any]:
 
 
 def text(expression: Any) -> str:
-    """The expression as SQL, without the ids that differ between analyses. Quoted text is unchanged."""
-    return re.sub(r"('(?:[^'\\]|\\.)*')|#\d+L?", lambda found: found[1] or "", str(expression.sql()))
+    """The expression as SQL, without ids and names of views that differ between analyses. Quoted text is unchanged."""
+    return re.sub(
+        r"('(?:[^'\\]|\\.)*')|#\d+L?|\b_pyspark_[0-9a-f]{32}\.", lambda found: found[1] or "", str(expression.sql())
+    )
 
 
 def in_sql(name: str) -> str:
