@@ -581,6 +581,7 @@ def test_an_event_time_that_the_stage_does_not_write(refusal: Refusal) -> None:
         ("make_interval(1, 2)", "a calendar interval, which Arrow cannot carry; write it as months, days and micro"),
         ("time'10:00:00'", "a TIME; write it as a string or as an integer of seconds"),
         ("array(named_struct('a', make_interval(1)))", "a calendar interval"),
+        ("collate(carrier, 'UTF8_LCASE')", "a text with a collation, which Arrow does not carry; write it as a string"),
     ],
 )
 def test_a_column_that_no_log_can_carry(refusal: Refusal, column: str, reason: str) -> None:

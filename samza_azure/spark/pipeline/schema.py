@@ -16,6 +16,7 @@ from pyspark.sql.types import (
     CalendarIntervalType,
     DataType,
     MapType,
+    StringType,
     StructType,
     UserDefinedType,
     YearMonthIntervalType,
@@ -122,4 +123,6 @@ def _why_refused(kind: DataType) -> str | None:
         return "a calendar interval, which Arrow cannot carry; write it as months, days and microseconds"
     if isinstance(kind, UserDefinedType):
         return "of a user-defined type; write its underlying struct"
+    if isinstance(kind, StringType) and "collate" in kind.simpleString():
+        return "a text with a collation, which Arrow does not carry; write it as a string, with cast"
     return _REFUSED.get(kind.simpleString().partition("(")[0])
