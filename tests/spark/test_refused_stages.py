@@ -773,3 +773,104 @@ def test_an_operator_whose_package_is_not_installed(
     said = refusal(function)
     assert said.startswith("Stage stage ")
     assert f"{operator}" in said and said.endswith(f"Run on each machine: pip install '{line}'"), said
+
+
+# Joins: Spark takes the keys and the times of a join's state from the optimised plan.
+
+SIDES = """
+[streams.some]
+schema = "k string, v int, j string, ts timestamp"
+event_time = "ts"
+[streams.others]
+schema = "bk string, w int, bj string, sec bigint, t2 timestamp, local timestamp_ntz, bts timestamp"
+event_time = "bts"
+"""
+
+
+def paired(
+    condition: str = "", behind: str = "true", how: str = "inner", *, some: str = "ts", others: str = "bts"
+) -> Callable[[DataFrame, DataFrame], DataFrame]:
+    """A join of both streams and a filter behind it; `some` and `others` have a watermark on these columns, if any."""
+
+    def stage(left: DataFrame, right: DataFrame) -> DataFrame:
+        left = left.where("ts IS NOT NULL").withWatermark(some, "1 hour") if some else left
+        right = right.withWatermark(others, "1 hour") if others else right
+        return left.join(right, F.expr(f"k = bk{condition}"), how).where(behind).select("v", "w")
+
+    return stage
+
+
+def advised(said: str) -> str:
+    """The part of a join's condition that is to be written."""
+    found = re.search(r"Write in (?:the join's|its) condition:( AND .*)\.$", said)
+    assert found is not None, said
+    return found[1]
+
+
+@pytest.mark.parametrize(
+    ("condition", "behind", "how"),
+    [
+        (" AND bts >= ts", "bts <= ts + INTERVAL 2 HOURS", "inner"),
+        (" AND bts BETWEEN ts AND ts + INTERVAL 30 MINUTES", "bts <= ts + INTERVAL 2 HOURS", "left"),
+        (" AND bts BETWEEN ts AND ts + make_dt_interval(0, 2)", "true", "inner"),
+        (" AND bts BETWEEN ts AND ts + make_interval(0, 0, 0, 0, 2)", "true", "inner"),
+    ],
+)
+def test_a_time_bound_that_only_the_optimiser_puts_into_a_join(
+    refusal: Refusal, analyse: Analyse, condition: str, behind: str, how: str
+) -> None:
+    """It moves the watermark behind the join, by which later rows are late."""
+    said = refusal(paired(condition, behind, how), "some", "others", streams=SIDES)
+    assert said.startswith("Stage stage: Spark's optimiser gives the join on k = bk another condition, from a filter")
+    kept = condition if "make" not in condition else " AND bts >= ts"
+    analyse(paired(kept + advised(said), behind, how), "some", "others", streams=SIDES)
+
+
+def test_a_filter_behind_a_join_that_becomes_its_key(refusal: Refusal, analyse: Analyse) -> None:
+    """By an event time, Spark drops rows before their partner comes; by an expression, null equals null."""
+    said = refusal(paired(behind="ts = t2", others=""), "some", "others", streams=SIDES)
+    assert advised(said) == " AND (ts = t2)"
+    inside = refusal(paired(advised(said), others=""), "some", "others", streams=SIDES)
+    assert "judged by column t2: it is the column t2 of stream 'others', whose event time is bts." in inside
+
+    for behind, how in (
+        ("get_json_object(j, '$.id') = get_json_object(bj, '$.id')", "inner"),
+        ("nullif(v, 0) = nullif(w, 0)", "inner"),
+        ("try_cast(j AS int) = try_cast(bj AS int)", "left"),
+    ):
+        bound = " AND bts BETWEEN ts AND ts + INTERVAL 2 HOURS"
+        assert "are both null" in refusal(paired(bound, behind, how), "some", "others", streams=SIDES)
+
+    def without_nulls(some: DataFrame, others: DataFrame) -> DataFrame:
+        identified = some.withColumn("one", F.expr("nullif(v, 0)")).where("one IS NOT NULL")
+        return identified.join(others, F.expr("k = bk")).where("one = nullif(w, 0)").select("v", "w")
+
+    analyse(without_nulls, "some", "others", streams=SIDES)
+    for behind in ("v = w", "v < w", "nullif(v, 0) < nullif(w, 0)", "w > 3", "v = w OR j = bj", "bts > '2013-01-01'"):
+        for how in ("inner", "left"):
+            bound = " AND bts BETWEEN ts AND ts + INTERVAL 2 HOURS"
+            analyse(paired(bound, behind, how), "some", "others", streams=SIDES)
+
+
+@pytest.mark.parametrize("key", ["double(v) = double(w)", "struct(float(v)) = struct(float(w))", "j = bj"])
+def test_keys_that_the_optimiser_only_normalises(analyse: Analyse, key: str) -> None:
+    """0.0 and -0.0, or names that a collation takes for equal."""
+
+    def stage(some: DataFrame, others: DataFrame) -> DataFrame:
+        one, other = (F.expr(each) for each in key.split(" = "))
+        left, right = some.withColumn("x", one), others.withColumn("y", other)
+        if key == "j = bj":
+            left, right = (each.withColumn(of, F.collate(of, "UTF8_LCASE")) for each, of in ((left, "x"), (right, "y")))
+        return left.join(right, F.expr("k = bk AND x = y")).select("v", "w")
+
+    analyse(stage, "some", "others", streams=SIDES)
+
+
+def test_a_semi_join_that_the_optimiser_moves_below_a_union(analyse: Analyse) -> None:
+    def stage(some: DataFrame, others: DataFrame) -> DataFrame:
+        rows = some.select("k", "ts").withWatermark("ts", "1 hour")
+        both = rows.union(rows.select(F.upper("k"), "ts"))
+        near = F.expr("k = bk AND bts BETWEEN ts AND ts + INTERVAL 1 HOUR")
+        return both.join(others.withWatermark("bts", "1 hour"), near, "leftsemi")
+
+    analyse(stage, "some", "others", streams=SIDES)

@@ -36,6 +36,7 @@ from samza_azure.spark.pipeline.catalyst import (
 )
 from samza_azure.spark.pipeline.describe import operator_facts, stage_facts
 from samza_azure.spark.pipeline.emission import check_emission, puts_out_changes
+from samza_azure.spark.pipeline.joins import check_joins
 from samza_azure.spark.pipeline.operators import (
     FIRE_AFTER_ROWS,
     check_functions,
@@ -121,6 +122,7 @@ def analyse(
     watermarks = _watermarks(stage, root, inputs, bounds)
     for operator in operators:
         _check_one_event_time(stage, operator)
+    check_joins(spark, stage, root, plan, directory, bounds)
     _check_on_time(stage, operators, watermarks, bounds)
     keyed = [Keyed(each.stream, each.partitions, each.key) for each in inputs]
     placement = place_stage(spark, stage, root, keyed, tasks)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from py4j.java_gateway import get_field
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
@@ -166,7 +167,7 @@ class Bounds:
             return None
         if state_of(node) != JOIN:
             return incoming
-        return min([incoming, *(incoming + each for each in self._evicted_us(node) if each is not None)])
+        return min([incoming, *(incoming + each for each in self.evicted_us(node) if each is not None)])
 
     def _of_input(self, node: Node, wanted: int) -> Bound:
         assert node.reads is not None
@@ -283,7 +284,7 @@ class Bounds:
         bounds = [self.arriving(node, mine, wanted), self._when_partner_comes(node, mine, other, wanted)]
         kind = join_type(node)
         if kind in ("FullOuter", "LeftOuter" if mine is left else "RightOuter"):
-            evicted = self._evicted_us(node)[0 if mine is left else 1]
+            evicted = self.evicted_us(node)[0 if mine is left else 1]
             incoming = self.shift_us(node)
             if evicted is None or incoming is None or not is_marked(mine.column(wanted)):
                 return Unbounded("the outer join emits rows without a partner late, by another column's time")
@@ -320,7 +321,7 @@ class Bounds:
     def kept_for_ever(self, node: Node) -> list[tuple[str, str]]:
         """The streams whose rows a join never drops from its state, and what to do about each."""
         found = []
-        for number, evicted in enumerate(self._evicted_us(node)):
+        for number, evicted in enumerate(self.evicted_us(node)):
             if evicted is None:
                 mine, other = node.children[number], node.children[1 - number]
                 found.append((self._streams(mine), self._remedy_for_state(node, mine, other)))
@@ -381,7 +382,7 @@ class Bounds:
         numbers = sorted({leaf.reads for leaf in node.leaves() if leaf.reads is not None})
         return " and ".join(self._inputs[number].stream for number in numbers)
 
-    def _evicted_us(self, node: Node) -> tuple[int | None, int | None]:
+    def evicted_us(self, node: Node) -> tuple[int | None, int | None]:
         """For left and right: how far behind the watermark rows are still kept, as Spark computes it."""
         spark, pairs = self._spark, equalities(node)
         left, right = (scala_seq(spark, child.output) for child in node.children)
@@ -408,9 +409,10 @@ def interval_us(expression: Any) -> int | None:
     value = expression.eval(None)
     if isinstance(value, int):
         return value
-    if value is None or int(value.months):
+    if value is None:
         return None
-    return int(value.days) * DAY_US + int(value.microseconds)
+    months, days, by_us = (int(get_field(value, name)) for name in ("months", "days", "microseconds"))
+    return None if months else days * DAY_US + by_us
 
 
 def _linear(expression: Any) -> tuple[int, int] | None:

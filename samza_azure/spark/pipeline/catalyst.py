@@ -88,6 +88,11 @@ def read_plan(spark: SparkSession, frame: DataFrame, directory: Path) -> Node:
     return _node(plan, directory)
 
 
+def read_optimised(spark: SparkSession, plan: Any, directory: Path) -> Node:
+    """The plan as Spark's optimiser makes it, of which it runs each batch."""
+    return _node(spark._jsparkSession.sessionState().optimizer().execute(plan), directory)
+
+
 def _node(plan: Any, directory: Path) -> Node:
     children = tuple(_node(child, directory) for child in items(plan.children()))
     output = tuple(items(plan.output()))

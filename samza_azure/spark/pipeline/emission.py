@@ -66,7 +66,7 @@ def check_emission(stage: Stage, root: Node, advice: Advice) -> None:
     for node in root.walk():
         if node.is_join_of_streams:
             _check_outer(stage, node)
-            _check_null_keys(stage, node)
+            check_null_keys(stage, node, equalities(node, ["EqualTo"]))
         elif node.kind == "DeduplicateWithinWatermark" and node.is_streaming:
             for time in _times(node.child):
                 _check_not_null(stage, node.child, time, f"the {described(node)} does not know how long to keep it")
@@ -150,7 +150,7 @@ def _check_outer(stage: Stage, join: Node) -> None:
                 _check_not_null(stage, side, time, f"the {described(join)} waits for its partner for ever")
 
 
-def _check_null_keys(stage: Stage, join: Node) -> None:
+def check_null_keys(stage: Stage, join: Node, keys: Sequence[tuple[Any, Any]]) -> None:
     """A stream join compares keys as bytes, so null equals null; in a batch null equals nothing.
 
     The result is right if one side has no nulls. Spark itself removes them from a side that emits no rows without a
@@ -158,7 +158,7 @@ def _check_null_keys(stage: Stage, join: Node) -> None:
     """
     kind = join_type(join)
     taken_out = {"Inner": (0, 1), "LeftSemi": (0, 1), "LeftOuter": (1,), "RightOuter": (0,)}.get(kind, ())
-    for pair in equalities(join, ["EqualTo"]):
+    for pair in keys:
         columns = [_column_of(each) for each in pair]
         if any(columns[side] is not None for side in taken_out):
             continue

@@ -1,0 +1,97 @@
+"""Check that Spark runs a join of two streams by the condition that the other checks have read.
+
+They read the analysed plan. Spark takes the keys of a join's state, and the time at which it drops a row from it, from
+the optimised plan: there the condition also has the filters above the join, and constants are computed.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from samza_azure.application import Stage
+from samza_azure.errors import PipelineRefused
+from samza_azure.spark.jvm.session import java_class
+from samza_azure.spark.pipeline.bounds import Bounds
+from samza_azure.spark.pipeline.catalyst import (
+    Node,
+    conjuncts,
+    equalities,
+    is_marked,
+    join_type,
+    kind_of,
+    read_optimised,
+    references,
+    text,
+)
+from samza_azure.spark.pipeline.emission import check_null_keys
+from samza_azure.spark.pipeline.operators import described
+
+#: Of the optimiser's rules, those that give keys bytes that are equal where their values are.
+NORMALISING = (
+    "org.apache.spark.sql.catalyst.analysis.RewriteCollationJoin",
+    "org.apache.spark.sql.catalyst.optimizer.NormalizeFloatingNumbers",
+)
+
+
+def check_joins(spark: SparkSession, stage: Stage, root: Node, plan: Any, directory: Path, bounds: Bounds) -> None:
+    """Refuse a join whose state Spark keeps by other keys or times than its condition says."""
+    joins = [node for node in root.walk() if node.is_join_of_streams]
+    if not joins:
+        return
+    optimised = [node for node in read_optimised(spark, plan, directory).walk() if node.is_join_of_streams]
+    if len(optimised) == len(joins):
+        for join, ours in zip(optimised, joins, strict=True):
+            _check_condition(spark, stage, join, ours, bounds)
+        return
+    known = [_kept_by(each, bounds) for each in joins]
+    if any(_kept_by(each, bounds) not in known for each in optimised):  # it may move a semi join below a union
+        raise PipelineRefused(
+            f"Stage {stage.name} has {len(joins)} joins of two streams, and Spark's optimiser makes {len(optimised)} "
+            "others of them. Move each join into a separate stage, and what is after it into the next one."
+        )
+
+
+def _kept_by(join: Node, bounds: Bounds) -> tuple[object, ...]:
+    """The number of keys, and the times at which rows leave the state."""
+    return join_type(join), len(equalities(join)), bounds.evicted_us(join)
+
+
+def _check_condition(spark: SparkSession, stage: Stage, join: Node, ours: Node, bounds: Bounds) -> None:
+    added = [each for each in _of_both(join) if not any(each.semanticEquals(known) for known in _of_both(ours))]
+    normalised = ours.plan
+    for rule in NORMALISING:
+        normalised = java_class(spark, rule).apply(normalised)
+    known = equalities(replace(ours, plan=normalised), ["EqualTo"])
+    keys = [pair for pair in equalities(join, ["EqualTo"]) if not any(_same(pair, each) for each in known)]
+    if not any(map(_is_by_time, keys)) and bounds.evicted_us(join) == bounds.evicted_us(ours):
+        check_null_keys(stage, join, keys)
+        return
+    written = "".join(f" AND {text(each)}" for each in added)
+    remedy = f"Write in the join's condition:{written}." if added else "Move the join into a separate stage."
+    raise PipelineRefused(
+        f"Stage {stage.name}: Spark's optimiser gives the {described(ours)} another condition, from a filter after it "
+        "or from constants that it computes, and so drops rows from its state at other times than the stage says. "
+        f"{remedy}"
+    )
+
+
+def _same(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
+    return all(ours.semanticEquals(theirs) for ours, theirs in zip(one, other, strict=True))
+
+
+def _is_by_time(pair: tuple[Any, Any]) -> bool:
+    return any(map(_is_time, pair))
+
+
+def _is_time(expression: Any) -> bool:
+    return kind_of(expression) == "AttributeReference" and is_marked(expression)
+
+
+def _of_both(join: Node) -> list[Any]:
+    """The parts of a join's condition that compare its sides."""
+    condition = join.plan.condition()
+    sides = [set(child.ids) for child in join.children]
+    found = conjuncts(condition.get()) if condition.isDefined() else ()
+    return [each for each in found if all(references(each) & side for side in sides)]
