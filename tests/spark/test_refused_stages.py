@@ -874,3 +874,32 @@ def test_a_semi_join_that_the_optimiser_moves_below_a_union(analyse: Analyse) ->
         return both.join(others.withWatermark("bts", "1 hour"), near, "leftsemi")
 
     analyse(stage, "some", "others", streams=SIDES)
+
+
+@pytest.mark.parametrize("time", ["timestamp_seconds(sec)", "local", "t2 - INTERVAL 1 HOUR"])
+def test_an_event_time_that_equals_what_is_computed(refusal: Refusal, analyse: Analyse, time: str) -> None:
+    said = refusal(paired(f" AND ts = {time}", others=""), "some", "others", streams=SIDES)
+    assert "would drop rows that are not late, judged by " in said and "it is computed, and ts has a watermark" in said
+    copy = re.search(r'\.withColumn\("(\w+)", F\.expr\("(.*?)"\)\) before the join, and (.*) in its condition', said)
+    assert copy is not None, said
+
+    def pasted(some: DataFrame, others: DataFrame) -> DataFrame:
+        timed = some.withWatermark("ts", "1 hour").withColumn(copy[1], F.expr(copy[2]))
+        return timed.join(others, F.expr(f"k = bk AND {copy[3]}")).select("v", "w")
+
+    analyse(pasted, "some", "others", streams=SIDES)
+
+
+def test_a_window_of_the_event_time_that_equals_what_is_computed(refusal: Refusal, analyse: Analyse) -> None:
+    def stage(copy: str, condition: str) -> Callable[[DataFrame, DataFrame], DataFrame]:
+        def joined(some: DataFrame, others: DataFrame) -> DataFrame:
+            timed = some.withWatermark("ts", "1 hour").withColumn("w1", F.window("ts", "1 hour"))
+            timed = (timed.withColumn("w1_copy", F.expr(copy)) if copy else timed).drop("ts")
+            return timed.join(others, F.expr(f"k = bk AND {condition}")).select("v", "w")
+
+        return joined
+
+    said = refusal(stage("", "w1 = struct(t2 AS start, t2 AS end)"), "some", "others", streams=SIDES)
+    copy = re.search(r'F\.expr\("(.*?)"\)\) before the join, and (.*) in its condition', said)
+    assert copy is not None, said
+    analyse(stage(copy[1], copy[2]), "some", "others", streams=SIDES)

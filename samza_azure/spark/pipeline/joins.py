@@ -18,9 +18,12 @@ from samza_azure.spark.pipeline.catalyst import (
     Node,
     conjuncts,
     equalities,
+    in_sql,
     is_marked,
+    is_window,
     join_type,
     kind_of,
+    literal,
     read_optimised,
     references,
     text,
@@ -40,6 +43,8 @@ def check_joins(spark: SparkSession, stage: Stage, root: Node, plan: Any, direct
     joins = [node for node in root.walk() if node.is_join_of_streams]
     if not joins:
         return
+    for join in joins:
+        _check_times(stage, join)
     optimised = [node for node in read_optimised(spark, plan, directory).walk() if node.is_join_of_streams]
     if len(optimised) == len(joins):
         for join, ours in zip(optimised, joins, strict=True):
@@ -51,6 +56,22 @@ def check_joins(spark: SparkSession, stage: Stage, root: Node, plan: Any, direct
             f"Stage {stage.name} has {len(joins)} joins of two streams, and Spark's optimiser makes {len(optimised)} "
             "others of them. Move each join into a separate stage, and what is after it into the next one."
         )
+
+
+def _check_times(stage: Stage, join: Node) -> None:
+    """A key with a watermark is what Spark drops rows by, whatever it is compared with."""
+    for pair in equalities(join, ["EqualTo"]):
+        for time, other in (pair, pair[::-1]):
+            if _is_time(time) and kind_of(other) != "AttributeReference":
+                name = str(time.name())
+                column = in_sql(name)
+                copy = f"struct({column}.*)" if is_window(time) else f"{column} + INTERVAL 0 SECONDS"
+                raise PipelineRefused(
+                    f"Stage {stage.name}: the {described(join)} would drop rows that are not late, judged by "
+                    f"{text(other)}: it is computed, and {name} has a watermark. Compare a copy of {name}, which has "
+                    f"none: .withColumn({literal(f'{name}_copy')}, F.expr({literal(copy)})) before the join, and "
+                    f"{in_sql(f'{name}_copy')} = {text(other)} in its condition."
+                )
 
 
 def _kept_by(join: Node, bounds: Bounds) -> tuple[object, ...]:
