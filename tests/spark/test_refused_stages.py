@@ -903,3 +903,13 @@ def test_a_window_of_the_event_time_that_equals_what_is_computed(refusal: Refusa
     copy = re.search(r'F\.expr\("(.*?)"\)\) before the join, and (.*) in its condition', said)
     assert copy is not None, said
     analyse(stage(copy[1], copy[2]), "some", "others", streams=SIDES)
+
+
+@pytest.mark.parametrize("kind", ["bigint", "int", "double"])
+def test_seconds_in_the_time_condition_of_a_join(refusal: Refusal, analyse: Analyse, kind: str) -> None:
+    bound = f" AND cast(bts AS {kind}) >= cast(ts AS {kind}) AND cast(bts AS {kind}) <= cast(ts AS {kind}) + 10"
+    said = refusal(paired(bound), "some", "others", streams=SIDES)
+    assert "would drop rows up to a second early" in said
+    lower = advised(said)
+    upper = advised(refusal(paired(lower + " AND" + bound.split(" AND")[2]), "some", "others", streams=SIDES))
+    analyse(paired(lower + upper), "some", "others", streams=SIDES)
