@@ -75,6 +75,7 @@ class Bias:
     marked: float = 0.93  # the share of inputs under withWatermark
     united: float = 0.5  # inputs are put together by a union and not by a join
     bounded: float = 0.6  # inner joins with a time bound
+    after_join: float = 0.15  # of joins, those with a filter after them that compares their sides
     lagging: float = 0.7  # of outputs that need a frontier_lag, those that have one
     how: tuple[str, ...] = ("inner", "inner", "inner", "left", "right", "full", "leftsemi")
     states: tuple[int, ...] = (0, 1, 1, 1, 2)  # operators with state in the last stage
@@ -473,7 +474,7 @@ class _Drawing:
         if how != "inner" and not (bounded and left.marked and right.marked):
             how = "inner"
         columns = dict(left.columns) if how == "leftsemi" else {**left.columns, **other.columns}
-        return Frame(
+        made = Frame(
             Join(
                 timed(left, *(a for a, _ in pairs if how == "full")) if how in ("left", "full") else left.node,
                 timed(other) if how in ("right", "full") else other.node,
@@ -486,6 +487,24 @@ class _Drawing:
             lag=lag,
             late=True,
         )
+        return made if how == "leftsemi" else self.filtered_after_join(made, left, other)
+
+    def filtered_after_join(self, joined: Frame, left: Frame, right: Frame) -> Frame:
+        """Sometimes with a filter that Spark's optimiser puts into the join's condition."""
+        dice = Random(f"the filter after {joined.columns} of {self.seed}")  # its own, so that other draws stay the same
+        if dice.random() > self.bias.after_join:
+            return joined
+        conditions = []
+        if left.time is not None and right.time is not None:
+            conditions += [f"{right.time} <= {left.time} + INTERVAL 30 MINUTES", f"{right.time} = {left.time}"]
+        for one, kind in left.columns.items():
+            others = [column for column, other_kind in right.columns.items() if other_kind == kind]
+            if kind in ("string", "int") and others:
+                other = dice.choice(others)
+                conditions += [f"{one} = {other}", f"try_cast({one} AS int) = try_cast({other} AS int)"]
+        if not conditions:
+            return joined
+        return joined.call("where after a join", f".where({dice.choice(conditions)!r})")
 
     # State.
 

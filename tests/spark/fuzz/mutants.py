@@ -207,4 +207,10 @@ MUTANTS = (
         replace(JOINS, stages=(0, 1, 0), early_states=(0,), states=(1,)),
         ((analysis, "_frontier", _frontier_without_a_bound),),
     ),
+    Mutant(
+        "a filter after a join is no part of its condition",
+        17,
+        replace(JOINS, stages=(1, 0, 0), states=(0,), after_join=1.0, early_states=(0,)),
+        ((analysis, "check_joins", _no_check),),
+    ),
 )
