@@ -628,10 +628,11 @@ def _cut_off(view: View) -> set[str]:
 
 def _running_well(view: View, now: float) -> dict[str, Well]:
     """The tasks that a processor gave up and that run with their present owner, and since when without a failure."""
-    well = {}
-    control = view.control
-    for task in control.given_up if isinstance(control, Control) else ():
-        owner = control.tasks[task].owner if isinstance(control, Control) and task in control.tasks else None
+    well, control = dict[str, Well](), view.control
+    if not isinstance(control, Control):
+        return well
+    for task in control.given_up:
+        owner = control.tasks[task].owner if task in control.tasks else None
         report = report_of(task, owner, view.others.members)
         if report is not None and report.phase is Phase.RUNNING:
             known = view.others.well.get(task)

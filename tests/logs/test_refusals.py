@@ -116,6 +116,15 @@ def test_a_log_that_was_rolled_and_not_opened_again_ends_in_rolled() -> None:
     assert (found.header.kind, found.end) == (Kind.ROLLED, (1, 0))
 
 
+def test_the_tail_of_a_log_whose_newest_blob_has_no_record_is_in_the_one_before() -> None:
+    each, blobs = owner(OLD, 8, LogLimits(roll_records=2)), MemoryAccount().blobs()
+    drive(each.life(first=True), blobs)
+    found = drive(tail(PREFIX), blobs)
+    assert found is not None and found.end[0] >= 3
+    blobs.create(blob_name(PREFIX, found.end[0] + 1))
+    assert drive(tail(PREFIX), blobs) == found
+
+
 def test_a_scan_counts_the_bytes_of_the_rows_that_it_has_found() -> None:
     each, blobs = owner(OLD, 2), MemoryAccount().blobs()
     drive(each.life(first=True), blobs)

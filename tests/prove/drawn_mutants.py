@@ -70,8 +70,13 @@ EXPLAINED: dict[tuple[str, str, str], str] = {
     (
         "samza_azure/logs/reading.py",
         "widened",
-        "if entries and header.length <= CHUNK:  # small: one more read brings the rest of it and what follows",
+        "if entries and header.length <= CHUNK:  # small: one more read gets the rest of it and what follows",
     ): "of a record of just that length the rest is read by itself: the same bytes",
+    (
+        "samza_azure/logs/reading.py",
+        "and/or",
+        "is_index_enough = header.length > LARGE and len(entries) < len(header.entries)",
+    ): "it decides how much is read at a time, never what is found",
     (
         "samza_azure/logs/operations.py",
         "dropped",
