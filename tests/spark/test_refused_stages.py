@@ -876,6 +876,20 @@ def test_a_semi_join_that_the_optimiser_moves_below_a_union(analyse: Analyse) ->
     analyse(stage, "some", "others", streams=SIDES)
 
 
+def test_an_event_time_may_equal_another_one_plus_a_constant(refusal: Refusal, analyse: Analyse) -> None:
+    """A row that is not late has a key that is not late. With a negative constant its partner may be gone."""
+
+    def stage(sign: str) -> Callable[[DataFrame, DataFrame], DataFrame]:
+        def shifted(some: DataFrame, others: DataFrame) -> DataFrame:
+            rows, later = some.withWatermark("ts", "1 hour"), others.withWatermark("bts", "1 hour")
+            return rows.join(later, F.expr(f"k = bk AND bts = ts {sign} INTERVAL 10 MINUTES")).select("v", "w")
+
+        return shifted
+
+    analyse(stage("+"), "some", "others", streams=SIDES)
+    assert "would drop rows that are not late" in refusal(stage("-"), "some", "others", streams=SIDES)
+
+
 @pytest.mark.parametrize("time", ["timestamp_seconds(sec)", "local", "t2 - INTERVAL 1 HOUR"])
 def test_an_event_time_that_equals_what_is_computed(refusal: Refusal, analyse: Analyse, time: str) -> None:
     said = refusal(paired(f" AND ts = {time}", others=""), "some", "others", streams=SIDES)

@@ -415,16 +415,16 @@ def interval_us(expression: Any) -> int | None:
     return None if months else days * DAY_US + by_us
 
 
-def _linear(expression: Any) -> tuple[int, int] | None:
+def linear(expression: Any) -> tuple[int, int] | None:
     """The id and the time, if the expression is a column plus a constant time. Otherwise None."""
     kind = kind_of(expression)
     if kind == "AttributeReference":
         return identity(expression), 0
     children = list(items(expression.children()))
     if kind == "Cast" and str(expression.dataType().simpleString()) == str(children[0].dataType().simpleString()):
-        return _linear(children[0])
+        return linear(children[0])
     if kind == "TimestampAddInterval":
-        base, by_us = _linear(children[0]), interval_us(children[1])
+        base, by_us = linear(children[0]), interval_us(children[1])
         return None if base is None or by_us is None else (base[0], base[1] + by_us)
     return None
 
@@ -445,7 +445,7 @@ def _at_least(condition: Any, wanted: int, others: frozenset[int]) -> tuple[int,
 
 
 def _compared(small: Any, great: Any, wanted: int, others: frozenset[int]) -> tuple[int, int] | None:
-    less, more = _linear(small), _linear(great)
+    less, more = linear(small), linear(great)
     if less is None or more is None or more[0] != wanted or less[0] not in others:
         return None
     return less[0], less[1] - more[1]

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.jvm.session import java_class
-from samza_azure.spark.pipeline.bounds import Bounds
+from samza_azure.spark.pipeline.bounds import Bounds, linear
 from samza_azure.spark.pipeline.catalyst import (
     Node,
     conjuncts,
@@ -35,8 +35,9 @@ from samza_azure.spark.pipeline.operators import described
 
 #: Spark derives from these when it can drop a row from a join's state.
 ORDERED = frozenset({"GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual"})
-#: Of the optimiser's rules, those that give keys bytes that are equal where their values are.
+#: Of the optimiser's rules, those that remove casts to the same type, or give equal values equal bytes.
 NORMALISING = (
+    "org.apache.spark.sql.catalyst.optimizer.SimplifyCasts",
     "org.apache.spark.sql.catalyst.analysis.RewriteCollationJoin",
     "org.apache.spark.sql.catalyst.optimizer.NormalizeFloatingNumbers",
 )
@@ -69,7 +70,7 @@ def _check_times(stage: Stage, join: Node) -> None:
     """A key with a watermark is what Spark drops rows by, whatever it is compared with."""
     for pair in equalities(join, ["EqualTo"]):
         for time, other in (pair, pair[::-1]):
-            if _is_time(time) and kind_of(other) != "AttributeReference":
+            if _is_time(time) and kind_of(other) != "AttributeReference" and not _is_later(other):
                 name = str(time.name())
                 column = in_sql(name)
                 copy = f"struct({column}.*)" if is_window(time) else f"{column} + INTERVAL 0 SECONDS"
@@ -79,6 +80,14 @@ def _check_times(stage: Stage, join: Node) -> None:
                     f"none: .withColumn({literal(f'{name}_copy')}, F.expr({literal(copy)})) before the join, and "
                     f"{in_sql(f'{name}_copy')} = {text(other)} in its condition."
                 )
+
+
+def _is_later(expression: Any) -> bool:
+    """Whether this is an event time plus a constant: where the time is not late, this is not late either."""
+    found, column = linear(expression), expression
+    while children := list(items(column.children())):
+        column = children[0]
+    return found is not None and found[1] >= 0 and _is_time(column)
 
 
 def _check_seconds(stage: Stage, join: Node) -> None:
