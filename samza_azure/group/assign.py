@@ -86,9 +86,10 @@ def _surplus(shares: dict[str, list[str]], total: int) -> list[str]:
     by_size = sorted(shares, key=lambda member: (-len(shares[member]), member))
     for rank, member in enumerate(by_size):
         target = floor + 1 if rank < larger else floor
-        in_turn = _stages_in_turn(shares[member])
-        shares[member] = in_turn[:target]
-        taken.extend(in_turn[target:])
+        if len(shares[member]) > target:
+            in_turn = _stages_in_turn(shares[member])
+            shares[member] = in_turn[:target]
+            taken.extend(in_turn[target:])
     return taken
 
 
