@@ -67,7 +67,8 @@ def check_joins(spark: SparkSession, stage: Stage, root: Node, plan: Any, direct
 
 
 def _check_times(stage: Stage, join: Node) -> None:
-    """A key with a watermark is what Spark drops rows by, whatever it is compared with."""
+    """A key with a watermark is what Spark drops rows by, whatever it is compared with. So what it equals must not be
+    late where its row is not."""
     for pair in equalities(join, ["EqualTo"]):
         for time, other in (pair, pair[::-1]):
             if _is_time(time) and kind_of(other) != "AttributeReference" and not _is_later(other):
