@@ -156,8 +156,10 @@ endif
 
 $(TRAINED): $(READY)
 	@echo "== Training Java's class-data archive, once per machine, about a minute: Spark starts in half the time"
-	@$(BIN)/python -m samza_azure.spark.training >/dev/null 2>&1 || echo "   It was not made; containers start more slowly."
-	@touch $(TRAINED)
+	@mkdir -p build
+	@if $(BIN)/python -m samza_azure.spark.training >build/training.log 2>&1; then touch $(TRAINED); else \
+		echo "   It was not made, so containers start more slowly; the next make tries again. Why: build/training.log"; \
+		tail -n 5 build/training.log; fi
 
 # Azurite stays in the user's cache: others use it too.
 clean:
