@@ -1,13 +1,8 @@
 """The operations that rules yield, as values, and how a rule reads records.
 
 A rule is a generator: it yields operations and receives their answers, so the same rules run under a synchronous
-driver (`samza_azure.storage.driver`) and on the simulator's virtual time. The driver's part of the contract:
-
-- `Create`, `Put`, `Read`, `Enumerate` change nothing when repeated. The driver repeats them until they are answered,
-  or gives up by raising; the rule may then be started again from its log.
-- `Append` is sent once, and its outcome is the answer. Only the rule decides whether to send it again.
-- Writing operations are sent only while appends are permitted; otherwise the driver raises `PermitExpired`. Without
-  that, a processor that was frozen could create the log of a run that was drained and cleaned up meanwhile.
+driver (`samza_azure.storage.driver`) and on the simulator's virtual time. A driver performs each operation once, and
+throws `StorageUnavailable` into the rule if it is not answered. What follows from that is decided in `repeating`.
 """
 
 from collections.abc import Generator
@@ -81,7 +76,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait a little, longer with each try, before the same append is sent again. Answer: None."""
+    """Wait for `pause_s(tries)` before the same operation is sent again. Answer: None."""
 
     tries: int
 
@@ -111,6 +106,11 @@ class Span:
 
     data: bytes
     size: int
+
+
+def pause_s(tries: int) -> float:
+    """The pause after this many tries: 20 ms after the first, twice as long after each further one, at most 1 s."""
+    return min(0.01 * 2.0 ** min(tries, 10), 1.0)
 
 
 def indexes(prefix: str) -> Rule[list[tuple[int, int]]]:

@@ -14,27 +14,18 @@ import json
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
-from samza_azure.errors import CorruptState, PermitExpired, StateLost, StorageUnavailable, Superseded, Unsettled
+from samza_azure.errors import CorruptState, PermitExpired, StateLost, StorageUnavailable, Superseded
 from samza_azure.logs.forget import kept, outdated
 from samza_azure.logs.names import run_folder, stage_and_number, task_log, task_name
-from samza_azure.logs.operations import (
-    Append,
-    AppendRefused,
-    Create,
-    Enumerate,
-    Operation,
-    Pause,
-    Put,
-    Read,
-    Rule,
-    Sent,
-)
+from samza_azure.logs.operations import Append, Create, Enumerate, Operation, Pause, Put, Read, Rule, pause_s
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import fetch_part, scan
 from samza_azure.logs.record import Kind, Slice, Writer
+from samza_azure.logs.repeating import repeating
 from samza_azure.logs.task_log import (
     INTERMEDIATE,
     LogLimits,
@@ -62,8 +53,7 @@ from samza_azure.messages import (
 from samza_azure.sim.ledger import Violation, demand
 from samza_azure.sim.loop import Process
 from samza_azure.sim.steps import Steps
-from samza_azure.storage.driver import drive
-from samza_azure.storage.interface import Missing, Refused
+from samza_azure.storage.driver import drive, perform
 from samza_azure.storage.memory import SimulatedAccount
 
 T = TypeVar("T")
@@ -80,6 +70,14 @@ PART, FAREWELL = 15, -1
 #: A source that pauses has new rows for this time, and then none for as long.
 PAUSE_S = 12.0
 CALL_S = 10.0
+#: What the network calls the operations of the logs.
+CALLS = {
+    Append: "blobs.append",
+    Create: "blobs.create",
+    Put: "blobs.put",
+    Read: "blobs.read",
+    Enumerate: "blobs.list",
+}
 #: Small, so that logs roll often.
 LIMITS = LogLimits(roll_bytes=12_000, roll_records=60, record_bytes=3_000)
 
@@ -577,61 +575,21 @@ class TaskAttempt:
 
     async def drive(self, rule: Rule[T]) -> T:
         """Run a rule of the log to its end, as `samza_azure.storage.driver` does, on this world's network."""
-        answer: Any = None
+        rule = repeating(rule, self.container.may_append)
+        advance = partial(rule.send, None)
         try:
             while True:
-                answer = await self._perform(rule.send(answer))
+                operation = advance()
+                try:
+                    advance = partial(rule.send, await self._perform(operation))
+                except StorageUnavailable as error:
+                    advance = partial(rule.throw, error)
         except StopIteration as stop:
             result: T = stop.value
             return result
 
     async def _perform(self, operation: Operation) -> Any:
         if isinstance(operation, Pause):
-            await asyncio.sleep(min(0.02 * 2**operation.tries, 1.0))
-            return None
-        if isinstance(operation, Append | Create | Put) and not self.container.may_append():
-            raise PermitExpired("No permit.")
-        if isinstance(operation, Append):
-            return await self._append(operation)
-        while True:
-            try:
-                return await self._repeatable(operation)
-            except StorageUnavailable as error:
-                if not self.container.may_append():
-                    raise PermitExpired("No permit, and no answer.") from error
-                await asyncio.sleep(0.2)
-
-    async def _append(self, operation: Append) -> Sent | AppendRefused:
+            return await asyncio.sleep(pause_s(operation.tries))
         account = self.container.account
-        try:
-            answer: int | Refused | Missing = await account.carry(
-                "blobs.append",
-                lambda: account.storage.append(operation.name, operation.data, operation.position),
-                CALL_S,
-            )
-        except Unsettled:
-            return Sent.UNKNOWN
-        except StorageUnavailable:
-            return Sent.NOT
-        match answer:
-            case int():
-                return Sent.DONE
-            case Refused(code=code):
-                return AppendRefused(code)
-            case Missing():
-                return AppendRefused("BlobNotFound")
-
-    async def _repeatable(self, operation: Create | Put | Read | Enumerate) -> Any:
-        account = self.container.account
-        storage = account.storage
-        match operation:
-            case Create(name):
-                await account.carry("blobs.create", lambda: storage.create(name), CALL_S)
-            case Put(name, data):
-                await account.carry("blobs.put", lambda: storage.put(name, data), CALL_S)
-            case Read(name, start, length):
-                found = await account.carry("blobs.read", lambda: storage.read(name, start, length), CALL_S)
-                return None if isinstance(found, Missing) else found
-            case Enumerate(prefix):
-                return await account.carry("blobs.list", lambda: storage.list(prefix), CALL_S)
-        return None
+        return await account.carry(CALLS[type(operation)], lambda: perform(operation, account.storage), CALL_S)

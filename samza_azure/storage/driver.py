@@ -1,13 +1,11 @@
-"""Runs the rules of `samza_azure.logs` on a storage, one call after the other.
-
-Idempotent operations are repeated here. An append is sent once; the rule decides whether to send it again.
-"""
+"""Runs the rules of `samza_azure.logs` on a storage, one call after the other."""
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar, assert_never
 
-from samza_azure.errors import PermitExpired, StorageUnavailable, Unsettled
+from samza_azure.errors import StorageUnavailable
 from samza_azure.logs.operations import (
     Append,
     AppendRefused,
@@ -19,7 +17,9 @@ from samza_azure.logs.operations import (
     Read,
     Rule,
     Sent,
+    pause_s,
 )
+from samza_azure.logs.repeating import repeating
 from samza_azure.storage.interface import Blobs, Missing, Refused
 
 T = TypeVar("T")
@@ -28,8 +28,8 @@ BetweenTries = Callable[[int], None]
 
 
 def back_off(tries: int) -> None:
-    """Wait 20 ms after the first try, twice as long after each further one, at most a second."""
-    time.sleep(min(0.02 * 2 ** min(tries - 1, 10), 1.0))
+    """Wait for the pause after this many tries."""
+    time.sleep(pause_s(tries))
 
 
 def always() -> bool:
@@ -45,26 +45,27 @@ def drive(
     With `wait`, operations that are not answered are tried again while `may_append` is true; then raise PermitExpired.
     Without `wait` the first failure is raised; that is for reading.
     """
-    answer: Any = None
+    rule = rule if wait is None else repeating(rule, may_append)
+    advance = partial(rule.send, None)
     try:
         while True:
-            operation = rule.send(answer)
-            answer = perform(operation, blobs) if wait is None else _insist(operation, blobs, may_append, wait)
+            operation = advance()
+            try:
+                if isinstance(operation, Pause) and wait is not None:
+                    wait(operation.tries)
+                advance = partial(rule.send, perform(operation, blobs))
+            except StorageUnavailable as error:
+                advance = partial(rule.throw, error)
     except StopIteration as stop:
         result: T = stop.value
         return result
 
 
 def perform(operation: Operation, blobs: Blobs) -> Any:
-    """Perform one operation, once. A lost append is an answer (`Sent`); a failure of the others is raised."""
+    """Perform one operation, once. What is not answered is raised."""
     match operation:
         case Append(name, data, position):
-            try:
-                return _answer(blobs.append(name, data, position))
-            except Unsettled:
-                return Sent.UNKNOWN
-            except StorageUnavailable:
-                return Sent.NOT
+            return _answer(blobs.append(name, data, position))
         case Create(name):
             blobs.create(name)
         case Put(name, data):
@@ -79,23 +80,6 @@ def perform(operation: Operation, blobs: Blobs) -> Any:
         case _:
             assert_never(operation)
     return None
-
-
-def _insist(operation: Operation, blobs: Blobs, may_append: Callable[[], bool], wait: BetweenTries) -> Any:
-    """Perform one operation, and repeat it until it is answered; an append always has an answer."""
-    if isinstance(operation, Append | Create | Put) and not may_append():
-        raise PermitExpired(f"Nothing may be written to {operation.name} now.")
-    if isinstance(operation, Pause):
-        return wait(operation.tries)
-    tries = 0
-    while True:
-        try:
-            return perform(operation, blobs)
-        except StorageUnavailable as error:
-            if not may_append():
-                raise PermitExpired(f"The storage does not answer, and the permit is over: {error}") from error
-            tries += 1
-            wait(tries)
 
 
 def _answer(answer: int | Refused | Missing) -> Sent | AppendRefused:

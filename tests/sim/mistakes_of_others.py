@@ -16,8 +16,9 @@ from samza_azure.group.age import Age
 from samza_azure.group.answers import Absent, No, Trouble
 from samza_azure.host import perform as performing
 from samza_azure.host import processor as hosting
+from samza_azure.logs import repeating
 from samza_azure.logs import task_log as logs
-from samza_azure.logs.operations import Append
+from samza_azure.logs.operations import Create, Put
 from samza_azure.messages import DrainStep, ReleaseTask
 from samza_azure.sim import container as containers
 from samza_azure.storage import memory
@@ -353,12 +354,7 @@ def created_again(patch: Patch) -> None:
 
 def work_without_a_permit(patch: Patch) -> None:
     """one check too few: the permit is checked before a batch, but not again before its append."""
-    perform = containers.TaskAttempt._perform
-
-    async def unasked(self: Any, operation: Any) -> Any:
-        return await (self._append(operation) if isinstance(operation, Append) else perform(self, operation))
-
-    patch.setattr(containers.TaskAttempt, "_perform", unasked)
+    patch.setattr(repeating, "Writing", Create | Put)
 
 
 # Event time and the drain.
