@@ -140,7 +140,7 @@ MUTANTS = [
     Mutant("no change before the first END", "Exit", samza.no_change_before_the_first_end, 3),
     Mutant("more processors than tasks", "Exit", samza.too_many_processors, 0, QUIET, more=CROWD),
     Mutant("the surplus goes", "Exit", samza.the_surplus_goes, 0, QUIET, more=CROWD),
-    Mutant("a refused leader goes on", "S6", samza.zombie_leader, 35),
+    Mutant("a refused leader goes on", "S6", samza.zombie_leader, 49),
     Mutant("who no longer leads ends", "Exit", samza.who_no_longer_leads_ends, 4),
     Mutant("a renewal is tried once", "S11", samza.a_renewal_is_tried_once, 10, (), more=MILD | {"refused": 0.1}),
     Mutant("a refused heartbeat is fatal", "Exit", samza.a_refused_beat_is_fatal, 11),
@@ -189,12 +189,12 @@ MUTANTS = [
     Mutant("no failover", "L1", others.nobody_follows_the_leader, 0, ("crash, other id",)),
     Mutant("age by the clock", "S10", others.age_by_the_clock, 26, ("outage",)),
     Mutant("age by the wall clock", "S10", others.age_by_the_wall, 0, (), more={"clocks": True}),
-    Mutant("judging while cut off", "S10", others.marks_while_cut_off, 26, ("outage",)),
+    Mutant("judging while cut off", "S10", others.marks_while_cut_off, 53, ("outage",)),
     Mutant(
         "an unfenced dead mark",
         "S10",
         others.an_unfenced_dead_mark,
-        42,
+        97,
         ("supervisor freezes", "cut off"),
         more={"tail": 0.2, "every_s": 3.0, "fault_s": 120.0, "profile": "fast"},
     ),
@@ -244,13 +244,13 @@ MUTANTS = [
         ("crash, other id",),
         more=CLEAR | {"every_s": 40.0, "fault_s": 240.0, "aimed": 0.0, "processors": 1},
     ),
-    Mutant("rows are read from a replica", "Fresh", review.rows_are_read_from_a_replica, 45),
+    Mutant("rows are read from a replica", "Fresh", review.rows_are_read_from_a_replica, 76),
     Mutant("calls are kept", "Leak", review.calls_are_kept, 0, ("joins",)),
     Mutant(
         "an outage quadruples the calls",
         "Cost",
         review.an_outage_quadruples_the_calls,
-        73,
+        100,
         ("outage",),
         more={"every_s": 60.0, "fault_s": 240.0},
     ),
@@ -273,7 +273,7 @@ MUTANTS = [
     Mutant("a stop keeps the freeze", "S12", review.a_stop_keeps_the_freeze, 0, ("drain", "stop"), more=BUSILY),
     Mutant("ages survive an outage", "S10", review.ages_survive_an_outage, 26, ("outage",)),
     Mutant("who is cut off keeps its tasks", "L2", review.who_is_cut_off_keeps_its_tasks, 0, (), more=MILD),
-    Mutant("who is cut off is believed at once", "S10", review.who_is_cut_off_is_believed_at_once, 19, ("outage",)),
+    Mutant("who is cut off is believed at once", "S10", review.who_is_cut_off_is_believed_at_once, 49, ("outage",)),
 ]
 
 
