@@ -11,7 +11,17 @@ from typing import assert_never
 
 from samza_azure.errors import Verdict
 from samza_azure.group import election, membership, next_run, rows, tasks
-from samza_azure.group.actions import LEADER_ROW, LEASE, OWN_ROW, Action, BeginEnd, Finish, MergeOwnRow, ReleaseLease
+from samza_azure.group.actions import (
+    CONTROL,
+    LEADER_ROW,
+    LEASE,
+    OWN_ROW,
+    Action,
+    BeginEnd,
+    Finish,
+    MergeOwnRow,
+    ReleaseLease,
+)
 from samza_azure.group.answers import Absent
 from samza_azure.group.control import Control, Member, RunPhase
 from samza_azure.group.moment import reached
@@ -182,7 +192,7 @@ class Wait(Enum):
     CLEAN_UP          (a leader, drained) the others' rows, the blobs  `rest_until`
     OWN_ROW           the storage, to take its last word               `rest_until` and FAREWELL_S
     LEASE, CANDIDACY  the storage, to release the lease                `rest_until` and FAREWELL_S
-    LEADER_ROW        the storage, to answer the last write            `rest_until` and FAREWELL_S
+    ANSWER            the storage, to answer the last write            `rest_until` and FAREWELL_S
     ================  ==============================================  ================================
 
     Only a leader waits for others: for those whose row reports a task that the blob gives to that incarnation. No
@@ -199,7 +209,7 @@ class Wait(Enum):
     OWN_ROW = "its last word"
     LEASE = "the release of its lease"
     CANDIDACY = "the release of a lease that it won meanwhile"
-    LEADER_ROW = "an answer"
+    ANSWER = "an answer"
 
 
 def waits_for(view: View, now: float) -> Wait | None:
@@ -214,9 +224,11 @@ def waits_for(view: View, now: float) -> Wait | None:
         return Wait.OWN_ROW
     if view.lease is not None or view.handing_over is not None:
         return Wait.LEASE
-    if view.candidacy.campaign is not None and view.candidacy.campaign.lease_id:
+    campaign = view.candidacy.campaign
+    if campaign is not None and campaign.lease_id:
         return Wait.CANDIDACY  # otherwise the next candidate would have to break it
-    return Wait.LEADER_ROW if LEADER_ROW in view.calls.busy else None
+    may_win = campaign is not None and CONTROL in view.calls.busy
+    return Wait.ANSWER if may_win or LEADER_ROW in view.calls.busy else None
 
 
 def end(view: View, now: float) -> list[Action]:
@@ -227,7 +239,7 @@ def end(view: View, now: float) -> list[Action]:
     match waits_for(view, now):
         case None:
             return [_as_it_came(view, view.ending)]
-        case Wait.OWN_TASKS | Wait.OTHERS | Wait.NEW_OWNERS | Wait.CLEAN_UP | Wait.LEADER_ROW:
+        case Wait.OWN_TASKS | Wait.OTHERS | Wait.NEW_OWNERS | Wait.CLEAN_UP | Wait.ANSWER:
             return []  # the container, the other parts of this turn or the storage must act
         case Wait.OWN_ROW:
             return _leave_row(view, now)

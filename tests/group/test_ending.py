@@ -21,7 +21,7 @@ from samza_azure.group.control import (
     RunPhase,
 )
 from samza_azure.group.ending import RESTORED, rest_until
-from samza_azure.group.learn import heard_rejected, learn, perform_locally
+from samza_azure.group.learn import heard_rejected, learn, perform_locally, started
 from samza_azure.group.rows import ProcessorState
 from samza_azure.group.tasks import PATIENCE
 from samza_azure.group.view import Campaign, Lease
@@ -116,6 +116,19 @@ def test_one_that_ends_in_the_middle_of_its_campaign_gives_the_lease_back() -> N
     assert decide(view, NOW)[-1] == ReleaseLease("ours")
     learn(view, ReleaseLease("ours"), None, sent_at=NOW, now=NOW)
     assert decide(view, NOW)[-1] == Finish(0, "Left.")
+
+
+def test_one_that_ends_while_it_acquires_the_lease_waits_for_the_answer_and_gives_it_back() -> None:
+    """Otherwise the next candidate would have to break a lease of nobody."""
+    view = view_of("p2", ending=Finish(0, "Left."), ending_since=NOW, tasks={})
+    view.life.written = replace(ROWS["p2"], state=ProcessorState.LEFT)
+    view.candidacy.campaign, acquire = Campaign("control"), AcquireLease("asked", "control")
+    started(view, acquire, NOW)
+    assert decide(view, NOW) == []
+    learn(view, acquire, None, sent_at=NOW, now=NOW + 0.2)
+    assert decide(view, NOW + 0.2)[-1] == ReleaseLease("asked")
+    learn(view, ReleaseLease("asked"), None, sent_at=NOW, now=NOW + 0.3)
+    assert decide(view, NOW + 0.3)[-1] == Finish(0, "Left.")
 
 
 def test_another_pipeline_is_refused_with_the_way_out() -> None:

@@ -1,10 +1,10 @@
-"""A run is drained: who ends, who waits for whom, and who begins the next run, in every order of events.
+"""A run is drained, or stopped, or its processors leave: who ends, who waits for whom, and who goes on.
 
-What runs is production's `decide`, whole, with `learn`. p1 leads; p2 was in the run too; p3 comes to it. Processors
-rejoin, crash, start again with the same code or with an upgraded pipeline, and the leadership changes hands. There is
-no time: no wait is ever over by itself, so what holds here rests on no patience, and a state in which nothing can
-happen any more shows whether somebody waits for ever. Of the storage only this is used: a write lands if its ETag is
-the one that is there (`lease.py` and `hand_over.py` show the rest).
+Every order of events is tried. What runs is production's `decide`, whole, with `learn`. p1 leads; p2 was in the run
+too; p3 comes to it. Processors rejoin, crash, start again with the same code or with an upgraded pipeline, are asked to
+leave, and the leadership changes hands. There is no time: no wait is ever over by itself, so what holds here rests on
+no patience, and a state in which nothing can happen any more shows whether somebody waits for ever. Of the storage only
+this is used: a write lands if its ETag is the one that is there (`lease.py` and `hand_over.py` show the rest).
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,9 +34,9 @@ from samza_azure.group.actions import (
 )
 from samza_azure.group.age import Age
 from samza_azure.group.answers import Absent, Answer, ControlRead, No
-from samza_azure.group.control import Assignment, Barrier, BarrierState, Control, Member, Owner, RunPhase
+from samza_azure.group.control import Assignment, Barrier, BarrierState, Control, Member, Owner, RunPhase, Stop
 from samza_azure.group.decide import decide
-from samza_azure.group.learn import heard_plan, heard_task, learn, perform_locally, turn
+from samza_azure.group.learn import heard_leave, heard_plan, heard_task, learn, perform_locally, turn
 from samza_azure.group.membership import own_row
 from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.group.view import Leadership, Lease, LocalTask, OwnIncarnation, Settings, View
@@ -83,16 +83,15 @@ DRAINED = Control(
     finished=(OLD.fingerprint,),
     uncleaned=("run",),
 )
+#: The same before its drain, and when it is stopped in place of that.
+RUNNING = replace(DRAINED, phase=RunPhase.RUNNING, past=(), finished=(), uncleaned=())
+STOPPED = replace(RUNNING, stop=Stop("stop", DRAINED.members))
 #: What p2 knows: it has read nothing since it had a task.
 EARLIER = replace(
-    DRAINED,
+    RUNNING,
     revision=2,
     version=2,
-    phase=RunPhase.RUNNING,
     tasks={**DRAINED.tasks, TASKS[1]: Assignment(Owner("p2", _life("p2", 1), 2), first=False)},
-    past=(),
-    finished=(),
-    uncleaned=(),
 )
 
 
@@ -111,7 +110,9 @@ class Ending:
     """`faults` counts crashes, wrong marks, rejoins and restarts."""
 
     faults: int = 1
-    processors: int = 2  # the third one comes to the drained run with upgraded code
+    processors: int = 2  # the third one comes to the run with upgraded code
+    run: Control = DRAINED
+    leaves: bool = False  # each processor can be asked to leave, at any moment
     own_words: bool = True  # fence: a life tells of, and is believed about, only what that very life was given
     remembers: bool = True  # fence: a new life knows the run that its processor was part of, and ends with it
     begun: Sequence[str] = ()  # steps that have been taken already, by the words that they begin with
@@ -124,21 +125,22 @@ class Ending:
 
     def begin(self) -> State:
         rows, locals_ = [], []
+        done = Phase.DRAINED if self.run.phase is RunPhase.DRAINED else Phase.RUNNING
         for name in NAMES[: self.processors]:
             view = self.started(name, 1, NEW if name == "p3" else OLD)
             if name != "p3":
-                view.life.control, view.life.control_etag = (DRAINED, "1") if name == "p1" else (EARLIER, "0")
+                view.life.control, view.life.control_etag = (self.run, "1") if name == "p1" else (EARLIER, "0")
                 view.group_id = DRAINED.group_id
                 view.work.active_run, view.work.attempts, view.life.etag, view.calls.let_in = "run", 1, "1", True
                 for task in TASKS if name == "p1" else TASKS[1:]:
-                    generation, phase = (4, Phase.DRAINED) if name == "p1" else (2, Phase.RUNNING)
+                    generation, phase = (4, done) if name == "p1" else (2, Phase.RUNNING)
                     view.work.tasks[task] = LocalTask(generation, 1, 0.0, TaskReport(task, generation, 1, phase))
                 view.life.written = view.life.found = replace(own_row(view), etag="1")
             if name == "p1":
                 view.leadership = Leadership(Lease("lease 1", 0.0), NEVER, 0.0)
             rows.append(self.table.put(view.life.written or Absent()))
             locals_.append(self.settle(view))
-        state = State(self.controls.put(DRAINED), 1, tuple(rows), tuple(locals_), self.faults)
+        state = State(self.controls.put(self.run), 1, tuple(rows), tuple(locals_), self.faults)
         for words in self.begun:
             taken = next((after for step, after in self.steps(state) if step.startswith(words)), None)
             assert isinstance(taken, State), f"There is no such step: {words}"
@@ -164,6 +166,10 @@ class Ending:
                 continue
             for says, after in self.next(local, number, state.control, state.etag, state.rows, crashed):
                 yield f"{name} {says}", State(*after[:3], self.put(state, number, after[3]).locals, state.faults)
+            if self.leaves and not self.views.look(local).leaving:
+                view = self.views.get(local)
+                heard_leave(view)
+                yield f"{name} is asked to leave", self.put(state, number, self.settle(view))
             if state.faults:
                 yield f"{name} crashes", self.put(self.less(state), number, CRASHED)
                 row = self.table.look(state.rows[number])
@@ -178,14 +184,25 @@ class Ending:
                 yield f"{name} becomes leader", self.elect(state, number)
 
     def rest(self, state: State) -> Violation | None:
-        """When nothing is left to do nobody waits, and whoever is upgraded runs the next run."""
+        """When nothing is left to do nobody waits, and whoever is there runs the run, or if upgraded the next one."""
         control = self.controls.look(state.control)
+        there = {}
         for number, name in enumerate(NAMES[: self.processors]):
             if state.locals[number] < 0:
                 continue
             view = self.views.look(state.locals[number])
             if view.ending is not None:
                 return Violation("L1", f"{name} waits for {waits(view)} for ever")
+            there[view.member] = view
+        for member, view in there.items():
+            name = member.processor
+            if self.run.phase is not RunPhase.DRAINED:
+                owners = {owner.member for each in control.tasks.values() if (owner := each.owner) is not None}
+                if not owners <= set(there) or len(owners) == 0 or control.stop is not None:
+                    return Violation("L1", f"{name} is there, and the run does not go on")
+                if view.work.plan == NEW:
+                    return Violation("L1", f"{name} is upgraded, and stays for ever beside a run that goes on")
+                continue
             if view.work.plan == OLD:
                 return Violation("L1", f"{name} stays for ever in a run that is drained")
             if control.fingerprint != NEW.fingerprint or control.phase is not RunPhase.RUNNING:

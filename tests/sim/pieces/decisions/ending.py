@@ -8,6 +8,7 @@ from samza_azure.group import (
     membership,
 )
 from samza_azure.group.actions import (
+    CONTROL,
     LEADER_ROW,
 )
 from samza_azure.group.answers import Absent
@@ -64,7 +65,7 @@ def _check_last(view: View, *, leads: bool, hands_over: bool, is_candidate: bool
         candidacy=Candidacy(Campaign("e", asked="a lease") if is_candidate else None),
         ending_since=NOW,
     )
-    wanted = ending.Wait.LEADER_ROW if LEADER_ROW in view.calls.busy else None
+    wanted = ending.Wait.ANSWER if LEADER_ROW in view.calls.busy else None
     if is_candidate:
         wanted = ending.Wait.CANDIDACY
     if leads or hands_over:
@@ -137,4 +138,5 @@ def _waits_for(view: View, until: float) -> ending.Wait | None:
         return ending.Wait.OWN_ROW
     if view.leadership is not None:
         return ending.Wait.LEASE
-    return ending.Wait.LEADER_ROW if LEADER_ROW in view.calls.busy else None
+    campaigns = view.candidacy.campaign is not None
+    return ending.Wait.ANSWER if LEADER_ROW in view.calls.busy or (campaigns and CONTROL in view.calls.busy) else None
