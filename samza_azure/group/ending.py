@@ -198,8 +198,8 @@ class Wait(Enum):
     Only a leader waits for others: for those whose row reports a task that the blob gives to that incarnation. No
     ending processor waits for the leader: a member of a drained or stopped run ends at once. A processor that joins a
     drained run waits for its clean-up before it ends, but blocks nobody: its row reports no task of that run. So there
-    is no cycle: `tests/model/ending.py` plays to the end every order of events in which one processor rejoins, crashes,
-    is upgraded or restarted.
+    is no cycle: `tests/model/ending.py` plays to the end every order of events in which one processor of a drained or
+    stopped run rejoins, crashes, is upgraded or restarted, or is asked to leave a run.
     """
 
     OWN_TASKS = "its tasks"

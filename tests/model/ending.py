@@ -112,7 +112,7 @@ class Ending:
     faults: int = 1
     processors: int = 2  # the third one comes to the run with upgraded code
     run: Control = DRAINED
-    leaves: bool = False  # each processor can be asked to leave, at any moment
+    leaves: Sequence[str] = ()  # who can be asked to leave, at any moment
     own_words: bool = True  # fence: a life tells of, and is believed about, only what that very life was given
     remembers: bool = True  # fence: a new life knows the run that its processor was part of, and ends with it
     begun: Sequence[str] = ()  # steps that have been taken already, by the words that they begin with
@@ -166,7 +166,7 @@ class Ending:
                 continue
             for says, after in self.next(local, number, state.control, state.etag, state.rows, crashed):
                 yield f"{name} {says}", State(*after[:3], self.put(state, number, after[3]).locals, state.faults)
-            if self.leaves and not self.views.look(local).leaving:
+            if name in self.leaves and not self.views.look(local).leaving:
                 view = self.views.get(local)
                 heard_leave(view)
                 yield f"{name} is asked to leave", self.put(state, number, self.settle(view))

@@ -12,7 +12,7 @@ from samza_azure.logs.record import Writer
 from samza_azure.logs.task_log import LogLimits
 from tests.model.checker import ALL, Model, Result
 from tests.model.drain import Drain
-from tests.model.ending import REJOINED, Ending
+from tests.model.ending import REJOINED, RUNNING, STOPPED, Ending
 from tests.model.hand_over import JOINED, HandOver
 from tests.model.lease import Leading
 from tests.model.log import LogRace
@@ -216,6 +216,21 @@ CLAIMS = (
         lambda: Ending(begun=REJOINED, own_words=False, remembers=False),
         violates="L1",
     ),
+    Claim(
+        "ending: a stopped run, nothing goes wrong",
+        "nobody waits for ever",
+        lambda: Ending(run=STOPPED, faults=0),
+    ),
+    Claim(
+        "ending: a stopped run, to which one life came back while its former task still runs",
+        "nor then",
+        lambda: Ending(run=STOPPED, begun=REJOINED),
+    ),
+    Claim(
+        "ending: one processor is asked to leave a run",
+        "it ends, and the other one runs the tasks",
+        lambda: Ending(run=RUNNING, faults=0, leaves=("p2",)),
+    ),
     # The drain.
     Claim(
         "drain: all fences",
@@ -254,6 +269,16 @@ WHOLE = (
         Ending,
     ),
     Claim(
+        "ending: any one crash, restart, upgrade or rejoin in a stopped run",
+        "nobody waits for ever, and whoever is started again goes on with it",
+        lambda: Ending(run=STOPPED),
+    ),
+    Claim(
+        "ending: the leader is asked to leave a run",
+        "it ends, and the other one runs the tasks",
+        lambda: Ending(run=RUNNING, faults=0, leaves=("p1",)),
+    ),
+    Claim(
         "ending: three processors, one of them upgraded",
         "the same while nothing goes wrong, and the upgraded one begins the next run",
         lambda: Ending(processors=3, faults=0),
@@ -267,6 +292,7 @@ LARGER = (
     Claim("log: three writers, two faults", "as above", _race(OLD, AGAIN, NEW, faults=2)),
     Claim("log: three writers through ROLLED", "as above", _race(OLD, AGAIN, NEW, limits=LogLimits(roll_records=1))),
     Claim("hand-over: two faults while a task moves", "as above", lambda: HandOver(begun=JOINED, faults=2)),
+    Claim("ending: both are asked to leave", "as above", lambda: Ending(run=RUNNING, faults=0, leaves=("p1", "p2"))),
     Claim("ending: two of them", "as above", lambda: Ending(faults=2)),
     Claim("ending: one of them, three processors", "as above", lambda: Ending(processors=3)),
     Claim("drain: two tasks with two rows, three faults", "as above", lambda: Drain(tasks=2, rows=2, faults=3)),
