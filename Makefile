@@ -116,6 +116,7 @@ prove: setup
 	try -m pytest -q -m "" tests/end_to_end; \
 	try tests/prove/pipelines.py --replay; \
 	try tests/prove/pipelines.py --drains; \
+	try tests/prove/pipelines.py --odd; \
 	test -z "$$failed" || { printf "== Failed:$$failed\n"; exit 1; }
 
 # What people would install, built, checked, and tried out where nothing else is: the wheel brings all that it needs.

@@ -1,6 +1,6 @@
 """Pipelines drawn at random, each compared with one Spark batch over the same rows.
 
-python tests/prove/pipelines.py [--cases 2000] [--seed S] [--only SEED] [--threads 3]
+python tests/prove/pipelines.py [--cases 2000] [--seed S] [--only SEED] [--threads 3] [--odd]
 python tests/prove/pipelines.py --mutants [NAME …] [--cases 300] [--seed S]
 python tests/prove/pipelines.py --replay
 python tests/prove/pipelines.py --drains [--cases 200] [--seed S]
@@ -8,6 +8,8 @@ python tests/prove/pipelines.py --drains [--cases 200] [--seed S]
 Each case is refused with a message that names the stage and says what to write, or its rows equal the batch's. A wrong
 case is shrunk and printed with its seed. Where the message says that the stage can run on one task, it is run so:
 advice must be right, too. Ends with 1 if a case is wrong, or if a third of all cases is refused.
+
+With --odd the cases are written in ways that are less usual: SQL, copies of the event time, odd join conditions.
 
 With --drains each case is drained in mid-stream, at a moment drawn with it, and compared with the batch over the rows
 that it had read by then. In every fourth a low-level task passes on the rows of an input.
@@ -36,6 +38,7 @@ from tests.spark.fuzz.bench import bench
 from tests.spark.fuzz.case import Case, told
 from tests.spark.fuzz.draw import cut, draw, handled
 from tests.spark.fuzz.mutants import MUTANTS, Mutant, is_killed, is_unlike, mistaken
+from tests.spark.fuzz.odd import odd
 from tests.spark.fuzz.run import Bench, Outcome
 from tests.spark.fuzz.shrink import shrunk
 
@@ -55,6 +58,7 @@ def main() -> int:
     parser.add_argument("--only", type=int, default=None, help="one seed alone, with its code")
     parser.add_argument("--threads", type=int, default=3)
     parser.add_argument("--mutants", nargs="*", metavar="NAME", help="all of them without a name")
+    parser.add_argument("--odd", action="store_true", help="written in less usual ways; 300 without --cases")
     parser.add_argument("--drains", action="store_true", help="drained in mid-stream; 200 without --cases")
     parser.add_argument("--replay", action="store_true", help="each mutant with its own seed")
     parser.add_argument("--no-shrink", action="store_true")
@@ -62,7 +66,7 @@ def main() -> int:
     asked = parser.parse_args()
     with Path(asked.log).open("a") as log:
         os.dup2(log.fileno(), sys.stderr.fileno())
-    drawn: Draw = drained if asked.drains else draw
+    drawn: Draw = drained if asked.drains else odd if asked.odd else draw
     with bench() as ready:
         if asked.only is not None:
             return only(ready, drawn(asked.only), shrink=not asked.no_shrink)
@@ -72,7 +76,8 @@ def main() -> int:
         if asked.mutants is not None:
             chosen = [mutant for mutant in MUTANTS if mutant.name in asked.mutants or not asked.mutants]
             return killed(ready, chosen, range(first, first + (asked.cases or 300)), asked.threads)
-        seeds = range(first, first + (asked.cases or (200 if asked.drains else 2000)))
+        usual = 200 if asked.drains else 300 if asked.odd else 2000
+        seeds = range(first, first + (asked.cases or usual))
         return many(ready, drawn, seeds, asked.threads, shrink=not asked.no_shrink)
 
 

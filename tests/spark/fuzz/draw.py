@@ -107,7 +107,7 @@ def timed(frame: Frame, *keys: str) -> Node:
 
 def draw(seed: int, bias: Bias = USUAL) -> Case:
     """The case of a seed."""
-    return _Drawing(Random(seed), seed, bias).case()
+    return Drawing(Random(seed), seed, bias).case()
 
 
 def cut(case: Case) -> Case:
@@ -132,7 +132,7 @@ def handled(case: Case) -> Case:
     return replace(case, stages=(handler, *behind))
 
 
-class _Drawing:
+class Drawing:
     """What the parts of one case share."""
 
     def __init__(self, dice: Random, seed: int, bias: Bias) -> None:

@@ -1,0 +1,171 @@
+"""The same cases as `draw`, written in ways that are less usual: SQL, copies of the event time, odd join conditions.
+
+The analysis reads plans, and one query has many. Whatever is drawn here still has one right answer in a batch.
+"""
+
+from dataclasses import replace
+from random import Random
+
+from .case import Call, Case, Join
+from .draw import USUAL, Bias, Drawing, Frame
+from .values import INTEGERS
+
+#: An event time that is another column and has the same value.
+COPIES = (
+    "{}",
+    "to_timestamp({})",
+    "array({})[0]",
+    "if(true, {}, null)",
+    "coalesce({0}, {0})",
+    "greatest({0}, {0})",
+    "cast(cast({} AS string) AS timestamp)",
+    "named_struct('t', {}).t",
+)
+#: A time that is another one.
+SHIFTED = ("{} - INTERVAL 10 MINUTES", "date_trunc('HOUR', {})", "{} + INTERVAL 10 MINUTES", "timestamp_seconds(0)")
+
+
+def odd(seed: int, bias: Bias = USUAL) -> Case:
+    """The odd case of a seed."""
+    return _OddDrawing(Random(seed), seed, bias).case()
+
+
+class _OddDrawing(Drawing):
+    """Each operator may be written in another way, or be another one that resembles it."""
+
+    def __init__(self, dice: Random, seed: int, bias: Bias) -> None:
+        super().__init__(dice, seed, bias)
+        self.odds = Random(f"oddities of {seed}")  # its own, so that a case resembles the one that `draw` makes
+
+    def may(self, share: float) -> bool:
+        return self.odds.random() < share
+
+    # One input.
+
+    def stateless(self, frame: Frame) -> Frame:
+        if self.may(0.5):
+            return super().stateless(frame)
+        return self.odds.choice([self.copied, self.copied, self.shifted, self.by_sql, self.all_renamed])(frame)
+
+    def copied(self, frame: Frame) -> Frame:
+        """A copy of the event time beside it, or in its place."""
+        if frame.time is None:
+            return self.by_sql(frame)
+        name, text = self.name("c"), self.odds.choice(COPIES).format(frame.time)
+        made = frame.call(
+            "a copy of the event time",
+            f".withColumn({name!r}, F.expr({text!r}))",
+            columns={**frame.columns, name: "timestamp"},
+        )
+        if self.may(0.6):
+            return made
+        kept = {column: (column, kind) for column, kind in made.columns.items() if column != frame.time}
+        return made.select(kept, time=name)
+
+    def shifted(self, frame: Frame) -> Frame:
+        """Another time beside the event time."""
+        if frame.time is None:
+            return self.by_sql(frame)
+        name, text = self.name("o"), self.odds.choice(SHIFTED).format(frame.time)
+        columns = {**frame.columns, name: "timestamp"}
+        return frame.call("another time", f".withColumn({name!r}, F.expr({text!r}))", columns=columns)
+
+    def all_renamed(self, frame: Frame) -> Frame:
+        names = {column: self.name("n") for column in frame.columns}
+        return frame.call(
+            "toDF",
+            f".toDF({', '.join(map(repr, names.values()))})",
+            columns={names[column]: kind for column, kind in frame.columns.items()},
+            time=None if frame.time is None else names[frame.time],
+        )
+
+    def by_sql(self, frame: Frame) -> Frame:
+        column, name = self.odds.choice(list(frame.columns)), self.name("q")
+        kind = frame.columns[column]
+        text, more = self.odds.choice(
+            [
+                (f"SELECT * FROM {{rows}} WHERE {column} IS NOT NULL", {}),
+                (f"WITH some AS (SELECT * FROM {{rows}}) SELECT *, {column} AS {name} FROM some", {name: kind}),
+                (f"SELECT *, {name} FROM {{rows}} LATERAL VIEW explode(array(1, 2)) AS {name}", {name: "int"}),
+                (
+                    f"SELECT *, CASE WHEN {column} IS NULL THEN 'no' ELSE 'yes' END AS {name} FROM {{rows}}",
+                    {name: "string"},
+                ),
+                (f"SELECT * FROM (SELECT * FROM {{rows}}) WHERE {column} IS NULL OR {column} = {column}", {}),
+                ("SELECT * FROM {rows} UNION ALL SELECT * FROM {rows}", {}),
+            ]
+        )
+        return frame.call("SQL", _sql(text), columns={**frame.columns, **more})
+
+    # Several inputs.
+
+    def together(self, frames: list[Frame]) -> Frame:
+        frame = super().together(frames)
+        if frame.marked and self.may(0.1):
+            return self.united([self.dropped(frame), frame])
+        return frame
+
+    def joined(self, left: Frame, right: Frame) -> Frame:
+        made = super().joined(left, right)
+        node = made.node
+        if isinstance(node, Join):
+            return replace(made, node=self.odd_join(node, made))
+        if isinstance(node, Call) and isinstance(node.below, Join):
+            return replace(made, node=replace(node, below=self.odd_join(node.below, made)))
+        return made
+
+    def odd_join(self, node: Join, made: Frame) -> Join:
+        """Another condition: a bound less, a condition on one side, a key that is made of columns."""
+        conditions = node.condition.split(" AND ")
+        bounds = [each for each in conditions if "INTERVAL" in each]
+        if bounds and self.may(0.25):
+            conditions.remove(self.odds.choice(bounds))
+        if self.may(0.3):
+            sides = [column for column, kind in made.columns.items() if kind in INTEGERS]
+            if sides:
+                conditions.append(f"{self.odds.choice(sides)} {self.odds.choice(['> 1', '<= 2', '<> 0', '= 1'])}")
+        times = [column for column, kind in made.columns.items() if kind == "timestamp"]
+        if len(times) > 1 and self.may(0.15):
+            one, other = self.odds.sample(times, 2)
+            conditions.append(f"{one} {self.odds.choice(['<=', '>=', '<'])} {other}")
+        if self.may(0.25):
+            left, _, right = conditions[0].partition(" = ")
+            way = self.odds.choice(["cast({} AS string)", "coalesce({0}, {0})", "hash({})", "concat('k', {})"])
+            conditions[0] = f"{way.format(left)} = {way.format(right)}"
+        self.odds.shuffle(conditions)
+        return replace(node, condition=" AND ".join(conditions))
+
+    # State.
+
+    def windowed(self, frame: Frame) -> Frame:
+        if self.may(0.5):
+            made = super().windowed(frame)
+            if self.may(0.1) and isinstance(made.node, Call):
+                grouping = self.odds.choice([".rollup(", ".cube("])
+                return replace(made, node=replace(made.node, code=made.node.code.replace(".groupBy(", grouping, 1)))
+            return made
+        return self.windowed_by_sql(frame)
+
+    def windowed_by_sql(self, frame: Frame) -> Frame:
+        """In SQL, with a filter of rows or of groups; the window stays as a column, under another name."""
+        keys, time, window, count = self.keys(frame), self.name("t"), self.name("w"), self.name("a")
+        lengths = self.odds.choice(["'1 hour'", "'1 hour', '30 minutes'", "'1 hour', '1 hour', '10 minutes'"])
+        column = self.odds.choice(list(frame.columns))
+        counted = self.odds.choice(
+            [
+                "count(*)",
+                f"count({column})",
+                f"count(*) FILTER (WHERE {column} IS NOT NULL)",
+                f"count_if({column} IS NULL)",
+            ]
+        )
+        having = self.odds.choice(["", "", " HAVING count(*) > 1"])
+        selected = ", ".join([f"window_time(window) AS {time}", f"window AS {window}", *keys, f"{counted} AS {count}"])
+        grouped = ", ".join([f"window({frame.time}, {lengths})", *keys])
+        columns = {time: "timestamp", window: "window", **{key: frame.columns[key] for key in keys}, count: "bigint"}
+        text = f"SELECT {selected} FROM {{rows}} GROUP BY {grouped}{having}"
+        return frame.call("window aggregation in SQL", _sql(text), columns=columns, time=time, lag=None)
+
+
+def _sql(text: str) -> str:
+    return f".transform(lambda rows: spark.sql({text!r}, rows=rows))"
