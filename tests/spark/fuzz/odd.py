@@ -118,17 +118,17 @@ class _OddDrawing(Drawing):
         """Another condition: a bound less, a condition on one side, a key that is made of columns."""
         conditions = node.condition.split(" AND ")
         bounds = [each for each in conditions if "INTERVAL" in each]
-        if bounds and self.may(0.25):
+        if bounds and self.may(0.15):
             conditions.remove(self.odds.choice(bounds))
         if self.may(0.3):
             sides = [column for column, kind in made.columns.items() if kind in INTEGERS]
             if sides:
                 conditions.append(f"{self.odds.choice(sides)} {self.odds.choice(['> 1', '<= 2', '<> 0', '= 1'])}")
         times = [column for column, kind in made.columns.items() if kind == "timestamp"]
-        if len(times) > 1 and self.may(0.15):
+        if len(times) > 1 and self.may(0.1):
             one, other = self.odds.sample(times, 2)
             conditions.append(f"{one} {self.odds.choice(['<=', '>=', '<'])} {other}")
-        if self.may(0.25):
+        if self.may(0.2):
             left, _, right = conditions[0].partition(" = ")
             way = self.odds.choice(["cast({} AS string)", "coalesce({0}, {0})", "hash({})", "concat('k', {})"])
             conditions[0] = f"{way.format(left)} = {way.format(right)}"
@@ -160,10 +160,11 @@ class _OddDrawing(Drawing):
             ]
         )
         having = self.odds.choice(["", "", " HAVING count(*) > 1"])
-        selected = ", ".join([f"window_time(window) AS {time}", f"window AS {window}", *keys, f"{counted} AS {count}"])
         grouped = ", ".join([f"window({frame.time}, {lengths})", *keys])
+        groups = f"SELECT {', '.join(['window', *keys])}, {counted} AS {count} FROM {{rows}} GROUP BY {grouped}{having}"
         columns = {time: "timestamp", window: "window", **{key: frame.columns[key] for key in keys}, count: "bigint"}
-        text = f"SELECT {selected} FROM {{rows}} GROUP BY {grouped}{having}"
+        selected = ", ".join([f"window_time(window) AS {time}", f"window AS {window}", *keys, count])
+        text = f"SELECT {selected} FROM ({groups})"
         return frame.call("window aggregation in SQL", _sql(text), columns=columns, time=time, lag=None)
 
 
