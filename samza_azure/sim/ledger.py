@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from samza_azure.group.control import BarrierState, Control, Owner, RunPhase, decode
 from samza_azure.group.notification import DrainNotification
-from samza_azure.group.rows import ProcessorState, processor_row
+from samza_azure.group.rows import REQUESTS, ProcessorState, processor_row
 from samza_azure.group.timing import FORGIVE_AFTER_S, SELF_STOP, Timing
 from samza_azure.logs.names import RUNS, run_of, task_log
 from samza_azure.logs.record import Header, Kind, Writer, decode_header
@@ -20,6 +20,7 @@ from samza_azure.messages import DrainStep, Phase
 from samza_azure.sim.cost import Cost
 from samza_azure.sim.deletions import Deletions
 from samza_azure.sim.network import SENDER
+from samza_azure.sim.requested import Requested
 from samza_azure.sim.steps import Steps
 from samza_azure.storage.interface import Missing, Refused, Value
 from samza_azure.storage.memory import MemoryStorage
@@ -48,7 +49,7 @@ INVARIANTS = {
     "drains, a task moves only if it has lost its owner, and a stop cancels a FREEZE. DRAINED implies that each log "
     "ends in DRAINED, and is final. The next run begins at the positions of the drained one. A clean-up deletes only "
     "what is left of drained runs, and only after the other processors have left them. A pipeline that has had its "
-    "run gets another one only if somebody asks for it after that.",
+    "run gets another one only if somebody asks for it after that. A request has one answer, which is true.",
     "L1": "When the faults end, within a bound one processor leads and names its successors, every task runs at its "
     "owner and is known to have a log, and the tasks are balanced. A processor that is asked to leave is gone, and a "
     "drain is over, within a bound.",
@@ -162,6 +163,7 @@ class Ledger(MemoryStorage):
         self._left: dict[str, float] = {}  # incarnation -> when its row said that it has left
         self.deletions = Deletions()
         self.cost = Cost()
+        self._requested = Requested()
         self._published = (0, 0.0)  # epoch and instant of the last version
         self._gave_up: dict[tuple[str, Owner], float] = {}  # (task, owner) -> since when its row says that it gave up
 
@@ -183,6 +185,7 @@ class Ledger(MemoryStorage):
         before, after = self.control, decode(data)
         assert before is not None
         self._check_control(before, after)
+        _check(self._requested.publish(after))
         self.control = after
         self._tell(before, after)
         if after.phase is RunPhase.DRAINED and before.phase is not RunPhase.DRAINED:
@@ -449,6 +452,8 @@ class Ledger(MemoryStorage):
             self._beat(key, values)
         elif partition == "members":
             self._check_mark(key, before, _whole(values.get("epoch")))
+        elif partition == REQUESTS and "answer" in values:
+            _check(self._requested.answer(key, before, str(values["answer"])))
         elif partition == "leader":
             demand(
                 _whole(values.get("epoch")) >= _whole(before.get("epoch")),
@@ -668,6 +673,11 @@ def demand(holds: bool, otherwise: str) -> None:
     """Raise `Violation` unless it holds."""
     if not holds:
         raise Violation(otherwise)
+
+
+def _check(wrong: str | None) -> None:
+    if wrong is not None:
+        raise Violation(wrong)
 
 
 def _sender() -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from samza_azure.group import drain as draining
-from samza_azure.group import election, housekeeping, membership, publish, tasks, timing, view
+from samza_azure.group import election, housekeeping, membership, publish, requests, tasks, timing, view
 from samza_azure.group import learn as learning
 from samza_azure.group.actions import Rejoin, Tell
 from samza_azure.host import processor
@@ -94,6 +94,11 @@ def first_is_never_cleared(patch: Patch) -> None:
 def cleans_up_at_once(patch: Patch) -> None:
     """our review: the leader deletes a drained run's logs before the other processors have left it."""
     patch.setattr(housekeeping, "_has_tasks", lambda control, row: False)
+
+
+def every_drain_is_accepted(patch: Patch) -> None:
+    """our review: who asks second, or while the drain is withdrawn, is told that his drain is under way."""
+    patch.setattr(requests, "_answer_to_drain", lambda control, request, waiting: requests.ACCEPTED)
 
 
 def a_stop_keeps_the_freeze(patch: Patch) -> None:

@@ -270,6 +270,7 @@ MUTANTS = [
     Mutant("no successors are named", "L1", review.no_successors_are_named, 0, QUIET),
     Mutant("the first start is never over", "L1", review.first_is_never_cleared, 0, QUIET),
     Mutant("clean-up before the others have left", "S12", review.cleans_up_at_once, 0, ("drain",)),
+    Mutant("every drain is accepted", "S12", review.every_drain_is_accepted, 101),
     Mutant("a stop keeps the freeze", "S12", review.a_stop_keeps_the_freeze, 0, ("drain", "stop"), more=BUSILY),
     Mutant("ages survive an outage", "S10", review.ages_survive_an_outage, 26, ("outage",)),
     Mutant("who is cut off keeps its tasks", "L2", review.who_is_cut_off_keeps_its_tasks, 0, (), more=MILD),
