@@ -195,6 +195,23 @@ def test_a_key_passes_through_stages_that_keep_their_partitions(plan: Plan) -> N
     assert plan(application, more=more).streams["kept"].key == ("letter",)
 
 
+def test_an_input_that_is_routed_has_another_key_in_all_its_branches(plan: Plan) -> None:
+    application = Application()
+
+    @application.stage("a", output="each")
+    def each(rows: DataFrame) -> DataFrame:
+        distinct = rows.select(F.lower("key").alias("x")).dropDuplicates(["x"])
+        return distinct.union(rows.select("key"))
+
+    @application.stage("each", output="out", output_mode="update")
+    def counted(rows: DataFrame) -> DataFrame:
+        return rows.groupBy("x").count()
+
+    found = plan(application, a='key = "key"')
+    assert found.streams["each"].key == ()
+    assert ("each", ("x",)) in routers(found)
+
+
 def test_several_operators_share_a_partitioning(plan: Plan) -> None:
     """A key of both, or an expression of the one's key."""
     both = lambda rows: rows.dropDuplicates(["key", "n"]).groupBy("key").count()  # noqa: E731

@@ -133,13 +133,17 @@ class Tracer:
 
     def same(self, one: Route, other: Route) -> bool:
         """Whether two routes of one input send each row to the same partition."""
-        names = {str(each.name()): each for each in one.leaf.output}
-        by = {number: names[str(each.name())] for number, each in zip(other.leaf.ids, other.leaf.output, strict=True)}
         settings = [(each.like_keys, each.partitions, len(each.expressions)) for each in (one, other)]
         return settings[0] == settings[1] and all(
-            substituted(self._spark, theirs, by).semanticEquals(ours)
-            for ours, theirs in zip(one.expressions, other.expressions, strict=True)
+            theirs.semanticEquals(ours)
+            for ours, theirs in zip(one.expressions, self.rebased(other, one.leaf), strict=True)
         )
+
+    def rebased(self, route: Route, leaf: Node) -> tuple[Any, ...]:
+        """A route's expressions over the columns of another leaf that reads the same input."""
+        names = {str(each.name()): each for each in leaf.output}
+        by = {number: names[str(each.name())] for number, each in zip(route.leaf.ids, route.leaf.output, strict=True)}
+        return tuple(substituted(self._spark, each, by) for each in route.expressions)
 
     def _through(self, node: Node, expression: Any) -> LeafExpressions | None:
         inlined = self._inlined(expression, node.made)
@@ -246,9 +250,11 @@ def place_stage(spark: SparkSession, stage: Stage, root: Node, inputs: Sequence[
             before = routes.setdefault(leaf.reads, route)
             if before is not route and (before is None or route is None or not tracer.same(before, route)):
                 raise _two_routes(stage, _stream(leaf, inputs).stream)
-            if route is not None:
-                keys[leaf] = route.expressions if route.like_keys else ()
     routed = {reads: route for reads, route in routes.items() if route is not None}
+    for leaf in keys:
+        if leaf.reads in routed:  # also where no operator with state needs it
+            route = routed[leaf.reads]
+            keys[leaf] = tracer.rebased(route, leaf) if route.like_keys else ()
     return Placement(routed, _output_key(tracer, root, keys))
 
 
