@@ -277,6 +277,41 @@ def test_a_cast_that_makes_nulls_is_no_column(
         spark.conf.set("spark.sql.ansi.enabled", str(before))
 
 
+def test_a_renamed_window_of_an_outer_join_may_be_null(
+    refusal: Callable[..., str], accepted: Callable[..., Pipeline]
+) -> None:
+    def stage(kept: str) -> Stage:
+        def grouped(clicks: DataFrame, views: DataFrame) -> DataFrame:
+            left = (
+                clicks.where("ts IS NOT NULL").withWatermark("ts", "1 hour").withColumn("w1", F.window("ts", "1 hour"))
+            )
+            right = views.withWatermark("at", "1 hour").withColumn("w2", F.window("at", "1 hour")).drop("at")
+            joined = left.drop("ts").join(right, F.expr("user = who AND w1 = w2"), "left")
+            return joined.select("user", F.col("w2").alias("w")).where(kept).groupBy("w", "user").count()
+
+        return grouped
+
+    assert "where w is null, the aggregation by w, user never completes" in refusal(stage("true"), "clicks", "views")
+    accepted(stage("w IS NOT NULL"), "clicks", "views")
+
+
+@pytest.mark.parametrize("key", ["try_cast(user AS int)", "cast(null AS int)"])
+def test_a_cast_that_makes_nulls_of_what_is_not_null(
+    refusal: Callable[..., str], accepted: Callable[..., Pipeline], key: str
+) -> None:
+    def stage(key: str) -> Stage:
+        def joined(clicks: DataFrame, views: DataFrame) -> DataFrame:
+            left = clicks.where("user IS NOT NULL AND ts IS NOT NULL AND n IS NOT NULL").withWatermark("ts", "1 hour")
+            right = views.where("at IS NOT NULL").withWatermark("at", "1 hour")
+            near = F.expr("x = m AND at BETWEEN ts AND ts + INTERVAL 1 HOUR")
+            return left.withColumn("x", F.expr(key)).join(right, near, "full").select("n", "m")
+
+        return joined
+
+    assert "whose x and m are both null, which a batch does not" in refusal(stage(key), "clicks", "views")
+    accepted(stage("cast(n AS int)"), "clicks", "views")
+
+
 def test_a_variant_may_hold_a_null(refusal: Callable[..., str]) -> None:
     def joined(clicks: DataFrame, views: DataFrame) -> DataFrame:
         one, other = clicks.withColumn("j", F.parse_json("user")), views.withColumn("i", F.parse_json("who"))

@@ -215,7 +215,7 @@ class Bounds:
             return shifted(base, None if known is None else -known, _computed_text(expression))
         if kind == "GetStructField" and kind_of(expression.child()) == "AttributeReference":
             return self._of_window_field(node, expression)
-        if (window := _window_time_of(expression)) is not None:
+        if (window := window_time_of(expression)) is not None:
             return self._of_column(node, identity(window))
         if column is not None and is_window(column):
             time = _time_in(expression)  # a window ends later than the times in it
@@ -451,7 +451,7 @@ def _compared(small: Any, great: Any, wanted: int, others: frozenset[int]) -> tu
     return less[0], less[1] - more[1]
 
 
-def _window_time_of(expression: Any) -> Any | None:
+def window_time_of(expression: Any) -> Any | None:
     """The window of `window_time(window)`: its end less a microsecond."""
     if kind_of(expression) != "PreciseTimestampConversion" or kind_of(expression.child()) != "Subtract":
         return None

@@ -11,6 +11,7 @@ from typing import Any
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.pipeline.advice import Advice, without_nulls
+from samza_azure.spark.pipeline.bounds import window_time_of
 from samza_azure.spark.pipeline.catalyst import (
     Node,
     conjuncts,
@@ -24,6 +25,7 @@ from samza_azure.spark.pipeline.catalyst import (
     join_type,
     kind_of,
     literal,
+    named,
     references,
     text,
     without_alias,
@@ -51,7 +53,7 @@ GROUPING_ID = "spark_grouping_id"
 #: Each of these types holds the values of those before it.
 NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
 #: Functions of a time that are null only if the time is null.
-OF_TIME = frozenset({"Cast", "KnownNullable", "PreciseTimestampConversion", "TimestampAddInterval", "TruncTimestamp"})
+OF_TIME = frozenset({"KnownNullable", "PreciseTimestampConversion", "TimestampAddInterval", "TruncTimestamp"})
 
 
 def check_emission(stage: Stage, root: Node, advice: Advice) -> None:
@@ -217,18 +219,16 @@ def _is_never_null(node: Node, wanted: int) -> bool:
         return True
     if not node.children:
         return False
-    if node.kind == "Expand" and wanted in _made_null(node):
-        return False
-    if is_window(node.column(wanted)) and not any(wanted in child.ids for child in node.children):
-        return True  # Spark removes rows without a time when it computes windows
     match node.kind:
         case "Filter":
             if any(kind_of(each) in STRICT and wanted in _operands(each) for each in conjuncts(node.plan.condition())):
                 return True
         case "Project" | "Aggregate":
-            made = without_alias(next(each for each in node.made if identity(each) == wanted))
-            is_column = kind_of(made) == "AttributeReference" or kind_of(made) in OF_TIME
-            return is_column and all(_is_never_null(node.child, each) for each in references(made))
+            return _gives_no_null(node, without_alias(named(node.made, wanted)), node.column(wanted))
+        case "Expand":
+            index = node.ids.index(wanted)
+            rows = [without_alias(list(items(each))[index]) for each in items(node.plan.projections())]
+            return all(_gives_no_null(node, each, node.column(wanted)) for each in rows)
         case "Union":
             index = node.ids.index(wanted)
             return all(_is_never_null(child, child.ids[index]) for child in node.children)
@@ -236,6 +236,22 @@ def _is_never_null(node: Node, wanted: int) -> bool:
             kept = {"LeftOuter": 0, "RightOuter": 1}.get(join_type(node))
             return kept is not None and _is_passed(node.children[kept : kept + 1], wanted)
     return _is_passed(node.children, wanted)
+
+
+def _gives_no_null(node: Node, made: Any, column: Any) -> bool:
+    """Whether an expression over a node's child, which makes one of its columns, has no nulls."""
+    kind = kind_of(made)
+    if kind == "AttributeReference":
+        return _is_never_null(node.child, identity(made))
+    if kind == "Literal":
+        return not made.nullable()
+    if is_window(column):
+        return True  # Spark removes rows without a time when it computes windows
+    if (window := window_time_of(made)) is not None:
+        return _gives_no_null(node, window, window)
+    if kind in OF_TIME or (kind == "Cast" and _keeps_values(made)):
+        return all(_gives_no_null(node, each, each) for each in items(made.children()))
+    return False
 
 
 def _made_null(expand: Node) -> frozenset[int]:
