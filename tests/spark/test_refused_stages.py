@@ -927,3 +927,97 @@ def test_seconds_in_the_time_condition_of_a_join(refusal: Refusal, analyse: Anal
     lower = advised(said)
     upper = advised(refusal(paired(lower + " AND" + bound.split(" AND")[2]), "some", "others", streams=SIDES))
     analyse(paired(lower + upper), "some", "others", streams=SIDES)
+
+
+def test_a_limit_of_another_time_than_the_event_time(refusal: Refusal, analyse: Analyse) -> None:
+    """Spark would drop a row of `others` once the watermark has passed its bts, and not its t2."""
+    said = refusal(paired(" AND ts >= bts AND ts <= t2"), "some", "others", streams=SIDES)
+    assert said.startswith(
+        "Stage stage: in the condition of the join on k = bk Spark takes (ts <= t2) for a limit of the event time, and "
+        "would drop rows too early. "
+    )
+    limit = re.search(r"for example:( AND .*?)\. Or", said)
+    hidden = re.search(r"write (unix_micros.*) instead\.$", said)
+    assert limit is not None and hidden is not None, said
+    analyse(paired(f" AND ts >= bts AND ts <= t2{limit[1]}"), "some", "others", streams=SIDES)
+    analyse(paired(f" AND ts >= bts AND {hidden[1]}"), "some", "others", streams=SIDES)
+
+
+def test_a_number_that_spark_takes_for_the_event_time(refusal: Refusal, analyse: Analyse) -> None:
+    """Rows without a partner would stay in the state. In an inner join, Spark filters by it before the join."""
+    near = " AND bts BETWEEN ts AND ts + INTERVAL 1 HOUR"
+    for how, number in (("inner", "v"), ("inner", "w"), ("left", "w")):
+        analyse(paired(f"{near} AND {number} > 7", how=how), "some", "others", streams=SIDES)
+    said = refusal(paired(f"{near} AND v > 7", how="left"), "some", "others", streams=SIDES)
+    assert "Spark takes (v > 7) for a limit of the event time, and would keep rows for ever" in said
+    column = re.search(r'\.withColumn\("(\w+)", F\.expr\("(.*?)"\)\), and write (\w+) instead', said)
+    assert column is not None, said
+
+    def pasted(some: DataFrame, others: DataFrame) -> DataFrame:
+        return paired(f"{near} AND {column[3]}", how="left")(some.withColumn(column[1], F.expr(column[2])), others)
+
+    analyse(pasted, "some", "others", streams=SIDES)
+
+
+def test_rows_without_a_partner_that_never_leave_the_state(refusal: Refusal, analyse: Analyse) -> None:
+    """Spark itself is content with a limit on one side of a full outer join."""
+
+    def both(limit: str) -> Callable[[DataFrame, DataFrame], DataFrame]:
+        def stage(some: DataFrame, others: DataFrame) -> DataFrame:
+            left, right = some.where("k IS NOT NULL AND ts IS NOT NULL"), others.where("bts IS NOT NULL")
+            return paired(f" AND bts >= ts{limit}", how="full")(left, right)
+
+        return stage
+
+    said = refusal(both(" AND bts - ts <= INTERVAL 1 HOUR"), "some", "others", streams=SIDES)
+    assert said.startswith(
+        "Stage stage: the join on k = bk would never emit a row of its left side that has no partner, since its "
+        "condition does not limit how late a partner can come. "
+    )
+    limit = re.search(r"for example:( AND .*?)\.$", said)
+    assert limit is not None, said
+    analyse(both(limit[1]), "some", "others", streams=SIDES)
+
+
+def test_joins_that_the_optimiser_brings_into_another_order(refusal: Refusal) -> None:
+    def stage(some: DataFrame, others: DataFrame, flights: DataFrame) -> DataFrame:
+        rows, flown = some.withWatermark("ts", "1 hour"), flights.withWatermark("ts", "1 hour")
+        flown = flown.select("carrier", F.col("ts").alias("left"))
+        pairs = rows.join(others, F.expr("k = bk")).select("k", "v", "w", "ts")
+        return pairs.join(flown, F.expr("k = carrier AND left BETWEEN ts AND ts + INTERVAL 1 HOUR"), "leftsemi")
+
+    said = refusal(stage, "some", "others", "flights", streams=SIDES)
+    assert said.startswith("Stage stage has 2 joins of two streams, and Spark's optimiser makes 2 others of them.")
+
+
+@pytest.mark.parametrize("copy", ["to_timestamp(ts)", "array(ts)[0]", "IF(true, ts, null)"])
+def test_a_copy_of_the_event_time_that_the_optimiser_finds(refusal: Refusal, analyse: Analyse, copy: str) -> None:
+    """The query would fail with two event times."""
+
+    def stage(copy: str, *, joined: bool) -> Callable[..., DataFrame]:
+        def run(some: DataFrame, *others: DataFrame) -> DataFrame:
+            rows = some.withWatermark("ts", "1 hour").withColumn("t", F.expr(copy))
+            if joined:
+                return rows.join(others[0], F.expr("k = bk AND bts >= ts")).select("k", "t")
+            return rows.dropDuplicates(["k", "ts"]).select("k", "t")
+
+        return run
+
+    for inputs in (["some"], ["some", "others"]):
+        joined = len(inputs) > 1
+        said = refusal(stage(copy, joined=joined), *inputs, streams=SIDES)
+        assert said.startswith("Stage stage: Spark's optimiser finds that t is the event time ts itself, and the query")
+        advised = re.search(r'\.withColumn\("t", F\.expr\("(.*)"\)\)\.$', said)
+        assert advised is not None, said
+        analyse(stage(advised[1], joined=joined), *inputs, streams=SIDES)
+
+
+def test_a_python_function_of_both_sides_of_an_outer_join(refusal: Refusal) -> None:
+    def stage(some: DataFrame, others: DataFrame) -> DataFrame:
+        near = F.udf(lambda v, w: v == w, "boolean")("v", "w")
+        timed = some.where("ts IS NOT NULL").withWatermark("ts", "1 hour")
+        bound = F.expr("k = bk AND bts BETWEEN ts AND ts + INTERVAL 1 HOUR")
+        return timed.join(others.withWatermark("bts", "1 hour"), bound & near, "left").select("v", "w")
+
+    said = refusal(stage, "some", "others", streams=SIDES)
+    assert "Python UDF in the ON clause of a LEFT OUTER JOIN" in said and "Write the condition with SQL" in said

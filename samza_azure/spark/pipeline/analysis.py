@@ -31,6 +31,7 @@ from samza_azure.spark.pipeline.catalyst import (
     items,
     kind_of,
     literal,
+    read_optimised,
     read_plan,
     references,
 )
@@ -59,6 +60,8 @@ SPLIT = (
     "Bound the time in the operator before it, as a join does with BETWEEN; or move what comes before it into a "
     "separate stage, with event_time and frontier_lag on the stream between."
 )
+#: These may get several event times.
+FREE_OF_COPIES = frozenset({"Aggregate", "GlobalLimit"})
 #: The remedy if a column is not an event time.
 USE_MARKED = "Use the event time of an input, or window_time(window)."
 
@@ -116,13 +119,15 @@ def analyse(
     check_emission(stage, root, advice)
     _check_supported(spark, stage, plan, root, advice)
     check_operators(stage, root)
-    check_functions(spark, stage, plan, root)
+    optimised = _optimised(spark, stage, plan, root, advice, directory)
+    check_functions(stage, optimised)
     check_columns(frame.schema, f"Stage {stage.name}")
     operators = [node for node in root.walk() if state_of(node)]
     watermarks = _watermarks(stage, root, inputs, bounds)
     for operator in operators:
         _check_one_event_time(stage, operator)
-    check_joins(spark, stage, root, plan, directory, bounds)
+    _check_copies(stage, root, optimised)
+    check_joins(spark, stage, root, optimised, bounds)
     _check_on_time(stage, operators, watermarks, bounds)
     keyed = [Keyed(each.stream, each.partitions, each.key) for each in inputs]
     placement = place_stage(spark, stage, root, keyed, tasks)
@@ -244,6 +249,14 @@ def _check_supported(spark: SparkSession, stage: Stage, plan: Any, root: Node, a
     mode = modes.Update() if stage.output_mode == "update" else modes.Append()
     try:
         java_class(spark, UNSUPPORTED).checkForStreaming(plan, mode)
+    except Exception as error:
+        said = said_at_start(error, root, advice)
+        raise PipelineRefused(f"Stage {stage.name} cannot run as a stream: {said}") from error
+
+
+def _optimised(spark: SparkSession, stage: Stage, plan: Any, root: Node, advice: Advice, directory: Path) -> Node:
+    try:
+        return read_optimised(spark, plan, directory)
     except Exception as error:
         said = said_at_start(error, root, advice)
         raise PipelineRefused(f"Stage {stage.name} cannot run as a stream: {said}") from error
@@ -375,6 +388,27 @@ def _check_one_event_time(stage: Stage, operator: Node) -> None:
                 f"Stage {stage.name}: the {described(operator)} gets {names}, all with a watermark, so its event time "
                 "is ambiguous. Drop all but one of them before it."
             )
+
+
+def _check_copies(stage: Stage, root: Node, optimised: Node) -> None:
+    """A column that the optimiser finds to be the event time itself, as a cast of it to its own type, is one as well.
+
+    An aggregation uses only that of its keys.
+    """
+    known = {wanted for node in root.walk() for wanted in marked(node)}
+    for operator in optimised.walk():
+        for child in operator.children if state_of(operator) and operator.kind not in FREE_OF_COPIES else ():
+            times = marked(child)
+            copies = [wanted for wanted in times if wanted not in known]
+            if copies and len(times) > 1:
+                copy = str(child.column(copies[0]).name())
+                time = next(str(child.column(wanted).name()) for wanted in times if wanted != copies[0])
+                as_computed = literal(f"{in_sql(time)} + INTERVAL 0 SECONDS")
+                raise PipelineRefused(
+                    f"Stage {stage.name}: Spark's optimiser finds that {copy} is the event time {time} itself, and the "
+                    f"query would fail since the {described(operator)} gets two event times. Drop one of them before "
+                    f"it; or compute the copy, .withColumn({literal(copy)}, F.expr({as_computed}))."
+                )
 
 
 def _watched(operator: Node, below: Node) -> list[int]:

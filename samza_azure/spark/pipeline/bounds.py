@@ -10,6 +10,7 @@ Promised: a column's bound holds for all rows that are not late themselves.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, TypeAlias
 
 from py4j.java_gateway import get_field
@@ -21,7 +22,6 @@ from samza_azure.spark.pipeline.catalyst import (
     EVENT_TIME_MARK,
     WINDOW_MARK,
     Node,
-    conjuncts,
     equalities,
     identity,
     in_sql,
@@ -32,6 +32,8 @@ from samza_azure.spark.pipeline.catalyst import (
     kind_of,
     literal,
     named,
+    of_both,
+    parts_of,
     scala_seq,
     text,
     without_alias,
@@ -301,8 +303,7 @@ class Bounds:
                 bound = self.arriving(node, other, identity(theirs))
                 if not isinstance(bound, Unbounded):
                     return bound
-        condition = node.plan.condition()
-        for each in conjuncts(condition.get()) if condition.isDefined() else ():
+        for each in parts_of(node):
             found = _at_least(each, wanted, frozenset(other.ids))
             if found is None:
                 continue
@@ -323,12 +324,12 @@ class Bounds:
         found = []
         for number, evicted in enumerate(self.evicted_us(node)):
             if evicted is None:
-                mine, other = node.children[number], node.children[1 - number]
-                found.append((self._streams(mine), self._remedy_for_state(node, mine, other)))
+                found.append((self._streams(node.children[number]), self.remedy_for_state(node, number)))
         return found
 
-    def _remedy_for_state(self, node: Node, mine: Node, other: Node) -> str:
-        """Spark drops a row when the watermark of the other side has passed the latest partner that it can have."""
+    def remedy_for_state(self, node: Node, number: int) -> str:
+        """What makes a join drop the rows of one side: it can, when the watermark has passed their latest partner."""
+        mine, other = node.children[number], node.children[1 - number]
         own, theirs = self.time_of(mine), self.time_of(other)
         if own is None or theirs is None:
             return (
@@ -382,14 +383,19 @@ class Bounds:
         numbers = sorted({leaf.reads for leaf in node.leaves() if leaf.reads is not None})
         return " and ".join(self._inputs[number].stream for number in numbers)
 
-    def evicted_us(self, node: Node) -> tuple[int | None, int | None]:
-        """For left and right: how far behind the watermark rows are still kept, as Spark computes it."""
+    def evicted_us(self, node: Node, parts: Sequence[Any] | None = None) -> tuple[int | None, int | None]:
+        """For left and right: how far behind the watermark rows are still kept, as Spark computes it.
+
+        It is computed from the parts of the condition that compare the sides, unless others are given.
+        """
         spark, pairs = self._spark, equalities(node)
+        parts = of_both(node) if parts is None else parts
+        condition = reduce(java_class(spark, "org.apache.spark.sql.catalyst.expressions.And"), parts) if parts else None
         left, right = (scala_seq(spark, child.output) for child in node.children)
         keys = [scala_seq(spark, [pair[side] for pair in pairs]) for side in (0, 1)]
         probe = java_class(spark, "scala.Option").apply(PROBE_MS)
         found = java_class(spark, JOIN_HELPER).getStateWatermark(
-            left, right, *keys, node.plan.condition(), probe, False
+            left, right, *keys, java_class(spark, "scala.Option").apply(condition), probe, False
         )
         return _evicted(found._1()), _evicted(found._2())
 

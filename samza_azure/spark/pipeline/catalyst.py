@@ -199,12 +199,17 @@ def data_type(expression: Any) -> Any:
     return json.loads(expression.dataType().json())
 
 
+def parts_of(join: Node) -> list[Any]:
+    """The parts of a join's condition that must all hold."""
+    condition = join.plan.condition()
+    return list(conjuncts(condition.get())) if condition.isDefined() else []
+
+
 def equalities(join: Node, kinds: Sequence[str] = ("EqualTo", "EqualNullSafe")) -> list[tuple[Any, Any]]:
     """The pairs of left and right expressions that a join's condition compares with one of these operators."""
-    condition = join.plan.condition()
     left, right = (frozenset(child.ids) for child in join.children)
     found = []
-    for each in conjuncts(condition.get()) if condition.isDefined() else ():
+    for each in parts_of(join):
         if kind_of(each) not in kinds:
             continue
         sides = each.left(), each.right()
@@ -214,6 +219,12 @@ def equalities(join: Node, kinds: Sequence[str] = ("EqualTo", "EqualNullSafe")) 
         elif first and second and first <= right and second <= left:
             found.append((sides[1], sides[0]))
     return found
+
+
+def of_both(join: Node) -> list[Any]:
+    """The parts of a join's condition that compare its sides."""
+    sides = [set(child.ids) for child in join.children]
+    return [each for each in parts_of(join) if all(references(each) & side for side in sides)]
 
 
 def join_type(join: Node) -> str:

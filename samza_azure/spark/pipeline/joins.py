@@ -6,7 +6,6 @@ the optimised plan: there the condition also has the filters above the join, and
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -17,7 +16,6 @@ from samza_azure.spark.jvm.session import java_class
 from samza_azure.spark.pipeline.bounds import Bounds, linear
 from samza_azure.spark.pipeline.catalyst import (
     Node,
-    conjuncts,
     equalities,
     in_sql,
     is_marked,
@@ -26,7 +24,8 @@ from samza_azure.spark.pipeline.catalyst import (
     join_type,
     kind_of,
     literal,
-    read_optimised,
+    of_both,
+    parts_of,
     references,
     text,
 )
@@ -45,25 +44,72 @@ NORMALISING = (
 NUMBERS = frozenset({"byte", "short", "integer", "long", "float", "double", "decimal"})
 
 
-def check_joins(spark: SparkSession, stage: Stage, root: Node, plan: Any, directory: Path, bounds: Bounds) -> None:
+def check_joins(spark: SparkSession, stage: Stage, root: Node, optimised: Node, bounds: Bounds) -> None:
     """Refuse a join whose state Spark keeps by other keys or times than its condition says."""
     joins = [node for node in root.walk() if node.is_join_of_streams]
-    if not joins:
-        return
     for join in joins:
         _check_times(stage, join)
         _check_seconds(stage, join)
-    optimised = [node for node in read_optimised(spark, plan, directory).walk() if node.is_join_of_streams]
-    if len(optimised) == len(joins):
-        for join, ours in zip(optimised, joins, strict=True):
+    run = [node for node in optimised.walk() if node.is_join_of_streams]
+    for join in run:
+        _check_unmatched(stage, join, bounds)
+        _check_limits(stage, join, bounds)
+    if [_inputs(join) for join in run] == [_inputs(join) for join in joins]:
+        for join, ours in zip(run, joins, strict=True):
             _check_condition(spark, stage, join, ours, bounds)
         return
     known = [_kept_by(each, bounds) for each in joins]
-    if any(_kept_by(each, bounds) not in known for each in optimised):  # it may move a semi join below a union
-        raise PipelineRefused(
-            f"Stage {stage.name} has {len(joins)} joins of two streams, and Spark's optimiser makes {len(optimised)} "
+    if len(run) == len(joins) or any(_kept_by(each, bounds) not in known for each in run):
+        raise PipelineRefused(  # it may move a semi join below a union
+            f"Stage {stage.name} has {len(joins)} joins of two streams, and Spark's optimiser makes {len(run)} "
             "others of them. Move each join into a separate stage, and what is after it into the next one."
         )
+
+
+def _inputs(join: Node) -> list[list[int | None]]:
+    """The inputs that are read on each side."""
+    return [[leaf.reads for leaf in child.leaves()] for child in join.children]
+
+
+def _check_unmatched(stage: Stage, join: Node, bounds: Bounds) -> None:
+    """A row without a partner is emitted when it leaves the state."""
+    kinds = (("LeftOuter", "FullOuter"), ("RightOuter", "FullOuter"))
+    for number, evicted in enumerate(bounds.evicted_us(join)):
+        if evicted is None and join_type(join) in kinds[number]:
+            side = ("left", "right")[number]
+            raise PipelineRefused(
+                f"Stage {stage.name}: the {described(join)} would never emit a row of its {side} side that has no "
+                f"partner, since its condition does not limit how late a partner can come. "
+                f"{bounds.remedy_for_state(join, number)}"
+            )
+
+
+def _check_limits(stage: Stage, join: Node, bounds: Bounds) -> None:
+    """Spark takes a limit of any column for one of its side's event time, and of several limits the earliest."""
+    by_keys = bounds.evicted_us(join, [])
+    for number, child in enumerate(join.children):
+        ours, others = list[Any](), list[Any]()
+        for each in parts_of(join):
+            is_limit = kind_of(each) in ORDERED and bounds.evicted_us(join, [each])[number] != by_keys[number]
+            is_of_time = any(is_marked(child.column(column)) for column in references(each) & set(child.ids))
+            (others if is_limit and not is_of_time else ours).append(each)
+        is_limited = bounds.evicted_us(join, ours)[number] is not None
+        for each in others:
+            said = (
+                f"Stage {stage.name}: in the condition of the {described(join)} Spark takes {text(each)} for a limit "
+                "of the event time, "
+            )
+            if each not in of_both(join):
+                raise PipelineRefused(
+                    f"{said}and would keep rows for ever. Compute it before the join, "
+                    f'.withColumn("is_joined", F.expr({literal(text(each))})), and write is_joined instead.'
+                )
+            if not is_limited:
+                left, right = (f"unix_micros({text(side)})" for side in (each.left(), each.right()))
+                raise PipelineRefused(
+                    f"{said}and would drop rows too early. {bounds.remedy_for_state(join, number)} Or, to keep them "
+                    f"for ever, write {left} {each.symbol()} {right} instead."
+                )
 
 
 def _check_times(stage: Stage, join: Node) -> None:
@@ -93,7 +139,7 @@ def _is_later(expression: Any) -> bool:
 
 def _check_seconds(stage: Stage, join: Node) -> None:
     """A number of seconds is up to a second less than its time, and Spark compares it with the watermark as a time."""
-    for each in _of_both(join):
+    for each in of_both(join):
         casts = list(_casts_of_time(each)) if kind_of(each) in ORDERED else []
         if casts:
             written = text(each)
@@ -114,7 +160,7 @@ def _kept_by(join: Node, bounds: Bounds) -> tuple[object, ...]:
 
 
 def _check_condition(spark: SparkSession, stage: Stage, join: Node, ours: Node, bounds: Bounds) -> None:
-    added = [each for each in _of_both(join) if not any(each.semanticEquals(known) for known in _of_both(ours))]
+    added = [each for each in of_both(join) if not any(each.semanticEquals(known) for known in of_both(ours))]
     normalised = ours.plan
     for rule in NORMALISING:
         normalised = java_class(spark, rule).apply(normalised)
@@ -142,14 +188,6 @@ def _is_by_time(pair: tuple[Any, Any]) -> bool:
 
 def _is_time(expression: Any) -> bool:
     return kind_of(expression) == "AttributeReference" and is_marked(expression)
-
-
-def _of_both(join: Node) -> list[Any]:
-    """The parts of a join's condition that compare its sides."""
-    condition = join.plan.condition()
-    sides = [set(child.ids) for child in join.children]
-    found = conjuncts(condition.get()) if condition.isDefined() else ()
-    return [each for each in found if all(references(each) & side for side in sides)]
 
 
 def _casts_of_time(expression: Any) -> Iterator[Any]:

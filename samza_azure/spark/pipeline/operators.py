@@ -3,10 +3,7 @@
 An operator that is not named here is refused, since it is not known to compute the same on a stream as on a table.
 """
 
-from collections.abc import Iterator
 from typing import Any
-
-from pyspark.sql import SparkSession
 
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
@@ -226,29 +223,19 @@ def _puts_out_later(node: Node) -> bool:
     )
 
 
-def check_functions(spark: SparkSession, stage: Stage, plan: Any, root: Node) -> None:
+def check_functions(stage: Stage, optimised: Node) -> None:
     """Refuse a Python function directly on top of applyInPandasWithState: it cannot read the row format of the latter.
 
-    Only the optimized plan shows where such a function is evaluated. Any computation between the two converts the rows.
+    Only the optimised plan shows where such a function is evaluated. Any computation between the two converts the rows.
     """
-    state = "FlatMapGroupsInPandasWithState"
-    if not any(node.kind == state for node in root.walk()):
-        return
-    optimized = spark._jsparkSession.sessionState().optimizer().execute(plan)
-    for evaluation in _operators(optimized):
-        if kind_of(evaluation) in ("ArrowEvalPython", "BatchEvalPython") and kind_of(evaluation.child()) == state:
-            functions = ", ".join(text(each) for each in items(evaluation.udfs()))
+    for node in optimised.walk():
+        if node.kind in ("ArrowEvalPython", "BatchEvalPython") and node.child.kind == "FlatMapGroupsInPandasWithState":
+            functions = ", ".join(text(each) for each in items(node.plan.udfs()))
             raise PipelineRefused(
                 f"Stage {stage.name} passes columns of applyInPandasWithState to {functions}, and Spark fails at the "
                 "first such row with a ClassCastException. Use it inside the function of applyInPandasWithState, or "
                 "in a separate stage."
             )
-
-
-def _operators(plan: Any) -> Iterator[Any]:
-    yield plan
-    for child in items(plan.children()):
-        yield from _operators(child)
 
 
 def _check_constant(stage: Stage, node: Node) -> None:

@@ -34,6 +34,9 @@ _INSTEAD: dict[str, Callable[[Advice, Node], str]] = {
         f"dropDuplicatesWithinWatermark, or transformWithState to remember the previous row.{advice.first(root)}"
     ),
     "Distinct aggregations": lambda advice, root: advice.distinct(root),
+    "Python UDF in the ON clause": lambda _advice, _root: (
+        "Write the condition with SQL expressions, or compute a column of one side with the function before the join."
+    ),
     "Stream-stream": lambda advice, root: (
         "Both inputs of such a join need withWatermark, and its condition must bound the time between the rows"
         f"{advice.in_time(root)}"
