@@ -142,10 +142,7 @@ def tail(prefix: str, index: int | None = None) -> Rule[Tail | None]:
     """The last record, found from the end; None for a log without records. `index` is a blob known to exist; without it
     the log is listed."""
     if index is None:
-        known = yield from indexes(prefix)
-        if not known:
-            return None
-        index = known[-1][0]
+        return (yield from _tail_of_listed(prefix))
     last = yield from last_record(prefix, index)
     if last is None:
         return None if index == 0 else (yield from last_record(prefix, index - 1))
@@ -155,6 +152,19 @@ def tail(prefix: str, index: int | None = None) -> Rule[Tail | None]:
             break
         last = following
     return last
+
+
+def _tail_of_listed(prefix: str) -> Rule[Tail | None]:
+    """The last record. If the blobs at the end are deleted after they were listed, the log goes on in later ones."""
+    before: list[tuple[int, int]] = []
+    while True:
+        listed = yield from indexes(prefix)
+        if not listed or listed == before:
+            return None
+        last = yield from tail(prefix, listed[-1][0])
+        if last is not None:
+            return last
+        before = listed
 
 
 def unchanged(prefix: str, position: Position) -> Rule[bool]:

@@ -53,8 +53,10 @@ class Retention:
         found = pieces(prefix, self.blobs.list_with_ages(f"{prefix}/"))
         if len(found) < 2:
             return 0
+        # Who finds no record does not know where the log goes on, so the last one stays, even if a blob was begun since.
+        last = max((each.index for each in found if each.size), default=0)
         # The listing came first: a reader that registers after this look at the rows begins at what is left.
-        first = min(found[-1].index, self._named(prefix))
+        first = min(last, self._named(prefix))
         first = drive(needed_from(prefix, group_id, tasks, round(first)), self.blobs)
         return self._delete(past(found, {prefix: first}, self.keeps))
 

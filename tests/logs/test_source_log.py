@@ -8,9 +8,10 @@ import pytest
 
 from samza_azure.errors import StateLost
 from samza_azure.logs.names import blob_name
-from samza_azure.logs.operations import Append, Operation, Sent
+from samza_azure.logs.operations import Append, Operation, Sent, indexes
 from samza_azure.logs.record import Kind, Slice
 from samza_azure.logs.source_log import SharedLog, append_shared, is_in_line, resume
+from samza_azure.logs.task_log import LogLimits
 from samza_azure.storage.driver import drive, perform
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import MemoryAccount
@@ -102,6 +103,23 @@ def test_a_producer_whose_log_is_deleted_while_it_resumes_finds_no_log_or_its_ro
     found = [resumed_while_its_log_is_deleted(after) for after in range(5)]
     lost = f"{LOST_TRACK}: it skips the rows that are stored (blob {blob_name(PREFIX, 0)}, position 0)"
     assert found == [0, 0, 0, lost, 1]
+
+
+def test_a_log_whose_last_blob_is_deleted_after_it_was_listed_is_not_begun_again() -> None:
+    """It had gone on in the next blob meanwhile. Rows in a blob 0 that is created again would be read by nobody."""
+    blobs, fast, slow = MemoryAccount().blobs(), producer("fast"), producer("slow")
+    fast.limits = LogLimits(roll_records=1)
+    drive(append_shared(fast, **rows("one")), blobs)
+    rule = append_shared(slow, **rows("slow"))
+    listed = perform(next(rule), blobs)
+    drive(append_shared(fast, **rows("two")), blobs)
+    blobs.delete(blob_name(PREFIX, 0))
+    answer: Any = listed
+    with suppress(StopIteration):
+        while True:
+            answer = perform(rule.send(answer), blobs)
+    assert [index for index, _ in drive(indexes(PREFIX), blobs)] == [1]
+    assert slow.end[0] == 1
 
 
 def test_a_blob_that_is_gone_again_cannot_be_in_line() -> None:

@@ -9,12 +9,14 @@ import pytest
 
 from samza_azure.errors import ConfigError, RowsGone
 from samza_azure.logs.names import blob_name
+from samza_azure.logs.operations import Create
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Kind, Slice, Writer
 from samza_azure.logs.retention import Keeps
-from samza_azure.logs.source_log import KEY, PARTITIONS, SharedLog
+from samza_azure.logs.source_log import KEY, PARTITIONS, SharedLog, append_shared
 from samza_azure.logs.task_log import LogLimits
 from samza_azure.storage.arrow import decode, encode
+from samza_azure.storage.driver import perform
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader, LogWriter, take_over
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
@@ -227,6 +229,22 @@ def test_what_no_task_has_read_stays(account: AnyAccount) -> None:
     assert min(export(blobs, "s")["v"].to_pylist()) == 12
 
 
+def test_the_last_blob_with_records_stays_while_the_next_one_is_empty(account: AnyAccount) -> None:
+    """A producer died after it had created blob 1. Without a record, nobody would know where the log goes on."""
+    writer, blobs = producer(account), account.blobs()
+    for number in range(4):
+        put(writer, number)
+    rule = append_shared(writer._logs[0], Kind.FRONTIER)
+    operation = next(rule)
+    while not isinstance(operation, Create):
+        operation = rule.send(perform(operation, blobs))
+    perform(operation, blobs)
+    assert blobs.list("streams/s/0/")[-1] == (blob_name("streams/s/0", 1), 0)
+    assert Retention(blobs, account.readers(), "s", Keeps(bytes=0)).delete_of_source("streams/s/0", GROUP, []) == 0
+    put(producer(account), 5)
+    assert export(blobs, "s")["v"].to_pylist() == [0, 1, 2, 3, 5]
+
+
 def test_by_age_after_the_service_s_clock() -> None:
     now = [0.0]
     account = MemoryAccount(MemoryStorage(lambda: now[0]))
@@ -305,6 +323,17 @@ def test_a_producer_that_slept_between_two_blobs_makes_no_blob_anew(account: Any
     assert values(Reader(blobs, "s", until_now=True))[-1] == 99
     put(slow, 100)
     assert values(Reader(blobs, "s", until_now=True))[-1] == 100
+
+
+def test_a_producer_that_slept_since_the_log_was_empty_makes_no_blob_0_anew(account: AnyAccount) -> None:
+    slow, fast, blobs = producer(account), producer(account), account.blobs()
+    slow._logs[0].is_open = True
+    for number in range(6):
+        put(fast, number)
+    blobs.delete(blob_name("streams/s/0", 0))
+    put(slow, 99)
+    assert blobs.list(blob_name("streams/s/0", 0)) == []
+    assert export(blobs, "s")["v"].to_pylist()[-1] == 99
 
 
 def test_the_key_of_a_stream_is_checked_where_its_first_blob_is_gone(account: AnyAccount) -> None:
