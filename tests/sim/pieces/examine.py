@@ -42,6 +42,7 @@ from . import plain
 from .acting import check_actions
 from .decisions import check_decisions
 from .learning import check_learning
+from .producers import check_producers
 from .rows import check_controls, check_notifications, check_requests, check_rows
 from .streams import check_streams
 from .task_logs import check_task_logs
@@ -343,5 +344,6 @@ CHECKS: dict[str, Callable[[Random], None]] = {
     "actions": check_actions,
     "learning": check_learning,
     "streams": check_streams,
+    "producers": check_producers,
     "task logs": check_task_logs,
 }

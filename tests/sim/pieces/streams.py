@@ -42,6 +42,7 @@ class Actor:
         self.error: Exception | None = None
         self.over = False
         self.appends = False  # the answer to an append is still to be heard
+        self.late: Append | None = None  # it was sent, and may still arrive
         self.calls = 0
 
     def step(self) -> None:
@@ -58,11 +59,18 @@ class Actor:
 
     def _performed(self, operation: Operation) -> Any:
         self.appends = isinstance(operation, Append)
+        if self.late is not None and self.dice.random() < 0.3:
+            perform(self.late, self.blobs)
+            self.late = None
         if isinstance(operation, Append) and self.dice.random() < self.lost:
-            if self.dice.random() < 0.5:
-                perform(operation, self.blobs)
-                return Sent.UNKNOWN
-            return self.dice.choice([Sent.NOT, Sent.UNKNOWN])
+            match self.dice.randrange(4):
+                case 0:
+                    return Sent.NOT
+                case 1:
+                    self.late = operation
+                case _:
+                    perform(operation, self.blobs)
+            return Sent.UNKNOWN
         return perform(operation, self.blobs)
 
     def run(self) -> Any:

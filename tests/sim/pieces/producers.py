@@ -1,0 +1,175 @@
+"""A source log from which retention deletes, and producers with idempotence keys, of which any may die in mid-call.
+
+Part of `pieces`, as `streams` is. Every row has a text of its own. In the end a row that was told to be stored is in
+the log, or was deleted from it by retention, once; so is every row of a key that was produced to its end.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+from samza_azure.errors import ConfigError, StateLost
+from samza_azure.logs.names import blob_index, blob_name
+from samza_azure.logs.operations import Append, Rule
+from samza_azure.logs.position import Position
+from samza_azure.logs.reading import tail
+from samza_azure.logs.record import Kind, Slice
+from samza_azure.logs.retention import Keeps
+from samza_azure.logs.source_log import SharedLog, append_shared, is_in_line, lost_track, resume
+from samza_azure.logs.task_log import LogLimits
+from samza_azure.sim.ledger import demand
+from samza_azure.storage.driver import drive, perform
+from samza_azure.storage.memory import MemoryAccount, MemoryStorage
+from samza_azure.storage.retention import Retention
+
+from . import plain
+from .streams import GROUP, STREAM, Actor
+
+#: So many rows has each key.
+ROWS = 6
+
+
+class World:
+    """One log, all that was ever in it, and what its producers were told."""
+
+    def __init__(self, dice: Random) -> None:
+        self.dice = dice
+        self.storage = MemoryStorage(lambda: 0.0)
+        self.account = MemoryAccount(self.storage)
+        self.blobs = self.account.blobs()
+        self.limits = LogLimits(roll_bytes=1 << 20, roll_records=dice.choice([6, 9]))
+        self.keeps = Keeps(bytes=dice.choice([0, 1_000, 4_000]))
+        self.deletes = dice.choice([0.0, 0.02, 0.2])
+        self.deleted: dict[int, bytes] = {}  # blobs that retention has deleted, as they were
+        self.told: list[str] = []  # rows that are stored, as their producers were told
+        self.begun: dict[str, Position] = {}  # where the log ended when a key was begun
+        self.finished: set[str] = set()
+        self.lost: set[str] = set()  # keys of which nobody can tell any more what is stored
+        self.late: list[Append] = []  # sent by those who died
+        self.names = 0
+
+    def contents(self) -> dict[int, bytes]:
+        """The blobs of the log, by number."""
+        found: dict[int, bytes] = {}
+        for name, _ in self.storage.list(f"{STREAM}/"):
+            read: Any = self.storage.read(name, 0)
+            index = blob_index(STREAM, name)
+            assert index is not None
+            found[index] = bytes(read.data)
+        return found
+
+    def retain(self) -> None:
+        """Retention: the oldest blobs go, as long as newer ones hold enough, and one with records stays."""
+        before = self.contents()
+        Retention(self.blobs, self.account.readers(), "flights", self.keeps).delete_of_source(STREAM, GROUP, ())
+        gone, wanted = before.keys() - self.contents().keys(), set[int]()
+        last = max((index for index, content in before.items() if content), default=0)
+        for index in sorted(before):
+            newer = sum(len(content) for other, content in before.items() if other > index)
+            if index >= last or newer < (self.keeps.bytes or 0):
+                break
+            wanted.add(index)
+        demand(gone == wanted, f"S7: retention deletes {gone} of {sorted(before)}, and {wanted} is right")
+        for index in gone:
+            self.deleted.setdefault(index, before[index])
+
+    def shared(self, key: str = "") -> SharedLog:
+        """A new producer."""
+        self.names += 1
+        return SharedLog(STREAM, f"p{self.names}", GROUP, {"partitions": 1}, self.limits, once=key)
+
+    def appended(self, log: SharedLog, text: str, known: list[int]) -> Rule[Position]:
+        """Append one row, as `SourceWriter` does. `known` is the last blob that is known to be part of the log."""
+        while True:
+            end = yield from append_shared(log, Kind.BATCH, slices=(Slice(0, text.encode(), 1),))
+            begins = log.number == 1
+            if (not begins and end[0] <= known[0]) or (yield from is_in_line(STREAM, end[0])):
+                known[0] = max(known[0], end[0])
+                self.told.append(text)
+                return end
+            self.storage.delete(blob_name(STREAM, end[0]))
+            if log.once:
+                raise lost_track(log)
+            log.is_open = False
+
+    def produced(self, log: SharedLog) -> Rule[None]:
+        """Produce all rows of a key that are not stored yet."""
+        stored, known = (yield from resume(log, self.begun[log.once])), [0]
+        for row in range(stored, ROWS):
+            log.row = row + 1
+            yield from self.appended(log, f"<{log.once} {row}>", known)
+        self.finished.add(log.once)
+
+    def some_rows(self, log: SharedLog, known: list[int], mark: str) -> Rule[None]:
+        """Append a few rows, without a key."""
+        for number in range(self.dice.choice([1, 1, 4])):
+            yield from self.appended(log, f"<{mark} {number}>", known)
+
+    def ended(self, name: str, actor: Actor) -> None:
+        """Whether it may end so."""
+        key, error = name.split()[0], actor.error
+        if actor.late is not None:
+            self.late.append(actor.late)
+        demand(error is None or bool(self.deleted) or key != "other", f"S7: a producer fails: {error}")
+        if isinstance(error, ConfigError):
+            demand(key != "other", f"S7: a producer without a key fails: {error}")
+        elif isinstance(error, StateLost) and str(error).startswith("Nobody can tell"):
+            self.lost.add(key)
+
+    def play(self, doing: Mapping[str, Actor]) -> None:
+        """All on, in a drawn order, while retention deletes and late appends arrive. Some die."""
+        dice, steps = (
+            self.dice,
+            {name: self.dice.choice([1 << 20, 1 << 20, self.dice.randrange(1, 12)]) for name in doing},
+        )
+        while left := [name for name, actor in doing.items() if steps[name] and not actor.over]:
+            if dice.random() < self.deletes:
+                self.retain()
+            if self.late and dice.random() < 0.1:
+                perform(self.late.pop(), self.blobs)
+            name = dice.choice(left)
+            doing[name].step()
+            steps[name] -= 1
+
+    def check(self) -> None:
+        """What was told is there once; what was deleted out of line was told to nobody."""
+        there = {**self.contents(), **self.deleted}
+        records = {index: plain.records(content) for index, content in there.items()}
+        newest = max((index for index, found in records.items() if found), default=0)
+        demand(set(records) >= set(range(newest)), f"S2: a log has the blobs {sorted(records)}")
+        in_line = [index for index, found in records.items() if index >= newest or found[-1]["kind"] == Kind.ROLLED]
+        rows = Counter(part[4].decode() for index in in_line for each in records[index] for part in each["slices"])
+        demand(all(count == 1 for count in rows.values()), f"S7: rows are stored twice: {rows.most_common(3)}")
+        missing = [text for text in self.told if text not in rows]
+        missing += [f"<{key} {row}>" for key in self.finished for row in range(ROWS) if f"<{key} {row}>" not in rows]
+        demand(not missing, f"S7: {missing} were told to be stored and are not")
+        for key in self.lost:
+            demand(any(index >= self.begun[key][0] for index in self.deleted), f"S7: {key} is lost, and all is there")
+
+
+def check_producers(dice: Random) -> None:
+    """S2, S7: with retention, and with keys."""
+    world, keys = World(dice), [f"k{number}" for number in range(dice.randrange(3))]
+    others = {f"other {number}": (world.shared(), [0]) for number in range(dice.choice([1, 2, 3]))}
+    for turn in range(dice.choice([4, 10, 25])):
+        doing: dict[str, Actor] = {}
+        for name in dice.sample(sorted(others), dice.randrange(len(others) + 1)):
+            doing[name] = Actor(world.some_rows(*others[name], f"{turn} {name}"), world.blobs, dice, 0.1)
+        for key in sorted({*keys} - world.finished - world.lost):
+            if dice.random() < 0.5:
+                continue
+            if key not in world.begun:
+                last = drive(tail(STREAM), world.blobs)
+                world.begun[key] = (0, 0) if last is None else last.end
+            for number in range(dice.choice([1, 1, 1, 2])):
+                doing[f"{key} {number}"] = Actor(world.produced(world.shared(key)), world.blobs, dice, 0.1)
+        world.play(doing)
+        for name, actor in doing.items():
+            world.ended(name, actor)
+            if name in others and (not actor.over or actor.error is not None):
+                others[name] = world.shared(), [0]
+    world.check()
+
+
+__all__ = ["check_producers"]
