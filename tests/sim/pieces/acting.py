@@ -10,6 +10,7 @@ from typing import Any
 from samza_azure.errors import Verdict
 from samza_azure.group import actions as a
 from samza_azure.group import decide, election, ending, housekeeping, membership, next_run, publish, tasks
+from samza_azure.group.age import Age
 from samza_azure.group.answers import Absent
 from samza_azure.group.control import Control, Member, RunPhase, signal
 from samza_azure.group.rows import LeaderRow, ProcessorRow, ProcessorState
@@ -48,7 +49,7 @@ def _drawn(drawn: Drawn) -> View:
     if isinstance(control, Control) and control.phase is RunPhase.DRAINED:
         view.life.control = control = replace(control, past=(*control.past, control.run_id))
     view.life.control_etag = dice.choice(["c1", ""])
-    view.life.control_read_at, view.life.control_read_for = drawn.before(), dice.choice(["e", "x"])
+    view.life.control_read_at, view.life.control_read_for = drawn.before(), dice.choice(["e", "x", "a"])
     found = replace(drawn.row("p0", 0.8), incarnation=dice.choice([*LIVES, LIVES[0]]), boot=dice.choice(["boot", "x"]))
     view.life.found = dice.choice([None, Absent(), found, found, found])
     view.life.rewritten, view.life.join_unsettled = dice.randrange(3), dice.random() < 0.2
@@ -74,6 +75,15 @@ def _drawn(drawn: Drawn) -> View:
     for name in (a.LEADER_ROW, a.CONTROL, a.LEASE, a.REQUESTS):
         if dice.random() < 0.1:
             view.calls.busy[name] = drawn.before()
+    if dice.random() < 0.2:  # nobody leads, and this one may
+        drawn.undisturbed(view)
+        view.leadership = view.handing_over = view.candidacy.campaign = None
+        view.candidacy.hold_until, view.life.control_read_at = NOW, NOW - dice.choice([0.0, 1.0, 2.0])
+        view.others.leader_age = Age("e", 99.0 * dice.choice([1, 9]), 3, NOW)
+    if dice.random() < 0.1:  # it joins
+        drawn.undisturbed(view)
+        view.life.etag = view.life.written = None
+        view.life.found = dice.choice([found, found, Absent()])
     view.others.ages = {name: replace(age, read_at=drawn.before()) for name, age in view.others.ages.items()}
     return view
 
@@ -137,7 +147,8 @@ def _join(view: View) -> list[str]:
 
 
 def _look(view: View) -> list[Any]:
-    if view.watching() and _free(view, a.SCAN) and view.others.scanned_at + 1.0 <= NOW:
+    every = max(1.0, len(view.others.members) / 180)  # rows a second, in a very large group
+    if view.watching() and _free(view, a.SCAN) and view.others.scanned_at + every <= NOW:
         return [a.ScanMembers()]
     if a.SCAN in view.calls.busy or not isinstance(view.control, Control):
         return []
@@ -147,6 +158,10 @@ def _look(view: View) -> list[Any]:
         for each in view.control.tasks[task].after
         if each.processor != "p0"
     }
+    gap = view.size / 250
+    if len(waits) * gap > 1.0:  # as many reads as such a group can bear: the one that was read longest ago
+        last = max(view.others.read_at.values(), default=-1e9)
+        waits = set(sorted(waits, key=lambda name: (view.seen_at(name), name))[:1]) if last + gap <= NOW else set()
     return [
         a.ReadMember(name)
         for name in sorted(waits)
@@ -156,6 +171,12 @@ def _look(view: View) -> list[Any]:
 
 def _check_look(view: View) -> None:
     same("whom one looks at", membership.look(view, NOW), _look(view))
+    members = view.others.members
+    few = next(iter(members.values()), ProcessorRow("p1", LIVES[1]))
+    for size in (125, 126, 250, 800):
+        view.others.members = {**members, **{f"q{number}": few for number in range(size - len(members))}}
+        same(f"whom one looks at among {size}", membership.look(view, NOW), _look(view))
+    view.others.members = members
     demand(view.present is view.present, "Plain: who is present is worked out twice")
     demand(view.share is view.share, "Plain: our share is worked out twice")
 
@@ -166,7 +187,8 @@ def _check_look(view: View) -> None:
 def _follow(view: View) -> list[Any]:
     row, control, said = view.others.leader_row, view.control, list[Any]()
     leads, campaigns = view.leadership is not None, view.candidacy.campaign is not None
-    every = min(view.read_interval(), 0.2) if drains(control) else view.read_interval()
+    asked = view.turn_at is not None and view.turn_at - view.others.drain_asked_at < 10.0
+    every = min(view.read_interval(), 0.2) if drains(control) or asked else view.read_interval()
     due = not leads and view.others.leader_read_at + every <= NOW
     if _free(view, a.LEADER_ROW) and (row is None or due):
         said.append(a.ReadLeaderRow())
@@ -359,12 +381,13 @@ def _end(view: View) -> list[Any]:
         return [a.BeginEnd(why)] if why is not None else []
     waits = ending.waits_for(view, NOW)
     if waits is None:
-        return [view.ending]
+        return [ending._as_it_came(view, view.ending)]  # judged by itself
     if waits is ending.Wait.OWN_ROW:
         found = view.life.found
         if not _free(view, a.OWN_ROW) or found is None or _is_fenced(view) or view.life.etag is None:
             return []
-        last = replace(membership.own_row(view), beat=view.life.beat + 1, state=ProcessorState.LEFT, ending="0 bye")
+        last = replace(membership.own_row(view), beat=view.life.beat + 1, state=ProcessorState.LEFT)
+        last = replace(last, ending=f"0 {view.ending.message}")
         return [a.MergeOwnRow(last, view.life.etag)]
     if waits is ending.Wait.LEASE:
         return _hand_over(view, None)

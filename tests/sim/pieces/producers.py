@@ -108,7 +108,7 @@ class World:
 
     def ended(self, name: str, actor: Actor) -> None:
         """Whether it may end so."""
-        key, error = name.split()[0], actor.error
+        key, error = name.partition(" ")[0], actor.error
         if actor.late is not None:
             self.late.append(actor.late)
         demand(error is None or bool(self.deleted) or key != "other", f"S7: a producer fails: {error}")

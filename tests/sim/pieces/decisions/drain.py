@@ -19,9 +19,11 @@ from samza_azure.group.view import (
     View,
 )
 from samza_azure.messages import (
+    DrainPhase,
     DrainStep,
     Phase,
     Plan,
+    Progress,
     TaskReport,
 )
 
@@ -42,6 +44,7 @@ def check_drain(drawn: Drawn, view: View, control: Control) -> None:
     rows = {name: row for name, row in view.others.members.items() if row.incarnation}
     if dice.random() < 0.7:  # all that is still missing is one thing, or nothing
         control, rows = _almost_drained(drawn, control)
+    check_rest(drawn, control)
     after = drain.progress(control, rows, view.work.plan)
     going = control.drain
     if control.phase != "DRAINING" or going is None:
@@ -71,6 +74,38 @@ def check_drain(drawn: Drawn, view: View, control: Control) -> None:
         drain=replace(going, history=(*going.history, "DRAINED")),
     )
     same("DRAINED", after, wanted)
+
+
+def check_rest(drawn: Drawn, control: Control) -> None:
+    """How much a task has to read before it flushes, and which runs are forgotten."""
+    dice = drawn.dice
+    behind = {"flights": 7, **({"between": dice.choice([0, 900])} if dice.random() < 0.7 else {})}
+    done = dice.choice([None, Progress(rows=10, size=dice.choice([0, 100]), behind=behind)])
+    drain_phase = dice.choice([None, None, *DrainPhase])
+    read = dice.choice([None, {}, {"flights/0": (0, dice.choice([0, 2, 3, 300])), "flights/9": (0, 0)}])
+    report = replace(drawn.report("clean-0"), read=read, progress=done, drain=drain_phase)
+    asked = control.drain and replace(control.drain, ends={"flights/0": (0, 203)})
+    control = replace(control, drain=asked)
+    wanted: int | None = None
+    if asked is not None and (report.phase == "DRAINED" or drain_phase in ("COMMITTED", "DRAINED")):
+        wanted = 0
+    elif asked is not None:
+        sizes = [behind["between"]] if done is not None and "between" in behind else []
+        sizes += [7] if done is not None and not control.sources else []
+        if asked.step == "FLUSH" and read:
+            sizes.append(max(203 - read["flights/0"][1], 0))
+        if sizes and sum(sizes) == 0:
+            wanted = 0
+        elif sizes and done is not None and done.size:
+            wanted = sum(sizes) * 10 // 100
+    same("what a task has to read", drain.rows_to_drain(control, report, 1 << 20), wanted)
+    same("what a task has to read without a blob", drain.rows_to_drain(None, report, 1 << 20), None)
+    if dice.random() < 0.2:
+        count = dice.choice([364, 365, 366])
+        made = [f"{1_700_000_000_000 + number}-0123abcd" for number in range(1, count + 1)]
+        for run_id in (made[0], "0", "by-hand", "1700000000000-0123abcd"):
+            forgotten = count >= 365 and run_id == "1700000000000-0123abcd"
+            same(f"whether {run_id} is forgotten", drain.is_forgotten(["by-hand", *made], run_id), forgotten)
 
 
 def _almost_drained(drawn: Drawn, control: Control) -> tuple[Control, dict[str, ProcessorRow]]:

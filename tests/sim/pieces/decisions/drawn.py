@@ -26,6 +26,7 @@ from samza_azure.group.control import (
     RunPhase,
     Stop,
 )
+from samza_azure.group.ending import HANDED_OVER
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.rows import LeaderRow, ProcessorRow, ProcessorState, Request, RequestKind
 from samza_azure.group.timing import Timing
@@ -58,7 +59,7 @@ SHUTDOWN_S = 4.0
 PLAN = Plan(
     (StagePlan("clean", ("flights",), "between", 2), StagePlan("daily", ("between",), "out", 1)), {"flights": 3}, "f"
 )
-OTHER = replace(PLAN, fingerprint="g")
+OTHER = replace(PLAN, fingerprint="g", sources={"flights": 4})
 CLOSED = (Phase.RELEASED, Phase.DRAINED, Phase.SUPERSEDED, Phase.RESTART, Phase.FAILED)
 
 
@@ -74,8 +75,9 @@ class Drawn:
 
     def before(self) -> float:
         """An instant a while ago, or never."""
-        ago = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 30.0, 100.0, 599.0, 600.0, 601.0, 5000.0)
-        return NOW - self.dice.choice(ago)
+        ago = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 13.0, 24.0, 30.0, 50.0)
+        long_ago = (100.0, 119.0, 120.0, 599.0, 600.0, 601.0, 5000.0)
+        return NOW - self.dice.choice(ago if self.dice.random() < 0.7 else long_ago)
 
     def life(self) -> str:
         return self.dice.choice(LIVES)
@@ -146,7 +148,7 @@ class Drawn:
                 )
                 for task in TASKS
             },
-            given_up={task: GivenUp(self.owner(), "why") for task in TASKS if dice.random() < 0.15},
+            given_up={task: GivenUp(self.owner(), "why" * dice.choice([1, 1, 73, 74, 99]) + "?") for task in TASKS if dice.random() < 0.15},
             barrier=Barrier(5, dice.choice(list(BarrierState))),
             drain=asked if step is not None else None,
             stop=self.often(Stop(dice.choice(["u", "k0"]), members[:2]), None, 0.25),
@@ -182,7 +184,7 @@ class Drawn:
         report = self.often(self.report(task), None, 0.85)
         return LocalTask(
             dice.randrange(1, 4),
-            1,
+            dice.choice([1, 1, 2]),
             self.before(),
             report,
             self.often(self.before(), None, 0.3),
@@ -238,7 +240,7 @@ class Drawn:
         view.work.rejected = self.often("bad", "", 0.05)
         view.work.tasks = {task: self.local(task) for task in TASKS if dice.random() < 0.7}
         view.work.permit_told = self.before()
-        view.group_id = dice.choice(["group", "group", "group", "", "another"])
+        view.group_id = dice.choice([*["group"] * 6, "", "another", "other"])
         view.revision = 6 if view.group_id else -1
         view.too_old_for = self.often(7, 0, 0.07)
         view.leaving = dice.random() < 0.15
@@ -247,18 +249,35 @@ class Drawn:
         if dice.random() < 0.08:
             since = self.before()
             view.calls.denied = {
-                "MergeOwnRow": Denial(since, self.dice.choice([since, NOW]), "no", dice.random() < 0.5)
+                kind: Denial(since, dice.choice([since, NOW, max(since, self.before())]), "no", dice.random() < 0.5)
+                for kind in ("MergeOwnRow", "ScanMembers")
+                if dice.random() < 0.7
             }
+        view.calls.denied_at = self.often(self.before(), -1e9, 0.2)
         view.calls.failing = {
             name: Failing(dice.choice([1, 4, 5, 9]), NOW - 1.0) for name in (SCAN, CONTROL) if dice.random() < 0.3
         }
         view.calls.busy = {name: self.before() for name in (SCAN, OWN_ROW, HOUSEKEEPING) if dice.random() < 0.15}
         if dice.random() < 0.2:
-            view.ending, view.ending_since = Finish(Verdict.DONE, "bye"), self.before()
+            message = dice.choice(["bye", HANDED_OVER])
+            view.ending, view.ending_since = Finish(Verdict.DONE, message), self.before()
         if dice.random() < 0.7:
             view.leadership = self.leadership()
         view.random, view.fresh_id, view.wall_ms = dice.random(), "0123456789ab", 77
+        view.turn_at, view.others.drain_asked_at = self.often(self.before(), None, 0.8), self.before()
+        if dice.random() < 0.3:
+            self.undisturbed(view)
         return view
+
+    def undisturbed(self, view: View) -> None:
+        """Nothing of what comes first is the case, so that the later questions are asked, too."""
+        view.ending, view.leaving, view.gave_up, view.too_old_for = None, False, "", 0
+        view.group_id, view.life.older_copy, view.work.rejected = "group", False, ""
+        view.life.accepted_at, view.revision = NOW - self.dice.choice([0.0, 2.0, 4.0]), 6
+        view.calls.denied, view.calls.failing, view.calls.busy = {}, {}, {}
+        control = view.life.control
+        if isinstance(control, Control):
+            view.life.control = replace(control, stop=None)
 
     def leadership(self) -> Leadership:
         dice = self.dice

@@ -10,6 +10,9 @@ from samza_azure.group import (
 from samza_azure.group.actions import (
     CONTROL,
     LEADER_ROW,
+    LEASE,
+    Finish,
+    ReleaseLease,
 )
 from samza_azure.group.answers import Absent
 from samza_azure.group.control import (
@@ -34,6 +37,7 @@ from .tasks import assigned, closed, gives_up_tasks, silent_at
 def check_ending(view: View) -> None:
     found = ending.verdict(view)
     same("the verdict", found.code if found is not None else None, _verdict(view))
+    _check_message(view, found)
     control, patience = view.control, 1.5 * SHUTDOWN_S
     last = isinstance(control, Control) and (control.phase == "DRAINED" or control.stop is not None)
     until = (
@@ -47,8 +51,42 @@ def check_ending(view: View) -> None:
     if view.ending is None:
         return
     same("what it waits for", ending.waits_for(view, NOW), _waits_for(view, until))
+    check_farewell(view)
     for leads, hands_over, is_candidate in product((False, True), repeat=3):
         _check_last(view, leads=leads, hands_over=hands_over, is_candidate=is_candidate)
+
+
+def _check_message(view: View, found: Finish | None) -> None:
+    """A processor that is refused is told what differs."""
+    control, plan = view.control, view.work.plan
+    if found is None or not isinstance(control, Control) or plan is None or "another pipeline than" not in found.message:
+        return
+    told = {"stages": "stage clean is new", "flights": f"flights has 3 partitions there, {plan.sources['flights']} here"}
+    described = bool(control.described and plan.described)
+    differs = {"stages": described, "flights": control.sources not in ({}, plan.sources)}
+    for what, text in told.items():
+        says = differs[what] and (what == "stages" or not described)
+        same(f"whether a message names {what}", text in found.message, says)
+
+
+def check_farewell(view: View) -> None:
+    """The last word of one that was asked to leave says what became of its row and of its tasks."""
+    if view.ending is None:
+        return
+    said = ending._as_it_came(view, view.ending)  # the words themselves
+    left = view.life.written is not None and view.life.written.state == "LEFT"
+    own = sorted(name for name, local in view.work.tasks.items() if view.work.container and not local.former)
+    open_ones = [name for name in own if not closed(view.work.tasks[name])]
+    if view.ending.message != ending.HANDED_OVER or view.life.etag is None or (left and not open_ones):
+        same("how it came", said, view.ending)
+        return
+    doubts, get = "could not write this to the storage" in said.message, f"others get {', '.join(own)} when"
+    same("whether it says that the others do not know", doubts, not left)
+    same("whether it says what the others get", get in said.message, bool(own) and not left)
+    waits = f"{', '.join(open_ones)} did not end in time"
+    same("whether it says what is in doubt", (waits if open_ones else "did not end") in said.message, bool(open_ones))
+    same("how often it says that it left", said.message.count("Left the group"), 1)
+    same("how it ended", replace(said, message=""), replace(view.ending, message=""))
 
 
 def _check_last(view: View, *, leads: bool, hands_over: bool, is_candidate: bool) -> None:
@@ -71,6 +109,9 @@ def _check_last(view: View, *, leads: bool, hands_over: bool, is_candidate: bool
     if leads or hands_over:
         wanted = ending.Wait.LEASE
     same("what it waits for last", ending.waits_for(over, NOW), wanted)
+    if wanted is ending.Wait.CANDIDACY:
+        released = [ReleaseLease("a lease")] if view.free(LEASE, NOW) else []
+        same("what it releases last", ending.end(over, NOW), released)
 
 
 def _verdict(view: View) -> int | None:
@@ -81,7 +122,7 @@ def _verdict(view: View) -> int | None:
         patience = 120.0 if view.calls.let_in else 600.0 if denial.may_pass else 0.0
         if denial.last - denial.since >= patience:
             return 5 if view.calls.let_in else 2
-    if view.work.rejected:
+    if view.work.rejected or (view.leadership is not None and view.leadership.in_vain):
         return 2
     if view.too_old_for:
         return None

@@ -64,7 +64,29 @@ def check_publish(drawn: Drawn, view: View, control: Control) -> None:
     _check_failures(view, _failing(drawn, control, rows), rows)
     if view.leadership is not None:
         _check_assignment(view, control, rows)
+        _check_fitting(drawn, view, control)
     _check_checked(drawn, control)
+    other = replace(control, run_id="r9", churn=control.churn + 1)
+    same("births in another run", publish.with_births(view, control, other), other)
+
+
+def _check_fitting(drawn: Drawn, view: View, control: Control) -> None:
+    """Of newcomers with whom the job model was too large of late, half are let in, and of these half."""
+    dice, rows, tried = drawn.dice, present(view), dict[tuple[Member, ...], float]()
+    control = replace(control, members=dice.choice([control.members, ()]))
+    able = candidates(view, control)
+    lives = {name: Member(name, rows[name].incarnation) for name in able}
+    new = sorted(name for name in able if lives[name] not in control.members)
+    wanted: int | None = None
+    for count in (len(new), len(new) // 2, len(new) // 4, 0):
+        until = NOW + dice.choice([-1.0, 0.0, 1.0, 1.0])
+        members = tuple(sorted(lives[name] for name in able if name not in new[count:]))
+        until = tried.setdefault(members, until)
+        if wanted is None and (until <= NOW or count == 0):
+            wanted = count
+    before, view.office.too_large = view.office.too_large, tried
+    same("who is let in", set(publish.fitting(view, control, NOW)), {*able} - {*new[wanted:]})
+    view.office.too_large = before
 
 
 def _failing(drawn: Drawn, control: Control, rows: Mapping[str, ProcessorRow]) -> Control:
@@ -144,7 +166,7 @@ def _check_checked(drawn: Drawn, control: Control) -> None:
     """What may follow each other."""
     after = replace(control, revision=control.revision + 1)
     change = drawn.dice.choice(
-        ["", "revision", "epoch", "version", "own version", "phase", "ends", "no drain", "before"]
+        ["", "revision", "epoch", "version", "own version", "phase", "ends", "no drain", "before", "owner"]
     )
     flushes = control.phase == "DRAINING" and (control.drain is None or control.drain.step != "FREEZE")
     wrong = change in ("revision", "epoch", "version")
@@ -158,6 +180,11 @@ def _check_checked(drawn: Drawn, control: Control) -> None:
             wrong = after.version != after.revision
         case "own version":
             after = replace(after, version=after.revision)
+        case "owner":
+            member, generation = drawn.dice.choice([*control.members, Member("p9", "x")]), drawn.dice.choice([6, 7, 8])
+            given = replace(control.tasks["clean-0"], owner=Owner(member.processor, member.incarnation, generation))
+            after = replace(after, version=after.revision, tasks={**control.tasks, "clean-0": given})
+            wrong = generation != 7 or member not in control.members
         case "phase":
             after = replace(after, phase=RunPhase.RUNNING)
             wrong = control.phase == "DRAINED"
@@ -170,7 +197,7 @@ def _check_checked(drawn: Drawn, control: Control) -> None:
         case "before" if control.drain is not None:
             after = replace(after, run_id="r3", drain=replace(control.drain, ends={}))
             wrong = flushes and bool(control.positions)
-    if change in ("", "revision", "epoch", "version", "own version") and flushes:
+    if change in ("", "revision", "epoch", "version", "own version", "owner") and flushes:
         ends = control.drain.ends if control.drain is not None else None
         wrong = wrong or ends is None  # a drain that flushes without any drain
         short = ends is not None and any(at > ends.get(name, (0, 0)) for name, at in control.positions.items())
