@@ -79,7 +79,7 @@ def timed(drain: DrainNotification | None, before: DrainNotification | None, wal
     if drain is None:
         return None
     recorded = len(before.history) if before is not None and before.uuid == drain.uuid else 0
-    if recorded == len(drain.history) or len(drain.at_ms) == len(drain.history):
+    if recorded >= len(drain.history):
         return drain
     unknown = max(recorded - len(drain.at_ms), 0)
     taken = len(drain.history) - len(drain.at_ms) - unknown

@@ -27,7 +27,7 @@ from samza_azure.group.view import (
     View,
     Well,
 )
-from samza_azure.messages import Drain, DrainStep, Permit, Phase, ReleaseTask, StartTask, TaskReport
+from samza_azure.messages import Drain, DrainStep, Permit, Phase, ReleaseTask, StartTask, TaskError, TaskReport
 from samza_azure.sim.ledger import demand
 
 from .decisions.drain import word
@@ -232,7 +232,7 @@ def own_row(case: Case) -> None:
 
 
 def lease(case: Case) -> None:
-    action: Any = case.dice.choice([a.RenewLease("l"), a.RenewLease("x"), a.ReleaseLease("l")])
+    action: Any = case.dice.choice([a.RenewLease("l"), a.RenewLease("x"), a.RenewLease("a"), a.ReleaseLease("l")])
     answer = case.dice.choice([None, None, No("x"), Absent(), Trouble.UNSETTLED])
     case.answered(action, answer)
     office = case.view.leadership
@@ -696,7 +696,10 @@ def locally(case: Case) -> None:
 def heard(case: Case) -> None:
     before, dice, task, view = case.before, case.dice, case.dice.choice(TASKS), case.view
     tasks = before["work.tasks"]
-    match dice.randrange(5):
+    match dice.randrange(6):
+        case 5:
+            learn.heard_drain_asked(view, case.now)
+            case.change["others.drain_asked_at"] = case.now
         case 0:
             learn.heard_plan(view, PLAN)
             case.change |= {"work.plan": PLAN, "work.container": True, "work.permit_told": 0.0, "work.drain_told": None}
@@ -734,6 +737,8 @@ def _heard_task(case: Case, task: str) -> None:
     report = replace(
         case.drawn.report(task), attempt=dice.choice([1, 1, 1, 2]), too_old_for=dice.choice([None, None, 9])
     )
+    if dice.random() < 0.4:
+        report = replace(report, phase=Phase.FAILED, error=TaskError("no", "trace"))
     learn.heard_task(case.view, report, case.now)
     local = tasks.get(task)
     if local is None or local.attempt != report.attempt:

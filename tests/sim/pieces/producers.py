@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from samza_azure.errors import ConfigError, StateLost
+from samza_azure.errors import ConfigError, CorruptState, StateLost
 from samza_azure.logs.names import blob_index, blob_name
 from samza_azure.logs.operations import Append, Rule
 from samza_azure.logs.position import Position
@@ -129,8 +129,12 @@ class World:
             if self.late and dice.random() < 0.1:
                 perform(self.late.pop(), self.blobs)
             name = dice.choice(left)
-            doing[name].step()
             steps[name] -= 1
+            try:
+                doing[name].step()
+            except CorruptState as error:  # its blob was deleted, and another late producer has created it again
+                demand(int(error.blob[-8:]) in self.deleted, f"S8: a producer finds damage: {error}")
+                doing[name].over, doing[name].error = True, error
 
     def check(self) -> None:
         """What was told is there once; what was deleted out of line was told to nobody."""

@@ -21,6 +21,13 @@ from .drawn import LIVES, Drawn, alive, same
 def check_history(drawn: Drawn, view: View, control: Control) -> None:
     """One event for each thing that happened."""
     after = drawn.control()
+    control = replace(control, leader=drawn.dice.choice([control.leader, Member("p1", "x"), None]))
+    if drawn.dice.random() < 0.5:  # those who are no members any more are marked dead
+        dead = {
+            name: replace(row, state=ProcessorState.DEAD, ending="", cut_off=drawn.dice.random() < 0.5)
+            for name, row in view.others.members.items()
+        }
+        view.others.members = dead
     if drawn.dice.random() < 0.5:
         after = replace(after, run_id=control.run_id, epoch=control.epoch, stop=control.stop, drain=control.drain)
     if drawn.dice.random() < 0.3:

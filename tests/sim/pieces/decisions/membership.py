@@ -1,5 +1,7 @@
 """Who is dead, who is in, and when a new model may be used."""
 
+from dataclasses import replace
+
 from samza_azure.group import (
     membership,
     publish,
@@ -68,7 +70,9 @@ def check_members(view: View, control: Control) -> None:
         if name != "p0" and alive(row) and (silent or stuck or cut_off) and view.life.accepted_at + 4.0 >= NOW:
             marks.append(MarkDead(name, row.etag, 3))
     same("who is marked dead", membership.mark_dead(view, control, NOW), marks)
-    _check_barrier(view, control, able, late=late)
+    for version in (control.version, 4, 6):
+        now = replace(control, version=version)
+        _check_barrier(view, now, candidates(view, now), late=late)
 
 
 def _check_barrier(view: View, control: Control, able: list[str], *, late: bool) -> None:

@@ -1,5 +1,7 @@
 """What is known of the others."""
 
+from dataclasses import replace
+
 from samza_azure.group.actions import (
     CONTROL,
     HOUSEKEEPING,
@@ -52,6 +54,14 @@ def check_view(view: View) -> None:
             if (each.processor, each.incarnation) == me
         ]
         same("what others wait for", list(view.share.awaited), awaited)
+    life = view.life
+    for name in ("0-life", LIVES[1]):
+        view.life = replace(life, incarnation=name)
+        if isinstance(control, Control) and view.share is not None:
+            owned = {task: one.owner for task, one in control.tasks.items() if one.owner is not None}
+            wanted = {task: each for task, each in owned.items() if (each.processor, each.incarnation) == ("p0", name)}
+            same("the tasks of another life", dict(view.share.mine), wanted)
+    view.life = life
     row, leads = view.others.leader_row, view.leadership is not None
     watching = leads or isinstance(row, Absent) or (isinstance(row, LeaderRow) and "p0" in row.successors)
     same("whether we watch", view.watching(), watching)
