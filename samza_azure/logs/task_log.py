@@ -202,7 +202,7 @@ class TaskLog:
             self.refuse("A SNAPSHOT is the second record of each blob but the first one, and no other")
         if self.writer is not None:
             # Rolling repeats the writer in the new blob's EPOCH.
-            rises = header.writer > self.writer or (opens and header.writer == self.writer)
+            rises = header.writer >= self.writer if opens else header.writer > self.writer
             if is_epoch and not rises:
                 self.refuse(f"EPOCH of writer {header.writer} after writer {self.writer}")
             if not is_epoch and header.writer != self.writer:

@@ -16,6 +16,15 @@ from samza_azure.errors import CorruptState, TooOld
 from samza_azure.group.age import observed
 from samza_azure.group.assign import assign
 from samza_azure.group.timing import BackOff
+from samza_azure.logs.names import (
+    run_of,
+    source_partition,
+    stage_and_number,
+    stage_of,
+    stream_and_partition,
+    task_log,
+    task_name,
+)
 from samza_azure.logs.partition import Key, key_bytes, partition_of
 from samza_azure.logs.position import bytes_between
 from samza_azure.logs.record import (
@@ -35,7 +44,7 @@ from samza_azure.logs.record import (
     last_length,
 )
 from samza_azure.logs.restart_files import is_lasting, needed, snapshot_parts, state_kind
-from samza_azure.logs.retention import Keeps, LogBlob, past
+from samza_azure.logs.retention import Keeps, Listed, LogBlob, past, pieces
 from samza_azure.sim.ledger import Violation, demand
 
 from . import plain
@@ -205,6 +214,8 @@ def _check_damage(dice: Random, data: bytes, size: int) -> None:
         other = sealed(data[:12] + length.to_bytes(8, "little") + data[20:])
         refused("a record of another length", partial(decode_header, other, blob="b", position=0))
     trailer = data[-TRAILER_LENGTH:]
+    for magic in (b"KAZS", b"MAZS"):
+        refused("another end", partial(last_length, trailer[:-4] + magic, blob="b", position=1 << 40))
     for length in (PREFIX_LENGTH - 1, (100 << 20) + 1):
         other = length.to_bytes(8, "little") + trailer[8:]
         refused("such an end", partial(last_length, other, blob="b", position=1 << 40))
@@ -283,9 +294,38 @@ def check_retention(dice: Random) -> None:
         if gone == at and each.index < read and (is_old or (keeps.bytes is not None and newer >= keeps.bytes)):
             gone += 1
     found = past(kept, {"log": read}, keeps)
+    _check_pieces(dice)
     demand(
         found == kept[:gone], f"Plain: {len(found)} blobs of {kept} are past {keeps}, and {gone} are; {read} is read"
     )
+
+
+def _check_pieces(dice: Random) -> None:
+    """Plain: which blobs of a listing are a log's; the large ones that a blob refers to go with it, behind it."""
+    log, large = "runs/r/clean-0", "runs/r/large/clean-0"
+    names = [f"{log}/{number:08d}" for number in range(3)]
+    names += [f"{large}/{number:08d}/{leaf}" for number in (1, 2, 3) for leaf in ("a", "z")]
+    strange = ["runs/r/clean-01/00000000", f"{log}/1", f"{log}/000000001", f"{log}/0000000x", f"{large}/00000001"]
+    listed = [
+        Listed(name, dice.randrange(9), float(dice.randrange(9)))
+        for name in dice.sample([*names, *strange], dice.randrange(len(names)))
+    ]
+    wanted = []
+    for index in range(4):
+        own = [each for each in listed if each.name == f"{log}/{index:08d}"]
+        beside = sorted(
+            (each for each in listed if each.name.startswith(f"{large}/{index:08d}/")), key=lambda each: each.name
+        )
+        of = own + beside
+        if of:
+            least = min(each.age_s for each in of)
+            wanted.append(LogBlob(log, index, sum(each.size for each in of), least, tuple(each.name for each in of)))
+    demand(pieces(log, listed) == wanted, f"Plain: the blobs of a log among {listed}")
+    run, stage, number = dice.choice(["r1", "2024-x"]), dice.choice(["clean", "a-b"]), dice.randrange(12)
+    task = task_name(stage, number)
+    demand(stage_and_number(task) == (stage, number) and stage_of(task) == stage, f"Plain: the parts of {task}")
+    demand(run_of(task_log(run, task)) == run, f"Plain: the run of {task_log(run, task)}")
+    demand(stream_and_partition(source_partition("flights", number)) == ("flights", number), "Plain: a partition")
 
 
 def check_assignment(dice: Random) -> None:

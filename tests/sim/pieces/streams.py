@@ -5,6 +5,7 @@ What is in the storage in the end is read by `plain`, and must be what everybody
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -113,7 +114,7 @@ def check_streams(dice: Random) -> None:
     ]
     told: dict[str, list[Any]] = {log.producer: [] for log in logs}
     follower: list[Scan] = []
-    for _ in range(dice.choice([2, 4, 8])):
+    for turn in range(dice.choice([2, 4, 8])):
         doing = []
         for log in dice.sample(logs, dice.randrange(1, len(logs) + 1)):
             said = _said(dice, large=large)
@@ -123,12 +124,17 @@ def check_streams(dice: Random) -> None:
             if actor.error is not None:
                 raise actor.error
             told[log.producer].append((said, actor.result))
+        if turn == 0 and logs[0].end[0] == 0 and dice.random() < 0.3:  # so that a blob is just full
+            limits = replace(limits, roll_bytes=max(log.end[1] for log in logs if log.end[0] == 0))
+            for log in logs:
+                log.limits = limits
         if dice.random() < 0.5:
             start = follower[-1].end if follower else (0, 0)
             follower.append(drive(scan(STREAM, start, reads_max=dice.choice([1, 2, 32])), blobs))
     found = all_records(storage, STREAM)
     _check_stream(found, told, limits, meta)
     check_readers(dice, storage, STREAM, found, follower)
+    _check_stranger(dice, blobs, found)
     _check_partitioning(dice, blobs, meta)
 
 
@@ -185,6 +191,26 @@ def check_blobs(found: list[dict[str, Any]], limits: LogLimits) -> None:
         if each["kind"] == Kind.SNAPSHOT:
             since = each["at"] + each["length"]
         number += 1
+
+
+def _check_stranger(dice: Random, blobs: Blobs, found: list[dict[str, Any]]) -> None:
+    """S8: another stream's record at the end of a log is noticed by the producer that was to append there."""
+    last = found[-1]
+    if last["kind"] == Kind.ROLLED:
+        return
+    copied = MemoryStorage(lambda: 0.0)
+    name = blob_name(STREAM, last["index"])
+    content: Any = blobs.read(name, 0)
+    copied.create(name)
+    copied.append(name, bytes(content.data), 0)
+    log = SharedLog(STREAM, "x", GROUP)
+    log.group_id, log.end, log.number = last["group_id"], last["end"], last["number"] + 1
+    log.is_open = log.is_checked = True
+    group = dice.choice([bytes(16), b"\xff" * 16])
+    record = Record(Kind.FRONTIER, group, "y", Writer(0, 0), 0, last["number"] + 1)
+    copied.append(name, encode(record), last["end"][1])
+    rule = append_shared(log, Kind.FRONTIER)
+    fails("another stream's record", lambda: drive(rule, MemoryAccount(copied).blobs()), CorruptState)
 
 
 def _check_partitioning(dice: Random, blobs: Blobs, meta: dict[str, Any]) -> None:

@@ -18,6 +18,8 @@ from samza_azure.logs.record import Kind, Record, Reference, Slice, Writer, enco
 from samza_azure.logs.task_log import (
     INTERMEDIATE,
     LogLimits,
+    NotSent,
+    Parcel,
     TaskLog,
     append,
     log_record,
@@ -55,6 +57,10 @@ def check_task_logs(dice: Random) -> None:
     )
     log = drawn.owner(1)
     drawn.take(log)
+    if dice.random() < 0.2:  # so that a blob is just full
+        drawn.batch(log, final=False)
+        if log.end[0] == 0:
+            drawn.limits = log.limits = replace(limits, roll_bytes=log.end[1])
     generation = 1
     for _ in range(dice.choice([3, 6, 10])):
         luck = dice.random()
@@ -190,6 +196,12 @@ class TaskWorld:
                 break
         if not actor.over:
             before = log.unsettled
+            if self.dice.random() < 0.3:
+                self.forget(log)
+            if before is not None and self.dice.random() < 0.3:
+                Actor(set_aside(log, said[0], [Slice(0, b"row", 1)]), self.blobs, self.dice, 0.1).run()
+                demand(log.unsettled is None, "S2: rows are set aside before it is known what was appended")
+            before = log.unsettled
             settled = drive(look(log), self.blobs)
             there = before is None or self._is_there(log, before.data)
             demand(settled == there == (log.unsettled is None), "Form: what is unsettled is not what was looked for")
@@ -241,16 +253,60 @@ class TaskWorld:
 
         demand(insisted(4, AppendRefused("x")) == (CorruptState, 3), "Form: who is refused three times goes on")
         demand(insisted(5, Sent.UNKNOWN) == (CorruptState, 1), "S8: a log that became shorter is not noticed")
+        for answer, error in ((Sent.UNKNOWN, StateLost), (AppendRefused("x"), NotSent), (Sent.NOT, NotSent)):
+            name = "runs/r/gone-0/00000000"
+            demand(insisted(0, answer) == (error, 1), f"S8: of a blob that is gone {answer} is told otherwise")
+        name = "runs/r/x-0/00000000"
+        self._check_foreign(log)
         more = self.dice.choice([data, data + b"x", b"other bytes, and more", b"some"])
         demand(insisted(4, Sent.UNKNOWN, more) == (more.startswith(data), 2), f"S2: {more!r} is taken for ours, or not")
+
+    def _check_foreign(self, log: TaskLog) -> None:
+        """S2, S8: what else stands where a record was to be appended: a later owner's, nothing more, or damage."""
+        index, position = log.end
+        if log.drained or log.rolled or log.unsettled is not None:
+            return
+        copy, owner = copy_of(self.storage), log.owner
+        name, blobs = blob_name(self.prefix, index), MemoryAccount(copy).blobs()
+        later, number = Writer(owner.generation + 1, 1), log.number
+        good = Record(Kind.EPOCH, GROUP, self.task, later, log.last_batch, number)
+        cases: list[tuple[bytes | None, type[Exception]]] = [
+            (encode(good), Superseded),
+            (encode(replace(good, group_id=bytes(16))), CorruptState),
+            (encode(replace(good, group_id=b"\xff" * 16)), CorruptState),
+            (encode(replace(good, writer=owner)), CorruptState),
+            (encode(replace(good, writer=Writer(0, 9))), CorruptState),
+            (None, StateLost),
+        ]
+        added, error = self.dice.choice(cases)
+        goes_on = added is None and self.dice.random() < 0.5
+        if added is None:
+            copy.delete(name)
+        else:
+            copy.append(name, added, position)
+        if goes_on:
+            copy.create(blob_name(self.prefix, index + 1))
+        mine = replace(log, files=dict(log.files), limits=LogLimits())
+        rule = append(mine, lambda: log_record(mine, Kind.FRONTIER))
+        try:
+            drive(rule, blobs)
+        except (Superseded, CorruptState, StateLost) as found:
+            demand(isinstance(found, Superseded if goes_on else error), f"S2: {found!r}, where {error} is right")
+        else:
+            raise Violation("S2: an owner does not see what stands at the end of its log")
+        if added is not None:
+            mine = replace(log, files=dict(log.files), unsettled=Parcel(self.dice.choice([b"\0", b"\xff"]) * 9, ()))
+            demand(drive(look(mine), blobs) and mine.unsettled is None, "S2: what cannot follow any more is awaited")
+            demand(mine.end == log.end, "S2: others' bytes are taken for ours")
 
     def check_strange(self) -> None:
         """S8: a log that no owner of ours can have written is not taken over."""
         found = all_records(self.storage, self.prefix)
         last, dice = found[-1], self.dice
+        writer = Writer(*last["writer"])
+        self._check_opening(last, writer)
         if last["kind"] == Kind.ROLLED:
             return
-        writer = Writer(*last["writer"])
         good = Record(Kind.FRONTIER, GROUP, self.task, writer, last["batch"], last["number"] + 1)
         opens = last["number"] == 0 and last["index"] > 0
         up = Writer(writer.generation, writer.attempt + 1)
@@ -292,6 +348,37 @@ class TaskWorld:
         rule = take_over(log, first=False, meta=self.meta)
         if index > last["index"] + 1:
             fails("a log with a gap", lambda: drive(rule, MemoryAccount(empty).blobs()), StateLost)
+
+    def _check_opening(self, last: dict[str, Any], writer: Writer) -> None:
+        """S8: a blob that begins otherwise than with EPOCH, and then a SNAPSHOT, is not taken over."""
+        copy, index = copy_of(self.storage), last["index"]
+        rolled = Record(Kind.ROLLED, GROUP, self.task, writer, last["batch"], last["number"] + 1)
+        if last["kind"] == Kind.DRAINED:
+            return
+        if last["kind"] != Kind.ROLLED:
+            if last["number"] == 0 and index > 0:
+                return
+            copy.append(blob_name(self.prefix, index), encode(rolled), last["end"][1])
+        epoch = Record(Kind.EPOCH, GROUP, self.task, writer, last["batch"], 0)
+        frontier, name = replace(epoch, kind=Kind.FRONTIER), blob_name(self.prefix, index + 1)
+        wrong = self.dice.choice(
+            [
+                [frontier],
+                [replace(epoch, kind=Kind.SNAPSHOT)],
+                [epoch, replace(frontier, number=1)],
+                [replace(epoch, writer=Writer(0, 9)), replace(epoch, kind=Kind.SNAPSHOT, number=1)],
+            ]
+        )
+        copy.create(name)
+        copy.append(name, b"".join(encode(each) for each in wrong), 0)
+        log = TaskLog(self.prefix, GROUP, self.task, Writer(1 << 40, 1), limits=self.limits)
+        rule = take_over(log, first=False, meta=self.meta)
+        blobs = MemoryAccount(copy).blobs()
+        for older in range(index + 1):  # so that it is the first that is read
+            if self.dice.random() < 0.5:
+                copy.delete(blob_name(self.prefix, older))
+        told = " ".join(each.kind.name for each in wrong)
+        fails(f"a blob that begins with {told}", partial(drive, rule, blobs), CorruptState)
 
     def _told(self, files: dict[str, bytes], slices: list[Slice], said: Any) -> None:
         batch, frontier, watermark, final = said
@@ -337,10 +424,11 @@ class TaskWorld:
                 append(old, lambda: log_record(old, Kind.BATCH, batch=old.last_batch + 1)), self.blobs, self.dice, 0
             ).run()
             raise Violation("S2: a former owner appends after the next one has come")
-        older = TaskLog(self.prefix, GROUP, self.task, old.owner, limits=self.limits)
-        with suppress(Superseded, StateLost):
-            Actor(take_over(older, first=False, meta={}), self.blobs, self.dice, 0).run()
-            raise Violation("S2: an older writer takes the log over")
+        for writer in (old.owner, new.owner):
+            older = TaskLog(self.prefix, GROUP, self.task, writer, limits=self.limits)
+            with suppress(Superseded, StateLost):
+                Actor(take_over(older, first=False, meta={}), self.blobs, self.dice, 0).run()
+                raise Violation("S2: an older writer takes the log over, or the same one again")
         return new
 
     def check_restore(self) -> None:
