@@ -127,7 +127,8 @@ def resume(log: SharedLog, start: Position) -> Rule[int]:
         left = [number for number, _ in (yield from indexes(log.prefix)) if number > index]
         if not left:
             raise lost_track(log)
-        log.end, is_whole = (min(left), 0), False
+        # What is missing may have had later rows; and a blob that ends without ROLLED was created again, out of line.
+        log.end, found, is_whole = (min(left), 0), 0, False
     if not found and not is_whole:
         raise StateLost(
             f"Nobody can tell which rows with the key {log.once!r} are stored, because retention has deleted records "

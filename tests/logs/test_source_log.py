@@ -9,7 +9,7 @@ import pytest
 from samza_azure.errors import StateLost
 from samza_azure.logs.names import blob_name
 from samza_azure.logs.operations import Append, Operation, Sent, indexes
-from samza_azure.logs.record import Kind, Slice
+from samza_azure.logs.record import Kind, Record, Slice, Writer, encode
 from samza_azure.logs.source_log import SharedLog, append_shared, is_in_line, resume
 from samza_azure.logs.task_log import LogLimits
 from samza_azure.storage.driver import drive, perform
@@ -103,6 +103,20 @@ def test_a_producer_whose_log_is_deleted_while_it_resumes_finds_no_log_or_its_ro
     found = [resumed_while_its_log_is_deleted(after) for after in range(5)]
     lost = f"{LOST_TRACK}: it skips the rows that are stored (blob {blob_name(PREFIX, 0)}, position 0)"
     assert found == [0, 0, 0, lost, 1]
+
+
+def test_a_row_in_a_blob_that_was_created_again_does_not_count_as_stored() -> None:
+    """Its producer died before it saw that the blob was out of line: nobody reads there."""
+    blobs, log, other = MemoryAccount().blobs(), keyed("a"), producer("b")
+    log.limits = other.limits = LogLimits(roll_records=1)
+    drive(append_shared(log, **rows("one")), blobs)
+    drive(append_shared(other, **rows("of another")), blobs)
+    blobs.delete(blob_name(PREFIX, 0))
+    again = encode(Record(Kind.BATCH, GROUP, "a", Writer(0, 0), 1, 0, meta={"once": ("import", 2)}))
+    blobs.create(blob_name(PREFIX, 0))
+    blobs.append(blob_name(PREFIX, 0), again, 0)
+    with pytest.raises(StateLost, match="Nobody can tell which rows with the key 'import' are stored"):
+        drive(resume(keyed("c"), (0, 0)), blobs)
 
 
 def test_a_log_whose_last_blob_is_deleted_after_it_was_listed_is_not_begun_again() -> None:
