@@ -15,6 +15,8 @@ def bytes_between(begin: Position, end: Position, roll_bytes: int) -> int:
     a call; it is shorter if the log rolled for the number of its records.
     """
     (old, begins), (new, ends) = begin, end
+    if new < old:
+        return 0
     if new == old:
         return max(ends - begins, 0)
-    return max(roll_bytes - begins, 0) + (new - old - 1) * roll_bytes + ends if new > old else 0
+    return max(roll_bytes - begins, 0) + (new - old - 1) * roll_bytes + ends

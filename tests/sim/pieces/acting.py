@@ -65,7 +65,7 @@ def _drawn(drawn: Drawn) -> View:
     if view.leadership is None and dice.random() < 0.4:
         lease = drawn.often(Lease("l2", drawn.before()), None)
         view.candidacy.campaign = Campaign("c1", dice.choice(["", "asked"]), lease, dice.random() < 0.7)
-    if view.leadership is None and dice.random() < 0.15:
+    if view.leadership is None and dice.random() < 0.3:
         view.handing_over = Lease("l", NOW)
     if isinstance(control, Control) and dice.random() < 0.1:
         view.calls.unsettled = a.WriteControl(control, "c1", "l")

@@ -90,6 +90,10 @@ class Case:
             view.candidacy.campaign = Campaign("c1", "", lease)
         if dice.random() < 0.2:
             view.handing_over = Lease("l", NOW)
+        if dice.random() < 0.4:
+            last = NOW - dice.choice([119.0, 120.0, 121.0])
+            kinds = ("MergeOwnRow", "ScanMembers", "ReadControl")
+            view.calls.denied = {kind: Denial(last, dice.choice([last, NOW]), "no", may_pass=True) for kind in kinds}
         names = [f"member {name}" for name in NAMES] + ["request k0", "request k1"]
         view.calls.doubted = {name: drawn.before() for name in names if dice.random() < 0.3}
         view.random = dice.choice([0.0, 0.25, 0.5])
@@ -503,8 +507,11 @@ def scan(case: Case) -> None:
     )
     rows = tuple(_running(case, row) for row in rows)
     answer: Any = dice.choice([rows, rows, rows, Trouble.UNAVAILABLE, Later(9, "x")])
+    if answer is rows and dice.random() < 0.1:
+        answer = rows = (*rows, *drawn.requests())  # which are no members
     case.answered(a.ScanMembers(), answer)
-    if answer is rows:
+    rows = tuple(row for row in rows if isinstance(row, ProcessorRow))
+    if isinstance(answer, tuple):
         interval = 1.0
         _trusted(case, "member ")
         back = {name: each for name, each in before["others.back"].items() if case.now < each[1] + 600.0}
@@ -696,7 +703,7 @@ def locally(case: Case) -> None:
 def heard(case: Case) -> None:
     before, dice, task, view = case.before, case.dice, case.dice.choice(TASKS), case.view
     tasks = before["work.tasks"]
-    match dice.randrange(6):
+    match dice.randrange(8):
         case 5:
             learn.heard_drain_asked(view, case.now)
             case.change["others.drain_asked_at"] = case.now

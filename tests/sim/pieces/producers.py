@@ -6,6 +6,7 @@ the log, or was deleted from it by retention, once; so is every row of a key tha
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -14,7 +15,7 @@ from samza_azure.logs.names import blob_index, blob_name
 from samza_azure.logs.operations import Append, Rule
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import tail
-from samza_azure.logs.record import Kind, Slice
+from samza_azure.logs.record import Kind, Record, Slice, Writer, encode
 from samza_azure.logs.retention import Keeps
 from samza_azure.logs.source_log import SharedLog, append_shared, is_in_line, lost_track, resume
 from samza_azure.logs.task_log import LogLimits
@@ -152,6 +153,49 @@ class World:
             demand(any(index >= self.begun[key][0] for index in self.deleted), f"S7: {key} is lost, and all is there")
 
 
+def check_resume(dice: Random) -> None:
+    """S7: whoever goes on with a key finds all that is stored of it, or says that nobody can tell."""
+    storage = MemoryStorage(lambda: 0.0)
+    blobs, limits = MemoryAccount(storage).blobs(), LogLimits(roll_records=dice.choice([1, 2, 4]))
+    other, own = (
+        SharedLog(STREAM, "other", GROUP, limits=limits),
+        SharedLog(STREAM, "own", GROUP, limits=limits, once="k"),
+    )
+    begun, last = (0, 0), dice.randrange(12)
+    for number in range(dice.randrange(14)):
+        writes = dice.random() < 0.5 and number <= last
+        if own.row == 0:
+            found = drive(tail(STREAM), blobs)
+            begun = (0, 0) if found is None else found.end
+        own.row += writes
+        log = own if writes else other
+        log.is_open = False
+        drive(append_shared(log, Kind.FRONTIER), blobs)
+    again = SharedLog(STREAM, "again", GROUP, limits=limits, once="k")
+    actor, deletes, deleted = Actor(resume(again, begun), blobs, dice, 0.0), dice.choice([0.0, 0.1, 0.3]), 0
+    made = dice.random() < 0.3
+    while not actor.over:
+        names = [name for name, _ in storage.list(f"{STREAM}/")]
+        if dice.random() < deletes and len(names) > 1:
+            storage.delete(names[0])
+            deleted += 1
+            if made and dice.random() < 0.5:  # by one that slept, and dies before it looks whether it is in line
+                late = Record(Kind.FRONTIER, GROUP, "late", Writer(0, 0), 0, 0, meta={"once": ("k", own.row + 1)})
+                storage.create(names[0])
+                storage.append(names[0], encode(late), 0)
+                made = False
+        with suppress(CorruptState):  # of a blob that was created again since it was read, nobody could expect more
+            actor.step()
+            continue
+        demand(deleted > 0, "S8: a log that is whole is damaged")
+        return
+    if isinstance(actor.error, StateLost):
+        demand(deleted > 0, f"S7: {actor.error}, and all is there")
+        return
+    demand(actor.error is None, f"S7: one that goes on with a key fails: {actor.error}")
+    demand(actor.result == own.row, f"S7: {own.row} rows of a key are stored, and {actor.result} are found")
+
+
 def check_producers(dice: Random) -> None:
     """S2, S7: with retention, and with keys."""
     world, keys = World(dice), [f"k{number}" for number in range(dice.randrange(3))]
@@ -174,6 +218,7 @@ def check_producers(dice: Random) -> None:
             if name in others and (not actor.over or actor.error is not None):
                 others[name] = world.shared(), [0]
     world.check()
+    check_resume(dice)
 
 
 __all__ = ["check_producers"]

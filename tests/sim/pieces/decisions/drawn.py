@@ -57,7 +57,10 @@ NOW = 1000.0
 TIMING = Timing(heartbeat_s=2.0, heartbeat_timeout_s=8.0, leader_timeout_s=5.0, scan_s=1.0, debounce_s=2.0)
 SHUTDOWN_S = 4.0
 PLAN = Plan(
-    (StagePlan("clean", ("flights",), "between", 2), StagePlan("daily", ("between",), "out", 1)), {"flights": 3}, "f"
+    (StagePlan("clean", ("flights",), "between", 2), StagePlan("daily", ("between",), "out", 1)),
+    {"flights": 3},
+    "f",
+    described={"stage clean": {"reads": "flights"}},
 )
 OTHER = replace(PLAN, fingerprint="g", sources={"flights": 4})
 CLOSED = (Phase.RELEASED, Phase.DRAINED, Phase.SUPERSEDED, Phase.RESTART, Phase.FAILED)
@@ -138,6 +141,7 @@ class Drawn:
             phase=dice.choice([*RunPhase, RunPhase.RUNNING, RunPhase.RUNNING, RunPhase.DRAINING]),
             fingerprint=dice.choice(["f", "f", "f", "g", ""]),
             sources=sources,
+            described=dice.choice([{}, {"stage daily": {}}]),
             readers=self.often({"clean": ("flights",)}, {}, 0.8) if sources else {},
             members=members,
             tasks={
@@ -148,7 +152,11 @@ class Drawn:
                 )
                 for task in TASKS
             },
-            given_up={task: GivenUp(self.owner(), "why" * dice.choice([1, 1, 73, 74, 99]) + "?") for task in TASKS if dice.random() < 0.15},
+            given_up={
+                task: GivenUp(self.owner(), "why" * dice.choice([1, 1, 73, 74, 99]) + "?")
+                for task in TASKS
+                if dice.random() < 0.15
+            },
             barrier=Barrier(5, dice.choice(list(BarrierState))),
             drain=asked if step is not None else None,
             stop=self.often(Stop(dice.choice(["u", "k0"]), members[:2]), None, 0.25),
@@ -181,7 +189,7 @@ class Drawn:
 
     def local(self, task: str) -> LocalTask:
         dice = self.dice
-        report = self.often(self.report(task), None, 0.85)
+        report = self.often(self.report(task), None, 0.7)
         return LocalTask(
             dice.randrange(1, 4),
             dice.choice([1, 1, 2]),
@@ -212,6 +220,7 @@ class Drawn:
         view = View(settings, OwnIncarnation(LIVES[0]))
         view.life.control = self.control() if dice.random() < 0.93 else self.often(Absent(), None)
         view.life.accepted_at, view.life.beat = self.before(), 3
+        view.life.control_read_at = self.often(NOW, self.before())
         view.life.etag = self.often("e", None, 0.9)
         if dice.random() < 0.8:
             view.life.written = replace(self.row("p0", 0.9), incarnation=LIVES[0])
@@ -264,7 +273,8 @@ class Drawn:
         if dice.random() < 0.7:
             view.leadership = self.leadership()
         view.random, view.fresh_id, view.wall_ms = dice.random(), "0123456789ab", 77
-        view.turn_at, view.others.drain_asked_at = self.often(self.before(), None, 0.8), self.before()
+        view.turn_at = self.often(self.before(), None, 0.8)
+        view.others.drain_asked_at = self.often((view.turn_at or NOW) - dice.choice([9.0, 10.0, 11.0]), self.before())
         if dice.random() < 0.3:
             self.undisturbed(view)
         return view

@@ -59,9 +59,17 @@ def check_ending(view: View) -> None:
 def _check_message(view: View, found: Finish | None) -> None:
     """A processor that is refused is told what differs."""
     control, plan = view.control, view.work.plan
-    if found is None or not isinstance(control, Control) or plan is None or "another pipeline than" not in found.message:
+    if (
+        found is None
+        or not isinstance(control, Control)
+        or plan is None
+        or "another pipeline than" not in found.message
+    ):
         return
-    told = {"stages": "stage clean is new", "flights": f"flights has 3 partitions there, {plan.sources['flights']} here"}
+    told = {
+        "stages": "stage clean is new",
+        "flights": f"flights has 3 partitions there, {plan.sources['flights']} here",
+    }
     described = bool(control.described and plan.described)
     differs = {"stages": described, "flights": control.sources not in ({}, plan.sources)}
     for what, text in told.items():

@@ -137,7 +137,17 @@ def _check_assignment(view: View, control: Control, rows: Mapping[str, Processor
     """What holds of every new assignment, whatever it is."""
     able = {name: rows[name] for name in candidates(view, control)}
     after = publish.with_assignment(view, control, able, NOW)
-    if after is control:
+    given = {task: each.owner for task, each in control.given_up.items()}
+    owners = {task: each.owner for task, each in control.tasks.items() if each.owner not in (None, given.get(task))}
+    stay = all(
+        task in owners
+        and (row := able.get(owners[task].processor)) is not None  # type: ignore[union-attr]
+        and row.incarnation == owners[task].incarnation  # type: ignore[union-attr]
+        for task in control.tasks
+    )
+    assert view.leadership is not None
+    if after is control or (stay and view.leadership.published_at + 2.0 > NOW):
+        same("a new version before its time", after, control)
         return
     same("the version", (after.version, after.barrier), (7, Barrier(7, BarrierState.START)))
     members = tuple(sorted(Member(name, row.incarnation) for name, row in able.items()))
