@@ -44,6 +44,7 @@ FLOOR = 0.75
 HANGS, HANGS_S = 5.0, 30.0
 #: Who does nothing at all for so many times its processor time, on however busy a machine, waits for ever.
 WAITS = 20.0
+_PRUNES = "if len(self.files) > self._prune_at or self._unpruned > PRUNE_BYTES:  # rarely, so it is cheap on average"
 #: Survivors that were looked at, by file, change and the text of the line: why nothing can tell them from the original.
 EXPLAINED: dict[tuple[str, str, str], str] = {
     ("samza_azure/logs/task_log.py", "widened", "if refusals == REFUSALS_MAX:"): "it rises by one at a time",
@@ -67,6 +68,50 @@ EXPLAINED: dict[tuple[str, str, str], str] = {
         "widened",
         "if window.name != log.blob:",
     ): "the names of a log's blobs only rise",
+    (
+        "samza_azure/logs/reading.py",
+        "widened",
+        "if window.name != blob_name(prefix, index):",
+    ): "the names of a log's blobs only rise",
+    (
+        "samza_azure/logs/reading.py",
+        "widened",
+        "if header is None or start + header.length != size:",
+    ): "`Window.header` has refused a record that ends behind its blob",
+    (
+        "samza_azure/logs/record.py",
+        "widened",
+        "if text_at + text_length + _CRC.size != size:",
+    ): "no JSON is whole without its last byte, nor with one of the CRC behind it",
+    (
+        "samza_azure/logs/restart_files.py",
+        "widened",
+        'if found and found["kind"] == "zip":',
+    ): "no kind of file comes behind it in the alphabet",
+    (
+        "samza_azure/logs/source_log.py",
+        "tripled",
+        "position=log.end[1],",
+    ): "it is part of a message",
+    **dict.fromkeys(
+        (
+            ("samza_azure/logs/task_log.py", "widened", _PRUNES),
+            ("samza_azure/logs/task_log.py", "and/or", _PRUNES),
+            ("samza_azure/logs/task_log.py", "dropped", "self.prune()"),
+            ("samza_azure/logs/task_log.py", "dropped", "self._unpruned = 0"),
+        ),
+        "it decides when memory is freed, and whoever looks prunes first",
+    ),
+    (
+        "samza_azure/logs/task_log.py",
+        "widened",
+        "idle = log.idle and log.writer == log.owner  # a new owner is not idle until it reports so",
+    ): "a writer above ours has ended us before",
+    (
+        "samza_azure/logs/reading.py",
+        "widened",
+        "is_index_enough = header.length > LARGE and len(entries) < len(header.entries)",
+    ): "it decides how much is read at a time, never what is found",
     (
         "samza_azure/logs/reading.py",
         "widened",

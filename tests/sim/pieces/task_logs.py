@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -38,6 +39,10 @@ from . import plain
 from .streams import GROUP, LARGE, Actor, all_records, bytes_at, check_blobs, check_readers, fails, interleaved
 
 
+#: From here on a file that lasts has a blob of its own.
+LASTING = 64 << 10
+
+
 def check_task_logs(dice: Random) -> None:
     """S2, S8, S9: owners follow each other, each may be overtaken in mid-call, and nothing that was told is lost."""
     storage = MemoryStorage(lambda: 0.0)
@@ -45,8 +50,8 @@ def check_task_logs(dice: Random) -> None:
     limits = LogLimits(
         roll_bytes=dice.choice([1_200, 3_000, 1 << 20]),
         roll_records=dice.choice([4, 9, 100]),
-        record_bytes=dice.choice([200, 3_000, 1 << 20]),
-        large_bytes=dice.choice([300, 1 << 20]),
+        record_bytes=dice.choice([150, 200, 3_000, 1 << 20]),
+        large_bytes=dice.choice([180, 300, 1 << 20]),
     )
     drawn = TaskWorld(dice, storage, blobs, limits)
     missing = drawn.owner(1)
@@ -150,7 +155,7 @@ class TaskWorld:
             f"sources/0/{batch}",
             f"sources/0/{batch}.compact",
         ]
-        sizes = [5, 60, 400, 20_000, 70_000] if dice.random() < 0.3 else [5, 60, 400]
+        sizes = [5, 60, 400, 20_000, LASTING - 1, LASTING, 70_000] if dice.random() < 0.3 else [5, 60, 400]
         files = {name: dice.randbytes(dice.choice(sizes)) for name in dice.sample(names, dice.randrange(1, 5))}
         if dice.random() < 0.05:
             files[f"{store}/{batch + 1}.zip"] = dice.randbytes(LARGE)  # it is packed, and more than one read brings
@@ -163,7 +168,11 @@ class TaskWorld:
         held = slices
         if slices and dice.random() < 0.3:
             held = Actor(set_aside(log, batch, slices), self.blobs, dice, 0.05).run()
-            demand(all(isinstance(part.data, Reference) for part in held), "Form: rows that are set aside stay")
+            put = [part.data for part in held if isinstance(part.data, Reference)]
+            demand(len(put) == len(held), "Form: rows that are set aside stay")
+            for one, following in pairwise(put):
+                fits = one.offset + one.length + following.length <= self.limits.large_bytes
+                demand(fits == (one.blob == following.blob), f"Form: {one} and {following} are not put together well")
 
         def make() -> Record:
             return log_record(
@@ -520,6 +529,16 @@ class TaskWorld:
         inside = sum(len(part[4]) for part in each["slices"] if isinstance(part[4], bytes))
         inside += sum(len(content) for content in each["files"].values() if isinstance(content, bytes))
         demand(inside <= self.limits.record_bytes, f"Form: a record holds {inside} bytes, more than it may")
+        contents = [*(part[4] for part in each["slices"]), *each["files"].values()]
+        mark = f"-{Kind(each['kind']).name.lower()}-"
+        spilled = [content[2] for content in contents if not isinstance(content, bytes) and mark in content[0]]
+        is_needed = not spilled or inside + min(spilled) > self.limits.record_bytes
+        demand(is_needed, f"Form: {spilled} bytes lie beside a record that holds {inside}")
+        for path, content in each["files"].items():
+            leaf, length = path.rpartition("/")[2], len(content) if isinstance(content, bytes) else content[2]
+            apart = not isinstance(content, bytes) and f"-{leaf}-{length}-" in content[0]
+            lasts = leaf.rpartition(".")[2] in ("snapshot", "sst", "log") and length >= LASTING
+            demand(apart == lasts, f"Form: {path} with {length} bytes lies in a blob of its own: {apart}")
         for name, size in self.storage.list(f"{large_prefix(self.prefix)}/"):
             most = max(self.limits.large_bytes, LARGE)
             demand(size <= most, f"Form: {name} has {size} bytes, more than it may")
