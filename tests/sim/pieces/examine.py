@@ -5,6 +5,7 @@ Here each seed draws them: what production writes is read by production and by `
 what is damaged or foreign must be refused; what a pure function says is compared with what the plain one says.
 """
 
+import datetime as dt
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -348,7 +349,8 @@ def check_numbers(dice: Random) -> None:
     roll = dice.choice([5, 10])
     wanted = plain.bytes_between(begin, end, roll)
     demand(bytes_between(begin, end, roll) == wanted, f"Plain: bytes between {begin} and {end}")
-    values: list[Key] = ["", "é", "1:a", 7, -7, True, False, b"\x00", None]
+    values: list[Key] = ["", "é", "1:a", 7, -7, True, False, b"\x00", None, dt.date(2013, 1, 31)]
+    refused("a key of floats", lambda: partition_of([dice.choice([1.5, dt.datetime(2013, 1, 31)])], 3), TypeError)
     key = [dice.choice(values) for _ in range(dice.choice([1, 1, 2, 3]))]
     data, count = plain.key_bytes(key), dice.randrange(1, 9)
     demand(key_bytes(key) == data, f"Plain: the bytes of {key}")

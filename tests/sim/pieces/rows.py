@@ -233,7 +233,10 @@ def _check_foreign_row(dice: Random, values: Mapping[str, Any]) -> None:
     demand(not same, f"Form: {name} is strange, and {same} are read otherwise")
     number: Any = dice.choice([True, "7", -0.5, 0, 0.0, 2.5, float(1 << 53), float(1 << 54)])
     said = {"generation": 1, "attempt": 1, "phase": "RUNNING", "progress": {"seconds": number, "behind": {"x": -1}}}
-    progress = processor_row("p1", "", {"tasks": json.dumps({"a-0": said}), "tasks_columns": 1}).tasks["a-0"].progress
+    said["last_batch"] = {"batch": 7, "ms": dice.choice([7, None, [], {"x": 1}])}
+    said_of = processor_row("p1", "", {"tasks": json.dumps({"a-0": said}), "tasks_columns": 1}).tasks["a-0"]
+    demand(said_of.last_batch == LastBatch(7), f"Form: {said['last_batch']} is read as {said_of.last_batch}")
+    progress = said_of.progress
     fits = not isinstance(number, str | bool) and 0 <= number <= 1 << 53
     wanted = Progress(seconds=float(number) if fits else 0.0, behind={"x": 0})
     demand(progress == wanted, f"Form: {number!r} seconds are read as {progress}")
@@ -469,6 +472,7 @@ def _check_strange(dice: Random, fields: dict[str, Any], data: bytes) -> None:
     _refused("no such format", _packed(fields | {"format": dice.choice([0, -1, "1", True, 1.0, None])}))
     _refused("its end missing", data[: -dice.choice([1, 4, 9])])
     _refused("more behind it", data + b"x")
+    _refused("no object as barrier", _packed(fields | {"barrier": dice.choice([7, "x", []])}))
     _refused("no object in it", _packed(dice.choice([[], 7, "x", None])))
     name = dice.choice(
         [each for each in fields if each not in _MAY_LACK and each not in ("stop", "withdrawn", "finished")]

@@ -11,9 +11,9 @@ from typing import Any
 
 from samza_azure.errors import ConfigError, CorruptState, StateLost, Superseded
 from samza_azure.logs.names import blob_name
-from samza_azure.logs.operations import Append, Operation, Rule, Sent
+from samza_azure.logs.operations import Append, Operation, Rule, Sent, fetch
 from samza_azure.logs.reading import Scan, fetch_part, opening, scan, tail, unchanged
-from samza_azure.logs.record import Kind, Record, Slice, Writer, encode
+from samza_azure.logs.record import Kind, Record, Reference, Slice, Writer, encode
 from samza_azure.logs.source_log import SharedLog, append_shared, in_words, partitioning_of
 from samza_azure.logs.task_log import (
     LogLimits,
@@ -373,6 +373,8 @@ def _check_damage(dice: Random, storage: MemoryStorage, prefix: str, found: list
         fails("another group's record", stranger, CorruptState)
         beyond = (found[-1]["index"], found[-1]["end"][1] + 7)
         fails("a place behind the end", lambda: drive(scan(prefix, beyond), blobs), CorruptState)
+        gone = Reference("runs/gone", 0, 1, 0)
+        fails("a large blob that is gone", lambda: drive(fetch(gone), blobs), StateLost)
         fails("a blob that is gone", lambda: drive(scan(prefix, (99, 1)), blobs), StateLost)
 
 

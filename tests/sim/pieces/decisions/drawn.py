@@ -237,7 +237,8 @@ class Drawn:
         }
         view.others.seen_alive = frozenset(life for life in LIVES if dice.random() < 0.6)
         view.others.read_at = {name: self.before() for name in NAMES if dice.random() < 0.3}
-        view.others.leader_age = Age("e", dice.choice([0.0, 5.0, 7.0, 10.0, 20.0, 99.0]), dice.choice([0, 2, 3]), NOW)
+        age = Age("e", dice.choice([0.0, 5.0, 7.0, 10.0, 20.0, 99.0]), dice.choice([0, 2, 3]), NOW)
+        view.others.leader_age = self.often(age, None, 0.95)
         view.others.leader_row = dice.choice(
             [None, Absent(), LeaderRow(3, 5, "s", "c", 1, tuple(dice.sample(NAMES, dice.randrange(4))), "e")]
         )
@@ -299,6 +300,7 @@ class Drawn:
             for each in found.requests
         }
         found.requests_read_at = self.before()
+        found.in_vain = self.often("too large", "", 0.05)
         found.clean_done = dice.choice(["", "r0", "r2"])
         found.clean_kept = dice.choice([("", 0), ("r0", 2), ("r2", 1)])
         found.clean_tries = dice.randrange(3)
