@@ -85,6 +85,15 @@ def _drawn(drawn: Drawn) -> View:
         view.life.etag = view.life.written = None
         view.life.found = dice.choice([found, found, Absent()])
     view.others.ages = {name: replace(age, read_at=drawn.before()) for name, age in view.others.ages.items()}
+    if view.ending is None and dice.random() < 0.15:
+        view.ending, view.ending_since = (
+            a.Finish(Verdict.DONE, dice.choice([ending.HANDED_OVER, "bye"])),
+            drawn.before(),
+        )
+    control, row = view.control, view.others.leader_row
+    if isinstance(control, Control) and isinstance(row, LeaderRow) and dice.random() < 0.3:  # there is no news
+        successors = tuple(who_leads_next(view, control))
+        view.others.leader_row = replace(row, epoch=control.epoch, signal=signal(control), successors=successors)
     return view
 
 

@@ -506,7 +506,7 @@ def scan(case: Case) -> None:
         for row in rows
     )
     rows = tuple(_running(case, row) for row in rows)
-    answer: Any = dice.choice([rows, rows, rows, Trouble.UNAVAILABLE, Later(9, "x")])
+    answer: Any = dice.choice([rows, rows, rows, Trouble.UNAVAILABLE, Denied("no", may_pass=False), Later(9, "x")])
     if answer is rows and dice.random() < 0.1:
         answer = rows = (*rows, *drawn.requests())  # which are no members
     case.answered(a.ScanMembers(), answer)
@@ -638,7 +638,7 @@ def asked(case: Case) -> None:
 
 
 def cleaned(case: Case) -> None:
-    answer = case.dice.choice([None, Kept(3, "held"), Trouble.UNAVAILABLE])
+    answer = case.dice.choice([None, Kept(3, "held"), Trouble.UNAVAILABLE, Denied("no", may_pass=True)])
     case.answered(a.CleanRun("r0"), answer)
     if case.before["leadership"] is not None and answer is None:
         case.change |= {"leadership.clean_done": "r0", "leadership.clean_tries": 0}

@@ -101,6 +101,8 @@ def drawn_row(dice: Random) -> ProcessorRow:
     if many > 3 and dice.random() < 0.8:
         many, length = 5, 40  # the large ones take long
     tasks = {f"clean-{number}": drawn_report(dice, f"clean-{number}", length) for number in range(many)}
+    tried = dice.choice([None, "2 of 3"])
+    tasks = {name: replace(report, tried=tried) for name, report in tasks.items()}
     return ProcessorRow(
         "p1",
         dice.choice(["life", "é"]),
@@ -144,7 +146,7 @@ def _as_much_as_fits(tasks: Mapping[str, TaskReport]) -> dict[str, Any]:
         _shown(tasks, keep, "last_batch", "progress", "read"),
         _shown(tasks, keep, "last_batch", "progress", "read", "late"),
         _shown(tasks, 0, "last_batch", "progress", "read", "late"),
-        _shown(tasks, 0, "last_batch", "progress", "read", "late", "ends", "appended_at"),
+        _shown(tasks, 0, "last_batch", "progress", "read", "late", "ends", "appended_at", "tried"),
     ]
     return next((each for each in shorter if _has_room(each, COLUMNS)), _halved(shorter[-1], COLUMNS))
 

@@ -164,6 +164,7 @@ class TaskWorld:
         ]
         frontier, watermark = (dice.choice([None, dice.randrange(99)]) for _ in range(2))
         needs = {"runs/r/other-0": dice.randrange(3)} if dice.random() < 0.5 else None
+        read = dice.choice([None, {"flights/0": (0, dice.randrange(9))}])
         held = slices
         if slices and dice.random() < 0.3:
             first = slices[: dice.choice([1, len(slices)])]  # the rest later, with those that lie there already
@@ -186,6 +187,7 @@ class TaskWorld:
                 slices=held,
                 files=files,
                 needs=needs,
+                read=read,
                 idle=False,
             )
 
@@ -495,7 +497,7 @@ class TaskWorld:
         if self.forgot:
             return
         check_blobs(found, self.limits)
-        writer, batch, needs = (0, 0), -1, None
+        writer, batch, needs, read = (0, 0), -1, None, None
         for number, each in enumerate(found):
             kind = Kind(each["kind"])
             opens = each["number"] == 0
@@ -510,12 +512,13 @@ class TaskWorld:
                 self._check_rows(each)
             demand(each["batch"] == batch, f"S2: a record says batch {each['batch']} was the last one, not {batch}")
             demand(each["group_id"] == GROUP and each["task"] == self.task, "S2: a record of another task")
-            told = {name: value for name, value in each["meta"].items() if name not in ("needs", "batch_bytes")}
+            told = {name: value for name, value in each["meta"].items() if name not in ("needs", "read", "batch_bytes")}
             demand(kind is not Kind.EPOCH or told == self.meta, f"Form: an EPOCH says {told}")
             demand(kind is not Kind.SNAPSHOT or number > 0, "S2: a log begins with a SNAPSHOT")
             if kind in (Kind.EPOCH, Kind.SNAPSHOT, Kind.ROLLED, Kind.FRONTIER):
                 demand(each["meta"].get("needs") == needs, "S9: a record does not repeat what its owner needs")
-            needs = each["meta"].get("needs")
+                demand(each["meta"].get("read") == read, "Form: a record does not repeat what its owner has read")
+            needs, read = each["meta"].get("needs"), each["meta"].get("read")
             writer = each["writer"]
         demand(
             set(self.rows) == {each["batch"] for each in found if each["kind"] in (2, 5)}, "S7: a batch is not there"

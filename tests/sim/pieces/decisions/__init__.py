@@ -38,7 +38,7 @@ def check_decisions(dice: Random) -> None:
         check_election(view, control)
         check_house(view, control)
         check_members(view, control)
-        check_ending(view)
+        check_ending(drawn, view)
         check_publish(drawn, view, control)
         check_history(drawn, view, control)
 

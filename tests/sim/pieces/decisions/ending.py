@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import product
 
+from samza_azure.errors import Verdict
 from samza_azure.group import (
     ending,
     membership,
@@ -29,12 +30,23 @@ from samza_azure.group.view import (
     Work,
 )
 
-from .drawn import LIVES, NOW, SHUTDOWN_S, alive, same
+from .drawn import LIVES, NOW, SHUTDOWN_S, Drawn, alive, same
 from .next_run import wanted_run
 from .tasks import assigned, closed, gives_up_tasks, silent_at
 
 
-def check_ending(view: View) -> None:
+def check_ending(drawn: Drawn, view: View) -> None:
+    """As it is, and once it ends."""
+    _check_ending(view)
+    if view.ending is None:
+        message = drawn.dice.choice([ending.HANDED_OVER, "bye"])
+        view.ending, view.ending_since = Finish(Verdict.DONE, message), drawn.before()
+        view.leaving = message == ending.HANDED_OVER
+        _check_ending(view)
+        view.ending, view.leaving = None, False
+
+
+def _check_ending(view: View) -> None:
     found = ending.verdict(view)
     same("the verdict", found.code if found is not None else None, _verdict(view))
     _check_message(view, found)

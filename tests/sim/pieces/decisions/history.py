@@ -6,8 +6,10 @@ from samza_azure.group import (
     history,
 )
 from samza_azure.group.control import (
+    Assignment,
     Control,
     Member,
+    Owner,
 )
 from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.group.view import (
@@ -21,7 +23,11 @@ from .drawn import LIVES, Drawn, alive, same
 def check_history(drawn: Drawn, view: View, control: Control) -> None:
     """One event for each thing that happened."""
     after = drawn.control()
-    control = replace(control, leader=drawn.dice.choice([control.leader, Member("p1", "x"), None]))
+    leader, epoch = drawn.dice.choice([control.leader, Member("p1", "x"), None]), drawn.dice.choice([0, 3, 3])
+    many = {f"more-{number}": Assignment(Owner("p2", LIVES[0], 1)) for number in range(drawn.dice.choice([0, 0, 2, 4]))}
+    control = replace(control, leader=leader, epoch=epoch, tasks={**control.tasks, **many})
+    moved = {task: replace(each, owner=Owner("p3", LIVES[0], 2)) for task, each in many.items()}
+    after = replace(after, tasks={**after.tasks, **moved})
     if drawn.dice.random() < 0.5:  # those who are no members any more are marked dead
         dead = {
             name: replace(row, state=ProcessorState.DEAD, ending="", cut_off=drawn.dice.random() < 0.5)
