@@ -90,6 +90,8 @@ class Case:
             view.candidacy.campaign = Campaign("c1", "", lease)
         if dice.random() < 0.2:
             view.handing_over = Lease("l", NOW)
+        for local in view.work.tasks.values():
+            local.started_at = NOW - dice.choice([1.0, 599.0, 600.0, 601.0])
         if dice.random() < 0.4:
             last = NOW - dice.choice([119.0, 120.0, 121.0])
             kinds = ("MergeOwnRow", "ScanMembers", "ReadControl")

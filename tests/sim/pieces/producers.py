@@ -104,7 +104,7 @@ class World:
 
     def some_rows(self, log: SharedLog, known: list[int], mark: str) -> Rule[None]:
         """Append a few rows, without a key."""
-        for number in range(self.dice.choice([1, 1, 4])):
+        for number in range(self.dice.choice([1, 1, 4, 12])):
             yield from self.appended(log, f"<{mark} {number}>", known)
 
     def ended(self, name: str, actor: Actor) -> None:
@@ -124,12 +124,15 @@ class World:
             self.dice,
             {name: self.dice.choice([1 << 20, 1 << 20, self.dice.randrange(1, 12)]) for name in doing},
         )
+        sleeper = dice.choice([None, *doing])  # it goes on when all others are done
+        wakes = steps.get(sleeper or "", 0) - dice.randrange(9)
         while left := [name for name, actor in doing.items() if steps[name] and not actor.over]:
             if dice.random() < self.deletes:
                 self.retain()
             if self.late and dice.random() < 0.1:
                 perform(self.late.pop(), self.blobs)
-            name = dice.choice(left)
+            awake = [name for name in left if name != sleeper or steps[name] > wakes]
+            name = dice.choice(awake or left)
             steps[name] -= 1
             try:
                 doing[name].step()

@@ -8,6 +8,7 @@ from samza_azure.errors import Verdict
 from samza_azure.group.actions import (
     CONTROL,
     HOUSEKEEPING,
+    LEADER_ROW,
     OWN_ROW,
     SCAN,
     Finish,
@@ -267,7 +268,9 @@ class Drawn:
         view.calls.failing = {
             name: Failing(dice.choice([1, 4, 5, 9]), NOW - 1.0) for name in (SCAN, CONTROL) if dice.random() < 0.3
         }
-        view.calls.busy = {name: self.before() for name in (SCAN, OWN_ROW, HOUSEKEEPING) if dice.random() < 0.15}
+        view.calls.busy = {
+            name: self.before() for name in (SCAN, OWN_ROW, HOUSEKEEPING, LEADER_ROW) if dice.random() < 0.15
+        }
         if dice.random() < 0.2:
             message = dice.choice(["bye", HANDED_OVER])
             view.ending, view.ending_since = Finish(Verdict.DONE, message), self.before()

@@ -64,6 +64,7 @@ def check_publish(drawn: Drawn, view: View, control: Control) -> None:
     _check_failures(view, _failing(drawn, control, rows), rows)
     if view.leadership is not None:
         _check_assignment(view, control, rows)
+        _check_assignment(view, _settled(drawn, view, control), rows)
         _check_fitting(drawn, view, control)
     _check_checked(drawn, control)
     other = replace(control, run_id="r9", churn=control.churn + 1)
@@ -87,6 +88,18 @@ def _check_fitting(drawn: Drawn, view: View, control: Control) -> None:
     before, view.office.too_large = view.office.too_large, tried
     same("who is let in", set(publish.fitting(view, control, NOW)), {*able} - {*new[wanted:]})
     view.office.too_large = before
+
+
+def _settled(drawn: Drawn, view: View, control: Control) -> Control:
+    """The same, where each task has an owner who can run it, but perhaps one of them has them all."""
+    rows, able = present(view), candidates(view, control)
+    names = drawn.dice.sample(able, drawn.dice.randrange(1, len(able) + 1)) if able else []
+    owners = {name: Owner(name, rows[name].incarnation, 5) for name in names}
+    tasks = {
+        task: replace(each, owner=owners[drawn.dice.choice(names)] if names else each.owner)
+        for task, each in control.tasks.items()
+    }
+    return replace(control, tasks=tasks, given_up={}, phase=RunPhase.RUNNING)
 
 
 def _failing(drawn: Drawn, control: Control, rows: Mapping[str, ProcessorRow]) -> Control:
