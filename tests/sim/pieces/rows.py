@@ -234,13 +234,14 @@ def _check_foreign_row(dice: Random, values: Mapping[str, Any]) -> None:
     same = [each for each in numbers - {name} if getattr(back, each) != getattr(as_it_was, each)]
     demand(not same, f"Form: {name} is strange, and {same} are read otherwise")
     number: Any = dice.choice([True, "7", -0.5, 0, 0.0, 2.5, float(1 << 53), float(1 << 54)])
-    said = {"generation": 1, "attempt": 1, "phase": "RUNNING", "progress": {"seconds": number, "behind": {"x": -1}}}
+    behind: Any = dice.choice([{"x": -1}, {"x": -1}, 7, [], None])
+    said = {"generation": 1, "attempt": 1, "phase": "RUNNING", "progress": {"seconds": number, "behind": behind}}
     said["last_batch"] = {"batch": 7, "ms": dice.choice([7, None, [], {"x": 1}])}
     said_of = processor_row("p1", "", {"tasks": json.dumps({"a-0": said}), "tasks_columns": 1}).tasks["a-0"]
     demand(said_of.last_batch == LastBatch(7), f"Form: {said['last_batch']} is read as {said_of.last_batch}")
     progress = said_of.progress
     fits = not isinstance(number, str | bool) and 0 <= number <= 1 << 53
-    wanted = Progress(seconds=float(number) if fits else 0.0, behind={"x": 0})
+    wanted = Progress(seconds=float(number) if fits else 0.0, behind={"x": 0} if behind == {"x": -1} else {})
     demand(progress == wanted, f"Form: {number!r} seconds are read as {progress}")
     later = processor_row("p1", "", {**values, "format": 2})
     demand((later.format, dict(later.tasks), dict(later.released)) == (2, {}, {}), "Form: a later format is read")

@@ -9,6 +9,7 @@ from samza_azure.group.actions import (
     CONTROL,
     HOUSEKEEPING,
     LEADER_ROW,
+    LEASE,
     OWN_ROW,
     SCAN,
     Finish,
@@ -253,7 +254,7 @@ class Drawn:
         view.work.permit_told = self.before()
         view.group_id = dice.choice([*["group"] * 6, "", "another", "other"])
         view.revision = 6 if view.group_id else -1
-        view.too_old_for = self.often(7, 0, 0.07)
+        view.too_old_for = self.often(7, 0, 0.12)
         view.leaving = dice.random() < 0.15
         view.gave_up = dice.choice(["", "no memory"]) if view.leaving else ""
         view.calls.let_in = dice.random() < 0.7
@@ -269,7 +270,7 @@ class Drawn:
             name: Failing(dice.choice([1, 4, 5, 9]), NOW - 1.0) for name in (SCAN, CONTROL) if dice.random() < 0.3
         }
         view.calls.busy = {
-            name: self.before() for name in (SCAN, OWN_ROW, HOUSEKEEPING, LEADER_ROW) if dice.random() < 0.15
+            name: self.before() for name in (SCAN, OWN_ROW, HOUSEKEEPING, LEADER_ROW, LEASE) if dice.random() < 0.15
         }
         if dice.random() < 0.2:
             message = dice.choice(["bye", HANDED_OVER])
