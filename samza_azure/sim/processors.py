@@ -66,6 +66,8 @@ class Processors:
     def __init__(self, scenario: Scenario, account: Callable[..., SimulatedAccount] = MemoryAccount) -> None:
         self.scenario, self._account = scenario, account
         self.dice = Random(f"world {scenario.seed}")
+        self._operator = Random(f"operator {scenario.seed}")
+        self.replaced = 0  # processors that waited for an upgrade, and were asked to leave for it
         self.loop = VirtualLoop()
         self.timing = scenario.timing or PROFILES[scenario.profile]
         self.weather = Weather()
@@ -148,6 +150,7 @@ class Processors:
             boot=f"{name} boot",
             holds_directory=self.dice.random() < 0.5,
             new_run=self.ledger.control is not None and self.again == self.ledger.control.run_id,
+            wait_for_upgrade=self.scenario.waits and not self.calm and self._operator.random() < 0.7,
         )
 
     def ended(self, life: Life, finish: Finish) -> None:
@@ -300,6 +303,24 @@ class Processors:
         total = sum(len(each) for each in rows.values())
         self.ledger.seen["rows checked"] += total
         self.note(f"the output is exact: {total} rows, {windows} windows")
+        if self.scenario.waits:
+            self._replace_soon(control.run_id)
+
+    def _replace_soon(self, run_id: str) -> None:
+        self.loop.call_later(self._operator.uniform(0.2, 3), self._replace_waiting, run_id)
+
+    def _replace_waiting(self, run_id: str) -> None:
+        """The operator replaces one that waits for an upgrade after this run, and the others later."""
+        control = self.ledger.control
+        if self.failed is not None or control is None or control.run_id != run_id:
+            return
+        alive = [life for life in self.lives.values() if life.supervisor.alive]
+        waiting = [life for life in alive if life.processor.view.settings.wait_for_upgrade and not life.told_to_leave]
+        if waiting:
+            self.replaced += 1
+            self._send_away(waiting[0])
+        if waiting or not self.calm:
+            self._replace_soon(run_id)
 
 
 __all__ = ["OTHER_STAGES", "FailOver", "Processors", "Result"]

@@ -81,6 +81,7 @@ class Scenario:
     watched: bool = False  # when no processor is left, one is started with the code of the run
     pauses: bool = False  # at times the sources have no new rows, and their readers report that
     lulls: bool = False  # one processor dies without other faults until that must have healed
+    waits: bool = False  # most processors wait for an upgrade after a drain, until an operator replaces them
 
 
 def draw(seed: int, *, processors: int | None = None, fault_s: float | None = None) -> Scenario:
@@ -91,7 +92,8 @@ def draw(seed: int, *, processors: int | None = None, fault_s: float | None = No
     # Added later, with random numbers of their own.
     forgets, audited = Random(f"forgets {seed}").random() < 0.5, Random(f"audited {seed}").random() < 0.3
     handled = Random(f"handled {seed}").random() < 0.5
-    return replace(drawn, forgets=forgets, audited=audited, handled=handled)
+    waits = style != "mild" and Random(f"waits {seed}").random() < 0.15
+    return replace(drawn, forgets=forgets, audited=audited, handled=handled, waits=waits)
 
 
 def dense(seed: int) -> Scenario:

@@ -175,7 +175,10 @@ class World(Faults):
         scenario = self.scenario
         if not (scenario.tail or scenario.refused or scenario.lost or scenario.late or scenario.throttled):
             changes = self.ledger.takeovers
-            demand(changes <= 1 + 2 * self.faults, f"S11: {self.faults} faults, and {changes} times another leader")
+            demand(
+                changes <= 1 + 2 * (self.faults + self.replaced),
+                f"S11: {self.faults} faults, and {changes} times another leader",
+            )
         self._go_back()
         self.habits.cure()
         self.habits.slow_batch = self.habits.slow_release = 0.0
