@@ -48,6 +48,8 @@ DRAIN_ASKED_S = 10.0
 REQUESTS_PER_SCAN, REQUESTS_LEAST_S = 4, 0.15
 #: All processors that wait for a release together read at most this many rows a second; Azure carries 2,000.
 WAITS_PER_S = 250
+#: Each back-off has reached its maximum before so many doublings; a higher power may overflow.
+DOUBLINGS_MAX = 30
 #: After this many failures of a call in a row, we count its resource as out of reach.
 OUT_OF_REACH = 5
 #: The part of the heartbeat timeout after which a processor without an accepted heartbeat pauses itself.
@@ -121,7 +123,7 @@ class BackOff:
 
         Clients that failed together would come back together; so each waits up to a quarter less or more.
         """
-        return min(self.first_s * 2.0 ** min(failures - 1, 30), self.most_s) * (0.75 + random / 2)
+        return min(self.first_s * 2.0 ** min(failures - 1, DOUBLINGS_MAX), self.most_s) * (0.75 + random / 2)
 
 
 PROFILES = {

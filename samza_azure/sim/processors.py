@@ -171,7 +171,8 @@ class Processors:
             3: life.processor.view.life.beat == 0,
             5: refused,
         }
-        demand(reasons[finish.code], f"Exit: {life.name} ended with {finish.code}: {finish.message}")
+        waits = finish.drained and life.processor.view.settings.wait_for_upgrade
+        demand(reasons[finish.code] and not waits, f"Exit: {life.name} ended with {finish.code}: {finish.message}")
         drained = control is not None and control.phase is RunPhase.DRAINED
         outdated = finish.code == 2 and life.name not in ("old", "new") and life.habits is not self.habits
         others_stay = any(each.supervisor.alive for each in self.lives.values())

@@ -448,7 +448,12 @@ class TaskWorld:
         """Whoever restores finds the files that a restart needs, each as it was written last."""
         log = TaskLog(self.prefix, GROUP, self.task, Writer(1 << 40, 1), limits=self.limits)
         blobs = MemoryAccount(copy_of(self.storage)).blobs()
-        Actor(take_over(log, first=False, meta=self.meta), blobs, self.dice, 0).run()
+        most, tried = self.dice.choice([0, 1 << 20, 50_000]), self.dice.choice([None, None, 1 << 19])
+        bytes_ = self._batch_bytes(all_records(self.storage, self.prefix), most, tried)
+        rule = take_over(log, first=False, meta=self.meta, batch_bytes=most, tried_bytes=tried)
+        Actor(rule, blobs, self.dice, 0).run()
+        right = log.drained or log.batch_bytes == bytes_
+        demand(right, f"Form: a batch of the next owner may have {log.batch_bytes} bytes, and {bytes_} is right")
         files = drive(restored_files(log), blobs)
         wanted = plain.needed(self.files, self.last)
         demand(files == wanted, f"S9: {sorted(files)} are restored, and {sorted(wanted)} are needed")

@@ -146,6 +146,15 @@ def _is_over(view: View, task: str, local: LocalTask | None, owner: Owner) -> bo
     return closed(local) and (view.ending is not None or not may_start)
 
 
+def _comes_up(view: View, control: Control, owner: Owner | None) -> bool:
+    """The owner was restarted before it was marked dead, and has its time to become a candidate."""
+    assert owner is not None
+    row, (life, since) = present(view).get(owner.processor), view.others.back.get(owner.processor, ("", 0.0))
+    if row is None or row.state == "LEAVING" or row.incarnation != life or life == owner.incarnation:
+        return False
+    return row.fingerprint in ("", control.fingerprint) and since + 8.0 > NOW
+
+
 def _check_assignment(view: View, control: Control, rows: Mapping[str, ProcessorRow]) -> None:
     """What holds of every new assignment, whatever it is."""
     able = {name: rows[name] for name in candidates(view, control)}
@@ -167,6 +176,8 @@ def _check_assignment(view: View, control: Control, rows: Mapping[str, Processor
     same("the members", after.members, members)
     for task, now in after.tasks.items():
         before = control.tasks[task]
+        if task in owners and owners[task].processor not in able:  # type: ignore[union-attr]
+            same(f"whether {task} waits for its owner's next life", now == before, _comes_up(view, control, owners[task]))
         if now == before:
             continue
         same(f"whether {task} is first", now.first, before.first)
