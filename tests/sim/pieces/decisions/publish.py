@@ -177,7 +177,9 @@ def _check_assignment(view: View, control: Control, rows: Mapping[str, Processor
     for task, now in after.tasks.items():
         before = control.tasks[task]
         if task in owners and owners[task].processor not in able:  # type: ignore[union-attr]
-            same(f"whether {task} waits for its owner's next life", now == before, _comes_up(view, control, owners[task]))
+            same(
+                f"whether {task} waits for its owner's next life", now == before, _comes_up(view, control, owners[task])
+            )
         if now == before:
             continue
         same(f"whether {task} is first", now.first, before.first)
