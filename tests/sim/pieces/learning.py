@@ -703,8 +703,9 @@ def locally(case: Case) -> None:
 
 
 def heard(case: Case) -> None:
-    before, dice, task, view = case.before, case.dice, case.dice.choice(TASKS), case.view
+    before, dice, view = case.before, case.dice, case.view
     tasks = before["work.tasks"]
+    task = dice.choice([name for name, local in tasks.items() if not closed(local)] or TASKS)
     match dice.randrange(8):
         case 5:
             learn.heard_drain_asked(view, case.now)

@@ -88,7 +88,7 @@ class Drawn:
         return self.dice.choice(LIVES)
 
     def owner(self) -> Owner:
-        return Owner(self.dice.choice(NAMES), self.life(), self.dice.randrange(1, 4))
+        return Owner(self.dice.choice([*NAMES, "p0"]), self.dice.choice([LIVES[0], *LIVES]), self.dice.randrange(1, 4))
 
     def report(self, task: str) -> TaskReport:
         phase, dice = self.dice.choice(list(Phase)), self.dice
