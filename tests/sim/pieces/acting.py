@@ -14,7 +14,7 @@ from samza_azure.group.age import Age
 from samza_azure.group.answers import Absent
 from samza_azure.group.control import Control, Member, RunPhase, signal
 from samza_azure.group.rows import LeaderRow, ProcessorRow, ProcessorState
-from samza_azure.group.view import Campaign, Lease, View
+from samza_azure.group.view import Campaign, Failing, Lease, View
 from samza_azure.sim.ledger import demand
 
 from .decisions.drawn import LIVES, NOW, Drawn, alive, same
@@ -80,6 +80,10 @@ def _drawn(drawn: Drawn) -> View:
         view.leadership = view.handing_over = view.candidacy.campaign = None
         view.candidacy.hold_until, view.life.control_read_at = NOW, NOW - dice.choice([0.0, 1.0, 2.0])
         view.others.leader_age = Age("e", 99.0 * dice.choice([1, 9]), 3, NOW)
+    if view.leadership is not None and dice.random() < 0.1:  # it sees nobody
+        drawn.undisturbed(view)
+        view.calls.failing = {a.SCAN: Failing(dice.choice([4, 5, 9]), NOW - 1.0)}
+        view.others.scanned_at = view.leadership.since = NOW - dice.choice([24.0, 25.0])
     if dice.random() < 0.1:  # it joins
         drawn.undisturbed(view)
         view.life.etag = view.life.written = None

@@ -90,6 +90,12 @@ class Case:
             view.candidacy.campaign = Campaign("c1", "", lease)
         if dice.random() < 0.2:
             view.handing_over = Lease("l", NOW)
+        control = view.life.control
+        for task in control.given_up if isinstance(control, Control) else ():
+            owner = control.tasks[task].owner
+            if owner is not None and dice.random() < 0.5:
+                well = Well(owner.generation, dice.choice([1, 2]), drawn.before())
+                view.others.well = {**view.others.well, task: well}
         for local in view.work.tasks.values():
             local.started_at = NOW - dice.choice([1.0, 599.0, 600.0, 601.0])
         if dice.random() < 0.4:
