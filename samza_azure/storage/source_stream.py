@@ -327,7 +327,7 @@ class SourceWriter:
     def _append(self, log: SharedLog, kind: Kind, **fields: Any) -> None:
         while True:
             end = drive(append_shared(log, kind, frontier_us=self.frontier_us, **fields), self._blobs, wait=self._wait)
-            begins = log.number == 1  # this blob, which may have been there before
+            begins = log.number == 1  # ours is the first record, perhaps of a blob that is created again
             if not begins and end[0] <= self._in_line.get(log.prefix, 0):
                 break
             if drive(is_in_line(log.prefix, end[0]), self._blobs, wait=self._wait):
