@@ -114,7 +114,7 @@ def _check_totals(stage: Stage, aggregation: Node, time: Any) -> None:
     sets = [f"[{', '.join(name for each, name in names.items() if each not in nulls)}]" for nulls in timed]
     raise PipelineRefused(
         f"Stage {stage.name}: the {described(aggregation)} has totals over all values of {time.name()}, which are "
-        f"never complete, and their rows would never be emitted. Have totals of each {time.name()} only, "
+        f"never complete, and their rows would never be emitted. Use totals of each {time.name()} only, "
         f".groupingSets([{', '.join(sets)}], {', '.join(names.values())}), and add them up where they are read."
     )
 
