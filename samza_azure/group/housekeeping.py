@@ -83,8 +83,13 @@ def _answers(view: View, control: Control) -> list[HouseWork]:
         for each in view.office.requests
         if each.key in view.office.request_ages and view.office.request_ages[each.key].silent(FORGOTTEN_AFTER_S)
     ]
-    answered = answers(control, view.office.requests, view.present)
-    return actions + [AnswerRequest(each.key, each.etag, text) for each, text in answered]
+    answered = {each.key: text for each, text in answers(control, view.office.requests, view.present)}
+    answered |= view.office.answering  # the first answer holds, even if it was lost
+    return actions + [
+        AnswerRequest(each.key, each.etag, answered[each.key])
+        for each in view.office.requests
+        if each.key in answered and not each.answer
+    ]
 
 
 def _long_gone(view: View) -> list[HouseWork]:

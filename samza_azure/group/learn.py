@@ -91,6 +91,8 @@ def started(view: View, action: StorageAction, now: float) -> None:
             view.calls.beat_sent_at = now
         case WriteLeaderRow():
             view.calls.leader_row_sent_at = now
+        case AnswerRequest(key=key, answer=answer) if view.leadership is not None:
+            view.leadership.answering[key] = answer
 
 
 def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, now: float) -> None:
@@ -763,6 +765,9 @@ def _learn_requests(view: View, rows: tuple[ProcessorRow | Request, ...], sent_a
     requests = tuple(row for row in rows if isinstance(row, Request) and row.key)
     leading, interval = view.leadership, view.timing.scan_s
     if leading is not None:
-        before = leading.request_ages
+        before, answering = leading.request_ages, leading.answering
+        answered = {each.key: each for each in leading.requests if each.answer}  # perhaps after this read was sent
+        requests = tuple(each if each.answer else answered.get(each.key, each) for each in requests)
         leading.request_ages = {each.key: observed(before.get(each.key), each.etag, now, interval) for each in requests}
+        leading.answering = {each.key: answering[each.key] for each in requests if each.key in answering}
         leading.requests, leading.requests_read_at = requests, now

@@ -58,7 +58,8 @@ def next_control(view: View, control: Control, now: float) -> Control:
         return control
     before, has_read = control, view.office.requests_read_at > view.office.since
     if has_read:
-        control = with_stop(view, with_cancel(control, view.office.requests), view.present)
+        control = with_cancel(control, view.office.requests, view.office.answering)
+        control = with_stop(view, control, view.present)
     if control.stop is None:
         control = with_run(view, control, now, view.office.requests if has_read else ())
     control = with_births(view, before, housekeeping.with_clean_up(view, election.with_churn(view, control, now)))
@@ -121,7 +122,7 @@ def with_run(view: View, control: Control, now: float, requests: Sequence[Reques
         able = fitting(view, control, now)
         control = with_failures(view, with_pardon(view, control, now), able)
     if control.phase in (RunPhase.RUNNING, RunPhase.DRAINING):
-        control = with_drain(control, requests)
+        control = with_drain(control, requests, view.office.answering)
         control = with_assignment(view, control, able, now)
         control = with_barrier(view, control, now)
         control = progress(control, view.present, view.work.plan)

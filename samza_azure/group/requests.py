@@ -5,7 +5,7 @@ the control blob, under its key, and then answers it; so if it dies in between, 
 request that cannot be obeyed is counted, never answered, and deleted after a day in which reads saw no change of it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TypeAlias
@@ -40,30 +40,32 @@ def read(view: View, now: float) -> list[Action]:
     return [ReadRequests()] if is_due else []
 
 
-def with_cancel(control: Control, requests: Sequence[Request]) -> Control:
-    """Cancel the freeze, and record that in the blob even if there is none.
+def with_cancel(control: Control, requests: Sequence[Request], answering: Container[str] = ()) -> Control:
+    """Cancel the freeze, and record that in the blob even if there is none. For `answering` see `with_drain`.
 
     No cancellation is answered before this write. The write proves that we still lead. It also fences a FREEZE of ours
     that was not answered and may still arrive: that one expects an earlier ETag.
     """
     if control.is_final:
         return control
-    waiting = sorted(each.key for each in _unanswered(control, requests) if each.kind is RequestKind.CANCEL)
+    cancels = (each.key for each in _unanswered(control, requests) if each.kind is RequestKind.CANCEL)
+    waiting = sorted(key for key in cancels if key not in answering)
     first = waiting[:CANCELLED_AT_ONCE]
     if set(first) <= set(control.withdrawn):
         return control
     return replace(thawed(control) if _is_frozen(control) else control, withdrawn=tuple(first))
 
 
-def with_drain(control: Control, requests: Sequence[Request]) -> Control:
-    """Take up the first unanswered drain of this run, or of whichever comes next.
+def with_drain(control: Control, requests: Sequence[Request], answering: Container[str] = ()) -> Control:
+    """Take up the first unanswered drain of this run, or of whichever comes next. Not one of `answering`, to which an
+    answer is on its way or was lost: it would say what is not true.
 
     None is taken up while a request that withdraws drains waits for its answer. That request is answered after the
     drains that it withdraws, so they cannot come back under the next leader.
     """
     unanswered = _unanswered(control, requests)
     drains = (request for request in unanswered if request.kind is RequestKind.DRAIN)
-    drain = next((request for request in drains if not _has_drained(control, request)), None)
+    drain = next((each for each in drains if each.key not in answering and not _has_drained(control, each)), None)
     withdrawing = any(request.kind in WITHDRAWING for request in unanswered)
     if drain is None or withdrawing or control.phase is not RunPhase.RUNNING:
         return control
@@ -153,9 +155,8 @@ def _answer_to_cancel(control: Control, request: Request, waiting: Waiting) -> s
 
 def _answer_to_stop(control: Control, request: Request, waiting: Waiting, rows: Mapping[str, ProcessorRow]) -> str:
     if control.stop is not None:
-        if control.stop.uuid != request.key:
-            return ALREADY_STOPPING
-        return "" if RequestKind.DRAIN in waiting else ACCEPTED
+        stops = ACCEPTED if control.stop.uuid == request.key else ALREADY_STOPPING
+        return "" if RequestKind.DRAIN in waiting else stops
     if flushes(control):
         return TOO_LATE
     return "" if any(_is_meant(request, row.incarnation) for row in rows.values()) else NOBODY_LEFT
@@ -164,6 +165,8 @@ def _answer_to_stop(control: Control, request: Request, waiting: Waiting, rows: 
 def _can_stop(view: View, control: Control, request: Request, rows: Mapping[str, ProcessorRow]) -> bool:
     """Whether this is a new stop, stopping is possible, and at least one of its members is certainly alive."""
     if request.kind is not RequestKind.STOP or request.answer or flushes(control) or not _speaks_of(control, request):
+        return False
+    if request.key in view.office.answering:
         return False
     certain = view.others.seen_alive | {view.incarnation}
     return any(_is_meant(request, row.incarnation) and row.incarnation in certain for row in rows.values())

@@ -185,6 +185,7 @@ class Leadership:
     deposed_etag: str = ""  # of the former leader's row at our first read; a different one is a sign of life
     requests: tuple[Request, ...] = ()
     request_ages: dict[str, Age] = field(default_factory=dict)
+    answering: dict[str, str] = field(default_factory=dict)  # the answers sent; these requests are not obeyed as well
     requests_read_at: float = -1e9
     too_large: dict[tuple[Member, ...], float] = field(default_factory=dict)  # members, and when to try them again
     in_vain: str = ""  # why the first job model, for which nobody works yet, was too large

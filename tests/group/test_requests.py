@@ -21,7 +21,7 @@ from samza_azure.group.age import Age
 from samza_azure.group.answers import Answer, No, Trouble
 from samza_azure.group.control import Control, Member, RunPhase, Stop, signal
 from samza_azure.group.election import successors_of
-from samza_azure.group.learn import heard_task, learn, perform_locally
+from samza_azure.group.learn import heard_task, learn, perform_locally, started
 from samza_azure.group.notification import REMEMBERED, DrainNotification, remembered, timed
 from samza_azure.group.publish import next_control
 from samza_azure.group.requests import FORGOTTEN_AFTER_S, ignored
@@ -94,6 +94,35 @@ def test_one_that_was_refused_or_got_lost_is_sent_again_only_after_a_look(answer
     assert [action for action in decide(view, NOW + 1) if isinstance(action, AnswerRequest)] == [
         AnswerRequest("d", "newer", "accepted")
     ]
+
+
+@pytest.mark.parametrize("comes", ["late", "never"])
+def test_a_drain_that_was_told_that_it_is_cancelled_is_not_taken_up_after_that(comes: str) -> None:
+    """The stop that cancels it is over before the leader knows that its answer is stored."""
+    stopped = replace(CONTROL, stop=Stop("s", (member("p9"),)))
+    view = asked(stopped, drain(), stop("s2"))
+    [answer] = [action for action in decide(view, NOW) if isinstance(action, AnswerRequest)]
+    assert answer.answer == "cancelled"
+    started(view, answer, NOW)
+    if comes == "never":
+        learn(view, answer, Trouble.UNSETTLED, sent_at=NOW, now=NOW + 0.5)
+        learn(view, ReadRequests(), (drain(), stop("s2", answer="already stopping")), sent_at=NOW + 1, now=NOW + 1)
+        assert answers(view, NOW + 1) == {"d": "cancelled"}
+    view.office.requests = tuple(each for each in view.office.requests if each.key == "d")
+    assert next_control(view, replace(CONTROL, stop=None), NOW + 1) == CONTROL
+
+
+def test_a_read_that_was_sent_before_an_answer_was_stored_does_not_take_it_back() -> None:
+    view = asked(FREEZE, drain())
+    learn(view, AnswerRequest("d", "etag of d", "accepted"), "newer", sent_at=NOW, now=NOW + 0.01)
+    learn(view, ReadRequests(), (drain(),), sent_at=NOW - 0.1, now=NOW + 0.02)
+    assert view.office.requests == (replace(drain(answer="accepted"), etag="newer"),)
+
+
+def test_a_second_stop_is_answered_after_the_drains_that_it_cancels() -> None:
+    stopped = replace(CONTROL, stop=Stop("s", (member("p1"),)))
+    assert answers(asked(stopped, drain(), stop("s2"))) == {"d": "cancelled"}
+    assert answers(asked(stopped, drain(answer="cancelled"), stop("s2"))) == {"s2": "already stopping"}
 
 
 def test_a_drain_is_answered_once_the_control_blob_has_it() -> None:

@@ -624,10 +624,14 @@ def asked(case: Case) -> None:
         if answer is rows:
             _trusted(case, "request ")
             if leads:
-                ages = before["leadership.request_ages"]
-                now = {each.key: _observed(ages.get(each.key), each.etag, case.now, 1.0) for each in rows}
-                case.change |= {"leadership.requests": rows, "leadership.request_ages": now}
+                ages, sent = before["leadership.request_ages"], before["leadership.answering"]
+                ours = {each.key: each for each in old if each.answer != ""}  # an answer is never taken back
+                known = tuple(ours[each.key] if each.answer == "" and each.key in ours else each for each in rows)
+                now = {each.key: _observed(ages.get(each.key), each.etag, case.now, 1.0) for each in known}
+                case.change |= {"leadership.requests": known, "leadership.request_ages": now}
                 case.change["leadership.requests_read_at"] = case.now
+                there = {each.key for each in known}
+                case.change["leadership.answering"] = {key: text for key, text in sent.items() if key in there}
         case.learns(a.ReadRequests(), answer)
         return
     action: Any = a.AnswerRequest("k1", "e", "accepted") if kind == 1 else a.DeleteRequest("k1", "e")

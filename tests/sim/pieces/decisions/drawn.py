@@ -309,6 +309,8 @@ class Drawn:
         found.clean_kept = dice.choice([("", 0), ("r0", 2), ("r2", 1)])
         found.clean_tries = dice.randrange(3)
         found.cut_off = {life: self.before() for life in LIVES if dice.random() < 0.3}
+        sent = ["cancelled", "already drained"]
+        found.answering = {each.key: dice.choice(sent) for each in found.requests if dice.random() < 0.2}
         return found
 
 

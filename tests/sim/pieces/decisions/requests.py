@@ -61,9 +61,9 @@ def check_requests(drawn: Drawn, view: View, control: Control) -> None:
                 return "already drained" if control.phase == "DRAINED" else "refused: the run flushes already"
             return "cancelled" if obeyed(each) and RequestKind.DRAIN not in waiting else ""
         if control.stop is not None:
-            if control.stop.uuid != each.key:
-                return "already stopping"
-            return "" if RequestKind.DRAIN in waiting else "accepted"
+            if RequestKind.DRAIN in waiting:
+                return ""
+            return "accepted" if control.stop.uuid == each.key else "already stopping"
         if flushes:
             return "refused: the run flushes already"
         meant = [row for row in rows.values() if not each.incarnations or row.incarnation[:8] in each.incarnations]
@@ -71,15 +71,16 @@ def check_requests(drawn: Drawn, view: View, control: Control) -> None:
 
     wanted = [(each, answer(each)) for each in asked if not each.answer]
     same("the answers", requests.answers(control, asked, rows), [pair for pair in wanted if pair[1]])
-    after = requests.with_cancel(control, asked)
-    cancels = sorted(each.key for each in open_ones if each.kind is RequestKind.CANCEL)[:8]
+    sent = [each.key for each in asked if drawn.dice.random() < 0.2]
+    after = requests.with_cancel(control, asked, sent)
+    cancels = sorted(each.key for each in open_ones if each.kind is RequestKind.CANCEL and each.key not in sent)[:8]
     if (control.drain is not None and not frozen) or set(cancels) <= set(control.withdrawn):
         same("a cancellation without use", after, control)
     else:
         thawed = replace(control, drain=None, phase=_thawed(control)) if frozen else control
         same("a cancellation", after, replace(thawed, withdrawn=tuple(cancels)))
-    after = requests.with_drain(control, asked)
-    earlier = {each.uuid for each in control.drains}
+    after = requests.with_drain(control, asked, sent)
+    earlier = {*sent, *(each.uuid for each in control.drains)}
     drains = [each for each in open_ones if each.kind is RequestKind.DRAIN and each.key not in earlier]
     held = any(each.kind in (RequestKind.CANCEL, RequestKind.STOP) for each in open_ones)
     if not drains or held or control.phase != "RUNNING":
@@ -109,6 +110,7 @@ def _check_stop(view: View, control: Control, rows: Mapping[str, ProcessorRow], 
             each
             for each in asked
             if each.kind is RequestKind.STOP and not each.answer and not flushes and each.run_id in ("", control.run_id)
+            if each.key not in view.leadership.answering
             if any(
                 row.incarnation in certain and (not each.incarnations or row.incarnation[:8] in each.incarnations)
                 for row in rows.values()
