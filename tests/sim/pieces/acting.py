@@ -19,6 +19,8 @@ from samza_azure.sim.ledger import demand
 
 from .decisions.drawn import LIVES, NOW, Drawn, alive, same
 from .decisions.election import who_leads_next
+from .decisions.membership import candidates, next_barrier
+from .decisions.publish import settled
 
 ME = Member("p0", LIVES[0])
 
@@ -80,6 +82,11 @@ def _drawn(drawn: Drawn) -> View:
         view.leadership = view.handing_over = view.candidacy.campaign = None
         view.candidacy.hold_until, view.life.control_read_at = NOW, NOW - dice.choice([0.0, 1.0, 2.0])
         view.others.leader_age = Age("e", 99.0 * dice.choice([1, 9]), 3, NOW)
+    if view.leadership is not None and isinstance(view.life.control, Control) and dice.random() < 0.15:
+        drawn.undisturbed(view)  # all tasks have owners, and it is too early for others
+        view.life.control = settled(drawn, view, view.life.control)
+        view.leadership.published_at, view.others.scanned_at = NOW, NOW
+        view.leadership.in_vain = ""
     if view.leadership is not None and dice.random() < 0.1:  # it sees nobody
         drawn.undisturbed(view)
         view.calls.failing = {a.SCAN: Failing(dice.choice([4, 5, 9]), NOW - 1.0)}
@@ -363,6 +370,15 @@ def _check_lead(view: View, control: Control, signs: list[Any]) -> None:
     asks = [each for each in rest if isinstance(each, a.ReadControl)]
     unsettled = view.calls.unsettled is not None
     next_one = publish.next_control(view, control, NOW)
+    both = control, next_one
+    in_progress = all(each.phase in ("RUNNING", "DRAINING") and each.stop is None for each in both)
+    if in_progress and next_one.version == control.version and view.has_looked and not office.in_vain:
+        late = max(office.barrier_since, office.since) + 30.0 <= NOW
+        same(
+            "the barrier in what is published",
+            next_one.barrier,
+            next_barrier(view, control, candidates(view, control), late=late),
+        )
     writes_now = _free(view, a.CONTROL) and not unsettled and next_one != control
     says_so = any(alive(row) and row.cut_off for name, row in view.others.members.items() if name != "p0")
     tries = says_so and view.life.control_read_at + 2.0 <= NOW and next_one == control

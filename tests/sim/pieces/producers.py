@@ -42,6 +42,7 @@ class World:
         self.limits = LogLimits(roll_bytes=1 << 20, roll_records=dice.choice([6, 9]))
         self.keeps = Keeps(bytes=dice.choice([0, 1_000, 4_000]))
         self.deletes = dice.choice([0.0, 0.02, 0.2])
+        self.unanswered = dice.choice([0.0, 0.1])  # of the answers to appends
         self.deleted: dict[int, bytes] = {}  # blobs that retention has deleted, as they were
         self.told: list[str] = []  # rows that are stored, as their producers were told
         self.begun: dict[str, Position] = {}  # where the log ended when a key was begun
@@ -206,7 +207,7 @@ def check_producers(dice: Random) -> None:
     for turn in range(dice.choice([4, 10, 25])):
         doing: dict[str, Actor] = {}
         for name in dice.sample(sorted(others), dice.randrange(len(others) + 1)):
-            doing[name] = Actor(world.some_rows(*others[name], f"{turn} {name}"), world.blobs, dice, 0.1)
+            doing[name] = Actor(world.some_rows(*others[name], f"{turn} {name}"), world.blobs, dice, world.unanswered)
         for key in sorted({*keys} - world.finished - world.lost):
             if dice.random() < 0.5:
                 continue
@@ -214,7 +215,7 @@ def check_producers(dice: Random) -> None:
                 last = drive(tail(STREAM), world.blobs)
                 world.begun[key] = (0, 0) if last is None else last.end
             for number in range(dice.choice([1, 1, 1, 2])):
-                doing[f"{key} {number}"] = Actor(world.produced(world.shared(key)), world.blobs, dice, 0.1)
+                doing[f"{key} {number}"] = Actor(world.produced(world.shared(key)), world.blobs, dice, world.unanswered)
         world.play(doing)
         for name, actor in doing.items():
             world.ended(name, actor)

@@ -76,14 +76,17 @@ def check_members(view: View, control: Control) -> None:
 
 
 def _check_barrier(view: View, control: Control, able: list[str], *, late: bool) -> None:
-    after, rows = publish.with_barrier(view, control, NOW), present(view)
+    after = publish.with_barrier(view, control, NOW)
+    same("a barrier", after, replace(control, barrier=next_barrier(view, control, able, late=late)))
+
+
+def next_barrier(view: View, control: Control, able: list[str], *, late: bool) -> Barrier:
+    """END when all who can run tasks have adopted the version, TIMEOUT when that takes too long."""
+    rows, known = present(view), view.control
     if control.barrier.state == "END":
-        same("a barrier that is over", after, control)
-    elif all(rows[name].adopted >= control.version for name in able):
-        same("the end of a barrier", after.barrier, Barrier(control.version, BarrierState.END))
-    else:
-        known = view.control
-        published = isinstance(known, Control) and known.version == control.version
-        times_out = control.barrier.state == "START" and published and late
-        wanted = Barrier(control.version, BarrierState.TIMEOUT) if times_out else control.barrier
-        same("a barrier", after.barrier, wanted)
+        return control.barrier
+    if all(rows[name].adopted >= control.version for name in able):
+        return Barrier(control.version, BarrierState.END)
+    published = isinstance(known, Control) and known.version == control.version
+    times_out = control.barrier.state == "START" and published and late
+    return Barrier(control.version, BarrierState.TIMEOUT) if times_out else control.barrier

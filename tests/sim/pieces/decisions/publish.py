@@ -64,7 +64,7 @@ def check_publish(drawn: Drawn, view: View, control: Control) -> None:
     _check_failures(view, _failing(drawn, control, rows), rows)
     if view.leadership is not None:
         _check_assignment(view, control, rows)
-        _check_assignment(view, _settled(drawn, view, control), rows)
+        _check_assignment(view, settled(drawn, view, control), rows)
         _check_fitting(drawn, view, control)
     _check_checked(drawn, control)
     other = replace(control, run_id="r9", churn=control.churn + 1)
@@ -90,7 +90,7 @@ def _check_fitting(drawn: Drawn, view: View, control: Control) -> None:
     view.office.too_large = before
 
 
-def _settled(drawn: Drawn, view: View, control: Control) -> Control:
+def settled(drawn: Drawn, view: View, control: Control) -> Control:
     """The same, where each task has an owner who can run it, but perhaps one of them has them all."""
     rows, able = present(view), candidates(view, control)
     names = drawn.dice.sample(able, drawn.dice.randrange(1, len(able) + 1)) if able else []
