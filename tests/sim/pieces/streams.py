@@ -9,17 +9,18 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from samza_azure.errors import ConfigError, CorruptState, StateLost, Superseded
+from samza_azure.errors import ConfigError, CorruptState, StateLost, StorageUnavailable, Superseded, Unsettled
 from samza_azure.logs.names import blob_name
-from samza_azure.logs.operations import Append, Operation, Rule, Sent, fetch
+from samza_azure.logs.operations import Append, Operation, Pause, Rule, fetch
 from samza_azure.logs.reading import Scan, fetch_part, opening, scan, tail, unchanged
 from samza_azure.logs.record import Kind, Record, Reference, Slice, Writer, encode
+from samza_azure.logs.repeating import repeating
 from samza_azure.logs.source_log import SharedLog, append_shared, in_words, partitioning_of
 from samza_azure.logs.task_log import (
     LogLimits,
 )
 from samza_azure.sim.ledger import Violation, demand
-from samza_azure.storage.driver import drive, perform
+from samza_azure.storage.driver import always, drive, perform
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
 
@@ -37,8 +38,9 @@ class Actor:
     """Somebody who follows a rule, one call at a time."""
 
     def __init__(self, rule: Rule[Any], blobs: Blobs, dice: Random, lost: float) -> None:
-        self.rule, self.blobs, self.dice, self.lost = rule, blobs, dice, lost
+        self.rule, self.blobs, self.dice, self.lost = repeating(rule, always), blobs, dice, lost
         self.answer: Any = None
+        self.failure: StorageUnavailable | None = None  # instead of the answer
         self.result: Any = None
         self.error: Exception | None = None
         self.over = False
@@ -51,8 +53,12 @@ class Actor:
         self.calls += 1
         demand(self.calls < CALLS_MAX, "Form: one append takes more than 400 calls")
         try:
-            operation = self.rule.send(self.answer)
-            self.answer = self._performed(operation)
+            operation = self.rule.send(self.answer) if self.failure is None else self.rule.throw(self.failure)
+            self.answer = self.failure = None
+            try:
+                self.answer = self._performed(operation)
+            except StorageUnavailable as error:
+                self.failure = error
         except StopIteration as stop:
             self.result, self.over = stop.value, True
         except (Superseded, StateLost, ConfigError) as error:
@@ -63,16 +69,16 @@ class Actor:
         if self.late is not None and self.dice.random() < 0.3:
             perform(self.late, self.blobs)
             self.late = None
-        if isinstance(operation, Append) and self.dice.random() < self.lost:
-            match self.dice.randrange(4):
-                case 0:
-                    return Sent.NOT
-                case 1:
-                    self.late = operation
-                case _:
-                    perform(operation, self.blobs)
-            return Sent.UNKNOWN
-        return perform(operation, self.blobs)
+        if isinstance(operation, Pause) or self.dice.random() >= self.lost:
+            return perform(operation, self.blobs)
+        match self.dice.randrange(4):
+            case 0:
+                raise StorageUnavailable("it was not sent")
+            case 1 if isinstance(operation, Append):
+                self.late = operation
+            case _:
+                perform(operation, self.blobs)
+        raise Unsettled("its answer was lost")
 
     def run(self) -> Any:
         """To the end; what comes of it."""
