@@ -161,6 +161,7 @@ class Ledger(MemoryStorage):
         self._given: set[tuple[str, str, int]] = set()  # incarnation, task, generation
         self._given_at: dict[tuple[str, int], float] = {}  # log and generation -> when it was published
         self._left: dict[str, float] = {}  # incarnation -> when its row said that it has left
+        self._fitted: dict[str, float] = {}  # processor -> until when the row of its former life named a pipeline
         self.deletions = Deletions()
         self.cost = Cost()
         self._requested = Requested()
@@ -236,10 +237,11 @@ class Ledger(MemoryStorage):
         self._check_retry(before, after)
 
     def _is_abler(self, after: Control, former: Mapping[str, Value]) -> bool:
-        """Whether the successor can act where the former leader, which stays, cannot."""
+        """Whether the successor can act where the former leader, which stays, cannot, as far as that one can know."""
         theirs, ours = self._member(after.successor or "").get("fingerprint"), former.get("fingerprint")
-        if after.phase is RunPhase.DRAINED:
-            return bool(theirs)
+        if after.phase is RunPhase.DRAINED:  # the successor may have been restarted since the former leader's last scan
+            until = self._fitted.get(after.successor or "", float("-inf"))
+            return bool(theirs) or self.facts.instant() <= until + 3 * self.facts.timing.heartbeat_timeout_s
         return bool(theirs) and theirs != ours and (not after.fingerprint or theirs == after.fingerprint)
 
     def _check_churn(self, before: Control, after: Control) -> None:
@@ -446,6 +448,8 @@ class Ledger(MemoryStorage):
         if leads or (partition == "members" and "incarnation" not in values):
             self._check_deposed(f"write of {partition} row {key}")
         answer = super().update(partition, key, values, etag, merge=merge)
+        if partition == "members" and before.get("fingerprint") and values.get("fingerprint") == "":
+            self._fitted[key] = self.facts.instant()
         if isinstance(answer, Refused):
             self.seen[f"{partition} row refused"] += 1
         elif partition == "members" and "incarnation" in values:
