@@ -54,7 +54,8 @@ def keep_house(view: View, control: Control, now: float) -> list[Action]:
 
 def with_clean_up(view: View, control: Control) -> Control:
     """Remove a drained run from `uncleaned` once its leftovers are deleted, or count what cannot be deleted."""
-    if not control.uncleaned or _leftovers(view, control):
+    is_unclear = any(name.startswith(MEMBER) for name in view.calls.doubted)  # the next scan shows what is there
+    if not control.uncleaned or is_unclear or _leftovers(view, control):
         return control
     run_id, count = view.office.clean_kept
     if view.office.clean_done in control.uncleaned:

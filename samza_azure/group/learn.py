@@ -688,9 +688,12 @@ def _deleted_member(view: View, action: DeleteMember, answer: None | No | Absent
             row = view.others.members.get(action.processor)
             if row is not None and row.etag == action.etag:  # otherwise a scan has seen its next incarnation
                 _forget_member(view, action.processor)
-        case No():
+        case No():  # it is another row by now, perhaps of a stranger who goes on under a name that was marked dead
             view.calls.doubted[resource(action)] = now
-            view.others.ages.pop(action.processor, None)  # it shows life
+            view.others.ages.pop(action.processor, None)
+            row = view.others.members.get(action.processor)
+            if row is not None and row.etag == action.etag:
+                _forget_member(view, action.processor)
         case Trouble.UNAVAILABLE:
             pass
         case Trouble.UNSETTLED | Denied() | Later():

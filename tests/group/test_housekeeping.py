@@ -124,12 +124,11 @@ def deletes(view: View, now: float) -> list[str]:
 def test_a_row_whose_deletion_was_refused_is_read_again_before_anything_else() -> None:
     """Orchestrators restart what exits, so the row is another one by then."""
     view = cleaning()
+    rows = (ROWS["p1"], *view.others.members.values())
     assert deletes(view, NOW) == ["p2", "p3"]
     refused = DeleteMember("p2", "row of p2")
     learn(view, refused, No("UpdateConditionNotSatisfied"), sent_at=NOW, now=NOW + 0.01)
     assert deletes(view, NOW + 0.02) == ["p3"]
-
-    rows = (ROWS["p1"], *view.others.members.values())
     learn(view, ScanMembers(), rows, sent_at=NOW, now=NOW + 0.03)  # may have been answered before the refusal
     assert deletes(view, NOW + 0.04) == ["p3"]
     learn(view, ScanMembers(), rows, sent_at=NOW + 1, now=NOW + 1.01)

@@ -12,7 +12,7 @@ from samza_azure.group.actions import (
     ScanMembers,
     WriteControl,
 )
-from samza_azure.group.answers import ControlRead, Trouble
+from samza_azure.group.answers import ControlRead, No, Trouble
 from samza_azure.group.control import Assignment, Barrier, Member, Owner, RunPhase
 from samza_azure.group.ending import verdict
 from samza_azure.group.learn import learn, perform_locally, started
@@ -68,6 +68,18 @@ def test_a_scan_that_was_sent_before_a_mark_does_not_bring_the_dead_back() -> No
     learn(view, ScanMembers(), tuple(ROWS.values()), sent_at=NOW - 1, now=NOW + 1)
     assert not view.others.members["p3"].alive
     assert next_control(view, CONTROL, NOW + 1).tasks["daily-0"].owner != owner("p3")
+
+
+def test_a_row_that_goes_on_after_it_was_marked_dead_is_believed_once_its_deletion_is_refused() -> None:
+    """A stranger wrote it under the same incarnation. The leader kept the mark, and a fleet waited for its deletion."""
+    view = leader()
+    learn(view, MarkDead("p3", ROWS["p3"].etag, 3), "dead", sent_at=NOW, now=NOW + 0.1)
+    strange = replace(ROWS["p3"], etag="strange")
+    learn(view, ScanMembers(), (strange,), sent_at=NOW + 1, now=NOW + 1)
+    assert not view.others.members["p3"].alive
+    learn(view, DeleteMember("p3", "dead"), No("UpdateConditionNotSatisfied"), sent_at=NOW + 2, now=NOW + 2)
+    learn(view, ScanMembers(), (strange,), sent_at=NOW + 3, now=NOW + 3)
+    assert view.others.members == {"p3": strange}
 
 
 def test_a_version_of_ours_that_lands_after_we_gave_it_up_counts_from_when_we_see_it() -> None:

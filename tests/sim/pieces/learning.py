@@ -610,6 +610,8 @@ def member(case: Case) -> None:
         case.change["calls.doubted"] = {**doubted, f"member {name}": case.now}
         if isinstance(answer, No):
             case.change["others.ages"] = {each: age for each, age in ages.items() if each != name}
+            if kind == 2 and is_same:  # what we know of it is out of date
+                case.change["others.members"] = {each: one for each, one in others.items() if each != name}
     case.learns(action, answer)
 
 

@@ -66,6 +66,7 @@ def check_house(view: View, control: Control) -> None:
     after = housekeeping.with_clean_up(view, control)
     left_over = control.phase == "DRAINED" and bool(fresh)
     left_over = left_over and (bool(gone) or any(each.answer for each in office.requests))
+    left_over = left_over or any(name.startswith("member ") for name in view.calls.doubted)
     if not control.uncleaned or left_over:
         same("a run that is not cleaned up", after, control)
     elif office.clean_done in control.uncleaned:
