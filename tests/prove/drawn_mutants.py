@@ -120,6 +120,11 @@ EXPLAINED: dict[tuple[str, str, str], str] = {
     (
         "samza_azure/logs/reading.py",
         "and/or",
+        "if entries and header.length <= CHUNK:  # small: one more read gets the rest of it and what follows",
+    ): "it decides how much is read at a time, never what is found",
+    (
+        "samza_azure/logs/reading.py",
+        "and/or",
         "is_index_enough = header.length > LARGE and len(entries) < len(header.entries)",
     ): "it decides how much is read at a time, never what is found",
     (
