@@ -79,6 +79,7 @@ class Processors:
         self.runs = 0
         self.habits = self._habits(self._fingerprint())
         self.lives: dict[str, Life] = {}
+        self.last_ended: Life | None = None
         self.numbers: Counter[str] = Counter()
         self.result = Result(scenario, seen=self.ledger.seen)
         self.calm = False
@@ -156,7 +157,7 @@ class Processors:
     def ended(self, life: Life, finish: Finish) -> None:
         """Note the end of a processor. An orchestrator starts it again."""
         self._disturb()
-        life.supervisor.alive = False
+        life.supervisor.alive, self.last_ended = False, life
         seen, control = self.ledger.seen, self.ledger.control
         seen[f"exit {finish.code}"] += 1
         fits = life.habits.plan.fingerprint == (control.fingerprint if control else "")
