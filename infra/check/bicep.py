@@ -5,7 +5,7 @@ Only the dialect of infra/README.md is read. What is newer is a finding, never i
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -26,7 +26,10 @@ __all__ = [
     "Parameter",
     "Resource",
     "Value",
+    "inside",
+    "nearest",
     "parse",
+    "text_of",
     "values_in",
 ]
 
@@ -34,19 +37,33 @@ _PARSER = Parser(Language(tree_sitter_bicep.language()))
 #: What the language brings along and a template may use.
 NAMESPACES = {"az", "sys"}
 PRIMITIVES = {"string", "int", "bool", "array", "object"}
-#: The language's functions, apart from those that only newer dialects have.
-FUNCTIONS = set(
-    re.findall(
-        r"\w+",
-        "any array base64 base64ToString bool cidrHost cidrSubnet concat contains dataUri dataUriToString dateTimeAdd "
-        "deployment empty endsWith environment extensionResourceId first flatten format guid indexOf int intersection "
-        "items join json last lastIndexOf length loadFileAsBase64 loadJsonContent loadTextContent loadYamlContent "
-        "managementGroup managementGroupResourceId max min newGuid padLeft parseCidr pickZones providers range "
-        "reference replace resourceGroup resourceId skip split startsWith string subscription subscriptionResourceId "
-        "substring take tenant tenantResourceId toLower toUpper trim union uniqueString uri uriComponent "
-        "uriComponentToString utcNow",
+#: The language's functions, apart from those that only newer dialects have, and how many arguments each takes.
+FUNCTIONS = {
+    name: (int(least), int(most or least))
+    for name, least, most in re.findall(
+        r"(\w+):(\d+)-?(\d*)",
+        "any:1 array:1 base64:1 base64ToString:1 bool:1 cidrHost:2 cidrSubnet:3 concat:1-99 contains:2 dataUri:1 "
+        "dataUriToString:1 dateTimeAdd:2-3 deployment:0 empty:1 endsWith:2 environment:0 extensionResourceId:3-99 "
+        "first:1 flatten:1 format:2-99 guid:1-99 indexOf:2 int:1 intersection:2-99 items:1 join:2 json:1 last:1 "
+        "lastIndexOf:2 length:1 loadFileAsBase64:1 loadJsonContent:1-3 loadTextContent:1-2 loadYamlContent:1-3 "
+        "managementGroup:0-1 managementGroupResourceId:2-99 max:1-99 min:1-99 newGuid:0 padLeft:2-3 parseCidr:1 "
+        "pickZones:3-5 providers:1-2 range:2 reference:1-3 replace:3 resourceGroup:0-2 resourceId:2-99 skip:2 split:2 "
+        "startsWith:2 string:1 subscription:0-1 subscriptionResourceId:2-99 substring:2-3 take:2 tenant:0 "
+        "tenantResourceId:2-99 toLower:1 toUpper:1 trim:1 union:2-99 uniqueString:1-99 uri:2 uriComponent:1 "
+        "uriComponentToString:1 utcNow:0-1",
     )
-)
+}
+DECORATORS = {
+    "allowed",
+    "batchSize",
+    "description",
+    "maxLength",
+    "maxValue",
+    "metadata",
+    "minLength",
+    "minValue",
+    "secure",
+}
 _LITERALS = {"string", "number", "boolean", "null"}
 
 
@@ -167,7 +184,16 @@ class File:
     resources: dict[str, Resource] = field(default_factory=dict)
     modules: dict[str, Module] = field(default_factory=dict)
     outputs: dict[str, Output] = field(default_factory=dict)
+    #: What the loops go over, by the name of what they draw from it.
+    loops: dict[str, list[Value]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+
+    def bodies(self) -> Iterator[Value]:
+        """Everything that is written in it, but conditions."""
+        yield from self.variables.values()
+        yield from (each.body for each in self.resources.values())
+        yield from (each.body for each in self.modules.values())
+        yield from (each.value for each in self.outputs.values())
 
     def find(self, line: int, text: str) -> None:
         """Note what is wrong."""
@@ -185,7 +211,7 @@ def parse(path: Path, text: str | None = None) -> File:
         file.find(_line(node), f"this cannot be read: {what!r}. Write it in the dialect of infra/README.md")
     if not broken:
         _newer_syntax(file, tree.root_node)
-        _Reader(file).read(tree.root_node)
+        _Reader(file, path.parent).read(tree.root_node)
         _names(file, tree.root_node)
     return file
 
@@ -193,19 +219,33 @@ def parse(path: Path, text: str | None = None) -> File:
 def values_in(value: Value) -> Iterator[Value]:
     """The value and everything inside it."""
     yield value
+    for each in inside(value):
+        yield from values_in(each)
+
+
+def inside(value: Value) -> "tuple[Value, ...]":
+    """What a value directly consists of."""
     match value:
         case Items(items):
-            inner: tuple[Value, ...] = items
+            return items
         case Object(entries, _, computed):
-            inner = (*entries.values(), *computed)
+            return (*entries.values(), *computed)
         case Loop(body, over):
-            inner = (body, over)
+            return (body, over)
         case Expression(_, _, parts):
-            inner = parts
+            return parts
         case _:
-            inner = ()
-    for each in inner:
-        yield from values_in(each)
+            return ()
+
+
+def text_of(value: Value | None) -> str:
+    """A literal or an expression as it is written; nothing if it is something else."""
+    match value:
+        case Literal(found):
+            return str(found)
+        case Expression(_, text):
+            return text
+    return ""
 
 
 def _newer_syntax(file: File, root: Node) -> None:
@@ -227,8 +267,8 @@ def _between(node: Node) -> str:
 class _Reader:
     """Turns declarations into values."""
 
-    def __init__(self, file: File) -> None:
-        self.file = file
+    def __init__(self, file: File, folder: Path) -> None:
+        self.file, self.folder = file, folder
 
     def read(self, root: Node) -> None:
         decorators: list[Node] = []
@@ -236,7 +276,12 @@ class _Reader:
             match node.type:
                 case "decorators":
                     decorators = node.named_children
+                    for each in decorators:
+                        if (used := _text(each).lstrip("@").split("(")[0].removeprefix("sys.")) not in DECORATORS:
+                            self.file.find(_line(each), f"there is no decorator {used!r}{nearest(used, DECORATORS)}")
                     continue
+                case "target_scope_assignment" if not _text(node).endswith("'resourceGroup'"):
+                    self.file.find(_line(node), f"{_text(node)}: what is here belongs into a 'resourceGroup'")
                 case "parameter_declaration":
                     self._parameter(node, decorators)
                 case "variable_declaration":
@@ -298,6 +343,8 @@ class _Reader:
         while node.type in ("if_statement", "for_statement"):
             if node.type == "if_statement":
                 condition = self.value(node.named_children[0])
+            else:
+                self._loop(node)
             node = node.child_by_field_name("body") or node.named_children[-1]
         value = self.value(node)
         assert isinstance(value, Object)
@@ -320,16 +367,27 @@ class _Reader:
             case "object":
                 return self._object(node)
             case "for_statement":
-                *_, over, body = node.named_children
-                return Loop(self.value(body), self.value(over), line)
+                return Loop(self.value(node.named_children[-1]), self._loop(node), line)
             case "parenthesized_expression":
                 return self.value(node.named_children[0])
             case "unary_expression" if _text(node).startswith("-") and node.named_children[0].type == "number":
                 return Literal(int(_text(node)), line)
             case "call_expression":
-                return Expression(node.type, _text(node), tuple(self.value(each) for each in _arguments(node)), line)
+                parts = tuple(self.value(each) for each in _arguments(node))
+                names = parts[:1] if _text(node).startswith("load") else ()
+                for name in names:
+                    if isinstance(name, Literal) and not (self.folder / str(name.value)).is_file():
+                        self.file.find(line, f"there is no file {name.value!r} beside this one")
+                return Expression(node.type, _text(node), parts, line)
             case _:
                 return Expression(node.type, _text(node), tuple(self.value(each) for each in _parts(node)), line)
+
+    def _loop(self, node: Node) -> Value:
+        """What a loop goes over, which is noted under the name of what it draws."""
+        over = self.value(node.named_children[-2])
+        drawn = node.child_by_field_name("initializer") or node.named_children[0].named_children[0]
+        self.file.loops.setdefault(_text(drawn), []).append(over)
+        return over
 
     def _object(self, node: Node) -> Object:
         entries: dict[str, Value] = {}
@@ -358,20 +416,44 @@ def _names(file: File, root: Node) -> None:
         name = _text(node)
         used.add(name)
         if name not in lines and name not in inner and name not in NAMESPACES:
-            file.find(_line(node), f"{name!r} is not declared{_nearest(name, lines)}")
+            file.find(_line(node), f"{name!r} is not declared{nearest(name, lines)}")
     for node in _nodes(root):
         function = node.child_by_field_name("function") if node.type == "call_expression" else None
         if function is None or function.type != "identifier" or (node.parent or node).type == "decorator":
             continue
-        if (name := _text(function)) not in FUNCTIONS and not name.startswith("list"):
-            known = dict.fromkeys(FUNCTIONS, 0)
-            file.find(_line(function), f"there is no function {name!r}{_nearest(name, known)}")
+        name, given = _text(function), len(_arguments(node))
+        least, most = FUNCTIONS.get(name, (given, given))
+        if name not in FUNCTIONS and not name.startswith("list"):
+            file.find(_line(function), f"there is no function {name!r}{nearest(name, FUNCTIONS)}")
+        elif not least <= given <= most:
+            takes = str(least) if least == most else f"{least} to {most}"
+            file.find(_line(function), f"{name} takes {takes} arguments, and gets {given}")
+    for body in file.bodies():
+        for each in values_in(body):
+            if isinstance(each, Expression) and each.kind == "member_expression":
+                _drawn(file, each)
     for name in [*file.parameters, *file.variables]:
         if name not in used:
             file.find(lines[name], f"{name!r} is declared and never used")
     for resource in file.resources.values():
         if resource.existing and resource.name not in used:
             file.find(resource.line, f"{resource.name!r} is looked up and never used")
+
+
+def _drawn(file: File, value: Expression) -> None:
+    """What a loop draws from a list that is written out must have the properties that are read."""
+    first, _, name = value.text.partition(".")
+    for over in file.loops.get(first, ()):
+        lists = [each for each in values_in(_behind(file, over)) if isinstance(each, Items)][:1]
+        for item in (item for each in lists for item in each.items if isinstance(item, Object)):
+            if name.partition(".")[0] not in item.entries:
+                file.find(value.line, f"{first} has no property {name!r}{nearest(name, item.entries)}")
+                return
+
+
+def _behind(file: File, value: Value) -> Value:
+    """The value of a variable."""
+    return file.variables.get(value.text, value) if isinstance(value, Expression) else value
 
 
 def _identifiers(node: Node, inner: frozenset[str]) -> Iterator[tuple[Node, frozenset[str]]]:
@@ -431,8 +513,9 @@ def _unquoted(text: str) -> str:
     return text[1:-1].replace("\\'", "'").replace("\\\\", "\\")
 
 
-def _nearest(name: str, known: "dict[str, int]") -> str:
-    near = difflib.get_close_matches(name, known, 1)
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What was meant, if that can be guessed."""
+    near = difflib.get_close_matches(name, list(known), 1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

@@ -1,10 +1,22 @@
 """What templates hand to each other: parameters in, outputs back."""
 
-import difflib
 from collections.abc import Iterator, Mapping
 
-from infra.check.bicep import Expression, File, Finding, Literal, Module, Object, Value, values_in
-from infra.check.types import kinds_of
+from infra.check.bicep import (
+    Expression,
+    File,
+    Finding,
+    Literal,
+    Module,
+    Object,
+    Resource,
+    Value,
+    inside,
+    nearest,
+    text_of,
+    values_in,
+)
+from infra.check.types import branches, kinds_of
 
 __all__ = ["check"]
 
@@ -13,18 +25,62 @@ STARTED = {"Microsoft.App/containerApps", "Microsoft.Compute/virtualMachineScale
 
 
 def check(file: File, others: Mapping[str, File]) -> Iterator[Finding]:
-    """Every module's parameters against those of its template, and every output that is read."""
+    """Every module's parameters against those of its template, and every output that is read or handed back."""
     for module in file.modules.values():
         other = others.get(module.path)
         if other is None:
             yield Finding(file.name, module.line, f"there is no template {module.path!r} beside this one")
         else:
             yield from _parameters(file, module, other, others)
+    yield from _names(file)
     yield from _roles_first(file, others)
-    for body in _bodies(file):
+    yield from _conditions(file, others)
+    for body in file.bodies():
         for value in values_in(body):
             if isinstance(value, Expression) and value.kind == "member_expression":
                 yield from _output(file, value, others)
+    for output in file.outputs.values():
+        if (found := kinds_of(output.value, file, others)) and output.type not in found:
+            yield Finding(file.name, output.line, f"{output.name!r} is of type {output.type}, and gets {min(found)}")
+
+
+def _names(file: File) -> Iterator[Finding]:
+    """Two modules of one name are one deployment, whose second start takes the place of the first."""
+    names: dict[object, str] = {}
+    for module in file.modules.values():
+        name = module.body.entries.get("name")
+        if isinstance(name, Literal) and names.setdefault(name.value, module.name) != module.name:
+            yield Finding(file.name, name.line, f"{names[name.value]} and {module.name} have the same name")
+
+
+def _conditions(file: File, others: Mapping[str, File]) -> Iterator[Finding]:
+    """A condition is a truth, and what is made on a condition is read on that condition."""
+    made: list[Resource | Module] = [*file.resources.values(), *file.modules.values()]
+    for each in made:
+        kinds = kinds_of(each.condition, file, others) if each.condition is not None else set()
+        if each.condition is not None and kinds and "bool" not in kinds:
+            yield Finding(file.name, each.line, f"the condition of {each.name} should be a bool, and is {min(kinds)}")
+    for each in made:
+        yield from _unguarded(file, each.body, {text_of(each.condition)})
+    for other in (*file.variables.values(), *(output.value for output in file.outputs.values())):
+        yield from _unguarded(file, other, set())
+
+
+def _unguarded(file: File, value: Value, holds: set[str]) -> Iterator[Finding]:
+    """Outputs that are read although their module may not be there; `holds` are the conditions that hold here."""
+    match value:
+        case Expression("ternary_expression", _, (asked, first, second)):
+            yield from _unguarded(file, first, holds | {text_of(asked)})
+            yield from _unguarded(file, second, holds)
+            return
+        case Expression("member_expression", text):
+            module = file.modules.get(text.partition(".")[0])
+            if module is not None and module.condition is not None and text_of(module.condition) not in holds:
+                why = f"{module.name} is there only if {text_of(module.condition)}"
+                yield Finding(file.name, value.line, f"{text} is read in any case, and {why}")
+            return
+    for each in inside(value):
+        yield from _unguarded(file, each, holds)
 
 
 def _roles_first(file: File, others: Mapping[str, File]) -> Iterator[Finding]:
@@ -41,13 +97,6 @@ def _roles_first(file: File, others: Mapping[str, File]) -> Iterator[Finding]:
             yield Finding(file.name, module.line, f"{module.name} starts processors, and does not wait for their roles")
 
 
-def _bodies(file: File) -> Iterator[Value]:
-    yield from file.variables.values()
-    yield from (resource.body for resource in file.resources.values())
-    yield from (module.body for module in file.modules.values())
-    yield from (each.value for each in file.outputs.values())
-
-
 def _parameters(file: File, module: Module, other: File, others: Mapping[str, File]) -> Iterator[Finding]:
     given = module.body.entries.get("params", Object({}, {}, (), module.line))
     assert isinstance(given, Object)
@@ -55,21 +104,21 @@ def _parameters(file: File, module: Module, other: File, others: Mapping[str, Fi
         line = given.lines[name]
         wanted = other.parameters.get(name)
         if wanted is None:
-            near = difflib.get_close_matches(name, other.parameters, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            yield Finding(file.name, line, f"{module.path} has no parameter {name!r}{hint}")
+            said = f"{module.path} has no parameter {name!r}{nearest(name, other.parameters)}"
+            yield Finding(file.name, line, said)
             continue
-        found = kinds_of(value, file, others)
-        if found and wanted.type not in found:
-            yield Finding(
-                file.name, line, f"{module.path} wants {name!r} to be of type {wanted.type}, and gets {min(found)}"
-            )
-        allowed = (
-            [each.value for each in values_in(wanted.allowed) if isinstance(each, Literal)] if wanted.allowed else []
-        )
-        if isinstance(value, Literal) and allowed and value.value not in allowed:
-            choices = ", ".join(map(repr, allowed))
-            yield Finding(file.name, line, f"{module.path} takes {choices} as {name!r}, and gets {value.value!r}")
+        if name in file.parameters and text_of(value) in other.parameters.keys() - {name}:
+            yield Finding(file.name, line, f"{module.path} gets {text_of(value)!r} as {name!r}, and has both")
+        choices = [each.value for each in inside(wanted.allowed) if isinstance(each, Literal)] if wanted.allowed else []
+        for each in branches(value, file):
+            found = kinds_of(each, file, others)
+            known = file.parameters[text_of(each)].default if text_of(each) in file.parameters else each
+            if found and wanted.type not in found:
+                said = f"{module.path} wants {name!r} to be of type {wanted.type}, and gets {min(found)}"
+                yield Finding(file.name, line, said)
+            elif isinstance(known, Literal) and choices and known.value not in choices:
+                takes = ", ".join(map(repr, choices))
+                yield Finding(file.name, line, f"{module.path} takes {takes} as {name!r}, and gets {known.value!r}")
     for name, parameter in other.parameters.items():
         if parameter.default is None and name not in given.entries:
             yield Finding(file.name, module.line, f"{module.path} needs the parameter {name!r}")
@@ -81,6 +130,5 @@ def _output(file: File, value: Expression, others: Mapping[str, File]) -> Iterat
         return
     other, name = others.get(file.modules[first].path), rest.removeprefix("outputs.")
     if other is not None and name not in other.outputs:
-        near = difflib.get_close_matches(name, other.outputs, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        yield Finding(file.name, value.line, f"{other.name} has no output {name!r}{hint}")
+        said = f"{other.name} has no output {name!r}{nearest(name, other.outputs)}"
+        yield Finding(file.name, value.line, said)

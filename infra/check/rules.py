@@ -15,8 +15,10 @@ from infra.check.bicep import (
     Parameter,
     Resource,
     Value,
+    text_of,
     values_in,
 )
+from infra.check.types import branches
 
 __all__ = ["METRICS", "ROUTES", "RULES", "check"]
 
@@ -25,27 +27,40 @@ CONTAINER = f"{ACCOUNT}/blobServices/containers"
 TABLE = f"{ACCOUNT}/tableServices/tables"
 REGISTRY = "Microsoft.ContainerRegistry/registries"
 INSIGHTS = "Microsoft.Insights/components"
+APP = "Microsoft.App/containerApps"
+MACHINES = "Microsoft.Compute/virtualMachineScaleSets"
 
 #: What a processor answers, at `processor.port`.
 ROUTES = {"/livez", "/readyz", "/metrics"}
-#: Each role by its GUID, and the one kind of resource at which it is assigned.
+#: Each role by its GUID.
 ROLES = {
-    "ba92f5b4-2d11-453d-a403-e96b0029c9fe": ("Storage Blob Data Contributor", CONTAINER),
-    "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1": ("Storage Blob Data Reader", CONTAINER),
-    "0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3": ("Storage Table Data Contributor", TABLE),
-    "76199698-9eea-4c19-bc75-cec21354c6b6": ("Storage Table Data Reader", TABLE),
-    "7f951dda-4ed3-4680-a7ca-43fe172d538d": ("AcrPull", REGISTRY),
-    "3913510d-42f4-4e42-8a64-420c390055eb": ("Monitoring Metrics Publisher", INSIGHTS),
+    "ba92f5b4-2d11-453d-a403-e96b0029c9fe": "Storage Blob Data Contributor",
+    "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1": "Storage Blob Data Reader",
+    "0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3": "Storage Table Data Contributor",
+    "76199698-9eea-4c19-bc75-cec21354c6b6": "Storage Table Data Reader",
+    "7f951dda-4ed3-4680-a7ca-43fe172d538d": "AcrPull",
+    "3913510d-42f4-4e42-8a64-420c390055eb": "Monitoring Metrics Publisher",
 }
-#: What those who write rows cannot do without: the processors, and whoever fills the sources.
-WRITES = {("ba92f5b4-2d11-453d-a403-e96b0029c9fe", "container"), ("0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3", "table")}
-WRITERS = ("processors", "producers")
-#: Who may upload what the machines run, as the processors' identity.
-RELEASERS = "releasers"
+PLACES = {"container": CONTAINER, "releases": CONTAINER, "table": TABLE, "registry": REGISTRY, "insights": INSIGHTS}
+#: Who has which role where: these, and no other. The processors are an identity, all others are groups.
+RIGHTS = {
+    "processors": {
+        ("Storage Blob Data Contributor", "container"),
+        ("Storage Table Data Contributor", "table"),
+        ("Storage Blob Data Reader", "releases"),
+        ("AcrPull", "registry"),
+        ("Monitoring Metrics Publisher", "insights"),
+    },
+    "operators": {("Storage Blob Data Reader", "container"), ("Storage Table Data Contributor", "table")},
+    "readers": {("Storage Blob Data Reader", "container"), ("Storage Table Data Reader", "table")},
+    "producers": {("Storage Blob Data Contributor", "container"), ("Storage Table Data Contributor", "table")},
+    # What is uploaded there runs as the processors' identity.
+    "releasers": {("Storage Blob Data Contributor", "releases")},
+}
 #: The platform metrics that alerts may be on, by their namespace.
 METRICS = {
-    "Microsoft.Storage/storageAccounts": {"Transactions", "Availability", "SuccessE2ELatency", "SuccessServerLatency"},
-    "Microsoft.App/containerApps": {"RestartCount", "Replicas", "UsageNanoCores", "WorkingSetBytes"},
+    ACCOUNT: {"Transactions", "Availability", "SuccessE2ELatency", "SuccessServerLatency"},
+    APP: {"RestartCount", "Replicas", "UsageNanoCores", "WorkingSetBytes"},
 }
 _SECRET = re.compile(
     r"\blist(?:Keys|AccountSas|ServiceSas|Secrets|Credentials)\b|AccountKey=|SharedAccessSignature|(?i:password)"
@@ -61,8 +76,56 @@ TELEMETRY = {
     "OTEL_PYTHON_DISTRO",
     "OTEL_TRACES_EXPORTER",
 }
+#: What has to be set, and to what, by the kind of resource.
+SETTINGS: tuple[tuple[str, str, set[object]], ...] = (
+    # An identity is the only way in: a key cannot be scoped, and whoever has it has everything.
+    (ACCOUNT, "properties.allowSharedKeyAccess", {False}),
+    (ACCOUNT, "properties.defaultToOAuthAuthentication", {True}),
+    (ACCOUNT, "properties.isLocalUserEnabled", {False}),
+    (ACCOUNT, "properties.allowBlobPublicAccess", {False}),
+    (CONTAINER, "properties.publicAccess", {"None"}),
+    (INSIGHTS, "properties.DisableLocalAuth", {True}),
+    ("Microsoft.OperationalInsights/workspaces", "properties.features.disableLocalAuth", {True}),
+    (MACHINES, "properties.virtualMachineProfile.osProfile.linuxConfiguration.disablePasswordAuthentication", {True}),
+    # Nothing leaves for another tenant, and nothing is sent in the clear.
+    (ACCOUNT, "properties.allowCrossTenantReplication", {False}),
+    (ACCOUNT, "properties.minimumTlsVersion", {"TLS1_2", "TLS1_3"}),
+    (ACCOUNT, "properties.supportsHttpsTrafficOnly", {True}),
+    # Where an account is private, its other door is shut.
+    (ACCOUNT, "properties.publicNetworkAccess", {"privateNetwork ? 'Disabled' : 'Enabled'"}),
+    (ACCOUNT, "properties.networkAcls.defaultAction", {"privateNetwork ? 'Deny' : 'Allow'"}),
+    # No other kind has tables and append blobs; a hierarchy of names has no versions, costs more, and gains nothing.
+    (ACCOUNT, "kind", {"StorageV2"}),
+    (ACCOUNT, "properties.isHnsEnabled", {False}),
+    # Versions and deleted blobs would be paid for, with every write; a deleted container can come back.
+    (f"{ACCOUNT}/blobServices", "properties.isVersioningEnabled", {False}),
+    (f"{ACCOUNT}/blobServices", "properties.deleteRetentionPolicy.enabled", {False}),
+    (f"{ACCOUNT}/blobServices", "properties.changeFeed.enabled", {False}),
+    (f"{ACCOUNT}/blobServices", "properties.containerDeleteRetentionPolicy.enabled", {True}),
+    # What is deleted by its owner is no loss; a lock that is misspelt protects nothing. The type data has no locks.
+    ("Microsoft.Authorization/locks", "properties.level", {"CanNotDelete"}),
+    # One revision at a time: two would be two fleets of the wanted size each. What is asked to end has 60 s.
+    (APP, "properties.configuration.activeRevisionsMode", {"Single"}),
+    (APP, "properties.template.terminationGracePeriodSeconds", {60}),
+    # The other ways want the workspace's key.
+    ("Microsoft.App/managedEnvironments", "properties.appLogsConfiguration.destination", {"azure-monitor"}),
+    # Only a flexible scale set mixes spot machines with others, and only base64 reaches cloud-init.
+    (MACHINES, "properties.orchestrationMode", {"Flexible"}),
+    (MACHINES, "properties.virtualMachineProfile.osProfile.customData", {"base64(cloudInit)"}),
+    # The types know no range; Azure does.
+    ("Microsoft.Insights/metricAlerts", "properties.severity", {0, 1, 2, 3, 4}),
+)
 _PYTHON: dict[str, type] = {"string": str, "int": int, "bool": bool, "array": list, "object": dict}
 _MOST_FAILURES = 10  # of a probe, on Container Apps
+_START_S = 120
+#: Outputs and variables whose value another property of the same type could be taken for, and what it ends in.
+READ = {
+    "accountUrl": ".blob",
+    "principalId": ".principalId",
+    "clientId": ".clientId",
+    "AZURE_CLIENT_ID": "clientId",
+    "AZURE_STORAGE_ACCOUNT_URL": "accountUrl",
+}
 
 Rule = Callable[[File], Iterator[Finding]]
 
@@ -74,75 +137,87 @@ def check(files: Mapping[str, File]) -> Iterator[Finding]:
             yield from rule(file)
 
 
-def no_shared_key(file: File) -> Iterator[Finding]:
-    """No account opens by a key: it cannot be scoped, and whoever has it has everything."""
-    for account in _made(file, ACCOUNT):
-        yield from _wants(file, account, ("properties", "allowSharedKeyAccess"), {False})
+def settings(file: File) -> Iterator[Finding]:
+    """What SETTINGS demands, wherever such a resource is made."""
+    for kind, path, allowed in SETTINGS:
+        for each in _made(file, kind):
+            yield from _wants(file, each, tuple(path.split(".")), allowed)
 
 
-def no_public_blob(file: File) -> Iterator[Finding]:
-    """Nothing can be read without an identity."""
-    for account in _made(file, ACCOUNT):
-        yield from _wants(file, account, ("properties", "allowBlobPublicAccess"), {False})
-    for container in _made(file, CONTAINER):
-        yield from _wants(file, container, ("properties", "publicAccess"), {"None"})
-
-
-def encrypted_in_transit(file: File) -> Iterator[Finding]:
-    """TLS 1.2 or newer, and nothing without it."""
-    for account in _made(file, ACCOUNT):
-        yield from _wants(file, account, ("properties", "minimumTlsVersion"), {"TLS1_2", "TLS1_3"})
-        yield from _wants(file, account, ("properties", "supportsHttpsTrafficOnly"), {True})
-
-
-def nothing_kept_for_ever(file: File) -> Iterator[Finding]:
-    """Versions and deleted blobs would be paid for, with every write; a deleted container can come back."""
-    for blobs in _made(file, f"{ACCOUNT}/blobServices"):
-        yield from _wants(file, blobs, ("properties", "isVersioningEnabled"), {False})
-        yield from _wants(file, blobs, ("properties", "deleteRetentionPolicy", "enabled"), {False})
-        yield from _wants(file, blobs, ("properties", "changeFeed", "enabled"), {False})
-        yield from _wants(file, blobs, ("properties", "containerDeleteRetentionPolicy", "enabled"), {True})
+def no_lifecycle(file: File) -> Iterator[Finding]:
+    """Tiers are for block blobs, and only the fleet knows which piece of a log is needed no more."""
     if "managementPolicies" in "".join(each.type for each in file.resources.values()):
         yield Finding(file.name, 1, "a lifecycle rule that deletes a piece of a log loses state; take it out")
 
 
 def least_privilege(file: File) -> Iterator[Finding]:
-    """Each role at the container, the table, the registry or the component that it is for, never above."""
+    """Each role of RIGHTS at the container, the table, the registry or the component that it is for, and no other."""
     held: set[tuple[str, str, str]] = set()
-    assignments = list(_made(file, "Microsoft.Authorization/roleAssignments"))
-    for each in assignments:
-        role = _role(file, _at(each.body, ("properties", "roleDefinitionId")))
-        scope = each.body.entries.get("scope")
+    names: set[str] = set()
+    for each in _made(file, "Microsoft.Authorization/roleAssignments"):
+        written = _at(each.body, ("properties", "roleDefinitionId"))
+        role, scope = _role(file, written), each.body.entries.get("scope")
+        who, kind = (text_of(_at(each.body, ("properties", name))) for name in ("principalId", "principalType"))
         where = file.resources.get(scope.text) if isinstance(scope, Expression) else None
-        if role not in ROLES:
-            yield Finding(file.name, each.line, f"{each.name} assigns a role that is none of ours: {role!r}")
-        elif where is None:
-            yield Finding(
-                file.name, each.line, f"{each.name} has no scope of its own, so {ROLES[role][0]} is for the group"
-            )
-        elif where.type != ROLES[role][1]:
-            wanted = ROLES[role][1].rpartition("/")[2]
+        if where is None:
+            yield Finding(file.name, each.line, f"{each.name} has no scope of its own, so {role} is for the group")
+        elif (role, where.name) not in RIGHTS.get(who, ()) or where.type != PLACES[where.name]:
             yield Finding(
                 file.name,
                 each.line,
-                f"{each.name} assigns {ROLES[role][0]} at {where.type}; its scope is one of {wanted}",
+                f"{each.name} assigns {role!r} at {where.type} to {who}, which RIGHTS does not list",
             )
         else:
-            principal = _as_text(_at(each.body, ("properties", "principalId"))) or ""
-            held.add((principal, role, where.name))
-            if where.name == "releases" and "Contributor" in ROLES[role][0] and principal != RELEASERS:
-                yield Finding(
-                    file.name, each.line, f"{principal} may upload what the machines run; only {RELEASERS} should"
-                )
-    if assignments:
-        for who in WRITERS:
-            for role, place in sorted(WRITES - {(role, place) for principal, role, place in held if principal == who}):
-                yield Finding(file.name, 1, f"the {who} lack {ROLES[role][0]} at the {place}")
+            held.add((who, role, where.name))
+        if kind != (wanted := "ServicePrincipal" if who == "processors" else "Group"):
+            yield Finding(file.name, each.line, f"{each.name}: {who} should be a {wanted}, and is a {kind}")
+        if who != "processors" and text_of(each.condition) != f"!empty({who})":
+            yield Finding(file.name, each.line, f"{each.name} should be made if there are {who}: !empty({who})")
+        name = text_of(each.body.entries.get("name"))
+        if name in names or not name.endswith(f", {who}, {text_of(written)})"):
+            yield Finding(
+                file.name, each.line, f"{each.name} needs a name of its own: guid(its scope, {who}, its role)"
+            )
+        names.add(name)
+    for who, rights in RIGHTS.items() if names else ():
+        for role, place in sorted(rights - {(role, place) for principal, role, place in held if principal == who}):
+            yield Finding(file.name, 1, f"the {who} lack {role} at the {place}")
+
+
+def children_of_their_parents(file: File) -> Iterator[Finding]:
+    """A container is in a blob service, which is in an account: each says in which."""
+    for each in file.resources.values():
+        parent = re.match(r"\w*", text_of(each.body.entries.get("parent")))
+        found = file.resources.get(parent[0]) if parent is not None else None
+        wanted = each.type.rpartition("/")[0]
+        if "/" in wanted and (found is None or found.type != wanted):
+            yield Finding(file.name, each.line, f"the parent of {each.name} should be of type {wanted}")
+
+
+def private_for_both(file: File) -> Iterator[Finding]:
+    """A private endpoint is for blobs or for rows, and a fleet needs both."""
+    for endpoint in _made(file, "Microsoft.Network/privateEndpoints"):
+        written = [each.entries["groupIds"] for each in _objects(endpoint.body) if "groupIds" in each.entries]
+        drawn = [each for ids in written for item in values_in(ids) for each in branches(item, file)]
+        lacking = {"blob", "table"} - {each.value for each in drawn if isinstance(each, Literal)}
+        if lacking:
+            said = f"{endpoint.name} are not for {' and '.join(sorted(lacking))}"
+            yield Finding(file.name, endpoint.line, said)
+
+
+def subnets_that_exist(file: File) -> Iterator[Finding]:
+    """A subnet is named as a text, which no type looks into."""
+    made = [each for network in _made(file, "Microsoft.Network/virtualNetworks") for each in _objects(network.body)]
+    known = {name.value for each in made if isinstance(name := each.entries.get("name"), Literal)}
+    for value in (each for body in file.bodies() for each in values_in(body)):
+        named = re.search(r"/subnets/([\w-]+)", text_of(value)) if isinstance(value, Expression) else None
+        if named is not None and named[1] not in known:
+            yield Finding(file.name, value.line, f"there is no subnet {named[1]!r}")
 
 
 def probes_on_real_routes(file: File) -> Iterator[Finding]:
     """Start, life and readiness are asked for, where a processor answers; life never asks for readiness."""
-    for app in _made(file, "Microsoft.App/containerApps"):
+    for app in _made(file, APP):
         probes = [each for each in _objects(app.body) if "httpGet" in each.entries]
         kinds = {_literal(file, each.entries.get("type")) for each in probes}
         for absent in sorted({"Startup", "Liveness", "Readiness"} - kinds):
@@ -157,14 +232,20 @@ def probes_on_real_routes(file: File) -> Iterator[Finding]:
                 yield Finding(
                     file.name, probe.line, f"the probe of type {kind} asks for {path}; it should ask for {wanted}"
                 )
-            failures = _literal(file, probe.entries.get("failureThreshold"))
+            failures, period = (
+                _literal(file, probe.entries.get(name)) for name in ("failureThreshold", "periodSeconds")
+            )
+            if kind == "Startup" and isinstance(failures, int) and failures * int(str(period)) < _START_S:
+                yield Finding(
+                    file.name, probe.line, f"a start has {failures} x {period} s; Java needs up to {_START_S} s"
+                )
             if not isinstance(failures, int) or failures > _MOST_FAILURES:
                 yield Finding(
                     file.name,
                     probe.line,
                     f"failureThreshold is {failures}; Container Apps take {_MOST_FAILURES} at most",
                 )
-    for each in _made(file, "Microsoft.Compute/virtualMachineScaleSets"):
+    for each in _made(file, MACHINES):
         for inner in _objects(each.body):
             settings = inner.entries.get("settings")
             if _literal(file, inner.entries.get("type")) == "ApplicationHealthLinux" and isinstance(settings, Object):
@@ -187,10 +268,10 @@ def _of_health_extension(file: File, extension: Object, settings: Object) -> Ite
 
 def fixed_number(file: File) -> Iterator[Finding]:
     """As many replicas at most as at least: a fleet rebalances by itself, and a replica's start costs seconds."""
-    for each in _made(file, "Microsoft.App/containerApps"):
+    for each in _made(file, APP):
         scale = _at(each.body, ("properties", "template", "scale"))
-        least, most = (_as_text(_at(scale, (name,))) for name in ("minReplicas", "maxReplicas"))
-        if least is None or least != most:
+        least, most = (text_of(_at(scale, (name,))) for name in ("minReplicas", "maxReplicas"))
+        if not least or least != most:
             yield Finding(
                 file.name, each.line, f"{each.name} has from {least} to {most} replicas; the two should be the same"
             )
@@ -198,11 +279,11 @@ def fixed_number(file: File) -> Iterator[Finding]:
 
 def memory_by_cores(file: File) -> Iterator[Finding]:
     """Two GiB for each vCPU: Consumption deploys no other ratio."""
-    for each in _made(file, "Microsoft.App/containerApps"):
+    for each in _made(file, APP):
         for inner in _objects(each.body):
             if "cpu" not in inner.entries or "memory" not in inner.entries:
                 continue
-            cores, memory = _as_text(inner.entries["cpu"]) or "", _as_text(inner.entries["memory"]) or ""
+            cores, memory = text_of(inner.entries["cpu"]), text_of(inner.entries["memory"])
             twice = f"{2 * int(cores)}Gi" if cores.isdecimal() else f"'${{{cores} * 2}}Gi'"
             if memory != twice:
                 yield Finding(file.name, inner.line, f"{cores} vCPUs go with {twice} of memory, and not with {memory}")
@@ -210,7 +291,7 @@ def memory_by_cores(file: File) -> Iterator[Finding]:
 
 def stays_after_a_drain(file: File) -> Iterator[Finding]:
     """What starts again whatever exits runs processors that stay after a drain."""
-    for each in _made(file, "Microsoft.App/containerApps"):
+    for each in _made(file, APP):
         for inner in _objects(each.body):
             arguments = inner.entries.get("args")
             if "image" in inner.entries and not _holds(arguments, "--wait-for-upgrade"):
@@ -224,7 +305,7 @@ def stays_after_a_drain(file: File) -> Iterator[Finding]:
 def no_secret_in_sight(file: File) -> Iterator[Finding]:
     """No key in an output or in a variable of a container: both are shown to whoever may look."""
     for output in file.outputs.values():
-        if _SECRET.search(_as_text(output.value) or ""):
+        if _SECRET.search(text_of(output.value)):
             yield Finding(file.name, output.line, f"the output {output.name!r} shows a secret")
     for each in file.resources.values():
         for inner in values_in(each.body):
@@ -234,6 +315,20 @@ def no_secret_in_sight(file: File) -> Iterator[Finding]:
                 )
             elif isinstance(inner, Literal) and isinstance(inner.value, str) and re.search("AccountKey=", inner.value):
                 yield Finding(file.name, inner.line, f"{each.name} has a key written in it")
+
+
+def the_right_one(file: File) -> Iterator[Finding]:
+    """Ids and addresses are all texts: what is called by a name of READ is read from where that says."""
+    named = [(each.name, each.value) for each in file.outputs.values()]
+    pairs = [each.entries for body in file.bodies() for each in _objects(body)]
+    named += [(str(_literal(file, each["name"])), each["value"]) for each in pairs if {"name", "value"} <= each.keys()]
+    for name, value in named:
+        if name in READ and not text_of(value).endswith((READ[name], name)):
+            yield Finding(file.name, value.line, f"{name} is {text_of(value)}; it should end in {READ[name]}")
+    for module in file.modules.values():
+        who = _at(module.body, ("params", "processors"))
+        if module.path == "roles.bicep" and not text_of(who).endswith(".principalId"):
+            yield Finding(file.name, module.line, f"roles are assigned to a principalId, and not to {text_of(who)}")
 
 
 def documented(file: File) -> Iterator[Finding]:
@@ -262,13 +357,13 @@ def alerts_on_sent_metrics(file: File) -> Iterator[Finding]:
         connection = _at(given, ("insightsConnection",))
         if not isinstance(connection, Expression) or not connection.parts:
             continue
-        switch, place = _as_text(connection.parts[0]) or "", _as_text(file.modules[name].condition) or ""
-        if place not in (_as_text(file.variables.get(switch)) or ""):
+        switch, place = text_of(connection.parts[0]), text_of(file.modules[name].condition)
+        if place not in (text_of(file.variables.get(switch))):
             yield Finding(file.name, connection.line, f"{switch} does not say that {name} is deployed: {place}")
         for other, its in parameters.items():
-            if (made := _at(its, ("telemetry",))) is not None and _as_text(made) != switch:
+            if (made := _at(its, ("telemetry",))) is not None and text_of(made) != switch:
                 yield Finding(
-                    file.name, made.line, f"{other} makes alerts if {_as_text(made)}, and {name} sends if {switch}"
+                    file.name, made.line, f"{other} makes alerts if {text_of(made)}, and {name} sends if {switch}"
                 )
     bodies = (*file.variables.values(), *(each.body for each in file.resources.values()))
     for query in (each.entries.get("query") for body in bodies for each in _objects(body)):
@@ -276,15 +371,9 @@ def alerts_on_sent_metrics(file: File) -> Iterator[Finding]:
             yield Finding(file.name, query.line, f"a gauge is sent without {column[0]}; its value is in Sum")
 
 
-def flat_names(file: File) -> Iterator[Finding]:
-    """No hierarchical namespace: it supports neither versions nor tags, costs more, and nothing here gains by it."""
-    for account in _made(file, ACCOUNT):
-        yield from _wants(file, account, ("properties", "isHnsEnabled"), {False})
-
-
 def refers_to_what_is_there(file: File) -> Iterator[Finding]:
     """An app mounts volumes of its own, asks all probes at one port, and has the identity that its variables name."""
-    for app in _made(file, "Microsoft.App/containerApps"):
+    for app in _made(file, APP):
         template = _at(app.body, ("properties", "template"))
         declared = _at(template, ("volumes",))
         volumes = {_literal(file, each.entries.get("name")) for each in _objects(declared)} if declared else set()
@@ -293,10 +382,21 @@ def refers_to_what_is_there(file: File) -> Iterator[Finding]:
             if "volumeName" in each.entries and (name := _literal(file, each.entries["volumeName"])) not in volumes:
                 yield Finding(file.name, each.line, f"{app.name} mounts {name!r}, and there is no such volume")
         probed = [each.entries["httpGet"] for each in objects if "httpGet" in each.entries]
-        ports = {_as_text(_at(each, ("port",))) for each in probed}
+        ports = {text_of(_at(each, ("port",))) for each in probed}
         if len(ports) > 1:
             shown = ", ".join(sorted(map(str, ports)))
             yield Finding(file.name, app.line, f"the probes of {app.name} ask at several ports: {shown}")
+        profiles = {
+            _literal(file, name)
+            for home in _made(file, "Microsoft.App/managedEnvironments")
+            for each in _objects(_at(home.body, ("properties", "workloadProfiles")) or home.body)
+            if (name := each.entries.get("name")) is not None
+        }
+        if (profile := _literal(file, _at(app.body, ("properties", "workloadProfileName")))) not in profiles:
+            yield Finding(file.name, app.line, f"{app.name} is of the profile {profile!r}, which its environment lacks")
+        for each in objects:
+            if "server" in each.entries and (by := text_of(each.entries.get("identity"))) != "identityId":
+                yield Finding(file.name, each.line, f"{app.name} pulls its image by {by}; its identity is identityId")
         if "UserAssigned" not in str(_literal(file, _at(app.body, ("identity", "type")))):
             yield Finding(file.name, app.line, f"{app.name} has no user-assigned identity, so nothing lets it in")
         bodies = (app.body, *file.variables.values())
@@ -308,7 +408,7 @@ def refers_to_what_is_there(file: File) -> Iterator[Finding]:
 
 def nothing_that_azure_refuses(file: File) -> Iterator[Finding]:
     """The types do not tell the two kinds of scale sets apart; Azure does (azure-cli#29461)."""
-    for each in _made(file, "Microsoft.Compute/virtualMachineScaleSets"):
+    for each in _made(file, MACHINES):
         properties = each.body.entries.get("properties")
         mode = _literal(file, _at(properties, ("orchestrationMode",)))
         if mode == "Flexible" and (policy := _at(properties, ("spotRestorePolicy",))) is not None:
@@ -346,11 +446,13 @@ def choices_that_exist(file: File) -> Iterator[Finding]:
 
 
 RULES: tuple[Rule, ...] = (
-    no_shared_key,
-    no_public_blob,
-    encrypted_in_transit,
-    nothing_kept_for_ever,
+    settings,
+    no_lifecycle,
     least_privilege,
+    children_of_their_parents,
+    private_for_both,
+    subnets_that_exist,
+    the_right_one,
     probes_on_real_routes,
     fixed_number,
     memory_by_cores,
@@ -359,7 +461,6 @@ RULES: tuple[Rule, ...] = (
     documented,
     alerts_on_real_metrics,
     alerts_on_sent_metrics,
-    flat_names,
     refers_to_what_is_there,
     nothing_that_azure_refuses,
     choices_that_exist,
@@ -388,15 +489,6 @@ def _literal(file: File, value: Value | None) -> object:
     return value.value if isinstance(value, Literal) else None
 
 
-def _as_text(value: Value | None) -> str | None:
-    match value:
-        case Literal(found):
-            return str(found)
-        case Expression(_, text):
-            return text
-    return None
-
-
 def _holds(value: Value | None, text: str) -> bool:
     return isinstance(value, Items) and any(isinstance(each, Literal) and each.value == text for each in value.items)
 
@@ -404,6 +496,8 @@ def _holds(value: Value | None, text: str) -> bool:
 def _wants(file: File, resource: Resource, path: tuple[str, ...], allowed: set[object]) -> Iterator[Finding]:
     found = _at(resource.body, path)
     value = _literal(file, found)
+    if value is None and isinstance(found, Expression):
+        value = found.text
     if found is None or value not in allowed:
         line = found.line if found is not None else resource.line
         wanted = " or ".join(_shown(each) for each in sorted(allowed, key=str))
@@ -417,9 +511,8 @@ def _shown(value: object) -> str:
 
 
 def _role(file: File, value: Value | None) -> str:
-    """The GUID in `subscriptionResourceId('…/roleDefinitions', 'GUID')`."""
+    """The role whose GUID is in `subscriptionResourceId('Microsoft.Authorization/roleDefinitions', 'GUID')`."""
     if isinstance(value, Expression) and value.kind == "identifier" and value.text in file.variables:
         return _role(file, file.variables[value.text])
-    if isinstance(value, Expression) and value.parts and isinstance(last := value.parts[-1], Literal):
-        return str(last.value)
-    return _as_text(value) or ""
+    found = re.fullmatch(r"subscriptionResourceId\('Microsoft.Authorization/roleDefinitions', '(.*)'\)", text_of(value))
+    return ROLES.get(found[1], found[1]) if found is not None else text_of(value)

@@ -4,19 +4,21 @@ The data is a file of types.json that is not part of the repository: https://git
 the resources that are used here. Where it is absent, types are not checked, and the checker says so.
 """
 
-import difflib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from infra.check.bicep import Expression, File, Items, Literal, Loop, Object, Resource, Value
+from infra.check.bicep import Expression, File, Items, Literal, Loop, Object, Resource, Value, nearest, values_in
 
-__all__ = ["BEYOND", "Types", "kinds_of"]
+__all__ = ["BEYOND", "Types", "branches", "kinds_of"]
 
 REQUIRED, READ_ONLY = 1, 2
 #: What the compiler itself allows in every resource.
 META = {"parent", "scope", "dependsOn"}
+#: What every resource has, whatever the data says.
+OWN = {"id", "name", "type", "apiVersion"}
 #: Properties of this name are missing in `shared/azure`: they were taken for remarks when it was cut.
 LOST = {"description"}
 #: Resources that the data of `shared/azure` does not hold. They were compared once with the whole of it, by hand.
@@ -77,6 +79,25 @@ class Types:
             elif not resource.existing:
                 body = self._types[self._resources[name]]["body"]["$ref"]
                 _Comparison(self._types, file, others).compare(resource.body, body, resource.type, top=True)
+        read = (each for body in file.bodies() for each in values_in(body) if isinstance(each, Expression))
+        for each in read:
+            if found := re.fullmatch(r"(\w+)(?:\[\w+\])?((?:\.\w+)+)", each.text):
+                self._member(file, each.line, found[1], found[2].split(".")[1:])
+
+    def _member(self, file: File, line: int, first: str, path: list[str]) -> None:
+        """The last property of `path` must be one that the resource has; each before it is looked at by itself."""
+        resource = file.resources.get(first)
+        name = f"{resource.type}@{resource.version}" if resource is not None else ""
+        if name not in self._resources or path[0] in OWN:
+            return
+        kind = self._types[self._types[self._resources[name]]["body"]["$ref"]]
+        for step in path[:-1]:
+            if kind["$type"] != "ObjectType" or step not in kind["properties"]:
+                return
+            kind = self._types[kind["properties"][step]["type"]["$ref"]]
+        known = kind.get("properties", {})
+        if kind["$type"] == "ObjectType" and "additionalProperties" not in kind and path[-1] not in known:
+            file.find(line, f"{first} has no property {'.'.join(path)!r}{nearest(path[-1], known)}")
 
     def _no_such(self, resource: Resource) -> str:
         if resource.type in self._versions:
@@ -84,8 +105,7 @@ class Types:
             if resource.version in known:
                 return f"{resource.type} is in the type data, but not its version {resource.version}; use one that is"
             return f"{resource.type} has no version {resource.version!r}; the newest is {known[-1]}"
-        near = difflib.get_close_matches(resource.type, self._versions, 1)
-        return f"there is no resource {resource.type!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+        return f"there is no resource {resource.type!r}{nearest(resource.type, self._versions)}"
 
 
 class _Comparison:
@@ -96,7 +116,7 @@ class _Comparison:
 
     def compare(self, value: Value, reference: int, where: str, *, top: bool = False) -> None:
         kind = self._types[reference]
-        for each in _branches(value, self._file):
+        for each in branches(value, self._file):
             match each:
                 case Literal(None):
                     pass  # the property is left out
@@ -123,10 +143,7 @@ class _Comparison:
             if found is None and others is not None and name not in LOST:
                 self.compare(inner, others["$ref"], f"{where}.{name}")
             elif found is None and not (top and name in META) and name not in LOST:
-                near = difflib.get_close_matches(name, properties, 1)
-                self._file.find(
-                    line, f"{where} has no property {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-                )
+                self._file.find(line, f"{where} has no property {name!r}{nearest(name, properties)}")
             elif found is not None and found["flags"] & READ_ONLY:
                 self._file.find(line, f"{where}.{name} is read-only: Azure sets it")
             elif found is not None:
@@ -150,14 +167,12 @@ class _Comparison:
     def _literal(self, value: Literal, kind: Mapping[str, Any], where: str) -> None:
         if kind["$type"] == "UnionType":
             elements = [self._types[each["$ref"]] for each in kind["elements"]]
+            # A list that is open for what Azure adds later is closed here: no template needs what nobody has listed.
             texts = [each["value"] for each in elements if each["$type"] == "StringLiteralType"]
-            open_to_more = any(each["$type"] == "StringType" for each in elements)
             if not isinstance(value.value, str):
                 self._file.find(value.line, f"{where} should be a string, and is {_shown(value.value)}")
-            elif value.value not in texts and not open_to_more:
+            elif value.value not in texts:
                 self._file.find(value.line, _not_allowed(where, value.value, texts))
-            elif value.value not in texts and (near := difflib.get_close_matches(value.value, texts, 1, 0.8)):
-                self._file.find(value.line, f"{where} is {value.value!r}; did you mean {near[0]!r}?")
             return
         if kind["$type"] == "AnyType":
             return
@@ -204,6 +219,8 @@ def kinds_of(value: Value, file: File, others: Mapping[str, File]) -> set[str]:
         case Expression("identifier", text):
             if text in file.parameters:
                 return {file.parameters[text].type}
+            if text in file.resources or text in file.modules:
+                return {"object"}
             return kinds_of(file.variables[text], file, others) if text in file.variables else set()
         case Expression("unary_expression"):
             return {"bool"}
@@ -228,17 +245,27 @@ def _kinds_of_member(text: str, file: File, others: Mapping[str, File]) -> set[s
     return {"string"} if first in file.resources and rest in ("id", "name", "location") else set()
 
 
-def _branches(value: Value, file: File) -> Iterator[Value]:
-    """Both sides of `… ? … : …`, and what stands behind a variable."""
+def branches(value: Value, file: File) -> Iterator[Value]:
+    """Both sides of `… ? … : …`, what stands behind a variable, and what a loop draws from a written list."""
     match value:
+        case Expression("identifier" | "member_expression", text) if text.partition(".")[0] in file.loops:
+            drawn, _, name = text.partition(".")
+            lists = [each for over in file.loops[drawn] for each in branches(over, file) if isinstance(each, Items)]
+            items = [item for each in lists for item in each.items]
+            if name:
+                items = [item.entries[name] for item in items if isinstance(item, Object) and name in item.entries]
+            for item in items:
+                yield from branches(item, file)
+            if not items:
+                yield value
         case Expression("ternary_expression", _, (_, first, second)):
-            yield from _branches(first, file)
-            yield from _branches(second, file)
+            yield from branches(first, file)
+            yield from branches(second, file)
         case Expression("identifier", text) if text in file.variables:
-            yield from _branches(file.variables[text], file)
+            yield from branches(file.variables[text], file)
         case Expression("call_expression", text, parts) if text.startswith("concat("):
             for part in parts:
-                yield from _branches(part, file)
+                yield from branches(part, file)
         case _:
             yield value
 

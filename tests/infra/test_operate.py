@@ -95,6 +95,19 @@ def test_what_the_templates_run_is_what_the_program_takes() -> None:
         assert context.params["wait_for_upgrade"] is True, where
 
 
+def test_the_image_is_started_as_it_was_tried() -> None:
+    """With its own command, and with room where its job file keeps things: the rest of its root is read-only."""
+    image, volume = (
+        started()["image"],
+        re.findall(r'^VOLUME \["(.*)"\]$', (ROOT / "infra" / "image" / "Dockerfile").read_text(), re.MULTILINE),
+    )
+    assert started()["Kubernetes"] == started()["Container Apps"] == image
+    written = "\n".join(
+        (ROOT / "infra" / path).read_text() for path in ("azure/container-apps.bicep", "kubernetes/fleet.yaml")
+    )
+    assert set(re.findall(r"mountPath: '?([/\w]+)", written)) == {*volume, "/tmp"}
+
+
 def test_each_alert_links_a_section() -> None:
     linked = set(re.findall(r"\$\{runbook\}#([\w-]+)", "\n".join(texts())))
     rules = {
