@@ -1,11 +1,13 @@
 """Which Java is taken, and that it does not outlive us."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from py4j.protocol import Py4JError
 from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.messages import OUT_OF_MEMORY
 from samza_azure.spark.jvm import java
+from samza_azure.spark.jvm.settings import settings_of
 
 from .child import PATIENCE_S
 
@@ -128,14 +131,34 @@ def test_a_stopped_child_dies_with_its_parent() -> None:
         time.sleep(0.02)
 
 
-def test_a_jvm_without_memory_ends(tmp_path: Path) -> None:
-    """It would go on with dead threads else. Its code says why."""
-    jvm = java.launch({"spark.driver.memory": "64m"}, os.environ, tmp_path)
+def client_of(jvm: java.Jvm) -> ClientServer:
     at = jvm.gateway()
-    client = ClientServer(
+    return ClientServer(
         java_parameters=JavaParameters(port=at.port, auth_token=at.secret),
         python_parameters=PythonParameters(eager_load=False),  # nobody calls back; the server's thread would stay
     )
+
+
+def test_a_native_library_is_unpacked_into_the_containers_own_directory(tmp_path: Path) -> None:
+    """In a /tmp in which nothing can be executed, which is Docker's, state in RocksDB failed each task."""
+    jvm = java.launch({}, os.environ, tmp_path)
+    try:
+        client_of(jvm).jvm.org.rocksdb.RocksDB.loadLibrary()
+        mapped = Path(f"/proc/{jvm.process.pid}/maps").read_text()
+    finally:
+        jvm.end()
+    assert {Path(path).parent for path in re.findall(r"/\S*librocksdbjni\S*", mapped)} == {tmp_path / "tmp"}
+
+
+def test_a_long_directory_leaves_room_for_the_names_of_sockets() -> None:
+    chosen = settings_of({}, Path("/var/lib/samza-azure") / ("long" * 30))["spark.python.unix.domain.socket.dir"]
+    assert len(chosen) + len(f"/.{uuid.uuid4()}.sock") <= 107
+
+
+def test_a_jvm_without_memory_ends(tmp_path: Path) -> None:
+    """It would go on with dead threads else. Its code says why."""
+    jvm = java.launch({"spark.driver.memory": "64m"}, os.environ, tmp_path)
+    client = client_of(jvm)
 
     with pytest.raises((Py4JError, OSError)):  # no answer, and then nobody there
         client.new_array(client.jvm.long, 10_000_000)

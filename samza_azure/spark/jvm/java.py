@@ -236,14 +236,17 @@ def launch(
     """Start Spark's JVM. Call this from the main thread, since the JVM dies with the calling thread.
 
     Without `options` it uses the class-data archive, if there is one. `python` is the executable of Python workers.
+    Native libraries, such as that of RocksDB, are unpacked into `directory`: Docker mounts /tmp so that nothing in it
+    can be executed, and there those of a JVM that was killed would stay.
     """
     java = find_java(environment)
-    directory.mkdir(parents=True, exist_ok=True)
+    temporary = directory / "tmp"
+    temporary.mkdir(parents=True, exist_ok=True)
     information = directory / "gateway"
     information.unlink(missing_ok=True)
     chosen = _archive_options(java, environment) if options is None else options
     process = subprocess.Popen(
-        _command(java, settings, chosen),
+        _command(java, settings, [f"-Djava.io.tmpdir={temporary}", *chosen]),
         env=_environment(environment, information, python),
         stdin=subprocess.PIPE,  # the gateway exits when it is closed
         preexec_fn=_before_exec,

@@ -1,5 +1,6 @@
 """The Spark settings that the container relies on."""
 
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -43,6 +44,8 @@ def settings_of(chosen: Mapping[str, str], directory: Path) -> dict[str, str]:
     own = {
         "spark.driver.memory": f"{memory().heap_mib}m",
         "spark.local.dir": str(directory / "spark"),
+        # Not below the directory, as Java's own temporary files are: the path of a socket has at most 107 characters.
+        "spark.python.unix.domain.socket.dir": tempfile.gettempdir(),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
     }
     return {**BASE, **own, **chosen}
