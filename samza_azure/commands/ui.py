@@ -13,6 +13,7 @@ from aiohttp import web
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.terminal import say
 from samza_azure.config import Config
+from samza_azure.config.sections import HOST_PATTERN, HOST_RULE
 from samza_azure.errors import ConfigError
 from samza_azure.page.server import Access, add_page, is_loopback
 from samza_azure.page.watch import Watcher
@@ -37,10 +38,15 @@ def command(
     """
     config = load(job)
     base = base_of(base_path)
+    if not re.fullmatch(HOST_PATTERN, host):
+        raise ConfigError(f"--host {host!r} {HOST_RULE}.")
     try:
         asyncio.run(_serve(config, host, port, base, access_of(host, behind_proxy)))
     except OSError as error:
-        raise ConfigError(f"Cannot listen on {host}, port {port}: {error.strerror}. Choose another --port.") from error
+        raise ConfigError(
+            f"Cannot listen on {host}, port {port}: {error.strerror}. "
+            "Choose another --port, or another address of this machine as --host."
+        ) from error
     except KeyboardInterrupt:
         pass
 

@@ -41,7 +41,10 @@ _NAME = matching(
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}",
     "should be 1 to 63 letters, digits, dots, underscores and hyphens, a letter or digit first",
 )
-_HOST = matching(r"[A-Za-z0-9.:-]+", "should be an address of this machine, like '127.0.0.1' or '0.0.0.0'")
+#: A name of labels that DNS allows, an address of version 4, or one of version 6.
+HOST_PATTERN = r"[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*|[0-9A-Fa-f.]*:[0-9A-Fa-f.:]*"
+HOST_RULE = "should be an address of this machine, like '127.0.0.1' or '0.0.0.0'"
+_HOST = matching(HOST_PATTERN, HOST_RULE)
 TABLE_PATTERN = r"[a-z0-9][a-z0-9_-]{0,62}"
 _TABLE = matching(TABLE_PATTERN, "should be 1 to 63 of a-z, 0-9, _ and -, a letter or digit first")
 STREAM_ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"

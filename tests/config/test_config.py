@@ -405,6 +405,17 @@ def test_an_account_is_taken_instead_of_a_connection_string_but_not_beside_it() 
     assert "are both set" in mistakes(**{"azure.storage.account": url})
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::", "fe80::1", "localhost", "a-b.example.org"])
+def test_a_host_is_a_name_or_an_address(host: str) -> None:
+    assert parsed(**{"processor.host": host}).processor.host == host
+
+
+@pytest.mark.parametrize("host", ["", "a" * 64, "a..b", "[::1]", "a b", "*", "é"])
+def test_a_host_that_no_name_service_is_asked_for_is_refused(host: str) -> None:
+    """The encoding of names failed on a label of 64 letters, and the supervisor with it."""
+    assert "should be an address of this machine" in mistakes(**{"processor.host": host})
+
+
 @pytest.mark.parametrize("name", ["ab", "Upper", "a--b", "-ab", "ab-", "a_b", "a" * 64, "$logs"])
 def test_a_container_that_azure_would_refuse_is_refused_with_the_rule(name: str) -> None:
     said = mistakes(**{"azure.storage.container": name})

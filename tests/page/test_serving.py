@@ -5,6 +5,7 @@ import json
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import aiohttp
@@ -240,6 +241,22 @@ def test_the_address_that_is_printed_holds_the_token(token: str) -> None:
 def test_a_base_path_that_is_no_plain_path_is_refused(path: str) -> None:
     with pytest.raises(ConfigError, match="--base-path"):
         ui.base_of(path)
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ("", "should be an address of this machine"),  # it would be every address
+        ("[::1]", "should be an address of this machine"),
+        ("a" * 64, "should be an address of this machine"),
+        ("192.0.2.1", "Choose another --port, or another address of this machine as --host"),
+    ],
+)
+def test_an_address_that_cannot_be_listened_on_is_refused(tmp_path: Path, host: str, said: str) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(JOB.format(id="x", connect="UseDevelopmentStorage=true"))
+    with pytest.raises(ConfigError, match=said):
+        ui.command(file, port=0, host=host)
 
 
 def test_a_base_path_needs_no_slashes() -> None:
