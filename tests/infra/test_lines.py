@@ -1,4 +1,4 @@
-"""The lines of `az`, `docker`, `kubectl` and `systemctl` in the documents name only what there is.
+"""The lines of `az`, `docker`, `journalctl`, `kubectl` and `systemctl` in the documents name only what there is.
 
 That is what templates, manifests, the unit and the image have.
 
@@ -27,7 +27,7 @@ WRITTEN = (
     "infra/systemd/samza-azure@.service",
     "infra/azure/cloud-init.yaml",
 )
-PROGRAMS = r"(?:^ *|`|: )((?:az|docker|kubectl|systemctl) [a-z-][^`\n]+)"
+PROGRAMS = r"(?:^ *|`|: )((?:az|docker|journalctl|kubectl|systemctl) [a-z-][^`\n]+)"
 LINES = sorted(
     {
         line.strip()
@@ -70,6 +70,7 @@ AZ = {
     "deployment group": None,
     "containerapp update": EXAMPLE["name"],
     "containerapp replica": EXAMPLE["name"],
+    "containerapp logs": EXAMPLE["name"],
     "containerapp revision": EXAMPLE["name"],
     "vmss scale": EXAMPLE["name"],
     "vmss update": EXAMPLE["name"],
@@ -85,7 +86,8 @@ GROUPED = ("deployment", "containerapp", "vmss", "vm", "aks", "identity")
 def unknown(line: str) -> list[str]:
     """What a line names that is nowhere."""
     program, *words = shlex.split(line.split("||", maxsplit=1)[0])
-    return list({"az": of_az, "docker": of_docker, "kubectl": of_kubectl, "systemctl": of_systemctl}[program](words))
+    of = {"az": of_az, "docker": of_docker, "journalctl": of_unit, "kubectl": of_kubectl, "systemctl": of_systemctl}
+    return list(of[program](words))
 
 
 def options(words: list[str]) -> tuple[list[str], dict[str, list[str]]]:
@@ -206,14 +208,19 @@ def of_systemctl(words: list[str]) -> Iterator[str]:
     """Units; an instance is one of the template unit."""
     if words[0] not in ("stop", "start", "restart", "enable", "daemon-reload"):
         yield f"systemctl {words[0]} is not known to be needed"
-    for unit in (word for word in words[1:] if not word.startswith("--")):
+    yield from of_unit(words[1:])
+
+
+def of_unit(words: list[str]) -> Iterator[str]:
+    """Instances of a template unit of ours. A number is of lines of the log."""
+    for unit in (word for word in words if not word.startswith("--") and not word.isdecimal()):
         name = unit.partition("@")[0]
         if "@" not in unit or not (INFRA / "systemd" / f"{name}@.service").exists():
             yield f"there is no unit {unit}"
 
 
 def test_there_are_lines_to_look_at() -> None:
-    assert {line.split()[0] for line in LINES} == {"az", "docker", "kubectl", "systemctl"}
+    assert {line.split()[0] for line in LINES} == {"az", "docker", "journalctl", "kubectl", "systemctl"}
     assert len(LINES) >= 15
 
 
@@ -248,6 +255,7 @@ def test_a_line_names_what_there_is(line: str) -> None:
         ("kubectl --namespace samza-azure port-forward deployment/flights 9090", "no container has the port 9090"),
         ("kubectl apply --filename infra/fleet.yaml", "there is no infra/fleet.yaml"),
         ("systemctl stop samza@flights", "there is no unit samza@flights"),
+        ("journalctl --unit samza@flights --lines 300", "there is no unit samza@flights"),
         ("systemctl halt samza-azure@flights", "not known to be needed"),
     ],
 )  # fmt: skip
