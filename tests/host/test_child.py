@@ -1,5 +1,7 @@
 """The log that a container writes, seen by the process that started it."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,20 @@ def test_a_long_log_is_cut_and_kept_once_beside_while_others_write_to_it(tmp_pat
         assert log.read_bytes() == b"after\n"
     finally:
         child.kill()
+
+
+def test_the_memory_of_arrow_in_a_container_is_the_systems(tmp_path: Path) -> None:
+    """What Arrow's own allocator had given to threads that had ended was never given back."""
+    child = Child(tmp_path / "no-such-job.toml", tmp_path / "container", tmp_path / "container.log")
+    try:
+        environment = dict(
+            each.split("=", 1) for each in Path(f"/proc/{child.pid}/environ").read_text().split("\0") if each
+        )
+    finally:
+        child.kill()
+    program = "import pyarrow; print(pyarrow.default_memory_pool().backend_name)"
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "system\n"
 
 
 @pytest.mark.parametrize(
