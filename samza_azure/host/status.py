@@ -57,6 +57,7 @@ def document(
         "epoch": control.epoch,
         "version": control.version,
         "leader": control.leader.processor if control.leader is not None else None,
+        "deposed": control.deposed.processor if control.deposed is not None else None,
         "barrier": {"version": control.barrier.version, "state": str(control.barrier.state)},
         "drain": _drain(control.drain, control.phase),
         "drains": [_drain(each, RunPhase.DRAINED) for each in control.drains],

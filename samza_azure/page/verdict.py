@@ -111,6 +111,9 @@ def verdict(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing,
                 f" {_are(owners)} silent; the leader gives {'its' if len(owners) == 1 else 'their'} tasks to others."
             )
         return Judgement(JobState.DRAINING, text, max((silent[name].seconds for name in owners), default=None))
+    if (former := shown["deposed"]) in silent.keys() - gone:
+        text = f"{leader} took over from {former}, which is silent. If it stays so, its tasks go to others."
+        return Judgement(JobState.TROUBLE, text, silent[former].seconds)
     if idle:
         owner = idle[0]["owner"]
         since_s = silent[owner].seconds if owner in gone else idle[0].get("why_s")

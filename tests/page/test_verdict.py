@@ -85,6 +85,13 @@ DRAIN = DrainNotification("d", "r", step=DrainStep.FREEZE)
             9.0,
         ),
         (
+            shown(replace(CONTROL, deposed=B)),
+            aged({"a": 1.0, "b": 6.0}),
+            "trouble",
+            "a took over from b, which is silent. If it stays so, its tasks go to others.",
+            6.0,
+        ),
+        (
             shown(),
             aged({"a": 99.0, "b": 98.0}),
             "stopped",
