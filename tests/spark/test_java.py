@@ -166,6 +166,30 @@ def test_a_jvm_without_memory_ends(tmp_path: Path) -> None:
     assert jvm.process.wait(20) == OUT_OF_MEMORY
 
 
+CONTAINER = textwrap.dedent(
+    """
+    import os, sys, threading
+    from pathlib import Path
+    from py4j.protocol import Py4JError
+    from samza_azure.spark.jvm import java
+    from samza_azure.spark.task.serve import ended_with
+    from tests.spark.test_java import client_of
+
+    jvm = java.launch({"spark.driver.memory": "64m"}, os.environ, Path(sys.argv[1]))
+    client = client_of(jvm)
+    with ended_with(jvm):
+        threading.Timer(0.5, client.new_array, [client.jvm.long, 10_000_000]).start()
+        raise Py4JError("as of a connection that breaks half a second before the process ends")
+    """
+)
+
+
+def test_a_container_that_notices_a_dying_jvm_early_says_that_it_had_no_memory(tmp_path: Path) -> None:
+    """A call failed before the JVM had ended, so its container ended with 1 for no reason that counts."""
+    done = subprocess.run([sys.executable, "-c", CONTAINER, tmp_path], capture_output=True, text=True, timeout=120)
+    assert done.returncode == OUT_OF_MEMORY, done.stderr
+
+
 def _is_alive(process: int) -> bool:
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

@@ -5,10 +5,14 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
 
 from samza_azure.config import Config
 from samza_azure.config.spark import cores_of
@@ -33,13 +37,32 @@ log = logging.getLogger(__name__)
 
 #: A container that has lived this long makes the class-data archive for the next one, if there is none.
 ARCHIVE_AFTER_S = 60.0
+#: The time from the end of its connections to that of a JVM's process: if its code comes later, it counts for nothing.
+JVM_ENDS_S = 10.0
 
 
 def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: java.Jvm, channel: Channel) -> None:
     """Report the plan, then carry out commands until Exit."""
-    permit = PermitFile(directory / "permit")
     spark = connect_session(config.app.name, settings, jvm)
-    threading.Thread(target=_die_with_java, args=[jvm], name="java", daemon=True).start()
+    with ended_with(jvm):
+        _serve(config, directory, spark, channel)
+
+
+@contextmanager
+def ended_with(jvm: java.Jvm) -> Iterator[None]:
+    """Inside, this process ends with its JVM, and by the code of the JVM."""
+    watching = threading.Thread(target=_die_with_java, args=[jvm], name="java", daemon=True)
+    watching.start()
+    try:
+        yield
+    except (Py4JError, ConnectionError):  # a JVM that runs out of memory breaks its connections before it ends
+        log.exception("A call to the JVM failed")
+        watching.join(JVM_ENDS_S)
+        raise
+
+
+def _serve(config: Config, directory: Path, spark: SparkSession, channel: Channel) -> None:
+    permit = PermitFile(directory / "permit")
     log.info("Spark %s is up, on Java %s", spark.version, java.find_java(os.environ).version)
     probe(spark)
     with ThreadPoolExecutor(2) as threads:  # Spark starts a Python process to register a source
