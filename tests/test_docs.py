@@ -173,6 +173,17 @@ def test_nothing_cites_a_document_that_is_not_here() -> None:
     assert wrong == []
 
 
+def test_each_key_of_the_job_file_is_documented() -> None:
+    """Whole, or by its end (`.table.time`) where the row begins with the others of its section."""
+    keys = re.findall(r'Field\(alias="([a-z._]+)"', (PACKAGE / "config" / "sections.py").read_text())
+    page = (ROOT / "docs" / "configuration.md").read_text().replace("streams.<id>", "")
+    written = re.findall(r"`([a-z._]+)`", page)
+    assert len(keys) > 40
+    assert [
+        key for key in keys if not any(each in (key, f".{key}") or f".{key}".endswith(each) for each in written)
+    ] == []
+
+
 # The invariants.
 
 

@@ -285,15 +285,15 @@ def test_a_program_writes_and_reads_a_stream_by_the_job_file(
         SourceWriter.from_job(job, "fligths")
 
 
-def test_the_lines_of_the_readme_write_a_stream(
+def test_the_documented_lines_write_a_stream(
     emulator: Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As they are written there, in the folder of a job that has such a stream."""
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    (block,) = re.findall(r"```python\n([^`]*SourceWriter\.from_job[^`]*)```", readme)
+    page = (Path(__file__).parents[2] / "docs" / "library.md").read_text()
+    (block,) = re.findall(r"```python\n([^`]*SourceWriter\.from_job[^`]*)```", page)
     monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", emulator.connection_string)
     monkeypatch.chdir(tmp_path)
-    job = JOB.replace("${NO_SUCH_VARIABLE}", "${AZURE_STORAGE_CONNECTION_STRING}").replace('"shop"', '"readme"')
+    job = JOB.replace("${NO_SUCH_VARIABLE}", "${AZURE_STORAGE_CONNECTION_STRING}").replace('"shop"', '"documented"')
     (tmp_path / "job.toml").write_text(job)
     row = {"now": datetime(2026, 1, 1, 9, tzinfo=UTC), "amount": Decimal("9.50")}
     exec(block, dict(row))

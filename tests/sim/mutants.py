@@ -305,8 +305,10 @@ def _samzas_names(patch: pytest.MonkeyPatch) -> None:
 
 def _a_class_in_the_wrong_package(patch: pytest.MonkeyPatch) -> None:
     """B25: the documents name a factory class that cannot be loaded."""
-    text = test_documented_names.readme()
-    patch.setattr(test_documented_names, "readme", lambda: f"{text} or `samza_azure.azure.AzureJobCoordinatorFactory`")
+    text = test_documented_names.documents()
+    patch.setattr(
+        test_documented_names, "documents", lambda: f"{text} or `samza_azure.azure.AzureJobCoordinatorFactory`"
+    )
 
 
 def _forgets_who_has_what(patch: pytest.MonkeyPatch) -> None:
@@ -324,7 +326,7 @@ ELSEWHERE = [
     Elsewhere(
         "a documented class that does not exist",
         _a_class_in_the_wrong_package,
-        test_documented_names.test_every_dotted_name_in_the_readme_can_be_imported,
+        test_documented_names.test_every_dotted_name_in_the_documents_can_be_imported,
     ),
     Elsewhere(
         "the assignment forgets who has what",
