@@ -88,7 +88,7 @@ ROUTER = StagePlan(
 ALONE = replace(DAILY, inputs=("daily-flights",), tasks=4, partitions=4)
 
 
-def test_who_reads_a_repartitioned_stream_reads_all_its_writers() -> None:
+def test_a_reader_of_a_repartitioned_stream_reads_all_its_writers() -> None:
     assert flows_of(plan(CLEAN, DAILY, flights=4)) == [Flow("clean", 4, 1), Flow("daily", 2, 4)]
     assert flows_of(plan(ROUTER, ALONE, flights=4)) == [Flow("daily-flights", 4, 1), Flow("daily", 4, 4)]
 
@@ -126,7 +126,7 @@ def test_the_stages_are_shown_with_streams_keys_and_state() -> None:
     ]
 
 
-def test_what_a_flush_needs_depends_on_where_the_state_is_and_is_not_said_without_state() -> None:
+def test_the_memory_of_a_flush_depends_on_the_state_and_is_left_out_without_state() -> None:
     kept = plan(CLEAN, replace(DAILY, stateful=("stateStoreSave",)), flights=4)
     assert flush_lines(plan(CLEAN, flights=4), "auto") == []
     [in_heap], [on_disk], [either] = (flush_lines(kept, state) for state in ("memory", "rocksdb", "auto"))
@@ -183,7 +183,7 @@ def test_the_price_has_a_way_down() -> None:
     assert "every 120 s" in cheaper(flows, 3, 120.0) and "less often" not in cheaper(flows, 3, 120.0)
 
 
-def test_it_says_what_is_stored_what_is_not_counted_and_whose_prices_these_are() -> None:
+def test_explain_names_what_is_stored_what_is_not_counted_and_the_source_of_the_prices() -> None:
     said = "\n".join(lines(FAST, flows_of(plan(CLEAN, DAILY, flights=4)), 3, 1.0, 0.5))
     for words in ("every 5 s $", "$0.0208 per GiB and month", "retention", "sample prices", "assumed"):
         assert words in said, words

@@ -500,7 +500,7 @@ def watching(group: Group, run_id: str) -> Watch:
     return drains, monitor, heard
 
 
-def test_a_monitor_beside_a_group_speaks_when_the_drain_is_final(group: Group) -> None:
+def test_a_monitor_beside_a_group_calls_back_when_the_drain_is_final(group: Group) -> None:
     group.start("a", reads=False)
     run_id = group.until("all run", all_run)["run_id"]
     drains, monitor, heard = watching(group, run_id)
@@ -543,7 +543,7 @@ def test_a_drain_that_nobody_has_taken_up_is_cancelled_by_the_next_start(group: 
     assert group.command("drain", "--cancel")[1] == f"Run {shown['run_id']} is not draining.\n"
 
 
-def test_requests_that_nobody_can_obey_harm_nobody(group: Group) -> None:
+def test_requests_that_cannot_be_obeyed_are_ignored(group: Group) -> None:
     group.write(REQUESTS, "strange", {"kind": "dance", "runId": 7, "uuid": True})
     group.write(REQUESTS, "huge", {"kind": "drain", **{f"body{number}": "x" * 30_000 for number in range(15)}})
     group.write(REQUESTS, "elsewhere", {"kind": "drain", "runId": "a run that never comes"})

@@ -120,7 +120,7 @@ def test_a_row_that_does_not_fit_is_named_and_nothing_is_written(emulator: Azuri
     assert (code, (tmp_path / "out.parquet").exists()) == (2, False)
 
 
-def test_what_was_produced_is_exported_in_order(emulator: Azurite, tmp_path: Path) -> None:
+def test_produced_rows_are_exported_in_order(emulator: Azurite, tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text(
         "carrier,ts,dep_delay\n" + "".join(f"007,2013-01-01 05:{minute:02}:00,{minute}\n" for minute in range(9))

@@ -176,7 +176,7 @@ def test_rows_between_stages_count_before_and_after_the_ends_are_decided() -> No
     assert "daily 1 of 1 0 of 1 0 of 1 0 of 1 0 of 1 500" in printed(drain_table(shown(row=row), {"daily-0": 500}))
 
 
-def test_what_a_flush_has_to_fire_is_shown_while_it_lasts() -> None:
+def test_a_flush_shows_the_state_that_it_has_to_fire() -> None:
     """A flush of two million windows is one batch: for minutes nothing that was shown changed."""
     fires = replace(ROW.tasks["clean-1"], last_batch=LastBatch(6, 10, {}, 0, 2_000_000, 1 << 30))
     now = shown(row=replace(ROW, tasks={**ROW.tasks, "clean-1": fires}))
@@ -191,7 +191,7 @@ def test_what_a_flush_has_to_fire_is_shown_while_it_lasts() -> None:
     assert "clean: 1 COMMITTED, 1 FLUSHING, 7 rows to read, 2000000 rows of state" in said
 
 
-def test_of_a_run_with_many_tasks_each_stage_has_a_line_however_long_and_however_coloured(
+def test_a_drain_of_many_tasks_is_shown_in_one_line_per_stage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A log of CI got a line for each task and phase, or, if colours were forced, the whole table five times a second.
@@ -315,7 +315,7 @@ def test_a_moment_that_no_date_can_say_is_shown_as_the_last_one() -> None:
         ),
     ],
 )
-def test_nobody_is_left_when_all_processors_ended_and_one_not_with_0(rows: list[ProcessorRow], said: str) -> None:
+def test_a_drain_has_no_processors_left_when_all_ended_and_one_failed(rows: list[ProcessorRow], said: str) -> None:
     assert nobody_is_left(rows) == said
 
 

@@ -157,9 +157,7 @@ def place(
         yield Place(job, connect, emulator, guarded, blobs, tables, monkeypatch, capsys)
 
 
-def test_where_container_and_table_are_there_no_command_needs_the_right_to_create_them(
-    place: Place, tmp_path: Path
-) -> None:
+def test_no_command_needs_the_right_to_create_a_container_or_table_that_exists(place: Place, tmp_path: Path) -> None:
     place.create()
     rows = tmp_path / "rows.jsonl"
     rows.write_text(ROW)

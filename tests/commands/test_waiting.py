@@ -249,7 +249,7 @@ def test_drain_wait_reports_an_outage_and_goes_on(
         waiting.wait_for_drain(CONFIG, Play((FROZEN, ROW), *[None] * 9).account, Asked("run"), WaitLimit(0.05))
 
 
-def test_waiting_for_rows_outlasts_an_outage_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_waiting_for_rows_survives_an_outage_and_reports_it(capsys: pytest.CaptureFixture[str]) -> None:
     """One call without an answer ended the command with 3, and no drain was requested."""
     play = Play((RUNNING, ROW), None, (RUNNING, ROW))
     writer = SourceWriter(play.account.blobs(), play.account.hints(), "in", 1)
@@ -297,7 +297,7 @@ def test_a_cancellation_whose_request_the_clean_up_has_deleted_came_too_late() -
         waiting.wait_for_cancel(CONFIG, play.account, Asked("run", "gone"), True, PATIENCE_S)
 
 
-def test_waiting_for_a_drain_says_that_nobody_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_waiting_for_a_drain_reports_that_no_processor_runs(capsys: pytest.CaptureFixture[str]) -> None:
     gone = replace(ROW, state=ProcessorState.LEFT)
     play = Play((FROZEN, ROW), (FROZEN, gone), (FROZEN, gone), (DRAINED, gone))
     waiting.wait_for_drain(CONFIG, play.account, Asked("run"), WaitLimit(PATIENCE_S))

@@ -23,7 +23,7 @@ def is_fine(carrier: str) -> bool:
 
 
 @pytest.mark.long
-def test_what_fails_on_one_machine_goes_on_on_another(world: JobOnAzurite) -> None:
+def test_a_task_that_fails_on_one_machine_continues_on_another(world: JobOnAzurite) -> None:
     pipeline = world.directory / "pipeline.py"
     changed = pipeline.read_text().replace('@app.stage("by-carrier"', FAILS_THERE.lstrip(), 1)
     pipeline.write_text(changed.replace("rows.withWatermark", "rows.where(is_fine('carrier')).withWatermark"))

@@ -55,7 +55,7 @@ def test_a_drain_asked_for_before_the_start_reads_nothing(world: JobOnAzurite) -
     assert "already drained" in world.command("drain").stdout
 
 
-def test_a_drained_run_is_not_begun_again_by_whoever_restarts_it(world: JobOnAzurite) -> None:
+def test_a_restarted_processor_does_not_begin_a_drained_run_again(world: JobOnAzurite) -> None:
     """Who is restarted at once would be restarted for ever, so it stays. The next life says that nothing is to do."""
 
     def stands_by(shown: dict[str, Any]) -> bool:
@@ -99,7 +99,7 @@ def test_a_second_processor_with_the_id_of_a_live_one_is_refused(world: JobOnAzu
     assert "A live processor has the id 'p0'" in elsewhere.log_file("p0").read_text()
 
 
-def test_a_zombie_with_an_endless_permit_is_refused_by_the_storage(world: JobOnAzurite) -> None:
+def test_a_former_owner_with_an_endless_permit_is_refused_by_the_storage(world: JobOnAzurite) -> None:
     # The factory is the user's own, and takes the permit's end away: only the log itself can stop this one.
     zombies = world.another(
         "zombies", "", job=lambda text: text.replace("samza_azure.AzureJobCoordinatorFactory", "endless.Factory")

@@ -95,9 +95,7 @@ def frozen(emulator: Azurite) -> Iterator[None]:
             os.kill(service, signal.SIGCONT)
 
 
-def test_a_storage_that_is_away_makes_it_unready_and_is_no_reason_to_kill_it(
-    emulator: Azurite, watched: Watched
-) -> None:
+def test_a_processor_without_storage_is_unready_and_still_live(emulator: Azurite, watched: Watched) -> None:
     watched.ready()
     with frozen(emulator):
         body = watched.until("/readyz", lambda status, body: status == 503)

@@ -98,7 +98,7 @@ def test_a_group_of_two_releases_works_whichever_of_them_leads(group: GroupOnAzu
 
 
 @pytest.mark.long  # what is read and kept, tests/group/test_later_release.py shows
-def test_what_a_later_release_has_added_outlives_leaders_of_this_one(group: GroupOnAzurite) -> None:
+def test_fields_of_a_later_release_outlive_leaders_of_this_one(group: GroupOnAzurite) -> None:
     """In the control blob at its root and with a task, and in the leader's row."""
     group.start("p0", "p1")
     group.settled()

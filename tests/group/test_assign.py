@@ -48,9 +48,7 @@ def test_equal_questions_have_equal_answers(asked: list[str], living: set[str], 
 
 
 @given(tasks, members, owners)
-def test_what_is_assigned_stays_when_it_is_asked_again(
-    asked: list[str], living: set[str], current: dict[str, str]
-) -> None:
+def test_assigning_twice_moves_no_task(asked: list[str], living: set[str], current: dict[str, str]) -> None:
     assigned = assign(asked, living, current)
     assert assign(asked, living, assigned) == assigned
 
@@ -87,7 +85,7 @@ def test_more_members_than_tasks_leaves_standbys() -> None:
     }
 
 
-def test_nobody_is_there() -> None:
+def test_without_members_no_task_has_an_owner() -> None:
     assert assign(TASKS, [], {"clean-0": "a"}) == {}
 
 

@@ -194,7 +194,7 @@ def waits(view: View, action: StorageAction, times: int, random: float = 0.5) ->
     return found
 
 
-def test_what_is_read_regularly_comes_at_its_usual_time_at_the_earliest_and_then_later() -> None:
+def test_a_regular_read_that_failed_is_repeated_no_earlier_than_usual() -> None:
     assert waits(leader(), ScanMembers(), 5) == [1, 2, 4, 4, 4]
     assert waits(view_of("p2"), ReadLeaderRow(), 4) == [2, 4, 8, 8]
 
@@ -215,7 +215,7 @@ def test_a_busy_service_is_called_again_when_it_asks_for_it_but_beats_do_not_wai
         assert view.calls.failing[resource(action)].until == NOW + wait
 
 
-def test_those_that_failed_together_do_not_come_back_together() -> None:
+def test_calls_that_failed_together_are_repeated_at_different_times() -> None:
     assert waits(leader(), ScanMembers(), 1, random=0.0) == [0.75]
     assert waits(leader(), ScanMembers(), 1, random=0.999) == [pytest.approx(1.25, abs=0.01)]
 
@@ -229,7 +229,7 @@ def test_a_clean_up_that_cannot_end_is_tried_every_five_minutes_in_the_end_and_c
     assert CleanRun("older") in decide(view, NOW + 300)
 
 
-def test_what_a_later_release_has_written_is_read_again_ever_more_rarely() -> None:
+def test_data_of_a_later_release_is_read_again_less_and_less_often() -> None:
     """It was read again on the next turn, and on each turn after that. Only a later control blob makes us stand by."""
     view = leader()
     for times in (1, 2):
@@ -253,7 +253,7 @@ def blind(**more: Any) -> View:
     return view
 
 
-def test_a_leader_that_is_heard_and_sees_nobody_steps_down() -> None:
+def test_a_leader_whose_heartbeats_are_accepted_but_whose_scans_fail_steps_down() -> None:
     assert any(isinstance(action, StepDown) for action in decide(blind(), NOW))
 
 

@@ -47,7 +47,7 @@ def test_a_last_message_names_the_write_that_the_storage_did_not_accept() -> Non
     )
 
 
-def test_what_did_not_end_in_time_appends_nothing_after_the_last_word() -> None:
+def test_a_task_that_did_not_end_in_time_appends_nothing_after_the_last_write() -> None:
     """A clock that jumped ended the patience; LEFT was written, and the task went on until its container was gone."""
     view = leaving(Phase.RUNNING, left=False)
     view.ending_since = NOW - 10
@@ -65,7 +65,7 @@ def test_a_task_that_did_not_end_is_named_and_its_doubt_with_it() -> None:
 
 @pytest.mark.parametrize("timing", PROFILES.values(), ids=list(PROFILES))
 @pytest.mark.parametrize("went_on", [True, False])
-def test_while_the_storage_accepts_nothing_a_leaver_waits_for_its_permit_and_the_last_word(
+def test_a_leaving_processor_without_storage_waits_for_its_permit_and_its_last_write(
     timing: Timing, went_on: bool
 ) -> None:
     """Its task cannot end, since nobody answers it. With the container's 5 s this stays below 20 s."""

@@ -55,14 +55,14 @@ def test_a_processor_looks_whether_its_id_is_taken_before_it_joins() -> None:
     assert decide(newcomer(), NOW) == [ReadOwnRow()]
 
 
-def test_it_inserts_its_row_if_there_is_none() -> None:
+def test_a_joining_processor_inserts_its_row_if_there_is_none() -> None:
     view = newcomer()
     learn(view, ReadOwnRow(), Absent(), sent_at=NOW, now=NOW)
     assert decide(view, NOW) == [InsertOwnRow(ProcessorRow("p9", "new", boot="boot"))]
 
 
 @pytest.mark.parametrize("lost", [InsertOwnRow, ReplaceOwnRow])
-def test_if_the_answer_to_its_joining_was_lost_and_its_row_is_gone_it_joins_as_another(lost: type) -> None:
+def test_a_processor_whose_join_was_not_answered_and_whose_row_is_gone_rejoins(lost: type) -> None:
     """Simulator seed 881000: the row was written, marked dead and deleted before its processor asked again."""
     view = newcomer()
     row = ProcessorRow("p9", "new", boot="boot")
@@ -73,19 +73,19 @@ def test_if_the_answer_to_its_joining_was_lost_and_its_row_is_gone_it_joins_as_a
 
 
 @pytest.mark.parametrize("state", [ProcessorState.DEAD, ProcessorState.LEFT])
-def test_it_replaces_a_row_that_is_dead_or_left(state: ProcessorState) -> None:
+def test_a_joining_processor_replaces_a_row_that_is_dead_or_left(state: ProcessorState) -> None:
     view = newcomer()
     learn(view, ReadOwnRow(), ProcessorRow("p9", "old", "etag", state=state), sent_at=NOW, now=NOW)
     assert decide(view, NOW) == [ReplaceOwnRow(ProcessorRow("p9", "new", boot="boot"), "etag")]
 
 
-def test_it_replaces_its_predecessor_at_once_if_that_lived_on_this_boot_and_its_directory_is_free() -> None:
+def test_a_joining_processor_replaces_its_predecessor_of_this_boot_at_once_if_the_directory_is_free() -> None:
     view = newcomer()
     learn(view, ReadOwnRow(), ProcessorRow("p9", "old", "etag", boot="boot"), sent_at=NOW, now=NOW)
     assert kinds(decide(view, NOW)) == [ReplaceOwnRow]
 
 
-def test_it_waits_for_a_predecessor_on_another_boot_until_that_was_silent_for_the_timeout() -> None:
+def test_a_joining_processor_waits_for_the_silence_of_a_predecessor_of_another_boot() -> None:
     view, now = newcomer(), NOW
     decisions = []
     while now < NOW + 30 and ReplaceOwnRow not in decisions:
@@ -107,7 +107,7 @@ def test_a_second_live_processor_with_its_id_ends_it() -> None:
     ]
 
 
-def test_a_strangers_merges_into_the_row_of_a_dead_predecessor_are_not_a_rival_and_delay_nobody() -> None:
+def test_foreign_merges_into_the_row_of_a_dead_predecessor_delay_no_join() -> None:
     view, now = newcomer(), NOW
     decisions = []
     while now < NOW + 30 and ReplaceOwnRow not in decisions:
@@ -128,7 +128,7 @@ def test_the_last_words_of_a_dead_predecessor_are_not_a_rival() -> None:
     assert decide(view, NOW + 1.1) == []
 
 
-def test_one_that_was_marked_dead_before_it_heard_that_it_had_joined_comes_back_as_another() -> None:
+def test_a_processor_marked_dead_before_its_join_was_answered_rejoins() -> None:
     view = newcomer()
     joins = InsertOwnRow(ProcessorRow("p9", "new", boot="boot"))
     learn(view, joins, Trouble.UNSETTLED, sent_at=NOW, now=NOW + 10)
@@ -179,7 +179,7 @@ def test_a_processor_marked_dead_stops_its_work_and_rejoins_as_a_new_incarnation
     story.turn(view, NOW + 3.5)
 
 
-def test_one_that_comes_back_has_adopted_nothing_before_it_has_read_the_control_blob_itself() -> None:
+def test_a_new_incarnation_has_adopted_nothing_before_it_reads_the_control_blob() -> None:
     """One that can beat and not read would be given tasks, time out, and come back for more."""
     view = view_of("p3")
     perform_locally(view, Rejoin("marked dead"), NOW)
@@ -205,7 +205,7 @@ def test_a_leader_that_is_cut_off_itself_marks_nobody() -> None:
     assert MarkDead not in kinds(decide(view, NOW + 0.05))
 
 
-def test_a_leader_whose_beats_are_accepted_again_after_an_outage_forgets_whom_it_suspected() -> None:
+def test_a_leader_forgets_its_suspicions_when_its_heartbeats_are_accepted_again() -> None:
     """Reads may have gone on while nobody could write: the others were silent, and well."""
     view = leader(accepted_at=NOW - 5)
     view.others.ages["p3"] = DEAD
@@ -213,7 +213,7 @@ def test_a_leader_whose_beats_are_accepted_again_after_an_outage_forgets_whom_it
     assert MarkDead not in kinds(decide(view, NOW + 0.05))
 
 
-def test_a_leader_that_was_frozen_forgets_whom_it_suspected() -> None:
+def test_a_leader_that_was_frozen_forgets_its_suspicions() -> None:
     view = leader()
     view.others.ages["p3"] = DEAD
     turn(view, NOW + 60, random=0.5, fresh_id="fresh", wall_ms=1)
@@ -260,7 +260,7 @@ def test_ages_are_forgotten_also_where_another_is_the_first_who_can_write_again(
     assert view.others.ages["p3"].seconds == 0
 
 
-def test_of_two_unsettled_heartbeats_with_one_number_the_earlier_counts() -> None:
+def test_the_earlier_of_two_unsettled_heartbeats_with_the_same_number_counts() -> None:
     view = view_of("p3")
     lost = MergeOwnRow(replace(ROWS["p3"], beat=6), "row of p3")
     for sent_at in (NOW + 2, NOW + 3):
@@ -269,7 +269,7 @@ def test_of_two_unsettled_heartbeats_with_one_number_the_earlier_counts() -> Non
     assert view.life.accepted_at == NOW + 2
 
 
-def test_a_mark_whose_row_was_deleted_meanwhile_is_no_matter() -> None:
+def test_a_dead_mark_for_a_row_that_was_deleted_meanwhile_is_ignored() -> None:
     view = leader()
     view.others.members = {}
     learn(view, MarkDead("p3", "row of p3", 3), "etag", sent_at=NOW, now=NOW)
@@ -285,7 +285,7 @@ def test_age_is_counted_in_the_intervals_in_which_a_large_group_is_read() -> Non
     assert view.others.ages["q7"].seconds == 22.0
 
 
-def test_one_whose_row_a_clean_up_has_forgotten_comes_back_too() -> None:
+def test_a_processor_whose_row_was_cleaned_up_rejoins() -> None:
     view = view_of("p2")
     view.life.found = Absent()
     assert any(isinstance(action, Rejoin) for action in decide(view, NOW + 3))
@@ -299,7 +299,7 @@ def test_nothing_of_a_former_life_is_left_in_the_next_one() -> None:
     assert view.work.tasks["daily-0"].former
 
 
-def test_one_that_comes_back_as_another_life_and_is_refused_was_let_in_before() -> None:
+def test_a_new_incarnation_that_is_refused_counts_as_admitted_before() -> None:
     """It had no beat yet in this life, so it used to end at once, as one that was never let in."""
     view = view_of("p3", let_in=True)
     perform_locally(view, Rejoin("It was marked dead."), NOW)
@@ -310,7 +310,7 @@ def test_one_that_comes_back_as_another_life_and_is_refused_was_let_in_before() 
     assert verdict(view) == Finish(5, f"AuthenticationFailed. {GIVEN_UP}")
 
 
-def test_one_that_was_never_let_in_ends_at_once() -> None:
+def test_a_processor_that_was_never_admitted_ends_at_once() -> None:
     view = newcomer()
     learn(view, ReadOwnRow(), Denied("AuthenticationFailed."), sent_at=NOW, now=NOW + 1)
     assert verdict(view) == Finish(2, "AuthenticationFailed.")

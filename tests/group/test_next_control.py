@@ -75,7 +75,7 @@ def test_a_log_that_exists_is_not_created_again_by_its_next_owner_although_other
     assert after.tasks["clean-1"] == Assignment(owner("p2"), first=True)
 
 
-def test_nor_by_its_own_next_attempt() -> None:
+def test_the_next_attempt_of_the_same_owner_is_not_a_first_start() -> None:
     view = view_of("p3", FIRST)
     heard_task(view, report("daily-0", batch=7), NOW)
     heard_container_lost(view, NOW)
@@ -93,7 +93,7 @@ def test_a_join_waits_for_the_debounce() -> None:
     assert after.tasks["daily-0"] == Assignment(owner("p3", 10), (owner("p1"),), first=False)
 
 
-def test_one_that_leaves_loses_its_tasks_and_its_successor_waits_for_it() -> None:
+def test_a_leaving_processor_loses_its_tasks_and_the_next_owner_waits_for_it() -> None:
     view = leader()
     view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], state=ProcessorState.LEAVING)}
     after = next_control(view, CONTROL, NOW)

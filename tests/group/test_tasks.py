@@ -140,7 +140,7 @@ def test_the_container_hears_of_each_step_once() -> None:
 
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.RELEASED])
-def test_who_comes_back_tells_of_no_task_that_an_earlier_life_was_given(phase: Phase) -> None:
+def test_a_new_incarnation_reports_no_task_of_the_former_one(phase: Phase) -> None:
     view = view_of("p3")
     view.work.tasks["daily-0"].report = report("daily-0", phase)
     perform_locally(view, Rejoin("declared dead"), NOW)

@@ -37,7 +37,7 @@ from tests.group.situation import (
 from tests.group.transcript import Story
 
 
-def test_a_newcomer_that_would_make_the_job_model_too_large_gets_no_task_and_nobody_else_is_disturbed(
+def test_a_newcomer_that_would_make_the_job_model_too_large_gets_no_task(
     story: Story,
 ) -> None:
     blob = replace(CONTROL, tasks={**CONTROL.tasks, "clean-2": Assignment(owner("p1"), first=False)})
@@ -61,7 +61,7 @@ def test_a_newcomer_that_would_make_the_job_model_too_large_gets_no_task_and_nob
     assert not view.office.too_large
 
 
-def test_of_several_newcomers_as_many_get_tasks_as_the_job_model_has_room_for() -> None:
+def test_as_many_newcomers_get_tasks_as_the_job_model_has_room_for() -> None:
     view = leader(replace(CONTROL, tasks={f"clean-{n}": Assignment(owner("p1"), first=False) for n in range(9)}))
     view.work.plan = None
     view.others.members = {**view.others.members, **{f"p{number}": row(f"p{number}") for number in range(4, 8)}}

@@ -153,7 +153,7 @@ def listener(address: str) -> Iterator[socket.socket]:
         yield manager
 
 
-def test_systemd_is_told_by_a_file_or_by_a_name_without_one(tmp_path: Path) -> None:
+def test_systemd_is_notified_through_a_path_or_an_abstract_socket(tmp_path: Path) -> None:
     name = f"samza-azure-{os.getpid()}"
     for address, told in ((str(tmp_path / "notify"), str(tmp_path / "notify")), (f"\0{name}", f"@{name}")):
         with listener(address) as manager:

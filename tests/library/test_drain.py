@@ -141,7 +141,7 @@ def test_without_a_run_the_one_in_progress_is_drained_and_none_is_an_error(store
     assert store.drains.write().run_id == RUN
 
 
-def test_a_storage_that_does_not_answer_is_an_error_of_whoever_writes(store: Store) -> None:
+def test_a_writer_raises_an_error_if_the_storage_does_not_answer(store: Store) -> None:
     store.link.failing.set()
     with pytest.raises(StorageUnavailable):
         store.drains.write(RUN)
@@ -217,7 +217,7 @@ def test_drain_notification_serde() -> None:
         ("[" * 100_000, "is none"),
     ],
 )
-def test_a_text_that_is_no_notification_says_what_is_wrong(text: str, why: str) -> None:
+def test_an_invalid_notification_is_an_error_that_says_what_is_wrong(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         DrainNotification.from_json(text)
 
@@ -487,13 +487,13 @@ def test_a_message_of_another_run_is_ignored() -> None:
     assert not known.is_drained("in", 0)
 
 
-def test_a_source_is_not_drained_by_a_task_that_says_so() -> None:
+def test_a_source_is_not_drained_by_the_report_of_one_task() -> None:
     known = states(producers=0)
     assert not known.update(DrainMessage(RUN, "a"), "in", 0)
     assert known.update(DrainMessage(RUN), "in", 0)
 
 
-def test_what_has_come_to_its_end_needs_no_drain() -> None:
+def test_a_partition_at_its_end_needs_no_drain() -> None:
     known = states(partitions=2)
     known.end("in", 0)
     assert known.is_drained("in", 0)
@@ -512,7 +512,7 @@ def test_a_stream_that_is_not_read_is_an_error() -> None:
         DrainStates(RUN, {"in": [0]}, {"in": -1})
 
 
-def test_of_many_threads_exactly_one_hears_that_a_partition_is_drained() -> None:
+def test_exactly_one_of_many_threads_is_notified_that_a_partition_is_drained() -> None:
     producers, begin = 16, threading.Barrier(16)
     known, passed_on = states(producers), []
 
@@ -536,6 +536,6 @@ def test_a_drain_message_has_samzas_form(message: DrainMessage) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "[" * 100_000, "{}", '{"run-id": 1}', '{"run-id": "r", "task-name": 2}'])
-def test_a_text_that_is_no_drain_message_is_an_error(text: str) -> None:
+def test_an_invalid_drain_message_is_an_error(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         DrainMessage.from_json(text)

@@ -278,7 +278,7 @@ def strangers(members: list[Mine]) -> int:
     return max(facts(mine.of.view).strangers for mine in members if mine.of.view is not None)
 
 
-def test_rows_of_strangers_are_counted_and_move_nothing(place: Place) -> None:
+def test_foreign_rows_are_counted_and_move_no_task(place: Place) -> None:
     members = place.group("a", "b")
     before = [list(mine.started) for mine in members]
     write(place, "members", "Nobody's row, 100 %", {"state": "ACTIVE", "incarnation": "me"})
@@ -345,7 +345,7 @@ def test_a_member_whose_row_is_overwritten_comes_back_and_all_tasks_run(place: P
     assert [mine.of.ending for mine in members] == [None, None, None]
 
 
-def test_requests_of_strangers_are_counted_and_a_real_one_is_obeyed(place: Place) -> None:
+def test_invalid_requests_are_counted_and_a_valid_one_is_obeyed(place: Place) -> None:
     members = place.group("a", "b")
     write(place, "requests", "1 nonsense", ANYTHING)
     write(place, "requests", "2 huge", {"kind": "drain"} | {f"c{number}": "x" * 30_000 for number in range(15)})

@@ -92,12 +92,12 @@ def decoded(data: bytes) -> Record:
 
 
 @given(records)
-def test_what_is_encoded_is_decoded(record: Record) -> None:
+def test_an_encoded_record_is_decoded_unchanged(record: Record) -> None:
     assert decoded(encode(record)) == record
 
 
 @given(records, st.binary(max_size=50))
-def test_what_follows_a_record_does_not_disturb_it(record: Record, more: bytes) -> None:
+def test_bytes_after_a_record_do_not_affect_it(record: Record, more: bytes) -> None:
     assert decoded(encode(record) + more) == record
 
 

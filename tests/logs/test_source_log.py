@@ -53,7 +53,7 @@ def test_an_append_is_one_operation_once_the_end_is_known() -> None:
     assert written(blobs) == ["one", "two", "three"]
 
 
-def test_of_two_that_append_at_the_same_place_neither_takes_the_others_rows_for_its_own() -> None:
+def test_two_producers_at_one_position_never_mistake_each_others_rows_for_their_own() -> None:
     blobs, slow, fast = MemoryAccount().blobs(), producer("slow"), producer("fast")
     drive(append_shared(slow, **rows("first")), blobs)
     rule = append_shared(slow, **rows("slow"))

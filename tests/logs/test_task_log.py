@@ -107,7 +107,7 @@ def test_a_crash_after_any_operation_is_survived() -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_what_was_once_read_never_changes(seed: int) -> None:
+def test_a_record_that_was_read_never_changes(seed: int) -> None:
     limits = LogLimits(roll_records=4)
     seen: dict[Position, tuple[Part, ...]] = {}
 
@@ -188,7 +188,7 @@ def test_a_frontier_whose_answer_was_lost_is_not_taken_for_the_next_one() -> Non
     assert [record.frontier_us for _, record in stored(blobs)] == [None, 1, 2]
 
 
-def test_a_batch_whose_answer_was_lost_is_appended_once_and_taken_for_no_other() -> None:
+def test_a_batch_whose_answer_was_lost_is_appended_once_and_recognized() -> None:
     each, blobs = taken()
     lost_and_landed(each, blobs, lambda: batch_record(each.log, 5))
     again = copy.deepcopy(each)
@@ -238,7 +238,7 @@ def test_a_writer_whose_blob_is_gone_because_others_went_on_is_superseded() -> N
         drive(append(each.log, lambda: batch_record(each.log, 0)), blobs)
 
 
-def test_what_a_task_needs_of_other_logs_is_said_again_by_each_record_and_by_the_next_owner() -> None:
+def test_each_record_and_the_next_owner_repeat_which_blobs_of_other_logs_the_task_needs() -> None:
     """Else the owners of those logs would keep all that they ever wrote."""
     needs = {"runs/r/clean-1": 3}
     each, blobs = taken(limits=LogLimits(roll_records=4))
@@ -252,7 +252,7 @@ def test_what_a_task_needs_of_other_logs_is_said_again_by_each_record_and_by_the
     assert rest == [needs] * 8
 
 
-def test_other_bytes_of_nobody_higher_are_corruption() -> None:
+def test_foreign_bytes_without_a_higher_writer_are_corruption() -> None:
     each, blobs = taken()
     twin = copy.deepcopy(each)
     drive(append(twin.log, lambda: batch_record(twin.log, 7)), blobs)

@@ -140,7 +140,7 @@ def test_a_base_path_without_its_slash_leads_to_the_page(emulator: Azurite) -> N
     play(story)
 
 
-def test_nobody_waits_for_the_head_of_a_stream(emulator: Azurite) -> None:
+def test_a_head_request_of_the_events_is_refused(emulator: Azurite) -> None:
     async def story(session: aiohttp.ClientSession) -> None:
         async with (
             served(job(emulator.connection_string)) as (address, watcher),
@@ -276,7 +276,7 @@ def test_a_page_that_polls_sees_that_a_fleet_is_dead(emulator: Azurite) -> None:
     play(story)
 
 
-def test_what_could_not_be_read_counts_for_no_silence(emulator: Azurite) -> None:
+def test_a_failed_read_does_not_count_as_silence(emulator: Azurite) -> None:
     """While the account is away nobody can beat; the first answer afterwards still shows the beats from before."""
     connect = emulator.connection_string
 
@@ -413,7 +413,7 @@ def test_this_machine_is_known_by_any_of_its_addresses(address: str, is_ours: bo
     assert is_loopback(address) is is_ours
 
 
-def test_what_is_sent_says_when(emulator: Azurite) -> None:
+def test_each_document_of_the_page_has_the_time_it_was_sent(emulator: Azurite) -> None:
     """So a browser with a wrong clock does not call it old."""
 
     async def story(session: aiohttp.ClientSession) -> None:

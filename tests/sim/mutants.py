@@ -336,7 +336,7 @@ ELSEWHERE = [
     Elsewhere(
         "ages survive the observer's pause",
         review.ages_survive_a_pause,
-        test_membership.test_a_leader_that_was_frozen_forgets_whom_it_suspected,
+        test_membership.test_a_leader_that_was_frozen_forgets_its_suspicions,
     ),
     Elsewhere(
         "a late mark kills the next life",
@@ -351,7 +351,7 @@ ELSEWHERE = [
     Elsewhere(
         "a scan brings the dead back",
         review.a_scan_brings_the_dead_back,
-        test_late_answers.test_a_scan_that_was_sent_before_a_mark_does_not_bring_the_dead_back,
+        test_late_answers.test_a_scan_sent_before_a_dead_mark_does_not_revive_the_incarnation,
     ),
     Elsewhere(
         "a wish is granted to each life",
@@ -366,7 +366,7 @@ ELSEWHERE = [
     Elsewhere(
         "an append compares no bytes",
         review.append_compares_no_bytes,
-        test_source_log.test_of_two_that_append_at_the_same_place_neither_takes_the_others_rows_for_its_own,
+        test_source_log.test_two_producers_at_one_position_never_mistake_each_others_rows_for_their_own,
     ),
     Elsewhere(
         "no look for a later blob",

@@ -41,7 +41,7 @@ LONG = pytest.mark.long
 @pytest.mark.parametrize(
     ("seed", "hangs"), [(0, False), *(pytest.param(*each, marks=LONG) for each in ((0, True), (1, False), (1, True)))]
 )
-def test_its_tasks_run_elsewhere_although_nothing_new_is_published(seed: int, hangs: bool) -> None:
+def test_the_tasks_of_a_processor_that_is_cut_off_run_elsewhere_without_a_new_version(seed: int, hangs: bool) -> None:
     """It kept them for ever. When it sees the blob again it gets its share."""
 
     class Quiet(CutOff):

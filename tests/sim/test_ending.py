@@ -109,7 +109,7 @@ def played(story: Story) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_fleet_with_one_that_came_back_from_the_dead_cleans_up_and_ends(seed: int) -> None:
+def test_a_fleet_with_a_processor_that_rejoined_cleans_up_and_ends(seed: int) -> None:
     """It waited for the clean-up, and the clean-up for its row, which named a task of its former life: for ever."""
 
     class Back(Story):
@@ -162,7 +162,7 @@ def test_a_leader_whose_container_does_not_come_up_hands_over_within_seconds() -
     played(First(1))
 
 
-def test_nor_does_it_get_the_leadership_back_while_another_can_act() -> None:
+def test_a_leader_that_handed_over_does_not_lead_again_while_another_can_act() -> None:
     class Second(Stuck):
         async def _play(self) -> None:
             await self._begins()
@@ -205,7 +205,7 @@ class Waits(Story):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_who_waits_for_an_upgrade_lets_it_begin_the_next_run(seed: int) -> None:
+def test_a_processor_that_waits_for_an_upgrade_lets_the_new_code_begin_the_next_run(seed: int) -> None:
     """Its own code cannot, and it does not end: whoever can leads."""
 
     class Drained(Waits):
@@ -235,7 +235,7 @@ def test_a_drained_run_is_cleaned_up_though_all_wait_for_an_upgrade(seed: int) -
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_who_joins_a_draining_run_gets_no_task_of_it_and_ends_with_it(seed: int) -> None:
+def test_a_processor_that_joins_a_draining_run_gets_no_task_and_ends_with_the_run(seed: int) -> None:
     class Joined(Story):
         async def _play(self) -> None:
             await self._runs()

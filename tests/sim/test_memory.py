@@ -95,7 +95,7 @@ def test_many_clients_share_one_storage() -> None:
     assert two.hints().poll() == {"log": {"length": 4}}
 
 
-def test_what_was_read_does_not_change_when_the_storage_does() -> None:
+def test_a_value_that_was_read_does_not_change_with_the_storage() -> None:
     async def story() -> tuple[Row | None, object]:
         account = MemoryAccount()
         rows, control = account.rows(), account.control_blob()

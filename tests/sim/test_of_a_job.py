@@ -27,7 +27,7 @@ def run(job: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
     return int(ended.value.code or 0)
 
 
-def test_it_ends_with_fail_over_kills_and_rows(
+def test_simulating_a_job_prints_fail_over_kills_and_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = tmp_path / "job.toml"
@@ -49,7 +49,7 @@ def test_the_job_s_own_timings_are_played() -> None:
     assert World(draw(1)).timing == PROFILES[draw(1).profile]
 
 
-def test_what_is_violated_is_told_with_the_command_that_replays_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_violation_is_printed_with_the_command_that_replays_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A known mistake is put in."""
     said: list[str] = []
     mutant = next(each for each in MUTANTS if each.name == "nobody is passed on to the assignment")

@@ -66,7 +66,7 @@ REFUSED = replace(
 )
 
 
-def test_who_is_refused_works_no_longer_than_its_last_accepted_heartbeat_allows() -> None:
+def test_a_processor_that_is_refused_stops_when_its_permit_ends() -> None:
     """The moment of the refusal was taken for the deadline, also where the deadline was over by then."""
     result = play(REFUSED)
     assert result.violation is None, "\n".join(result.history)

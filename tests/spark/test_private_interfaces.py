@@ -143,7 +143,7 @@ def _plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("is_ours", [True, False])
-def test_what_a_worker_raises_comes_back_with_the_full_name_of_its_class(spark: SparkSession, is_ours: bool) -> None:
+def test_an_exception_of_a_worker_has_the_full_name_of_its_class(spark: SparkSession, is_ours: bool) -> None:
     """Who takes a user's error for a storage that is away starts that task again for ever."""
 
     class StorageUnavailable(Exception):

@@ -137,7 +137,7 @@ def test_writing_is_an_action_too(refusal: Refusal) -> None:
     )
 
 
-def test_a_misspelt_column_is_told_without_the_plan_and_with_its_line(analyse: Analyse) -> None:
+def test_a_misspelt_column_is_reported_with_its_line_and_without_the_plan(analyse: Analyse) -> None:
     def stage(rows: DataFrame) -> DataFrame:
         return rows.where("carier = 'UA'")
 
@@ -353,7 +353,7 @@ def test_an_exception(refusal: Refusal) -> None:
     assert refusal(lambda rows: 1 / 0) == "Stage stage cannot be analysed: ZeroDivisionError: division by zero"
 
 
-def test_what_spark_would_refuse_only_when_the_query_starts(refusal: Refusal) -> None:
+def test_a_stage_that_spark_refuses_at_the_start_of_the_query_is_refused_earlier(refusal: Refusal) -> None:
     assert refusal(lambda rows: rows.sort("ts")).startswith(
         "Stage stage cannot run as a stream: Sorting is not supported on streaming DataFrames/Datasets"
     )
@@ -635,7 +635,7 @@ def test_a_plan_that_is_not_deterministic_is_a_warning(analyse: Analyse) -> None
     )
 
 
-def test_what_is_allowed(analyse: Analyse, spark: SparkSession) -> None:
+def test_stages_that_are_allowed(analyse: Analyse, spark: SparkSession) -> None:
     """A stream joined with itself or with a table, a renamed event time, a union with it, deduplication, updates."""
     names = spark.createDataFrame([("AA", "American")], "carrier string, name string")
 

@@ -146,7 +146,7 @@ def test_each_row_is_in_one_file_and_a_drain_puts_what_is_left(account: AnyAccou
     assert (done.rows, done.batches) == (6, 3)
 
 
-def test_who_takes_over_puts_the_file_that_was_recorded(account: AnyAccount, tmp_path: Path) -> None:
+def test_the_next_owner_writes_the_file_that_was_recorded(account: AnyAccount, tmp_path: Path) -> None:
     """With the rows of the record, whatever has come since; and the old owner that wakes up puts no other one."""
     delivered = DeliveredStream(account, tmp_path)
     delivered.put(0, 0, 1)
@@ -222,7 +222,7 @@ def test_the_same_rows_in_other_bytes_are_the_same_file(memory: DeliveredStream)
     assert memory.bytes_of(name(0)) == out.getvalue()
 
 
-def test_what_a_file_will_hold_is_kept_until_it_is_there(tmp_path: Path) -> None:
+def test_the_rows_of_a_file_are_kept_until_it_is_written(tmp_path: Path) -> None:
     """Blobs of the logs that it reads are deleted by what its records need."""
     delivered = DeliveredStream(MemoryAccount(), tmp_path, roll_records=1)
     for number in range(3):

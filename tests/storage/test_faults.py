@@ -227,7 +227,7 @@ async def test_a_lost_answer_does_not_reach_the_next_call(account: Account, to_t
 # The service stands still.
 
 
-async def test_a_storage_that_stands_still_and_goes_on_is_settled_by_reading(connect: Connect) -> None:
+async def test_an_append_to_a_frozen_storage_is_settled_by_reading(connect: Connect) -> None:
     with Azurite() as azurite:
         account = connect(azurite.connection_string)
         account.ensure_created()
@@ -349,7 +349,7 @@ async def test_an_answer_counts_for_what_it_proves_and_is_asked_for_once(
 
 
 @pytest.mark.parametrize(("status", "code"), [(413, "RequestBodyTooLarge"), (400, "InvalidInput")])
-async def test_what_azure_does_not_accept_at_all_is_not_tried_again(
+async def test_a_request_that_azure_rejects_is_not_repeated(
     azurite: Azurite, connect: Connect, status: int, code: str
 ) -> None:
     with Answering(status, code) as server:
@@ -398,7 +398,7 @@ async def test_a_wrong_key_is_denied_and_the_setting_named(azurite: Azurite, con
         assert WRONG_KEY not in str(raised.value)
 
 
-async def test_a_container_that_somebody_deleted_is_no_new_beginning(azurite: Azurite, connect: Connect) -> None:
+async def test_a_deleted_container_is_an_error_and_not_a_fresh_start(azurite: Azurite, connect: Connect) -> None:
     account = connect(azurite.connection_string)  # never created
     with pytest.raises(StorageUnavailable, match="is gone"):
         account.blobs().create("log/0")

@@ -149,7 +149,7 @@ def test_a_checkpoint_saves_reading_the_rows(stores: Stores) -> None:
     assert [found for found, _ in writer.blobs.list(writer.prefix) if "checkpoint" in found] != [name]
 
 
-def test_who_finds_no_checkpoint_reads_the_rows(stores: Stores) -> None:
+def test_a_reader_without_a_checkpoint_reads_the_rows(stores: Stores) -> None:
     """It is deleted, or damaged, or of another release, or from before garbage was collected."""
     writer = stores()
     appended(writer, "a")
@@ -214,7 +214,7 @@ def test_a_copy_of_a_replace_that_gave_up_is_not_there(stores: Stores) -> None:
         assert {one.interval for one in each.latest().timeline} == {DAY}
 
 
-def test_what_was_collected_never_goes_back(store: SegmentStore) -> None:
+def test_the_collected_sequence_number_never_goes_back(store: SegmentStore) -> None:
     """Found by seed 16: two collectors at once leave their marks in the wrong order. Whoever had the table open from
     between the two would have missed that publishes are repeated no longer."""
     sequences = []

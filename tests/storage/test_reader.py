@@ -126,7 +126,7 @@ def test_latest_is_what_comes_from_now_on(blobs: Blobs) -> None:
     assert values(reader) == [2]
 
 
-def test_it_waits_for_rows_and_for_logs_that_are_not_there_yet(blobs: Blobs) -> None:
+def test_a_reader_waits_for_rows_and_for_logs_that_do_not_exist_yet(blobs: Blobs) -> None:
     appends: list[Callable[[], object]] = [
         lambda: task(blobs, "1-a").append(0, slices=(part(1),)),
         lambda: task(blobs, "2-b").append(0, slices=(part(2),)),
@@ -145,7 +145,7 @@ async def _read(reader: Reader) -> list[int]:
     return [value async for table in reader for value in table["v"].to_pylist()]
 
 
-def test_it_can_be_read_by_an_event_loop(blobs: Blobs) -> None:
+def test_a_reader_is_an_asynchronous_iterator(blobs: Blobs) -> None:
     task(blobs, "1-a").append(0, slices=(part(1, 2),))
     assert asyncio.run(_read(Reader(blobs, "out", until_now=True))) == [1, 2]
 
@@ -192,9 +192,7 @@ class Deletes(Link):
 
 @pytest.mark.parametrize("deleted", [(0,), (0, 1), (0, 1, 2, 3, 4)])
 @pytest.mark.parametrize("is_begun", [False, True])
-def test_what_is_deleted_while_it_is_read_once_through_is_no_gap_either(
-    deleted: tuple[int, ...], *, is_begun: bool
-) -> None:
+def test_blobs_deleted_during_a_first_pass_are_not_a_gap(deleted: tuple[int, ...], *, is_begun: bool) -> None:
     """At whatever call retention comes: who has begun has all rows or an error, who begins also those that are left."""
     gone = whole = 0
     for calls in range(100):

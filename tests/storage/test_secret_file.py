@@ -58,7 +58,7 @@ def by_file(place: Storage, file: Path) -> Account:
 
 
 @pytest.mark.parametrize("kind", ["key", "signature"])
-async def test_what_the_file_holds_by_now_counts_after_a_refusal(
+async def test_the_secret_file_is_read_again_after_a_refusal(
     kind: str, azurite: Azurite, place: Storage, tmp_path: Path
 ) -> None:
     right, wrong = azurite.connection_string, wrong_key(azurite.connection_string)
@@ -113,7 +113,7 @@ async def test_a_signature_that_ends_is_replaced_by_the_next_one(
     await account.aclose()
 
 
-async def test_another_account_in_the_file_is_told_and_not_used(
+async def test_another_account_in_the_file_is_reported_and_not_used(
     azurite: Azurite, place: Storage, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "connect"

@@ -112,7 +112,7 @@ def test_rows_of_a_log_are_in_the_table_once(segment_stores: Stores) -> None:
     assert not sink_of(store, 2).claim(first=False), "all of it is published"
 
 
-def test_who_takes_over_goes_on_where_the_table_ends(segment_stores: Stores) -> None:
+def test_the_next_owner_of_a_sink_continues_where_the_table_ends(segment_stores: Stores) -> None:
     """The first owner has read more than it has published, and its locks are ended."""
     store, other = segment_stores(), segment_stores()
     log = log_of(store)
@@ -264,7 +264,7 @@ def test_rows_outside_their_interval_are_not_published(segment_stores: Stores) -
     assert numbers(store) == []
 
 
-def test_a_position_that_is_gone_is_no_beginning(segment_stores: Stores) -> None:
+def test_a_lost_position_is_an_error_and_not_a_fresh_start(segment_stores: Stores) -> None:
     store = segment_stores()
     with pytest.raises(StateLost, match="does not know how far"):
         sink_of(store).claim(first=False)
@@ -331,7 +331,7 @@ def test_a_lost_answer_before_an_outage(segment_stores: Stores, days: int) -> No
 
 
 @pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
-def test_a_place_of_ours_that_nobody_sent(segment_stores: Stores) -> None:
+def test_a_position_that_this_writer_has_not_sent_is_lost_state(segment_stores: Stores) -> None:
     store = segment_stores()
     put(log_of(store), 0)
     sink = sink_of(store)
@@ -342,7 +342,7 @@ def test_a_place_of_ours_that_nobody_sent(segment_stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
-def test_locks_of_who_died_after_the_drain(segment_stores: Stores) -> None:
+def test_the_locks_of_a_task_that_died_after_the_drain_are_released(segment_stores: Stores) -> None:
     """The position says that all is published, and the locks are still there."""
     store = segment_stores()
     put(log_of(store), 0, kind=Kind.DRAINED)
@@ -478,7 +478,7 @@ def until_answered(call: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
-def test_a_lock_is_given_back_where_nothing_is_appended_any_more(segment_stores: Stores) -> None:
+def test_a_sink_releases_locks_that_it_no_longer_uses(segment_stores: Stores) -> None:
     """Retention and compaction leave an interval alone while somebody holds a lock to append to it."""
     store = segment_stores()
     log = log_of(store)

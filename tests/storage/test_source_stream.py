@@ -330,7 +330,7 @@ def test_rows_that_could_mean_two_things_are_refused(rows: pa.Table, reason: str
         fitted(rows, pa.schema({"dest": pa.string(), "ts": pa.timestamp("us", "UTC")}))
 
 
-def test_all_who_write_a_stream_have_its_key(account: AnyAccount) -> None:
+def test_every_producer_of_a_stream_must_use_its_key(account: AnyAccount) -> None:
     """It stands in the first record of each log; who has another one, or none, writes nothing."""
     rows = pa.table({"n": [1, 2, 3], "letter": ["a", "b", "c"]})
     first = SourceWriter(account.blobs(), account.hints(), "keyed", 2, key="letter")

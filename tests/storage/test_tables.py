@@ -117,7 +117,7 @@ def test_compaction_into_several_files(store: SegmentStore, monkeypatch: pytest.
     assert numbers(store) == list(range(160))
 
 
-def test_who_compacts_what_another_has_locked_says_so(stores: Stores) -> None:
+def test_compacting_an_interval_that_another_task_has_locked_is_an_error(stores: Stores) -> None:
     one, other = stores(), stores()
     appended(one, made(0, 2), made(2, 2))
     inputs = one.snapshot().timeline.visible()

@@ -56,7 +56,7 @@ def test_the_frontier_of_a_batch(
     assert frontier_us([ORDERS, PAYMENTS], watermark_ms, terms, lag_us) == frontier
 
 
-def test_one_that_is_drained_holds_nobody_back() -> None:
+def test_a_drained_producer_does_not_hold_the_watermark_back() -> None:
     drained = Offset(
         "orders", 0, None, (ProducerPosition((0, 0), 3, ProducerState.DRAINED), ProducerPosition((0, 0), 9 * SECOND))
     )
