@@ -52,7 +52,7 @@ def test_the_job_s_own_timings_are_played() -> None:
 def test_a_violation_is_printed_with_the_command_that_replays_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A known mistake is put in."""
     said: list[str] = []
-    mutant = next(each for each in MUTANTS if each.name == "nobody is passed on to the assignment")
+    mutant = next(each for each in MUTANTS if each.name == "no processors are passed on to the assignment")
     mutant.mistake(monkeypatch)
     assert not simulate_job(
         said.append, "job.toml", "default", PROFILES["default"], processors=3, seeds=[5], hours=0.02
