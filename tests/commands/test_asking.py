@@ -336,7 +336,8 @@ def test_a_drain_is_requested_before_the_control_blob_is_read_and_only_once(grou
 
 
 def test_a_run_that_begins_while_a_drain_is_requested_is_not_drained_in_its_place(group: Group) -> None:
-    """The row of the leader named the run before: it is out of date, or that run is drained since, and nobody waits."""
+    """The leader row named the run before: it is out of date, or that run has been drained since, and no
+    command waits."""
     group.write(LEADER, LEADER, leader_columns(LeaderRow(1, 1, signal(running("old")), "", 1)))
     early = write_drain_early(group.account, "")
     assert early is not None and early.run_id == "old"
@@ -436,7 +437,7 @@ def test_the_listener_hears_each_step_once_and_the_last_is_drained(group: Group)
     assert re.search(f"drain DRAINED of run {run_id}, asked by {re.escape(asker())} at .*, {took}", said)
     assert member.coordinator.wait(PATIENCE_S)  # type: ignore[attr-defined]
     shown, steps = group.status()["drain"], ["FREEZE", "FLUSH", "DRAINED"]
-    assert member.steps == steps or member.steps == steps[1:]  # nobody reads: the first two may be one write
+    assert member.steps == steps or member.steps == steps[1:]  # no reader: the first two may be one write
     assert (shown["run_id"], shown["history"], shown["asked_by"]) == (run_id, steps, asker())
     assert shown["at_ms"] == sorted(shown["at_ms"]) and len(shown["at_ms"]) == 3 and shown["asked_ms"] > 0
 
@@ -465,7 +466,7 @@ def test_drain_wait_ends_when_every_processor_has_ended(group: Group) -> None:
     assert (waiting.returncode, said) == (2, "")
     assert f"No processor is alive. b ended with 2: {misfit.ending.message}" in progress
     assert "The request stays" in progress
-    assert group.command("drain", "--wait")[0] == 2  # and who comes later need not wait either
+    assert group.command("drain", "--wait")[0] == 2  # a second command need not wait either
     group.members.remove(misfit)
     with pytest.raises(ConfigError, match="has another pipeline than this processor"):
         misfit.stop()

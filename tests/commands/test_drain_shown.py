@@ -121,7 +121,7 @@ def test_elsewhere_than_on_a_terminal_there_is_a_line_for_each_change() -> None:
 
 
 def test_while_a_phase_lasts_there_is_a_line_per_stage_every_five_seconds() -> None:
-    """What is left changed for minutes, and whoever read a log of CI saw nothing of it."""
+    """The rows that are left changed for minutes, and a log of CI showed nothing of it."""
     file, now = io.StringIO(), [0.0]
     with DrainDisplay(file, lambda: now[0]) as display:
         display.update(shown(), {"clean-1": 900})
@@ -162,7 +162,7 @@ def test_the_rows_that_a_task_has_still_to_read_are_estimated_up_to_the_ends() -
 
 
 def test_rows_between_stages_count_before_and_after_the_ends_are_decided() -> None:
-    """They were not shown, though a drain waits for them above all: rows of sources are not read any more."""
+    """They were not shown, though a drain waits mostly for them: rows of sources are no longer read."""
     read = Progress(batches=3, rows=1_000, size=4_000, behind={"by-carrier": 2_000, "in": 700})
     flushes = replace(ROW.tasks["daily-0"], progress=read)
     row = replace(ROW, tasks={**ROW.tasks, "daily-0": flushes})
@@ -324,7 +324,7 @@ def test_a_drain_has_no_processors_left_when_all_ended_and_one_failed(rows: list
     [
         ((), True, False, True),
         (("run",), True, False, False),  # it deletes the run's logs
-        (("run",), True, True, True),  # it died over that, and nobody is left who would mark it dead
+        (("run",), True, True, True),  # it died of that, and no leader is left to mark it dead
         (("run",), False, False, True),
     ],
 )

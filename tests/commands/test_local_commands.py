@@ -81,7 +81,7 @@ def begun(*arguments: str) -> "subprocess.Popen[str]":
 
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
-    """A job whose coordinator runs nothing: it is there until it is told to leave."""
+    """A job whose coordinator runs nothing, until it is asked to leave."""
     (tmp_path / "own.py").write_text(OWN)
     (tmp_path / "pipeline.py").write_text(PIPELINE)
     (tmp_path / "job.toml").write_text(JOB)

@@ -1,4 +1,4 @@
-"""The lines of a processor's log: who and when, errors of many lines, what repeats itself."""
+"""The lines of a processor's log: its name and the time, errors of many lines, repetitions."""
 
 import json
 import logging

@@ -262,8 +262,8 @@ def test_waiting_for_rows_survives_an_outage_and_reports_it(capsys: pytest.Captu
 
 
 def test_rows_that_are_read_after_the_blob_end_no_drain_that_is_over() -> None:
-    """The fleet had drained and left between the two reads, one of its processors with an error: the command said that
-    nobody was left, with 2."""
+    """The fleet had drained and left between the two reads, one of its processors with an error: the command reported
+    that no processor was left, and exited with 2."""
     gone = replace(ROW, state=ProcessorState.LEFT, ending="2 Why.")
     play = Play((FLUSHES, gone), (DRAINED, gone))
     assert waiting.wait_for_drain(CONFIG, play.account, Asked("run"), WaitLimit(PATIENCE_S)).startswith(

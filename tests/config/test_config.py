@@ -1,4 +1,4 @@
-"""A job file in, a checked configuration out; mistakes are told with what to write instead, secrets are not told."""
+"""A job file in, a checked configuration out; messages say what to write instead, and show no secret."""
 
 import ast
 import copy
@@ -253,7 +253,7 @@ def test_a_missing_environment_variable_is_named_with_its_key() -> None:
 
 
 def test_an_empty_variable_is_no_account(tmp_path: Path) -> None:
-    """As one that is not set: commands that need no account ignore it, the others name it."""
+    """It counts as not set: commands that need no account ignore it, the others name it."""
     file = tmp_path / "job.toml"
     file.write_text(MINIMAL.replace("UseDevelopmentStorage=true", "${NOWHERE}") + '[spark]\nx = "${NOWHERE}"\n')
     environment = {"NOWHERE": ""}

@@ -50,10 +50,10 @@ def test_a_task_that_fails_on_one_machine_continues_on_another(world: JobOnAzuri
 
 
 def given_up(shown: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """Who could not run which task, and why."""
+    """The processors that could not run each task, and why."""
     return {task["name"]: task["given_up"] for task in shown["tasks"] if task["given_up"]}
 
 
 def owners(shown: dict[str, Any]) -> dict[str, tuple[str, int]]:
-    """Who runs each task, and since which version."""
+    """The owner of each task, and the version that made it so."""
     return {task["name"]: (task["owner"], task["generation"]) for task in shown["tasks"]}

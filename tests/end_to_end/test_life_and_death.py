@@ -56,7 +56,8 @@ def test_a_drain_asked_for_before_the_start_reads_nothing(world: JobOnAzurite) -
 
 
 def test_a_restarted_processor_does_not_begin_a_drained_run_again(world: JobOnAzurite) -> None:
-    """Who is restarted at once would be restarted for ever, so it stays. The next life says that nothing is to do."""
+    """A processor that is restarted at once would be restarted for ever, so it stays. The next one reports that nothing
+    is to do."""
 
     def stands_by(shown: dict[str, Any]) -> bool:
         return [each["state"] for each in shown["processors"]] == ["ACTIVE"] and shown["leader"] == "p0"
@@ -198,7 +199,7 @@ def owned_by(processor: str, shown: dict[str, Any]) -> bool:
 
 
 def until_refused(fleet: Fleet, name: str) -> None:
-    """Wait until a container has tried to append and the log has told it that somebody else owns the task."""
+    """Wait until a container has tried to append and the log has shown it another owner of the task."""
     (log_file,) = fleet.job.parent.rglob(f"{name}/container.log")
     deadline = time.monotonic() + PATIENCE_S
     while "belongs to writer" not in log_file.read_text():

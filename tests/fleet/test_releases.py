@@ -30,7 +30,7 @@ T = TypeVar("T")
 @pytest.fixture
 def group(emulator: Azurite) -> Iterator[GroupOnAzurite]:
     """A group that shares six tasks, without members yet."""
-    made = GroupOnAzurite(emulator, tasks=6, profile="default")  # one that also a busy machine keeps
+    made = GroupOnAzurite(emulator, tasks=6, profile="default")  # a timeout that also a busy machine keeps
     yield made
     made.close()
 
@@ -50,7 +50,7 @@ def starts(group: GroupOnAzurite, release: Path, *names: str) -> None:
 
 
 class Writer:
-    """Who writes the control blob by hand, with the lease that a leader has."""
+    """Writes the control blob, with a lease as a leader has it."""
 
     def __init__(self, group: GroupOnAzurite) -> None:
         self._blob, self._run = group.account.control_blob(), group.runner.run
@@ -71,8 +71,8 @@ class Writer:
         return json.loads(gzip.decompress(content.data)), content.etag
 
     def write(self, changed: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-        """Depose whoever leads, and write the blob once."""
-        self._run(self._blob.break_now(timeout=CALL_S))  # a refusal means that nobody has the lease
+        """Depose the present leader, and write the blob once."""
+        self._run(self._blob.break_now(timeout=CALL_S))  # a refusal means that the blob has no lease
         self._done(self._blob.acquire(self.lease, seconds=LEASE_S, timeout=CALL_S))
         fields, etag = self.read()
         data = gzip.compress(json.dumps({**changed(fields), "revision": fields["revision"] + 1}).encode())

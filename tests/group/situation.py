@@ -45,7 +45,7 @@ def report(task: str, phase: Phase = Phase.RUNNING, *, generation: int = 2, **mo
 
 
 def row(processor: str, tasks: Mapping[str, TaskReport] | None = None, **more: object) -> ProcessorRow:
-    """A row of one that has adopted version 2."""
+    """The row of a processor that has adopted version 2."""
     known = ProcessorRow(
         processor,
         life_of(processor),

@@ -1,4 +1,4 @@
-"""Silence is told by reads, not by the clock."""
+"""Silence is measured by reads, not by the clock."""
 
 from samza_azure.group.age import Age, observed, young
 

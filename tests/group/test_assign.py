@@ -1,4 +1,4 @@
-"""Who runs what. A second implementation, slow and dumb on purpose, says how few moves are possible."""
+"""The assignment of tasks. A second implementation, slow and simple on purpose, computes the fewest possible moves."""
 
 from itertools import product
 

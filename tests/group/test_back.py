@@ -1,4 +1,4 @@
-"""One that was restarted and is back before it was marked dead keeps its tasks."""
+"""A processor that was restarted and is back before it was marked dead keeps its tasks."""
 
 from dataclasses import replace
 

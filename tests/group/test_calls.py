@@ -186,7 +186,7 @@ def test_whatever_is_answered_the_same_is_not_sent_again_at_once(call: type, ans
 
 
 def waits(view: View, action: StorageAction, times: int, random: float = 0.5) -> list[float]:
-    """How long after each of so many failures in a row the resource is left alone."""
+    """How long the resource is left alone after each of `failures` failures in a row."""
     found, view.random = [], random
     for _ in range(times):
         learn(view, action, Trouble.UNAVAILABLE, sent_at=NOW, now=NOW)
@@ -200,7 +200,7 @@ def test_a_regular_read_that_failed_is_repeated_no_earlier_than_usual() -> None:
 
 
 def test_a_beat_stays_as_frequent_or_an_outage_of_seconds_would_be_a_death() -> None:
-    """Sooner once, then as often as it beats."""
+    """Sooner once, then as often as its heartbeat."""
     assert waits(view_of("p2"), MergeOwnRow(ROWS["p2"], "row of p2"), 4) == [1.5, 2, 2, 2]
 
 

@@ -274,7 +274,7 @@ def test_fields_of_a_later_release_are_kept_when_an_earlier_one_writes_the_blob(
 
 
 def test_unknown_fields_stay_with_the_object_that_had_them() -> None:
-    """Who owns a task now is news, which says only what its writer knows; all that is not news is as it was."""
+    """A new owner is news, which contains only what its writer knows; everything else is unchanged."""
     written = later(json.loads(gzip.decompress(encode(READERS, limit=LIMIT))))
     read = decode(gzip.compress(json.dumps(written).encode()))
     moved = replace(read.tasks["clean-0"], owner=Owner("p2", "other", 42), after=())

@@ -53,7 +53,7 @@ def test_flush_is_written_when_every_reader_of_a_source_has_stopped() -> None:
     )
 
 
-#: The pipeline of an upgrade: a stage put in front of `clean`, which reads no source any more; or `clean` renamed.
+#: The pipeline of an upgrade: a stage put in front of `clean`, which no longer reads a source; or `clean` renamed.
 IN_FRONT = Plan(
     (
         StagePlan("parsed", ("flights",), "parsed", 2),

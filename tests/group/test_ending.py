@@ -119,7 +119,7 @@ def test_a_processor_that_ends_during_its_campaign_releases_the_lease() -> None:
 
 
 def test_a_processor_that_ends_while_it_acquires_the_lease_waits_and_releases_it() -> None:
-    """Otherwise the next candidate would have to break a lease of nobody."""
+    """Otherwise the next candidate would have to break a lease without a holder."""
     view = view_of("p2", ending=Finish(0, "Left."), ending_since=NOW, tasks={})
     view.life.written = replace(ROWS["p2"], state=ProcessorState.LEFT)
     view.candidacy.campaign, acquire = Campaign("control"), AcquireLease("asked", "control")

@@ -144,7 +144,8 @@ def test_a_thousand_rows_are_deleted_a_few_at_a_time() -> None:
 
 
 def test_a_leader_that_has_not_looked_yet_cleans_nothing_up() -> None:
-    """It knew nobody, took the run for left, and deleted the logs of tasks that others still had open."""
+    """It knew no members, concluded that all had left the run, and deleted the logs of tasks that others still had
+    open."""
     drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
     view = leader(drained, members={}, scanned_at=-1e9, since=NOW - 1, active_run="")
     assert CleanRun not in kinds(decide(view, NOW))

@@ -68,7 +68,7 @@ def test_a_task_that_did_not_end_is_named_and_its_doubt_with_it() -> None:
 def test_a_leaving_processor_without_storage_waits_for_its_permit_and_its_last_write(
     timing: Timing, went_on: bool
 ) -> None:
-    """Its task cannot end, since nobody answers it. With the container's 5 s this stays below 20 s."""
+    """Its task cannot end, since the storage does not answer. With the container's 5 s this stays below 20 s."""
     view = leaving(Phase.RUNNING, left=False)
     view.settings = replace(view.settings, timing=timing)
     since = view.ending_since = view.work.tasks["daily-0"].releasing_since = NOW

@@ -77,7 +77,7 @@ def test_a_row_says_nothing_of_formats_that_everybody_knows() -> None:
     assert processor_row("p1", stands_by.etag, columns(stands_by)) == stands_by
 
 
-# Who is too old.
+# A processor that is too old.
 
 
 def test_a_processor_that_cannot_read_the_control_blob_releases_its_tasks_and_stands_by() -> None:

@@ -1,4 +1,4 @@
-"""Who is a member, and who is alive: joining, heartbeats, ages, marking dead, coming back."""
+"""Membership: joining, heartbeats, ages, marking dead, rejoining."""
 
 from dataclasses import replace
 
@@ -180,7 +180,8 @@ def test_a_processor_marked_dead_stops_its_work_and_rejoins_as_a_new_incarnation
 
 
 def test_a_new_incarnation_has_adopted_nothing_before_it_reads_the_control_blob() -> None:
-    """One that can beat and not read would be given tasks, time out, and come back for more."""
+    """A processor that can write its row and not read the blob would be given tasks, time out, and join again
+    for more."""
     view = view_of("p3")
     perform_locally(view, Rejoin("marked dead"), NOW)
     row = own_row(view)
@@ -206,7 +207,7 @@ def test_a_leader_that_is_cut_off_itself_marks_nobody() -> None:
 
 
 def test_a_leader_forgets_its_suspicions_when_its_heartbeats_are_accepted_again() -> None:
-    """Reads may have gone on while nobody could write: the others were silent, and well."""
+    """Reads may have worked while no write did: the others were silent, and alive."""
     view = leader(accepted_at=NOW - 5)
     view.others.ages["p3"] = DEAD
     learn(view, MergeOwnRow(ROWS["p1"], "row of p1"), "newer", sent_at=NOW, now=NOW)
@@ -252,7 +253,8 @@ def test_ages_survive_a_gap_in_our_own_beats_in_which_others_have_written() -> N
 
 
 def test_ages_are_forgotten_also_where_another_is_the_first_who_can_write_again() -> None:
-    """Nobody could write for half a minute. Seeing that others could, a leader believed that the silent were dead."""
+    """No write worked for half a minute. When a leader saw that others could write again, it took the silent ones for
+    dead."""
     view = leader(ages={**leader().others.ages, "p3": DEAD}, scanned_at=NOW + 29)
     rows = (ROWS["p1"], replace(ROWS["p2"], etag="newer"), ROWS["p3"])
     learn(view, ScanMembers(), rows, sent_at=NOW + 30, now=NOW + 30)
@@ -300,7 +302,7 @@ def test_nothing_of_a_former_life_is_left_in_the_next_one() -> None:
 
 
 def test_a_new_incarnation_that_is_refused_counts_as_admitted_before() -> None:
-    """It had no beat yet in this life, so it used to end at once, as one that was never let in."""
+    """Its new incarnation had no heartbeat yet, so it ended at once, like a processor that was never admitted."""
     view = view_of("p3", let_in=True)
     perform_locally(view, Rejoin("It was marked dead."), NOW)
     learn(view, ReadOwnRow(), Denied("AuthenticationFailed."), sent_at=NOW, now=NOW + 1)

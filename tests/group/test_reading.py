@@ -1,4 +1,4 @@
-"""Who reads what, and how often, so that a large group does not wear out the storage."""
+"""What each processor reads, and how often, so that a large group does not overload the storage."""
 
 from dataclasses import replace
 
@@ -82,7 +82,8 @@ CROWD = tuple(member(f"q{number:03}") for number in range(900))
 
 
 def test_followers_of_a_very_large_group_read_the_control_blob_at_different_times() -> None:
-    """A blob answers 500 calls a second: who is not named looks for news each 3.6 s, not each 2 s. It beats as ever."""
+    """A blob answers 500 calls a second: a follower that is no successor reads the leader row each 3.6 s, not each 2 s.
+    Its heartbeats stay as they are."""
     follower = view_of("p3", replace(CONTROL, members=CROWD), leader_row=replace(LEADER_ROW, successors=("p2",)))
     assert kinds(decide(follower, NOW + 2)) == [MergeOwnRow]
     assert kinds(decide(follower, NOW + 3.6)) == [MergeOwnRow, ReadLeaderRow]
@@ -107,7 +108,8 @@ def test_a_processor_of_a_very_large_group_reads_the_rows_it_waits_for_one_by_on
 
 
 def test_processors_of_a_very_large_group_write_news_less_often() -> None:
-    """All 900 change their rows with each version; each waits so long after its last write, no longer than a beat."""
+    """All 900 change their rows with each version; each waits this long after its last write, no longer than a
+    heartbeat."""
     news = LocalTask(2, 1, NOW, report("daily-0", batch=7))
     for crowd, gap in ((CROWD[:3], 0.1), (CROWD, 1.5), (CROWD * 9, 2.0)):
         view = view_of("p3", replace(CONTROL, members=crowd), tasks={"daily-0": news})

@@ -1,4 +1,4 @@
-"""What is asked of the leader, as small stories: a drain, its cancellation, a stop, and what nobody can obey."""
+"""Requests to the leader: a drain, its cancellation, a stop, and requests that cannot be obeyed."""
 
 from dataclasses import replace
 
@@ -209,8 +209,9 @@ def test_a_cancellation_is_answered_after_it_was_obeyed_and_after_the_drains_tha
 
 
 def test_a_cancellation_is_written_down_before_it_is_answered_even_if_nothing_is_frozen() -> None:
-    """Found by the model (tests/model/drain.py). Else a leader that was deposed and has not noticed says "cancelled"
-    of a drain that goes on under the next one; and so does one whose FREEZE had no answer and lands after all."""
+    """Found by the model (tests/model/drain.py). Otherwise a deposed leader that has not noticed would answer
+    "cancelled" for a drain that goes on under the next one; so would a leader whose FREEZE was not answered and lands
+    after all."""
     assert answers(asked(CONTROL, drain(), cancel())) == {}
     assert answers(asked(CONTROL, drain(answer="accepted"), cancel())) == {}
     assert obey(CONTROL, drain(), cancel()) == CANCELLED
@@ -263,7 +264,7 @@ def test_a_stop_is_answered_once_the_control_blob_has_it_and_withdraws_the_drain
 
 
 def test_a_stop_meant_for_former_members_does_not_stop_later_ones() -> None:
-    """Nobody led when it was asked for; it must not end the fleet that finds it a week later."""
+    """There was no leader when it was requested; it must not end the fleet that finds it a week later."""
     view = asked(CONTROL, stop(lives=("an earlier life",)))
     assert next_control(view, CONTROL, NOW) == CONTROL
     assert answers(view) == {"s": "nobody is left to stop"}
@@ -379,7 +380,7 @@ def test_but_not_before_the_request_is_answered_or_it_would_be_obeyed_again() ->
 
 
 def test_a_stop_is_not_over_while_the_row_of_a_member_may_be_that_of_a_live_processor() -> None:
-    """The leader of then was killed. Its row is marked first, and then nobody is there any more."""
+    """The leader of that time was killed. Its row is marked first; then no member is left."""
     view = asked(STOPPED, stop(answer="accepted"), incarnation="new")
     view.life.written, view.others.members = replace(ROWS["p1"], incarnation="new"), {"p3": ROWS["p3"]}
     assert next_control(view, STOPPED, NOW) == STOPPED
@@ -387,7 +388,7 @@ def test_a_stop_is_not_over_while_the_row_of_a_member_may_be_that_of_a_live_proc
     assert next_control(view, STOPPED, NOW).stop is None
 
 
-# What nobody can obey.
+# Requests that cannot be obeyed.
 
 STRANGE = (
     request("x", "e", {"kind": "dance"}),
@@ -441,7 +442,8 @@ KEPT = {"past": ("old",), "uncleaned": ("old",), "kept": {"old": 3}}
 
 @pytest.mark.parametrize("control", [replace(CONTROL, **KEPT), replace(DRAINED, **KEPT)], ids=["runs", "is drained"])
 def test_an_answer_stays_while_an_earlier_run_cannot_be_deleted_whole(control: Control) -> None:
-    """Who asked reads it once a second. It was deleted on the next turn, so the command said that nobody answers."""
+    """The command reads it once a second. It was deleted on the next turn, so the command reported that no processor
+    answers."""
     view = asked(control, cancel(answer="cancelled"), clean_kept=("old", 3), requests_read_at=NOW)
     view.others.members = {**ROWS, "p2": row("p2"), "p3": row("p3", state=ProcessorState.DEAD)}
     assert not [each for each in decide(view, NOW + 0.05) if isinstance(each, DeleteRequest | DeleteMember)]

@@ -1,4 +1,4 @@
-"""Rows are hearsay: ours come back as written, those of strangers stop nobody."""
+"""Rows are hearsay: our own are read back as written, and foreign ones stop no processor."""
 
 import base64
 import json
@@ -132,7 +132,7 @@ def test_a_row_whose_key_is_not_a_processor_id_is_ignored(key: str) -> None:
 
 @pytest.mark.parametrize("wish", ["a/b", "..", ".", "a b", "Ä", "-a", "a\n", "a" * 200, "x/../../streams", "{}"])
 def test_a_run_id_that_is_no_valid_directory_name_is_ignored(wish: str) -> None:
-    """It would become the run's id, and the names of its logs, for whoever cleans up, exports or lists them."""
+    """It would become the run's id, and so the names of its logs, which clean-up, export and listings use."""
     assert processor_row("p1", "e", columns(ROW) | {"new_run": wish}).new_run == ""
 
 

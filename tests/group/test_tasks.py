@@ -1,4 +1,4 @@
-"""What the container is told, and what the row reports about its tasks."""
+"""The commands to the container, and what the row reports about its tasks."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""How a processor takes a run that failed, is drained, or is another one's; each told through `decide`."""
+"""What a processor does about a run that failed, is drained, or has another pipeline, through `decide`."""
 
 from dataclasses import replace
 from typing import Any

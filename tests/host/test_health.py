@@ -1,4 +1,4 @@
-"""What a processor answers to those who ask how it is, and what systemd hears. No storage is asked."""
+"""The answers of a processor to health checks, and the notifications to systemd. No storage is called."""
 
 import json
 import os
@@ -83,7 +83,7 @@ def test_a_count_that_goes_on_is_never_silent() -> None:
 
 
 def test_silence_is_counted_in_ticks_and_over_with_the_next_count() -> None:
-    """Nobody ticks while the process is frozen, so a machine that thaws has not been silent."""
+    """No turn is counted while the process is frozen, so a machine that thaws has not been silent."""
     pulse = Pulse()
     pulse.tick(7)
     for _ in range(3):
@@ -197,7 +197,7 @@ class Running:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Running]:
-    """One that listens on any free port."""
+    """A server that listens on any free port."""
     made = Running(tmp_path / "one", NOTIFY_SOCKET=str(tmp_path / "notify"))
     try:
         yield made

@@ -89,7 +89,7 @@ def started() -> dict[str, list[str]]:
 
 
 def test_the_commands_of_the_templates_are_commands_of_the_program() -> None:
-    """And all of them stay after a drain, since whoever starts them would start them again."""
+    """All of them keep running after a drain, since the orchestrator would start them again."""
     for where, (name, *arguments) in started().items():
         context = cli._loaded(name).make_context(name, list(arguments))
         assert context.params["wait_for_upgrade"] is True, where

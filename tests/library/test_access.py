@@ -26,7 +26,7 @@ T = TypeVar("T")
 TIMING = PROFILES["default"]
 LATENCY_S = 0.005
 REASON = "The storage account refuses us (AuthenticationFailed). Check the key."
-#: Whoever ends hands over first, and waits for that as long as for any farewell.
+#: A processor that ends hands over first, and waits for that as long as for any other step of its end.
 FAREWELL_S = 100.0
 
 

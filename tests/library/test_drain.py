@@ -42,7 +42,7 @@ POLL_S = 0.01
 
 
 class Weak(Link):
-    """Fails as often as it is told to."""
+    """Fails as often as the test sets."""
 
     def __init__(self) -> None:
         self.failing = threading.Event()
@@ -443,7 +443,7 @@ def test_a_run_that_was_drained_before_is_drained_for_ever(store: Store) -> None
     past = replace(FLUSHING.drain, ends={}, history=("FREEZE", "FLUSH", "DRAINED"))
     store.coordinate(Control("g", run_id="next", phase=RunPhase.RUNNING, past=("older", RUN), drains=(past,)))
     assert store.drains.wanted(RUN) == past
-    assert store.drains.wanted("older") is not None  # so long ago that nobody remembers how
+    assert store.drains.wanted("older") is not None  # so long ago that no record of it is left
     assert store.drains.wanted("next") is None
 
 

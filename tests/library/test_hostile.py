@@ -67,7 +67,7 @@ class Mine(SharedTasks):
 
 
 class Place:
-    """A container and a table, who lives there, and a stranger."""
+    """A container and a table, the group in it, and a foreign writer."""
 
     def __init__(self, connect: str, limit: int = 5_120_000) -> None:
         name = f"h{uuid.uuid4().hex}"
@@ -110,11 +110,11 @@ class Place:
         return data
 
     def overwrite(self, data: bytes) -> None:
-        """As a stranger does it: the lease is broken, whoever holds it."""
+        """As a foreign writer does it: the lease is broken, whatever its holder."""
         for _ in range(100):
-            with suppress(HttpResponseError):  # nobody has leased it
+            with suppress(HttpResponseError):  # it is not leased
                 BlobLeaseClient(self.blob).break_lease(0)
-            with suppress(HttpResponseError):  # somebody has, in between
+            with suppress(HttpResponseError):  # it was leased meanwhile
                 self.blob.upload_blob(data, overwrite=True)
                 return
         raise AssertionError("the stranger never came through")
@@ -201,7 +201,7 @@ def test_an_older_copy_of_the_control_blob_ends_everybody_with_a_sentence(place:
     older = place.read()
     newcomer = place.member("d")
     until("shared by four", lambda: place.is_shared([*members, newcomer]))
-    # Who keeps its tasks may not have read the newer copy yet. To it the older one would be nothing new.
+    # A processor that keeps its tasks may not have read the newer copy yet. To it the older one would be nothing new.
     until("known", lambda: all(mine.version > decode(older).version for mine in members))
     place.overwrite(older)
     newcomer.coordinator.stop()  # so that the leader has something to write

@@ -1,4 +1,4 @@
-"""What no rule of ours can have written is refused, with the place: each sentence of the refusals is told once."""
+"""Records that no rule of ours can have written are refused, with their position; one test for each message."""
 
 import json
 import struct

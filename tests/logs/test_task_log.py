@@ -122,11 +122,11 @@ def test_a_record_that_was_read_never_changes(seed: int) -> None:
     assert all(whole[: len(parts)] == parts for parts in seen.values())
 
 
-# Single steps: what the rule asks for, what it is told, what it makes of it.
+# Single steps: each operation of the rule, its answer, and what follows.
 
 
 def taken(writer: Writer = OLD, limits: LogLimits | None = None) -> tuple[Owner, Blobs]:
-    """An owner who has taken a new log over."""
+    """An owner that has taken a new log over."""
     blobs = MemoryAccount().blobs()
     each = owner(writer, 0, limits)
     drive(each.life(first=True), blobs)
@@ -376,7 +376,7 @@ def test_the_largest_parts_go_to_one_blob_until_the_rest_fits() -> None:
 
 
 def test_rows_that_are_set_aside_lie_in_blobs_of_bounded_size_and_belong_to_the_record_that_follows() -> None:
-    """Also if the log rolls now: whoever deletes old blobs goes by the number of the record's own."""
+    """Also if the log rolls now: old blobs are deleted by the blob number of the record itself."""
     limits = LogLimits(large_bytes=100, roll_records=3)
     each, blobs = taken(limits=limits)
     for batch in range(2):

@@ -57,7 +57,7 @@ class Task(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """What a leader read last. One that is elected knows no rows and no requests yet."""
+    """What a leader read last. A leader that was just elected knows no rows and no requests yet."""
 
     control: int
     etag: int
@@ -70,7 +70,7 @@ class State(NamedTuple):
 
     control: int
     etag: int
-    holder: int  # of the lease: who was elected last
+    holder: int  # of the lease: the leader elected last
     tasks: tuple[Task, ...]
     rows: tuple[Task, ...]  # as their rows show them
     answers: tuple[str, ...]
@@ -195,7 +195,8 @@ class Drain:
         return None
 
     def elect(self, state: State, number: int) -> State:
-        """A write of the blob makes a leader, who reads rows and requests anew. The one before does not learn of it."""
+        """A write of the blob makes a leader, which reads rows and requests anew. The former one does not
+        learn of it."""
         before = self.controls.look(state.control)
         control = self.controls.put(replace(before, revision=before.revision + 1, epoch=before.epoch + 1))
         state = state._replace(control=control, etag=state.etag + 1, holder=number, faults=state.faults - 1)

@@ -68,7 +68,7 @@ class State(NamedTuple):
     etag: int  # of the control blob
     rows: tuple[int, ...]
     locals: tuple[int, ...]
-    logs: tuple[Writer, ...]  # who wrote last
+    logs: tuple[Writer, ...]  # the writer of the last version
     former: tuple[int, ...]  # attempts up to this one belong to a processor's former lives
     late: tuple[tuple[int, int], ...]  # calls on rows that were given up and may still land: whose, which
     faults: int
@@ -81,7 +81,7 @@ class HandOver:
     faults: int = 1
     begun: Sequence[str] = ()  # steps that have been taken already, by the words that they begin with
     alone: bool = True  # judge also whether two run one task, which the log makes safe and useless
-    waits: bool = True  # fence: a gainer waits until the losers have let go
+    waits: bool = True  # fence: a gainer waits until the losers have released the task
     by_generation: bool = True  # fence: a release says of which generation it speaks
     rising: bool = True  # fence: a version's number is never used again
     only_moved: bool = True  # fence: a version stops the tasks that move, and no others
@@ -197,7 +197,7 @@ class HandOver:
             yield f"{says}: no answer, it is still on its way", self.answered(late, number, call, lost)
 
     def is_mistaken(self, state: State, call: int) -> bool:
-        """Whether this marks somebody who lives: a fault. That it lives on as another incarnation is no excuse."""
+        """Whether this marks a live processor dead: a fault. That it lives on as another incarnation is no excuse."""
         action = self.calls.look(call)
         return isinstance(action, MarkDead) and state.locals[NAMES.index(action.processor)] != DOWN
 

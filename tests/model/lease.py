@@ -62,8 +62,8 @@ NEVER = -1e9
 
 
 class Blob(NamedTuple):
-    """The control blob. Its ETag is the number of its accepted writes. A lease that is broken or has run out lets
-    nobody in and keeps nobody out, so it is none."""
+    """The control blob. Its ETag is the number of its accepted writes. A lease that is broken or has run out neither
+    admits nor excludes a writer, so it counts as none."""
 
     control: int
     etag: int
@@ -140,7 +140,7 @@ class Leading:
             yield "the lease runs out", state._replace(blob=state.blob._replace(lease=""))
 
     def rest(self, state: State) -> Violation | None:
-        """Somebody can always try to lead."""
+        """A processor can always try to lead."""
         return Violation("L1", "nobody can do anything")
 
     def call_steps(self, state: State, number: int, call: int) -> Iterator[tuple[str, State | Violation]]:
@@ -219,7 +219,7 @@ class Leading:
         for since in (-3 * Timing().scan_s, NEVER):
             view = self._view(local)
             view.others.leaderless_since, view.others.leader_age = since, Age("silent", 1e9, 9, 0.0)
-            view.others.leader_row = Absent()  # the worst: nobody's name in it keeps the others from breaking the lease
+            view.others.leader_row = Absent()  # the worst case: without a name in it the others may break the lease
             yield view
 
     def _calls(self, view: View, etag: int) -> Iterator[StorageAction]:

@@ -78,7 +78,7 @@ class Record:
 
 
 def record(first: int, seconds: float) -> dict[str, dict[str, object]]:
-    """Play for so long, in this process, which must not have imported the packages yet. Game -> what came of it."""
+    """Play for `seconds`, in this process, which must not have imported the packages yet. Game -> its outcome."""
     met = mark()
     dice, end = Random(f"steering {first}"), time.process_time() + seconds
     found: dict[str, dict[str, object]] = {}

@@ -1,4 +1,4 @@
-"""The page as it is served: who may see it, what a browser is allowed, what it costs, that it hears of news."""
+"""The page as it is served: access, what a browser is allowed, what it costs, and its updates."""
 
 import asyncio
 import json
@@ -277,7 +277,8 @@ def test_a_page_that_polls_sees_that_a_fleet_is_dead(emulator: Azurite) -> None:
 
 
 def test_a_failed_read_does_not_count_as_silence(emulator: Azurite) -> None:
-    """While the account is away nobody can beat; the first answer afterwards still shows the beats from before."""
+    """While the account is away no heartbeat is accepted; the first answer afterwards still shows the rows
+    from before."""
     connect = emulator.connection_string
 
     async def story(session: aiohttp.ClientSession) -> None:
@@ -357,7 +358,7 @@ def test_an_account_without_anything_is_empty_and_nothing_is_made_there(emulator
 
 
 def test_a_look_is_two_reads_and_nobody_reads_while_nobody_looks(emulator: Azurite) -> None:
-    """And whoever looks together reads once. Without any right to write."""
+    """Viewers at the same time cause one read. No right to write is needed."""
     connect = emulator.connection_string
 
     async def story(session: aiohttp.ClientSession) -> None:
@@ -431,7 +432,8 @@ def test_each_document_of_the_page_has_the_time_it_was_sent(emulator: Azurite) -
 def test_a_processor_draws_its_curves_before_its_page_is_opened(
     emulator: Azurite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From what it knows: whoever opens the page after an alert sees what was before. No call is made for it."""
+    """From what the processor knows: a page that is opened after an alert shows what was before. No call is made for
+    it."""
     lines = Lines()
     monkeypatch.setattr(watch, "lines_of", lambda config: lines)
     view = View(Settings("a", PROFILES["default"]), OwnIncarnation("1"))

@@ -203,7 +203,7 @@ def test_a_task_says_for_whom_it_waits_and_for_how_long_at_most() -> None:
     waits = Assignment(Owner("a", "1", 9), after=(Owner("b", "1", 5),))
     moved = replace(CONTROL, tasks={"t-0": waits, "t-1": CONTROL.tasks["t-1"]})
     other = replace(moved, events=(Event(57_000, "joined", "c joined."),))
-    for control in (moved, other):  # an event of another task's once told since when this one waits
+    for control in (moved, other):  # an event of another task's, once reported since this one waits
         assert shown(control)["tasks"][0]["why"] == "a waits for b to release it, for 45 s at most."
 
 

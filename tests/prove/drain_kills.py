@@ -54,7 +54,7 @@ CLEAN_UP = "mid-clean-up"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Who dies where."""
+    """Which process dies at which point."""
 
     role: str  # leader or follower
     kind: str  # supervisor or container
@@ -181,7 +181,9 @@ def play(world: JobOnAzurite, case: Case) -> None:
         )
     waiting = world.fleet.processes if case.waits else {victim} if case.kind == "supervisor" else ()
     for name in set(waiting) & set(world.fleet.alive()):
-        world.fleet.send(name, signal.SIGTERM)  # who comes back only after DRAINED waits for an upgrade, too
+        world.fleet.send(
+            name, signal.SIGTERM
+        )  # a processor that comes back only after DRAINED waits for an upgrade, too
     codes = world.fleet.exit_codes(PATIENCE_S)
     assert set(codes.values()) == {0}, f"{case}: {codes}"
     assert producer.wait() == 0
@@ -211,7 +213,7 @@ def chosen_task(world: JobOnAzurite, case: Case) -> tuple[dict[str, Any], dict[s
 
 
 def arm(world: JobOnAzurite, case: Case, leader: str, task: dict[str, Any]) -> None:
-    """Lay the kill out. In mid-clean-up it is the leader's supervisor that comes to the point, whoever dies."""
+    """Prepare the kill. During the clean-up it is the leader's supervisor that comes to the point."""
     if case.point != CLEAN_UP:
         world.kill_at(task["owner"], case.kind, case.point.replace("STAGE", task["stage"]))
         return

@@ -164,7 +164,7 @@ def played(place: str, games: list[tuple[Game, float]], seconds: float) -> str:
 
 
 def hunt(place: Place, known: Record, seconds: float, *, also_tests: bool = True) -> tuple[str, str]:
-    """The verdict, and who or what gave it."""
+    """The verdict, and the test or game that gave it."""
     games = [[str(game), known.seconds[game]] for game in known.best(place.key)]
     said = f"survives: met by none of {len(known.seconds)} games"
     if games:

@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def outage(world: JobOnAzurite, seconds: float) -> None:
-    """Nobody answers for so long."""
+    """The storage does not answer for this long."""
     seen: Counter[str] = Counter()
     world.emulator_signal(signal.SIGSTOP)
     try:
@@ -76,7 +76,7 @@ def outage(world: JobOnAzurite, seconds: float) -> None:
 
 
 def freeze(world: JobOnAzurite, name: str, seconds: float) -> None:
-    """All processes of one processor stand still for so long, as its machine would."""
+    """All processes of one processor are frozen for this long, as on a frozen machine."""
     processes = world.tree(name)
     for process in processes:
         process.suspend()

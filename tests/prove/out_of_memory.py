@@ -205,7 +205,7 @@ def growing() -> None:
 
 
 def watched(fleet: Members) -> set[str]:
-    """Print owner, batch and memory until no processor runs; who had the task."""
+    """Print owner, batch and memory until no processor runs; return the owners."""
     begun, owners = time.monotonic(), set[str]()
     print(f"{'seconds':>8}{'task':>12}{'owner':>7}{'batch':>7}{'p0 MiB':>9}{'p1 MiB':>9}  of {GROWING_MIB}")
     printed_at = -PRINTED_EVERY_S

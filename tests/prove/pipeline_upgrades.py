@@ -62,7 +62,7 @@ PHASES = ("REQUESTED", "SOURCES_STOPPED", "FLUSHING", "COMMITTED")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Who gets which signal, and where."""
+    """Which process gets which signal, and where."""
 
     role: str
     kind: str
@@ -115,13 +115,13 @@ class Upgrades:
         self.finished: set[str] = set()  # the pipelines of drained runs
 
     def start(self, fleet: Fleet, pipeline: str) -> None:
-        """Another processor. A pipeline that has had no run begins the next one by itself; one that comes back is taken
-        for old code unless it is told to."""
+        """Another processor. A pipeline that has had no run begins the next one by itself; one that comes back counts
+        as old code unless `new_run` is set."""
         self.lives += 1
         fleet.start(f"p{self.lives}", *(["--new-run"] if pipeline in self.finished else []))
 
     def settled(self, fleet: Fleet, pipeline: str) -> dict[str, Any]:
-        """All tasks of this pipeline run on its processors. Who was there too early is started again."""
+        """All tasks of this pipeline run on its processors. A processor that was there too early is started again."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             for name in [name for name, process in fleet.processes.items() if process.poll() is not None]:
@@ -136,7 +136,7 @@ class Upgrades:
 
     @staticmethod
     def run_by(fleet: Fleet, shown: dict[str, Any]) -> bool:
-        """Whether all that live have tasks, and nobody else has."""
+        """Whether exactly the live processors have tasks."""
         return {task["owner"] for task in shown["tasks"]} == set(fleet.alive())
 
     def victim(self, fault: Fault, shown: dict[str, Any]) -> str:
