@@ -21,7 +21,7 @@ from samza_azure.logs.position import Ends
 from samza_azure.messages import Drain, DrainStep, Phase
 from samza_azure.storage.log import LogReader
 
-#: A drain may take so much longer than the same work without one.
+#: A drain may take longer than the same work without one by this part.
 MORE = 0.1
 #: Beside Spark's heap of 2 GiB: what is outside of it, RocksDB's caches, and the Python processes.
 MEMORY_BYTES = 4 << 30
@@ -54,7 +54,7 @@ class Watched:
 
     seconds: float = 0.0
     peak_bytes: int = 0
-    told: int = 0  # how often a task told of more batches
+    told: int = 0  # how often a task reported more batches
 
 
 def measure(quick: bool) -> list[Claim]:
@@ -172,7 +172,7 @@ def rows_read(container: Container) -> int:
 
 
 def wait_until_written(around: BenchJob, container: Container, stage: str, expected: int) -> list[tuple[int, int]]:
-    """Until a stage has put out so many rows; where its logs end then."""
+    """Wait until a stage has put out this many rows; return where its logs end then."""
     written = Written(around, stage, TASKS)
     container.until("all rows are between the stages", lambda: written.reaches(expected), 10 * PATIENCE_S)
     return written.ends

@@ -21,7 +21,7 @@ PACKAGE = ROOT / "samza_azure"
 #: Folders that a document may cite. What `make` has built is there or not.
 ROOM = {path.name for base in (ROOT, PACKAGE) for path in base.iterdir() if path.is_dir()} - {"build"}
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.joinpath("docs").rglob("*.md"), ROOT / "tests" / "README.md"])
-#: What is cited and lies elsewhere: in the account, beside a processor, with whoever deploys a fleet.
+#: What is cited and lies elsewhere: in the account, beside a processor, on the machine of an operator.
 ELSEWHERE = {"control.json", "container.log", ".samza-azure/", "flights.json", "ISSUER", "PRINCIPAL"}
 COMMAND = re.compile(r"samza-azure ([a-z]+)\b")
 TARGET = re.compile(r"make ([a-z]+)")

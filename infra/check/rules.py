@@ -37,10 +37,10 @@ ROLES = {
     "7f951dda-4ed3-4680-a7ca-43fe172d538d": ("AcrPull", REGISTRY),
     "3913510d-42f4-4e42-8a64-420c390055eb": ("Monitoring Metrics Publisher", INSIGHTS),
 }
-#: What those who write rows cannot do without: the processors, and whoever fills the sources.
+#: What writers of rows cannot do without: the processors, and the producers of the sources.
 WRITES = {("ba92f5b4-2d11-453d-a403-e96b0029c9fe", "container"), ("0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3", "table")}
 WRITERS = ("processors", "producers")
-#: Who may upload what the machines run, as the processors' identity.
+#: The group that may upload what the machines run, as the processors' identity.
 RELEASERS = "releasers"
 #: The platform metrics that alerts may be on, by their namespace.
 METRICS = {
@@ -75,7 +75,7 @@ def check(files: Mapping[str, File]) -> Iterator[Finding]:
 
 
 def no_shared_key(file: File) -> Iterator[Finding]:
-    """No account opens by a key: it cannot be scoped, and whoever has it has everything."""
+    """No account opens by a key: it cannot be scoped, and its holder may do everything."""
     for account in _made(file, ACCOUNT):
         yield from _wants(file, account, ("properties", "allowSharedKeyAccess"), {False})
 
@@ -222,7 +222,7 @@ def stays_after_a_drain(file: File) -> Iterator[Finding]:
 
 
 def no_secret_in_sight(file: File) -> Iterator[Finding]:
-    """No key in an output or in a variable of a container: both are shown to whoever may look."""
+    """No key in an output or in a variable of a container: both are visible to every reader."""
     for output in file.outputs.values():
         if _SECRET.search(_as_text(output.value) or ""):
             yield Finding(file.name, output.line, f"the output {output.name!r} shows a secret")

@@ -122,7 +122,7 @@ class JobOnAzurite:
         )
 
     def produce(self, rows: int) -> None:
-        """Produce the next `number` flights into the source stream."""
+        """Produce the next `rows` flights into the source stream."""
         path = self.directory / f"chunk-{self.produced}.parquet"
         pq.write_table(self.flights.slice(self.produced, rows), path)
         ended = self.command("produce", "flights", str(path), "--key", "dest")

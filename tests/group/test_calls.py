@@ -186,7 +186,7 @@ def test_whatever_is_answered_the_same_is_not_sent_again_at_once(call: type, ans
 
 
 def waits(view: View, action: StorageAction, times: int, random: float = 0.5) -> list[float]:
-    """How long the resource is left alone after each of `failures` failures in a row."""
+    """How long the resource is left alone after each of `times` failures in a row."""
     found, view.random = [], random
     for _ in range(times):
         learn(view, action, Trouble.UNAVAILABLE, sent_at=NOW, now=NOW)

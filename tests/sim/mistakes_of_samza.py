@@ -93,8 +93,8 @@ def the_same_version_again(patch: Patch) -> None:
 
 
 def without_the_look_at_owners(patch: Patch) -> None:
-    """No mistake of anybody's: the fence that hides the one above, a task given under another version than the one
-    that gives it."""
+    """A mistake of no project: the fence that hides the one above, a task given under another version than the one that
+    gives it."""
     patch.setattr(publish, "_wrong_owner", lambda before, after: None)
 
 
@@ -196,7 +196,7 @@ def a_renewal_is_tried_once(patch: Patch) -> None:
 
 
 def _fatal(patch: Patch, kind: type) -> None:
-    """A refusal of such a call is an exception that nobody catches."""
+    """A refusal of such a call is an uncaught exception."""
     learn = learning.learn
 
     def dying(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:

@@ -46,7 +46,7 @@ class Mutant:
 
     @property
     def whose(self) -> str:
-        """Who made it: the mistake's docstring begins with that."""
+        """The project that made it: the mistake's docstring begins with that."""
         return (self.mistake.__doc__ or "").partition(":")[0]
 
     def scenario(self, seed: int) -> Scenario:

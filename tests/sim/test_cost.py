@@ -23,7 +23,7 @@ from samza_azure.storage.memory import MemoryAccount, MemoryStorage
 from tests.sim.group import Member, Slow, leader_of
 
 T = TypeVar("T")
-#: A third of an hour is told for a whole one; a page is looked at for a sixth.
+#: A third of an hour counts for a whole one; the page is open for a sixth.
 THIRD_S, SIXTH_S = 1200.0, 600.0
 
 

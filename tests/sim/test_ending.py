@@ -33,11 +33,11 @@ CALM = Scenario(
 
 
 class Story(World):
-    """A fleet that runs, and to which nothing happens but what is told here. Who ends is started again."""
+    """A fleet that runs, without faults but those of the story. A processor that ends is started again."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(replace(CALM, seed=seed))
-        self.code = ""  # of those who start from now on
+        self.code = ""  # of processors that start from now on
         self.stuck: set[str] = set()  # their containers never come up
 
     @property
@@ -98,7 +98,7 @@ class Story(World):
 
 
 def played(story: Story) -> None:
-    """Play it; the history is told if it fails."""
+    """Play it; print the history if it fails."""
     logging.disable(logging.CRITICAL)
     try:
         result = story.play()
@@ -136,7 +136,7 @@ def test_upgraded_processors_begin_the_next_run_after_it(seed: int) -> None:
 
 
 class Stuck(Story):
-    """One whose container never comes up leads, since it is the first that is there."""
+    """A processor whose container never comes up leads, since it is the first that is there."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -206,7 +206,7 @@ class Waits(Story):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_processor_that_waits_for_an_upgrade_lets_the_new_code_begin_the_next_run(seed: int) -> None:
-    """Its own code cannot, and it does not end: whoever can leads."""
+    """Its own code cannot, and it does not end: one that can leads."""
 
     class Drained(Waits):
         async def _play(self) -> None:
@@ -221,7 +221,8 @@ def test_a_processor_that_waits_for_an_upgrade_lets_the_new_code_begin_the_next_
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_drained_run_is_cleaned_up_though_all_wait_for_an_upgrade(seed: int) -> None:
-    """Their rows told of its tasks for as long as they waited, so nobody cleaned up, and `drain --wait` had no end."""
+    """Their rows reported its tasks for as long as they waited, so no leader cleaned up, and `drain --wait`
+    had no end."""
 
     class Drained(Waits):
         async def _play(self) -> None:
@@ -239,7 +240,7 @@ def test_a_processor_that_joins_a_draining_run_gets_no_task_and_ends_with_the_ru
     class Joined(Story):
         async def _play(self) -> None:
             await self._runs()
-            self._life(leads=False).freeze(6.0, supervisor=False, container=True)  # the drain lasts at least so long
+            self._life(leads=False).freeze(6.0, supervisor=False, container=True)  # the drain lasts at least this long
             self.ask(RequestKind.DRAIN)
             await self._until("it drains", lambda: self.control.phase is RunPhase.DRAINING)
             self.start("p3")
@@ -282,7 +283,7 @@ def test_a_drain_asked_for_while_an_outage_pauses_all_goes_on_after_it(seed: int
             await self._wait(2 * self.timing.heartbeat_timeout_s)
             at_work = [life for life in self.lives.values() if life.container is None or life.container.may_append()]
             demand(not at_work, "all are paused by now")
-            self.ask(RequestKind.DRAIN)  # whoever asks sees the storage
+            self.ask(RequestKind.DRAIN)  # a command sees the storage
             await self._wait(self.timing.heartbeat_timeout_s)
             await self._drain()
 
@@ -305,7 +306,7 @@ def test_a_drain_asked_for_while_a_task_changes_hands_drains_it_under_its_new_ow
         async def _play(self) -> None:
             await self._runs()
             for life in self.lives.values():
-                life.freeze(4.0, supervisor=False, container=True)  # nobody releases anything meanwhile
+                life.freeze(4.0, supervisor=False, container=True)  # no task is released meanwhile
             self.start("p3")
             await self._until("a task changes hands", lambda: bool(self._waits()), step=0.002)
             moving = self._waits()

@@ -1,4 +1,4 @@
-"""`simulate JOB`: the job's own timings are what is played, and it ends with what somebody who plans a fleet asks."""
+"""`simulate JOB` plays the job's own timings, and ends with the figures that are needed to plan a fleet."""
 
 import re
 import sys
@@ -32,7 +32,7 @@ def test_simulating_a_job_prints_fail_over_kills_and_rows(
 ) -> None:
     job = tmp_path / "job.toml"
     job.write_text(JOB)
-    # In both somebody dies who has tasks: of a standby without any the fail-over takes 0.0 s.
+    # In both a processor with tasks dies: the fail-over of a standby without any takes 0.0 s.
     assert run(job, monkeypatch, "--seed", "5", "--seeds", "2", "--hours", "0.02") == 0
     *histories, head, worst, kills, rows = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in histories] == ["seed 5", "seed 6"]

@@ -18,7 +18,7 @@ from tests.sim.group import LATENCY_S, Member, Slow, leader_of
 
 T = TypeVar("T")
 OUTAGE_S = 600.0
-#: Calls are counted in windows of so many heartbeats.
+#: Calls are counted in windows of this many heartbeats.
 WINDOW = 5
 
 

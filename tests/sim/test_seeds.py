@@ -17,7 +17,7 @@ from samza_azure.sim.world import draw, play
 #: What each of them found is in the message of the commit that mended it. The longest ones are played by `make prove`.
 PINNED = [8, 24, 26, 31, 112, 245, 7052, 1000111]
 LONGER = [0, 17, 42, 116, 1091, 168044708]
-#: Fresh seeds are played for so long, and at least so many: a machine may be slow.
+#: Fresh seeds are played for this many seconds, and at least this many: a machine may be slow.
 FRESH_S, FRESH_LEAST = 8.0, 3
 
 
@@ -27,7 +27,7 @@ def test_a_seed_that_once_found_something_finds_nothing(seed: int) -> None:
     assert result.violation is None, command(seed)
 
 
-#: New code with a stage put in front starts before the run is drained, and processors are told to go.
+#: New code with a stage put in front starts before the run is drained, and processors are asked to leave.
 UPGRADE = Scenario(
     seed=0,
     style="storm",

@@ -24,7 +24,7 @@ def test_a_wide_fleet_may_be_any() -> None:
 
 
 def test_a_leader_that_sees_the_others_write_again_marks_no_processor_dead() -> None:
-    """Nobody could write for 30 s, and the first who did was another: S10."""
+    """No write was accepted for 30 s, and another processor was the first to write again: S10."""
     result = play(wide(1))
     assert result.violation is None, "\n".join(result.history)
 

@@ -1,4 +1,4 @@
-"""What two pipelines differ in, as a processor with the other one is told."""
+"""The differences between two pipelines, as a processor with the other one reports them."""
 
 from collections.abc import Callable
 from pathlib import Path

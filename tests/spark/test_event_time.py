@@ -1,4 +1,4 @@
-"""No row is late because somebody was slow: what moves event time, what holds it back, what is refused."""
+"""No row is late because a producer was slow: what moves event time, what holds it back, what is refused."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -224,7 +224,7 @@ def test_drain_waits_for_in_flight_messages(fleet: MakeFleet) -> None:
 
 
 def test_an_input_that_has_ended_and_one_that_the_drain_ends(fleet: MakeFleet) -> None:
-    """End of stream mixed with drain: one input's producers are drained long before the other one's end is told."""
+    """End of stream mixed with drain: one input's producers are drained long before the other one's end is known."""
     said = Said()
     application = plain(said, "numbers", "copied")
 
@@ -249,7 +249,7 @@ def test_an_input_that_has_ended_and_one_that_the_drain_ends(fleet: MakeFleet) -
 
 
 def test_a_task_that_moves_in_the_middle_of_a_batch_goes_on_behind_what_is_done(fleet: MakeFleet) -> None:
-    """Positions are within a record, too: one that is let go repeats nothing whose rows are committed."""
+    """Positions are within a record, too: a task that is released repeats nothing whose rows are committed."""
     said, slow = Said(), Slow()
     application = Application()
 
@@ -714,7 +714,7 @@ def test_a_task_that_is_released_in_mid_batch_begins_no_other_turn(fleet: MakeFl
     task._thread.join(PATIENCE_S)
     assert said.numbers() == [*range(8)]
     run.release("Watch-0")
-    assert said.closed == 1  # whoever is released has closed its handler
+    assert said.closed == 1  # a task that is released has closed its handler
     run.start("Watch-0", first=False)
     run.drain()
     assert seen(run) == {("at", number): 1 for number in range(20)}
@@ -766,7 +766,7 @@ def messages(*numbers: int) -> list[Envelope]:
 @pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), KeyboardInterrupt()], ids=repr)
 @pytest.mark.parametrize("at_once", [1, 4])
 def test_a_base_exception_fails_the_task_too(error: BaseException, at_once: int) -> None:
-    """SystemExit once ended the event loop, and nobody was answered."""
+    """SystemExit once ended the event loop, and no call was answered."""
 
     class Watch:
         async def process(self, envelope: Envelope, collector: Collector) -> None:

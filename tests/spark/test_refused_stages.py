@@ -172,7 +172,7 @@ def test_a_refused_plan_names_the_stage_where_it_is_defined(analyse: Analyse) ->
 LATE, HOUR = '.withWatermark("ts", "1 hour")', '.groupBy(F.window("ts", "1 hour"))'
 FIRST = f'.where("ts IS NOT NULL"){LATE}.dropDuplicatesWithinWatermark(["carrier"])'
 NUMBERED = "*, row_number() OVER (PARTITION BY carrier ORDER BY ts) AS number"
-#: What somebody wrote behind `rows`, the line that is advised, and what their own code puts behind it.
+#: The text behind `rows`, the line that is advised, and what the user's own code puts behind it.
 ADVISED = {
     "an action": (".count()", f"{LATE}{HOUR}.count()", ""),
     "a sort": ('.sort("delay")', f'{LATE}{HOUR}.agg(F.max_by("carrier", "delay"))', ""),

@@ -1,4 +1,5 @@
-"""The emulator as all tests use it: the pinned version, started on free ports, gone with the one who started it."""
+"""The emulator as all tests use it: the pinned version, started on free ports, gone with the process that
+started it."""
 
 import importlib.util
 import json

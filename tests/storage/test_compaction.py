@@ -210,7 +210,7 @@ def test_a_higher_priority_takes_the_interval_from_a_compaction(
 
 
 def test_two_compactors_with_one_plan(store: SegmentStore, segment_stores: Stores) -> None:
-    """Who comes second finds it done, and merges nothing only to be refused."""
+    """The second compaction finds the work done, and merges nothing only to be refused."""
     appended(store, rows(0), rows(0, first=1))
     groups = tables.plan(store)
     (first,) = tables.compact(store, LockTask("c", "c", 0, LockOwner("c")), groups=groups)
@@ -412,7 +412,7 @@ def test_an_interval_that_too_many_append_to_is_not_written_anew(
 
 
 def test_a_revoked_lock_that_was_not_given_back_is_asked_for_again(segment_stores: Stores) -> None:
-    """Whoever could not give it back in an outage was answered that it is revoked, for all its life."""
+    """A compaction that could not release its lock in an outage was answered "revoked" for all its life."""
     tables.create(store := segment_stores(), SCHEMA, time="at", granularity=Granularity.DAY)
     appended(store, rows(0), rows(0, first=1))
     low, high = LockTask("low", "low", 0, LockOwner("low")), LockTask("high", "high", 9, LockOwner("high"))

@@ -1,4 +1,4 @@
-"""Files of a stream are each put once: whoever is killed between record and file, whoever wakes up late."""
+"""Each file of a stream is put once, wherever an owner is killed between record and file or wakes up late."""
 
 import io
 import random

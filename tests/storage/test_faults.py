@@ -1,4 +1,4 @@
-"""What a fault on the way means: nothing happened, or nobody knows and a read will tell."""
+"""What a fault on the way means: nothing happened, or it is unknown and a read will tell."""
 
 import asyncio
 import os
@@ -251,7 +251,7 @@ async def test_an_append_to_a_frozen_storage_is_settled_by_reading(connect: Conn
 
 @pytest.fixture
 def unreachable(azurite: Azurite, connect: Connect) -> Account:
-    """An account that nobody listens for."""
+    """An account at a port without a server."""
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
         ports = one.getsockname()[1], two.getsockname()[1]
     return connect(with_ports(azurite, *ports))

@@ -1,4 +1,4 @@
-"""Old blobs of logs between stages are deleted, and nothing that anybody may still ask for."""
+"""Old blobs of logs between stages are deleted, and none that a reader may still ask for."""
 
 import json
 from dataclasses import dataclass, field
@@ -247,7 +247,7 @@ class ForgottenLog:
         return {source: blob for source, (blob, _) in began.items() if blob > 0}
 
     def forget(self, prefix: str) -> None:
-        """An owner deletes, or one that was an owner once and wakes up late."""
+        """An owner deletes, or a former owner that wakes up late."""
         self.forgotten += self.dice.choice(self.owners[prefix]).forget(self.readers)
 
     def check(self) -> None:

@@ -145,7 +145,7 @@ def test_after_its_deadline_nothing_is_renewed(locks: Locks) -> None:
     one = locks.holder(link)
     one.lock()
     link.carried.clear()
-    locks.clock.now += 14.0  # the service has not let go yet: a renewal would succeed
+    locks.clock.now += 14.0  # the service has not ended the lease yet: a renewal would succeed
     until(lambda: bool(locks.lost))
     one.unlock()
     assert link.carried == ["control.release"]
@@ -231,7 +231,7 @@ def test_unlock_by_another_thread_cancels_a_waiting_lock(locks: Locks) -> None:
     unlocking = threading.Thread(target=waiting.unlock)
     unlocking.start()
     assert life.given_back.wait(10)
-    link.may_land.set()  # the lease is granted, and nobody wants it
+    link.may_land.set()  # the lease is granted, and no caller waits for it
     waiter.join(10)
     unlocking.join(10)
     assert (got, waiting.held) == ([None], False)

@@ -1,4 +1,5 @@
-"""Rows that are produced under an idempotence key are there once, whoever is killed and however often it is tried."""
+"""Rows that are produced under an idempotence key are stored once, wherever a producer is killed and however often it
+is started."""
 
 import random
 from collections.abc import Callable
@@ -172,7 +173,7 @@ def test_a_producer_that_finds_the_rows_of_another_under_its_key_stops(account: 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_producers_of_one_key_at_once_double_nothing(seed: int) -> None:
-    """One acts between any two appends of the other; whoever is stopped is started again."""
+    """One producer acts between any two appends of the other; a stopped one is started again."""
     chance, storage = random.Random(seed), MemoryStorage()
     account = MemoryAccount(storage)
     link = Turns()
@@ -237,7 +238,7 @@ def test_a_key_that_survives_in_a_later_record_is_trusted_although_earlier_ones_
 
 
 def test_a_key_of_a_stream_that_is_half_deleted_never_says_that_its_rows_are_stored() -> None:
-    """Whoever deletes is killed at each call in turn. Then the same rows are produced again, or the deletion is."""
+    """A deletion is killed at each call in turn. Then the same rows are produced again, or the deletion is repeated."""
     config = Config.load(EXAMPLE, environment={"AZURE_STORAGE_CONNECTION_STRING": "UseDevelopmentStorage=true"})
     said: list[str] = []
     for calls in range(100):

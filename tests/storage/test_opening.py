@@ -1,4 +1,4 @@
-"""Who has opened a table before reads only what has changed, and sees what one sees who reads all of it."""
+"""A reader that has opened a table before reads only what has changed, and sees what a reader of all its rows sees."""
 
 import itertools
 import json
@@ -187,7 +187,7 @@ def test_a_publish_that_is_too_large_to_be_repeated(stores: Stores) -> None:
 
 
 def test_garbage_of_a_checkpoint_that_a_collector_left(stores: Stores) -> None:
-    """It died between the blob and the head. The next one deletes the blob and keeps the one that counts."""
+    """The writer died between the blob and the head. The next one deletes the blob and keeps the one that counts."""
     writer = stores()
     appended(writer, "a")
     kept = writer.checkpoint()

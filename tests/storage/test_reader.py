@@ -114,7 +114,7 @@ def test_over_a_drain_it_goes_on_with_the_next_run(blobs: Blobs) -> None:
     task(blobs, "2-b").append(0, slices=(part(4),))
     task(blobs, "2-b", "count-1").append(0, slices=(part(5),))
     assert values(Reader(blobs, "out", token=reader.token, until_now=True)) == [3, 4, 5]
-    assert values(reader) == [3, 4, 5]  # one that was there all the time, too
+    assert values(reader) == [3, 4, 5]  # a blob that was there all the time, too
 
 
 def test_latest_is_what_comes_from_now_on(blobs: Blobs) -> None:
@@ -133,7 +133,7 @@ def test_a_reader_waits_for_rows_and_for_logs_that_do_not_exist_yet(blobs: Blobs
     ]
 
     def wait(seconds: float) -> None:
-        reader._listed_at -= 60  # as if so much time had passed
+        reader._listed_at -= 60  # as if this much time had passed
         appends.pop(0)()
 
     reader = Reader(blobs, "out", wait=wait)
@@ -160,7 +160,13 @@ def test_rows_that_were_deleted_before_they_were_read_are_an_error(blobs: Blobs)
     blobs.delete("runs/1-a/count-0/00000000")
     with pytest.raises(RowsGone, match=r"from blob 0, position \d+ of runs/1-a/count-0 on are deleted"):
         values(Reader(blobs, "out", token=reader.token, until_now=True))
-    assert values(Reader(blobs, "out", until_now=True)) == [3, 4, 5, 6, 7]  # who begins anew asks for what there is
+    assert values(Reader(blobs, "out", until_now=True)) == [
+        3,
+        4,
+        5,
+        6,
+        7,
+    ]  # a reader that begins anew asks for what there is
 
 
 def test_a_log_that_came_after_the_token_and_lost_its_beginning_is_no_gap_either(blobs: Blobs) -> None:
@@ -193,7 +199,8 @@ class Deletes(Link):
 @pytest.mark.parametrize("deleted", [(0,), (0, 1), (0, 1, 2, 3, 4)])
 @pytest.mark.parametrize("is_begun", [False, True])
 def test_blobs_deleted_during_a_first_pass_are_not_a_gap(deleted: tuple[int, ...], *, is_begun: bool) -> None:
-    """At whatever call retention comes: who has begun has all rows or an error, who begins also those that are left."""
+    """At whatever call retention comes: a reader that has begun has all rows or an error, one that begins has the rows
+    that are left."""
     gone = whole = 0
     for calls in range(100):
         storage = MemoryStorage()

@@ -34,7 +34,7 @@ LIMIT = 3_000
 
 
 def producer(account: AnyAccount, partitions: int = 1, stream: str = "s", limits: LogLimits = ROLLS) -> SourceWriter:
-    """One whose blobs are full after a few records."""
+    """A log whose blobs are full after a few records."""
     writer = SourceWriter(
         account.blobs(), account.hints(), stream, partitions, flush_rows=1 << 20, wait=lambda tries: None
     )
@@ -230,7 +230,7 @@ def test_blobs_that_no_task_has_read_are_kept(account: AnyAccount) -> None:
 
 
 def test_the_last_blob_with_records_stays_while_the_next_one_is_empty(account: AnyAccount) -> None:
-    """A producer died after it had created blob 1. Without a record, nobody would know where the log goes on."""
+    """A producer died after it had created blob 1. Without a record, no reader would know where the log continues."""
     writer, blobs = producer(account), account.blobs()
     for number in range(4):
         put(writer, number)

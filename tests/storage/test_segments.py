@@ -322,7 +322,7 @@ def test_a_replace_that_gives_up_leaves_nothing(stores: Stores) -> None:
 
 @pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
 def test_an_announcement_is_taken_back_from_more_locks_than_a_transaction_holds(stores: Stores) -> None:
-    """Some were granted after it. Its owner dies in the middle, and whoever ends that life does the rest."""
+    """Some were granted after it. Its owner dies in the middle, and the task that ends that life does the rest."""
     store, other, again = stores(), stores(), stores()
     held = acquired(store, task("replace"), MONTH, LockType.REPLACE)
     (name,) = store.numbers(DAY, held.version, 1)
@@ -470,7 +470,7 @@ CRASHES = [*itertools.product(["memory"], range(1, 6), ["crash before", "crash a
     indirect=["stores"],
 )
 def test_a_large_publish_is_all_or_nothing_under_a_crash(stores: Stores, at: int, fault: str) -> None:
-    """250 rows are three transactions. Whoever comes after sees all of them or none, and can do it again."""
+    """250 rows are three transactions. A later reader sees all of them or none, and can do it again."""
     store, other = stores(), stores()
     who, after = task("sink"), task("sink", life="2")
     made = rooted(store, allocated(store, who, 250))
@@ -662,7 +662,7 @@ def test_an_interval_is_dropped_and_restored(store: SegmentStore) -> None:
 
 @dataclass
 class Meanwhile:
-    """Rows in front of whose call somebody else does something, once: the first call that `before` picks."""
+    """Rows in front of whose call another client acts, once: before the first call that `before` picks."""
 
     rows: Transactions
     before: Callable[[str], bool]  # of the first key that is read or written
@@ -909,7 +909,7 @@ def test_a_drop_whose_life_is_ended_is_refused(stores: Stores) -> None:
 
 @dataclass
 class Crowd:
-    """Threads that append, compact and replace one table, and one that reads all the time."""
+    """Threads that append, compact and replace one table, and a thread that reads all the time."""
 
     stores: Stores
     rounds: int

@@ -240,7 +240,7 @@ def two_at_once(make: Callable[[], SegmentStore]) -> None:
 
 
 def one_after_the_other(make: Callable[[], SegmentStore]) -> None:
-    """A lock is given back with numbers that nobody has used, and they are not used again."""
+    """A lock is released with unused numbers, and they are not used again."""
     given = []
     for name in ("a", "b"):
         lock = stories.allocated(make(), stories.task(name), 2)
@@ -252,7 +252,7 @@ def one_after_the_other(make: Callable[[], SegmentStore]) -> None:
 
 @dataclass
 class Late:
-    """Rows that are read just before somebody else writes."""
+    """Rows that are read just before another client writes."""
 
     rows: Transactions
     other: Callable[[], object]

@@ -1,4 +1,4 @@
-"""A sink publishes each row of its logs once: whoever is killed wherever, whoever wakes up late."""
+"""A sink publishes each row of its logs once, wherever it is killed or however late it wakes up."""
 
 import json
 import random
@@ -55,7 +55,7 @@ def log_of(store: SegmentStore, name: str = "count-0", *, whole: bool = False) -
 
 
 def put(log: LogWriter, *numbers: int, kind: Kind = Kind.BATCH, hours: int = 7) -> None:
-    """A batch of rows, one every so many hours."""
+    """A batch of rows, one every `hours` hours."""
     rows = pa.table([[START + number * timedelta(hours=hours) for number in numbers], list(numbers)], schema=SCHEMA)
     log.append(log.last_batch + 1, kind=kind, slices=[one_slice(0, rows)] if numbers else [])
 
@@ -175,7 +175,7 @@ def test_a_lock_that_is_lost_is_asked_for_again(segment_stores: Stores) -> None:
 
 
 def test_an_interval_that_is_dropped_meanwhile(segment_stores: Stores) -> None:
-    """Whoever holds the whole interval is waited for."""
+    """A sink waits for the holder of the whole interval."""
     store, other = segment_stores(), segment_stores()
     log = log_of(store)
     put(log, 0)
@@ -315,7 +315,7 @@ class _Outage:
 @pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
 @pytest.mark.parametrize("days", [3, 60])
 def test_a_lost_answer_before_an_outage(segment_stores: Stores, days: int) -> None:
-    """What was published is known by the position, however long nobody could be asked."""
+    """The position knows what was published, however long the storage was away."""
     store = segment_stores()
     store.rows = _Outage(store.rows, "segment")  # type: ignore[assignment]
     log = log_of(store)
@@ -479,7 +479,7 @@ def until_answered(call: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
 def test_a_sink_releases_locks_that_it_no_longer_uses(segment_stores: Stores) -> None:
-    """Retention and compaction leave an interval alone while somebody holds a lock to append to it."""
+    """Retention and compaction leave an interval alone while a task holds a lock to append to it."""
     store = segment_stores()
     log = log_of(store)
     put(log, 0)

@@ -45,7 +45,7 @@ def house(store: SegmentStore, run: str = "r1", table: TableSettings = TABLE) ->
 
 
 def test_a_row_of_an_interval_that_has_expired_is_left_out(segment_stores: Stores) -> None:
-    """Published, it would be dropped at the next turn; and who appends to an interval keeps it from being dropped."""
+    """Published, it would be dropped at the next turn; and a lock to append keeps an interval from being dropped."""
     store = segment_stores()
     log, sink = log_of(store, "runs/r1/count-0", whole=True), sink_of(store, table=KEPT)
     sink.claim(first=True)
@@ -189,7 +189,7 @@ def test_rows_of_one_interval_are_one_file(segment_stores: Stores) -> None:
 
 
 def test_positions_of_runs_whose_logs_are_gone_are_deleted(segment_stores: Stores) -> None:
-    """Nobody can publish their rows again. Positions of others, and of a run that was not drained, stay."""
+    """Their rows cannot be published again. Positions of others, and of a run that was not drained, stay."""
     store = segment_stores()
     for run, kind in (("r1", Kind.DRAINED), ("r2", Kind.DRAINED), ("r3", Kind.BATCH), ("r4", Kind.BATCH)):
         log, sink = log_of(store, f"runs/{run}/count-0", whole=True), sink_of(store, run)

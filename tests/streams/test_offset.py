@@ -35,7 +35,7 @@ def producer(frontier: int | None, state: ProducerState = ProducerState.ACTIVE, 
     ],
 )
 def test_the_least_frontier(producers: list[ProducerPosition], least: int | None) -> None:
-    """Who has said nothing holds back; who is idle or drained does not."""
+    """A producer that has reported nothing holds the watermark back; one that is idle or drained does not."""
     assert least_us(producers) == least
 
 
@@ -154,7 +154,7 @@ def test_a_task_that_may_fire_with_its_last_rows_keeps_them_for_that_batch() -> 
 
 
 def test_rows_of_a_flush_wait_for_those_of_the_other_producers_from_when_they_came() -> None:
-    """Whoever had nothing to read for long would else have a batch for the first producer that ends."""
+    """A source that had nothing to read for long would otherwise have a batch for the first producer that ends."""
     found = replace(FOUND, heads=(producer(8, DRAINED, 20), producer(9, end=10)), rows=1, since_new=0.9)
 
     assert onward(found, draining=True) is START

@@ -107,7 +107,7 @@ class Case:
         view.random = dice.choice([0.0, 0.25, 0.5])
 
     def forgets_ages(self) -> None:
-        """The observer was away: nobody is suspected."""
+        """The observer was away: it suspects no leader."""
         ages = self.change.get("others.ages", self.before["others.ages"])
         self.change["others.ages"] = {name: Age(age.etag, 0.0, 0, self.now) for name, age in ages.items()}
         self.young_leader()
@@ -125,7 +125,7 @@ class Case:
         self.young_leader()
 
     def demoted(self) -> None:
-        """No leader any more."""
+        """It no longer leads."""
         self.change |= {"leadership": None, "calls.unsettled": None}
         self.observes_again()
 
@@ -494,7 +494,7 @@ def _trusted(case: Case, kind: str) -> None:
 
 
 def _running(case: Case, row: ProcessorRow) -> ProcessorRow:
-    """The same, in which half of its tasks that somebody has given up run, some of them for a while."""
+    """The same, in which half of the tasks that a processor has given up run, some of them for a while."""
     control, dice, said = case.before["life.control"], case.dice, dict(row.tasks)
     for task in control.given_up if isinstance(control, Control) else ():
         owner, known = control.tasks[task].owner, case.before["others.well"].get(task)
