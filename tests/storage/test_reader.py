@@ -160,13 +160,8 @@ def test_rows_that_were_deleted_before_they_were_read_are_an_error(blobs: Blobs)
     blobs.delete("runs/1-a/count-0/00000000")
     with pytest.raises(RowsGone, match=r"from blob 0, position \d+ of runs/1-a/count-0 on are deleted"):
         values(Reader(blobs, "out", token=reader.token, until_now=True))
-    assert values(Reader(blobs, "out", until_now=True)) == [
-        3,
-        4,
-        5,
-        6,
-        7,
-    ]  # a reader that begins anew asks for what there is
+    # A reader that begins anew asks for what there is.
+    assert values(Reader(blobs, "out", until_now=True)) == [3, 4, 5, 6, 7]
 
 
 def test_a_log_that_came_after_the_token_and_lost_its_beginning_is_no_gap_either(blobs: Blobs) -> None:
