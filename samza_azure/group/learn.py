@@ -163,7 +163,7 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
     """A local action was done. Local actions cannot fail."""
     match action:
         case Tell(command=Permit(until=until)):
-            view.work.permit_told = until
+            view.work.permit_sent = until
         case Tell(command=StartTask() as start):
             before = view.work.tasks.get(start.task)
             same = before is not None and before.generation == start.generation
@@ -175,7 +175,7 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
         case Tell(command=ReleaseTask(task=task)):
             view.work.tasks[task].releasing_since = now
         case Tell(command=Drain() as drain):
-            view.work.drain_told = drain
+            view.work.drain_sent = drain
         case StepDown():
             demote(view, now)
         case Rejoin():
@@ -197,7 +197,7 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
 def heard_plan(view: View, plan: Plan) -> None:
     """The container is up and has analysed the pipeline."""
     view.work.plan, view.work.container = plan, True
-    view.work.permit_told, view.work.drain_told = 0.0, None
+    view.work.permit_sent, view.work.drain_sent = 0.0, None
     _take_part(view)
 
 
@@ -223,7 +223,7 @@ def _stand_by(view: View, needs: int) -> None:
 def heard_container_lost(view: View, now: float) -> None:
     """The container is gone with everything in it. Its tasks start again in the next one."""
     view.work.container = False
-    view.work.permit_told, view.work.drain_told = 0.0, None
+    view.work.permit_sent, view.work.drain_sent = 0.0, None
     for task, local in list(view.work.tasks.items()):
         if local.phase is not Phase.DRAINED:
             phase = Phase.RELEASED if local.releasing_since is not None else Phase.RESTART

@@ -54,7 +54,7 @@ def test_a_leaving_processor_keeps_its_tasks_until_the_leader_moves_them() -> No
     perform_locally(view, begin, NOW + 0.2)
     assert commands_in(decide(view, NOW + 0.3)) == []
     view.life.accepted_at = NOW + 6  # its heartbeats are accepted
-    view.work.permit_told = view.permit_until
+    view.work.permit_sent = view.permit_until
     assert commands_in(decide(view, NOW + 6.3)) == [ReleaseTask("daily-0")]
 
 

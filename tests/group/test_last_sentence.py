@@ -108,6 +108,6 @@ def test_a_last_word_that_is_accepted_after_all_gives_no_task_its_permit_back() 
     """Simulator seed 1000111: a clock jumped, LEFT was accepted at once, and with its new permit a task appended."""
     view = leaving(Phase.RUNNING, left=True)
     view.ending_since = view.work.tasks["daily-0"].releasing_since = view.life.accepted_at = NOW
-    view.work.permit_told = 0.0
+    view.work.permit_sent = 0.0
     assert not tasks.may_still_release(view, NOW)
     assert not [each for each in decide(view, NOW) if isinstance(each, Tell) and isinstance(each.command, Permit)]

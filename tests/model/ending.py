@@ -370,7 +370,7 @@ class Ending:
                 Lease(kept.lease.id, 0.0), NEVER, 0.0, requests_read_at=0.0, clean_done=kept.clean_done
             )
         view.ending_since = 0.0
-        view.work.permit_told, view.work.drain_told = view.permit_until, tasks.wanted_drain(view)
+        view.work.permit_sent, view.work.drain_sent = view.permit_until, tasks.wanted_drain(view)
 
 
 def waits(view: View) -> str:

@@ -448,7 +448,7 @@ class HandOver:
         view.calls.beat_sent_at, view.life.beat, view.life.found_age = NEVER, 0, None
         if view.leadership is not None:
             view.leadership = replace(view.leadership, since=-2.0)
-        view.work.permit_told = view.permit_until
+        view.work.permit_sent = view.permit_until
         return self.views.put(view)
 
 

@@ -279,11 +279,11 @@ def the_lease_is_believed_too_long(patch: Patch) -> None:
     patch.setattr(view.Lease, "ends_at", property(lambda lease: lease.asked_at + view.LEASE_S + 25.0))
 
 
-def a_processor_that_is_cut_off_keeps_its_tasks(patch: Patch) -> None:
+def cut_off_keeps_its_tasks(patch: Patch) -> None:
     """our review: a member that sends heartbeats but cannot reach the control blob keeps its tasks."""
     patch.setattr(membership, "is_cut_off", lambda view, row: False)
 
 
-def a_report_of_being_cut_off_is_believed_at_once(patch: Patch) -> None:
+def cut_off_is_believed_at_once(patch: Patch) -> None:
     """our review: a member that says that it is cut off is marked dead, even in an outage that hits all."""
     patch.setattr(membership, "is_cut_off", lambda view, row: row.cut_off)

@@ -132,7 +132,7 @@ MUTANTS = [
         samza.a_barrier_without_an_end,
         0,
         (),
-        without=(review.a_processor_that_is_cut_off_keeps_its_tasks,),
+        without=(review.cut_off_keeps_its_tasks,),
         more=MILD,
     ),
     Mutant("any incarnation of a processor will do", "L1", samza.any_life_will_do, 8, ("crash",)),
@@ -273,21 +273,8 @@ MUTANTS = [
     Mutant("every drain is accepted", "S12", review.every_drain_is_accepted, 101),
     Mutant("a stop keeps the freeze", "S12", review.a_stop_keeps_the_freeze, 0, ("drain", "stop"), more=BUSILY),
     Mutant("ages survive an outage", "S10", review.ages_survive_an_outage, 26, ("outage",)),
-    Mutant(
-        "a processor that is cut off keeps its tasks",
-        "L2",
-        review.a_processor_that_is_cut_off_keeps_its_tasks,
-        0,
-        (),
-        more=MILD,
-    ),
-    Mutant(
-        "a report of being cut off is believed at once",
-        "S10",
-        review.a_report_of_being_cut_off_is_believed_at_once,
-        49,
-        ("outage",),
-    ),
+    Mutant("a processor that is cut off keeps its tasks", "L2", review.cut_off_keeps_its_tasks, 0, (), more=MILD),
+    Mutant("a report of being cut off is believed at once", "S10", review.cut_off_is_believed_at_once, 49, ("outage",)),
 ]
 
 

@@ -685,7 +685,7 @@ def locally(case: Case) -> None:
     action = dice.choice(todo)
     match action:
         case a.Tell(command=Permit()):
-            case.change["work.permit_told"] = 3.0
+            case.change["work.permit_sent"] = 3.0
         case a.Tell(command=StartTask()):
             old = tasks.get(task)
             failures = old.failures if old is not None and old.generation == start.generation else 0
@@ -696,7 +696,7 @@ def locally(case: Case) -> None:
         case a.Tell(command=ReleaseTask()):
             case.change["work.tasks"] = {**tasks, task: replace(tasks[task], releasing_since=case.now)}
         case a.Tell(command=Drain()):
-            case.change["work.drain_told"] = drain
+            case.change["work.drain_sent"] = drain
         case a.StepDown():
             case.demoted()
         case a.Rejoin():
@@ -724,14 +724,14 @@ def heard(case: Case) -> None:
             case.change["others.drain_asked_at"] = case.now
         case 0:
             learn.heard_plan(view, PLAN)
-            case.change |= {"work.plan": PLAN, "work.container": True, "work.permit_told": 0.0, "work.drain_told": None}
+            case.change |= {"work.plan": PLAN, "work.container": True, "work.permit_sent": 0.0, "work.drain_sent": None}
             there = before["life.control"]
             in_progress = isinstance(there, Control) and there.phase in ("RUNNING", "DRAINING")
             if in_progress and there.fingerprint == PLAN.fingerprint:
                 case.change["work.active_run"] = there.run_id
         case 1:
             learn.heard_container_lost(view, case.now)
-            case.change |= {"work.container": False, "work.permit_told": 0.0, "work.drain_told": None}
+            case.change |= {"work.container": False, "work.permit_sent": 0.0, "work.drain_sent": None}
             case.change["work.tasks"] = {name: _lost(name, local, case.now) for name, local in tasks.items()}
         case 2:
             learn.heard_rejected(view, "why")
