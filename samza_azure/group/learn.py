@@ -101,9 +101,9 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
     if isinstance(answer, Busy):
         busy_s, answer = answer.after_s, Trouble.UNAVAILABLE
     view.calls.busy.pop(name, None)
-    told_nothing = isinstance(answer, No) and isinstance(action, ReadControl) and action.lease_id is None
+    refused_read = isinstance(answer, No) and isinstance(action, ReadControl) and action.lease_id is None
     unread = isinstance(answer, Later) and not isinstance(action, ReadControl)  # otherwise we stand by, and stop asking
-    if isinstance(answer, Trouble | Denied | Kept) or told_nothing or unread:
+    if isinstance(answer, Trouble | Denied | Kept) or refused_read or unread:
         times, back_off = view.failing_calls(name) + 1, view.back_off(name)
         until = sent_at + back_off.after(times, view.random)
         if busy_s and name != OWN_ROW:  # beats do not back off, or a busy service would look like a death
