@@ -1,8 +1,9 @@
-"""Who leads and who runs what, after a kill, a leave or a join: processes without Spark on Azurite, peers beside them.
+"""How soon there is a leader and all tasks run after a kill, a leave or a join: processes without Spark on Azurite,
+peers beside them.
 
-Counted from just before the signal is sent, by the one clock of this machine, to the moment at which the process that
-answers for it has the storage's word: a leader that its first write was accepted, an owner that its row says RUNNING.
-Kills come at random moments of the heartbeats. Several groups at a time share the machine; its load average is printed.
+Counted from just before the signal is sent, by the one clock of this machine, to the moment at which the process knows
+it from the storage: a leader that its first write was accepted, an owner that its row says RUNNING. Kills come at
+random moments of the heartbeats. Several groups at a time share the machine; its load average is printed.
 """
 
 import math

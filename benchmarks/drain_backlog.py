@@ -1,9 +1,9 @@
 """Two drains that have much to do: rows that wait in the stream between two stages, and open windows that all fire.
 
-The first stage has read all rows; the second one starts when the drain's ends are told. Beside it the same rows go
+The first stage has read all rows; the second one starts when the drain's ends are known. Beside it the same rows go
 through the second stage without a drain: a drain is to keep the pipeline's throughput. Then as many windows as rows are
 open in RocksDB, and a drain fires them all; beside it the reading of those rows. Shown with each: the most memory that
-the container's processes had together, and how often the tasks told how far they are while it lasted.
+the container's processes had together, and how often the tasks reported their progress meanwhile.
 """
 
 import threading

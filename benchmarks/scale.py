@@ -3,7 +3,7 @@
 The profile is the default one. Time is virtual, so what takes time here is the processors' own work; of the leader it
 is measured, in processor time. All join within half a minute, then 30 of 100 die at once, then the leader dies. Counted
 at the storage is what Azure bounds: rows of each partition, calls on the control blob. A control blob is decoded once
-for all who read it: a thousand copies fit no machine.
+for all its readers, since a thousand copies do not fit into memory.
 """
 
 import asyncio

@@ -261,7 +261,7 @@ print(urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
 
 
 def test_an_exporter_that_is_set_up_after_the_observer_has_the_counters_too() -> None:
-    """As `run` does it. A live Prometheus found no series of theirs."""
+    """As `run` does it. A live Prometheus found none of their series."""
     [line] = [each for each in run(LATE)[1].splitlines() if each.startswith("samza_azure_failovers_total{")]
     assert 'processor="here"' in line and line.endswith(" 0.0")
 

@@ -68,7 +68,7 @@ def running(run_id: str) -> Control:
 
 
 class Member(SharedTasks):
-    """Its tasks read a source, as far as the leader can tell, and never say that they stand still for a drain."""
+    """Its tasks read a source, as far as the leader can tell, and never report that they have stopped for a drain."""
 
     def __init__(self, config: Config, name: str, count: int, *, reads: bool) -> None:
         super().__init__(AzureJobCoordinatorFactory().get_job_coordinator(name, config), "part", count)

@@ -140,7 +140,7 @@ def test_dev_starts_processors_ends_them_in_order_and_has_the_worst_of_their_cod
 
 
 def test_dev_sees_code_that_changes_while_other_files_come_and_go(tmp_path: Path) -> None:
-    """It ended, and the processors with it, when Spark deleted a folder of theirs while it looked for code."""
+    """It ended, and the processors with it, when Spark deleted one of their folders while it looked for code."""
     (tmp_path / "job.toml").touch()
     for code in ("pipeline.py", "shop/__init__.py", "shop/prices.py", ".samza-azure/scratch.py", "__pycache__/x.py"):
         (tmp_path / code).parent.mkdir(exist_ok=True)

@@ -1,7 +1,7 @@
-"""A group of processes on an emulator, what they said, and the question whether all is well again.
+"""A group of processes on an emulator, their reports, and the check that all is well again.
 
-All is well when exactly the processes that should live do, one of them leads, every task has one owner, who runs it and
-appends, and each log holds every number once, in order, written by one owner at a time.
+All is well when exactly the processes that should live do, one of them leads, every task has one owner, which runs it
+and appends, and each log holds every number once, in order, written by one owner at a time.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
-"""Processors of the last release and of today's code in one group: whoever leads, all is well and every log is exact.
+"""Processors of the last release and of today's code in one group: all is well and every log is exact, whichever of
+them leads.
 
-`releases/` holds what a member needs of each release that is pinned. The release that comes after this one is not
-there yet: what it may write is written here, into a blob and by a leader as real as any.
+`releases/` holds what a member needs of each release that is pinned. The next release does not exist yet: what it may
+write is written here, into a real blob and by a real leader.
 """
 
 import gzip

@@ -347,7 +347,8 @@ def random_ends(count: int, seed: int) -> dict[str, tuple[int, int]]:
     ],
 )
 def test_a_row_that_is_too_large_shortens_itself(report: TaskReport, partitions: int, kept: TaskReport) -> None:
-    """What the leader needs stays longest: phases, generations, why a task failed; then where it stands still."""
+    """What the leader needs stays longest: phases, generations, why a task failed; then the positions at which it has
+    stopped."""
     many = {}
     for number in range(300):
         ends = random_ends(partitions, number)

@@ -1,7 +1,7 @@
 """A storage on which writers take turns, operation by operation, as a test decides.
 
-A choice decides who goes next and what becomes of an append: it arrives, its answer is lost, it is lost itself, or it
-arrives later. Each run is a list of choices, so all short ones can be tried: `Explorer`.
+A choice decides which writer acts next and what becomes of an append: it arrives, its answer is lost, it is lost
+itself, or it arrives later. Each run is a list of choices, so all short ones can be tried: `Explorer`.
 """
 
 import random

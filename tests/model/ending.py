@@ -1,10 +1,10 @@
-"""A run is drained, or stopped, or its processors leave: who ends, who waits for whom, and who goes on.
+"""A run is drained, or stopped, or its processors leave: which processors end, wait for others, and continue.
 
 Every order of events is tried. What runs is production's `decide`, whole, with `learn`. p1 leads; p2 was in the run
 too; p3 comes to it. Processors rejoin, crash, start again with the same code or with an upgraded pipeline, are asked to
-leave, and the leadership changes hands. There is no time: no wait is ever over by itself, so what holds here rests on
-no patience, and a state in which nothing can happen any more shows whether somebody waits for ever. Of the storage only
-this is used: a write lands if its ETag is the one that is there (`lease.py` and `hand_over.py` show the rest).
+leave, and the leadership changes hands. There is no time: no wait ends by itself, so what holds here does not depend on
+timeouts, and a state without a further step shows whether a processor waits for ever. Of the storage only this is used:
+a write lands if its ETag is the one that is there (`lease.py` and `hand_over.py` show the rest).
 """
 
 from collections.abc import Iterator, Sequence

@@ -3,7 +3,7 @@
 What runs is production's: `publish.next_control`, `membership.beat`, `join` and `mark_dead`, `tasks.commands` and
 `learn`. Of the control blob only this is used: a write lands if its ETag is the blob's (`lease.py` shows that). Of a
 task's log: a writer takes it over if it is higher than all before (`log.py` shows that). As in `lease.py` there is no
-time: a leader may think anybody silent whose row it has seen, whenever it likes. A container does what it is ordered,
+time: a leader may take any processor whose row it has read for silent, at any moment. A container obeys its commands,
 later; its reports reach the supervisor at once, since both are paused together.
 """
 

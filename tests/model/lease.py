@@ -1,10 +1,10 @@
-"""Three processors, one control blob, one lease: who may write what, however late it lands.
+"""Three processors, one control blob, one lease: which writes are accepted, however late they land.
 
-What runs is production's: `election.campaign`, `decide.lead` with `next_control` and `hand_over`, `learn`, on a
-`View` without time. Every wait may be over at any moment and may last for ever, a lease may run out at any moment
-while its holder still believes in it; so what holds here rests on no clock. The blob and its lease are
-`storage/memory.py`. A call is sent, then it lands, later if it must: its answer may be lost, it may land twice, or
-after its sender has gave it up. A crash or a pause: the processor's next step never comes, or comes late.
+What runs is production's: `election.campaign`, `decide.lead` with `next_control` and `hand_over`, `learn`, on a `View`
+without time. Every wait may end at any moment or last for ever, and a lease may run out at any moment while its holder
+still believes in it; so what holds here depends on no clock. The blob and its lease are `storage/memory.py`. A call is
+sent, then it lands, later if it must: its answer may be lost, it may land twice, or after its sender has given it up. A
+crash or a pause: the processor's next step never comes, or comes late.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """Which seed meets which place of the pure packages: recorded once per state of the code, and steered by coverage.
 
 Half of the games are plain: `draw(seed)`. The other half take the scenario of a game that met a place which few have
-met, and play it with dice of their own. So what is rare in one scenario is looked for where it is less so, and nobody
-says which scenario that is.
+met, and play it with other random numbers. So a place that is rare in one scenario is looked for in one where it is
+less rare, without naming that scenario.
 """
 
 import hashlib

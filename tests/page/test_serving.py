@@ -447,7 +447,7 @@ def test_a_processor_draws_its_curves_before_its_page_is_opened(
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         async with asyncio.timeout(20):
-            while not lines.points:  # noqa: ASYNC110  # nobody tells
+            while not lines.points:  # noqa: ASYNC110  # there is no event to wait for
                 await asyncio.sleep(0.01)
         account = Account.from_config(config.storage)
         await asyncio.to_thread(account.ensure_created)

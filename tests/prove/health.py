@@ -1,10 +1,10 @@
-"""Real processors are asked every second how they are, while the storage and then a processor stand still.
+"""The health of real processors is requested every second, while the storage and then a processor are frozen.
 
 python tests/prove/health.py [--outage 120] [--freeze 60]
 
-The storage is frozen: no answer of `/livez` may be other than 200, `/readyz` becomes 503 for want of storage and 200
-again, and no process of the fleet is another one afterwards. Then all processes of one processor are frozen and thawed,
-as with their machine: it is never said to be dead, takes part again, and its processes are the same. What was seen is
+The storage is frozen: no answer of `/livez` may be other than 200, `/readyz` becomes 503 without storage and 200 again,
+and no process of the fleet is another one afterwards. Then all processes of one processor are frozen and thawed, as
+with their machine: it is never reported as dead, takes part again, and its processes are the same. What was seen is
 printed. Four minutes.
 """
 

@@ -111,7 +111,7 @@ class Cgroup:
 
     @property
     def kills(self) -> int:
-        """How many of its processes the kernel has killed for want of memory."""
+        """How many of its processes the kernel has killed because memory ran out."""
         return self._number("memory.oom_control" if self.is_first else "memory.events", r"^oom_kill (\d+)$")
 
     def _number(self, file: str, pattern: str) -> int:
@@ -121,7 +121,7 @@ class Cgroup:
 
 
 def machine_kills() -> int:
-    """How many processes the kernel has killed for want of memory since the machine started, in cgroups or not."""
+    """How many processes the kernel has killed because memory ran out since the machine started, in cgroups or not."""
     found = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(), re.MULTILINE)
     return int(found[1]) if found is not None else 0
 

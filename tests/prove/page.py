@@ -242,7 +242,7 @@ def states(trial: Trial) -> None:
 
 
 def killed(trial: Trial) -> None:
-    """Three processes; the leader is killed, then the account stands still."""
+    """Three processes; the leader is killed, then the account is frozen."""
     config = trial.created("flights")
     job = JOB.format(name="flights", id=config.app.id, connect=trial.emulator.connection_string)
     members = {}

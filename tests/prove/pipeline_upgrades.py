@@ -6,11 +6,11 @@ A fleet of two runs the example's pipeline, the same with a stage put in front, 
 renamed. Rows come in all the time. In each order it is drained in mid-stream and goes on with another of the three.
 Processors of the new code are started before the drain, in the middle of it, or after it; those that come too early end
 with 2 and are started again, as an orchestrator does. At a named point of the drain (tests/end_to_end/killing) a leader
-or follower of the old code is killed, or told to go (SIGTERM), or its container is killed; or nothing happens.
+or follower of the old code is killed, or asked to leave (SIGTERM), or its container is killed; or nothing happens.
 
 After each drain the rows out must be those of one batch for each run over what it has read, by the positions in the
-control blob, so nothing is lost or doubled; everybody must have ended with 0, or 2 for who came too early; and the next
-run must begin with the new stages. A failing order prints its seed. About a minute each on two quiet cores.
+control blob, so nothing is lost or doubled; each processor must have exited with 0, or with 2 if it came too early; and
+the next run must begin with the new stages. A failing order prints its seed. About a minute each on two quiet cores.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The little language in which the cases of the timeline are written.
+"""The language in which the cases of the timeline are written.
 
     + TOKEN         add; followed by `again` if it is there already, by `ERR` if no legal history has it
     - TOKEN         remove; followed by `null` if it is not there

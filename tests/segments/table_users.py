@@ -1,6 +1,6 @@
-"""A table in memory, and those who append to it, compact it, replace it, take locks away and die; what must hold.
+"""A table in memory, and users that append to it, compact it, replace it, take locks away and die; and its invariants.
 
-Every act is one choice among a few, so that hypothesis shrinks a history and the dice of a seed play one. Rows are
+Every act is one choice among a few, so that hypothesis can shrink a history and a seed can play one. Rows are
 known by number and moment; a file has its rows. Nothing is ever deleted, so what has been published is what is shown.
 """
 

@@ -1,4 +1,5 @@
-"""Two appenders, one compactor and one who takes locks away, in every order of their steps, each life ended anywhere.
+"""Two appenders, one compactor and one program that takes locks away, in every order of their steps, each life ended
+anywhere.
 
 Each program is a few steps, and each step is one call that storage makes atomic. All interleavings are tried; states
 that are equal are tried once.

@@ -1,7 +1,8 @@
-"""A processor that beats and cannot reach the control blob, as behind a firewall that knows one of the two endpoints.
+"""A processor that sends heartbeats and cannot reach the control blob, as behind a firewall that knows one of the two
+endpoints.
 
-It hears of nothing: its tasks are to run elsewhere, and a drain is not to wait for it. An outage that hits all is
-another matter: nobody else would see more, and what moved would only move back.
+It learns nothing new: its tasks have to run elsewhere, and a drain must not wait for it. An outage that hits all is
+another matter: no other processor would see more, and tasks that moved would only move back.
 """
 
 import pytest

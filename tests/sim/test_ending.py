@@ -1,4 +1,4 @@
-"""How a run ends, told step by step: production's processors in the simulator, and one thing that happens at its time.
+"""How a run ends, step by step: production's processors in the simulator, and one thing that happens at its time.
 
 A random seed meets such a moment once in hundreds. Each story ends with a bound, after which it hangs.
 """

@@ -233,7 +233,7 @@ def test_a_task_that_has_ended_keeps_neither_its_state_nor_its_last_batch(
 
 
 class Container:
-    """All tasks of a run in a container's loop, on a thread of ours: told what to do, and heard.
+    """All tasks of a run in a container's loop, on a thread of the test, with its commands and reports.
 
     It polls no hints: a test does so when it has produced, or its rows are noticed after seconds.
     """

@@ -1,12 +1,12 @@
 """A table under faults, call by call, from a seed: appends, compactions, REPLACEs, drops, deaths, garbage.
 
-Each actor is a thread that stands still before every call to the storage; one at a time goes on, chosen by the seed.
+Each actor is a thread that waits before every call to the storage; the seed chooses which one continues.
 So every order of calls can happen, an upload can take as long as all else, and a run can be repeated. A call may fail
 before it is made, after it (its answer is lost), or be its actor's last.
 
-After each transaction that the storage accepts all rows are looked at: what was published is visible, once, and
-nothing else is (I12, I15, I16, I17, I23), and with a REPLACE that each row was either read by it or carried (I24). All
-rows lie in one day. Whoever knows the table from before sees the same.
+After each transaction that the storage accepts all rows are looked at: what was published is visible, once, and nothing
+else is (I12, I15, I16, I17, I23), and with a REPLACE that each row was either read by it or carried (I24). All rows lie
+in one day. A reader that had opened the table before sees the same.
 """
 
 import threading

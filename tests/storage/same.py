@@ -1,6 +1,6 @@
-"""One history, lived on two storages at once: the memory that the simulator stands on, and a service.
+"""One history on two storages at once: the simulator's storage in memory, and a service.
 
-After each step both answers must be the same: values, refusals by Azure's own code, errors by whose fault they are,
+After each step both answers must be the same: values, refusals by Azure's own code, kinds of errors,
 and ETags in so far as the same two answers have the same one. Where the emulator is known to differ, `differences`
 says so, and the history goes on with another blob. Leases that ran out are there from the beginning.
 """

@@ -1,14 +1,14 @@
 """Every order of the storage calls of a few actors of one table, with a crash or a lost or late answer at each call.
 
-An actor is a thread that stands still before each call to the storage. `explore` plays a scene again and again, each
-time in another order, until no state is left that it has not been in. A state is what the storage holds and what each
-actor was answered so far: nothing else decides how the scene goes on, so two orders that lead to the same state are
-tried once from there. ETags are made of what was written, not counted, so that such states are found to be equal.
-`draw` plays orders at random, for scenes that have too many.
+An actor is a thread that waits before each call to the storage until its turn. `explore` plays a scene again and again,
+each time in another order, until no state is left that it has not been in. A state is the content of the storage and
+all answers to each actor so far: nothing else decides how the scene continues, so two orders that lead to the same
+state are tried once from there. ETags are made of what was written, not counted, so that such states are found to be
+equal. `draw` plays orders at random, for scenes that have too many.
 
 After each accepted write all rows are looked at: what was published is visible, once, and nothing else is, and the
-files are there. When all actors are through, the lives of the dead are ended, and somebody else goes on: no lock, no
-staged row and no orphan is left.
+files are there. When all actors are through, the lives of dead actors are ended, and another actor continues: no lock,
+no staged row and no orphan is left.
 """
 
 import heapq

@@ -224,7 +224,7 @@ async def test_a_lost_answer_does_not_reach_the_next_call(account: Account, to_t
     assert read is not None and read.values == {"name": "two"}
 
 
-# The service stands still.
+# The service is frozen.
 
 
 async def test_an_append_to_a_frozen_storage_is_settled_by_reading(connect: Connect) -> None:

@@ -234,8 +234,8 @@ class Outage:
 
 
 def test_a_housekeeper_gives_back_what_it_could_not_give_back_before(segment_stores: Stores) -> None:
-    """An outage came when it had merged. Nothing more was due, so its locks stayed for all its life, and whoever
-    wanted to merge these segments by hand was told that others hold them."""
+    """An outage came when it had merged. Nothing more was due, so its locks stayed for all its life, and a compaction
+    of these segments by hand was refused because of them."""
     store, other = segment_stores(), segment_stores()
     three_appends(store)
     table = TableSettings(

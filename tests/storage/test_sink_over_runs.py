@@ -94,7 +94,7 @@ def test_another_granularity_counts_from_the_next_run_on(segment_stores: Stores,
 
 @dataclass
 class Frozen:
-    """Rows of a client that stands still before one of its calls, while others do something."""
+    """Rows of a client that waits before one of its calls, while another client acts."""
 
     rows: Transactions
     call: int

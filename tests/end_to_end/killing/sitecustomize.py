@@ -5,8 +5,8 @@ PYTHONPATH. The folder in SAMZA_AZURE_KILL_AT holds a file for each signal that 
 FLUSHING", with the signal's name in it. The first thread of that process that comes to the point deletes the file and
 sends it: to its own process, or to the one whose id stands behind the name.
 
-A point is a function of the product that is wrapped once its module is loaded. If it is renamed, nobody dies, the file
-stays, and whoever asked for the kill fails.
+A point is a function of the product that is wrapped once its module is loaded. If it is renamed, no process dies, the
+file stays, and the test that asked for the kill fails.
 """
 
 import os

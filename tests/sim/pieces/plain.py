@@ -1,6 +1,6 @@
 """The formats and some pure functions once more, as plainly as their descriptions, and with no code of production's.
 
-They are slow, and nobody else uses them: `alone` compares what production writes, reads and works out with these.
+They are slow, and used for nothing else: `alone` compares what production writes, reads and works out with these.
 """
 
 import base64

@@ -1,6 +1,6 @@
 """A source log from which retention deletes, and producers with idempotence keys, of which any may die in mid-call.
 
-Part of `pieces`, as `streams` is. Every row has a text of its own. In the end a row that was told to be stored is in
+Part of `pieces`, as `streams` is. Every row has a text of its own. In the end a row that was reported as stored is in
 the log, or was deleted from it by retention, once; so is every row of a key that was produced to its end.
 """
 

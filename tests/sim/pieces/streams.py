@@ -1,7 +1,7 @@
 """Source logs without a fleet: several producers append to one, and readers read it.
 
-Part of `pieces`. Who goes on next is drawn at each call, answers get lost, records are larger than a read or an append.
-What is in the storage in the end is read by `plain`, and must be what everybody was told.
+Part of `pieces`. The next actor is drawn at each call, answers get lost, records are larger than a read or an append.
+In the end `plain` reads the storage, which must hold what was reported to each producer.
 """
 
 from collections.abc import Callable, Sequence

@@ -110,7 +110,6 @@ class TaskWorld:
         self.rows: dict[int, list[tuple[int, bytes]]] = {}  # by batch
         self.last, self.frontier, self.watermark = -1, None, None
         self.drained = self.forgot = False
-        self.input_bytes = 0
 
     def owner(self, generation: int) -> TaskLog:
         """The next one."""

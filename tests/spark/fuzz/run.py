@@ -269,7 +269,8 @@ class _Play:
             writer.rest()
 
     def _freeze_in_mid_stream(self, cut: Cut) -> Ends:
-        """Where the drain cuts depends on what Spark has done by then. The last rows come when all stand still."""
+        """Where the drain cuts depends on what Spark has done by then. The last rows come when all tasks have
+        stopped."""
         fleet = self._fleet
         until = self._batches() + cut.batches
         more = threading.Thread(target=lambda: [writer.half_of_the_rest() for writer in self._writers.values()])
