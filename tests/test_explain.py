@@ -42,11 +42,11 @@ def plan(*stages: StagePlan, **sources: int) -> Plan:
     return Plan(stages, sources, "fingerprint", keys={"by-carrier": ("carrier",)})
 
 
-def test_a_follower_beats_and_looks_1800_times_an_hour_each_and_reads_the_blob_120_times() -> None:
+def test_a_follower_writes_and_reads_rows_1800_times_an_hour_and_the_blob_120_times() -> None:
     assert follower(DEFAULT, 10) == Operations(table=3600, read=120)
 
 
-def test_a_successor_looks_at_the_members_with_each_scan_besides() -> None:
+def test_a_successor_also_reads_the_members_with_each_scan() -> None:
     assert successor(DEFAULT, 3) == Operations(table=3600 + 3600, read=120)
 
 
@@ -142,7 +142,7 @@ def test_busy_tasks_append_and_tell_once_per_batch_and_read_each_producer() -> N
     )
 
 
-def test_idle_tasks_look_at_each_producer_every_five_seconds_or_less_often() -> None:
+def test_idle_tasks_read_each_producer_every_five_seconds_or_less_often() -> None:
     assert idle([Flow("clean", 4, 1)], 6) == Operations(table=4 * 3600, read=4 * 720)
     assert [unasked_s(producers) for producers in (1, 10, 20, 1000)] == [5.0, 5.0, 10.0, 60.0]
 
@@ -159,7 +159,7 @@ def test_the_bounds_of_the_default_profile() -> None:
     )
 
 
-def test_with_one_successor_nobody_waits_for_another() -> None:
+def test_the_only_successor_waits_for_no_other() -> None:
     assert bounds(FAST, 2, call_s=0.5).leader_lost == pytest.approx(1.5 + 2 * 0.15)
 
 

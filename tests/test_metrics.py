@@ -349,7 +349,7 @@ def test_a_killed_owners_tasks_are_missing_from_the_group_as_soon_as_it_is_dead(
     assert group_facts(view) == GroupFacts(members=1, tasks=3, running=2)
 
 
-def test_a_run_that_failed_is_shown_by_the_next_life_for_a_quarter_of_an_hour() -> None:
+def test_a_failed_run_is_reported_for_a_quarter_of_an_hour_also_after_a_restart() -> None:
     """The processors of a failed run end within a second of it, and no scrape meets them."""
     events = (Event(60_000, "failed", "The run failed in a-0: a bug"), Event(70_000, "leader", "here leads."))
     view = leading(replace(MODEL, events=events))

@@ -428,7 +428,7 @@ def test_after_flush_there_is_no_way_back_and_the_commands_say_so(group: Group) 
     assert re.search(f"Run {run_id} is drained{since}. That cannot be undone", progress)
 
 
-def test_the_listener_hears_each_step_once_and_the_last_is_drained(group: Group) -> None:
+def test_the_listener_gets_each_step_once_and_drained_last(group: Group) -> None:
     [member] = group.start("a", reads=False)
     run_id = group.until("all run", all_run)["run_id"]
     code, said, _ = group.command("drain", "--wait", "--timeout", "30")
@@ -530,7 +530,7 @@ def test_a_monitor_says_nothing_of_a_drain_that_is_cancelled(group: Group) -> No
     monitor.stop()
 
 
-def test_a_drain_that_nobody_has_taken_up_is_cancelled_by_the_next_start(group: Group) -> None:
+def test_a_drain_that_no_leader_has_accepted_is_cancelled_by_the_next_start(group: Group) -> None:
     nobody = "No processor runs. The drain begins when one starts.\n"
     assert group.command("drain") == (0, "", f"Drain of the next run requested.\n{nobody}")
     assert group.command("drain", "--cancel") == (

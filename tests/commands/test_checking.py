@@ -95,7 +95,7 @@ def test_each_extra_brings_what_is_missing() -> None:
         assert any(each.startswith(package) for each in project["optional-dependencies"][extra]), module
 
 
-def test_a_section_that_nobody_reads_is_a_warning(said: Callable[[str, str], str]) -> None:
+def test_a_section_of_an_unused_stream_is_a_warning(said: Callable[[str, str], str]) -> None:
     assert said(JOB + "\n[streams.claen]\npartitions = 2\n", PIPELINE) == (
         "[streams.claen] has no effect: no stage reads or writes it. Did you mean 'clean'?"
     )

@@ -328,7 +328,7 @@ def test_a_drain_has_no_processors_left_when_all_ended_and_one_failed(rows: list
         (("run",), False, False, True),
     ],
 )
-def test_a_drain_is_over_when_all_is_deleted_or_nobody_is_left_to_do_it(
+def test_a_drain_is_over_when_its_logs_are_deleted_or_no_processor_is_left_to_do_that(
     uncleaned: tuple[str, ...], alive: bool, silent: bool, over: bool
 ) -> None:
     drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=uncleaned)

@@ -66,7 +66,7 @@ def flights(folder: Path, *lines: str, columns: str = "carrier,ts,dep_delay") ->
     return file
 
 
-def test_a_key_that_looks_like_a_number_stays_the_text_that_it_is(account: Any, tmp_path: Path) -> None:
+def test_a_key_that_looks_like_a_number_remains_text(account: Any, tmp_path: Path) -> None:
     file = flights(tmp_path, "02101,UA,2013-01-01 05:00:00,1", columns="zip,carrier,ts,dep_delay")
     put(account, file, key="zip")
     assert (partition_of(("02101",), 4), partition_of((2101,), 4)) == (3, 0)

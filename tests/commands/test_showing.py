@@ -231,7 +231,7 @@ def test_a_drain_shows_every_task_as_it_is(text: str) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 @pytest.mark.parametrize("path", OF_A_DRAIN)
-def test_so_does_the_table_of_a_drain(path: str, text: str) -> None:
+def test_no_escape_in_the_table_of_a_drain_reaches_the_terminal(path: str, text: str) -> None:
     printed = io.StringIO()
     wide = console(printed)
     wide.width = 300
@@ -240,7 +240,9 @@ def test_so_does_the_table_of_a_drain(path: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_so_do_the_lines_per_stage_and_those_after_a_timeout(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_escape_in_lines_per_stage_or_after_a_timeout_reaches_the_terminal(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     printed, now = io.StringIO(), [0.0]
     document = {**EMPTY, "tasks": [{**EMPTY["tasks"][0], "name": f"{text}-0", "stage": text, "owner": text}]}  # type: ignore[index]
     with DrainDisplay(printed, lambda: now[0]) as display:

@@ -199,7 +199,7 @@ def test_a_failed_run_is_waited_for_while_a_processor_that_can_resume_it_has_not
         ProcessorRow("p2", "life", state=ProcessorState.ACTIVE, too_old_for=2),
     ],
 )
-def test_a_failed_run_is_not_waited_for_where_nobody_resumes_it(row: ProcessorRow) -> None:
+def test_a_command_does_not_wait_for_a_failed_run_that_no_processor_resumes(row: ProcessorRow) -> None:
     with pytest.raises(JobFailed, match="Run run failed in task clean-0: no"):
         waiting.wait_for_drain(CONFIG, Play((FAILED, row), (DRAINED, row)).account, Asked("run"), WaitLimit(PATIENCE_S))
     with pytest.raises(ConfigError, match="Run run is FAILED: it no longer reads"):
@@ -229,7 +229,7 @@ def test_waiting_for_a_drain_says_what_cancelled_it(after: Control, said: str, *
 
 
 @pytest.mark.parametrize(("after", "said"), [(RUNNING, r"The run goes on\."), (STOPPED, "by a stop")])
-def test_a_drain_that_was_accepted_and_cancelled_before_the_first_look_is_over(after: Control, said: str) -> None:
+def test_a_drain_that_was_accepted_and_cancelled_before_the_first_read_is_over(after: Control, said: str) -> None:
     """The command waited for ever: the blob showed no drain, and the answer of the leader did not say so."""
     play = Play((after, ROW))
     play.storage.insert(REQUESTS, "u", {**request_columns(RequestKind.DRAIN, "u", "run"), "answer": ACCEPTED})
@@ -284,7 +284,7 @@ def test_rows_are_waited_for_in_one_run() -> None:
         waiting.wait_until_read(CONFIG, play.account, WaitLimit(PATIENCE_S))
 
 
-def test_a_drain_that_nobody_has_begun_does_not_go_on() -> None:
+def test_a_drain_without_a_leader_does_not_go_on() -> None:
     play = Play((RUNNING, ROW))
     with pytest.raises(TimedOut, match=r"No leader has begun it yet; the request stays\."):
         waiting.wait_for_drain(CONFIG, play.account, Asked("run"), WaitLimit(0.05))

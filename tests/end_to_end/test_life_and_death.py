@@ -137,7 +137,7 @@ def test_another_pipeline_is_refused_while_the_run_goes_on(world: JobOnAzurite) 
     world.settled()
 
 
-def test_a_missing_pipeline_ends_the_processor_with_what_to_mend(world: JobOnAzurite) -> None:
+def test_a_missing_pipeline_ends_the_processor_with_a_remedy(world: JobOnAzurite) -> None:
     nowhere = world.another("nowhere", "", job=lambda text: text.replace("pipeline:app", "pipelines:app"))
     nowhere.start("p1")
     assert nowhere.exit_codes(PATIENCE_S) == {"p1": 2}

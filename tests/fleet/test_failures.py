@@ -97,7 +97,7 @@ def test_all_are_restarted_one_after_another(group: GroupOnAzurite) -> None:
     assert not set(incarnations(before).values()) & set(incarnations(after).values())
 
 
-def test_a_second_processor_with_the_id_of_a_live_one_is_refused_and_disturbs_nobody(group: GroupOnAzurite) -> None:
+def test_a_second_processor_with_the_id_of_a_live_one_is_refused_and_disturbs_no_other(group: GroupOnAzurite) -> None:
     before = group.settled()
     second = group.another("p1")
     second.process.join(10)
@@ -109,9 +109,7 @@ def test_a_second_processor_with_the_id_of_a_live_one_is_refused_and_disturbs_no
 
 
 @pytest.mark.parametrize("only_holder", [True, False], ids=["its directory is known to be free", "it has to wait"])
-def test_a_processor_is_killed_and_started_again_before_anybody_takes_it_for_dead(
-    group: GroupOnAzurite, only_holder: bool
-) -> None:
+def test_a_processor_is_killed_and_restarted_before_it_is_marked_dead(group: GroupOnAzurite, only_holder: bool) -> None:
     before = group.settled()
     victim = group.followers[0]
     group.kill(victim)

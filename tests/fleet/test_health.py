@@ -122,7 +122,7 @@ def test_a_main_thread_that_is_stuck_is_dead(watched: Watched) -> None:
     assert json.loads(body)["silent_s"]["main"] >= PATIENCE
 
 
-def test_a_machine_that_was_frozen_is_not_taken_for_dead(watched: Watched) -> None:
+def test_a_machine_that_was_frozen_is_still_live(watched: Watched) -> None:
     watched.ready()
     watched.send(signal.SIGSTOP)
     time.sleep(3 * PATIENCE)  # it is this long that makes the case

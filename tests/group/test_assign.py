@@ -31,7 +31,7 @@ def fewest_moves(asked: list[str], living: set[str], current: dict[str, str]) ->
 
 
 @given(tasks, members, owners)
-def test_every_task_has_an_owner_and_nobody_has_two_more_than_another(
+def test_every_task_has_an_owner_and_the_shares_differ_by_at_most_one(
     asked: list[str], living: set[str], current: dict[str, str]
 ) -> None:
     assigned = assign(asked, living, current)

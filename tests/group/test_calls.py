@@ -176,7 +176,7 @@ def test_there_is_a_situation_for_every_call_and_it_is_stated_what_may_be_answer
 
 
 @pytest.mark.parametrize(("call", "answer"), PAIRS)
-def test_whatever_is_answered_the_same_is_not_sent_again_at_once(call: type, answer: Answer) -> None:
+def test_no_call_is_repeated_at_once_after_an_unchanged_answer(call: type, answer: Answer) -> None:
     only = ONLY.get((call, type(answer)))
     view, now = (only(), NOW + TIMING.debounce_s) if only is not None else (CALLS[call](), NOW)
     first = next(action for action in decide(view, now) if isinstance(action, call))
@@ -199,12 +199,12 @@ def test_a_regular_read_that_failed_is_repeated_no_earlier_than_usual() -> None:
     assert waits(view_of("p2"), ReadLeaderRow(), 4) == [2, 4, 8, 8]
 
 
-def test_a_beat_stays_as_frequent_or_an_outage_of_seconds_would_be_a_death() -> None:
+def test_heartbeats_do_not_back_off() -> None:
     """Sooner once, then as often as its heartbeat."""
     assert waits(view_of("p2"), MergeOwnRow(ROWS["p2"], "row of p2"), 4) == [1.5, 2, 2, 2]
 
 
-def test_a_busy_service_is_called_again_when_it_asks_for_it_but_beats_do_not_wait() -> None:
+def test_calls_to_a_busy_service_obey_its_retry_after_and_heartbeats_do_not() -> None:
     """It may ask for more than the longest back-off, which is what counts then."""
     for view, action, after_s, wait in (
         (leader(), ScanMembers(), 3.0, 3.0),

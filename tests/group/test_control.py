@@ -99,11 +99,11 @@ def test_drains_keep_who_asked_and_the_times_of_their_steps() -> None:
     assert decode(encode(control, limit=LIMIT)) == control
 
 
-def test_format_1_is_still_what_it_was() -> None:
+def test_format_1_is_read_unchanged() -> None:
     assert decode(gzip.compress(FILE.read_bytes())) == GOLDEN
 
 
-def test_format_1_is_still_written_as_it_was() -> None:
+def test_format_1_is_written_unchanged() -> None:
     assert json.loads(gzip.decompress(encode(GOLDEN, limit=LIMIT))) == json.loads(FILE.read_bytes())
 
 

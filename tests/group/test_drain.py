@@ -126,7 +126,7 @@ def test_a_report_for_a_cancelled_drain_does_not_count_for_the_next_one() -> Non
     assert progress(again, rows, PLAN) == again
 
 
-def test_the_end_of_a_partition_is_the_greatest_that_anyone_has_read_to() -> None:
+def test_the_end_of_a_partition_is_the_furthest_position_of_its_readers() -> None:
     assert furthest([{"a/0": (0, 9)}, {"a/0": (1, 2)}], {"a/0": (0, 1), "a/1": (0, 4)}) == {
         "a/0": (1, 2),
         "a/1": (0, 4),

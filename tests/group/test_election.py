@@ -143,7 +143,7 @@ def test_a_candidate_whose_lease_runs_out_before_it_has_written_gives_it_up() ->
     assert asked == [ReleaseLease("won")]
 
 
-def test_a_lease_whose_grant_was_not_heard_is_asked_for_again_under_the_same_id() -> None:
+def test_a_lease_whose_grant_was_not_answered_is_requested_again_under_the_same_id() -> None:
     view = view_of("p2", leader_age=SILENT, campaign=Campaign("control"))
     learn(view, AcquireLease("asked", "control"), Trouble.UNSETTLED, sent_at=NOW, now=NOW)
     again = AcquireLease("asked", "control")

@@ -75,7 +75,7 @@ def test_the_stopping_order_is_work_then_row_then_lease(story: Story) -> None:
     assert story.turn(view, NOW + 0.5)[-1] == verdict
 
 
-def test_a_leader_that_is_sent_away_after_a_drain_leaves_the_clean_up_to_the_next() -> None:
+def test_a_leader_that_is_asked_to_leave_after_a_drain_leaves_the_clean_up_to_the_next() -> None:
     drained = replace(CONTROL, phase=RunPhase.DRAINED)
     view = leader(drained, ending=Finish(0, "Run run is drained."), ending_since=NOW)
     waits = PATIENCE * view.settings.shutdown_s

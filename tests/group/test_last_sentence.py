@@ -35,7 +35,7 @@ def said(view: View) -> str:
     return finish.message
 
 
-def test_a_hand_over_that_was_heard_is_one() -> None:
+def test_a_hand_over_that_was_answered_is_reported() -> None:
     assert said(leaving(Phase.RELEASED, left=True)) == HANDED_OVER
 
 
@@ -90,7 +90,7 @@ def test_a_leaving_processor_without_storage_waits_for_its_permit_and_its_last_w
     assert tasks.may_still_release(view, over) and not finishes(over)
 
 
-def test_with_a_slow_profile_a_leaver_beats_more_often_so_that_its_silence_means_something() -> None:
+def test_a_leaving_processor_of_a_slow_profile_sends_heartbeats_more_often() -> None:
     """With a heartbeat of 12 s it cut its tasks short after 10 s, although the storage was well."""
     view = leaving(Phase.RUNNING, left=False)
     slow = Timing(heartbeat_s=12.0, heartbeat_timeout_s=40.0, leader_timeout_s=30.0)

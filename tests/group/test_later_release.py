@@ -138,7 +138,7 @@ def test_a_leader_hands_over_to_a_processor_of_a_later_format() -> None:
     assert (handed.control.leader, handed.control.successor) == (None, "p3")
 
 
-def test_a_row_of_a_later_format_that_nobody_writes_makes_no_leader_hand_over() -> None:
+def test_a_silent_row_of_a_later_format_makes_no_leader_hand_over() -> None:
     rows = {**ROWS, "p4": replace(row("p4"), format=99)}
     ages = {other: Age(each.etag, 0.0, 0, NOW) for other, each in rows.items()}
     view = leader(members=rows, ages=ages, seen_alive=frozenset({life_of("p2"), life_of("p3")}))

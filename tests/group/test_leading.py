@@ -69,7 +69,7 @@ def test_a_leader_that_sees_a_later_epoch_in_the_leader_row_asks_whether_its_lea
     assert not view.leads
 
 
-def test_a_leader_row_that_lies_about_the_epoch_is_written_over() -> None:
+def test_a_leader_row_with_a_wrong_epoch_is_overwritten() -> None:
     lie = replace(LEADER_ROW, epoch=1 << 40, etag="lie")
     view = leader(leader_row=lie)
     learn(view, ReadControl(lease_id="lease"), ControlRead(CONTROL, "control"), sent_at=NOW, now=NOW + 0.05)
@@ -77,7 +77,7 @@ def test_a_leader_row_that_lies_about_the_epoch_is_written_over() -> None:
     assert (written.row.epoch, written.etag) == (3, "lie")
 
 
-def test_a_leader_that_cannot_act_hands_over_to_one_that_can_and_was_just_heard() -> None:
+def test_a_leader_that_cannot_act_hands_over_to_a_live_processor_that_can() -> None:
     unable: dict[str, object] = {"plan": None, "since": NOW - 5}
     view = leader(**unable, seen_alive=frozenset({life_of("p3")}))
     [write] = [action for action in lead(view, NOW) if isinstance(action, WriteControl)]

@@ -51,7 +51,7 @@ def newcomer() -> View:
     return view
 
 
-def test_a_processor_looks_whether_its_id_is_taken_before_it_joins() -> None:
+def test_a_processor_checks_whether_its_id_is_in_use_before_it_joins() -> None:
     assert decide(newcomer(), NOW) == [ReadOwnRow()]
 
 
@@ -188,7 +188,7 @@ def test_a_new_incarnation_has_adopted_nothing_before_it_reads_the_control_blob(
     assert (row.incarnation, row.adopted, row.state) == ("fresh", 0, ProcessorState.UNASSIGNED)
 
 
-def test_the_permit_ends_at_three_quarters_of_the_timeout_after_the_accepted_beat_was_sent() -> None:
+def test_the_permit_ends_three_quarters_of_the_timeout_after_the_accepted_heartbeat_was_sent() -> None:
     view = view_of("p3")
     learn(view, MergeOwnRow(ROWS["p3"], "row of p3"), "newer", sent_at=NOW + 2, now=NOW + 2.9)
     assert commands_in(decide(view, NOW + 3)) == [Permit(NOW + 2 + 0.75 * TIMING.heartbeat_timeout_s)]
@@ -200,7 +200,7 @@ def test_a_silent_member_is_marked_by_the_etag_whose_age_was_measured() -> None:
     assert MarkDead("p3", "row of p3", 3) in decide(view, NOW + 0.05)
 
 
-def test_a_leader_that_is_cut_off_itself_marks_nobody() -> None:
+def test_a_leader_that_is_cut_off_itself_marks_no_processor_dead() -> None:
     view = leader(accepted_at=NOW - 5)
     view.others.ages["p3"] = DEAD
     assert MarkDead not in kinds(decide(view, NOW + 0.05))
@@ -221,7 +221,7 @@ def test_a_leader_that_was_frozen_forgets_its_suspicions() -> None:
     assert view.others.ages["p3"] == Age("row of p3", 0.0, 0, NOW + 60)
 
 
-def test_a_mark_whose_answer_was_lost_is_settled_by_the_next_look_and_not_refused_by_itself() -> None:
+def test_a_dead_mark_without_an_answer_is_settled_by_the_next_read() -> None:
     view = leader(ages={"p3": DEAD})
     learn(view, MarkDead("p3", "row of p3", 3), Trouble.UNSETTLED, sent_at=NOW, now=NOW)
     assert MarkDead not in kinds(decide(view, NOW + 0.9))
@@ -229,7 +229,7 @@ def test_a_mark_whose_answer_was_lost_is_settled_by_the_next_look_and_not_refuse
     assert MarkDead("p3", "row of p3", 3) in decide(view, NOW + 1)
 
 
-def test_a_beat_whose_answer_was_lost_counts_from_when_it_was_sent_once_the_row_is_read() -> None:
+def test_a_heartbeat_without_an_answer_counts_from_its_sending_once_the_row_is_read() -> None:
     """Else the next one comes so late after the last that an observer takes it for the end of an outage."""
     view = leader(ages={"p3": DEAD}, scanned_at=NOW + 5)
     lost = MergeOwnRow(replace(ROWS["p1"], beat=6), "row of p1")
@@ -240,7 +240,7 @@ def test_a_beat_whose_answer_was_lost_counts_from_when_it_was_sent_once_the_row_
     assert view.others.ages == {"p3": DEAD}
 
 
-def test_ages_survive_a_gap_in_our_own_beats_in_which_others_have_written() -> None:
+def test_ages_survive_a_gap_in_the_own_heartbeats_in_which_others_have_written() -> None:
     """Not the storage was away, only our own calls came late."""
     view = leader(ages={**leader().others.ages, "p3": DEAD}, scanned_at=NOW + 3)
     rows = (ROWS["p1"], replace(ROWS["p2"], etag="newer"), ROWS["p3"])
@@ -293,7 +293,7 @@ def test_a_processor_whose_row_was_cleaned_up_rejoins() -> None:
     assert any(isinstance(action, Rejoin) for action in decide(view, NOW + 3))
 
 
-def test_nothing_of_a_former_life_is_left_in_the_next_one() -> None:
+def test_nothing_of_a_former_incarnation_is_left_in_the_next_one() -> None:
     """A wait that had begun in the former life used to go on, and was over too early in the next."""
     view = view_of("p3", waiting_since={"clean-1": NOW - 40}, rewritten=1, control_read_for="leader row")
     perform_locally(view, Rejoin("It was marked dead."), NOW)

@@ -38,7 +38,7 @@ from tests.group.situation import (
 )
 
 
-def test_a_deaths_tasks_move_at_once_and_no_other_task_does() -> None:
+def test_only_the_tasks_of_a_dead_processor_move_and_at_once() -> None:
     view = leader(published_at=NOW)  # within the debounce
     view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], state=ProcessorState.DEAD)}
     after = next_control(view, CONTROL, NOW)

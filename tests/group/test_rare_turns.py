@@ -77,7 +77,7 @@ def test_a_candidate_that_finds_no_lease_to_break_acquires_it() -> None:
     assert AcquireLease("fresh", "control") in decide(view, NOW)
 
 
-def test_a_follower_that_hears_of_a_drain_before_its_first_step_looks_more_often_for_a_while() -> None:
+def test_a_follower_that_learns_of_a_requested_drain_reads_more_often_for_a_while() -> None:
     view = view_of("p2")
     gaps = [view.look_gap()]
     heard_drain_asked(view, NOW)

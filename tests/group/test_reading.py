@@ -61,7 +61,7 @@ def test_a_processor_that_has_just_joined_reads_the_other_rows_only_without_a_le
     assert ScanMembers in kinds(decide(view_of("p3", leader_row=Absent(), **joined), NOW))
 
 
-def test_a_successor_looks_at_the_leaders_rate_once_the_leader_row_did_not_change() -> None:
+def test_a_successor_reads_at_the_scan_rate_once_the_leader_row_did_not_change() -> None:
     named = view_of("p2")
     learn(named, ReadLeaderRow(), named.others.leader_row, sent_at=NOW, now=NOW)  # type: ignore[arg-type]
     assert kinds(decide(named, NOW + 1)) == [ReadLeaderRow, ScanMembers]

@@ -232,7 +232,7 @@ def test_a_drain_asked_for_after_the_cancellation_was_answered_begins_anew() -> 
     assert after.drain == DrainNotification("again", "run", step=DrainStep.FREEZE, history=("FREEZE",), at_ms=(1,))
 
 
-def test_the_container_hears_that_the_freeze_is_over() -> None:
+def test_the_container_gets_the_end_of_the_freeze() -> None:
     frozen = view_of("p1", FREEZE)
     perform_locally(frozen, Tell(Drain(DrainStep.FREEZE, "d")), NOW)
     frozen.life.control = CONTROL
@@ -321,7 +321,7 @@ def test_a_leader_that_is_stopped_after_the_drain_cleans_up_before_it_goes() -> 
 
 
 @pytest.mark.parametrize("later", ["a later life", "or one that sorts behind"])
-def test_the_next_start_clears_the_stop_whatever_its_lives_are_called(later: str) -> None:
+def test_the_next_start_clears_the_stop_whatever_its_incarnations(later: str) -> None:
     stopped = replace(STOPPED, stop=Stop("s", (member("p2"), member("p3"))))
     view = asked(stopped, stop(answer="accepted"))
     view.others.members = {name: replace(ROWS[name], incarnation=later) for name in ("p2", "p3")}

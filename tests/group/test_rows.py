@@ -220,7 +220,7 @@ def test_a_request_that_could_not_be_answered_is_ignored() -> None:
     assert request("k", "e", many).kind is None
 
 
-def test_a_request_is_cut_before_anybody_stores_it_again() -> None:
+def test_a_long_request_is_cut_before_it_is_stored_again() -> None:
     drain = {"kind": "drain", "uuid": "k", "drainMode": "DEFAULT", "runId": "y" * 9000}
     asked = request("k", "e", {**drain, "answer": "z" * 9000})
     assert asked == Request("k", "e", RequestKind.DRAIN, "y" * 256, "z" * 256)

@@ -132,7 +132,7 @@ def test_a_task_that_failed_says_how_many_tries_are_left_and_when_the_next_begin
     assert own_row(view).tasks["daily-0"].phase is Phase.FAILED, "the others have the other half"
 
 
-def test_the_container_hears_of_each_step_once() -> None:
+def test_the_container_gets_each_step_once() -> None:
     view = view_of("p1", DRAINING)
     assert commands_in(decide(view, NOW)) == [Drain(DrainStep.FREEZE, "u")]
     perform_locally(view, Tell(Drain(DrainStep.FREEZE, "u")), NOW)

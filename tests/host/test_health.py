@@ -215,7 +215,7 @@ def get(port: int, route: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def test_a_processor_answers_while_it_joins_and_tells_systemd_that_it_lives_and_leaves(tmp_path: Path) -> None:
+def test_a_processor_answers_while_it_joins_and_notifies_systemd_of_its_life_and_end(tmp_path: Path) -> None:
     with listener(str(tmp_path / "notify")) as manager:
         made = Running(tmp_path / "one", NOTIFY_SOCKET=str(tmp_path / "notify"))
         try:
@@ -288,7 +288,7 @@ class Stumbling(Health):
         return True
 
 
-def test_a_look_that_fails_is_not_the_last_one() -> None:
+def test_an_endpoint_goes_on_after_a_failed_health_check() -> None:
     """Otherwise systemd hears no more of a processor that works, and ends it."""
     health = Stumbling()
     Endpoint(health).start("127.0.0.1", None)

@@ -146,7 +146,7 @@ def test_a_kill_beside_us_in_the_cgroup_above_is_none_of_ours(
     assert memory_kills(tmp_path) == 1
 
 
-def test_a_kill_is_recent_for_one_look_and_no_longer_than_two(tmp_path: Path) -> None:
+def test_a_kill_is_recent_for_one_reading_and_no_longer_than_two(tmp_path: Path) -> None:
     """A worker's, hours ago, is not why the container ends now. The JVM's is, though a look came in between."""
 
     def count(kills: int) -> None:

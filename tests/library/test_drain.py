@@ -183,7 +183,7 @@ def test_only_the_drain_of_the_run_in_progress_is_hinted_at_and_the_hint_goes_wi
     assert store.drains.clean_all() == 2
 
 
-def test_a_drain_is_requested_although_nobody_can_read_the_control_blob(store: Store) -> None:
+def test_a_drain_is_requested_although_the_control_blob_cannot_be_read(store: Store) -> None:
     asyncio.run(store.account.control_blob().create(b"garbage", timeout=10))
     store.drains.write(RUN)
     assert [each.run_id for each in store.drains.read().notifications] == [RUN]
@@ -301,7 +301,7 @@ def test_drain_monitor_stop(store: Store, monitor: DrainMonitor, heard: Heard) -
     assert (monitor.state, heard.calls) == (MonitorState.STOPPED, [])
 
 
-def test_a_stop_during_the_first_look_of_start_is_obeyed(store: Store, heard: Heard) -> None:
+def test_a_stop_during_the_first_poll_of_start_is_obeyed(store: Store, heard: Heard) -> None:
     class Stopped(DrainNotifications):
         """Another thread stops the monitor while it looks; `stop` returns before the look does."""
 
@@ -365,7 +365,7 @@ def test_the_watch_survives_errors_of_the_storage(store: Store, monitor: DrainMo
     assert monitor.failures >= 2
 
 
-def test_the_watch_survives_a_control_blob_that_nobody_can_read(store: Store, heard: Heard) -> None:
+def test_the_watch_survives_a_control_blob_that_cannot_be_read(store: Store, heard: Heard) -> None:
     asyncio.run(store.account.control_blob().create(b"garbage", timeout=10))
     monitor = DrainMonitor(store.drains, RUN, POLL_S)
     monitor.register_drain_callback(heard)

@@ -123,11 +123,11 @@ def test_the_last_record_is_found_from_the_end(record: Record) -> None:
     check_trailer(data[-TRAILER_LENGTH:], header, blob="log", position=0)
 
 
-def test_version_1_is_still_what_it_was() -> None:
+def test_version_1_is_read_unchanged() -> None:
     assert decoded(FILE.read_bytes()) == GOLDEN
 
 
-def test_version_1_is_still_written_as_it_was() -> None:
+def test_version_1_is_written_unchanged() -> None:
     # The files part is compressed, and zlib may improve: it is compared by content, all else byte by byte.
     now, then = encode(GOLDEN), FILE.read_bytes()
     here, there = (decode_header(data, blob="log", position=0) for data in (now, then))

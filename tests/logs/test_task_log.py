@@ -181,7 +181,7 @@ def lost_and_landed(each: Owner, blobs: Blobs, record: Callable[[], Record]) -> 
     assert each.log.unsettled is not None
 
 
-def test_a_frontier_whose_answer_was_lost_is_not_taken_for_the_next_one() -> None:
+def test_a_frontier_without_an_answer_is_not_mistaken_for_the_next_one() -> None:
     each, blobs = taken()
     lost_and_landed(each, blobs, lambda: log_record(each.log, Kind.FRONTIER, frontier_us=1))
     drive(append(each.log, lambda: log_record(each.log, Kind.FRONTIER, frontier_us=2)), blobs)

@@ -323,7 +323,7 @@ def test_a_container_that_was_deleted_is_named(emulator: Azurite) -> None:
     play(story)
 
 
-def test_an_account_that_does_not_answer_is_asked_once_a_look(emulator: Azurite) -> None:
+def test_an_account_that_does_not_answer_is_called_once_per_reading(emulator: Azurite) -> None:
     """And it has been away since the look began."""
 
     async def story(session: aiohttp.ClientSession) -> None:
@@ -357,7 +357,7 @@ def test_an_account_without_anything_is_empty_and_nothing_is_made_there(emulator
     play(story)
 
 
-def test_a_look_is_two_reads_and_nobody_reads_while_nobody_looks(emulator: Azurite) -> None:
+def test_the_page_costs_two_reads_at_a_time_and_none_while_it_is_closed(emulator: Azurite) -> None:
     """Viewers at the same time cause one read. No right to write is needed."""
     connect = emulator.connection_string
 

@@ -218,7 +218,7 @@ def test_the_bands_add_up_and_the_worst_comes_first() -> None:
     assert len(made(shown(), WELL, TIMING, lines, 60_000 + 900_001)["keeping_up"]["lines"]) == 1, "of 15 minutes"
 
 
-def test_a_time_that_nobody_has_read_is_a_gap() -> None:
+def test_a_time_without_a_reading_is_a_gap_in_the_curves() -> None:
     """A straight line over it would be made up."""
     lines = Lines()
     for at_ms in (10_000, 20_000, 60_000):

@@ -373,7 +373,7 @@ def test_l58() -> None:
     assert (dict(box.locks), box.granted) == before
 
 
-def test_the_death_of_a_life_ends_its_locks() -> None:
+def test_the_end_of_a_life_ends_its_locks() -> None:
     first, second = LockOwner("p1", "life 1"), LockOwner("p1", "life 2")
     box = box_of(LockTask("t1", "g", owner=first), LockTask("t2", "h", owner=second))
     box.acquire(exclusive("t1"))

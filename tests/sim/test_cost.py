@@ -108,7 +108,7 @@ async def a_sixth_watched(
 
 
 @pytest.mark.parametrize("profile", ["eco", "default"])
-def test_a_group_sends_the_same_whether_or_not_somebody_looks_at_its_page(profile: str) -> None:
+def test_a_group_makes_the_same_calls_with_its_page_open_or_closed(profile: str) -> None:
     job = f"""
         app = {{ name = "seen", main = "none:none" }}
         azure.storage.connect = "UseDevelopmentStorage=true"

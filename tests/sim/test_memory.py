@@ -55,7 +55,7 @@ def test_a_lease_ends_by_the_clock_that_was_given() -> None:
     ]
 
 
-def test_a_lease_that_ran_out_comes_back_if_nobody_leased_in_between() -> None:
+def test_an_expired_lease_can_be_renewed_if_there_was_no_other_lease() -> None:
     clock = Clock()
     control = MemoryAccount(clock=clock).control_blob()
 

@@ -76,7 +76,7 @@ def test_an_image_layer_that_cuts_the_times_of_files_keeps_the_archive(tmp_path:
     assert java.archive_of(found, tmp_path, tmp_path) != in_the_build
 
 
-def test_archives_that_nobody_has_used_for_long_are_deleted_with_the_next_one(tmp_path: Path) -> None:
+def test_archives_that_were_unused_for_long_are_deleted_with_the_next_one(tmp_path: Path) -> None:
     """A machine that is upgraded kept those of all releases."""
     found, cache = java.find_java(os.environ), tmp_path / "samza-azure"
     cache.mkdir()

@@ -344,7 +344,7 @@ def test_the_advised_watermark_can_be_pasted(refusal: Refusal, analyse: Analyse)
     analyse(stage(advised[1]), tasks=1)
 
 
-def test_a_section_that_nobody_reads_is_a_warning_of_the_plan(analyse: Analyse) -> None:
+def test_a_section_of_an_unused_stream_is_a_warning_of_the_plan(analyse: Analyse) -> None:
     plan = analyse(lambda rows: rows, streams="[streams.fligths]\npartitions = 2\n").plan
     assert "[streams.fligths] has no effect: no stage reads or writes it. Did you mean 'flights'?" in plan.warnings
 
@@ -606,7 +606,7 @@ def test_a_key_that_is_no_column_or_has_no_canonical_bytes(refusal: Refusal) -> 
     )
 
 
-def test_a_stream_that_nobody_writes_or_describes(refusal: Refusal) -> None:
+def test_a_stream_without_a_writer_or_a_schema(refusal: Refusal) -> None:
     assert refusal(lambda rows: rows, "nowhere") == (
         "Stage stage reads stream 'nowhere', which no stage writes and whose schema is not in the job file. "
         'Add [streams.nowhere] there, with its columns, for example schema = "id string, ts timestamp", and with '

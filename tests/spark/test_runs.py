@@ -222,7 +222,7 @@ def test_a_task_without_state_is_drained_without_a_batch(fleet: MakeFleet) -> No
         assert last_offset(restored) == [ends[f"bare/{name[-1]}"]]
 
 
-def test_a_look_that_comes_late_does_not_take_a_drained_task_back(fleet: MakeFleet) -> None:
+def test_a_late_check_does_not_change_the_phase_of_a_drained_task(fleet: MakeFleet) -> None:
     """It began before the last record was in, and goes on after it."""
     application = Application()
 

@@ -340,7 +340,7 @@ def test_old_intervals_are_dropped_and_can_be_had_back_until_their_garbage_is_co
     }
 
 
-def test_an_idle_table_costs_no_more_than_a_look(store: SegmentStore) -> None:
+def test_an_idle_table_costs_no_more_than_its_regular_reads(store: SegmentStore) -> None:
     """Garbage is collected when it is old enough; where there is none, files are not listed again and again."""
     appended(store, rows(0), rows(0, first=1))
     keeper, listed, blobs = house(store), [], store.blobs

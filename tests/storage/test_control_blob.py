@@ -86,7 +86,7 @@ async def test_a_changed_etag_keeps_the_lease_from_being_taken_or_broken(account
     assert await control.acquire(B, seconds=60, etag=second, timeout=SECONDS) is None
 
 
-async def test_a_renewal_can_ask_that_nobody_has_written_since(account: AnyAccount) -> None:
+async def test_a_renewal_can_be_conditional_on_the_etag(account: AnyAccount) -> None:
     lock = account.leased_blob("locks/one")
     first = await lock.create(b"0", timeout=SECONDS)
     assert isinstance(first, str)

@@ -202,7 +202,7 @@ def test_an_empty_stream_is_drained_without_a_file(memory: DeliveredStream) -> N
     assert (task.report.phase, memory.files(), memory.last()[0]) == (Phase.DRAINED, {}, Kind.DRAINED)
 
 
-def test_a_file_of_somebody_else_under_our_name_is_no_success(memory: DeliveredStream) -> None:
+def test_a_foreign_file_under_the_same_name_is_an_error(memory: DeliveredStream) -> None:
     out = io.BytesIO()
     pq.write_table(pa.table([[START], [7]], schema=SCHEMA), out)
     memory.blobs.put(name(0), out.getvalue())
@@ -236,7 +236,7 @@ def test_the_rows_of_a_file_are_kept_until_it_is_written(tmp_path: Path) -> None
     assert delivered.last()[1] == {"runs/r1/count-0": ends}
 
 
-def test_a_task_without_rows_lets_the_logs_go(tmp_path: Path) -> None:
+def test_a_delivery_without_rows_still_lets_old_blobs_be_deleted(tmp_path: Path) -> None:
     delivered = DeliveredStream(MemoryAccount(), tmp_path, roll_records=1)
     for _ in range(3):
         delivered.put(0)

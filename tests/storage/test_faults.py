@@ -92,7 +92,7 @@ def test_an_answer_that_does_not_come_ends_the_wait_in_time(account: Account, to
     assert blobs.read("log/0", 0) == Span(b"rows", 4)
 
 
-def test_a_download_that_breaks_off_is_not_taken_for_the_whole(account: Account, to_blobs: Proxy) -> None:
+def test_a_download_that_breaks_off_is_an_error(account: Account, to_blobs: Proxy) -> None:
     blobs = account.blobs()
     blobs.create("log/0")
     blobs.append("log/0", bytes(1 << 20), 0)

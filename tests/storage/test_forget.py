@@ -93,7 +93,7 @@ def test_a_blob_goes_when_a_snapshot_has_replaced_it_and_all_readers_are_done_wi
     )
 
 
-def test_a_blob_that_a_file_of_the_checkpoint_lies_in_stays(account: AnyAccount) -> None:
+def test_a_blob_with_a_file_of_the_checkpoint_is_kept(account: AnyAccount) -> None:
     """A later snapshot only refers to it. It goes when a later state has replaced the file."""
     blobs = account.blobs()
     log, _ = own(blobs, FROM, 1, limits=WIDE)

@@ -151,7 +151,7 @@ def test_after_its_deadline_nothing_is_renewed(locks: Locks) -> None:
     assert link.carried == ["control.release"]
 
 
-def test_renewals_in_time_keep_it_for_as_long_as_is_wanted(locks: Locks) -> None:
+def test_a_lock_is_kept_by_renewals_in_time(locks: Locks) -> None:
     one, two = locks.holder(link := Flaky()), locks.holder()
     one.lock()
     for _ in range(4):

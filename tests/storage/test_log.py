@@ -733,7 +733,7 @@ def read_all(blobs: Blobs) -> list[bytes]:
     return list(reader.fetch(reader.scan((0, 0)).parts))
 
 
-def test_no_reader_takes_a_damaged_byte_for_a_good_one() -> None:
+def test_no_reader_accepts_a_damaged_byte() -> None:
     blobs = MemoryAccount().blobs()
     writer, _ = own(blobs, OLD, first=True)
     starts = [writer.position[1], writer.append(**batch(0))[1]]
@@ -750,7 +750,7 @@ def test_no_reader_takes_a_damaged_byte_for_a_good_one() -> None:
     assert unnoticed == sum(files)  # a reader of rows does not read them
 
 
-def test_no_new_owner_takes_a_damaged_header_or_file_for_a_good_one() -> None:
+def test_no_new_owner_accepts_a_damaged_header_or_file() -> None:
     blobs = MemoryAccount().blobs()
     writer, _ = own(blobs, OLD, first=True)
     writer.append(0, files={"offsets/0": b"offset"})

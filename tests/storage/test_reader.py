@@ -92,7 +92,7 @@ def over_a_drain(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> Reader:
     return Reader(blobs, "out", wait=wait)
 
 
-def test_while_no_log_goes_on_a_reader_looks_for_new_ones_more_often(over_a_drain: Reader) -> None:
+def test_a_reader_lists_logs_more_often_while_none_grows(over_a_drain: Reader) -> None:
     tables = iter(over_a_drain)
     assert [next(tables)["v"].to_pylist() for _ in range(2)] == [[1], [2]]
 

@@ -733,7 +733,7 @@ def test_a_drop_that_is_taken_back_while_its_garbage_is_collected(stores: Stores
     assert store.collect(3_000, 100).segments == 0
 
 
-def test_a_drop_is_not_taken_back_below_somebody_who_appends_over_it(stores: Stores) -> None:
+def test_a_drop_is_not_undone_below_a_later_append(stores: Stores) -> None:
     """What he publishes would hide all that was restored."""
     store, other = stores(), stores()
     appended(store, "a", "b")
@@ -891,7 +891,7 @@ def test_a_table_that_is_not_there() -> None:
 # All at once.
 
 
-def test_a_drop_whose_life_is_ended_is_refused(stores: Stores) -> None:
+def test_a_drop_whose_owner_was_ended_is_refused(stores: Stores) -> None:
     """Between its grant and its publish. It is no mistake of the caller's, which would be a ValueError."""
     store, other, who = stores(), stores(), task("drop", 9)
     appended(store, "a")

@@ -499,7 +499,7 @@ def test_a_sink_releases_locks_that_it_no_longer_uses(segment_stores: Stores) ->
 
 
 @pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
-def test_housekeeping_looks_again_soon_where_rows_come(segment_stores: Stores) -> None:
+def test_housekeeping_returns_soon_to_intervals_with_new_rows(segment_stores: Stores) -> None:
     store = segment_stores()
     log = log_of(store)
     sink = sink_of(store)

@@ -133,7 +133,7 @@ class Counted:
         return self.rows.transact(writes)
 
 
-def test_an_earlier_life_does_not_set_the_granularity_back(segment_stores: Stores) -> None:
+def test_a_former_owner_does_not_change_the_granularity_back(segment_stores: Stores) -> None:
     """It freezes in its claim, before any of its calls, and wakes up when the next run has divided the table."""
     ends = []
     for call in itertools.count(1):

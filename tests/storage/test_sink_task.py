@@ -78,7 +78,7 @@ class SinkRun:
         return TableTask(self.context, StartTask("out-table-0", 1, 1, True, "r1", GROUP.hex()), TABLE)
 
 
-def test_a_sink_without_rows_lets_the_logs_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sink_without_rows_still_lets_old_blobs_be_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its record says from which blob on it reads, and the table says so before."""
     run = SinkRun(tmp_path, monkeypatch)
     writer, _ = take_over(

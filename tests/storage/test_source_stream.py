@@ -357,7 +357,7 @@ def test_every_producer_of_a_stream_must_use_its_key(account: AnyAccount) -> Non
     again.close()
 
 
-def test_a_writer_that_others_have_overtaken_looks_at_their_key(account: AnyAccount) -> None:
+def test_a_writer_that_others_have_overtaken_checks_their_key(account: AnyAccount) -> None:
     """Both found no log; the first record of the log is the faster one's."""
     rows = pa.table({"n": [1], "letter": ["a"]})
     slow = SourceWriter(account.blobs(), account.hints(), "raced", 1, key="letter")

@@ -49,7 +49,7 @@ def test_the_slower_of_two_sources_of_a_stream_counts_and_unread_rows_are_not_id
     }
 
 
-def test_a_reader_is_quiet_when_nobody_is_active() -> None:
+def test_a_reader_is_quiet_when_no_producer_is_active() -> None:
     assert is_quiet([producer(5, IDLE), producer(3, DRAINED)])
     assert not is_quiet([producer(5, IDLE), producer(3)])
 
@@ -82,7 +82,7 @@ def onward(
     return next_offset(start, found, pace, step=step, draining=draining)
 
 
-def test_nothing_new_is_no_batch() -> None:
+def test_no_batch_without_new_rows() -> None:
     assert onward(FOUND) is START
 
 
