@@ -115,7 +115,7 @@ def test_a_row_in_a_blob_that_was_created_again_does_not_count_as_stored() -> No
     again = encode(Record(Kind.BATCH, GROUP, "a", Writer(0, 0), 1, 0, meta={"once": ("import", 2)}))
     blobs.create(blob_name(PREFIX, 0))
     blobs.append(blob_name(PREFIX, 0), again, 0)
-    with pytest.raises(StateLost, match="Nobody can tell which rows with the key 'import' are stored"):
+    with pytest.raises(StateLost, match="It is unknown which rows with the key 'import' are stored"):
         drive(resume(keyed("c"), (0, 0)), blobs)
 
 

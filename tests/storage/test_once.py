@@ -220,7 +220,7 @@ def test_a_finished_key_needs_no_stored_rows_and_an_unfinished_one_is_refused_wi
     done.close()
     assert done.rows_skipped == 900
     half = writer(account, "half", partitions=1)
-    with pytest.raises(StateLost, match="Nobody can tell which rows with the key 'half' are stored"):
+    with pytest.raises(StateLost, match="It is unknown which rows with the key 'half' are stored"):
         half.write(rows(0, 900), "v")
 
 
