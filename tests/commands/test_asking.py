@@ -208,7 +208,7 @@ def until_drawn(terminal: int, text: bytes) -> bytes:
 
 
 def test_status_has_what_is_behind_of_each_source_and_each_task(group: Group) -> None:
-    """No task of this fleet reads, so none says where it stands: what is behind it is unknown."""
+    """No task of this fleet reads, so none reports a position: its backlog is unknown."""
     group.produce(5)
     group.start("a", count=2)
     group.until("all run", all_run)
@@ -319,7 +319,7 @@ def test_a_drain_that_is_not_waited_for_says_what_is_not_read_so_far(group: Grou
 
 
 def test_a_drain_is_requested_before_the_control_blob_is_read_and_only_once(group: Group) -> None:
-    """The row of the leader names the run, and that is enough: with nothing but a look at the row, the group drains."""
+    """The leader row names the run, and that is enough: the group drains after one read of the row."""
     group.start("a")
     run_id = group.until("all run", all_run)["run_id"]
     assert write_drain_early(group.account, "another") is None, "the run that is meant is not the one that runs"

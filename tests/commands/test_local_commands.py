@@ -167,7 +167,7 @@ def test_dev_sees_code_that_changes_while_other_files_come_and_go(tmp_path: Path
 
 
 class EndsWhileShown(Fleet):
-    """Ctrl-C comes when dev has just found everybody alive, and all have ended before it looks again."""
+    """Ctrl-C comes when dev has just found all processors alive, and all have ended before it checks again."""
 
     def status(self) -> dict[str, Any]:
         while self.alive() and "it has started" not in self.log_file("dev-1").read_text():

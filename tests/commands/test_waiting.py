@@ -152,7 +152,7 @@ def test_when_caught_up_reports_what_it_waits_for_and_ends_without_processors(
 def test_processors_that_are_silent_are_named_as_what_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(waiting, "POLL_S", 0.1)  # a gap between two looks counts for at most twice that
+    monkeypatch.setattr(waiting, "POLL_S", 0.1)  # a gap between two reads counts for at most twice that
     play = Play((replace(RUNNING, run_id="", phase=RunPhase.NONE), ROW))
     with pytest.raises(TimedOut):
         waiting.wait_until_read(CONFIG, play.account, WaitLimit(2 * CONFIG.coordinator.timing.heartbeat_timeout_s))

@@ -247,7 +247,7 @@ def test_an_answer_ends_the_back_off() -> None:
 
 
 def blind(**more: Any) -> View:
-    """p1 leads and beats, and all its looks at the others have failed since it began."""
+    """p1 leads and sends heartbeats, and all its reads of the others have failed since it began to lead."""
     view = leader(since=NOW - 25, scanned_at=NOW - 26, **more)
     waits(view, ScanMembers(), 5)
     return view

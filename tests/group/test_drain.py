@@ -119,7 +119,7 @@ def test_the_word_of_a_former_owner_does_not_count() -> None:
 
 
 def test_a_report_for_a_cancelled_drain_does_not_count_for_the_next_one() -> None:
-    """Since then the task may have read on; a FLUSH with the ends of then would make the next run read rows again."""
+    """The task may have read on since; a FLUSH with the old ends would make the next run read rows again."""
     rows = dict(ROWS) | {"p1": frozen("clean-0", 7), "p2": frozen("clean-1", 5)}
     assert DRAINING.drain is not None
     again = replace(DRAINING, drain=replace(DRAINING.drain, uuid="a later one"))

@@ -71,7 +71,8 @@ def test_a_scan_sent_before_a_dead_mark_does_not_revive_the_incarnation() -> Non
 
 
 def test_a_row_that_goes_on_after_it_was_marked_dead_is_believed_once_its_deletion_is_refused() -> None:
-    """A stranger wrote it under the same incarnation. The leader kept the mark, and a fleet waited for its deletion."""
+    """A foreign writer wrote it under the same incarnation. The leader kept the mark, and a fleet waited for its
+    deletion."""
     view = leader()
     learn(view, MarkDead("p3", ROWS["p3"].etag, 3), "dead", sent_at=NOW, now=NOW + 0.1)
     strange = replace(ROWS["p3"], etag="strange")

@@ -294,7 +294,7 @@ def test_a_processor_whose_row_was_cleaned_up_rejoins() -> None:
 
 
 def test_nothing_of_a_former_incarnation_is_left_in_the_next_one() -> None:
-    """A wait that had begun in the former life used to go on, and was over too early in the next."""
+    """A wait that had begun in the former incarnation went on, and was over too early in the next."""
     view = view_of("p3", waiting_since={"clean-1": NOW - 40}, rewritten=1, control_read_for="leader row")
     perform_locally(view, Rejoin("It was marked dead."), NOW)
     assert view.life == OwnIncarnation("fresh")

@@ -48,7 +48,7 @@ def test_only_the_tasks_of_a_dead_processor_move_and_at_once() -> None:
         "clean-1": owner("p2"),
         "daily-0": owner("p1", 10),
     }
-    assert after.tasks["daily-0"].after == ()  # the dead need not be waited for
+    assert after.tasks["daily-0"].after == ()  # a dead owner need not be waited for
     assert after.barrier == Barrier(10, BarrierState.START)
 
 

@@ -289,7 +289,7 @@ class Stumbling(Health):
 
 
 def test_an_endpoint_goes_on_after_a_failed_health_check() -> None:
-    """Otherwise systemd hears no more of a processor that works, and ends it."""
+    """Otherwise systemd gets no more notifications of a processor that works, and ends it."""
     health = Stumbling()
     Endpoint(health).start("127.0.0.1", None)
     assert health.went_on.wait(60)

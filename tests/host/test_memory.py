@@ -147,7 +147,8 @@ def test_a_kill_beside_us_in_the_cgroup_above_is_none_of_ours(
 
 
 def test_a_kill_is_recent_for_one_reading_and_no_longer_than_two(tmp_path: Path) -> None:
-    """A worker's, hours ago, is not why the container ends now. The JVM's is, though a look came in between."""
+    """A worker's kill hours ago is not the reason why the container ends now. The JVM's is, though a reading came in
+    between."""
 
     def count(kills: int) -> None:
         machine(tmp_path, V2.format(path="/one"), {"sys/fs/cgroup/one/memory.events": f"oom_kill {kills}\n"})

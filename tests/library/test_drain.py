@@ -303,7 +303,7 @@ def test_drain_monitor_stop(store: Store, monitor: DrainMonitor, heard: Heard) -
 
 def test_a_stop_during_the_first_poll_of_start_is_obeyed(store: Store, heard: Heard) -> None:
     class Stopped(DrainNotifications):
-        """Another thread stops the monitor while it looks; `stop` returns before the look does."""
+        """Another thread stops the monitor while it polls; `stop` returns before the poll does."""
 
         def wanted(self, run_id: str) -> DrainNotification | None:
             thread = threading.Thread(target=monitor.stop)

@@ -1,6 +1,8 @@
-"""What strangers with access to the account may write, met by real processors on Azurite: a clear end, or no matter.
+"""What foreign programs with access to the account may write, and how real processors on Azurite take it: a clear end,
+or no effect.
 
-A stranger has the account's key and none of our rules: the SDK's own clients, no leases respected, no ETags asked for.
+A foreign program has the account's key and follows none of our rules: the SDK's own clients, no leases respected, no
+ETags asked for.
 """
 
 import datetime as dt
@@ -269,7 +271,7 @@ ANYTHING: dict[str, Any] = {
 
 
 def write(place: Place, partition: str, key: str, values: dict[str, Any]) -> None:
-    """As a stranger does it: without asking what is there."""
+    """As a foreign program does it: without asking what is there."""
     place.table.upsert_entity({"PartitionKey": partition, "RowKey": key, **values}, mode=UpdateMode.REPLACE)
 
 
