@@ -21,6 +21,7 @@ from samza_azure.spark.jvm import local_files
 from samza_azure.spark.jvm.session import java_class, jvm_of
 from samza_azure.spark.jvm.settings import BASE
 from samza_azure.spark.jvm.watermark import OwnedWatermark, probe
+from samza_azure.spark.pipeline.catalyst import has_pattern, identity, items, kind_of, substituted, text, without_alias
 from samza_azure.spark.pipeline.destination import destination
 from samza_azure.spark.source.source import LogStreamReader
 from samza_azure.spark.task.batch import is_waiting_for_storage
@@ -159,3 +160,16 @@ def test_an_exception_of_a_worker_has_the_full_name_of_its_class(spark: SparkSes
         spark.range(1).select(asks("id")).collect()
     assert "nobody there" in str(raised.value)
     assert is_waiting_for_storage(raised.value) is is_ours
+
+
+def test_attributes_are_replaced_in_one_call(spark: SparkSession) -> None:
+    """`AliasHelper` of Catalyst's optimiser: the expression of an alias takes the place of the attribute."""
+    frame = spark.range(1).select((F.col("id") + 1).alias("a"), "id")
+    plan = frame.filter("a * 2 > id")._jdf.queryExecution().analyzed()
+    made = {identity(each): without_alias(each) for each in items(plan.child().projectList())}
+
+    found = substituted(spark, plan.condition(), made)
+
+    assert text(found) == "(((id + CAST(1 AS BIGINT)) * CAST(2 AS BIGINT)) > id)"
+    assert [kind_of(each) for each in items(found.references().toSeq())] == ["AttributeReference"]
+    assert not has_pattern(spark, found, "PYTHON_UDF")
