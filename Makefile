@@ -35,7 +35,7 @@ help:
 	@echo "make format    put the code into the shape that check wants"
 	@echo "make docs      the documents as a site, in build/docs"
 	@echo "make coverage  branch coverage of the packages that decide"
-	@echo "make bench     what the README claims, measured"
+	@echo "make bench     what docs/measured.md claims, measured"
 	@echo "make prove     what takes long: twenty kills at random moments; simulator, model, mutants; pipelines drawn at random"
 	@echo "make image     the container image, built and tried under runc; needs root and Debian's buildah, mmdebstrap, runc"
 	@echo "make release   wheel and sdist in dist/, checked, installed and tried out"
@@ -102,7 +102,7 @@ hooks: setup
 	@$(PIP) --quiet --group hooks
 	$(BIN)/pre-commit install
 
-# Each claim in the README, one script.
+# Each claim of docs/measured.md, one script.
 bench: setup
 	@$(PIP) --quiet --group bench
 	$(BIN)/python benchmarks/run.py

@@ -198,7 +198,7 @@ class Container:
         self.reports: dict[str, TaskReport] = {}
 
     def permit(self, seconds: float = FOR_EVER_S) -> None:
-        """Batches may be started from now on, so long. 0 takes the permit away."""
+        """Permit batches for this many seconds from now on. 0 takes the permit away."""
         self._child.send(Permit(now() + seconds))
 
     def start(self, task: str, generation: int = 1, *, first: bool = True, run_id: str = RUN_ID) -> None:
@@ -279,7 +279,7 @@ class Written:
         self.ends, self.rows = [(0, 0)] * tasks, 0
 
     def reaches(self, expected: int) -> bool:
-        """Look at the logs, if there were fewer rows than that; whether there are so many now."""
+        """Read the logs, if there were fewer rows than expected; return whether there are that many now."""
         if self.rows < expected:
             for number, reader in enumerate(self._readers):
                 found = reader.scan(self.ends[number])

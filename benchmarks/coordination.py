@@ -1,8 +1,9 @@
-"""Who leads and who runs what, after a kill, a leave or a join: processes without Spark on Azurite, peers beside them.
+"""How soon there is a leader and all tasks run after a kill, a leave or a join: processes without Spark on Azurite,
+peers beside them.
 
-Counted from just before the signal is sent, by the one clock of this machine, to the moment at which the process that
-answers for it has the storage's word: a leader that its first write was accepted, an owner that its row says RUNNING.
-Kills come at random moments of the heartbeats. Several groups at a time share the machine; its load average is printed.
+Counted from just before the signal is sent, by the one clock of this machine, to the moment at which the process knows
+it from the storage: a leader that its first write was accepted, an owner that its row says RUNNING. Kills come at
+random moments of the heartbeats. Several groups at a time share the machine; its load average is printed.
 """
 
 import math
@@ -106,7 +107,7 @@ def balanced(members: Group, count: int) -> float | None:
 
 
 def leader(members: Group) -> Said | None:
-    """Who leads, and since when: the last to have said so."""
+    """The leader and since when: the last processor that reported to lead."""
     leading = [said for (_, what), said in members.latest.items() if what == "leads"]
     return max(leading, key=lambda said: said.at) if leading else None
 
@@ -121,7 +122,7 @@ def settled(members: Group, count: int) -> str | None:
 
 
 def owners(members: Group) -> dict[str, str]:
-    """Who runs which task."""
+    """The owner of each task."""
     return {task: name for name in members.alive for task, _ in members.latest[name, "runs"].about[0]}
 
 
@@ -147,7 +148,7 @@ def processors(azurite: Azurite, name: str, profile: str, count: int = TASKS) ->
 class Loss:
     """What a processor's end meant, in seconds."""
 
-    led: float  # until somebody led who was not it
+    led: float  # until another processor led
     ran: float  # until all tasks ran elsewhere
 
 
@@ -234,7 +235,7 @@ class Join:
 
 
 def join(members: Group, count: int, quiet_s: float) -> Join:
-    """Start a fourth in a group that has been quiet for so long, see what happens, and end it again."""
+    """Start a fourth processor in a group that has been quiet for `quiet_s`, see what happens, and end it again."""
     members.wait("a balanced group", lambda: balanced(members, count))
     time.sleep(quiet_s)
     before = owners(members)
@@ -255,7 +256,7 @@ def join(members: Group, count: int, quiet_s: float) -> Join:
 
 
 def pauses(said: Sequence[Said], since: float) -> dict[str, float]:
-    """For how long each task that was stopped since then was run by nobody."""
+    """For how long no processor ran each task that was stopped since then."""
     stopped: dict[str, float] = {}
     stood: dict[str, float] = {}
     for each in sorted(said, key=lambda each: each.at):

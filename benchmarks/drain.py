@@ -47,7 +47,7 @@ MEDIAN_GOAL_S, P95_GOAL_S, STAGE_GOAL_S = 3.5, 5.0, 0.8
 ROWS = 20_000
 RATE = 500
 LOOK_S = 0.02
-#: A processor is idle when it has used less than this share of a core for so many seconds.
+#: A processor is idle when it has used less than this share of a core for this many seconds.
 IDLE_SHARE, IDLE_S = 0.4, 3.0
 #: Rows per second that arrive before and during a drain under `Load.ARRIVING`, and for how long before it.
 ARRIVING_RATE, ARRIVING_S = 4_000, 30.0
@@ -80,7 +80,7 @@ class Load(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What takes turns: a checkout, and a job of so many stages."""
+    """The subjects that take turns: a checkout, and a job with this many stages."""
 
     root: Path
     stages: int = STAGES
@@ -141,7 +141,7 @@ def claims(whose: str, drains: list[Drained]) -> list[Claim]:
 
 
 def pipeline_of(stages: int) -> str:
-    """The example, its last stage followed by so many more that their results make as many stages."""
+    """The example, with stages added after its last one until it has this many."""
     pipeline = (EXAMPLE / "pipeline.py").read_text()
     if stages > STAGES:
         pipeline = pipeline.replace('alias("delay"))\n', 'alias("delay"))\n' + WITH_TIME)

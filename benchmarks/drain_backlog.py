@@ -1,9 +1,9 @@
 """Two drains that have much to do: rows that wait in the stream between two stages, and open windows that all fire.
 
-The first stage has read all rows; the second one starts when the drain's ends are told. Beside it the same rows go
+The first stage has read all rows; the second one starts when the drain's ends are known. Beside it the same rows go
 through the second stage without a drain: a drain is to keep the pipeline's throughput. Then as many windows as rows are
 open in RocksDB, and a drain fires them all; beside it the reading of those rows. Shown with each: the most memory that
-the container's processes had together, and how often the tasks told how far they are while it lasted.
+the container's processes had together, and how often the tasks reported their progress meanwhile.
 """
 
 import threading
@@ -21,7 +21,7 @@ from samza_azure.logs.position import Ends
 from samza_azure.messages import Drain, DrainStep, Phase
 from samza_azure.storage.log import LogReader
 
-#: A drain may take so much longer than the same work without one.
+#: A drain may take longer than the same work without one by this part.
 MORE = 0.1
 #: Beside Spark's heap of 2 GiB: what is outside of it, RocksDB's caches, and the Python processes.
 MEMORY_BYTES = 4 << 30
@@ -54,7 +54,7 @@ class Watched:
 
     seconds: float = 0.0
     peak_bytes: int = 0
-    told: int = 0  # how often a task told of more batches
+    told: int = 0  # how often a task reported more batches
 
 
 def measure(quick: bool) -> list[Claim]:
@@ -172,7 +172,7 @@ def rows_read(container: Container) -> int:
 
 
 def wait_until_written(around: BenchJob, container: Container, stage: str, expected: int) -> list[tuple[int, int]]:
-    """Until a stage has put out so many rows; where its logs end then."""
+    """Wait until a stage has put out this many rows; return where its logs end then."""
     written = Written(around, stage, TASKS)
     container.until("all rows are between the stages", lambda: written.reaches(expected), 10 * PATIENCE_S)
     return written.ends

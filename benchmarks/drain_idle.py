@@ -17,7 +17,7 @@ from pathlib import Path
 from common import Claim, flights, main, middle
 from throughput import Speed, run_ours
 
-#: It may take so much of the job's processor time.
+#: It may take this part of the job's processor time.
 MOST = 0.01
 METER, WITHOUT = "SAMZA_AZURE_METER_DRAIN", "SAMZA_AZURE_WITHOUT_DRAIN"
 

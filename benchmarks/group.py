@@ -19,7 +19,8 @@ from samza_azure.machine import boot_time, die_with_parent
 
 T = TypeVar("T")
 PATIENCE_S = 120.0
-#: Looking at a thousand tasks for each word that is said would take the machine from those who are measured.
+#: The interval of looks: looking at a thousand tasks for each report would take the machine from the processes that are
+#: measured.
 LOOK_S = 0.02
 
 processes = multiprocessing.get_context("forkserver")
@@ -57,7 +58,7 @@ class Group:
     life: Life
     arguments: Sequence[Any]
     said: list[Said] = field(default_factory=list)
-    latest: dict[tuple[str, str], Said] = field(default_factory=dict)  # of each process that lives: (who, what)
+    latest: dict[tuple[str, str], Said] = field(default_factory=dict)  # of each live process: (name, report)
     _running: dict[str, ForkServerProcess] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -87,7 +88,7 @@ class Group:
         return at
 
     def wait(self, what: str, answer: Callable[[], T | None]) -> T:
-        """Ask again and again until there is an answer. When it came about, is told by what was said."""
+        """Ask again and again until there is an answer. Its time is in the reports."""
         deadline = boot_time() + PATIENCE_S
         while boot_time() < deadline:
             with self._lock:

@@ -1,8 +1,8 @@
 """A stateful task moves from one warm container to another and back, while rows come in.
 
 Measured from the command to release it to the first append of its next owner, which is started as soon as the release
-is reported. A leader would need a heartbeat or two in between; that is coordination: `explain` states its bounds.
-The first move to a container is told apart: its Java has never run this query before.
+is reported. A leader would need a heartbeat or two in between; that is coordination: `explain` states its bounds. The
+first move to a container is a figure of its own: its Java has never run this query before.
 """
 
 import threading

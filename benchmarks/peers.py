@@ -116,7 +116,7 @@ def _answers(port: int) -> bool:
 
 
 def kazoo_candidate(name: str, say: Say, hosts: str, session_s: float, of: str) -> None:
-    """Stand for election with kazoo's recipe; who is elected writes at once."""
+    """Stand for election with kazoo's recipe; the elected process writes at once."""
     from kazoo.client import KazooClient
 
     client = KazooClient(hosts, timeout=session_s)
@@ -165,7 +165,7 @@ def kazoo_partitioner(
 
 
 def etcd_candidate(name: str, say: Say, url: str, ttl_s: int, of: str) -> None:
-    """Stand for election as etcd's own recipe does: a key on a lease, made by whoever finds it absent."""
+    """Stand for election as etcd's own recipe does: a key on a lease, made by the first that finds it absent."""
     lease = _ask(url, "lease/grant", {"TTL": ttl_s})["ID"]
 
     def keep_alive() -> None:

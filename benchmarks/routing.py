@@ -7,7 +7,7 @@ rows, or a stage of the user's own does. Both have the same tasks on one contain
 from common import EXAMPLE, Claim, flights, main, middle
 from throughput import Speed, speed_of
 
-#: The inserted stream may cost so much more than the hand-written stage.
+#: The added stream may cost this much more than the hand-written stage.
 MORE = 0.05
 
 HEAD = """
@@ -27,7 +27,7 @@ def daily_delays(rows):
     days = rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 day"), "carrier")
     return days.agg(F.count("*").alias("flights"), F.avg("dep_delay").alias("delay"))
 """
-#: The pipeline and the stage that passes the rows on, by who wrote it.
+#: The pipeline and the stage that passes the rows on, by its author.
 WAYS = {
     "the system": (HEAD + COUNT.format(stream="flights"), "daily_delays-flights"),
     "by hand": (HEAD + BY_HAND + COUNT.format(stream="by-carrier"), "routed"),

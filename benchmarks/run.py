@@ -1,4 +1,4 @@
-"""`make bench`: every claim of the README, one script after the other, and one table at the end."""
+"""`make bench`: each claim of docs/measured.md, one script after the other, and one table at the end."""
 
 import argparse
 import time

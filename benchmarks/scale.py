@@ -3,7 +3,7 @@
 The profile is the default one. Time is virtual, so what takes time here is the processors' own work; of the leader it
 is measured, in processor time. All join within half a minute, then 30 of 100 die at once, then the leader dies. Counted
 at the storage is what Azure bounds: rows of each partition, calls on the control blob. A control blob is decoded once
-for all who read it: a thousand copies fit no machine.
+for all its readers, since a thousand copies do not fit into memory.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ TASKS_EACH = 10
 JOIN_WITHIN_S, HEAL_WITHIN_S, LOOK_S = 30.0, 120.0, 0.5
 DYING = 0.3
 LATENCY_S = 0.02
-#: What Azure documents: so many rows of 1 KiB per second of a partition, and so many calls on a blob. Rows are read a
+#: Azure documents this many rows of 1 KiB per second of a partition, and this many calls on a blob. Rows are read a
 #: page at a time, so they are counted over ten seconds.
 PARTITION_MAX, BLOB_MAX, WINDOW_S = 2_000, 500, 10
 TURN_MAX_S = 0.05
@@ -68,7 +68,7 @@ class Counting(MemoryStorage):
         self.touched[what, int(self._now())] += number
 
     def most(self, what: str, seconds: int = 1) -> float:
-        """Per second, in the busiest so many seconds."""
+        """Calls per second, in the busiest window of `seconds`."""
         counts = {second: count for (of, second), count in self.touched.items() if of == what}
         windows = (sum(counts.get(begin + more, 0) for more in range(seconds)) for begin in counts)
         return max(windows, default=0) / seconds
@@ -111,7 +111,7 @@ class NoLogs(RunLogs):
 
 
 class SimulatedFleet:
-    """All of them, and who runs what."""
+    """All processors, and the owners of the tasks."""
 
     def __init__(self, count: int) -> None:
         self.loop, self.dice = VirtualLoop(), random.Random(count)
@@ -146,7 +146,7 @@ class SimulatedFleet:
 
     @property
     def converged(self) -> bool:
-        """One living leader; every task runs at its owner, who lives; the shares are even."""
+        """One live leader; every task runs at its owner, which is alive; the shares are even."""
         control = self.control
         if control is None or control.leader is None or control.leader.processor not in self.living:
             return False

@@ -79,7 +79,7 @@ def measure(quick: bool) -> list[Claim]:
 
 
 def opening(count: int) -> list[Claim]:
-    """A table of so many visible segments on Azurite: from cold by its rows, from cold by its checkpoint, and again."""
+    """A table of `count` visible segments on Azurite: from cold by its rows, from cold by its checkpoint, and again."""
     with Azurite().start() as azurite, tempfile.TemporaryDirectory() as folder:
         job = Path(folder) / "job.toml"
         job.write_text('[app]\nname = "a"\nmain = "m:app"\n[azure.storage]\nconnect = "${CONNECT}"\n')

@@ -23,13 +23,13 @@ from throughput import POLL_S, TASKS, has_read, kept, produce
 
 from samza_azure.messages import Drain, DrainStep, Phase, StagePlan
 
-#: A sink may take so much of the pipeline's throughput.
+#: A sink may take this part of the pipeline's throughput.
 MORE = 0.03
 #: This part of the rows goes before, so that Java has compiled what there is to compile.
 WARM = 0.1
 ORDER = (False, True, True, False)
 FLUSH_S = 10.0
-#: What was read is published so much later at most.
+#: Rows are published at most this many seconds after they were read.
 PUBLISHED_S = FLUSH_S + 1
 
 DAY = '.withColumn("day", F.col("window.start"))'
@@ -88,7 +88,7 @@ def share(parts: Parts) -> float:
 
 
 def squeezed(rows: pa.Table, times: float) -> pa.Table:
-    """The same rows in so many times less event time."""
+    """The same rows in an event time that is shorter by this factor."""
     at, place = rows["ts"], rows.column_names.index("ts")
     first = pc.min(at).cast(pa.int64()).as_py()
     since = pc.subtract(at.cast(pa.int64()), first)
@@ -108,7 +108,7 @@ class Pipeline:
         self._life, self._before = 1, 0
 
     def read(self, expected: int) -> None:
-        """Until the second stage has appended a batch that has read so many rows."""
+        """Wait until the second stage has appended a batch that has read this many rows."""
 
         def all_read() -> bool:
             if self._between.reaches(expected) and all(

@@ -76,7 +76,7 @@ def column(batches: list[dict[str, Any]], name: str) -> list[float]:
 
 
 def small(batches: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
-    """Batches with exactly the rows of one flush, the last so many."""
+    """The last `count` batches with exactly the rows of one flush."""
     return [batch for batch in batches if batch["rows"] == ROWS][-count:]
 
 

@@ -39,7 +39,7 @@ def measure(quick: bool) -> list[Claim]:
             later = [start_container(around, f"later-{number}") for number in range(rounds)]
         finally:
             os.environ.pop(CACHE) if before is None else os.environ.update({CACHE: before})
-    with bench_job(job, pipeline) as around:  # a fresh one: without a control blob nobody starts where logs are
+    with bench_job(job, pipeline) as around:  # a fresh one: without a control blob no processor starts where logs are
         beats = [start_supervisor(around, f"supervisor-{number}") for number in range(rounds)]
     second = middle(later)
     beat, memory = middle([each.beat_s for each in beats]), max(each.megabytes for each in beats)

@@ -32,7 +32,7 @@ APPENDERS, COMPACTORS = 4, 2
 ROWS = 100  # of an append
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("who", pa.string()), ("number", pa.int64())])
-#: So many times more publishes than deltalake in the same run, and so much slower at most beside a compaction.
+#: This many times more publishes than deltalake in the same run, and at most this much slower beside a compaction.
 TIMES, SLOWER = 3.0, 1.1
 PAUSE_S = 0.5
 

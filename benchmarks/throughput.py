@@ -137,7 +137,8 @@ def kept(rows: pa.Table) -> int:
 
 
 def wait_for(around: BenchJob, container: Container, first: str, expected: int) -> None:
-    """Until the stage `first` has put out so many rows, and the second has appended a batch that has read them all."""
+    """Wait until the stage `first` has put out this many rows, and the second has appended a batch that has read them
+    all."""
     written = Written(around, first, TASKS)
 
     def all_read() -> bool:
@@ -172,7 +173,7 @@ def batches(container: Container) -> dict[str, int]:
 
 
 def run_plain(what: str, rows: pa.Table, files: str) -> Speed:
-    """Plain Spark with so many files a batch, 0 for all at once: the best case, which a stream seldom has."""
+    """Plain Spark with this many files a batch, 0 for all at once: the best case, which a stream seldom has."""
     with scratch() as work:
         source = work / "source"
         source.mkdir()

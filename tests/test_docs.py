@@ -21,7 +21,7 @@ PACKAGE = ROOT / "samza_azure"
 #: Folders that a document may cite. What `make` has built is there or not.
 ROOM = {path.name for base in (ROOT, PACKAGE) for path in base.iterdir() if path.is_dir()} - {"build"}
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.joinpath("docs").rglob("*.md"), ROOT / "tests" / "README.md"])
-#: What is cited and lies elsewhere: in the account, beside a processor, with whoever deploys a fleet.
+#: What is cited and lies elsewhere: in the account, beside a processor, on the machine of an operator.
 ELSEWHERE = {"control.json", "container.log", ".samza-azure/", "flights.json", "ISSUER", "PRINCIPAL"}
 COMMAND = re.compile(r"samza-azure ([a-z]+)\b")
 TARGET = re.compile(r"make ([a-z]+)")
@@ -171,6 +171,17 @@ def test_nothing_cites_a_document_that_is_not_here() -> None:
             if not any((base / cited).exists() for base in (ROOT, PACKAGE, path.parent, ROOT / "docs")):
                 wrong.append(f"{path.relative_to(ROOT)}: {cited}")
     assert wrong == []
+
+
+def test_each_key_of_the_job_file_is_documented() -> None:
+    """Whole, or by its end (`.table.time`) where the row begins with the others of its section."""
+    keys = re.findall(r'Field\(alias="([a-z._]+)"', (PACKAGE / "config" / "sections.py").read_text())
+    page = (ROOT / "docs" / "configuration.md").read_text().replace("streams.<id>", "")
+    written = re.findall(r"`([a-z._]+)`", page)
+    assert len(keys) > 40
+    assert [
+        key for key in keys if not any(each in (key, f".{key}") or f".{key}".endswith(each) for each in written)
+    ] == []
 
 
 # The invariants.

@@ -42,11 +42,11 @@ def plan(*stages: StagePlan, **sources: int) -> Plan:
     return Plan(stages, sources, "fingerprint", keys={"by-carrier": ("carrier",)})
 
 
-def test_a_follower_beats_and_looks_1800_times_an_hour_each_and_reads_the_blob_120_times() -> None:
+def test_a_follower_writes_and_reads_rows_1800_times_an_hour_and_the_blob_120_times() -> None:
     assert follower(DEFAULT, 10) == Operations(table=3600, read=120)
 
 
-def test_a_successor_looks_at_the_members_with_each_scan_besides() -> None:
+def test_a_successor_also_reads_the_members_with_each_scan() -> None:
     assert successor(DEFAULT, 3) == Operations(table=3600 + 3600, read=120)
 
 
@@ -88,7 +88,7 @@ ROUTER = StagePlan(
 ALONE = replace(DAILY, inputs=("daily-flights",), tasks=4, partitions=4)
 
 
-def test_who_reads_a_repartitioned_stream_reads_all_its_writers() -> None:
+def test_a_reader_of_a_repartitioned_stream_reads_all_its_writers() -> None:
     assert flows_of(plan(CLEAN, DAILY, flights=4)) == [Flow("clean", 4, 1), Flow("daily", 2, 4)]
     assert flows_of(plan(ROUTER, ALONE, flights=4)) == [Flow("daily-flights", 4, 1), Flow("daily", 4, 4)]
 
@@ -126,7 +126,7 @@ def test_the_stages_are_shown_with_streams_keys_and_state() -> None:
     ]
 
 
-def test_what_a_flush_needs_depends_on_where_the_state_is_and_is_not_said_without_state() -> None:
+def test_the_memory_of_a_flush_depends_on_the_state_and_is_left_out_without_state() -> None:
     kept = plan(CLEAN, replace(DAILY, stateful=("stateStoreSave",)), flights=4)
     assert flush_lines(plan(CLEAN, flights=4), "auto") == []
     [in_heap], [on_disk], [either] = (flush_lines(kept, state) for state in ("memory", "rocksdb", "auto"))
@@ -142,7 +142,7 @@ def test_busy_tasks_append_and_tell_once_per_batch_and_read_each_producer() -> N
     )
 
 
-def test_idle_tasks_look_at_each_producer_every_five_seconds_or_less_often() -> None:
+def test_idle_tasks_read_each_producer_every_five_seconds_or_less_often() -> None:
     assert idle([Flow("clean", 4, 1)], 6) == Operations(table=4 * 3600, read=4 * 720)
     assert [unasked_s(producers) for producers in (1, 10, 20, 1000)] == [5.0, 5.0, 10.0, 60.0]
 
@@ -159,7 +159,7 @@ def test_the_bounds_of_the_default_profile() -> None:
     )
 
 
-def test_with_one_successor_nobody_waits_for_another() -> None:
+def test_the_only_successor_waits_for_no_other() -> None:
     assert bounds(FAST, 2, call_s=0.5).leader_lost == pytest.approx(1.5 + 2 * 0.15)
 
 
@@ -183,7 +183,7 @@ def test_the_price_has_a_way_down() -> None:
     assert "every 120 s" in cheaper(flows, 3, 120.0) and "less often" not in cheaper(flows, 3, 120.0)
 
 
-def test_it_says_what_is_stored_what_is_not_counted_and_whose_prices_these_are() -> None:
+def test_explain_names_what_is_stored_what_is_not_counted_and_the_source_of_the_prices() -> None:
     said = "\n".join(lines(FAST, flows_of(plan(CLEAN, DAILY, flights=4)), 3, 1.0, 0.5))
     for words in ("every 5 s $", "$0.0208 per GiB and month", "retention", "sample prices", "assumed"):
         assert words in said, words

@@ -132,7 +132,7 @@ def test_a_first_owner_is_no_move() -> None:
     assert moved(before, MODEL) == 1
 
 
-def test_all_run_when_each_owner_says_so_of_its_own_generation() -> None:
+def test_tasks_run_when_each_owner_reports_it_for_its_own_generation() -> None:
     view = view_of(MODEL)
     view.life.written = ProcessorRow("here", "1", tasks={name: report(name, 7) for name in ("a-0", "a-1")})
     view.others.members = {"there": ProcessorRow("there", "2", tasks={"a-2": report("a-2", 4)})}
@@ -163,7 +163,7 @@ def test_calls_are_counted_by_operation_and_outcome() -> None:
     assert points["lease.renewals_missed"] == [({}, 1)]
 
 
-def test_a_take_over_a_version_its_barrier_and_its_rebalance_are_told_once() -> None:
+def test_a_take_over_a_version_its_barrier_and_its_rebalance_are_counted_once() -> None:
     meters = Meters()
     observer = meters.observer
     observer.turned(view_of(replace(MODEL, leader=THERE, epoch=1, version=5, revision=6)))
@@ -198,7 +198,7 @@ def test_a_take_over_a_version_its_barrier_and_its_rebalance_are_told_once() -> 
     )
 
 
-def test_a_pause_for_want_of_a_heartbeat_is_one_self_stop_however_long_it_lasts() -> None:
+def test_a_pause_without_accepted_heartbeats_counts_as_one_self_stop() -> None:
     meters = Meters()
     for silent_s in (1.0, 5.9, 6.1, 7.0, 0.1, 6.5):
         view = view_of(MODEL, now=100.0 + silent_s)
@@ -239,7 +239,7 @@ def test_a_processor_warns_once_when_the_account_is_slower_than_its_timings_allo
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_every_profile_stands_an_account_of_ordinary_speed(profile: str) -> None:
+def test_every_profile_tolerates_an_account_of_ordinary_speed(profile: str) -> None:
     assert doubtful_timing(PROFILES[profile], slow_call_s=0.25) is None
 
 
@@ -261,7 +261,7 @@ print(urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
 
 
 def test_an_exporter_that_is_set_up_after_the_observer_has_the_counters_too() -> None:
-    """As `run` does it. A live Prometheus found no series of theirs."""
+    """As `run` does it. A live Prometheus found none of their series."""
     [line] = [each for each in run(LATE)[1].splitlines() if each.startswith("samza_azure_failovers_total{")]
     assert 'processor="here"' in line and line.endswith(" 0.0")
 
@@ -349,7 +349,7 @@ def test_a_killed_owners_tasks_are_missing_from_the_group_as_soon_as_it_is_dead(
     assert group_facts(view) == GroupFacts(members=1, tasks=3, running=2)
 
 
-def test_a_run_that_failed_is_shown_by_the_next_life_for_a_quarter_of_an_hour() -> None:
+def test_a_failed_run_is_reported_for_a_quarter_of_an_hour_also_after_a_restart() -> None:
     """The processors of a failed run end within a second of it, and no scrape meets them."""
     events = (Event(60_000, "failed", "The run failed in a-0: a bug"), Event(70_000, "leader", "here leads."))
     view = leading(replace(MODEL, events=events))
@@ -387,7 +387,7 @@ def test_counters_are_there_before_anything_has_happened() -> None:
     assert failed["WriteControl", "unsettled"] == failed["ReadControl", "unavailable"] == 0
 
 
-def test_what_tasks_have_done_is_counted_once_by_stage() -> None:
+def test_the_progress_of_tasks_is_counted_once_by_stage() -> None:
     meters = Meters()
     view = view_of(MODEL)
     view.wall_ms = 60_000

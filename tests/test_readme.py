@@ -1,8 +1,10 @@
-"""The README of the tests lists the known mistakes as they are."""
+"""What the two READMEs repeat is as it is elsewhere: the known mistakes, and the figures."""
 
 from pathlib import Path
 
 from tests.sim.mutants import ELSEWHERE, MUTANTS, Elsewhere, Mutant
+
+ROOT = Path(__file__).parents[1]
 
 
 def line(mutant: Mutant | Elsewhere) -> str:
@@ -17,3 +19,10 @@ def test_every_known_mistake_has_its_line() -> None:
     section = text.partition("\n## Known mistakes\n")[2].partition("\n## ")[0]
     table = [each for each in section.partition("\n| mutant ")[2].splitlines()[2:] if each]
     assert table == [line(mutant) for mutant in (*MUTANTS, *ELSEWHERE)]
+
+
+def test_the_figures_of_the_readme_are_those_of_the_document() -> None:
+    section = (ROOT / "README.md").read_text().partition("\n## Measured\n")[2].partition("\n## ")[0]
+    rows = [each for each in section.splitlines() if each.startswith("| ")]
+    measured = (ROOT / "docs" / "measured.md").read_text().splitlines()
+    assert len(rows) > 3 and [each for each in rows if each not in measured] == []

@@ -258,7 +258,7 @@ def test_the_command_is_installed() -> None:
 
 
 def test_no_line_that_a_message_advises_has_a_gap() -> None:
-    """Whoever pastes it has more to read. Where a text is cut off, and in a connection string, the sign may stand."""
+    """A line with a gap cannot be pasted. Where a text is cut off, and in a connection string, the sign may stand."""
     allowed = re.compile(r"(^|AccountName=|AccountKey=|Suffix=|Endpoint=|SharedAccessSignature=)…(?=$| |;|')")
     found = []
     for path in (each for each in modules() if "…" in each.read_text()):

@@ -19,7 +19,7 @@ def templates(changed: dict[str, str] | None = None) -> dict[str, File]:
 
 
 def findings(files: dict[str, File], types: Types | None) -> tuple[list[Finding], set[str]]:
-    """What is wrong with the templates, and the resources whose types nobody knows here."""
+    """What is wrong with the templates, and the resources whose types are unknown here."""
     unknown: set[str] = set()
     found: list[Finding] = []
     for file in files.values():

@@ -129,7 +129,7 @@ Value: TypeAlias = Literal | Items | Object | Loop | Expression
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A value that whoever deploys the template gives."""
+    """A value that the deployment of the template gives."""
 
     name: str
     type: str

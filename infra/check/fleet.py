@@ -190,7 +190,7 @@ def image(name: str, text: str) -> tuple[str, list[Finding]]:
 
 
 def _line(text: str, where: str) -> int:
-    """The line on which the last word of a path stands first."""
+    """The line that begins with the last word of a path."""
     word = where.rpartition(".")[2]
     lines = [number for number, line in enumerate(text.splitlines(), 1) if word and word in line]
     return lines[0] if lines else 1

@@ -42,7 +42,7 @@ ROLES = {
     "3913510d-42f4-4e42-8a64-420c390055eb": "Monitoring Metrics Publisher",
 }
 PLACES = {"container": CONTAINER, "releases": CONTAINER, "table": TABLE, "registry": REGISTRY, "insights": INSIGHTS}
-#: Who has which role where: these, and no other. The processors are an identity, all others are groups.
+#: The roles of each principal, with their scopes, and no other. The processors are an identity, the others groups.
 RIGHTS = {
     "processors": {
         ("Storage Blob Data Contributor", "container"),
@@ -78,7 +78,7 @@ TELEMETRY = {
 }
 #: What has to be set, and to what, by the kind of resource.
 SETTINGS: tuple[tuple[str, str, set[object]], ...] = (
-    # An identity is the only way in: a key cannot be scoped, and whoever has it has everything.
+    # An identity is the only way in: a key cannot be scoped, and its holder may do everything.
     (ACCOUNT, "properties.allowSharedKeyAccess", {False}),
     (ACCOUNT, "properties.defaultToOAuthAuthentication", {True}),
     (ACCOUNT, "properties.isLocalUserEnabled", {False}),
@@ -303,7 +303,7 @@ def stays_after_a_drain(file: File) -> Iterator[Finding]:
 
 
 def no_secret_in_sight(file: File) -> Iterator[Finding]:
-    """No key in an output or in a variable of a container: both are shown to whoever may look."""
+    """No key in an output or in a variable of a container: both are visible to every reader."""
     for output in file.outputs.values():
         if _SECRET.search(text_of(output.value)):
             yield Finding(file.name, output.line, f"the output {output.name!r} shows a secret")

@@ -214,7 +214,7 @@ def distinct(numbers):
         return sum(task["phase"] == "RUNNING" for task in self.tasks())
 
     def owners(self) -> set[str]:
-        """Who has a task."""
+        """The processors that have a task."""
         return {task["owner"] for task in self.tasks()}
 
     def produce(self, rows: int) -> list[int]:

@@ -115,7 +115,9 @@ async def _taken(blob: ControlBlob, table: Rows) -> Held:
         await blob.break_now(timeout=CALL_S, etag=found.etag)
         answer = await blob.acquire(lease_id, seconds=LEASE_S, timeout=CALL_S, etag=found.etag)
     if answer is not None:
-        raise ConfigError("Somebody works on this job now: its control blob is leased. Try again when all have left.")
+        raise ConfigError(
+            "The control blob is leased: a processor or another command works on this job. Try again later."
+        )
     return Held(blob, table, control_blob.decode(found.data), found.etag, lease_id)
 
 

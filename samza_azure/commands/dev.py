@@ -109,7 +109,7 @@ class _View:
     ) -> None:
         self._fleet, self._processors, self._data, self._reload = fleet, processors, data, reload
         self._new_run = new_run  # for the first processors only: a changed file does not ask for another run
-        self._is_told = new_run  # whether it has been printed how the next run begins
+        self._is_explained = new_run  # whether it has been printed how the next run begins
         self._ends = 0  # Ctrl-C and SIGTERM so far
         self._seen = _code(fleet.job) if reload else {}
         self._is_live = sys.stderr.isatty()
@@ -126,14 +126,14 @@ class _View:
                 self._say(f"{refused}\n{CORRECT}")
             else:
                 self._start()
-            code, is_told = 0, bool(refused)
+            code, is_explained = 0, bool(refused)
             while True:
                 if self._fleet.alive():  # checked once a turn: they may end while they are shown
-                    is_told = False
+                    is_explained = False
                     self._show()
                 else:
-                    if not is_told:
-                        code, is_told = self._ended(), True
+                    if not is_explained:
+                        code, is_explained = self._ended(), True
                     if self._ends or (code and not self._reload):
                         return code
                 if self._reload and not self._ends and self._has_changed():
@@ -166,13 +166,13 @@ class _View:
             self._say(str(error))
             self._end(signal.SIGTERM, None)
             return
-        if shown["phase"] == "DRAINED" and not self._is_told:
+        if shown["phase"] == "DRAINED" and not self._is_explained:
             self._say(
                 f"Run {shown['run_id']} in {self._data} is drained. A pipeline that has had its run waits or ends; "
                 "for the next run, which reads on from there: Ctrl-C, and dev --new-run. A changed pipeline begins "
                 "it by itself."
             )
-        self._is_told = True
+        self._is_explained = True
         self._have_joined |= shown["phase"] != "STOPPED"
         if self._have_joined:
             self._update(_in_one_line(shown), status_view(shown))

@@ -139,9 +139,9 @@ def typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
                 values = values.cast(_with_texts(values.type, column.type, pa.types.is_decimal))
                 rows = rows.set_column(index, name, _read_as(values, column.type))
             except pa.ArrowInvalid as error:
-                told = next((value.as_py() for value in values if value.is_valid), "")
+                shown = next((value.as_py() for value in values if value.is_valid), "")
                 loses = "data loss" in str(error) or "lose data" in str(error)
-                why = f"would change {told}" if loses else f"cannot hold {told!r}"
+                why = f"would change {shown}" if loses else f"cannot hold {shown!r}"
                 remedy = " Write times like 2013-01-31 05:00:00Z." if pa.types.is_timestamp(column.type) else ""
                 raise ConfigError(f"The column {name!r} is {column.type}, which {why}.{remedy}") from error
     return rows

@@ -165,7 +165,7 @@ def wait_until_read(config: Config, account: Account, limit: WaitLimit) -> None:
                 if shown["phase"] == "DRAINED" or (control is not None and has_failed(control, rows, silent_rows)):
                     raise ConfigError(f"Run {shown['run_id']} is {shown['phase']}: it no longer reads.")
                 if why := nobody_is_left(rows):
-                    raise ConfigError(f"{why} No drain was requested: nobody reads the rows that are left.")
+                    raise ConfigError(f"{why} No drain was requested: no processor reads the rows that are left.")
                 if run_id not in ("", shown["run_id"]):
                     raise ConfigError(
                         f"Run {run_id} has ended, and run {shown['run_id']} has begun. No drain was requested."

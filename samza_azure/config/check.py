@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -191,11 +192,13 @@ class _Check:
 
     def _section(self, section: type[Section], prefix: str = "") -> Section | None:
         """Return one section of the file; note its mistakes and return None if it has any."""
-        values = {key: self.values[prefix + key] for key in _keys(section) if prefix + key in self.values}
+        kind: type = section  # mypy does not see that `type[Section]` can be the key of a cache
+        values = {key: self.values[prefix + key] for key in _keys(kind) if prefix + key in self.values}
         # A missing environment variable has been reported already; the value cannot be checked.
         missing = {key for key, value in values.items() if isinstance(value, jobfile.MissingVariable)}
         try:
-            return TypeAdapter(section).validate_python(values)
+            checked: Section = _adapter(kind).validate_python(values)
+            return checked
         except ValidationError as error:
             problems = error.errors(include_url=False, include_input=False)
         for problem in problems:
@@ -313,12 +316,18 @@ def _beginnings(key: str) -> Iterator[str]:
     return (".".join([*parts[:number], ""]) if number else "" for number in reversed(range(len(parts))))
 
 
-def _keys(section: type) -> Iterator[str]:
+@cache
+def _adapter(section: type) -> TypeAdapter[Any]:
+    """Checks the values of a section. Pydantic needs ten milliseconds to make one, and each stream is a section."""
+    return TypeAdapter(section)
+
+
+@cache
+def _keys(section: type) -> tuple[str, ...]:
     """The keys of a section, as the job file writes them."""
-    for hint in get_type_hints(section, include_extras=True).values():
-        for detail in getattr(hint, "__metadata__", ()):
-            if isinstance(detail, FieldInfo) and detail.alias:
-                yield detail.alias
+    hints = get_type_hints(section, include_extras=True).values()
+    details = (detail for hint in hints for detail in getattr(hint, "__metadata__", ()))
+    return tuple(each.alias for each in details if isinstance(each, FieldInfo) and each.alias)
 
 
 def _sentence(problem: Mapping[str, Any]) -> str:

@@ -38,6 +38,6 @@ def mistakes_of_files(values: Mapping[str, Any], streams: Mapping[str, Stream | 
                 yield f"{keys[0]} has no effect without streams.{name}.files, the folder that the files go to."
         elif (other := of_folder.setdefault(stream.files, name)) != name:
             yield (
-                f"streams.{other} and streams.{name} both go to the folder {stream.files!r}. Who reads it would take "
-                "the rows of one for those of the other: give one of them another folder."
+                f"streams.{other} and streams.{name} both go to the folder {stream.files!r}. Its readers could not "
+                "tell their rows apart: give one of them another folder."
             )

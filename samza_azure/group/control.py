@@ -116,7 +116,7 @@ class Stop(Grows):
 
 @dataclass(frozen=True, slots=True)
 class GivenUp(Grows):
-    """Who could not run a task, and why. It is tried on another processor meanwhile."""
+    """The owner that could not run a task, and why. The task is tried on another processor meanwhile."""
 
     owner: Owner
     message: str
@@ -159,7 +159,9 @@ class Control(Grows):
     described: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # the pipeline, as `Plan.described`
     members: tuple[Member, ...] = ()
     tasks: Mapping[str, Assignment] = field(default_factory=dict)
-    given_up: Mapping[str, GivenUp] = field(default_factory=dict)  # task -> who is not to get it, while another can
+    given_up: Mapping[str, GivenUp] = field(
+        default_factory=dict
+    )  # task -> the owner that must not get it while another can
     barrier: Barrier = Barrier()
     drain: DrainNotification | None = None
     drains: tuple[DrainNotification, ...] = ()  # of earlier runs, oldest first, for people

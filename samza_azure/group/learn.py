@@ -101,9 +101,9 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
     if isinstance(answer, Busy):
         busy_s, answer = answer.after_s, Trouble.UNAVAILABLE
     view.calls.busy.pop(name, None)
-    told_nothing = isinstance(answer, No) and isinstance(action, ReadControl) and action.lease_id is None
+    refused_read = isinstance(answer, No) and isinstance(action, ReadControl) and action.lease_id is None
     unread = isinstance(answer, Later) and not isinstance(action, ReadControl)  # otherwise we stand by, and stop asking
-    if isinstance(answer, Trouble | Denied | Kept) or told_nothing or unread:
+    if isinstance(answer, Trouble | Denied | Kept) or refused_read or unread:
         times, back_off = view.failing_calls(name) + 1, view.back_off(name)
         until = sent_at + back_off.after(times, view.random)
         if busy_s and name != OWN_ROW:  # beats do not back off, or a busy service would look like a death
@@ -163,7 +163,7 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
     """A local action was done. Local actions cannot fail."""
     match action:
         case Tell(command=Permit(until=until)):
-            view.work.permit_told = until
+            view.work.permit_sent = until
         case Tell(command=StartTask() as start):
             before = view.work.tasks.get(start.task)
             same = before is not None and before.generation == start.generation
@@ -175,7 +175,7 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
         case Tell(command=ReleaseTask(task=task)):
             view.work.tasks[task].releasing_since = now
         case Tell(command=Drain() as drain):
-            view.work.drain_told = drain
+            view.work.drain_sent = drain
         case StepDown():
             demote(view, now)
         case Rejoin():
@@ -197,7 +197,7 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
 def heard_plan(view: View, plan: Plan) -> None:
     """The container is up and has analysed the pipeline."""
     view.work.plan, view.work.container = plan, True
-    view.work.permit_told, view.work.drain_told = 0.0, None
+    view.work.permit_sent, view.work.drain_sent = 0.0, None
     _take_part(view)
 
 
@@ -223,7 +223,7 @@ def _stand_by(view: View, needs: int) -> None:
 def heard_container_lost(view: View, now: float) -> None:
     """The container is gone with everything in it. Its tasks start again in the next one."""
     view.work.container = False
-    view.work.permit_told, view.work.drain_told = 0.0, None
+    view.work.permit_sent, view.work.drain_sent = 0.0, None
     for task, local in list(view.work.tasks.items()):
         if local.phase is not Phase.DRAINED:
             phase = Phase.RELEASED if local.releasing_since is not None else Phase.RESTART

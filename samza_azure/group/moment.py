@@ -1,7 +1,7 @@
 """What time it is, and when to ask again.
 
-Every comparison of a decision with the time goes through `reached`. What is not yet due says when it will be: the
-moment of the turn keeps the earliest, and `decide` returns it. Nothing of that is written into what is known, so a
+Every comparison of a decision with the time goes through `reached`. If something is not due yet, the moment of the turn
+notes when it will be and keeps the earliest such time, which `decide` returns. The view is not changed by that, so a
 question that is asked twice has the same answer twice.
 """
 
@@ -9,7 +9,7 @@ from typing import Self
 
 
 class Moment(float):
-    """The time of one turn. `wake_at` is when deciding may come to another answer although nothing was learned."""
+    """The time of one turn. `wake_at` is when the decisions may differ although nothing was learned."""
 
     __slots__ = ("wake_at",)
     wake_at: float
@@ -21,7 +21,8 @@ class Moment(float):
 
 
 def reached(at: float, now: float) -> bool:
-    """Is it time? If not, the next turn comes then at the latest. A plain number for `now` only asks."""
+    """Whether a time has come. If not, the next turn comes at that time at the latest, unless `now` is a
+    plain number."""
     if now >= at:
         return True
     if isinstance(now, Moment):

@@ -264,7 +264,7 @@ def request(key: str, etag: str, values: Mapping[str, Any]) -> Request:
     """A request as read. It gets no kind if its kind is unknown or its size is larger than any of ours.
 
     The same holds for a drain without one of the columns that each release has written, and for one with a mode that
-    this release does not know: it would end a run that nobody meant, or in another way than requested.
+    this release does not know: it would end the wrong run, or in another way than requested.
     """
     asked, run_id, answer, lives = (str(values.get(name, "")) for name in ("kind", "runId", "answer", "incarnations"))
     is_ours = (

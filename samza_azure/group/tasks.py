@@ -35,10 +35,10 @@ def commands(view: View, now: float) -> list[Action]:
         return []
     actions: list[Action] = []
     until = 0.0 if view.life.etag is None or _is_cut_short(view, now) else max(0.0, view.permit_until)
-    if until != view.work.permit_told:
+    if until != view.work.permit_sent:
         actions.append(Tell(Permit(until)))
     drain = wanted_drain(view)
-    if drain != view.work.drain_told and not (view.work.drain_told is None and drain.step is None):
+    if drain != view.work.drain_sent and not (view.work.drain_sent is None and drain.step is None):
         actions.append(Tell(drain))
     mine = assigned(view)
     for task, local in view.work.tasks.items():

@@ -48,7 +48,7 @@ DRAIN_ASKED_S = 10.0
 REQUESTS_PER_SCAN, REQUESTS_LEAST_S = 4, 0.15
 #: All processors that wait for a release together read at most this many rows a second; Azure carries 2,000.
 WAITS_PER_S = 250
-#: Each back-off has reached its maximum before so many doublings; a higher power may overflow.
+#: Each back-off reaches its maximum before this many doublings; a higher power may overflow.
 DOUBLINGS_MAX = 30
 #: After this many failures of a call in a row, we count its resource as out of reach.
 OUT_OF_REACH = 5

@@ -224,8 +224,8 @@ class Work:
     rejected: str = ""  # why the container cannot run the pipeline
     tasks: dict[str, LocalTask] = field(default_factory=dict)
     attempts: int = 0
-    permit_told: float = 0.0
-    drain_told: Drain | None = None
+    permit_sent: float = 0.0
+    drain_sent: Drain | None = None
     active_run: str = ""  # the last run in which this process took part: it knew that they have one pipeline
 
 

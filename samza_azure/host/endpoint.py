@@ -70,7 +70,7 @@ class Endpoint:
             if request.path == "/metrics":
                 shown = self._metrics()
                 if shown is None:
-                    return web.Response(status=404, text="This processor serves no metrics; see README, Metrics.\n")
+                    return web.Response(status=404, text="This processor serves no metrics; see docs/metrics.md.\n")
                 return web.Response(body=shown[0], headers={"Content-Type": shown[1]})
             status, document = self._health.live() if request.path == "/livez" else self._health.ready()
             return web.json_response(document, status=status, headers={"Cache-Control": "no-store"})

@@ -39,7 +39,7 @@ UNREACHABLE_S = 30.0
 #: No call waits longer than this for its answer.
 CALL_S = 3.0
 #: How often a failing call is logged, in seconds.
-TOLD_EVERY_S = 60.0
+LOG_EVERY_S = 60.0
 #: What a processor does if its release is too old for what is stored.
 STANDS_BY = "Until then this processor stands by: it releases its tasks, and others run them."
 #: What a processor does if it lacks a right and has not joined.
@@ -92,7 +92,7 @@ class Processor:
         self._tell, self._watch, self._called = tell, watch, called
         self._news = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
-        self._told: dict[str, float] = {}  # resource -> when its next failure may be logged
+        self._logged: dict[str, float] = {}  # resource -> when its next failure may be logged
         self._reached = False
         self._end: Finish | None = None
         self._timeout = call_timeout_s(settings.timing)
@@ -219,10 +219,10 @@ class Processor:
     def _is_seldom(self, name: str) -> bool:
         """Whether to log a failing call: once a minute for each resource, however often it is made."""
         now = self._context.now()
-        is_new = now >= self._told.get(name, now)
+        is_new = now >= self._logged.get(name, now)
         if is_new:
-            self._told = {other: until for other, until in self._told.items() if until > now}
-            self._told[name] = now + TOLD_EVERY_S
+            self._logged = {other: until for other, until in self._logged.items() if until > now}
+            self._logged[name] = now + LOG_EVERY_S
         return is_new
 
     async def _wait(self) -> None:
@@ -241,7 +241,7 @@ def call_timeout_s(timing: Timing) -> float:
 
 
 __all__ = [
-    "TOLD_EVERY_S",
+    "LOG_EVERY_S",
     "UNREACHABLE_S",
     "WAITS_FOR_ROLE",
     "ContainerLost",

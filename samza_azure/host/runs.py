@@ -108,13 +108,13 @@ class RunLogs:
     def _delete(self, run_id: str, names: list[str], over: threading.Event) -> dict[str, str]:
         """Delete blobs in batches; return those that are kept, and why."""
         kept: dict[str, str] = {}
-        told_at = time.monotonic()
+        logged_at = time.monotonic()
         for start in range(0, len(names), DELETE_MAX):
             if over.is_set():
                 raise StorageUnavailable("The clean-up was cancelled because the processor ends.")
             kept |= self._blobs.delete_many(names[start : start + DELETE_MAX])
-            if time.monotonic() > told_at + TELL_EVERY_S:
-                told_at = time.monotonic()
+            if time.monotonic() > logged_at + TELL_EVERY_S:
+                logged_at = time.monotonic()
                 log.warning(
                     "Clean-up of run %s: %d of %d blobs", run_id, min(start + DELETE_MAX, len(names)), len(names)
                 )

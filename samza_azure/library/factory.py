@@ -15,7 +15,7 @@ from samza_azure.group import control as control_blob
 from samza_azure.group.control import Control
 from samza_azure.group.timing import ROLE_S
 from samza_azure.group.view import Settings
-from samza_azure.host.processor import TOLD_EVERY_S, UNREACHABLE_S, WAITS_FOR_ROLE
+from samza_azure.host.processor import LOG_EVERY_S, UNREACHABLE_S, WAITS_FOR_ROLE
 from samza_azure.host.runs import RunLogs
 from samza_azure.library import group_tools as tools
 from samza_azure.library import lease_lock as lock
@@ -100,7 +100,7 @@ async def _azure(config: Config) -> Stores:
 async def reached(account: Account) -> Stores:
     """Sign in, create container and table if they are missing, and return what a coordinator needs of the account."""
     await asyncio.to_thread(account.sign_in)  # it has a timeout of its own, so before all that has a deadline
-    begun, said_at = boot_time(), -TOLD_EVERY_S
+    begun, said_at = boot_time(), -LOG_EVERY_S
     unreached: float | None = None  # since when no call was answered
     while True:
         try:
@@ -115,7 +115,7 @@ async def reached(account: Account) -> Stores:
             now, unreached = boot_time(), None
             if not error.may_pass or now > begun + ROLE_S:
                 raise
-            if now >= said_at + TOLD_EVERY_S:
+            if now >= said_at + LOG_EVERY_S:
                 said_at = now
                 log.warning("%s %s", error, WAITS_FOR_ROLE)
             await asyncio.sleep(ROLE_AGAIN_S)

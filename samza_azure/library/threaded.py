@@ -69,7 +69,7 @@ class ThreadedCoordinator(JobCoordinator):
         self._leaves = False
         self._lock = threading.Lock()
         self._model: JobModel | None = None
-        self._told: tuple[int, object] = (0, None)
+        self._notified: tuple[int, object] = (0, None)
         self._led = False
         self._mine: frozenset[str] = frozenset()
         self._turns = 0
@@ -230,10 +230,10 @@ class ThreadedCoordinator(JobCoordinator):
         if not isinstance(value, Control):
             return
         # Compare `reached`, not `step`: the step stays FLUSH at DRAINED.
-        now_told = (value.version, value.drain and (value.drain.uuid, value.drain.reached))
-        if now_told == self._told:
+        latest = (value.version, value.drain and (value.drain.uuid, value.drain.reached))
+        if latest == self._notified:
             return
-        before, self._told = self._told, now_told
+        before, self._notified = self._notified, latest
         if value.version != before[0]:
             mine = frozenset(assigned(view))
             if self._mine - mine:
@@ -241,7 +241,7 @@ class ThreadedCoordinator(JobCoordinator):
             self._mine = mine
             self._model = job_model(value)
             self._listener.on_new_job_model(view.me, self._model)
-        if value.drain is not None and now_told[1] != before[1]:
+        if value.drain is not None and latest[1] != before[1]:
             self._listener.on_drain(value.drain)
 
 

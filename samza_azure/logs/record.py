@@ -115,7 +115,7 @@ class Record:
     task: str
     writer: Writer
     batch: int = -1  # of the last batch, if the record is not one itself
-    number: int = 0  # of the record in its blob, which may have only so many appends
+    number: int = 0  # of the record in its blob, since the service limits the appends to a blob
     frontier_us: int | None = None
     idle: bool = False
     watermark_us: int | None = None

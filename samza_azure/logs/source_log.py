@@ -131,7 +131,7 @@ def resume(log: SharedLog, start: Position) -> Rule[int]:
         log.end, found, is_whole = (min(left), 0), 0, False
     if not found and not is_whole:
         raise StateLost(
-            f"Nobody can tell which rows with the key {log.once!r} are stored, because retention has deleted records "
+            f"It is unknown which rows with the key {log.once!r} are stored, because retention has deleted records "
             "since they were begun. Export the stream to find out, and produce the rest with another key",
             blob=blob_name(log.prefix, start[0]),
             position=start[1],

@@ -131,9 +131,9 @@ def steps_taken(before: DrainNotification | None, after: DrainNotification | Non
     """The steps that a drain has taken since `before`, and the seconds that each took by the leaders' clocks."""
     if after is None:
         return []
-    told = len(before.history) if before is not None and before.uuid == after.uuid else 0
+    known = len(before.history) if before is not None and before.uuid == after.uuid else 0
     times = list(zip(after.history, (after.asked_ms, *after.at_ms), after.at_ms, strict=False))
-    return [(step, max(at - since, 0) / 1000) for step, since, at in times[told:] if since and at]
+    return [(step, max(at - since, 0) / 1000) for step, since, at in times[known:] if since and at]
 
 
 def running(view: View, control: Control) -> int:

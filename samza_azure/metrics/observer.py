@@ -209,7 +209,7 @@ class Observer:
             instruments.moves.add(moved(before, after), self._who)
             self._balancing_since = now
         if after.barrier != before.barrier and after.barrier.state is not BarrierState.START:
-            told = {**self._who, "outcome": str(after.barrier.state)}
-            instruments.barrier.record(max(now - view.office.barrier_since, 0.0), told)
+            attributes = {**self._who, "outcome": str(after.barrier.state)}
+            instruments.barrier.record(max(now - view.office.barrier_since, 0.0), attributes)
         for step, seconds in steps_taken(before.drain, after.drain):
             instruments.drain.record(seconds, {**self._who, "step": step})

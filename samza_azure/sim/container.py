@@ -258,7 +258,7 @@ class TaskAttempt:
         )
         self.rows: list[SourceRow] = []  # read, to be passed on with the next batch
         self.needs: dict[str, int] = {}  # the blobs of other logs in which the present batch begins
-        self.told = 0  # the last frontier that was appended without rows
+        self.announced = 0  # the last frontier that was appended without rows
         self.blob = 0  # the blob of the log that has the last record
         self.state = TaskState(at=start.positions.get(f"{SOURCE}/{self.number}", (0, 0))[1])
 
@@ -398,7 +398,7 @@ class TaskAttempt:
             demand(to >= state.at, f"S12: {self.task} has read to {state.at}, the flush ends at {to}")
             rows = [SourceRow(self.number, number) for number in range(state.at, to)]
             if not rows and not flush:
-                if habits.pauses and self.told != state.at:
+                if habits.pauses and self.announced != state.at:
                     await self.tell_idle(state.at)
                 await self.idle(habits.batch_s * (0.5 + self.container.dice.random()))
                 continue
@@ -442,7 +442,7 @@ class TaskAttempt:
 
     async def tell_idle(self, frontier: int) -> None:
         """Append a frontier without rows: the source is idle, and later rows are not older than this."""
-        self.told = frontier
+        self.announced = frontier
         await self.drive(append(self.log, lambda: log_record(self.log, Kind.FRONTIER, frontier_us=frontier, idle=True)))
 
     def slices(self, stage: StagePlan, rows: list[SourceRow]) -> list[Slice]:

@@ -195,7 +195,7 @@ class Faults(Processors):
     def _follower_leaves(self) -> None:
         control = self.ledger.control
         leader = control.leader.processor if control is not None and control.leader is not None else ""
-        stay = [life for life in self.lives.values() if life.supervisor.alive and not life.told_to_leave]
+        stay = [life for life in self.lives.values() if life.supervisor.alive and not life.asked_to_leave]
         followers = [life for life in stay if life.name != leader and not life.supervisor.frozen]
         if leader and followers:
             leaver = self.dice.choice(followers)
@@ -219,9 +219,9 @@ class Faults(Processors):
         if kind == "leaves":
             if self.scenario.style == "busy" and not who:
                 is_draining = control is not None and control.phase is RunPhase.DRAINING
-                if any(life.told_to_leave for life in alive) or (is_draining and dice.random() < 0.7):
+                if any(life.asked_to_leave for life in alive) or (is_draining and dice.random() < 0.7):
                     return None  # one after the other; otherwise none is left to lead, and no drain ends
-            alive = [life for life in alive if not life.told_to_leave]
+            alive = [life for life in alive if not life.asked_to_leave]
         if not alive:
             return None
         luck, victim = dice.random(), dice.choice(alive)

@@ -49,13 +49,13 @@ def unhealed(ledger: Ledger, lives: Mapping[str, Life], blind: str) -> str | Non
             return f"{task} has no living owner"
         life = alive[owner.processor]
         if life.processor.view.incarnation != owner.incarnation:
-            return f"{task} belongs to a former life of {owner.processor}"
+            return f"{task} belongs to a former incarnation of {owner.processor}"
         if life.running.get(task) != owner.generation:
             return f"{task} is owned by {owner.processor} and does not run there"
         if assignment.first and ledger.has_log(control.run_id, task):
             return f"{task} has a log, and the control blob does not know that"
     if len(alive) > 1 and not set(ledger.successors()) & alive.keys() - set(leading):
-        return f"{leading} names nobody who would lead next"
+        return f"{leading} names no successor"
     shares = Counter(each.owner.processor for each in control.tasks.values() if each.owner is not None)
     able = [shares[name] for name, life in alive.items() if life.habits.plan.fingerprint == control.fingerprint]
     # The processor that gave up a task has one less: no other task moves there in its place.

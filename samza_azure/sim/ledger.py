@@ -254,7 +254,7 @@ class Ledger(MemoryStorage):
         is_more_patient = after.churn > before.churn
         demand(
             is_more_patient or not lives,
-            f"S11: {deposed.processor} was deposed, it lives, and nobody becomes more patient",
+            f"S11: {deposed.processor} was deposed although it lives, and the timeout has not grown",
         )
 
     def _check_moves(self, before: Control, after: Control) -> None:

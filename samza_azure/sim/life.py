@@ -154,7 +154,7 @@ class Life:
         self.container: Container | None = None
         self.containers = 0
         self.finish: Finish | None = None
-        self.told_to_leave = False
+        self.asked_to_leave = False
         self.freezes = 0
         self._freshness = Freshness()
         self.plan_start_s = plan_start_s
@@ -183,7 +183,7 @@ class Life:
 
     def leave(self) -> None:
         """Ask it to leave, as a signal does. It may be asked more than once."""
-        self.told_to_leave = True
+        self.asked_to_leave = True
         self.supervisor.spawn(self._leave())
 
     async def _leave(self) -> None:

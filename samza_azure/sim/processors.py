@@ -166,7 +166,7 @@ class Processors:
             now > before for now, before in zip(self._over_ever(), self._over_before[life.name], strict=True)
         )
         reasons = {
-            0: life.told_to_leave or over,
+            0: life.asked_to_leave or over,
             1: failed,
             2: not fits or refused,
             3: life.processor.view.life.beat == 0,
@@ -177,7 +177,7 @@ class Processors:
         drained = control is not None and control.phase is RunPhase.DRAINED
         outdated = finish.code == 2 and life.name not in ("old", "new") and life.habits is not self.habits
         others_stay = any(each.supervisor.alive for each in self.lives.values())
-        done = self.calm and life.told_to_leave and others_stay
+        done = self.calm and life.asked_to_leave and others_stay
         if (
             finish.code in (1, 3, 5)
             or outdated
@@ -317,7 +317,7 @@ class Processors:
         if self.failed is not None or control is None or control.run_id != run_id:
             return
         alive = [life for life in self.lives.values() if life.supervisor.alive]
-        waiting = [life for life in alive if life.processor.view.settings.wait_for_upgrade and not life.told_to_leave]
+        waiting = [life for life in alive if life.processor.view.settings.wait_for_upgrade and not life.asked_to_leave]
         if waiting:
             self.replaced += 1
             self._send_away(waiting[0])

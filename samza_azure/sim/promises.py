@@ -42,7 +42,7 @@ def check_command(ledger: Ledger, lives: Iterable[Life], life: Life, command: Co
     """Check S4, S5 and Overlap when a command is given."""
     view, control = life.processor.view, ledger.control
     if isinstance(command, StartTask):
-        permitted = life.clock.now() < view.work.permit_told  # the container may have died, unnoticed so far
+        permitted = life.clock.now() < view.work.permit_sent  # the container may have died, unnoticed so far
         demand(permitted, f"S4: {life.name} starts {command.task} without a permit")
         check_overlap(ledger, lives, life, command, shutdown_s)
     if isinstance(command, Permit) and command.until > 0:
@@ -133,7 +133,7 @@ def vacant(control: Control, lives: Iterable[Life]) -> set[str]:
 
 def _is_able(life: Life, control: Control) -> bool:
     view = life.processor.view
-    stays = not life.told_to_leave and view.ending is None and view.work.container and view.life.etag is not None
+    stays = not life.asked_to_leave and view.ending is None and view.work.container and view.life.etag is not None
     return stays and life.habits.plan.fingerprint == control.fingerprint
 
 

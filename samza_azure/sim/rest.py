@@ -31,7 +31,7 @@ PRECONDITIONS = frozenset(
         "UpdateConditionNotSatisfied",
     }
 )
-#: Of the table, in its URL: a quotation mark in a key is doubled.
+#: In the URL of the table a quotation mark in a key is doubled.
 _ENTITY = re.compile(r"\w+\(PartitionKey='((?:[^']|'')*)',RowKey='((?:[^']|'')*)'\)")
 _PARTITION = re.compile(r"PartitionKey eq '((?:[^']|'')*)'")
 _DELETIONS = re.compile(r"^DELETE ([^ ?]*)[^ ]* HTTP/1.1\r?$", re.MULTILINE)
@@ -105,8 +105,8 @@ def _of_container(request: HttpRequest, storage: MemoryStorage, container: str) 
             )
         case "GET", {"restype": "account", "comp": "properties"}:
             kind, sku = storage.kind
-            told = {"x-ms-account-kind": kind, "x-ms-sku-name": sku}
-            return Call("blobs.account", lambda: True, lambda _: Response(200, told))
+            properties = {"x-ms-account-kind": kind, "x-ms-sku-name": sku}
+            return Call("blobs.account", lambda: True, lambda _: Response(200, properties))
         case "GET", {"restype": "container"}:
             held = {"x-ms-has-legal-hold": str(storage.legal_hold).lower()}
             return Call("blobs.container", lambda: True, lambda _: Response(200, held))
@@ -234,7 +234,7 @@ def _leased(status: int) -> Callable[[None | Refused | Missing], Response]:
 
 
 def _whole(found: Content | NotModified | Missing | Refused) -> Response:
-    """The control blob is asked for by a range that is longer than any."""
+    """The answer to a read of the control blob, which requests a longer range than any blob has."""
     if not isinstance(found, Content):
         return _refused(found)
     size = len(found.data)
@@ -294,10 +294,10 @@ def _listing(
     return Response(200, {"Content-Type": "application/xml", "Date": _LONG_AGO}, body.encode())
 
 
-def _range(asked: str) -> tuple[int, int | None]:
-    """From where, and up to where; the header names the last byte itself."""
-    found = _RANGE.fullmatch(asked)
-    assert found is not None, asked
+def _range(header: str) -> tuple[int, int | None]:
+    """Start and end of a range. The header names the last byte itself."""
+    found = _RANGE.fullmatch(header)
+    assert found is not None, header
     return int(found[1]), int(found[2]) + 1 if found[2] else None
 
 

@@ -84,7 +84,7 @@ def summary(tally: Tally, worst: Mapping[str, FailOver], processors: int, timing
     dead = f"heartbeat {timing.heartbeat_s:g} s, dead after {timing.heartbeat_timeout_s:g} s"
     return [
         f"{tally.seeds} histories, {60 * tally.hours:.0f} minutes of a fleet of {processors}; {dead}.",
-        f"worst fail-over seen  {', '.join(seen) or 'nobody died alone'}",
+        f"worst fail-over seen  {', '.join(seen) or 'no processor died alone'}",
         f"kills                 {kills + tally.alone}, beside {sum(faults.values()) - kills} other faults",
         f"rows checked          {tally.seen['rows checked']:,}: lost 0, doubled 0",
     ]

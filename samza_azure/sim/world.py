@@ -144,7 +144,7 @@ class World(Faults):
     def _is_at_rest(self) -> bool:
         """Whether a run is in progress, no processor is starting or leaving, and no fault lasts."""
         alive, control = [life for life in self.lives.values() if life.supervisor.alive], self.ledger.control
-        stays = len(alive) > 1 and not any(life.told_to_leave or life.processor.view.ending for life in alive)
+        stays = len(alive) > 1 and not any(life.asked_to_leave or life.processor.view.ending for life in alive)
         is_quiet = self._quiet_from < self.loop.time() - self.timing.heartbeat_s
         if not (stays and is_quiet) or control is None or control.leader is None or control.stop is not None:
             return False
@@ -359,11 +359,12 @@ class World(Faults):
         else:
             living = [name for name, life in self.lives.items() if life.supervisor.alive]
             raise Violation(
-                f"L1: {bound:.0f} s after the drain was asked for the run is {control.phase}, {living} live"
+                f"L1: {bound:.0f} s after the drain was requested the run is {control.phase}, {living} live"
             )
-        if not control.cleaned and self.last_ended is not None and self.last_ended.told_to_leave:
-            return  # who is sent away leaves the clean-up to the next leader, and the others had been stopped
-        demand(control.cleaned, "S12: everybody is gone, and the drained run is not cleaned up")
+        if not control.cleaned and self.last_ended is not None and self.last_ended.asked_to_leave:
+            # It left the clean-up to the next leader, and there was none: all others were stopped.
+            return
+        demand(control.cleaned, "S12: all processors are gone, and the drained run is not cleaned up")
         # A request to create a blob that lands after the clean-up leaves an empty blob, which cannot be prevented.
         found = self.ledger.list(RUNS)
         left = [name for name, size in found if size > 0 and any(f"/{stage}-" in name for stage in CLEANERS)]

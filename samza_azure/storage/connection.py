@@ -158,7 +158,7 @@ class Account:
     def _refuse_what_cannot_work(self, container: "ContainerClient") -> None:
         """Raise `ConfigError` for a wrong kind of account: without tables it has no address for them, which would
         otherwise look as if it were unreachable."""
-        kind = self._told(container.get_account_information, "Asking what kind of account this is")
+        kind = self._properties(container.get_account_information, "Asking what kind of account this is")
         name, sku = kind.get("account_kind", "StorageV2"), kind.get("sku_name", "Standard_LRS")
         lacks = _LACKS.get(name) or ("append blobs and tables" if sku.startswith("Premium") else "")
         if lacks:
@@ -166,7 +166,9 @@ class Account:
                 f"The storage account {self._where.host} is of kind {name}, {sku}: it has no {lacks}. "
                 f"{self._where.setting} has to name a general-purpose account (StorageV2, standard performance)."
             )
-        holds = self._told(container.get_container_properties, f"Asking what keeps the container {self._container}")
+        holds = self._properties(
+            container.get_container_properties, f"Asking what keeps the container {self._container}"
+        )
         for hold, what in (("has_immutability_policy", "an immutability policy"), ("has_legal_hold", "a legal hold")):
             if holds.get(hold) and not holds.get("immutable_storage_with_versioning_enabled"):
                 raise ConfigError(
@@ -174,7 +176,7 @@ class Account:
                     "Name a container without one in azure.storage.container; single blobs may be held."
                 )
 
-    def _told(self, ask: Callable[[], Any], doing: str) -> Mapping[str, Any]:
+    def _properties(self, ask: Callable[[], Any], doing: str) -> Mapping[str, Any]:
         """Properties of the account; empty if we may not read them, since nothing else needs that right."""
         try:
             answer = self._calls.make(ask, doing, write=False)

@@ -53,7 +53,8 @@ class Retention:
         found = pieces(prefix, self.blobs.list_with_ages(f"{prefix}/"))
         if len(found) < 2:
             return 0
-        # Who finds no record does not know where the log goes on: the last one stays, even if a blob was begun since.
+        # Without a record no reader knows where the log continues: the last blob that has one is kept, even if a later
+        # blob was begun.
         last = max((each.index for each in found if each.size), default=0)
         # The listing came first: a reader that registers after this look at the rows begins at what is left.
         first = min(last, self._named(prefix))

@@ -246,7 +246,7 @@ def gone(file: File) -> CorruptState:
     """The error for a file that a segment refers to and that does not exist."""
     return CorruptState(
         "The file of a segment is gone. If the table was opened longer ago than the grace of its garbage, open it "
-        "again. Otherwise somebody else has deleted the file; the rest can be read with skip_damaged=True",
+        "again. Otherwise another program has deleted the file; the rest can be read with skip_damaged=True",
         blob=file.name,
     )
 

@@ -1,4 +1,4 @@
-"""The mistakes of a first hour: a right job, and what somebody wrote instead in one place of it.
+"""The mistakes of a first hour: a correct job, and a mistake in one place of it.
 
 They are shared by the tests of `check`, by those of `run` and `dev`, and by `tests/prove/mistakes.py`, which plays each
 through all three.
@@ -58,7 +58,7 @@ GREATEST = '.groupBy(F.window("ts", "1 hour")).agg(F.max_by("id", "amount"))'
 
 @dataclass(frozen=True)
 class Mistake:
-    """What stands in the job or the pipeline, what somebody wrote instead, and what they have to be told.
+    """A correct text of the job or the pipeline, the mistake that replaces it, and the expected message.
 
     `advised` is the part of the remedy that the message has. It is empty if the message says in words what to do.
     """

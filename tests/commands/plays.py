@@ -104,7 +104,7 @@ class Play:
             timeout=PATIENCE_S, check=False,
         )  # fmt: skip
 
-    def is_told(self, shown: str) -> None:
+    def is_printed(self, shown: str) -> None:
         """The message is there, with its place and the line to paste."""
         for part in (*self.mistake.told, self.mistake.advised):
             assert flat(part.replace("MODULE", "shop")) in flat(shown), f"{part!r} is not shown:\n{shown}"
@@ -117,12 +117,12 @@ class Play:
 
     def is_refused_by_check(self) -> None:
         ended = self.check()
-        self.is_told(ended.stderr)
+        self.is_printed(ended.stderr)
         assert (ended.returncode, ended.stdout) == (2, "")
 
     def is_refused_by_run(self) -> None:
         ended = self.ended("run", str(self.job), "--id", "one")
-        self.is_told(ended.stderr)
+        self.is_printed(ended.stderr)
         assert ended.returncode == 2
 
     def is_refused_by_dev(self) -> None:
@@ -131,7 +131,7 @@ class Play:
             code = screen.ended()
         finally:
             screen.process.kill()
-        self.is_told(screen.text)
+        self.is_printed(screen.text)
         assert code == 2
 
     def passes_check(self) -> None:

@@ -68,7 +68,7 @@ def running(run_id: str) -> Control:
 
 
 class Member(SharedTasks):
-    """Its tasks read a source, as far as the leader can tell, and never say that they stand still for a drain."""
+    """Its tasks read a source, as far as the leader can tell, and never report that they have stopped for a drain."""
 
     def __init__(self, config: Config, name: str, count: int, *, reads: bool) -> None:
         super().__init__(AzureJobCoordinatorFactory().get_job_coordinator(name, config), "part", count)
@@ -208,7 +208,7 @@ def until_drawn(terminal: int, text: bytes) -> bytes:
 
 
 def test_status_has_what_is_behind_of_each_source_and_each_task(group: Group) -> None:
-    """No task of this fleet reads, so none says where it stands: what is behind it is unknown."""
+    """No task of this fleet reads, so none reports a position: its backlog is unknown."""
     group.produce(5)
     group.start("a", count=2)
     group.until("all run", all_run)
@@ -319,7 +319,7 @@ def test_a_drain_that_is_not_waited_for_says_what_is_not_read_so_far(group: Grou
 
 
 def test_a_drain_is_requested_before_the_control_blob_is_read_and_only_once(group: Group) -> None:
-    """The row of the leader names the run, and that is enough: with nothing but a look at the row, the group drains."""
+    """The leader row names the run, and that is enough: the group drains after one read of the row."""
     group.start("a")
     run_id = group.until("all run", all_run)["run_id"]
     assert write_drain_early(group.account, "another") is None, "the run that is meant is not the one that runs"
@@ -336,7 +336,8 @@ def test_a_drain_is_requested_before_the_control_blob_is_read_and_only_once(grou
 
 
 def test_a_run_that_begins_while_a_drain_is_requested_is_not_drained_in_its_place(group: Group) -> None:
-    """The row of the leader named the run before: it is out of date, or that run is drained since, and nobody waits."""
+    """The leader row named the run before: it is out of date, or that run has been drained since, and no
+    command waits."""
     group.write(LEADER, LEADER, leader_columns(LeaderRow(1, 1, signal(running("old")), "", 1)))
     early = write_drain_early(group.account, "")
     assert early is not None and early.run_id == "old"
@@ -427,7 +428,7 @@ def test_after_flush_there_is_no_way_back_and_the_commands_say_so(group: Group) 
     assert re.search(f"Run {run_id} is drained{since}. That cannot be undone", progress)
 
 
-def test_the_listener_hears_each_step_once_and_the_last_is_drained(group: Group) -> None:
+def test_the_listener_gets_each_step_once_and_drained_last(group: Group) -> None:
     [member] = group.start("a", reads=False)
     run_id = group.until("all run", all_run)["run_id"]
     code, said, _ = group.command("drain", "--wait", "--timeout", "30")
@@ -436,7 +437,7 @@ def test_the_listener_hears_each_step_once_and_the_last_is_drained(group: Group)
     assert re.search(f"drain DRAINED of run {run_id}, asked by {re.escape(asker())} at .*, {took}", said)
     assert member.coordinator.wait(PATIENCE_S)  # type: ignore[attr-defined]
     shown, steps = group.status()["drain"], ["FREEZE", "FLUSH", "DRAINED"]
-    assert member.steps == steps or member.steps == steps[1:]  # nobody reads: the first two may be one write
+    assert member.steps == steps or member.steps == steps[1:]  # no reader: the first two may be one write
     assert (shown["run_id"], shown["history"], shown["asked_by"]) == (run_id, steps, asker())
     assert shown["at_ms"] == sorted(shown["at_ms"]) and len(shown["at_ms"]) == 3 and shown["asked_ms"] > 0
 
@@ -465,7 +466,7 @@ def test_drain_wait_ends_when_every_processor_has_ended(group: Group) -> None:
     assert (waiting.returncode, said) == (2, "")
     assert f"No processor is alive. b ended with 2: {misfit.ending.message}" in progress
     assert "The request stays" in progress
-    assert group.command("drain", "--wait")[0] == 2  # and who comes later need not wait either
+    assert group.command("drain", "--wait")[0] == 2  # a second command need not wait either
     group.members.remove(misfit)
     with pytest.raises(ConfigError, match="has another pipeline than this processor"):
         misfit.stop()
@@ -500,7 +501,7 @@ def watching(group: Group, run_id: str) -> Watch:
     return drains, monitor, heard
 
 
-def test_a_monitor_beside_a_group_speaks_when_the_drain_is_final(group: Group) -> None:
+def test_a_monitor_beside_a_group_calls_back_when_the_drain_is_final(group: Group) -> None:
     group.start("a", reads=False)
     run_id = group.until("all run", all_run)["run_id"]
     drains, monitor, heard = watching(group, run_id)
@@ -529,7 +530,7 @@ def test_a_monitor_says_nothing_of_a_drain_that_is_cancelled(group: Group) -> No
     monitor.stop()
 
 
-def test_a_drain_that_nobody_has_taken_up_is_cancelled_by_the_next_start(group: Group) -> None:
+def test_a_drain_that_no_leader_has_accepted_is_cancelled_by_the_next_start(group: Group) -> None:
     nobody = "No processor runs. The drain begins when one starts.\n"
     assert group.command("drain") == (0, "", f"Drain of the next run requested.\n{nobody}")
     assert group.command("drain", "--cancel") == (
@@ -543,7 +544,7 @@ def test_a_drain_that_nobody_has_taken_up_is_cancelled_by_the_next_start(group: 
     assert group.command("drain", "--cancel")[1] == f"Run {shown['run_id']} is not draining.\n"
 
 
-def test_requests_that_nobody_can_obey_harm_nobody(group: Group) -> None:
+def test_requests_that_cannot_be_obeyed_are_ignored(group: Group) -> None:
     group.write(REQUESTS, "strange", {"kind": "dance", "runId": 7, "uuid": True})
     group.write(REQUESTS, "huge", {"kind": "drain", **{f"body{number}": "x" * 30_000 for number in range(15)}})
     group.write(REQUESTS, "elsewhere", {"kind": "drain", "runId": "a run that never comes"})

@@ -51,7 +51,7 @@ def test_all_rows_are_behind_a_run_that_has_read_none(blobs: Blobs) -> None:
     assert unread(found) == "10 rows of orders"
 
 
-def test_what_is_read_is_not_behind(blobs: Blobs) -> None:
+def test_rows_that_are_read_are_not_behind(blobs: Blobs) -> None:
     ends = [LogReader(blobs, f"streams/orders/{number}").scan((0, 0)).end for number in (0, 1)]
     found = behind(blobs, status("RUNNING", ends[0], (0, 0)))
     assert (found["orders/0"].rows, found["orders/0"].size) == (0, 0)
@@ -100,7 +100,7 @@ NO_READ = TaskReport("t-0", 1, 1, Phase.RUNNING, batch=7)
         (False, NO_READ, False),  # its row is so large that it leaves out positions
     ],
 )
-def test_of_a_partition_whose_reader_has_not_said_where_it_stands_nothing_is_known(
+def test_the_backlog_of_a_partition_is_unknown_until_its_reader_reports_a_position(
     blobs: Blobs, first: bool, report: TaskReport | None, is_known: bool
 ) -> None:
     """After each start a run was behind by all rows since it began, until its tasks had restored their logs."""

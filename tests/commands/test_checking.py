@@ -95,7 +95,7 @@ def test_each_extra_brings_what_is_missing() -> None:
         assert any(each.startswith(package) for each in project["optional-dependencies"][extra]), module
 
 
-def test_a_section_that_nobody_reads_is_a_warning(said: Callable[[str, str], str]) -> None:
+def test_a_section_of_an_unused_stream_is_a_warning(said: Callable[[str, str], str]) -> None:
     assert said(JOB + "\n[streams.claen]\npartitions = 2\n", PIPELINE) == (
         "[streams.claen] has no effect: no stage reads or writes it. Did you mean 'clean'?"
     )
@@ -137,7 +137,7 @@ def test_check_prints_the_whole_result_without_an_account(tmp_path: Path) -> Non
     [('"amount > 0"', '"amout > 0"', 8), ('"amount > 0"', 'orders["amout"] > 0', 8)],
     ids=["in SQL", "by name"],
 )
-def test_a_misspelt_column_is_told_in_a_sentence_and_nothing_comes_before_it(
+def test_a_misspelt_column_is_reported_in_one_sentence_and_nothing_else(
     right: str, wrong: str, line: int, tmp_path: Path
 ) -> None:
     """pyspark logs such an error by itself, as JSON with Java's stack trace."""

@@ -120,7 +120,7 @@ def test_a_row_that_does_not_fit_is_named_and_nothing_is_written(emulator: Azuri
     assert (code, (tmp_path / "out.parquet").exists()) == (2, False)
 
 
-def test_what_was_produced_is_exported_in_order(emulator: Azurite, tmp_path: Path) -> None:
+def test_produced_rows_are_exported_in_order(emulator: Azurite, tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text(
         "carrier,ts,dep_delay\n" + "".join(f"007,2013-01-01 05:{minute:02}:00,{minute}\n" for minute in range(9))
@@ -285,15 +285,15 @@ def test_a_program_writes_and_reads_a_stream_by_the_job_file(
         SourceWriter.from_job(job, "fligths")
 
 
-def test_the_lines_of_the_readme_write_a_stream(
+def test_the_documented_lines_write_a_stream(
     emulator: Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As they are written there, in the folder of a job that has such a stream."""
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    (block,) = re.findall(r"```python\n([^`]*SourceWriter\.from_job[^`]*)```", readme)
+    page = (Path(__file__).parents[2] / "docs" / "library.md").read_text()
+    (block,) = re.findall(r"```python\n([^`]*SourceWriter\.from_job[^`]*)```", page)
     monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", emulator.connection_string)
     monkeypatch.chdir(tmp_path)
-    job = JOB.replace("${NO_SUCH_VARIABLE}", "${AZURE_STORAGE_CONNECTION_STRING}").replace('"shop"', '"readme"')
+    job = JOB.replace("${NO_SUCH_VARIABLE}", "${AZURE_STORAGE_CONNECTION_STRING}").replace('"shop"', '"documented"')
     (tmp_path / "job.toml").write_text(job)
     row = {"now": datetime(2026, 1, 1, 9, tzinfo=UTC), "amount": Decimal("9.50")}
     exec(block, dict(row))

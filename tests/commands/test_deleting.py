@@ -191,7 +191,7 @@ def test_deleting_a_stream_deletes_its_rows_readers_and_positions(place: Place) 
     assert code == 2 and "No log holds the stream 'out'. Known streams: notes." in said
 
 
-def test_all_is_all_but_what_is_not_ours(place: Place) -> None:
+def test_all_deletes_everything_of_the_job_and_nothing_else(place: Place) -> None:
     place.rows("orders", 1)
     place.output("1-a", 1)
     place.drained()
@@ -215,7 +215,7 @@ class Working(SharedTasks):
         self.begun.set()
 
 
-def test_while_somebody_works_nothing_is_deleted_or_rewound(place: Place) -> None:
+def test_nothing_is_deleted_or_rewound_while_a_processor_runs(place: Place) -> None:
     place.rows("orders", 1)
     coordinator = AzureJobCoordinatorFactory().get_job_coordinator("p0", place.config)
     with Working(coordinator, "part", 1) as working:
@@ -299,7 +299,7 @@ def test_a_run_that_is_not_drained_or_never_was_is_not_rewound(place: Place) -> 
     assert code == 2 and "Run 2-b is not drained. A run in progress is never rewound" in said
 
 
-def test_a_follower_with_a_name_goes_on_where_it_stopped_and_can_be_let_go(place: Place) -> None:
+def test_a_named_follower_continues_where_it_stopped_and_can_be_removed(place: Place) -> None:
     place.rows("notes", 1, 2)
     follow = ("follow", "notes", "--until-now", "--name", "w")
     assert place.command(*follow)[:2] == (0, ""), "the first time it begins with what comes"

@@ -121,7 +121,7 @@ def test_elsewhere_than_on_a_terminal_there_is_a_line_for_each_change() -> None:
 
 
 def test_while_a_phase_lasts_there_is_a_line_per_stage_every_five_seconds() -> None:
-    """What is left changed for minutes, and whoever read a log of CI saw nothing of it."""
+    """The rows that are left changed for minutes, and a log of CI showed nothing of it."""
     file, now = io.StringIO(), [0.0]
     with DrainDisplay(file, lambda: now[0]) as display:
         display.update(shown(), {"clean-1": 900})
@@ -162,7 +162,7 @@ def test_the_rows_that_a_task_has_still_to_read_are_estimated_up_to_the_ends() -
 
 
 def test_rows_between_stages_count_before_and_after_the_ends_are_decided() -> None:
-    """They were not shown, though a drain waits for them above all: rows of sources are not read any more."""
+    """They were not shown, though a drain waits mostly for them: rows of sources are no longer read."""
     read = Progress(batches=3, rows=1_000, size=4_000, behind={"by-carrier": 2_000, "in": 700})
     flushes = replace(ROW.tasks["daily-0"], progress=read)
     row = replace(ROW, tasks={**ROW.tasks, "daily-0": flushes})
@@ -176,7 +176,7 @@ def test_rows_between_stages_count_before_and_after_the_ends_are_decided() -> No
     assert "daily 1 of 1 0 of 1 0 of 1 0 of 1 0 of 1 500" in printed(drain_table(shown(row=row), {"daily-0": 500}))
 
 
-def test_what_a_flush_has_to_fire_is_shown_while_it_lasts() -> None:
+def test_a_flush_shows_the_state_that_it_has_to_fire() -> None:
     """A flush of two million windows is one batch: for minutes nothing that was shown changed."""
     fires = replace(ROW.tasks["clean-1"], last_batch=LastBatch(6, 10, {}, 0, 2_000_000, 1 << 30))
     now = shown(row=replace(ROW, tasks={**ROW.tasks, "clean-1": fires}))
@@ -191,7 +191,7 @@ def test_what_a_flush_has_to_fire_is_shown_while_it_lasts() -> None:
     assert "clean: 1 COMMITTED, 1 FLUSHING, 7 rows to read, 2000000 rows of state" in said
 
 
-def test_of_a_run_with_many_tasks_each_stage_has_a_line_however_long_and_however_coloured(
+def test_a_drain_of_many_tasks_is_shown_in_one_line_per_stage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A log of CI got a line for each task and phase, or, if colours were forced, the whole table five times a second.
@@ -315,7 +315,7 @@ def test_a_moment_that_no_date_can_say_is_shown_as_the_last_one() -> None:
         ),
     ],
 )
-def test_nobody_is_left_when_all_processors_ended_and_one_not_with_0(rows: list[ProcessorRow], said: str) -> None:
+def test_a_drain_has_no_processors_left_when_all_ended_and_one_failed(rows: list[ProcessorRow], said: str) -> None:
     assert nobody_is_left(rows) == said
 
 
@@ -324,11 +324,11 @@ def test_nobody_is_left_when_all_processors_ended_and_one_not_with_0(rows: list[
     [
         ((), True, False, True),
         (("run",), True, False, False),  # it deletes the run's logs
-        (("run",), True, True, True),  # it died over that, and nobody is left who would mark it dead
+        (("run",), True, True, True),  # it died of that, and no leader is left to mark it dead
         (("run",), False, False, True),
     ],
 )
-def test_a_drain_is_over_when_all_is_deleted_or_nobody_is_left_to_do_it(
+def test_a_drain_is_over_when_its_logs_are_deleted_or_no_processor_is_left_to_do_that(
     uncleaned: tuple[str, ...], alive: bool, silent: bool, over: bool
 ) -> None:
     drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=uncleaned)

@@ -66,7 +66,7 @@ def flights(folder: Path, *lines: str, columns: str = "carrier,ts,dep_delay") ->
     return file
 
 
-def test_a_key_that_looks_like_a_number_stays_the_text_that_it_is(account: Any, tmp_path: Path) -> None:
+def test_a_key_that_looks_like_a_number_remains_text(account: Any, tmp_path: Path) -> None:
     file = flights(tmp_path, "02101,UA,2013-01-01 05:00:00,1", columns="zip,carrier,ts,dep_delay")
     put(account, file, key="zip")
     assert (partition_of(("02101",), 4), partition_of((2101,), 4)) == (3, 0)
@@ -231,7 +231,7 @@ def test_the_types_of_a_csv_file_do_not_depend_on_how_it_begins(
         put(account, flights(tmp_path, *some, *others, "UA,,1.5,,", columns=columns), schema=schema)
 
 
-def test_a_word_for_nothing_in_a_csv_file_is_null_and_that_is_said(account: Any, tmp_path: Path) -> None:
+def test_na_and_null_in_a_csv_file_are_null_and_reported(account: Any, tmp_path: Path) -> None:
     """In a column of text it is text, and NaN is a number to a double."""
     said: list[str] = []
     schema = "carrier string, ts timestamp, gate int, dep_delay double"
@@ -401,7 +401,7 @@ def exported(
 
 
 @pytest.mark.parametrize("name", ["out.parquet", "out.csv", "out.csv.gz", "out.jsonl", "out.json.gz"])
-def test_what_is_exported_can_be_produced_again(name: str, account: Any, tmp_path: Path) -> None:
+def test_an_exported_file_can_be_produced_again(name: str, account: Any, tmp_path: Path) -> None:
     put(account, flights(tmp_path, "UA,2013-01-01 05:00:00.000001,1.5", ",,"), partitions=1)
     assert exported(account, tmp_path / name)[0] == 2
     again = MemoryAccount()

@@ -81,7 +81,7 @@ def begun(*arguments: str) -> "subprocess.Popen[str]":
 
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
-    """A job whose coordinator runs nothing: it is there until it is told to leave."""
+    """A job whose coordinator runs nothing, until it is asked to leave."""
     (tmp_path / "own.py").write_text(OWN)
     (tmp_path / "pipeline.py").write_text(PIPELINE)
     (tmp_path / "job.toml").write_text(JOB)
@@ -140,7 +140,7 @@ def test_dev_starts_processors_ends_them_in_order_and_has_the_worst_of_their_cod
 
 
 def test_dev_sees_code_that_changes_while_other_files_come_and_go(tmp_path: Path) -> None:
-    """It ended, and the processors with it, when Spark deleted a folder of theirs while it looked for code."""
+    """It ended, and the processors with it, when Spark deleted one of their folders while it looked for code."""
     (tmp_path / "job.toml").touch()
     for code in ("pipeline.py", "shop/__init__.py", "shop/prices.py", ".samza-azure/scratch.py", "__pycache__/x.py"):
         (tmp_path / code).parent.mkdir(exist_ok=True)
@@ -167,7 +167,7 @@ def test_dev_sees_code_that_changes_while_other_files_come_and_go(tmp_path: Path
 
 
 class EndsWhileShown(Fleet):
-    """Ctrl-C comes when dev has just found everybody alive, and all have ended before it looks again."""
+    """Ctrl-C comes when dev has just found all processors alive, and all have ended before it checks again."""
 
     def status(self) -> dict[str, Any]:
         while self.alive() and "it has started" not in self.log_file("dev-1").read_text():

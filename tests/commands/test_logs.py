@@ -1,4 +1,4 @@
-"""The lines of a processor's log: who and when, errors of many lines, what repeats itself."""
+"""The lines of a processor's log: its name and the time, errors of many lines, repetitions."""
 
 import json
 import logging
@@ -45,7 +45,7 @@ def test_the_last_entry_has_all_its_lines(tmp_path: Path) -> None:
     assert last_entry(tmp_path / "nowhere", "p1") == "it said nothing"
 
 
-def test_what_repeats_itself_is_folded_and_counted(tmp_path: Path) -> None:
+def test_repeated_log_lines_are_folded_and_counted(tmp_path: Path) -> None:
     logged(tmp_path / "log", as_json=True)
     for second in (0, 1, 2, 59, 61):
         record = LOG.makeRecord(LOG.name, logging.WARNING, "", 0, "no answer", (), None)
@@ -77,7 +77,7 @@ def test_a_task_is_a_field_of_its_own_and_escapes_are_written_out(tmp_path: Path
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_from_the_first_job_model_on_each_line_names_the_run(tmp_path: Path, *, as_json: bool) -> None:
+def test_each_log_line_names_the_run_once_there_is_a_job_model(tmp_path: Path, *, as_json: bool) -> None:
     runs = iter(["", "1-a", "2-b"])
     logged(tmp_path / "log", as_json=as_json)
     name_the_run(lambda: next(runs))
@@ -101,7 +101,7 @@ def test_from_the_first_job_model_on_each_line_names_the_run(tmp_path: Path, *, 
         assert last_entry(tmp_path / "log", "p1") == "first\nsecond"
 
 
-def test_what_is_less_severe_than_the_level_is_left_out(tmp_path: Path) -> None:
+def test_log_lines_below_the_level_are_left_out(tmp_path: Path) -> None:
     configure("p1", "shop", as_json=False, level="warning", file=tmp_path / "log")
     LOG.info("no")
     LOG.warning("yes")

@@ -12,7 +12,7 @@ from tests.commands.plays import Play
 
 @pytest.fixture
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file that is there once somebody has started Java."""
+    """A file that exists once Java has been started."""
     home, started = tmp_path / "java", tmp_path / "java" / "started"
     (home / "bin").mkdir(parents=True)
     (home / "release").write_text('JAVA_VERSION="21"')

@@ -73,7 +73,7 @@ def is_own(method: str, path: str) -> bool:
 
 
 def everything(method: str, path: str) -> bool:
-    """What somebody without any role lacks."""
+    """The rights that a user without any role lacks."""
     return True
 
 
@@ -157,9 +157,7 @@ def place(
         yield Place(job, connect, emulator, guarded, blobs, tables, monkeypatch, capsys)
 
 
-def test_where_container_and_table_are_there_no_command_needs_the_right_to_create_them(
-    place: Place, tmp_path: Path
-) -> None:
+def test_no_command_needs_the_right_to_create_a_container_or_table_that_exists(place: Place, tmp_path: Path) -> None:
     place.create()
     rows = tmp_path / "rows.jsonl"
     rows.write_text(ROW)
@@ -289,7 +287,7 @@ def test_a_role_that_counts_only_later_keeps_a_processor_waiting(
 def test_a_processor_whose_signature_ends_goes_on_with_the_one_that_is_in_the_file_by_then(
     place: Place, tmp_path: Path
 ) -> None:
-    """As Kubernetes mounts a secret. Nobody has to start the processor again."""
+    """As Kubernetes mounts a secret. The processor does not have to be restarted."""
     place.create()
     old, new = (signature_of(place.emulator, timedelta(hours=hours)) for hours in (1, 2))
     file = tmp_path / "connect"

@@ -129,7 +129,7 @@ def test_a_run_that_has_been_started_says_that_spark_starts(
     assert ("".join(said.split()) in shown(found)) if said else "starting" not in shown(found)
 
 
-def test_of_a_run_that_nobody_runs_one_sentence_says_why_no_task_runs() -> None:
+def test_status_of_a_run_without_processors_says_once_why_no_task_runs() -> None:
     found = document("app", replace(RUN, tasks={f"clean-{number}": Assignment(None) for number in range(2)}), [])
     assert all(task["why"] for task in found["tasks"])
     assert "doesnotrun" not in shown(found) and "Noprocessorruns." in shown(found)
@@ -231,7 +231,7 @@ def test_a_drain_shows_every_task_as_it_is(text: str) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 @pytest.mark.parametrize("path", OF_A_DRAIN)
-def test_so_does_the_table_of_a_drain(path: str, text: str) -> None:
+def test_no_escape_in_the_table_of_a_drain_reaches_the_terminal(path: str, text: str) -> None:
     printed = io.StringIO()
     wide = console(printed)
     wide.width = 300
@@ -240,7 +240,9 @@ def test_so_does_the_table_of_a_drain(path: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_so_do_the_lines_per_stage_and_those_after_a_timeout(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_escape_in_lines_per_stage_or_after_a_timeout_reaches_the_terminal(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     printed, now = io.StringIO(), [0.0]
     document = {**EMPTY, "tasks": [{**EMPTY["tasks"][0], "name": f"{text}-0", "stage": text, "owner": text}]}  # type: ignore[index]
     with DrainDisplay(printed, lambda: now[0]) as display:
@@ -308,7 +310,7 @@ def test_no_escape_reaches_the_terminal(capsys: pytest.CaptureFixture[str]) -> N
     assert printable("a\x1b[31m\tb\nc") == "a\\x1b[31m\tb\nc"
 
 
-def test_of_a_long_error_the_sentence_is_shown_and_not_the_plan() -> None:
+def test_a_long_error_is_shown_without_the_plan() -> None:
     message = "A column with name `amont` cannot be resolved.\n\n" + "\n".join(f"+- Project {n}" for n in range(40))
     assert error_lines(message).splitlines()[0] == "A column with name `amont` cannot be resolved."
     assert error_lines(message).splitlines()[-1] == "… 33 more lines: status --json"

@@ -152,7 +152,7 @@ def test_when_caught_up_reports_what_it_waits_for_and_ends_without_processors(
 def test_processors_that_are_silent_are_named_as_what_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(waiting, "POLL_S", 0.1)  # a gap between two looks counts for at most twice that
+    monkeypatch.setattr(waiting, "POLL_S", 0.1)  # a gap between two reads counts for at most twice that
     play = Play((replace(RUNNING, run_id="", phase=RunPhase.NONE), ROW))
     with pytest.raises(TimedOut):
         waiting.wait_until_read(CONFIG, play.account, WaitLimit(2 * CONFIG.coordinator.timing.heartbeat_timeout_s))
@@ -199,7 +199,7 @@ def test_a_failed_run_is_waited_for_while_a_processor_that_can_resume_it_has_not
         ProcessorRow("p2", "life", state=ProcessorState.ACTIVE, too_old_for=2),
     ],
 )
-def test_a_failed_run_is_not_waited_for_where_nobody_resumes_it(row: ProcessorRow) -> None:
+def test_a_command_does_not_wait_for_a_failed_run_that_no_processor_resumes(row: ProcessorRow) -> None:
     with pytest.raises(JobFailed, match="Run run failed in task clean-0: no"):
         waiting.wait_for_drain(CONFIG, Play((FAILED, row), (DRAINED, row)).account, Asked("run"), WaitLimit(PATIENCE_S))
     with pytest.raises(ConfigError, match="Run run is FAILED: it no longer reads"):
@@ -229,7 +229,7 @@ def test_waiting_for_a_drain_says_what_cancelled_it(after: Control, said: str, *
 
 
 @pytest.mark.parametrize(("after", "said"), [(RUNNING, r"The run goes on\."), (STOPPED, "by a stop")])
-def test_a_drain_that_was_accepted_and_cancelled_before_the_first_look_is_over(after: Control, said: str) -> None:
+def test_a_drain_that_was_accepted_and_cancelled_before_the_first_read_is_over(after: Control, said: str) -> None:
     """The command waited for ever: the blob showed no drain, and the answer of the leader did not say so."""
     play = Play((after, ROW))
     play.storage.insert(REQUESTS, "u", {**request_columns(RequestKind.DRAIN, "u", "run"), "answer": ACCEPTED})
@@ -249,7 +249,7 @@ def test_drain_wait_reports_an_outage_and_goes_on(
         waiting.wait_for_drain(CONFIG, Play((FROZEN, ROW), *[None] * 9).account, Asked("run"), WaitLimit(0.05))
 
 
-def test_waiting_for_rows_outlasts_an_outage_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_waiting_for_rows_survives_an_outage_and_reports_it(capsys: pytest.CaptureFixture[str]) -> None:
     """One call without an answer ended the command with 3, and no drain was requested."""
     play = Play((RUNNING, ROW), None, (RUNNING, ROW))
     writer = SourceWriter(play.account.blobs(), play.account.hints(), "in", 1)
@@ -262,8 +262,8 @@ def test_waiting_for_rows_outlasts_an_outage_and_says_so(capsys: pytest.CaptureF
 
 
 def test_rows_that_are_read_after_the_blob_end_no_drain_that_is_over() -> None:
-    """The fleet had drained and left between the two reads, one of its processors with an error: the command said that
-    nobody was left, with 2."""
+    """The fleet had drained and left between the two reads, one of its processors with an error: the command reported
+    that no processor was left, and exited with 2."""
     gone = replace(ROW, state=ProcessorState.LEFT, ending="2 Why.")
     play = Play((FLUSHES, gone), (DRAINED, gone))
     assert waiting.wait_for_drain(CONFIG, play.account, Asked("run"), WaitLimit(PATIENCE_S)).startswith(
@@ -284,7 +284,7 @@ def test_rows_are_waited_for_in_one_run() -> None:
         waiting.wait_until_read(CONFIG, play.account, WaitLimit(PATIENCE_S))
 
 
-def test_a_drain_that_nobody_has_begun_does_not_go_on() -> None:
+def test_a_drain_without_a_leader_does_not_go_on() -> None:
     play = Play((RUNNING, ROW))
     with pytest.raises(TimedOut, match=r"No leader has begun it yet; the request stays\."):
         waiting.wait_for_drain(CONFIG, play.account, Asked("run"), WaitLimit(0.05))
@@ -297,7 +297,7 @@ def test_a_cancellation_whose_request_the_clean_up_has_deleted_came_too_late() -
         waiting.wait_for_cancel(CONFIG, play.account, Asked("run", "gone"), True, PATIENCE_S)
 
 
-def test_waiting_for_a_drain_says_that_nobody_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_waiting_for_a_drain_reports_that_no_processor_runs(capsys: pytest.CaptureFixture[str]) -> None:
     gone = replace(ROW, state=ProcessorState.LEFT)
     play = Play((FROZEN, ROW), (FROZEN, gone), (FROZEN, gone), (DRAINED, gone))
     waiting.wait_for_drain(CONFIG, play.account, Asked("run"), WaitLimit(PATIENCE_S))

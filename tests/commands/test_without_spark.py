@@ -64,7 +64,7 @@ print(sum(table.num_rows for table in Reader.from_job("job.toml", "flights", unt
         assert (code, "pip install 'samza-azure[spark]'" in said) == (2, True), said
 
 
-def test_what_every_installation_brings_has_no_spark() -> None:
+def test_the_base_installation_has_no_spark() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert not any(each.startswith(("pyspark", "protobuf")) for each in project["dependencies"])
     assert any(each.startswith("pyspark") for each in project["optional-dependencies"]["spark"])

@@ -1,4 +1,4 @@
-"""A job file in, a checked configuration out; mistakes are told with what to write instead, secrets are not told."""
+"""A job file in, a checked configuration out; messages say what to write instead, and show no secret."""
 
 import ast
 import copy
@@ -187,7 +187,7 @@ def test_a_directory_or_another_encoding_is_no_job_file(tmp_path: Path) -> None:
         Config.load(tmp_path / "job.toml")
 
 
-def test_malformed_toml_is_told_with_line_and_column() -> None:
+def test_malformed_toml_is_reported_with_line_and_column() -> None:
     assert mistakes('[app]\nname = "flights\n') == (
         "job.toml, line 2, column 16: this is not TOML. Illegal character '\\n'."
     )
@@ -239,7 +239,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
           streams.a.partitions = 0 cannot be used: it should be greater than or equal to 1.""")
 
 
-def test_what_is_missing_is_named() -> None:
+def test_missing_keys_are_named() -> None:
     said = mistakes("")
     assert "app.name is missing." in said
     assert "app.main is missing." in said
@@ -253,7 +253,7 @@ def test_a_missing_environment_variable_is_named_with_its_key() -> None:
 
 
 def test_an_empty_variable_is_no_account(tmp_path: Path) -> None:
-    """As one that is not set: commands that need no account ignore it, the others name it."""
+    """It counts as not set: commands that need no account ignore it, the others name it."""
     file = tmp_path / "job.toml"
     file.write_text(MINIMAL.replace("UseDevelopmentStorage=true", "${NOWHERE}") + '[spark]\nx = "${NOWHERE}"\n')
     environment = {"NOWHERE": ""}
@@ -317,7 +317,7 @@ def test_each_profile_fits_itself() -> None:
         ("python.unix.domain.socket.enabled", "40 ms"),
     ],
 )
-def test_what_the_container_sets_itself_is_refused_with_the_reason(key: str, reason: str) -> None:
+def test_a_setting_that_the_container_needs_is_refused_with_the_reason(key: str, reason: str) -> None:
     said = mistakes(MINIMAL + f'[spark]\n{key} = "x"\n')
     assert said.startswith(f"job.toml: spark.{key} cannot be set: ")
     assert reason in said

@@ -122,7 +122,7 @@ class JobOnAzurite:
         )
 
     def produce(self, rows: int) -> None:
-        """The next so many flights into the source stream."""
+        """Produce the next `rows` flights into the source stream."""
         path = self.directory / f"chunk-{self.produced}.parquet"
         pq.write_table(self.flights.slice(self.produced, rows), path)
         ended = self.command("produce", "flights", str(path), "--key", "dest")
@@ -240,7 +240,7 @@ class JobOnAzurite:
         (self.kills / f"{processor} {kind} {point}").write_text(how.name if whom is None else f"{how.name} {whom}")
 
     def kills_to_come(self) -> list[str]:
-        """The points that nobody has come to."""
+        """The points that no process has reached."""
         return sorted(path.name for path in self.kills.iterdir())
 
     def rows_up_to_positions(self, since: Mapping[str, Sequence[int]] | None = None) -> pa.Table:

@@ -23,7 +23,7 @@ def is_fine(carrier: str) -> bool:
 
 
 @pytest.mark.long
-def test_what_fails_on_one_machine_goes_on_on_another(world: JobOnAzurite) -> None:
+def test_a_task_that_fails_on_one_machine_continues_on_another(world: JobOnAzurite) -> None:
     pipeline = world.directory / "pipeline.py"
     changed = pipeline.read_text().replace('@app.stage("by-carrier"', FAILS_THERE.lstrip(), 1)
     pipeline.write_text(changed.replace("rows.withWatermark", "rows.where(is_fine('carrier')).withWatermark"))
@@ -50,10 +50,10 @@ def test_what_fails_on_one_machine_goes_on_on_another(world: JobOnAzurite) -> No
 
 
 def given_up(shown: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """Who could not run which task, and why."""
+    """The processors that could not run each task, and why."""
     return {task["name"]: task["given_up"] for task in shown["tasks"] if task["given_up"]}
 
 
 def owners(shown: dict[str, Any]) -> dict[str, tuple[str, int]]:
-    """Who runs each task, and since which version."""
+    """The owner of each task, and the version that made it so."""
     return {task["name"]: (task["owner"], task["generation"]) for task in shown["tasks"]}

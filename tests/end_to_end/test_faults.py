@@ -74,7 +74,7 @@ def test_only_the_jvm_is_killed(world: JobOnAzurite) -> None:
 
 
 @pytest.mark.long  # tests/fleet has it without Spark, and the endless permit stops a JVM, too
-def test_a_processor_stands_still_for_longer_than_the_death_timeout(world: JobOnAzurite) -> None:
+def test_a_processor_is_frozen_for_longer_than_the_death_timeout(world: JobOnAzurite) -> None:
     before = world.settled()
     victim = next(name for name in world.fleet.alive() if name != before["leader"])
     incarnation = next(row["incarnation"] for row in before["processors"] if row["id"] == victim)

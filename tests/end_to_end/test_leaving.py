@@ -1,4 +1,5 @@
-"""A processor that is told to leave while the storage does not answer: it ends in time, and says what it left."""
+"""A processor that is asked to leave while the storage does not answer ends in time, and reports what it left
+behind."""
 
 import re
 import signal

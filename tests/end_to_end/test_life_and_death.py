@@ -55,8 +55,9 @@ def test_a_drain_asked_for_before_the_start_reads_nothing(world: JobOnAzurite) -
     assert "already drained" in world.command("drain").stdout
 
 
-def test_a_drained_run_is_not_begun_again_by_whoever_restarts_it(world: JobOnAzurite) -> None:
-    """Who is restarted at once would be restarted for ever, so it stays. The next life says that nothing is to do."""
+def test_a_restarted_processor_does_not_begin_a_drained_run_again(world: JobOnAzurite) -> None:
+    """A processor that is restarted at once would be restarted for ever, so it stays. The next one reports that nothing
+    is to do."""
 
     def stands_by(shown: dict[str, Any]) -> bool:
         return [each["state"] for each in shown["processors"]] == ["ACTIVE"] and shown["leader"] == "p0"
@@ -99,7 +100,7 @@ def test_a_second_processor_with_the_id_of_a_live_one_is_refused(world: JobOnAzu
     assert "A live processor has the id 'p0'" in elsewhere.log_file("p0").read_text()
 
 
-def test_a_zombie_with_an_endless_permit_is_refused_by_the_storage(world: JobOnAzurite) -> None:
+def test_a_former_owner_with_an_endless_permit_is_refused_by_the_storage(world: JobOnAzurite) -> None:
     # The factory is the user's own, and takes the permit's end away: only the log itself can stop this one.
     zombies = world.another(
         "zombies", "", job=lambda text: text.replace("samza_azure.AzureJobCoordinatorFactory", "endless.Factory")
@@ -136,7 +137,7 @@ def test_another_pipeline_is_refused_while_the_run_goes_on(world: JobOnAzurite) 
     world.settled()
 
 
-def test_a_missing_pipeline_ends_the_processor_with_what_to_mend(world: JobOnAzurite) -> None:
+def test_a_missing_pipeline_ends_the_processor_with_a_remedy(world: JobOnAzurite) -> None:
     nowhere = world.another("nowhere", "", job=lambda text: text.replace("pipeline:app", "pipelines:app"))
     nowhere.start("p1")
     assert nowhere.exit_codes(PATIENCE_S) == {"p1": 2}
@@ -198,7 +199,7 @@ def owned_by(processor: str, shown: dict[str, Any]) -> bool:
 
 
 def until_refused(fleet: Fleet, name: str) -> None:
-    """Wait until a container has tried to append and the log has told it that somebody else owns the task."""
+    """Wait until a container has tried to append and the log has shown it another owner of the task."""
     (log_file,) = fleet.job.parent.rglob(f"{name}/container.log")
     deadline = time.monotonic() + PATIENCE_S
     while "belongs to writer" not in log_file.read_text():

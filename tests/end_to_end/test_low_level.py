@@ -11,7 +11,7 @@ EXAMPLE = ROOT / "examples" / "lowlevel"
 
 
 def texts(flights: pa.Table) -> Counter[str]:
-    """What is told of these flights."""
+    """The expected messages about these flights."""
     return Counter(
         f"{row['carrier']} of {row['ts']:%d %B, %H:%M} is {row['dep_delay'] / 60:.1f} hours late"
         for row in flights.to_pylist()

@@ -35,7 +35,7 @@ def answer(world: JobOnAzurite, name: str, route: str) -> int:
 
 
 def test_one_stage_on_three_processors_of_which_one_is_killed(world: JobOnAzurite) -> None:
-    """Its rows are routed by carrier through a stream that nobody wrote, and each group is counted once."""
+    """Its rows are routed by carrier through an added stream, and each group is counted once."""
     (world.directory / "pipeline.py").write_text(ONE_STAGE)
     world.fleet.job.write_text(world.fleet.job.read_text() + "[processor]\nport = 0\n")
     shown = world.start("p0", "p1", "p2")

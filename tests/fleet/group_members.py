@@ -1,7 +1,7 @@
-"""A group of processes on an emulator, what they said, and the question whether all is well again.
+"""A group of processes on an emulator, their reports, and the check that all is well again.
 
-All is well when exactly the processes that should live do, one of them leads, every task has one owner, who runs it and
-appends, and each log holds every number once, in order, written by one owner at a time.
+All is well when exactly the processes that should live do, one of them leads, every task has one owner, which runs it
+and appends, and each log holds every number once, in order, written by one owner at a time.
 """
 
 import asyncio
@@ -215,7 +215,7 @@ class GroupOnAzurite:
         return document("fleet", *self.runner.run(read(self.account.control_blob(), self.account.rows())))
 
     def versions(self) -> set[int]:
-        """All versions of the job model that anybody has adopted."""
+        """All versions of the job model that any process has adopted."""
         return {version for life in self.members.values() for (version,) in life.of("version")}
 
     def settled(self, also: Callable[[dict[str, Any]], bool] = lambda shown: True) -> dict[str, Any]:
@@ -252,7 +252,7 @@ class GroupOnAzurite:
         return None if max(shares) - min(shares) <= 1 else f"the shares are {shares}"
 
     def exact(self, shown: dict[str, Any], more: int = 1) -> None:
-        """Every owner appends, so many rows from now on. What was ever appended is exact."""
+        """Every owner appends this many rows from now on. The logs are exact."""
         seen = {task["name"]: len(self.log(shown, task).rows) for task in shown["tasks"]}
         for task in shown["tasks"]:
             self._exact(shown, task, seen[task["name"]] + more)
@@ -276,7 +276,7 @@ class GroupOnAzurite:
         assert told <= set(range(len(rows))), f"the end of {name} was lost"
 
     def told(self) -> Iterator[tuple[str, int]]:
-        """All appends that a process was told had succeeded."""
+        """All appends that were reported to a process as successful."""
         for life in [*self.past, *self.members.values()]:
             yield from life.of("wrote")
 

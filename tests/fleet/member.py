@@ -1,8 +1,9 @@
 """One processor without Spark, as a process of its own. It obeys its coordinator as a container does.
 
 Each task counts: a batch is one number, one more than the last one in the task's checkpoint, appended by the rules of
-`samza_azure.storage.log`. So a row that is lost, doubled or written by two owners at a time shows in the log. What
-happens goes to the test through a pipe, at once, so that what a killed process had been told is known too.
+`samza_azure.storage.log`. So a row that is lost, doubled or written by two owners at a time shows in the log. Each
+process reports its events to the test through a pipe, at once, so the answers that a killed process had received are
+known, too.
 """
 
 import json

@@ -76,7 +76,7 @@ def test_the_leader_and_a_follower_are_killed(group: GroupOnAzurite) -> None:
     group.settled()
 
 
-def test_the_leader_stands_still_is_deposed_and_comes_back_as_a_new_incarnation(group: GroupOnAzurite) -> None:
+def test_a_frozen_leader_is_deposed_and_rejoins_as_a_new_incarnation(group: GroupOnAzurite) -> None:
     before = group.settled()
     victim = before["leader"]
     group.pause(victim)
@@ -97,7 +97,7 @@ def test_all_are_restarted_one_after_another(group: GroupOnAzurite) -> None:
     assert not set(incarnations(before).values()) & set(incarnations(after).values())
 
 
-def test_a_second_processor_with_the_id_of_a_live_one_is_refused_and_disturbs_nobody(group: GroupOnAzurite) -> None:
+def test_a_second_processor_with_the_id_of_a_live_one_is_refused_and_disturbs_no_other(group: GroupOnAzurite) -> None:
     before = group.settled()
     second = group.another("p1")
     second.process.join(10)
@@ -109,9 +109,7 @@ def test_a_second_processor_with_the_id_of_a_live_one_is_refused_and_disturbs_no
 
 
 @pytest.mark.parametrize("only_holder", [True, False], ids=["its directory is known to be free", "it has to wait"])
-def test_a_processor_is_killed_and_started_again_before_anybody_takes_it_for_dead(
-    group: GroupOnAzurite, only_holder: bool
-) -> None:
+def test_a_processor_is_killed_and_restarted_before_it_is_marked_dead(group: GroupOnAzurite, only_holder: bool) -> None:
     before = group.settled()
     victim = group.followers[0]
     group.kill(victim)
@@ -121,9 +119,7 @@ def test_a_processor_is_killed_and_started_again_before_anybody_takes_it_for_dea
 
 
 @pytest.mark.parametrize("away", ["blobs", "table", "both"])
-def test_storage_is_away_for_longer_than_the_death_timeout_and_nobody_is_taken_for_dead(
-    group: GroupOnAzurite, away: str
-) -> None:
+def test_an_outage_longer_than_the_death_timeout_marks_no_processor_dead(group: GroupOnAzurite, away: str) -> None:
     before, alive = group.settled(), group.alive
     services = {"blobs": [group.emulator.pid], "table": [group.emulator.table_pid]}
     stopped = services.get(away, [group.emulator.pid, group.emulator.table_pid])

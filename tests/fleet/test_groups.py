@@ -14,7 +14,7 @@ NAMES = ["a", "b", "c", "d"]
 
 @pytest.fixture
 def new_group(emulator: Azurite) -> Iterator[Callable[..., GroupOnAzurite]]:
-    """Makes a group that shares so many tasks."""
+    """Makes a group that shares this many tasks."""
     made: list[GroupOnAzurite] = []
 
     def make(tasks: int, profile: str = "fast") -> GroupOnAzurite:

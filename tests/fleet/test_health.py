@@ -95,9 +95,7 @@ def frozen(emulator: Azurite) -> Iterator[None]:
             os.kill(service, signal.SIGCONT)
 
 
-def test_a_storage_that_is_away_makes_it_unready_and_is_no_reason_to_kill_it(
-    emulator: Azurite, watched: Watched
-) -> None:
+def test_a_processor_without_storage_is_unready_and_still_live(emulator: Azurite, watched: Watched) -> None:
     watched.ready()
     with frozen(emulator):
         body = watched.until("/readyz", lambda status, body: status == 503)
@@ -124,7 +122,7 @@ def test_a_main_thread_that_is_stuck_is_dead(watched: Watched) -> None:
     assert json.loads(body)["silent_s"]["main"] >= PATIENCE
 
 
-def test_a_machine_that_was_frozen_is_not_taken_for_dead(watched: Watched) -> None:
+def test_a_machine_that_was_frozen_is_still_live(watched: Watched) -> None:
     watched.ready()
     watched.send(signal.SIGSTOP)
     time.sleep(3 * PATIENCE)  # it is this long that makes the case

@@ -1,7 +1,8 @@
-"""Processors of the last release and of today's code in one group: whoever leads, all is well and every log is exact.
+"""Processors of the last release and of today's code in one group: all is well and every log is exact, whichever of
+them leads.
 
-`releases/` holds what a member needs of each release that is pinned. The release that comes after this one is not
-there yet: what it may write is written here, into a blob and by a leader as real as any.
+`releases/` holds what a member needs of each release that is pinned. The next release does not exist yet: what it may
+write is written here, into a real blob and by a real leader.
 """
 
 import gzip
@@ -30,7 +31,7 @@ T = TypeVar("T")
 @pytest.fixture
 def group(emulator: Azurite) -> Iterator[GroupOnAzurite]:
     """A group that shares six tasks, without members yet."""
-    made = GroupOnAzurite(emulator, tasks=6, profile="default")  # one that also a busy machine keeps
+    made = GroupOnAzurite(emulator, tasks=6, profile="default")  # a timeout that also a busy machine keeps
     yield made
     made.close()
 
@@ -50,7 +51,7 @@ def starts(group: GroupOnAzurite, release: Path, *names: str) -> None:
 
 
 class Writer:
-    """Who writes the control blob by hand, with the lease that a leader has."""
+    """Writes the control blob, with a lease as a leader has it."""
 
     def __init__(self, group: GroupOnAzurite) -> None:
         self._blob, self._run = group.account.control_blob(), group.runner.run
@@ -71,8 +72,8 @@ class Writer:
         return json.loads(gzip.decompress(content.data)), content.etag
 
     def write(self, changed: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-        """Depose whoever leads, and write the blob once."""
-        self._run(self._blob.break_now(timeout=CALL_S))  # a refusal means that nobody has the lease
+        """Depose the present leader, and write the blob once."""
+        self._run(self._blob.break_now(timeout=CALL_S))  # a refusal means that the blob has no lease
         self._done(self._blob.acquire(self.lease, seconds=LEASE_S, timeout=CALL_S))
         fields, etag = self.read()
         data = gzip.compress(json.dumps({**changed(fields), "revision": fields["revision"] + 1}).encode())
@@ -98,7 +99,7 @@ def test_a_group_of_two_releases_works_whichever_of_them_leads(group: GroupOnAzu
 
 
 @pytest.mark.long  # what is read and kept, tests/group/test_later_release.py shows
-def test_what_a_later_release_has_added_outlives_leaders_of_this_one(group: GroupOnAzurite) -> None:
+def test_fields_of_a_later_release_outlive_leaders_of_this_one(group: GroupOnAzurite) -> None:
     """In the control blob at its root and with a task, and in the leader's row."""
     group.start("p0", "p1")
     group.settled()

@@ -1,4 +1,4 @@
-"""The fixture `story`, and the comparison of what was told with its transcript."""
+"""The fixture `story`, and the comparison of a story with its transcript."""
 
 from collections.abc import Iterator
 from typing import Any

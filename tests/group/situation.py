@@ -45,7 +45,7 @@ def report(task: str, phase: Phase = Phase.RUNNING, *, generation: int = 2, **mo
 
 
 def row(processor: str, tasks: Mapping[str, TaskReport] | None = None, **more: object) -> ProcessorRow:
-    """A row of one that has adopted version 2."""
+    """The row of a processor that has adopted version 2."""
     known = ProcessorRow(
         processor,
         life_of(processor),
@@ -97,7 +97,7 @@ def view_of(processor: str, blob: Control = CONTROL, **more: object) -> View:
     for task, its_owner in OWNERS.items():
         if its_owner == processor:
             view.work.tasks[task] = LocalTask(2, 1, NOW, report(task))
-    view.work.permit_told = view.permit_until
+    view.work.permit_sent = view.permit_until
     view.life.written = replace(ROWS[processor], etag="")
     put(view, more)
     return view

@@ -1,4 +1,4 @@
-"""Silence is told by reads, not by the clock."""
+"""Silence is measured by reads, not by the clock."""
 
 from samza_azure.group.age import Age, observed, young
 
@@ -23,7 +23,7 @@ def test_a_gap_without_reads_counts_two_intervals_at_most() -> None:
     assert seen(100.0, 160.0) == Age("x", 2.0, 1, 160.0)
 
 
-def test_a_change_is_a_sign_of_life() -> None:
+def test_a_changed_row_has_no_age() -> None:
     assert observed(seen(100.0, 101.0, 102.0), "y", 103.0, 1.0) == Age("y", 0.0, 0, 103.0)
 
 

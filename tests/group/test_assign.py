@@ -1,4 +1,4 @@
-"""Who runs what. A second implementation, slow and dumb on purpose, says how few moves are possible."""
+"""The assignment of tasks. A second implementation, slow and simple on purpose, computes the fewest possible moves."""
 
 from itertools import product
 
@@ -31,7 +31,7 @@ def fewest_moves(asked: list[str], living: set[str], current: dict[str, str]) ->
 
 
 @given(tasks, members, owners)
-def test_every_task_has_an_owner_and_nobody_has_two_more_than_another(
+def test_every_task_has_an_owner_and_the_shares_differ_by_at_most_one(
     asked: list[str], living: set[str], current: dict[str, str]
 ) -> None:
     assigned = assign(asked, living, current)
@@ -48,9 +48,7 @@ def test_equal_questions_have_equal_answers(asked: list[str], living: set[str], 
 
 
 @given(tasks, members, owners)
-def test_what_is_assigned_stays_when_it_is_asked_again(
-    asked: list[str], living: set[str], current: dict[str, str]
-) -> None:
+def test_assigning_twice_moves_no_task(asked: list[str], living: set[str], current: dict[str, str]) -> None:
     assigned = assign(asked, living, current)
     assert assign(asked, living, assigned) == assigned
 
@@ -87,7 +85,7 @@ def test_more_members_than_tasks_leaves_standbys() -> None:
     }
 
 
-def test_nobody_is_there() -> None:
+def test_without_members_no_task_has_an_owner() -> None:
     assert assign(TASKS, [], {"clean-0": "a"}) == {}
 
 

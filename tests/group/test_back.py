@@ -1,4 +1,4 @@
-"""One that was restarted and is back before it was marked dead keeps its tasks."""
+"""A processor that was restarted and is back before it was marked dead keeps its tasks."""
 
 from dataclasses import replace
 
@@ -57,18 +57,18 @@ def test_the_tasks_of_one_that_is_back_wait_until_it_is_able_and_are_its_own_aga
     [{"fingerprint": "e" * 64}, {"state": ProcessorState.LEAVING}],
     ids=["it has another pipeline", "it leaves"],
 )
-def test_they_do_not_wait_for_one_that_cannot_have_them(more: dict[str, object]) -> None:
+def test_tasks_do_not_wait_for_a_processor_that_cannot_run_them(more: dict[str, object]) -> None:
     assert owners(next_control(restarted(**more), CONTROL, NOW))["clean-1"] in (life_of("p1"), life_of("p3"))
 
 
-def test_they_wait_for_a_death_timeout_at_most() -> None:
+def test_tasks_wait_for_a_restarted_processor_for_a_death_timeout_at_most() -> None:
     view = restarted()
     soon = NOW + TIMING.heartbeat_timeout_s
     assert next_control(view, CONTROL, soon - 0.1) == CONTROL
     assert owners(next_control(view, CONTROL, soon))["clean-1"] in (life_of("p1"), life_of("p3"))
 
 
-def test_one_that_is_restarted_again_and_again_keeps_them_once_in_ten_minutes() -> None:
+def test_a_processor_that_restarts_repeatedly_keeps_its_tasks_once_in_ten_minutes() -> None:
     view = restarted()
     third = replace(row("p2"), incarnation="third life", etag="third", adopted=0, fingerprint="")
     learn(view, ScanMembers(), (ROWS["p1"], third, ROWS["p3"]), sent_at=NOW + 1, now=NOW + 1)

@@ -176,7 +176,7 @@ def test_there_is_a_situation_for_every_call_and_it_is_stated_what_may_be_answer
 
 
 @pytest.mark.parametrize(("call", "answer"), PAIRS)
-def test_whatever_is_answered_the_same_is_not_sent_again_at_once(call: type, answer: Answer) -> None:
+def test_no_call_is_repeated_at_once_after_an_unchanged_answer(call: type, answer: Answer) -> None:
     only = ONLY.get((call, type(answer)))
     view, now = (only(), NOW + TIMING.debounce_s) if only is not None else (CALLS[call](), NOW)
     first = next(action for action in decide(view, now) if isinstance(action, call))
@@ -186,7 +186,7 @@ def test_whatever_is_answered_the_same_is_not_sent_again_at_once(call: type, ans
 
 
 def waits(view: View, action: StorageAction, times: int, random: float = 0.5) -> list[float]:
-    """How long after each of so many failures in a row the resource is left alone."""
+    """How long the resource is left alone after each of `times` failures in a row."""
     found, view.random = [], random
     for _ in range(times):
         learn(view, action, Trouble.UNAVAILABLE, sent_at=NOW, now=NOW)
@@ -194,17 +194,17 @@ def waits(view: View, action: StorageAction, times: int, random: float = 0.5) ->
     return found
 
 
-def test_what_is_read_regularly_comes_at_its_usual_time_at_the_earliest_and_then_later() -> None:
+def test_a_regular_read_that_failed_is_repeated_no_earlier_than_usual() -> None:
     assert waits(leader(), ScanMembers(), 5) == [1, 2, 4, 4, 4]
     assert waits(view_of("p2"), ReadLeaderRow(), 4) == [2, 4, 8, 8]
 
 
-def test_a_beat_stays_as_frequent_or_an_outage_of_seconds_would_be_a_death() -> None:
-    """Sooner once, then as often as it beats."""
+def test_heartbeats_do_not_back_off() -> None:
+    """Sooner once, then as often as its heartbeat."""
     assert waits(view_of("p2"), MergeOwnRow(ROWS["p2"], "row of p2"), 4) == [1.5, 2, 2, 2]
 
 
-def test_a_busy_service_is_called_again_when_it_asks_for_it_but_beats_do_not_wait() -> None:
+def test_calls_to_a_busy_service_obey_its_retry_after_and_heartbeats_do_not() -> None:
     """It may ask for more than the longest back-off, which is what counts then."""
     for view, action, after_s, wait in (
         (leader(), ScanMembers(), 3.0, 3.0),
@@ -215,7 +215,7 @@ def test_a_busy_service_is_called_again_when_it_asks_for_it_but_beats_do_not_wai
         assert view.calls.failing[resource(action)].until == NOW + wait
 
 
-def test_those_that_failed_together_do_not_come_back_together() -> None:
+def test_calls_that_failed_together_are_repeated_at_different_times() -> None:
     assert waits(leader(), ScanMembers(), 1, random=0.0) == [0.75]
     assert waits(leader(), ScanMembers(), 1, random=0.999) == [pytest.approx(1.25, abs=0.01)]
 
@@ -229,7 +229,7 @@ def test_a_clean_up_that_cannot_end_is_tried_every_five_minutes_in_the_end_and_c
     assert CleanRun("older") in decide(view, NOW + 300)
 
 
-def test_what_a_later_release_has_written_is_read_again_ever_more_rarely() -> None:
+def test_data_of_a_later_release_is_read_again_less_and_less_often() -> None:
     """It was read again on the next turn, and on each turn after that. Only a later control blob makes us stand by."""
     view = leader()
     for times in (1, 2):
@@ -247,13 +247,13 @@ def test_an_answer_ends_the_back_off() -> None:
 
 
 def blind(**more: Any) -> View:
-    """p1 leads and beats, and all its looks at the others have failed since it began."""
+    """p1 leads and sends heartbeats, and all its reads of the others have failed since it began to lead."""
     view = leader(since=NOW - 25, scanned_at=NOW - 26, **more)
     waits(view, ScanMembers(), 5)
     return view
 
 
-def test_a_leader_that_is_heard_and_sees_nobody_steps_down() -> None:
+def test_a_leader_whose_heartbeats_are_accepted_but_whose_scans_fail_steps_down() -> None:
     assert any(isinstance(action, StepDown) for action in decide(blind(), NOW))
 
 

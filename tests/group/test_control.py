@@ -87,7 +87,7 @@ WITH_READERS = FILE.with_name("control-v1-readers.json")
 texts = st.text(max_size=20)
 
 
-def test_what_was_encoded_is_decoded() -> None:
+def test_an_encoded_control_blob_is_decoded_unchanged() -> None:
     assert decode(encode(FULL, limit=LIMIT)) == FULL
     assert decode(encode(Control("g"), limit=LIMIT)) == Control("g")
 
@@ -99,11 +99,11 @@ def test_drains_keep_who_asked_and_the_times_of_their_steps() -> None:
     assert decode(encode(control, limit=LIMIT)) == control
 
 
-def test_format_1_is_still_what_it_was() -> None:
+def test_format_1_is_read_unchanged() -> None:
     assert decode(gzip.compress(FILE.read_bytes())) == GOLDEN
 
 
-def test_format_1_is_still_written_as_it_was() -> None:
+def test_format_1_is_written_unchanged() -> None:
     assert json.loads(gzip.decompress(encode(GOLDEN, limit=LIMIT))) == json.loads(FILE.read_bytes())
 
 
@@ -112,7 +112,7 @@ def test_the_golden_control_blob_with_readers_is_unchanged() -> None:
     assert json.loads(gzip.decompress(encode(READERS, limit=LIMIT))) == json.loads(WITH_READERS.read_bytes())
 
 
-def test_what_the_pipeline_is_for_people_is_left_out_while_it_is_empty() -> None:
+def test_an_empty_description_of_the_pipeline_is_left_out() -> None:
     described = {"stage clean": {"inputs": "flights"}}
     assert decode(encode(replace(FULL, described=described), limit=LIMIT)).described == described
     assert "described" not in json.loads(gzip.decompress(encode(FULL, limit=LIMIT)))
@@ -162,7 +162,7 @@ def test_too_large_is_refused_before_anything_is_written() -> None:
     ],
     ids=range(12),
 )
-def test_what_is_not_ours_is_a_clear_error(data: bytes) -> None:
+def test_a_blob_that_is_not_a_control_blob_is_a_clear_error(data: bytes) -> None:
     with pytest.raises(CorruptState, match=r"control\.json"):
         decode(data)
 
@@ -227,7 +227,7 @@ def test_a_missing_field_is_a_clear_error_unless_earlier_writers_did_not_have_it
             decode(data)
 
 
-def test_what_would_fill_the_memory_is_not_unpacked() -> None:
+def test_a_blob_that_would_fill_the_memory_is_not_unpacked() -> None:
     huge = zlib.compressobj(9, wbits=16 + zlib.MAX_WBITS)
     zeros = bytes(1 << 20)
     data = b"".join(huge.compress(zeros) for _ in range(300)) + huge.flush()
@@ -236,7 +236,7 @@ def test_what_would_fill_the_memory_is_not_unpacked() -> None:
         decode(data)
 
 
-def test_what_is_nested_without_end_is_not_followed() -> None:
+def test_deeply_nested_json_is_refused() -> None:
     with pytest.raises(CorruptState):
         decode(gzip.compress(b"[" * 100_000))
 
@@ -249,7 +249,7 @@ def test_a_later_format_is_not_guessed_at() -> None:
 
 
 @pytest.mark.parametrize("written", [0, -1, 1.0, True, "1", None])
-def test_what_is_no_format_is_a_clear_error(written: object) -> None:
+def test_an_invalid_format_is_a_clear_error(written: object) -> None:
     fields = json.loads(gzip.decompress(encode(FULL, limit=LIMIT))) | {"format": written}
     with pytest.raises(CorruptState, match="no format"):
         decode(gzip.compress(json.dumps(fields).encode()))
@@ -266,7 +266,7 @@ def later(value: Any, path: tuple[Any, ...] = ()) -> Any:
     return fields if names else fields | {"since_then": {"of": list(map(str, path))}}
 
 
-def test_what_a_later_release_has_added_is_kept_when_an_earlier_one_writes_the_blob_again() -> None:
+def test_fields_of_a_later_release_are_kept_when_an_earlier_one_writes_the_blob() -> None:
     written = later(json.loads(gzip.decompress(encode(READERS, limit=LIMIT))))
     read = decode(gzip.compress(json.dumps(written).encode()))
     assert read == READERS
@@ -274,7 +274,7 @@ def test_what_a_later_release_has_added_is_kept_when_an_earlier_one_writes_the_b
 
 
 def test_unknown_fields_stay_with_the_object_that_had_them() -> None:
-    """Who owns a task now is news, which says only what its writer knows; all that is not news is as it was."""
+    """A new owner is news, which contains only what its writer knows; everything else is unchanged."""
     written = later(json.loads(gzip.decompress(encode(READERS, limit=LIMIT))))
     read = decode(gzip.compress(json.dumps(written).encode()))
     moved = replace(read.tasks["clean-0"], owner=Owner("p2", "other", 42), after=())
@@ -306,5 +306,5 @@ def test_a_signal_names_the_run_and_its_phase(control: Control) -> None:
 
 
 @pytest.mark.parametrize(("text", "named"), [("", ("", "")), ("run", ("run", "")), ("run:", ("run", ""))])
-def test_a_signal_of_a_stranger_names_what_it_can(text: str, named: tuple[str, str]) -> None:
+def test_an_invalid_signal_yields_its_valid_parts(text: str, named: tuple[str, str]) -> None:
     assert signalled(text) == named

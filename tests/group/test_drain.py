@@ -40,7 +40,7 @@ def frozen(task: str, at: int, **more: object) -> ProcessorRow:
     return row(OWNERS[task], {task: report(task, ends=ends, frozen_for="u")}, **more)
 
 
-def test_flush_is_written_when_every_reader_of_a_source_stands_still() -> None:
+def test_flush_is_written_when_every_reader_of_a_source_has_stopped() -> None:
     rows = dict(ROWS) | {"p1": frozen("clean-0", 7)}
     assert progress(DRAINING, rows, PLAN) == DRAINING
     rows["p2"] = frozen("clean-1", 5)
@@ -53,7 +53,7 @@ def test_flush_is_written_when_every_reader_of_a_source_stands_still() -> None:
     )
 
 
-#: The pipeline of an upgrade: a stage put in front of `clean`, which reads no source any more; or `clean` renamed.
+#: The pipeline of an upgrade: a stage put in front of `clean`, which no longer reads a source; or `clean` renamed.
 IN_FRONT = Plan(
     (
         StagePlan("parsed", ("flights",), "parsed", 2),
@@ -105,7 +105,7 @@ def test_flush_is_not_written_with_an_end_below_a_reported_position() -> None:
     assert progress(DRAINING, rows | {"p2": ahead}, PLAN) == DRAINING
 
 
-def test_nor_does_a_reader_that_names_no_end_of_what_it_reads_stand_still() -> None:
+def test_a_reader_that_reports_no_end_of_a_source_has_not_stopped() -> None:
     rows = dict(ROWS) | {
         "p1": frozen("clean-0", 7),
         "p2": row("p2", {"clean-1": report("clean-1", ends={}, frozen_for="u")}),
@@ -118,15 +118,15 @@ def test_the_word_of_a_former_owner_does_not_count() -> None:
     assert progress(DRAINING, rows, PLAN) == DRAINING
 
 
-def test_nor_does_the_answer_to_a_drain_that_was_cancelled() -> None:
-    """Since then the task may have read on; a FLUSH with the ends of then would make the next run read rows again."""
+def test_a_report_for_a_cancelled_drain_does_not_count_for_the_next_one() -> None:
+    """The task may have read on since; a FLUSH with the old ends would make the next run read rows again."""
     rows = dict(ROWS) | {"p1": frozen("clean-0", 7), "p2": frozen("clean-1", 5)}
     assert DRAINING.drain is not None
     again = replace(DRAINING, drain=replace(DRAINING.drain, uuid="a later one"))
     assert progress(again, rows, PLAN) == again
 
 
-def test_the_end_of_a_partition_is_the_greatest_that_anyone_has_read_to() -> None:
+def test_the_end_of_a_partition_is_the_furthest_position_of_its_readers() -> None:
     assert furthest([{"a/0": (0, 9)}, {"a/0": (1, 2)}], {"a/0": (0, 1), "a/1": (0, 4)}) == {
         "a/0": (1, 2),
         "a/1": (0, 4),

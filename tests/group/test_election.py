@@ -56,7 +56,7 @@ def test_without_a_leader_the_named_successor_acquires_at_once() -> None:
     assert AcquireLease not in kinds(decide(view_of("p3", control, leaderless_since=NOW), NOW))
 
 
-def test_without_a_leader_the_control_blob_is_read_again_also_while_the_leader_row_stands_still() -> None:
+def test_without_a_leader_the_control_blob_is_read_again_although_the_leader_row_is_unchanged() -> None:
     """The answer to one's own write as leader was lost, and the former leader's last words to the row were too."""
     vacant = replace(CONTROL, leader=None, successor="p3")
     view = view_of("p2", vacant, control_read_for=LEADER_ROW.etag, hold_until=NOW + 60)
@@ -71,7 +71,7 @@ def test_a_follower_that_sees_the_leader_silent_asks_the_control_blob_before_it_
     assert BreakLease("control") in decide(view, NOW)
 
 
-def test_one_whose_own_beats_are_not_accepted_suspects_nobody() -> None:
+def test_a_processor_whose_own_heartbeats_fail_suspects_no_leader() -> None:
     view = view_of("p2", leader_age=SILENT, accepted_at=NOW - 5, beat_sent_at=NOW)
     assert BreakLease not in kinds(decide(view, NOW))
 
@@ -143,7 +143,7 @@ def test_a_candidate_whose_lease_runs_out_before_it_has_written_gives_it_up() ->
     assert asked == [ReleaseLease("won")]
 
 
-def test_a_lease_whose_grant_was_not_heard_is_asked_for_again_under_the_same_id() -> None:
+def test_a_lease_whose_grant_was_not_answered_is_requested_again_under_the_same_id() -> None:
     view = view_of("p2", leader_age=SILENT, campaign=Campaign("control"))
     learn(view, AcquireLease("asked", "control"), Trouble.UNSETTLED, sent_at=NOW, now=NOW)
     again = AcquireLease("asked", "control")
@@ -159,7 +159,7 @@ def test_a_lost_answer_to_breaking_the_lease_keeps_the_suspicion() -> None:
     assert BreakLease("control") in decide(view, NOW + RETRY_S)
 
 
-def test_our_own_name_in_the_leader_row_is_no_sign_of_the_leaders_life_although_its_answer_was_lost() -> None:
+def test_a_followers_own_write_of_the_leader_row_is_no_sign_of_life_of_the_leader() -> None:
     ours = replace(LEADER_ROW, beat=71, successors=("p3",), etag="")
     view = view_of("p3", leader_age=SILENT)
     learn(view, WriteLeaderRow(ours, LEADER_ROW.etag), Trouble.UNSETTLED, sent_at=NOW, now=NOW)

@@ -54,7 +54,7 @@ def test_a_leaving_processor_keeps_its_tasks_until_the_leader_moves_them() -> No
     perform_locally(view, begin, NOW + 0.2)
     assert commands_in(decide(view, NOW + 0.3)) == []
     view.life.accepted_at = NOW + 6  # its heartbeats are accepted
-    view.work.permit_told = view.permit_until
+    view.work.permit_sent = view.permit_until
     assert commands_in(decide(view, NOW + 6.3)) == [ReleaseTask("daily-0")]
 
 
@@ -75,7 +75,7 @@ def test_the_stopping_order_is_work_then_row_then_lease(story: Story) -> None:
     assert story.turn(view, NOW + 0.5)[-1] == verdict
 
 
-def test_a_leader_that_is_sent_away_after_a_drain_leaves_the_clean_up_to_the_next() -> None:
+def test_a_leader_that_is_asked_to_leave_after_a_drain_leaves_the_clean_up_to_the_next() -> None:
     drained = replace(CONTROL, phase=RunPhase.DRAINED)
     view = leader(drained, ending=Finish(0, "Run run is drained."), ending_since=NOW)
     waits = PATIENCE * view.settings.shutdown_s
@@ -98,7 +98,7 @@ def test_a_leader_whose_last_write_is_unsettled_reads_its_row_then_releases_the_
     assert (handed.control.leader, handed.control.successor) == (None, "p2")
 
 
-def test_one_that_was_marked_dead_while_it_left_sends_nothing_further() -> None:
+def test_a_leaving_processor_that_was_marked_dead_sends_nothing_further() -> None:
     view = view_of("p3", ending=Finish(0, "left"), ending_since=NOW - 1)
     view.work.tasks.clear()
     [last] = [action for action in decide(view, NOW) if isinstance(action, MergeOwnRow)]
@@ -109,7 +109,7 @@ def test_one_that_was_marked_dead_while_it_left_sends_nothing_further() -> None:
     assert decide(view, NOW)[-1] == Finish(0, "left")
 
 
-def test_one_that_ends_in_the_middle_of_its_campaign_gives_the_lease_back() -> None:
+def test_a_processor_that_ends_during_its_campaign_releases_the_lease() -> None:
     view = view_of("p2", ending=Finish(0, "Left."), ending_since=NOW, tasks={})
     view.life.written = replace(ROWS["p2"], state=ProcessorState.LEFT)
     view.candidacy.campaign = Campaign("control", lease=Lease("ours", NOW))
@@ -118,8 +118,8 @@ def test_one_that_ends_in_the_middle_of_its_campaign_gives_the_lease_back() -> N
     assert decide(view, NOW)[-1] == Finish(0, "Left.")
 
 
-def test_one_that_ends_while_it_acquires_the_lease_waits_for_the_answer_and_gives_it_back() -> None:
-    """Otherwise the next candidate would have to break a lease of nobody."""
+def test_a_processor_that_ends_while_it_acquires_the_lease_waits_and_releases_it() -> None:
+    """Otherwise the next candidate would have to break a lease without a holder."""
     view = view_of("p2", ending=Finish(0, "Left."), ending_since=NOW, tasks={})
     view.life.written = replace(ROWS["p2"], state=ProcessorState.LEFT)
     view.candidacy.campaign, acquire = Campaign("control"), AcquireLease("asked", "control")
@@ -197,7 +197,7 @@ def test_a_newcomer_to_an_uncleaned_drained_run_campaigns() -> None:
     assert CleanRun("run") in decide(leader(drained, active_run="", tasks={}, members={"p1": ROWS["p1"]}), NOW)
 
 
-def test_a_processor_that_counts_other_partitions_is_refused_by_the_run_and_told_which() -> None:
+def test_a_processor_with_another_number_of_partitions_is_refused_with_the_difference() -> None:
     [begin] = [a for a in decide(view_of("p3", plan=WIDER), NOW) if isinstance(a, BeginEnd)]
     assert begin.verdict == Finish(
         2,
@@ -207,7 +207,7 @@ def test_a_processor_that_counts_other_partitions_is_refused_by_the_run_and_told
     )
 
 
-def test_an_older_copy_of_the_control_blob_ends_whoever_reads_it() -> None:
+def test_an_older_copy_of_the_control_blob_ends_each_processor_that_reads_it() -> None:
     view = view_of("p2")
     learn(view, ReadControl(), ControlRead(replace(CONTROL, revision=8), "older"), sent_at=NOW, now=NOW)
     assert BeginEnd(Finish(1, RESTORED)) in decide(view, NOW)

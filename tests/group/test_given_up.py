@@ -101,7 +101,7 @@ def test_the_run_fails_when_a_second_processor_gives_it_up_and_says_where_it_was
     )
 
 
-def test_the_run_fails_at_once_if_nobody_else_could_run_the_task() -> None:
+def test_the_run_fails_at_once_if_no_other_processor_can_run_the_task() -> None:
     view = leader()
     leaves, other_code = replace(ROWS["p1"], state=ProcessorState.LEAVING), row("p2", fingerprint="0" * 64)
     view.others.members, view.life.written = {"p2": other_code, "p3": failing()}, leaves
@@ -174,7 +174,7 @@ def test_two_processors_share_the_tries_that_one_has_alone() -> None:
         assert view_of("p2", MOVED, settings=settings).tries("daily-0")[0] == second
 
 
-def test_the_second_processor_waits_between_its_tries_as_the_first_would_have_gone_on() -> None:
+def test_the_second_processor_continues_the_back_off_of_the_first() -> None:
     view = view_of("p2", MOVED)
     view.work.tasks["daily-0"] = LocalTask(10, 1, NOW)
     heard_task(view, report("daily-0", Phase.FAILED, generation=10), NOW)

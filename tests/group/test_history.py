@@ -110,12 +110,12 @@ def test_a_processor_that_left_is_not_noted_as_dead(state: ProcessorState, kind:
         (changed(leader=Member("b", "0")), "b leads again, as a new incarnation."),
     ],
 )
-def test_why_somebody_leads(before: Control, text: str) -> None:
+def test_the_history_says_why_a_processor_leads(before: Control, text: str) -> None:
     assert noted(changed(epoch=3, leader=B), before) == [("leader", text)]
 
 
 @pytest.mark.parametrize("state", [ProcessorState.LEAVING, ProcessorState.LEFT, ProcessorState.DEAD])
-def test_one_that_gave_up_is_noted_with_its_exit_code_and_its_reason(state: ProcessorState) -> None:
+def test_the_history_has_the_exit_code_and_reason_of_a_processor_that_gave_up(state: ProcessorState) -> None:
     gave_up = ProcessorRow("a", "1", state=state, ending="1 The container ended 3 times in a row (exit code 7).")
     said = "a ends with exit code 1: The container ended 3 times in a row (exit code 7)."
     assert noted(changed(members=(B,)), a=gave_up) == [("ended", said)]
@@ -127,18 +127,18 @@ def test_one_that_gave_up_is_noted_with_its_exit_code_and_its_reason(state: Proc
     assert noted(changed(members=(B,)), a=garbage) == [("left", "a left.")]
 
 
-def test_a_leader_that_gives_up_notes_it_before_its_row_says_so() -> None:
+def test_a_leader_that_gives_up_adds_it_to_the_history_before_its_row_shows_it() -> None:
     view, after = view_of(b=ProcessorRow("b", "1", state=ProcessorState.ACTIVE)), changed(members=(A,))
     heard_leave(view, "No disk.")
     assert with_events(view, BEFORE, after).events[-1].text == "b ends with exit code 1: No disk."
 
 
-def test_one_that_cannot_reach_the_blob_has_not_been_silent() -> None:
+def test_the_history_says_that_a_member_could_not_reach_the_control_blob() -> None:
     row = ProcessorRow("a", "1", state=ProcessorState.DEAD, cut_off=True)
     assert noted(changed(members=(B,)), a=row) == [("died", "a was marked dead: it could not reach the control blob.")]
 
 
-def test_one_that_was_restarted_has_not_been_silent() -> None:
+def test_the_history_says_that_a_member_was_restarted() -> None:
     """Its new life is not able yet, so it is no member; it was killed two seconds ago, not eight."""
     again = ProcessorRow("a", "2", state=ProcessorState.UNASSIGNED)
     assert noted(changed(members=(B,)), a=again) == [
@@ -146,7 +146,7 @@ def test_one_that_was_restarted_has_not_been_silent() -> None:
     ]
 
 
-def test_one_that_beats_and_does_not_adopt_has_not_been_silent() -> None:
+def test_the_history_says_that_a_member_did_not_adopt_a_version() -> None:
     timeout = changed(barrier=Barrier(5, BarrierState.TIMEOUT))
     after, row = (
         dataclasses.replace(timeout, members=(B,)),

@@ -63,7 +63,7 @@ def test_a_drained_run_is_cleaned_up_when_the_others_have_left_it_also_in_a_late
     assert CleanRun("older") in decide(later, NOW + 0.05)
 
 
-def test_what_cannot_be_deleted_holds_nobody_up_and_is_tried_again_ever_more_rarely() -> None:
+def test_a_blob_that_cannot_be_deleted_delays_nothing_and_is_tried_again_less_and_less_often() -> None:
     drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
     view = leader(drained, requests=())
     view.others.members = {name: replace(each, state=ProcessorState.LEFT) for name, each in ROWS.items()}
@@ -77,7 +77,7 @@ def test_what_cannot_be_deleted_holds_nobody_up_and_is_tried_again_ever_more_rar
     assert [round(each, 3) for each in waits] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
 
 
-def test_what_cannot_be_deleted_is_written_down_and_counted_again(story: Story) -> None:
+def test_the_control_blob_keeps_which_blobs_cannot_be_deleted(story: Story) -> None:
     drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
     view = leader(drained, requests=(), members={"p1": ROWS["p1"]})
     immutable = "BlobImmutableDueToPolicy"
@@ -135,7 +135,7 @@ def test_a_row_whose_deletion_was_refused_is_read_again_before_anything_else() -
     assert deletes(view, NOW + 1.02) == ["p2", "p3"]
 
 
-def test_of_a_thousand_rows_a_few_are_deleted_at_the_same_time() -> None:
+def test_a_thousand_rows_are_deleted_a_few_at_a_time() -> None:
     view = cleaning()
     view.others.members = {name: row(name, state=ProcessorState.LEFT) for name in map("p{:03d}".format, range(1000))}
     assert len(deletes(view, NOW)) == 8
@@ -144,7 +144,8 @@ def test_of_a_thousand_rows_a_few_are_deleted_at_the_same_time() -> None:
 
 
 def test_a_leader_that_has_not_looked_yet_cleans_nothing_up() -> None:
-    """It knew nobody, took the run for left, and deleted the logs of tasks that others still had open."""
+    """It knew no members, concluded that all had left the run, and deleted the logs of tasks that others still had
+    open."""
     drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
     view = leader(drained, members={}, scanned_at=-1e9, since=NOW - 1, active_run="")
     assert CleanRun not in kinds(decide(view, NOW))

@@ -35,7 +35,7 @@ def said(view: View) -> str:
     return finish.message
 
 
-def test_a_hand_over_that_was_heard_is_one() -> None:
+def test_a_hand_over_that_was_answered_is_reported() -> None:
     assert said(leaving(Phase.RELEASED, left=True)) == HANDED_OVER
 
 
@@ -47,7 +47,7 @@ def test_a_last_message_names_the_write_that_the_storage_did_not_accept() -> Non
     )
 
 
-def test_what_did_not_end_in_time_appends_nothing_after_the_last_word() -> None:
+def test_a_task_that_did_not_end_in_time_appends_nothing_after_the_last_write() -> None:
     """A clock that jumped ended the patience; LEFT was written, and the task went on until its container was gone."""
     view = leaving(Phase.RUNNING, left=False)
     view.ending_since = NOW - 10
@@ -65,10 +65,10 @@ def test_a_task_that_did_not_end_is_named_and_its_doubt_with_it() -> None:
 
 @pytest.mark.parametrize("timing", PROFILES.values(), ids=list(PROFILES))
 @pytest.mark.parametrize("went_on", [True, False])
-def test_while_the_storage_accepts_nothing_a_leaver_waits_for_its_permit_and_the_last_word(
+def test_a_leaving_processor_without_storage_waits_for_its_permit_and_its_last_write(
     timing: Timing, went_on: bool
 ) -> None:
-    """Its task cannot end, since nobody answers it. With the container's 5 s this stays below 20 s."""
+    """Its task cannot end, since the storage does not answer. With the container's 5 s this stays below 20 s."""
     view = leaving(Phase.RUNNING, left=False)
     view.settings = replace(view.settings, timing=timing)
     since = view.ending_since = view.work.tasks["daily-0"].releasing_since = NOW
@@ -90,7 +90,7 @@ def test_while_the_storage_accepts_nothing_a_leaver_waits_for_its_permit_and_the
     assert tasks.may_still_release(view, over) and not finishes(over)
 
 
-def test_with_a_slow_profile_a_leaver_beats_more_often_so_that_its_silence_means_something() -> None:
+def test_a_leaving_processor_of_a_slow_profile_sends_heartbeats_more_often() -> None:
     """With a heartbeat of 12 s it cut its tasks short after 10 s, although the storage was well."""
     view = leaving(Phase.RUNNING, left=False)
     slow = Timing(heartbeat_s=12.0, heartbeat_timeout_s=40.0, leader_timeout_s=30.0)
@@ -108,6 +108,6 @@ def test_a_last_word_that_is_accepted_after_all_gives_no_task_its_permit_back() 
     """Simulator seed 1000111: a clock jumped, LEFT was accepted at once, and with its new permit a task appended."""
     view = leaving(Phase.RUNNING, left=True)
     view.ending_since = view.work.tasks["daily-0"].releasing_since = view.life.accepted_at = NOW
-    view.work.permit_told = 0.0
+    view.work.permit_sent = 0.0
     assert not tasks.may_still_release(view, NOW)
     assert not [each for each in decide(view, NOW) if isinstance(each, Tell) and isinstance(each.command, Permit)]

@@ -62,7 +62,7 @@ def test_a_read_that_was_sent_before_a_scan_does_not_bring_a_former_incarnation_
     assert view.others.members["p3"] == BACK
 
 
-def test_a_scan_that_was_sent_before_a_mark_does_not_bring_the_dead_back() -> None:
+def test_a_scan_sent_before_a_dead_mark_does_not_revive_the_incarnation() -> None:
     view = leader()
     learn(view, MarkDead("p3", ROWS["p3"].etag, 3), "dead", sent_at=NOW, now=NOW + 0.1)
     learn(view, ScanMembers(), tuple(ROWS.values()), sent_at=NOW - 1, now=NOW + 1)
@@ -71,7 +71,8 @@ def test_a_scan_that_was_sent_before_a_mark_does_not_bring_the_dead_back() -> No
 
 
 def test_a_row_that_goes_on_after_it_was_marked_dead_is_believed_once_its_deletion_is_refused() -> None:
-    """A stranger wrote it under the same incarnation. The leader kept the mark, and a fleet waited for its deletion."""
+    """A foreign writer wrote it under the same incarnation. The leader kept the mark, and a fleet waited for its
+    deletion."""
     view = leader()
     learn(view, MarkDead("p3", ROWS["p3"].etag, 3), "dead", sent_at=NOW, now=NOW + 0.1)
     strange = replace(ROWS["p3"], etag="strange")
@@ -82,7 +83,7 @@ def test_a_row_that_goes_on_after_it_was_marked_dead_is_believed_once_its_deleti
     assert view.others.members == {"p3": strange}
 
 
-def test_a_version_of_ours_that_lands_after_we_gave_it_up_counts_from_when_we_see_it() -> None:
+def test_a_version_that_lands_after_its_leader_gave_it_up_counts_from_when_it_is_read() -> None:
     """We had sent another one since. Its barrier counted from the version before, so it was overdue at once."""
     view = leader(barrier_since=NOW - 60, published_at=NOW - 60)
     first = replace(CONTROL, revision=10, version=10, nonce="first", barrier=Barrier(10))

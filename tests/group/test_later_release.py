@@ -51,7 +51,7 @@ def test_a_column_that_a_later_release_has_added_changes_nothing() -> None:
     assert processor_row("p1", "e", {**values, "since_then": "x"}) == processor_row("p1", "e", values)
 
 
-def test_what_it_says_of_a_task_may_have_more_fields() -> None:
+def test_a_report_of_a_later_release_may_have_more_fields() -> None:
     said = report("clean-0", Phase.FAILED, error=TaskError("no", "Traceback"))
     values = columns(row("p1", {"clean-0": said}))
     fields = json.loads(str(values["tasks"]))
@@ -65,7 +65,7 @@ def test_json_of_a_later_format_is_not_read_and_the_columns_beside_it_are() -> N
     assert read == replace(ROWS["p1"], etag="e", tasks={}, released={}, format=2)
 
 
-def test_nor_is_a_request_of_a_later_format_obeyed() -> None:
+def test_a_request_of_a_later_format_is_not_obeyed() -> None:
     values = {"kind": "stop", "uuid": "u", "runId": ""}
     assert request("u", "e", values).kind is RequestKind.STOP
     assert request("u", "e", {**values, "format": 2}).kind is None
@@ -77,10 +77,10 @@ def test_a_row_says_nothing_of_formats_that_everybody_knows() -> None:
     assert processor_row("p1", stands_by.etag, columns(stands_by)) == stands_by
 
 
-# Who is too old.
+# A processor that is too old.
 
 
-def test_one_that_cannot_read_the_control_blob_releases_its_tasks_and_then_stands_by() -> None:
+def test_a_processor_that_cannot_read_the_control_blob_releases_its_tasks_and_stands_by() -> None:
     view = outdated()
     assert Tell(ReleaseTask("clean-1")) in decide(view, NOW)
     assert (own_row(view).state, own_row(view).too_old_for) == (ProcessorState.LEAVING, 0)
@@ -97,7 +97,7 @@ def test_a_standby_does_not_reread_a_blob_that_it_cannot_decode() -> None:
     assert not [action for action in decide(view, NOW) if isinstance(action, ReadControl)]
 
 
-def test_it_never_tries_to_lead_and_gives_back_a_lease_under_which_it_found_out() -> None:
+def test_a_processor_that_is_too_old_never_leads_and_releases_the_lease() -> None:
     view = outdated()
     view.others.leader_age = Age("leader row", 1000.0, 9, NOW)
     assert campaign(view, NOW) == []
@@ -130,7 +130,7 @@ def test_a_leader_that_stands_by_hands_over_at_once_to_one_that_can() -> None:
     assert (handed.control.leader, handed.control.successor) == (None, "p2")
 
 
-def test_a_leader_hands_over_to_who_writes_what_it_cannot_read() -> None:
+def test_a_leader_hands_over_to_a_processor_of_a_later_format() -> None:
     """It would not see how far that one's tasks are with a drain."""
     rows = {**ROWS, "p3": replace(ROWS["p3"], format=2)}
     alive = frozenset({life_of("p2"), life_of("p3")})
@@ -138,7 +138,7 @@ def test_a_leader_hands_over_to_who_writes_what_it_cannot_read() -> None:
     assert (handed.control.leader, handed.control.successor) == (None, "p3")
 
 
-def test_a_row_of_a_later_format_that_nobody_writes_makes_no_leader_hand_over() -> None:
+def test_a_silent_row_of_a_later_format_makes_no_leader_hand_over() -> None:
     rows = {**ROWS, "p4": replace(row("p4"), format=99)}
     ages = {other: Age(each.etag, 0.0, 0, NOW) for other, each in rows.items()}
     view = leader(members=rows, ages=ages, seen_alive=frozenset({life_of("p2"), life_of("p3")}))
@@ -157,7 +157,7 @@ def test_a_standby_counts_as_having_released_every_task() -> None:
     assert not has_released(view, "clean-0", owner("p1", 7))
 
 
-def test_it_gets_no_task_is_no_successor_and_is_not_marked_dead() -> None:
+def test_a_processor_that_is_too_old_gets_no_task_and_is_not_marked_dead() -> None:
     view = leader(members={**ROWS, "p2": STANDS_BY})
     wanted = next_control(view, CONTROL, NOW)
     assert {each.owner.processor for each in wanted.tasks.values() if each.owner} == {"p1", "p3"}

@@ -46,7 +46,7 @@ def test_a_leader_with_nothing_to_do_waits() -> None:
     assert decide(leader(), NOW + 0.05) == []
 
 
-def test_a_leader_renews_its_lease_and_stops_before_the_service_lets_go() -> None:
+def test_a_leader_renews_its_lease_and_steps_down_before_the_service_can_end_it() -> None:
     assert RenewLease("lease") in decide(leader(), NOW + 20)
     assert StepDown in kinds(decide(leader(), NOW + 55))
     view = leader()
@@ -54,7 +54,7 @@ def test_a_leader_renews_its_lease_and_stops_before_the_service_lets_go() -> Non
     assert view.lease == Lease("lease", NOW + 20)
 
 
-def test_a_leader_whose_renewal_is_refused_leads_no_more_and_sends_nothing_as_leader() -> None:
+def test_a_leader_whose_renewal_is_refused_no_longer_acts_as_leader() -> None:
     view = leader()
     learn(view, RenewLease("lease"), No("LeaseIsBrokenAndCannotBeRenewed"), sent_at=NOW, now=NOW)
     assert not view.leads
@@ -69,7 +69,7 @@ def test_a_leader_that_sees_a_later_epoch_in_the_leader_row_asks_whether_its_lea
     assert not view.leads
 
 
-def test_a_leader_row_that_lies_about_the_epoch_is_written_over() -> None:
+def test_a_leader_row_with_a_wrong_epoch_is_overwritten() -> None:
     lie = replace(LEADER_ROW, epoch=1 << 40, etag="lie")
     view = leader(leader_row=lie)
     learn(view, ReadControl(lease_id="lease"), ControlRead(CONTROL, "control"), sent_at=NOW, now=NOW + 0.05)
@@ -77,7 +77,7 @@ def test_a_leader_row_that_lies_about_the_epoch_is_written_over() -> None:
     assert (written.row.epoch, written.etag) == (3, "lie")
 
 
-def test_a_leader_that_cannot_act_hands_over_to_one_that_can_and_was_just_heard() -> None:
+def test_a_leader_that_cannot_act_hands_over_to_a_live_processor_that_can() -> None:
     unable: dict[str, object] = {"plan": None, "since": NOW - 5}
     view = leader(**unable, seen_alive=frozenset({life_of("p3")}))
     [write] = [action for action in lead(view, NOW) if isinstance(action, WriteControl)]
@@ -98,7 +98,7 @@ def test_a_leader_that_cannot_act_hands_over_to_one_that_can_and_was_just_heard(
     assert lead(lost, NOW) == [ReadControl(lease_id="lease")]
 
 
-def test_one_that_handed_over_and_stays_releases_the_lease_and_lets_the_successor_lead(story: Story) -> None:
+def test_a_leader_that_handed_over_releases_the_lease_and_lets_the_successor_lead(story: Story) -> None:
     story.remark("p1 leads, and its container has not come up for 5 s. p3 has a pipeline and was just heard.")
     view = leader(plan=None, since=NOW - 5, seen_alive=frozenset({life_of("p3")}))
     story.turn(view, NOW, {WriteControl: "vacant", RenewLease: None})

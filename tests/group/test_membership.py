@@ -1,4 +1,4 @@
-"""Who is a member, and who is alive: joining, heartbeats, ages, marking dead, coming back."""
+"""Membership: joining, heartbeats, ages, marking dead, rejoining."""
 
 from dataclasses import replace
 
@@ -51,18 +51,18 @@ def newcomer() -> View:
     return view
 
 
-def test_a_processor_looks_whether_its_id_is_taken_before_it_joins() -> None:
+def test_a_processor_checks_whether_its_id_is_in_use_before_it_joins() -> None:
     assert decide(newcomer(), NOW) == [ReadOwnRow()]
 
 
-def test_it_inserts_its_row_if_there_is_none() -> None:
+def test_a_joining_processor_inserts_its_row_if_there_is_none() -> None:
     view = newcomer()
     learn(view, ReadOwnRow(), Absent(), sent_at=NOW, now=NOW)
     assert decide(view, NOW) == [InsertOwnRow(ProcessorRow("p9", "new", boot="boot"))]
 
 
 @pytest.mark.parametrize("lost", [InsertOwnRow, ReplaceOwnRow])
-def test_if_the_answer_to_its_joining_was_lost_and_its_row_is_gone_it_joins_as_another(lost: type) -> None:
+def test_a_processor_whose_join_was_not_answered_and_whose_row_is_gone_rejoins(lost: type) -> None:
     """Simulator seed 881000: the row was written, marked dead and deleted before its processor asked again."""
     view = newcomer()
     row = ProcessorRow("p9", "new", boot="boot")
@@ -73,19 +73,19 @@ def test_if_the_answer_to_its_joining_was_lost_and_its_row_is_gone_it_joins_as_a
 
 
 @pytest.mark.parametrize("state", [ProcessorState.DEAD, ProcessorState.LEFT])
-def test_it_replaces_a_row_that_is_dead_or_left(state: ProcessorState) -> None:
+def test_a_joining_processor_replaces_a_row_that_is_dead_or_left(state: ProcessorState) -> None:
     view = newcomer()
     learn(view, ReadOwnRow(), ProcessorRow("p9", "old", "etag", state=state), sent_at=NOW, now=NOW)
     assert decide(view, NOW) == [ReplaceOwnRow(ProcessorRow("p9", "new", boot="boot"), "etag")]
 
 
-def test_it_replaces_its_predecessor_at_once_if_that_lived_on_this_boot_and_its_directory_is_free() -> None:
+def test_a_joining_processor_replaces_its_predecessor_of_this_boot_at_once_if_the_directory_is_free() -> None:
     view = newcomer()
     learn(view, ReadOwnRow(), ProcessorRow("p9", "old", "etag", boot="boot"), sent_at=NOW, now=NOW)
     assert kinds(decide(view, NOW)) == [ReplaceOwnRow]
 
 
-def test_it_waits_for_a_predecessor_on_another_boot_until_that_was_silent_for_the_timeout() -> None:
+def test_a_joining_processor_waits_for_the_silence_of_a_predecessor_of_another_boot() -> None:
     view, now = newcomer(), NOW
     decisions = []
     while now < NOW + 30 and ReplaceOwnRow not in decisions:
@@ -107,7 +107,7 @@ def test_a_second_live_processor_with_its_id_ends_it() -> None:
     ]
 
 
-def test_a_strangers_merges_into_the_row_of_a_dead_predecessor_are_not_a_rival_and_delay_nobody() -> None:
+def test_foreign_merges_into_the_row_of_a_dead_predecessor_delay_no_join() -> None:
     view, now = newcomer(), NOW
     decisions = []
     while now < NOW + 30 and ReplaceOwnRow not in decisions:
@@ -128,7 +128,7 @@ def test_the_last_words_of_a_dead_predecessor_are_not_a_rival() -> None:
     assert decide(view, NOW + 1.1) == []
 
 
-def test_one_that_was_marked_dead_before_it_heard_that_it_had_joined_comes_back_as_another() -> None:
+def test_a_processor_marked_dead_before_its_join_was_answered_rejoins() -> None:
     view = newcomer()
     joins = InsertOwnRow(ProcessorRow("p9", "new", boot="boot"))
     learn(view, joins, Trouble.UNSETTLED, sent_at=NOW, now=NOW + 10)
@@ -179,15 +179,16 @@ def test_a_processor_marked_dead_stops_its_work_and_rejoins_as_a_new_incarnation
     story.turn(view, NOW + 3.5)
 
 
-def test_one_that_comes_back_has_adopted_nothing_before_it_has_read_the_control_blob_itself() -> None:
-    """One that can beat and not read would be given tasks, time out, and come back for more."""
+def test_a_new_incarnation_has_adopted_nothing_before_it_reads_the_control_blob() -> None:
+    """A processor that can write its row and not read the blob would be given tasks, time out, and join again
+    for more."""
     view = view_of("p3")
     perform_locally(view, Rejoin("marked dead"), NOW)
     row = own_row(view)
     assert (row.incarnation, row.adopted, row.state) == ("fresh", 0, ProcessorState.UNASSIGNED)
 
 
-def test_the_permit_ends_at_three_quarters_of_the_timeout_after_the_accepted_beat_was_sent() -> None:
+def test_the_permit_ends_three_quarters_of_the_timeout_after_the_accepted_heartbeat_was_sent() -> None:
     view = view_of("p3")
     learn(view, MergeOwnRow(ROWS["p3"], "row of p3"), "newer", sent_at=NOW + 2, now=NOW + 2.9)
     assert commands_in(decide(view, NOW + 3)) == [Permit(NOW + 2 + 0.75 * TIMING.heartbeat_timeout_s)]
@@ -199,28 +200,28 @@ def test_a_silent_member_is_marked_by_the_etag_whose_age_was_measured() -> None:
     assert MarkDead("p3", "row of p3", 3) in decide(view, NOW + 0.05)
 
 
-def test_a_leader_that_is_cut_off_itself_marks_nobody() -> None:
+def test_a_leader_that_is_cut_off_itself_marks_no_processor_dead() -> None:
     view = leader(accepted_at=NOW - 5)
     view.others.ages["p3"] = DEAD
     assert MarkDead not in kinds(decide(view, NOW + 0.05))
 
 
-def test_a_leader_whose_beats_are_accepted_again_after_an_outage_forgets_whom_it_suspected() -> None:
-    """Reads may have gone on while nobody could write: the others were silent, and well."""
+def test_a_leader_forgets_its_suspicions_when_its_heartbeats_are_accepted_again() -> None:
+    """Reads may have worked while no write did: the others were silent, and alive."""
     view = leader(accepted_at=NOW - 5)
     view.others.ages["p3"] = DEAD
     learn(view, MergeOwnRow(ROWS["p1"], "row of p1"), "newer", sent_at=NOW, now=NOW)
     assert MarkDead not in kinds(decide(view, NOW + 0.05))
 
 
-def test_a_leader_that_was_frozen_forgets_whom_it_suspected() -> None:
+def test_a_leader_that_was_frozen_forgets_its_suspicions() -> None:
     view = leader()
     view.others.ages["p3"] = DEAD
     turn(view, NOW + 60, random=0.5, fresh_id="fresh", wall_ms=1)
     assert view.others.ages["p3"] == Age("row of p3", 0.0, 0, NOW + 60)
 
 
-def test_a_mark_whose_answer_was_lost_is_settled_by_the_next_look_and_not_refused_by_itself() -> None:
+def test_a_dead_mark_without_an_answer_is_settled_by_the_next_read() -> None:
     view = leader(ages={"p3": DEAD})
     learn(view, MarkDead("p3", "row of p3", 3), Trouble.UNSETTLED, sent_at=NOW, now=NOW)
     assert MarkDead not in kinds(decide(view, NOW + 0.9))
@@ -228,7 +229,7 @@ def test_a_mark_whose_answer_was_lost_is_settled_by_the_next_look_and_not_refuse
     assert MarkDead("p3", "row of p3", 3) in decide(view, NOW + 1)
 
 
-def test_a_beat_whose_answer_was_lost_counts_from_when_it_was_sent_once_the_row_is_read() -> None:
+def test_a_heartbeat_without_an_answer_counts_from_its_sending_once_the_row_is_read() -> None:
     """Else the next one comes so late after the last that an observer takes it for the end of an outage."""
     view = leader(ages={"p3": DEAD}, scanned_at=NOW + 5)
     lost = MergeOwnRow(replace(ROWS["p1"], beat=6), "row of p1")
@@ -239,7 +240,7 @@ def test_a_beat_whose_answer_was_lost_counts_from_when_it_was_sent_once_the_row_
     assert view.others.ages == {"p3": DEAD}
 
 
-def test_ages_survive_a_gap_in_our_own_beats_in_which_others_have_written() -> None:
+def test_ages_survive_a_gap_in_the_own_heartbeats_in_which_others_have_written() -> None:
     """Not the storage was away, only our own calls came late."""
     view = leader(ages={**leader().others.ages, "p3": DEAD}, scanned_at=NOW + 3)
     rows = (ROWS["p1"], replace(ROWS["p2"], etag="newer"), ROWS["p3"])
@@ -252,7 +253,8 @@ def test_ages_survive_a_gap_in_our_own_beats_in_which_others_have_written() -> N
 
 
 def test_ages_are_forgotten_also_where_another_is_the_first_who_can_write_again() -> None:
-    """Nobody could write for half a minute. Seeing that others could, a leader believed that the silent were dead."""
+    """No write worked for half a minute. When a leader saw that others could write again, it took the silent ones for
+    dead."""
     view = leader(ages={**leader().others.ages, "p3": DEAD}, scanned_at=NOW + 29)
     rows = (ROWS["p1"], replace(ROWS["p2"], etag="newer"), ROWS["p3"])
     learn(view, ScanMembers(), rows, sent_at=NOW + 30, now=NOW + 30)
@@ -260,7 +262,7 @@ def test_ages_are_forgotten_also_where_another_is_the_first_who_can_write_again(
     assert view.others.ages["p3"].seconds == 0
 
 
-def test_of_two_unsettled_heartbeats_with_one_number_the_earlier_counts() -> None:
+def test_the_earlier_of_two_unsettled_heartbeats_with_the_same_number_counts() -> None:
     view = view_of("p3")
     lost = MergeOwnRow(replace(ROWS["p3"], beat=6), "row of p3")
     for sent_at in (NOW + 2, NOW + 3):
@@ -269,7 +271,7 @@ def test_of_two_unsettled_heartbeats_with_one_number_the_earlier_counts() -> Non
     assert view.life.accepted_at == NOW + 2
 
 
-def test_a_mark_whose_row_was_deleted_meanwhile_is_no_matter() -> None:
+def test_a_dead_mark_for_a_row_that_was_deleted_meanwhile_is_ignored() -> None:
     view = leader()
     view.others.members = {}
     learn(view, MarkDead("p3", "row of p3", 3), "etag", sent_at=NOW, now=NOW)
@@ -285,22 +287,22 @@ def test_age_is_counted_in_the_intervals_in_which_a_large_group_is_read() -> Non
     assert view.others.ages["q7"].seconds == 22.0
 
 
-def test_one_whose_row_a_clean_up_has_forgotten_comes_back_too() -> None:
+def test_a_processor_whose_row_was_cleaned_up_rejoins() -> None:
     view = view_of("p2")
     view.life.found = Absent()
     assert any(isinstance(action, Rejoin) for action in decide(view, NOW + 3))
 
 
-def test_nothing_of_a_former_life_is_left_in_the_next_one() -> None:
-    """A wait that had begun in the former life used to go on, and was over too early in the next."""
+def test_nothing_of_a_former_incarnation_is_left_in_the_next_one() -> None:
+    """A wait that had begun in the former incarnation went on, and was over too early in the next."""
     view = view_of("p3", waiting_since={"clean-1": NOW - 40}, rewritten=1, control_read_for="leader row")
     perform_locally(view, Rejoin("It was marked dead."), NOW)
     assert view.life == OwnIncarnation("fresh")
     assert view.work.tasks["daily-0"].former
 
 
-def test_one_that_comes_back_as_another_life_and_is_refused_was_let_in_before() -> None:
-    """It had no beat yet in this life, so it used to end at once, as one that was never let in."""
+def test_a_new_incarnation_that_is_refused_counts_as_admitted_before() -> None:
+    """Its new incarnation had no heartbeat yet, so it ended at once, like a processor that was never admitted."""
     view = view_of("p3", let_in=True)
     perform_locally(view, Rejoin("It was marked dead."), NOW)
     learn(view, ReadOwnRow(), Denied("AuthenticationFailed."), sent_at=NOW, now=NOW + 1)
@@ -310,7 +312,7 @@ def test_one_that_comes_back_as_another_life_and_is_refused_was_let_in_before() 
     assert verdict(view) == Finish(5, f"AuthenticationFailed. {GIVEN_UP}")
 
 
-def test_one_that_was_never_let_in_ends_at_once() -> None:
+def test_a_processor_that_was_never_admitted_ends_at_once() -> None:
     view = newcomer()
     learn(view, ReadOwnRow(), Denied("AuthenticationFailed."), sent_at=NOW, now=NOW + 1)
     assert verdict(view) == Finish(2, "AuthenticationFailed.")

@@ -38,7 +38,7 @@ from tests.group.situation import (
 )
 
 
-def test_a_deaths_tasks_move_at_once_and_no_other_task_does() -> None:
+def test_only_the_tasks_of_a_dead_processor_move_and_at_once() -> None:
     view = leader(published_at=NOW)  # within the debounce
     view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], state=ProcessorState.DEAD)}
     after = next_control(view, CONTROL, NOW)
@@ -48,7 +48,7 @@ def test_a_deaths_tasks_move_at_once_and_no_other_task_does() -> None:
         "clean-1": owner("p2"),
         "daily-0": owner("p1", 10),
     }
-    assert after.tasks["daily-0"].after == ()  # the dead need not be waited for
+    assert after.tasks["daily-0"].after == ()  # a dead owner need not be waited for
     assert after.barrier == Barrier(10, BarrierState.START)
 
 
@@ -75,7 +75,7 @@ def test_a_log_that_exists_is_not_created_again_by_its_next_owner_although_other
     assert after.tasks["clean-1"] == Assignment(owner("p2"), first=True)
 
 
-def test_nor_by_its_own_next_attempt() -> None:
+def test_the_next_attempt_of_the_same_owner_is_not_a_first_start() -> None:
     view = view_of("p3", FIRST)
     heard_task(view, report("daily-0", batch=7), NOW)
     heard_container_lost(view, NOW)
@@ -93,7 +93,7 @@ def test_a_join_waits_for_the_debounce() -> None:
     assert after.tasks["daily-0"] == Assignment(owner("p3", 10), (owner("p1"),), first=False)
 
 
-def test_one_that_leaves_loses_its_tasks_and_its_successor_waits_for_it() -> None:
+def test_a_leaving_processor_loses_its_tasks_and_the_next_owner_waits_for_it() -> None:
     view = leader()
     view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], state=ProcessorState.LEAVING)}
     after = next_control(view, CONTROL, NOW)
@@ -119,7 +119,7 @@ def test_a_failed_task_fails_the_run_only_if_its_present_owner_says_so() -> None
 
 
 def test_a_log_with_a_later_owner_than_the_blob_knows_of_fails_its_task_with_the_way_out() -> None:
-    """An older control.json was put back while nobody ran: the task was shown as STARTING for ever."""
+    """An older control.json was put back while no processor ran: the task was shown as STARTING for ever."""
     view = view_of("p3")
     view.work.tasks["daily-0"].report = report("daily-0", Phase.SUPERSEDED)
     told_of = own_row(view).tasks["daily-0"]

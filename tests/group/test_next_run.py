@@ -1,4 +1,4 @@
-"""Who begins the next run, and what it begins with."""
+"""Which processor begins the next run, and from which positions."""
 
 from dataclasses import replace
 
@@ -106,7 +106,7 @@ def test_a_processor_with_the_runs_pipeline_takes_part_in_it(knows_first: bool) 
 
 
 def test_old_code_that_waits_ends_well_when_upgraded_code_has_begun_the_next_run() -> None:
-    """It was told to drain the run first, with 2."""
+    """It was advised to drain the run first, with 2."""
     view = view_of("p2")
     view.settings = replace(view.settings, wait_for_upgrade=True)
     reads(view, replace(CONTROL, phase=RunPhase.DRAINED, past=("run",)))

@@ -58,5 +58,5 @@ def test_a_control_blob_that_cannot_follow_is_not_written(before: Control, wrong
         (DRAINED, after(BEGUN, run_id="next", positions=ENDS)),
     ],
 )
-def test_what_may_follow_is_written(before: Control, good: Control) -> None:
+def test_a_valid_successor_of_the_control_blob_is_written(before: Control, good: Control) -> None:
     assert checked(before, good) == good

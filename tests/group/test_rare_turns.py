@@ -31,7 +31,7 @@ def test_a_task_that_comes_back_to_us_does_not_wait_for_ourselves() -> None:
     assert [(each.task, each.generation) for each in told if isinstance(each, StartTask)] == [("clean-1", 9)]
 
 
-def test_what_a_container_says_of_an_earlier_attempt_is_old_news() -> None:
+def test_a_report_of_an_earlier_attempt_is_ignored() -> None:
     view = view_of("p1")
     view.work.tasks["clean-0"] = replace(view.work.tasks["clean-0"], attempt=2)
     heard_task(view, report("clean-0", Phase.FAILED), NOW)
@@ -77,7 +77,7 @@ def test_a_candidate_that_finds_no_lease_to_break_acquires_it() -> None:
     assert AcquireLease("fresh", "control") in decide(view, NOW)
 
 
-def test_a_follower_that_hears_of_a_drain_before_its_first_step_looks_more_often_for_a_while() -> None:
+def test_a_follower_that_learns_of_a_requested_drain_reads_more_often_for_a_while() -> None:
     view = view_of("p2")
     gaps = [view.look_gap()]
     heard_drain_asked(view, NOW)

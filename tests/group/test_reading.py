@@ -1,4 +1,4 @@
-"""Who reads what, and how often, so that a large group does not wear out the storage."""
+"""What each processor reads, and how often, so that a large group does not overload the storage."""
 
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ from tests.group.situation import (
 )
 
 
-def test_when_a_row_was_read_is_remembered_while_somebody_waits_for_it() -> None:
+def test_the_time_of_a_read_is_remembered_while_a_processor_waits_for_the_row() -> None:
     """In a group whose members come and go for months there would be thousands."""
     waits = replace(CONTROL, tasks={**CONTROL.tasks, "daily-0": Assignment(owner("p3", 9), (owner("p2"),))})
     view = view_of("p3", read_at={"p1": NOW, "p2": NOW, "left-long-ago": NOW - 9999})
@@ -54,14 +54,14 @@ def test_reading_is_asked_for_only_by_those_who_need_it() -> None:
     assert kinds(decide(named, NOW + 2)) == [MergeOwnRow, ReadLeaderRow, ScanMembers]
 
 
-def test_who_has_just_joined_looks_at_the_others_only_if_nobody_leads() -> None:
+def test_a_processor_that_has_just_joined_reads_the_other_rows_only_without_a_leader() -> None:
     """A thousand that join a thousand would otherwise read a million rows."""
     joined = {"control": None, "scanned_at": NOW - 60}
     assert ScanMembers not in kinds(decide(view_of("p3", leader_row=None, **joined), NOW))
     assert ScanMembers in kinds(decide(view_of("p3", leader_row=Absent(), **joined), NOW))
 
 
-def test_a_successor_looks_at_the_leaders_rate_once_the_leader_row_did_not_change() -> None:
+def test_a_successor_reads_at_the_scan_rate_once_the_leader_row_did_not_change() -> None:
     named = view_of("p2")
     learn(named, ReadLeaderRow(), named.others.leader_row, sent_at=NOW, now=NOW)  # type: ignore[arg-type]
     assert kinds(decide(named, NOW + 1)) == [ReadLeaderRow, ScanMembers]
@@ -70,7 +70,7 @@ def test_a_successor_looks_at_the_leaders_rate_once_the_leader_row_did_not_chang
     assert ReadLeaderRow not in kinds(decide(named, NOW + 2))
 
 
-def test_with_very_many_members_nobody_reads_more_than_180_rows_a_second() -> None:
+def test_no_processor_of_a_very_large_group_reads_more_than_180_rows_a_second() -> None:
     many = {f"q{number}": row(f"q{number}") for number in range(2_000)}
     view = leader()
     view.others.members = ROWS | many
@@ -81,8 +81,9 @@ def test_with_very_many_members_nobody_reads_more_than_180_rows_a_second() -> No
 CROWD = tuple(member(f"q{number:03}") for number in range(900))
 
 
-def test_in_a_very_large_group_followers_come_to_the_control_blob_at_different_times() -> None:
-    """A blob answers 500 calls a second: who is not named looks for news each 3.6 s, not each 2 s. It beats as ever."""
+def test_followers_of_a_very_large_group_read_the_control_blob_at_different_times() -> None:
+    """A blob answers 500 calls a second: a follower that is no successor reads the leader row each 3.6 s, not each 2 s.
+    Its heartbeats stay as they are."""
     follower = view_of("p3", replace(CONTROL, members=CROWD), leader_row=replace(LEADER_ROW, successors=("p2",)))
     assert kinds(decide(follower, NOW + 2)) == [MergeOwnRow]
     assert kinds(decide(follower, NOW + 3.6)) == [MergeOwnRow, ReadLeaderRow]
@@ -90,7 +91,7 @@ def test_in_a_very_large_group_followers_come_to_the_control_blob_at_different_t
     assert ReadLeaderRow in kinds(decide(named, NOW + 2))
 
 
-def test_in_a_very_large_group_who_waits_for_many_reads_one_row_after_the_other() -> None:
+def test_a_processor_of_a_very_large_group_reads_the_rows_it_waits_for_one_by_one() -> None:
     """A table partition carries 2,000 calls a second. Each of 900 reads one per 3.6 s, the least recently seen."""
     moved = {f"t-{n}": Assignment(owner("p3", 8), after=(owner(f"q{n}"),), first=False) for n in range(2)}
     unnamed = replace(LEADER_ROW, successors=("p2",), version=8)
@@ -106,8 +107,9 @@ def test_in_a_very_large_group_who_waits_for_many_reads_one_row_after_the_other(
     assert ReadMember("q0") in decide(view, NOW + 7.2)
 
 
-def test_in_a_very_large_group_what_others_wait_for_is_written_less_often() -> None:
-    """All 900 change their rows with each version; each waits so long after its last write, no longer than a beat."""
+def test_processors_of_a_very_large_group_write_news_less_often() -> None:
+    """All 900 change their rows with each version; each waits this long after its last write, no longer than a
+    heartbeat."""
     news = LocalTask(2, 1, NOW, report("daily-0", batch=7))
     for crowd, gap in ((CROWD[:3], 0.1), (CROWD, 1.5), (CROWD * 9, 2.0)):
         view = view_of("p3", replace(CONTROL, members=crowd), tasks={"daily-0": news})

@@ -1,4 +1,4 @@
-"""What is asked of the leader, as small stories: a drain, its cancellation, a stop, and what nobody can obey."""
+"""Requests to the leader: a drain, its cancellation, a stop, and requests that cannot be obeyed."""
 
 from dataclasses import replace
 
@@ -86,7 +86,7 @@ def test_an_answer_that_was_accepted_is_not_sent_again_before_the_requests_are_r
 
 
 @pytest.mark.parametrize("answer", [No("UpdateConditionNotSatisfied"), Trouble.UNSETTLED])
-def test_one_that_was_refused_or_got_lost_is_sent_again_only_after_a_look(answer: Answer) -> None:
+def test_a_request_that_was_refused_or_lost_is_repeated_only_after_a_read(answer: Answer) -> None:
     view = asked(FREEZE, drain())
     learn(view, AnswerRequest("d", "etag of d", "accepted"), answer, sent_at=NOW, now=NOW + 0.01)
     assert answers(view, NOW + 0.9) == {}
@@ -97,7 +97,7 @@ def test_one_that_was_refused_or_got_lost_is_sent_again_only_after_a_look(answer
 
 
 @pytest.mark.parametrize("comes", ["late", "never"])
-def test_a_drain_that_was_told_that_it_is_cancelled_is_not_taken_up_after_that(comes: str) -> None:
+def test_a_drain_whose_request_was_answered_as_cancelled_is_never_taken_up(comes: str) -> None:
     """The stop that cancels it is over before the leader knows that its answer is stored."""
     stopped = replace(CONTROL, stop=Stop("s", (member("p9"),)))
     view = asked(stopped, drain(), stop("s2"))
@@ -148,13 +148,13 @@ def test_nothing_is_obeyed_before_the_requests_were_read_under_this_leadership()
         {"uuid": 7, "runId": "run", "drainMode": "DEFAULT"},
     ],
 )
-def test_a_drain_without_a_uuid_a_run_or_a_known_mode_is_for_nobody(columns: dict[str, str | int]) -> None:
+def test_a_drain_without_a_uuid_a_run_or_a_known_mode_is_ignored(columns: dict[str, str | int]) -> None:
     asked_for = request("u", "e", {"kind": "drain", **columns})
     assert obey(CONTROL, asked_for) == CONTROL
     assert ignored(CONTROL, [asked_for]) == 1
 
 
-def test_who_asked_and_when_each_step_was_taken_stay_with_the_drain() -> None:
+def test_a_drain_keeps_its_requester_and_the_times_of_its_steps() -> None:
     frozen = obey(CONTROL, replace(drain(), by="ada@here", asked_ms=7)).drain
     assert frozen is not None
     assert (frozen.by, frozen.asked_ms, frozen.at_ms) == ("ada@here", 7, (1,))
@@ -209,15 +209,16 @@ def test_a_cancellation_is_answered_after_it_was_obeyed_and_after_the_drains_tha
 
 
 def test_a_cancellation_is_written_down_before_it_is_answered_even_if_nothing_is_frozen() -> None:
-    """Found by the model (tests/model/drain.py). Else a leader that was deposed and has not noticed says "cancelled"
-    of a drain that goes on under the next one; and so does one whose FREEZE had no answer and lands after all."""
+    """Found by the model (tests/model/drain.py). Otherwise a deposed leader that has not noticed would answer
+    "cancelled" for a drain that goes on under the next one; so would a leader whose FREEZE was not answered and lands
+    after all."""
     assert answers(asked(CONTROL, drain(), cancel())) == {}
     assert answers(asked(CONTROL, drain(answer="accepted"), cancel())) == {}
     assert obey(CONTROL, drain(), cancel()) == CANCELLED
     assert obey(CONTROL, cancel()) == CANCELLED
 
 
-def test_of_a_strangers_thousand_cancellations_a_few_are_obeyed_at_a_time() -> None:
+def test_a_thousand_foreign_cancellations_are_obeyed_a_few_at_a_time() -> None:
     many = [cancel(f"c{number:04}") for number in range(1000)]
     after = obey(FREEZE, *many)
     assert after == replace(CONTROL, withdrawn=tuple(f"c{number:04}" for number in range(8)))
@@ -231,7 +232,7 @@ def test_a_drain_asked_for_after_the_cancellation_was_answered_begins_anew() -> 
     assert after.drain == DrainNotification("again", "run", step=DrainStep.FREEZE, history=("FREEZE",), at_ms=(1,))
 
 
-def test_the_container_hears_that_the_freeze_is_over() -> None:
+def test_the_container_gets_the_end_of_the_freeze() -> None:
     frozen = view_of("p1", FREEZE)
     perform_locally(frozen, Tell(Drain(DrainStep.FREEZE, "d")), NOW)
     frozen.life.control = CONTROL
@@ -262,8 +263,8 @@ def test_a_stop_is_answered_once_the_control_blob_has_it_and_withdraws_the_drain
     assert answers(asked(STOPPED, drain(), stop(answer="accepted"))) == {}  # it is for the next start
 
 
-def test_a_stop_that_was_meant_for_others_who_are_gone_is_not_for_those_who_started_since() -> None:
-    """Nobody led when it was asked for; it must not end the fleet that finds it a week later."""
+def test_a_stop_meant_for_former_members_does_not_stop_later_ones() -> None:
+    """There was no leader when it was requested; it must not end the fleet that finds it a week later."""
     view = asked(CONTROL, stop(lives=("an earlier life",)))
     assert next_control(view, CONTROL, NOW) == CONTROL
     assert answers(view) == {"s": "nobody is left to stop"}
@@ -320,7 +321,7 @@ def test_a_leader_that_is_stopped_after_the_drain_cleans_up_before_it_goes() -> 
 
 
 @pytest.mark.parametrize("later", ["a later life", "or one that sorts behind"])
-def test_the_next_start_clears_the_stop_whatever_its_lives_are_called(later: str) -> None:
+def test_the_next_start_clears_the_stop_whatever_its_incarnations(later: str) -> None:
     stopped = replace(STOPPED, stop=Stop("s", (member("p2"), member("p3"))))
     view = asked(stopped, stop(answer="accepted"))
     view.others.members = {name: replace(ROWS[name], incarnation=later) for name in ("p2", "p3")}
@@ -343,11 +344,11 @@ def test_a_request_that_drained_the_last_run_does_not_drain_the_next_one() -> No
     assert answers(asked(begun, asked_before)) == {asked_before.key: "accepted"}
 
 
-def test_who_waits_for_an_upgrade_after_a_drain_can_be_stopped_too() -> None:
+def test_processors_that_wait_for_an_upgrade_after_a_drain_can_be_stopped() -> None:
     assert obey(DRAINED, stop(), active_run="").stop == STOPPED.stop
 
 
-def test_one_that_joins_while_others_are_there_is_stopped_too_and_hears_of_it() -> None:
+def test_a_processor_that_joins_during_a_stop_is_stopped_too() -> None:
     view = asked(STOPPED, stop(answer="accepted"))
     view.others.members = {**view.others.members, "p4": row("p4", adopted=0)}
     after = next_control(view, STOPPED, NOW)
@@ -378,8 +379,8 @@ def test_but_not_before_the_request_is_answered_or_it_would_be_obeyed_again() ->
     assert answers(view) == {"s": "accepted"}
 
 
-def test_nor_while_a_row_of_a_stopped_one_may_still_be_that_of_a_living() -> None:
-    """The leader of then was killed. Its row is marked first, and then nobody is there any more."""
+def test_a_stop_is_not_over_while_the_row_of_a_member_may_be_that_of_a_live_processor() -> None:
+    """The leader of that time was killed. Its row is marked first; then no member is left."""
     view = asked(STOPPED, stop(answer="accepted"), incarnation="new")
     view.life.written, view.others.members = replace(ROWS["p1"], incarnation="new"), {"p3": ROWS["p3"]}
     assert next_control(view, STOPPED, NOW) == STOPPED
@@ -387,7 +388,7 @@ def test_nor_while_a_row_of_a_stopped_one_may_still_be_that_of_a_living() -> Non
     assert next_control(view, STOPPED, NOW).stop is None
 
 
-# What nobody can obey.
+# Requests that cannot be obeyed.
 
 STRANGE = (
     request("x", "e", {"kind": "dance"}),
@@ -397,7 +398,7 @@ STRANGE = (
 )
 
 
-def test_what_nobody_can_obey_is_counted_and_neither_obeyed_nor_answered() -> None:
+def test_a_request_that_cannot_be_obeyed_is_counted_and_not_answered() -> None:
     view = asked(CONTROL, *STRANGE)
     assert ignored(CONTROL, (*STRANGE, drain(), stop(answer="accepted"))) == 4
     assert next_control(view, CONTROL, NOW) == CONTROL
@@ -441,13 +442,14 @@ KEPT = {"past": ("old",), "uncleaned": ("old",), "kept": {"old": 3}}
 
 @pytest.mark.parametrize("control", [replace(CONTROL, **KEPT), replace(DRAINED, **KEPT)], ids=["runs", "is drained"])
 def test_an_answer_stays_while_an_earlier_run_cannot_be_deleted_whole(control: Control) -> None:
-    """Who asked reads it once a second. It was deleted on the next turn, so the command said that nobody answers."""
+    """The command reads it once a second. It was deleted on the next turn, so the command reported that no processor
+    answers."""
     view = asked(control, cancel(answer="cancelled"), clean_kept=("old", 3), requests_read_at=NOW)
     view.others.members = {**ROWS, "p2": row("p2"), "p3": row("p3", state=ProcessorState.DEAD)}
     assert not [each for each in decide(view, NOW + 0.05) if isinstance(each, DeleteRequest | DeleteMember)]
 
 
-def test_what_is_left_in_the_table_does_not_hold_up_the_end_of_an_earlier_run() -> None:
+def test_rows_left_in_the_table_do_not_delay_the_end_of_an_earlier_run() -> None:
     view = asked(replace(CONTROL, past=("old",), uncleaned=("old",)), cancel(answer="cancelled"), clean_done="old")
     assert isinstance(view.control, Control)
     assert next_control(view, view.control, NOW + 0.05).uncleaned == ()

@@ -1,4 +1,4 @@
-"""Rows are hearsay: ours come back as written, those of strangers stop nobody."""
+"""Rows are hearsay: our own are read back as written, and foreign ones stop no processor."""
 
 import base64
 import json
@@ -123,7 +123,7 @@ def test_the_columns_are_called_as_they_always_were() -> None:
 
 
 @pytest.mark.parametrize("key", ["", "Ä", "p1,p2", "P1", "-p", "p 1", "p" * 64])
-def test_a_row_whose_key_is_no_processors_id_is_nobodys(key: str) -> None:
+def test_a_row_whose_key_is_not_a_processor_id_is_ignored(key: str) -> None:
     assert (processor_row(key, "e", columns(ROW)).is_ours, processor_row(key, "e", columns(ROW)).alive) == (
         False,
         False,
@@ -132,7 +132,7 @@ def test_a_row_whose_key_is_no_processors_id_is_nobodys(key: str) -> None:
 
 @pytest.mark.parametrize("wish", ["a/b", "..", ".", "a b", "Ä", "-a", "a\n", "a" * 200, "x/../../streams", "{}"])
 def test_a_run_id_that_is_no_valid_directory_name_is_ignored(wish: str) -> None:
-    """It would become the run's id, and the names of its logs, for whoever cleans up, exports or lists them."""
+    """It would become the run's id, and so the names of its logs, which clean-up, export and listings use."""
     assert processor_row("p1", "e", columns(ROW) | {"new_run": wish}).new_run == ""
 
 
@@ -141,12 +141,12 @@ def test_a_valid_run_id_is_accepted(wish: str) -> None:
     assert processor_row("p1", "e", columns(ROW) | {"new_run": wish}).new_run == wish
 
 
-def test_a_row_that_tells_of_no_life_is_nobodys() -> None:
+def test_a_row_without_an_incarnation_is_ignored() -> None:
     assert not processor_row("p1", "e", {"state": "ACTIVE", "temperature": 21.5}).alive
 
 
 @given(st.dictionaries(st.sampled_from(["zz", "p1,p2", "Ä"]), columns_of_strangers))
-def test_rows_of_strangers_move_no_task_and_mark_nobody(strangers: dict[str, dict[str, Any]]) -> None:
+def test_foreign_rows_move_no_task_and_mark_no_processor(strangers: dict[str, dict[str, Any]]) -> None:
     view = leader()
     found = tuple(processor_row(key, f"etag of {key}", values) for key, values in strangers.items())
     learn(view, ScanMembers(), (*ROWS.values(), *found), sent_at=NOW, now=NOW + 1)
@@ -156,7 +156,7 @@ def test_rows_of_strangers_move_no_task_and_mark_nobody(strangers: dict[str, dic
 
 
 @pytest.mark.parametrize("beat", [-1, 1 << 60, (1 << 63) - 1])
-def test_a_counter_that_could_not_be_raised_any_more_is_not_believed(beat: int) -> None:
+def test_a_counter_at_its_maximum_is_ignored(beat: int) -> None:
     assert processor_row("p1", "e", columns(ROW) | {"beat": beat}).beat == 0
     assert leader_row("e", {"beat": beat, "epoch": beat}) == leader_row("e", {})
 
@@ -172,13 +172,13 @@ def test_an_error_that_is_no_text_is_not_passed_on() -> None:
 
 
 @given(columns_of_strangers)
-def test_no_row_of_a_stranger_crashes_a_reader(values: dict[str, Any]) -> None:
+def test_no_foreign_row_crashes_a_reader(values: dict[str, Any]) -> None:
     assert processor_row("zz", "e", values).processor == "zz"
     assert leader_row("e", values).etag == "e"
     assert request("zz", "e", values).key == "zz"
 
 
-def test_what_makes_no_sense_is_left_out() -> None:
+def test_invalid_values_of_a_row_are_left_out() -> None:
     values = {
         "incarnation": 7,
         "beat": "many",
@@ -209,18 +209,18 @@ def test_a_request_comes_back_as_written(kind: RequestKind) -> None:
     "values",
     [{"kind": "dance"}, {"kind": 7}, {}, {"kind": "drain", "body": "x" * 70_000}, {"kind": "drain" * 9_000}],
 )
-def test_a_request_of_a_kind_or_size_that_is_not_ours_is_for_nobody(values: dict[str, Any]) -> None:
+def test_a_request_of_an_unknown_kind_or_invalid_size_is_ignored(values: dict[str, Any]) -> None:
     assert request("k", "e", values).kind is None
 
 
-def test_a_request_that_could_not_be_answered_is_for_nobody() -> None:
+def test_a_request_that_could_not_be_answered_is_ignored() -> None:
     drain = {"kind": "drain", "uuid": "", "drainMode": "DEFAULT", "runId": "run"}
     assert request("", "e", drain | {"uuid": "u"}).kind is None
     many = drain | {"uuid": "k"} | {f"extra{number}": 1 for number in range(REQUEST_COLUMNS)}
     assert request("k", "e", many).kind is None
 
 
-def test_a_request_is_cut_before_anybody_stores_it_again() -> None:
+def test_a_long_request_is_cut_before_it_is_stored_again() -> None:
     drain = {"kind": "drain", "uuid": "k", "drainMode": "DEFAULT", "runId": "y" * 9000}
     asked = request("k", "e", {**drain, "answer": "z" * 9000})
     assert asked == Request("k", "e", RequestKind.DRAIN, "y" * 256, "z" * 256)
@@ -257,7 +257,7 @@ def test_the_reports_of_2000_source_partitions_come_back_whole(tasks: int) -> No
     assert sum(2 * len(str(value)) for value in written.values()) < 1 << 20
 
 
-def test_what_a_merge_leaves_of_a_longer_text_is_not_read() -> None:
+def test_leftover_columns_of_a_longer_text_are_not_read() -> None:
     long, short = ProcessorRow("p", "i", tasks=reports(2_000)), ProcessorRow("p", "i", tasks=reports(1))
     assert processor_row("p", "", columns(long) | columns(short)) == short
 
@@ -315,13 +315,13 @@ def test_a_number_of_seconds_that_makes_no_sense_counts_as_none(foreign: object)
 
 
 @pytest.mark.parametrize("foreign", [True, "7", -7, 1 << 60, {}])
-def test_a_time_of_the_last_append_that_makes_no_sense_is_no_time_of_ours(foreign: object) -> None:
+def test_an_invalid_time_of_the_last_append_is_ignored(foreign: object) -> None:
     said = {"generation": 7, "attempt": 2, "phase": "RUNNING", "progress": {"appended_ms": foreign}}
     [read] = processor_row("p", "", {"tasks": json.dumps({"clean-0": said})}).tasks.values()
     assert read.progress == Progress()
 
 
-def test_of_a_row_that_is_too_large_the_last_batches_go_first() -> None:
+def test_a_row_that_is_too_large_leaves_out_the_last_batches_first() -> None:
     busy = LastBatch(1 << 50, 1 << 50, dict.fromkeys(BATCH_PHASES, 1), late=1 << 50, state_rows=1, state_bytes=1 << 50)
     dice, many = Random(1), {}
     for name in (f"{dice.getrandbits(128):x}-{number}" for number in range(4_500)):
@@ -347,7 +347,8 @@ def random_ends(count: int, seed: int) -> dict[str, tuple[int, int]]:
     ],
 )
 def test_a_row_that_is_too_large_shortens_itself(report: TaskReport, partitions: int, kept: TaskReport) -> None:
-    """What the leader needs stays longest: phases, generations, why a task failed; then where it stands still."""
+    """What the leader needs stays longest: phases, generations, why a task failed; then the positions at which it has
+    stopped."""
     many = {}
     for number in range(300):
         ends = random_ends(partitions, number)
@@ -360,7 +361,7 @@ def test_a_row_that_is_too_large_shortens_itself(report: TaskReport, partitions:
     }
 
 
-def test_of_more_tasks_than_fit_a_row_tells_of_as_many_as_it_can() -> None:
+def test_a_row_reports_as_many_tasks_as_it_has_room_for() -> None:
     dice = Random(1)
     many = {f"{dice.getrandbits(256):x}-{number}": number for number in range(20_000)}
     tasks = {name: TaskReport(name, 1, 1, Phase.RUNNING) for name in many}
@@ -379,5 +380,5 @@ def test_a_text_that_unpacks_to_far_too_much_is_not_read() -> None:
 @pytest.mark.parametrize(
     "text", ["[" * 31_000, '{"clean-0": ' * 2_000, PACKED + "!", PACKED + "AAAA", '{"clean-0": {"generation": 1e999}}']
 )
-def test_nor_is_one_that_is_made_to_break_its_reader(text: str) -> None:
+def test_a_row_made_to_break_its_reader_is_ignored(text: str) -> None:
     assert processor_row("zz", "e", {"tasks_columns": 10**9, "tasks": text, "released": text}).tasks == {}

@@ -1,4 +1,4 @@
-"""What the container is told, and what the row reports about its tasks."""
+"""The commands to the container, and what the row reports about its tasks."""
 
 from dataclasses import replace
 
@@ -132,7 +132,7 @@ def test_a_task_that_failed_says_how_many_tries_are_left_and_when_the_next_begin
     assert own_row(view).tasks["daily-0"].phase is Phase.FAILED, "the others have the other half"
 
 
-def test_the_container_hears_of_each_step_once() -> None:
+def test_the_container_gets_each_step_once() -> None:
     view = view_of("p1", DRAINING)
     assert commands_in(decide(view, NOW)) == [Drain(DrainStep.FREEZE, "u")]
     perform_locally(view, Tell(Drain(DrainStep.FREEZE, "u")), NOW)
@@ -140,7 +140,7 @@ def test_the_container_hears_of_each_step_once() -> None:
 
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.RELEASED])
-def test_who_comes_back_tells_of_no_task_that_an_earlier_life_was_given(phase: Phase) -> None:
+def test_a_new_incarnation_reports_no_task_of_the_former_one(phase: Phase) -> None:
     view = view_of("p3")
     view.work.tasks["daily-0"].report = report("daily-0", phase)
     perform_locally(view, Rejoin("declared dead"), NOW)

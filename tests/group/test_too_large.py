@@ -1,4 +1,4 @@
-"""A job model that is too large: newcomers wait, and nobody else is disturbed."""
+"""A job model that is too large: newcomers wait, and no other processor is disturbed."""
 
 import asyncio
 from dataclasses import replace
@@ -37,7 +37,7 @@ from tests.group.situation import (
 from tests.group.transcript import Story
 
 
-def test_a_newcomer_that_would_make_the_job_model_too_large_gets_no_task_and_nobody_else_is_disturbed(
+def test_a_newcomer_that_would_make_the_job_model_too_large_gets_no_task(
     story: Story,
 ) -> None:
     blob = replace(CONTROL, tasks={**CONTROL.tasks, "clean-2": Assignment(owner("p1"), first=False)})
@@ -61,7 +61,7 @@ def test_a_newcomer_that_would_make_the_job_model_too_large_gets_no_task_and_nob
     assert not view.office.too_large
 
 
-def test_of_several_newcomers_as_many_get_tasks_as_the_job_model_has_room_for() -> None:
+def test_as_many_newcomers_get_tasks_as_the_job_model_has_room_for() -> None:
     view = leader(replace(CONTROL, tasks={f"clean-{n}": Assignment(owner("p1"), first=False) for n in range(9)}))
     view.work.plan = None
     view.others.members = {**view.others.members, **{f"p{number}": row(f"p{number}") for number in range(4, 8)}}
@@ -82,7 +82,7 @@ def test_members_admitted_by_another_leader_do_not_count_as_newcomers() -> None:
 
 
 def test_a_next_run_whose_job_model_is_too_large_does_not_begin() -> None:
-    """Who is still there of the last run is no reason to begin one that nobody can run."""
+    """Members that are left from the last run are no reason to begin a run that no processor can run."""
     drained = replace(CONTROL, phase=RunPhase.DRAINED)
     view = leader(drained, active_run="", plan=replace(PLAN, fingerprint="e" * 64), tasks={})
     view.life.written = replace(ROWS["p1"], fingerprint="e" * 64, tasks={})
@@ -101,7 +101,7 @@ def test_a_first_job_model_that_is_too_large_ends_the_leader_with_2() -> None:
 
 
 def test_a_candidate_whose_limit_is_below_the_job_model_takes_it_over() -> None:
-    """It admits nobody, so the limit does not apply, and it need not leave the lease to another."""
+    """It admits no member, so the limit does not apply, and it need not leave the lease to another."""
     view = view_of("p2", campaign=Campaign("control", lease=Lease("won", NOW), read=True))
     [write] = [each for each in decide(view, NOW) if isinstance(each, WriteControl)]
     assert write.control.members == CONTROL.members

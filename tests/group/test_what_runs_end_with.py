@@ -1,4 +1,4 @@
-"""How a processor takes a run that failed, is drained, or is another one's; each told through `decide`."""
+"""What a processor does about a run that failed, is drained, or has another pipeline, through `decide`."""
 
 from dataclasses import replace
 from typing import Any
@@ -36,11 +36,11 @@ def written(view: View) -> list[Control]:
     return [each.control for each in decide(view, NOW) if isinstance(each, WriteControl)]
 
 
-def test_who_took_part_in_a_run_that_failed_ends_with_its_reason() -> None:
+def test_a_processor_that_took_part_in_a_failed_run_ends_with_its_reason() -> None:
     assert verdicts(view_of("p2", FAILED)) == [(1, "Task clean-0 failed: no such column\nTraceback of the stage")]
 
 
-def test_who_gives_up_hands_over_and_ends_with_its_reason() -> None:
+def test_a_processor_that_gives_up_hands_over_and_ends_with_its_reason() -> None:
     """Its container ended three times in a row; the row said "0 Left the group"."""
     why = "The container ended 3 times in a row (exit code 7).\nSee its log."
     view = view_of("p3", beat_sent_at=NOW - 60)
@@ -95,7 +95,7 @@ def test_a_processor_that_rejoins_ends_with_the_failed_run_that_it_was_part_of()
     assert next_run.begin_run(view, FAILED) == FAILED
 
 
-def test_old_code_that_is_restarted_after_the_upgrade_is_told_so() -> None:
+def test_old_code_that_is_restarted_after_the_upgrade_is_advised_to_upgrade() -> None:
     upgraded = replace(CONTROL, run_id="next", fingerprint="e" * 64, finished=(PLAN.fingerprint,))
     restarted = settings_of(view_of("p2", upgraded, active_run=""), wait_for_upgrade=True)
     ((code, message),) = verdicts(restarted)
@@ -113,12 +113,12 @@ def test_the_next_run_by_hand_is_asked_for_in_the_row() -> None:
     assert [each.row.new_run for each in decide(view, NOW) if isinstance(each, MergeOwnRow)] == ["next"]
 
 
-def test_a_row_of_ours_that_somebody_else_has_taken_makes_us_come_back_as_another_life() -> None:
+def test_a_processor_whose_row_was_taken_rejoins_as_a_new_incarnation() -> None:
     taken = replace(ROWS["p2"], incarnation="life of a twin")
     assert Rejoin in map(type, decide(view_of("p2", found=taken, etag=None), NOW))
 
 
-def test_who_has_finished_does_nothing_more() -> None:
+def test_a_processor_that_has_finished_makes_no_further_decision() -> None:
     view = view_of("p2", FAILED)
     view.finished = next(each.verdict for each in decide(view, NOW) if isinstance(each, BeginEnd))
     assert decide(view, NOW) == []

@@ -63,12 +63,12 @@ def test_the_memory_of_arrow_in_a_container_is_the_systems(tmp_path: Path) -> No
         ("A java.lang.X: 1\nCaused by: org.a.BException: two\n", "org.a.BException: two"),
     ],
 )
-def test_what_a_dead_container_said_last_of_an_error(tmp_path: Path, log: str, said: str) -> None:
+def test_the_last_error_of_a_dead_container_is_quoted(tmp_path: Path, log: str, said: str) -> None:
     (tmp_path / "container.log").write_text(log)
     assert last_error(tmp_path / "container.log") == said
 
 
-def test_what_an_earlier_container_said_is_not_quoted(tmp_path: Path) -> None:
+def test_the_error_of_an_earlier_container_is_not_quoted(tmp_path: Path) -> None:
     (tmp_path / "container.log").write_text("ValueError: old\n")
     assert last_error(tmp_path / "container.log", since=16) == ""
     assert last_error(tmp_path / "container.log", since=1 << 20) == "ValueError: old"  # the log was cut since

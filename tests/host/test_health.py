@@ -1,4 +1,4 @@
-"""What a processor answers to those who ask how it is, and what systemd hears. No storage is asked."""
+"""The answers of a processor to health checks, and the notifications to systemd. No storage is called."""
 
 import json
 import os
@@ -83,7 +83,7 @@ def test_a_count_that_goes_on_is_never_silent() -> None:
 
 
 def test_silence_is_counted_in_ticks_and_over_with_the_next_count() -> None:
-    """Nobody ticks while the process is frozen, so a machine that thaws has not been silent."""
+    """No turn is counted while the process is frozen, so a machine that thaws has not been silent."""
     pulse = Pulse()
     pulse.tick(7)
     for _ in range(3):
@@ -153,7 +153,7 @@ def listener(address: str) -> Iterator[socket.socket]:
         yield manager
 
 
-def test_systemd_is_told_by_a_file_or_by_a_name_without_one(tmp_path: Path) -> None:
+def test_systemd_is_notified_through_a_path_or_an_abstract_socket(tmp_path: Path) -> None:
     name = f"samza-azure-{os.getpid()}"
     for address, told in ((str(tmp_path / "notify"), str(tmp_path / "notify")), (f"\0{name}", f"@{name}")):
         with listener(address) as manager:
@@ -197,7 +197,7 @@ class Running:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Running]:
-    """One that listens on any free port."""
+    """A server that listens on any free port."""
     made = Running(tmp_path / "one", NOTIFY_SOCKET=str(tmp_path / "notify"))
     try:
         yield made
@@ -215,7 +215,7 @@ def get(port: int, route: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def test_a_processor_answers_while_it_joins_and_tells_systemd_that_it_lives_and_leaves(tmp_path: Path) -> None:
+def test_a_processor_answers_while_it_joins_and_notifies_systemd_of_its_life_and_end(tmp_path: Path) -> None:
     with listener(str(tmp_path / "notify")) as manager:
         made = Running(tmp_path / "one", NOTIFY_SOCKET=str(tmp_path / "notify"))
         try:
@@ -288,8 +288,8 @@ class Stumbling(Health):
         return True
 
 
-def test_a_look_that_fails_is_not_the_last_one() -> None:
-    """Otherwise systemd hears no more of a processor that works, and ends it."""
+def test_an_endpoint_goes_on_after_a_failed_health_check() -> None:
+    """Otherwise systemd gets no more notifications of a processor that works, and ends it."""
     health = Stumbling()
     Endpoint(health).start("127.0.0.1", None)
     assert health.went_on.wait(60)

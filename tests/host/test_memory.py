@@ -98,7 +98,7 @@ def test_a_heap_is_never_too_small_to_start() -> None:
     assert Memory(100 << 20, is_set=True).heap_mib == LEAST_HEAP_MIB
 
 
-def test_a_limit_that_is_too_low_is_said_with_what_to_do() -> None:
+def test_a_memory_limit_that_is_too_low_is_reported_with_a_remedy() -> None:
     """In 1 GiB the kernel killed the JVM, and nothing had warned of it."""
     assert not Memory(1_280 << 20, is_set=True).is_short
     assert Memory(1_279 << 20, is_set=True).is_short
@@ -120,7 +120,7 @@ def test_the_heap_of_this_machine_is_within_its_memory() -> None:
         (V1.format(path="/one"), "sys/fs/cgroup/memory/one/memory.oom_control", "under_oom 0\noom_kill {}\n"),
     ],
 )
-def test_the_kernels_kills_are_counted_wherever_they_are_told(
+def test_kills_by_the_kernel_are_counted_in_each_layout_of_cgroups(
     tmp_path: Path, cgroup: str, name: str, text: str
 ) -> None:
     for kills in (0, 2):
@@ -146,8 +146,9 @@ def test_a_kill_beside_us_in_the_cgroup_above_is_none_of_ours(
     assert memory_kills(tmp_path) == 1
 
 
-def test_a_kill_is_recent_for_one_look_and_no_longer_than_two(tmp_path: Path) -> None:
-    """A worker's, hours ago, is not why the container ends now. The JVM's is, though a look came in between."""
+def test_a_kill_is_recent_for_one_reading_and_no_longer_than_two(tmp_path: Path) -> None:
+    """A worker's kill hours ago is not the reason why the container ends now. The JVM's is, though a reading came in
+    between."""
 
     def count(kills: int) -> None:
         machine(tmp_path, V2.format(path="/one"), {"sys/fs/cgroup/one/memory.events": f"oom_kill {kills}\n"})

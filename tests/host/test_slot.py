@@ -37,8 +37,8 @@ def test_a_processor_knows_for_a_minute_that_its_run_was_drained(tmp_path: Path)
     assert (slot_of_the_next_life(tmp_path).drained_at or 0.0) > 1000.0 + RESTARTED_S
 
 
-def test_only_the_life_before_counts(tmp_path: Path) -> None:
-    """One that began the next run and was killed within the minute is started again to go on with that run."""
+def test_only_the_previous_incarnation_in_the_slot_counts(tmp_path: Path) -> None:
+    """A processor that began the next run and was killed within the minute is started again to continue that run."""
     (tmp_path / "p1").mkdir()
     drained_at(tmp_path / "p1", 1000.0)
     assert slot_of_the_next_life(tmp_path).is_restarted_after_a_drain(1001.0)

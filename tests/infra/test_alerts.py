@@ -67,7 +67,7 @@ def test_a_panel_asks_for_what_its_title_says() -> None:
 
 
 def test_azures_alert_on_tasks_asks_the_leader() -> None:
-    """A dead owner tells nothing of its tasks, so they were missing for nobody."""
+    """A dead owner reports nothing about its tasks, so no processor counted them as missing."""
     text = (ROOT / "infra" / "azure" / "observe.bicep").read_text()
     found = re.search(r"name: 'tasks-not-running'.*?query: '([^']*)'", text, re.DOTALL)
     assert found is not None

@@ -142,7 +142,7 @@ OF_A_TEMPLATE = [
 ]
 
 
-def test_what_the_templates_ask_for_is_what_a_processor_answers() -> None:
+def test_the_probes_of_the_templates_are_paths_that_a_processor_serves() -> None:
     """The checker runs where samza_azure's own packages are not installed, so it has a copy."""
     assert set(endpoint.ROUTES) == rules.ROUTES
 
@@ -788,7 +788,7 @@ def test_a_mistake_in_the_unit_is_seen(old: str, new: str, said: str) -> None:
         ("  - default\n", "", "users should begin with default"),
     ],
 )
-def test_a_mistake_in_what_a_machine_is_told_is_seen(old: str, new: str, said: str) -> None:
+def test_a_mistake_in_the_settings_of_a_machine_is_found(old: str, new: str, said: str) -> None:
     template, text = ((check.HERE / "azure" / name).read_text() for name in ("scale-set.bicep", "cloud-init.yaml"))
     assert fleet.cloud_init(template, text) == []
     seen = fleet.cloud_init(template, text.replace(old, new))

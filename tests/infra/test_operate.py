@@ -88,8 +88,8 @@ def started() -> dict[str, list[str]]:
     }
 
 
-def test_what_the_templates_run_is_what_the_program_takes() -> None:
-    """And all of them stay after a drain, since whoever starts them would start them again."""
+def test_the_commands_of_the_templates_are_commands_of_the_program() -> None:
+    """All of them keep running after a drain, since the orchestrator would start them again."""
     for where, (name, *arguments) in started().items():
         context = cli._loaded(name).make_context(name, list(arguments))
         assert context.params["wait_for_upgrade"] is True, where

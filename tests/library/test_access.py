@@ -26,7 +26,7 @@ T = TypeVar("T")
 TIMING = PROFILES["default"]
 LATENCY_S = 0.005
 REASON = "The storage account refuses us (AuthenticationFailed). Check the key."
-#: Whoever ends hands over first, and waits for that as long as for any farewell.
+#: A processor that ends hands over first, and waits for that as long as for any other step of its end.
 FAREWELL_S = 100.0
 
 
@@ -131,7 +131,7 @@ async def until(holds: Callable[[], bool], seconds: float = 60.0) -> float:
     return asyncio.get_running_loop().time() - begun
 
 
-def test_who_is_refused_pauses_at_its_next_heartbeat_and_goes_on_when_it_is_let_in_again(
+def test_a_processor_that_is_refused_pauses_and_resumes_when_it_is_admitted_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def story(leader: Member, follower: Member) -> None:
@@ -155,7 +155,7 @@ def test_who_is_refused_pauses_at_its_next_heartbeat_and_goes_on_when_it_is_let_
 
 
 @pytest.mark.parametrize("refused", ["", "rows."])
-def test_who_is_refused_for_two_minutes_ends_with_an_exit_code_of_its_own(refused: str) -> None:
+def test_a_processor_that_is_refused_for_two_minutes_exits_with_5(refused: str) -> None:
     async def story(leader: Member, follower: Member) -> None:
         for member in (leader, follower):
             member.link.refused = (refused,)
@@ -168,7 +168,7 @@ def test_who_is_refused_for_two_minutes_ends_with_an_exit_code_of_its_own(refuse
     play(story)
 
 
-def test_a_group_that_may_not_write_the_blob_any_more_ends_for_nobody_can_lead_it() -> None:
+def test_a_group_that_loses_the_right_to_write_the_control_blob_ends() -> None:
     async def story(leader: Member, follower: Member) -> None:
         for member in (leader, follower):  # it may still be read, which is no sign that all is well
             member.link.refused = ("control.write", "control.renew", "control.acquire", "control.break")
@@ -180,7 +180,7 @@ def test_a_group_that_may_not_write_the_blob_any_more_ends_for_nobody_can_lead_i
     play(story)
 
 
-def test_refusals_that_are_far_apart_end_nobody() -> None:
+def test_refusals_that_are_far_apart_end_no_processor() -> None:
     async def story(leader: Member, follower: Member) -> None:
         for _ in range(4):
             before = len(follower.denials)
@@ -203,7 +203,7 @@ class Newcomer(Member):
 
 
 @pytest.mark.parametrize("after_s", [ROLE_S - 10, None])
-def test_who_misses_a_right_before_joining_tries_for_ten_minutes_and_says_so_once_a_minute(
+def test_a_processor_that_lacks_a_right_before_joining_tries_for_ten_minutes(
     after_s: float | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:

@@ -42,7 +42,7 @@ POLL_S = 0.01
 
 
 class Weak(Link):
-    """Fails as often as it is told to."""
+    """Fails as often as the test sets."""
 
     def __init__(self) -> None:
         self.failing = threading.Event()
@@ -141,7 +141,7 @@ def test_without_a_run_the_one_in_progress_is_drained_and_none_is_an_error(store
     assert store.drains.write().run_id == RUN
 
 
-def test_a_storage_that_does_not_answer_is_an_error_of_whoever_writes(store: Store) -> None:
+def test_a_writer_raises_an_error_if_the_storage_does_not_answer(store: Store) -> None:
     store.link.failing.set()
     with pytest.raises(StorageUnavailable):
         store.drains.write(RUN)
@@ -183,7 +183,7 @@ def test_only_the_drain_of_the_run_in_progress_is_hinted_at_and_the_hint_goes_wi
     assert store.drains.clean_all() == 2
 
 
-def test_a_drain_is_requested_although_nobody_can_read_the_control_blob(store: Store) -> None:
+def test_a_drain_is_requested_although_the_control_blob_cannot_be_read(store: Store) -> None:
     asyncio.run(store.account.control_blob().create(b"garbage", timeout=10))
     store.drains.write(RUN)
     assert [each.run_id for each in store.drains.read().notifications] == [RUN]
@@ -217,7 +217,7 @@ def test_drain_notification_serde() -> None:
         ("[" * 100_000, "is none"),
     ],
 )
-def test_a_text_that_is_no_notification_says_what_is_wrong(text: str, why: str) -> None:
+def test_an_invalid_notification_is_an_error_that_says_what_is_wrong(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         DrainNotification.from_json(text)
 
@@ -301,9 +301,9 @@ def test_drain_monitor_stop(store: Store, monitor: DrainMonitor, heard: Heard) -
     assert (monitor.state, heard.calls) == (MonitorState.STOPPED, [])
 
 
-def test_a_stop_during_the_first_look_of_start_is_obeyed(store: Store, heard: Heard) -> None:
+def test_a_stop_during_the_first_poll_of_start_is_obeyed(store: Store, heard: Heard) -> None:
     class Stopped(DrainNotifications):
-        """Another thread stops the monitor while it looks; `stop` returns before the look does."""
+        """Another thread stops the monitor while it polls; `stop` returns before the poll does."""
 
         def wanted(self, run_id: str) -> DrainNotification | None:
             thread = threading.Thread(target=monitor.stop)
@@ -365,7 +365,7 @@ def test_the_watch_survives_errors_of_the_storage(store: Store, monitor: DrainMo
     assert monitor.failures >= 2
 
 
-def test_the_watch_survives_a_control_blob_that_nobody_can_read(store: Store, heard: Heard) -> None:
+def test_the_watch_survives_a_control_blob_that_cannot_be_read(store: Store, heard: Heard) -> None:
     asyncio.run(store.account.control_blob().create(b"garbage", timeout=10))
     monitor = DrainMonitor(store.drains, RUN, POLL_S)
     monitor.register_drain_callback(heard)
@@ -443,7 +443,7 @@ def test_a_run_that_was_drained_before_is_drained_for_ever(store: Store) -> None
     past = replace(FLUSHING.drain, ends={}, history=("FREEZE", "FLUSH", "DRAINED"))
     store.coordinate(Control("g", run_id="next", phase=RunPhase.RUNNING, past=("older", RUN), drains=(past,)))
     assert store.drains.wanted(RUN) == past
-    assert store.drains.wanted("older") is not None  # so long ago that nobody remembers how
+    assert store.drains.wanted("older") is not None  # so long ago that no record of it is left
     assert store.drains.wanted("next") is None
 
 
@@ -487,13 +487,13 @@ def test_a_message_of_another_run_is_ignored() -> None:
     assert not known.is_drained("in", 0)
 
 
-def test_a_source_is_not_drained_by_a_task_that_says_so() -> None:
+def test_a_source_is_not_drained_by_the_report_of_one_task() -> None:
     known = states(producers=0)
     assert not known.update(DrainMessage(RUN, "a"), "in", 0)
     assert known.update(DrainMessage(RUN), "in", 0)
 
 
-def test_what_has_come_to_its_end_needs_no_drain() -> None:
+def test_a_partition_at_its_end_needs_no_drain() -> None:
     known = states(partitions=2)
     known.end("in", 0)
     assert known.is_drained("in", 0)
@@ -512,7 +512,7 @@ def test_a_stream_that_is_not_read_is_an_error() -> None:
         DrainStates(RUN, {"in": [0]}, {"in": -1})
 
 
-def test_of_many_threads_exactly_one_hears_that_a_partition_is_drained() -> None:
+def test_exactly_one_of_many_threads_is_notified_that_a_partition_is_drained() -> None:
     producers, begin = 16, threading.Barrier(16)
     known, passed_on = states(producers), []
 
@@ -536,6 +536,6 @@ def test_a_drain_message_has_samzas_form(message: DrainMessage) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "[" * 100_000, "{}", '{"run-id": 1}', '{"run-id": "r", "task-name": 2}'])
-def test_a_text_that_is_no_drain_message_is_an_error(text: str) -> None:
+def test_an_invalid_drain_message_is_an_error(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         DrainMessage.from_json(text)

@@ -1,6 +1,8 @@
-"""What strangers with access to the account may write, met by real processors on Azurite: a clear end, or no matter.
+"""What foreign programs with access to the account may write, and how real processors on Azurite take it: a clear end,
+or no effect.
 
-A stranger has the account's key and none of our rules: the SDK's own clients, no leases respected, no ETags asked for.
+A foreign program has the account's key and follows none of our rules: the SDK's own clients, no leases respected, no
+ETags asked for.
 """
 
 import datetime as dt
@@ -67,7 +69,7 @@ class Mine(SharedTasks):
 
 
 class Place:
-    """A container and a table, who lives there, and a stranger."""
+    """A container and a table, the group in it, and a foreign writer."""
 
     def __init__(self, connect: str, limit: int = 5_120_000) -> None:
         name = f"h{uuid.uuid4().hex}"
@@ -110,11 +112,11 @@ class Place:
         return data
 
     def overwrite(self, data: bytes) -> None:
-        """As a stranger does it: the lease is broken, whoever holds it."""
+        """As a foreign writer does it: the lease is broken, whatever its holder."""
         for _ in range(100):
-            with suppress(HttpResponseError):  # nobody has leased it
+            with suppress(HttpResponseError):  # it is not leased
                 BlobLeaseClient(self.blob).break_lease(0)
-            with suppress(HttpResponseError):  # somebody has, in between
+            with suppress(HttpResponseError):  # it was leased meanwhile
                 self.blob.upload_blob(data, overwrite=True)
                 return
         raise AssertionError("the stranger never came through")
@@ -201,7 +203,7 @@ def test_an_older_copy_of_the_control_blob_ends_everybody_with_a_sentence(place:
     older = place.read()
     newcomer = place.member("d")
     until("shared by four", lambda: place.is_shared([*members, newcomer]))
-    # Who keeps its tasks may not have read the newer copy yet. To it the older one would be nothing new.
+    # A processor that keeps its tasks may not have read the newer copy yet. To it the older one would be nothing new.
     until("known", lambda: all(mine.version > decode(older).version for mine in members))
     place.overwrite(older)
     newcomer.coordinator.stop()  # so that the leader has something to write
@@ -269,7 +271,7 @@ ANYTHING: dict[str, Any] = {
 
 
 def write(place: Place, partition: str, key: str, values: dict[str, Any]) -> None:
-    """As a stranger does it: without asking what is there."""
+    """As a foreign program does it: without asking what is there."""
     place.table.upsert_entity({"PartitionKey": partition, "RowKey": key, **values}, mode=UpdateMode.REPLACE)
 
 
@@ -278,7 +280,7 @@ def strangers(members: list[Mine]) -> int:
     return max(facts(mine.of.view).strangers for mine in members if mine.of.view is not None)
 
 
-def test_rows_of_strangers_are_counted_and_move_nothing(place: Place) -> None:
+def test_foreign_rows_are_counted_and_move_no_task(place: Place) -> None:
     members = place.group("a", "b")
     before = [list(mine.started) for mine in members]
     write(place, "members", "Nobody's row, 100 %", {"state": "ACTIVE", "incarnation": "me"})
@@ -345,7 +347,7 @@ def test_a_member_whose_row_is_overwritten_comes_back_and_all_tasks_run(place: P
     assert [mine.of.ending for mine in members] == [None, None, None]
 
 
-def test_requests_of_strangers_are_counted_and_a_real_one_is_obeyed(place: Place) -> None:
+def test_invalid_requests_are_counted_and_a_valid_one_is_obeyed(place: Place) -> None:
     members = place.group("a", "b")
     write(place, "requests", "1 nonsense", ANYTHING)
     write(place, "requests", "2 huge", {"kind": "drain"} | {f"c{number}": "x" * 30_000 for number in range(15)})

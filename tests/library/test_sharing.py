@@ -110,7 +110,7 @@ def test_three_members_share_sixteen_tasks_and_one_of_them_leads(sharing: Sharin
     assert all(mine.may_act for mine in members)
 
 
-def test_who_leaves_gives_its_tasks_to_the_others_and_no_task_has_two_owners_at_a_time(sharing: SharingGroup) -> None:
+def test_a_leaving_member_hands_its_tasks_over_and_no_task_has_two_owners(sharing: SharingGroup) -> None:
     members = [sharing.member(name) for name in ("a", "b", "c")]
     until("balanced", lambda: shares(members) == [5, 5, 6])
     leader = next(mine for mine in members if mine.coordinator.is_leader)
@@ -170,7 +170,7 @@ class Told(LeaderElectorListener):
         self.said.append(None)
 
 
-def test_one_of_two_is_elected_and_when_it_resigns_the_other_is_with_a_higher_epoch(sharing: SharingGroup) -> None:
+def test_one_of_two_candidates_is_elected_and_the_other_follows_with_a_higher_epoch(sharing: SharingGroup) -> None:
     told, electors = [Told(), Told()], [sharing.utils(name).leader_elector for name in ("a", "b")]
     for listener, elector in zip(told, electors, strict=True):
         elector.set_listener(listener)

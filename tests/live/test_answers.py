@@ -58,7 +58,7 @@ def broken(service: Service, name: str) -> BlobClient:
 
 
 def expired_and_written(service: Service, name: str) -> BlobClient:
-    """A's lease has run out, and somebody without a lease has written since."""
+    """A's lease has run out, and a client without a lease has written since."""
     blob = service.expired()
     write(blob)
     return blob

@@ -1,7 +1,7 @@
 """A storage on which writers take turns, operation by operation, as a test decides.
 
-A choice decides who goes next and what becomes of an append: it arrives, its answer is lost, it is lost itself, or it
-arrives later. Each run is a list of choices, so all short ones can be tried: `Explorer`.
+A choice decides which writer acts next and what becomes of an append: it arrives, its answer is lost, it is lost
+itself, or it arrives later. Each run is a list of choices, so all short ones can be tried: `Explorer`.
 """
 
 import random
@@ -49,7 +49,7 @@ class Owner:
 
 
 def batch_record(log: TaskLog, batch: int) -> Record:
-    """A batch that says who wrote it, with an offset, a delta and, now and then, a snapshot."""
+    """A batch that names its writer, with an offset, a delta and, now and then, a snapshot."""
     by = f"{batch} by {log.owner}".encode()
     files = {f"offsets/{batch}": by, f"state/0/0/{batch + 1}.delta": by}
     if batch % 3 == 2:
@@ -115,7 +115,7 @@ class Race:
 
 
 class Dice(Protocol):
-    """Who decides. `state` is all that the rest of the run depends on."""
+    """Makes the choices. `state` is all that the rest of the run depends on."""
 
     def __call__(self, count: int, state: Hashable = None) -> int:
         """A number below `count`."""
@@ -179,7 +179,7 @@ def stored(blobs: Blobs, prefix: str = PREFIX) -> list[tuple[Position, Record]]:
 
 
 def check(owners: Sequence[Owner], blobs: Blobs) -> None:
-    """S2, and that nobody was told anything untrue."""
+    """S2, and that each reported append is there."""
     records = [record for _, record in stored(blobs)]
     writers = [record.writer for record in records]
     batches = [record.batch for record in records if record.kind in (Kind.BATCH, Kind.DRAINED)]
@@ -201,7 +201,8 @@ def referred(blobs: Blobs, reference: Reference) -> bytes:
 
 
 def expected_files(blobs: Blobs) -> dict[str, bytes]:
-    """What a restart needs, told from the batches alone, by a second and simpler rule than the log's own."""
+    """The files that a restart needs, derived from the batches alone, by a second and simpler rule than the
+    log's own."""
     records = [record for _, record in stored(blobs) if record.kind is Kind.BATCH]
     files: dict[str, bytes] = {}
     for record in records:

@@ -24,5 +24,5 @@ def test_blobs_between_count_as_full(begin: Position, end: Position, size: int) 
 
 
 @pytest.mark.parametrize("end", [(0, 0), (1, 100), (0, 1 << 40)])
-def test_an_end_that_was_heard_of_before_we_got_there_leaves_nothing(end: Position) -> None:
+def test_an_end_before_the_position_leaves_nothing_to_read(end: Position) -> None:
     assert bytes_between((1, 200), end, 64 * MIB) == 0

@@ -92,12 +92,12 @@ def decoded(data: bytes) -> Record:
 
 
 @given(records)
-def test_what_is_encoded_is_decoded(record: Record) -> None:
+def test_an_encoded_record_is_decoded_unchanged(record: Record) -> None:
     assert decoded(encode(record)) == record
 
 
 @given(records, st.binary(max_size=50))
-def test_what_follows_a_record_does_not_disturb_it(record: Record, more: bytes) -> None:
+def test_bytes_after_a_record_do_not_affect_it(record: Record, more: bytes) -> None:
     assert decoded(encode(record) + more) == record
 
 
@@ -123,11 +123,11 @@ def test_the_last_record_is_found_from_the_end(record: Record) -> None:
     check_trailer(data[-TRAILER_LENGTH:], header, blob="log", position=0)
 
 
-def test_version_1_is_still_what_it_was() -> None:
+def test_version_1_is_read_unchanged() -> None:
     assert decoded(FILE.read_bytes()) == GOLDEN
 
 
-def test_version_1_is_still_written_as_it_was() -> None:
+def test_version_1_is_written_unchanged() -> None:
     # The files part is compressed, and zlib may improve: it is compared by content, all else byte by byte.
     now, then = encode(GOLDEN), FILE.read_bytes()
     here, there = (decode_header(data, blob="log", position=0) for data in (now, then))

@@ -1,4 +1,4 @@
-"""What no rule of ours can have written is refused, with the place: each sentence of the refusals is told once."""
+"""Records that no rule of ours can have written are refused, with their position; one test for each message."""
 
 import json
 import struct
@@ -76,7 +76,7 @@ def test_a_drained_log_takes_nothing_more_from_its_owner() -> None:
         drive(append(each.log, lambda: batch_record(each.log, 1)), blobs)
 
 
-def test_what_is_unsettled_is_settled_before_rows_are_set_aside() -> None:
+def test_an_unsettled_append_is_settled_before_rows_are_set_aside() -> None:
     each, blobs = owner(OLD, 0), MemoryAccount().blobs()
     drive(each.life(first=True), blobs)
     lost = append(each.log, lambda: batch_record(each.log, 0))
@@ -154,7 +154,7 @@ def test_a_header_that_is_whole_and_makes_no_sense_is_refused(data: bytes, why: 
         decode_header(data, blob=BLOB, position=0)
 
 
-def test_where_no_record_ends_none_is_looked_for() -> None:
+def test_a_position_where_no_record_ends_is_corruption() -> None:
     with pytest.raises(CorruptState, match="No record ends here"):
         last_length(bytes(TRAILER_LENGTH), blob=BLOB, position=100)
 

@@ -35,7 +35,7 @@ def played(rule: Rule[Any], answers: Iterator[Any]) -> tuple[list[Operation], An
 
 
 @pytest.mark.parametrize("operation", [*WRITING[1:], *READING], ids=repr)
-def test_what_may_be_repeated_is_repeated_until_it_is_answered(operation: Operation) -> None:
+def test_a_repeatable_operation_is_repeated_until_it_is_answered(operation: Operation) -> None:
     answers = iter([StorageUnavailable("away"), Unsettled("lost"), "answered"])
     sent, result = played(repeating(asked(operation), lambda: True), answers)
     assert sent == [operation, Pause(1), operation, Pause(2), operation]

@@ -14,16 +14,16 @@ def kept(batch: int, *paths: str) -> list[str]:
     return list(needed(dict.fromkeys(paths, b""), batch))
 
 
-def test_of_offsets_the_last_two_and_of_commits_none() -> None:
+def test_the_restart_files_are_the_last_two_offsets_and_no_commits() -> None:
     paths = ("metadata", "offsets/3", "offsets/4", "offsets/5", "offsets/6", "commits/4", "commits/5")
     assert kept(5, *paths) == ["metadata", "offsets/4", "offsets/5"]
 
 
-def test_what_a_later_release_adds_is_kept() -> None:
+def test_files_that_a_later_release_adds_are_kept() -> None:
     assert kept(5, "offsets/5", "samza/since-then.json") == ["offsets/5", "samza/since-then.json"]
 
 
-def test_of_each_store_the_newest_snapshot_and_what_follows() -> None:
+def test_the_restart_files_of_a_store_are_its_newest_snapshot_and_later_ones() -> None:
     paths = [f"state/0/0/{version}.delta" for version in range(1, 8)]
     assert kept(6, *paths, "state/0/0/3.snapshot", "state/0/0/5.snapshot") == [
         "state/0/0/6.delta",
@@ -36,7 +36,7 @@ def test_a_snapshot_of_the_last_version_leaves_no_delta() -> None:
     assert kept(6, "state/0/0/7.delta", "state/0/0/7.snapshot") == ["state/0/0/7.snapshot"]
 
 
-def test_stores_are_told_apart_by_operator_partition_and_name() -> None:
+def test_state_stores_are_distinguished_by_operator_partition_and_name() -> None:
     paths = (
         "state/0/0/left-keyToNumValues/4.delta",
         "state/0/0/left-keyToNumValues/5.delta",
@@ -67,7 +67,7 @@ def snapshot(*names: str, size: int = 0) -> bytes:
     return sink.getvalue()
 
 
-def test_of_the_files_of_rocksdb_those_that_only_older_snapshots_name_go() -> None:
+def test_files_of_rocksdb_named_only_by_older_snapshots_are_left_out() -> None:
     files = {
         "state/0/0/SSTs/000008-a.sst": b"",
         "state/0/0/SSTs/000009-a.sst": b"",
@@ -121,11 +121,11 @@ def test_a_snapshot_of_rocksdb_needs_its_logs_too() -> None:
     assert list(needed(whole, 0)) == ["state/0/0/logs/000003-a.log", "state/0/0/1.zip"]
 
 
-def test_what_has_no_version_stays() -> None:
+def test_files_without_a_version_are_kept() -> None:
     paths = ("metadata", "state/0/_metadata/metadata", "state/0/0/_metadata/schema", "state/0/0/SSTs/000008-x.sst")
     assert kept(9, *paths) == list(paths)
 
 
-def test_of_a_source_the_newest_compaction_and_what_follows() -> None:
+def test_the_restart_files_of_a_source_are_its_newest_compaction_and_later_ones() -> None:
     paths = ("sources/0/8", "sources/0/9.compact", "sources/0/10", "sources/1/8")
     assert kept(10, *paths) == ["sources/0/9.compact", "sources/0/10", "sources/1/8"]

@@ -17,14 +17,14 @@ def indexes(found: list[LogBlob]) -> list[int]:
     return [each.index for each in found]
 
 
-def test_by_size_only_what_is_wholly_past_the_limit_goes() -> None:
+def test_retention_by_size_deletes_only_blobs_wholly_past_the_limit() -> None:
     log = [piece(0), piece(1), piece(2), piece(3, 5)]
     assert indexes(past(log, ALL, Keeps(bytes=15))) == [0, 1]  # the rest is 15
     assert indexes(past(log, ALL, Keeps(bytes=16))) == [0]
     assert indexes(past(log, ALL, Keeps(bytes=1_000))) == []
 
 
-def test_by_age_only_what_was_last_written_before_that_goes() -> None:
+def test_retention_by_age_deletes_only_blobs_last_written_before_the_limit() -> None:
     log = [piece(0, age_s=90), piece(1, age_s=61), piece(2, age_s=60), piece(3)]
     assert indexes(past(log, ALL, Keeps(seconds=60))) == [0, 1]
 
@@ -36,7 +36,7 @@ def test_each_limit_counts_alone_and_without_one_all_is_kept() -> None:
     assert past(log, ALL, Keeps()) == []
 
 
-def test_what_somebody_has_not_read_stays_and_so_does_what_is_newer() -> None:
+def test_blobs_that_a_reader_has_not_read_and_newer_ones_are_kept() -> None:
     log = [piece(0, age_s=90), piece(1, age_s=90), piece(2, age_s=90)]
     assert indexes(past(log, {"streams/s/0": 1}, Keeps(seconds=60))) == [0]
     assert past(log, {"streams/s/0": 0}, Keeps(seconds=60)) == []
@@ -61,7 +61,7 @@ def test_a_blob_goes_with_its_large_ones_and_before_them() -> None:
     read=some.integers(0, 12),
     limit=some.integers(0, 200),
 )
-def test_of_any_log_the_oldest_go_never_the_last_and_what_stays_is_less_than_the_limit_and_one_blob(
+def test_retention_deletes_the_oldest_blobs_of_any_log_and_keeps_less_than_the_limit_and_one_blob(
     sizes: list[int], read: int, limit: int
 ) -> None:
     log = [piece(index, size) for index, size in enumerate(sizes)]

@@ -53,7 +53,7 @@ def test_an_append_is_one_operation_once_the_end_is_known() -> None:
     assert written(blobs) == ["one", "two", "three"]
 
 
-def test_of_two_that_append_at_the_same_place_neither_takes_the_others_rows_for_its_own() -> None:
+def test_two_producers_at_one_position_never_mistake_each_others_rows_for_their_own() -> None:
     blobs, slow, fast = MemoryAccount().blobs(), producer("slow"), producer("fast")
     drive(append_shared(slow, **rows("first")), blobs)
     rule = append_shared(slow, **rows("slow"))
@@ -61,7 +61,7 @@ def test_of_two_that_append_at_the_same_place_neither_takes_the_others_rows_for_
     while not isinstance(operation, Append):
         operation = rule.send(perform(operation, blobs))
     drive(append_shared(fast, **rows("fast rows, at least as long")), blobs)
-    answer: Any = Sent.UNKNOWN  # it did not land, and nobody says so
+    answer: Any = Sent.UNKNOWN  # it did not land, and the answer does not say so
     with suppress(StopIteration):
         while True:
             answer = perform(rule.send(answer), blobs)
@@ -82,7 +82,7 @@ def test_a_producer_with_a_key_whose_blob_was_deleted_does_not_go_on_elsewhere()
 
 
 def resumed_while_its_log_is_deleted(after: int) -> int | str:
-    """What a producer finds whose log has one row of its key, and is deleted after so many operations of its search."""
+    """What a producer finds whose log has one row of its key, and is deleted after `after` operations of its search."""
     blobs = MemoryAccount().blobs()
     drive(append_shared(keyed("a"), **rows("one")), blobs)
     rule = resume(keyed("b"), (0, 0))
@@ -106,7 +106,7 @@ def test_a_producer_whose_log_is_deleted_while_it_resumes_finds_no_log_or_its_ro
 
 
 def test_a_row_in_a_blob_that_was_created_again_does_not_count_as_stored() -> None:
-    """Its producer died before it saw that the blob was out of line: nobody reads there."""
+    """Its producer died before it saw that the blob was out of line: no reader gets there."""
     blobs, log, other = MemoryAccount().blobs(), keyed("a"), producer("b")
     log.limits = other.limits = LogLimits(roll_records=1)
     drive(append_shared(log, **rows("one")), blobs)
@@ -115,12 +115,12 @@ def test_a_row_in_a_blob_that_was_created_again_does_not_count_as_stored() -> No
     again = encode(Record(Kind.BATCH, GROUP, "a", Writer(0, 0), 1, 0, meta={"once": ("import", 2)}))
     blobs.create(blob_name(PREFIX, 0))
     blobs.append(blob_name(PREFIX, 0), again, 0)
-    with pytest.raises(StateLost, match="Nobody can tell which rows with the key 'import' are stored"):
+    with pytest.raises(StateLost, match="It is unknown which rows with the key 'import' are stored"):
         drive(resume(keyed("c"), (0, 0)), blobs)
 
 
 def test_a_log_whose_last_blob_is_deleted_after_it_was_listed_is_not_begun_again() -> None:
-    """It had gone on in the next blob meanwhile. Rows in a blob 0 that is created again would be read by nobody."""
+    """The log had gone on in the next blob. No reader would see rows in a blob 0 that is created again."""
     blobs, fast, slow = MemoryAccount().blobs(), producer("fast"), producer("slow")
     fast.limits = LogLimits(roll_records=1)
     drive(append_shared(fast, **rows("one")), blobs)

@@ -107,7 +107,7 @@ def test_a_crash_after_any_operation_is_survived() -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_what_was_once_read_never_changes(seed: int) -> None:
+def test_a_record_that_was_read_never_changes(seed: int) -> None:
     limits = LogLimits(roll_records=4)
     seen: dict[Position, tuple[Part, ...]] = {}
 
@@ -122,11 +122,11 @@ def test_what_was_once_read_never_changes(seed: int) -> None:
     assert all(whole[: len(parts)] == parts for parts in seen.values())
 
 
-# Single steps: what the rule asks for, what it is told, what it makes of it.
+# Single steps: each operation of the rule, its answer, and what follows.
 
 
 def taken(writer: Writer = OLD, limits: LogLimits | None = None) -> tuple[Owner, Blobs]:
-    """An owner who has taken a new log over."""
+    """An owner that has taken a new log over."""
     blobs = MemoryAccount().blobs()
     each = owner(writer, 0, limits)
     drive(each.life(first=True), blobs)
@@ -181,14 +181,14 @@ def lost_and_landed(each: Owner, blobs: Blobs, record: Callable[[], Record]) -> 
     assert each.log.unsettled is not None
 
 
-def test_a_frontier_whose_answer_was_lost_is_not_taken_for_the_next_one() -> None:
+def test_a_frontier_without_an_answer_is_not_mistaken_for_the_next_one() -> None:
     each, blobs = taken()
     lost_and_landed(each, blobs, lambda: log_record(each.log, Kind.FRONTIER, frontier_us=1))
     drive(append(each.log, lambda: log_record(each.log, Kind.FRONTIER, frontier_us=2)), blobs)
     assert [record.frontier_us for _, record in stored(blobs)] == [None, 1, 2]
 
 
-def test_a_batch_whose_answer_was_lost_is_appended_once_and_taken_for_no_other() -> None:
+def test_a_batch_whose_answer_was_lost_is_appended_once_and_recognized() -> None:
     each, blobs = taken()
     lost_and_landed(each, blobs, lambda: batch_record(each.log, 5))
     again = copy.deepcopy(each)
@@ -238,7 +238,7 @@ def test_a_writer_whose_blob_is_gone_because_others_went_on_is_superseded() -> N
         drive(append(each.log, lambda: batch_record(each.log, 0)), blobs)
 
 
-def test_what_a_task_needs_of_other_logs_is_said_again_by_each_record_and_by_the_next_owner() -> None:
+def test_each_record_and_the_next_owner_repeat_which_blobs_of_other_logs_the_task_needs() -> None:
     """Else the owners of those logs would keep all that they ever wrote."""
     needs = {"runs/r/clean-1": 3}
     each, blobs = taken(limits=LogLimits(roll_records=4))
@@ -252,7 +252,7 @@ def test_what_a_task_needs_of_other_logs_is_said_again_by_each_record_and_by_the
     assert rest == [needs] * 8
 
 
-def test_other_bytes_of_nobody_higher_are_corruption() -> None:
+def test_foreign_bytes_without_a_higher_writer_are_corruption() -> None:
     each, blobs = taken()
     twin = copy.deepcopy(each)
     drive(append(twin.log, lambda: batch_record(twin.log, 7)), blobs)
@@ -376,7 +376,7 @@ def test_the_largest_parts_go_to_one_blob_until_the_rest_fits() -> None:
 
 
 def test_rows_that_are_set_aside_lie_in_blobs_of_bounded_size_and_belong_to_the_record_that_follows() -> None:
-    """Also if the log rolls now: whoever deletes old blobs goes by the number of the record's own."""
+    """Also if the log rolls now: old blobs are deleted by the blob number of the record itself."""
     limits = LogLimits(large_bytes=100, roll_records=3)
     each, blobs = taken(limits=limits)
     for batch in range(2):

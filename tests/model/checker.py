@@ -42,7 +42,7 @@ class Model(Protocol[State]):
         """All that can happen next, each in words, with what it leads to."""
 
     def rest(self, state: State) -> Violation | None:
-        """What is wrong with a state in which nothing can happen any more, if anything is."""
+        """A violation in a state in which no further step is possible, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Result:
 
     states: int
     steps: int
-    depth: int  # all sequences of so many steps were tried
+    depth: int  # all sequences of this many steps were tried
     seconds: float
     complete: bool
     violation: Violation | None = None

@@ -6,9 +6,9 @@ answer; a leader's write may land late. A leader acts on what it read last, howe
 deposed does not learn of it.
 
 A task is hand-made, and small, after `TaskAttempt.clean` of `sim/container.py` and `Gate` of `streams/gate.py`: it
-reads a row, unless it knows of a freeze; then it says where it stands and for which drain; after FLUSH it reads to the
-ends, and its log ends in DRAINED. What it says reaches its row later. One that is started again hears of the drain
-first (the order of `tasks.run`), so it stands where it stood.
+reads a row, unless it knows of a freeze; then it reports its position and the drain that this answers; after FLUSH it
+reads to the ends, and its log ends in DRAINED. Its report reaches its row later. A task that is started again learns of
+the drain first (the order of `tasks.run`), so its position is the same.
 """
 
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ class Task(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """What a leader read last. One that is elected knows no rows and no requests yet."""
+    """What a leader read last. A leader that was just elected knows no rows and no requests yet."""
 
     control: int
     etag: int
@@ -70,7 +70,7 @@ class State(NamedTuple):
 
     control: int
     etag: int
-    holder: int  # of the lease: who was elected last
+    holder: int  # of the lease: the leader elected last
     tasks: tuple[Task, ...]
     rows: tuple[Task, ...]  # as their rows show them
     answers: tuple[str, ...]
@@ -89,7 +89,7 @@ class Drain:
     rows: int = 1
     told: bool = True  # judge also whether the answers to requests are true
     conditional_flush: bool = True  # fence: FLUSH carries the ETag that it was decided for
-    for_this_drain: bool = True  # fence: a task says for which drain it stands still
+    for_this_drain: bool = True  # fence: a task reports for which drain it has stopped
     written_down: bool = True  # fence: a cancellation is in the blob before it is answered
 
     def __post_init__(self) -> None:
@@ -162,7 +162,7 @@ class Drain:
                 yield f"{name} answers {ASKED[place][0]}: {said}", self.cancelled(after) or after
 
     def task_steps(self, state: State, number: int, task: Task) -> Iterator[tuple[str, State | Violation]]:
-        """A task reads, hears of the drain and stands still or ends, and says so in its row."""
+        """A task reads, learns of the drain and stops or ends, and reports so in its row."""
         name = TASKS[number]
         heard = self.adopted(state.control, number, task)
         if heard != task:
@@ -195,7 +195,8 @@ class Drain:
         return None
 
     def elect(self, state: State, number: int) -> State:
-        """A write of the blob makes a leader, who reads rows and requests anew. The one before does not learn of it."""
+        """A write of the blob makes a leader, which reads rows and requests anew. The former one does not
+        learn of it."""
         before = self.controls.look(state.control)
         control = self.controls.put(replace(before, revision=before.revision + 1, epoch=before.epoch + 1))
         state = state._replace(control=control, etag=state.etag + 1, holder=number, faults=state.faults - 1)

@@ -1,10 +1,10 @@
-"""A run is drained, or stopped, or its processors leave: who ends, who waits for whom, and who goes on.
+"""A run is drained, or stopped, or its processors leave: which processors end, wait for others, and continue.
 
 Every order of events is tried. What runs is production's `decide`, whole, with `learn`. p1 leads; p2 was in the run
 too; p3 comes to it. Processors rejoin, crash, start again with the same code or with an upgraded pipeline, are asked to
-leave, and the leadership changes hands. There is no time: no wait is ever over by itself, so what holds here rests on
-no patience, and a state in which nothing can happen any more shows whether somebody waits for ever. Of the storage only
-this is used: a write lands if its ETag is the one that is there (`lease.py` and `hand_over.py` show the rest).
+leave, and the leadership changes hands. There is no time: no wait ends by itself, so what holds here does not depend on
+timeouts, and a state without a further step shows whether a processor waits for ever. Of the storage only this is used:
+a write lands if its ETag is the one that is there (`lease.py` and `hand_over.py` show the rest).
 """
 
 from collections.abc import Iterator, Sequence
@@ -112,7 +112,7 @@ class Ending:
     faults: int = 1
     processors: int = 2  # the third one comes to the run with upgraded code
     run: Control = DRAINED
-    leaves: Sequence[str] = ()  # who can be asked to leave, at any moment
+    leaves: Sequence[str] = ()  # processors that can be asked to leave, at any moment
     own_words: bool = True  # fence: a life tells of, and is believed about, only what that very life was given
     remembers: bool = True  # fence: a new life knows the run that its processor was part of, and ends with it
     begun: Sequence[str] = ()  # steps that have been taken already, by the words that they begin with
@@ -184,7 +184,8 @@ class Ending:
                 yield f"{name} becomes leader", self.elect(state, number)
 
     def rest(self, state: State) -> Violation | None:
-        """When nothing is left to do nobody waits, and whoever is there runs the run, or if upgraded the next one."""
+        """When no step is left, no processor waits, and those that are there run the run, or if upgraded the
+        next one."""
         control = self.controls.look(state.control)
         there = {}
         for number, name in enumerate(NAMES[: self.processors]):
@@ -295,7 +296,7 @@ class Ending:
         return [each for each in found if (each[1][:3], each[1][3]) != ((blob, etag, rows), local)]
 
     def moment(self, local: int, etag: int, rows: tuple[int, ...], crashed: tuple[bool, ...]) -> View:
-        """The view at a time at which everything that is regular is due, and who has crashed has been silent."""
+        """The view at a time at which everything regular is due, and crashed processors have been silent."""
         view = self.views.get(local)
         view.others.ages = {
             name: Age(row.etag, 1e9, 9, 0.0) if crashed[NAMES.index(name)] else Age(row.etag, 0.0, 0, 0.0)
@@ -307,7 +308,7 @@ class Ending:
         return view
 
     def looks(self, view: View, etag: int, rows: tuple[int, ...]) -> list[ReadControl | ScanMembers]:
-        """What would be read because somebody says that there is news."""
+        """The reads that follow a signal in the leader row."""
         seen = {row.processor: row for row in map(self.table.look, rows) if isinstance(row, ProcessorRow)}
         news: list[ReadControl | ScanMembers] = []
         if view.life.etag is not None and view.life.control_etag != str(etag):
@@ -369,7 +370,7 @@ class Ending:
                 Lease(kept.lease.id, 0.0), NEVER, 0.0, requests_read_at=0.0, clean_done=kept.clean_done
             )
         view.ending_since = 0.0
-        view.work.permit_told, view.work.drain_told = view.permit_until, tasks.wanted_drain(view)
+        view.work.permit_sent, view.work.drain_sent = view.permit_until, tasks.wanted_drain(view)
 
 
 def waits(view: View) -> str:

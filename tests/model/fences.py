@@ -18,7 +18,7 @@ from tests.model.lease import Leading
 from tests.model.log import LogRace
 
 OLD, AGAIN, NEW = Writer(3, 1), Writer(3, 2), Writer(5, 1)
-#: p1 gets a task back, since p3 crashed, and gives it to p3 again; its row says what it let go of the first time.
+#: p1 gets a task back, since p3 crashed, and gives it to p3 again; its row reports the release of the first time.
 BACK = (
     *JOINED,
     "p1 lets go of clean-2",

@@ -3,7 +3,7 @@
 What runs is production's: `publish.next_control`, `membership.beat`, `join` and `mark_dead`, `tasks.commands` and
 `learn`. Of the control blob only this is used: a write lands if its ETag is the blob's (`lease.py` shows that). Of a
 task's log: a writer takes it over if it is higher than all before (`log.py` shows that). As in `lease.py` there is no
-time: a leader may think anybody silent whose row it has seen, whenever it likes. A container does what it is ordered,
+time: a leader may take any processor whose row it has read for silent, at any moment. A container obeys its commands,
 later; its reports reach the supervisor at once, since both are paused together.
 """
 
@@ -68,7 +68,7 @@ class State(NamedTuple):
     etag: int  # of the control blob
     rows: tuple[int, ...]
     locals: tuple[int, ...]
-    logs: tuple[Writer, ...]  # who wrote last
+    logs: tuple[Writer, ...]  # the writer of the last version
     former: tuple[int, ...]  # attempts up to this one belong to a processor's former lives
     late: tuple[tuple[int, int], ...]  # calls on rows that were given up and may still land: whose, which
     faults: int
@@ -81,7 +81,7 @@ class HandOver:
     faults: int = 1
     begun: Sequence[str] = ()  # steps that have been taken already, by the words that they begin with
     alone: bool = True  # judge also whether two run one task, which the log makes safe and useless
-    waits: bool = True  # fence: a gainer waits until the losers have let go
+    waits: bool = True  # fence: a gainer waits until the losers have released the task
     by_generation: bool = True  # fence: a release says of which generation it speaks
     rising: bool = True  # fence: a version's number is never used again
     only_moved: bool = True  # fence: a version stops the tasks that move, and no others
@@ -197,7 +197,7 @@ class HandOver:
             yield f"{says}: no answer, it is still on its way", self.answered(late, number, call, lost)
 
     def is_mistaken(self, state: State, call: int) -> bool:
-        """Whether this marks somebody who lives: a fault. That it lives on as another incarnation is no excuse."""
+        """Whether this marks a live processor dead: a fault. That it lives on as another incarnation is no excuse."""
         action = self.calls.look(call)
         return isinstance(action, MarkDead) and state.locals[NAMES.index(action.processor)] != DOWN
 
@@ -448,7 +448,7 @@ class HandOver:
         view.calls.beat_sent_at, view.life.beat, view.life.found_age = NEVER, 0, None
         if view.leadership is not None:
             view.leadership = replace(view.leadership, since=-2.0)
-        view.work.permit_told = view.permit_until
+        view.work.permit_sent = view.permit_until
         return self.views.put(view)
 
 

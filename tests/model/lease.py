@@ -1,10 +1,10 @@
-"""Three processors, one control blob, one lease: who may write what, however late it lands.
+"""Three processors, one control blob, one lease: which writes are accepted, however late they land.
 
-What runs is production's: `election.campaign`, `decide.lead` with `next_control` and `hand_over`, `learn`, on a
-`View` without time. Every wait may be over at any moment and may last for ever, a lease may run out at any moment
-while its holder still believes in it; so what holds here rests on no clock. The blob and its lease are
-`storage/memory.py`. A call is sent, then it lands, later if it must: its answer may be lost, it may land twice, or
-after its sender has gave it up. A crash or a pause: the processor's next step never comes, or comes late.
+What runs is production's: `election.campaign`, `decide.lead` with `next_control` and `hand_over`, `learn`, on a `View`
+without time. Every wait may end at any moment or last for ever, and a lease may run out at any moment while its holder
+still believes in it; so what holds here depends on no clock. The blob and its lease are `storage/memory.py`. A call is
+sent, then it lands, later if it must: its answer may be lost, it may land twice, or after its sender has given it up. A
+crash or a pause: the processor's next step never comes, or comes late.
 """
 
 from collections.abc import Iterator
@@ -62,8 +62,8 @@ NEVER = -1e9
 
 
 class Blob(NamedTuple):
-    """The control blob. Its ETag is the number of its accepted writes. A lease that is broken or has run out lets
-    nobody in and keeps nobody out, so it is none."""
+    """The control blob. Its ETag is the number of its accepted writes. A lease that is broken or has run out neither
+    admits nor excludes a writer, so it counts as none."""
 
     control: int
     etag: int
@@ -140,7 +140,7 @@ class Leading:
             yield "the lease runs out", state._replace(blob=state.blob._replace(lease=""))
 
     def rest(self, state: State) -> Violation | None:
-        """Somebody can always try to lead."""
+        """A processor can always try to lead."""
         return Violation("L1", "nobody can do anything")
 
     def call_steps(self, state: State, number: int, call: int) -> Iterator[tuple[str, State | Violation]]:
@@ -219,7 +219,7 @@ class Leading:
         for since in (-3 * Timing().scan_s, NEVER):
             view = self._view(local)
             view.others.leaderless_since, view.others.leader_age = since, Age("silent", 1e9, 9, 0.0)
-            view.others.leader_row = Absent()  # the worst: nobody's name in it keeps the others from breaking the lease
+            view.others.leader_row = Absent()  # the worst case: without a name in it the others may break the lease
             yield view
 
     def _calls(self, view: View, etag: int) -> Iterator[StorageAction]:

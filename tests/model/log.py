@@ -105,7 +105,7 @@ class LogRace:
             yield f"a late append of writer {sender} lands: {_kinds(request.data)}", self.land(rest, request)
 
     def rest(self, state: State) -> Violation | None:
-        """When all is over the highest writer has got through, unless it let go."""
+        """In the end the highest writer has got through, unless it released the task."""
         highest = max(state.lives, key=lambda life: self.writers[life.number])
         if highest.end not in ("done", "released"):
             return Violation("L1", f"the highest writer, {self.writers[highest.number]}, ended {highest.end}")
@@ -168,7 +168,7 @@ class LogRace:
         return State(state.blobs, lives, state.late, state.faults)  # four times as fast as _replace
 
     def acknowledged(self, state: State, life: Life) -> Violation | None:
-        """What a writer was told is appended is there, once."""
+        """A batch that was reported as appended is there, once."""
         writer, batch = self.writers[life.number], self.logs.look(life.log).last_batch
         there = [(header.writer, header.batch) for header in _batches(state.blobs)].count((writer, batch))
         if there != 1:
@@ -258,7 +258,7 @@ class LogRace:
         return answer, blobs
 
     def _judge(self, blobs: tuple[tuple[str, bytes], ...]) -> Violation | None:
-        """S2, told from the bytes alone: writers only rise, each with one run of records; batch ids strictly rise."""
+        """S2, judged from the bytes alone: writers only rise, each with one run of records; batch ids strictly rise."""
         writer, batch = Writer(-1, 0), -1
         for header in _headers(blobs):
             if header.writer < writer:

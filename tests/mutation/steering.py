@@ -1,8 +1,8 @@
 """Which seed meets which place of the pure packages: recorded once per state of the code, and steered by coverage.
 
 Half of the games are plain: `draw(seed)`. The other half take the scenario of a game that met a place which few have
-met, and play it with dice of their own. So what is rare in one scenario is looked for where it is less so, and nobody
-says which scenario that is.
+met, and play it with other random numbers. So a place that is rare in one scenario is looked for in one where it is
+less rare, without naming that scenario.
 """
 
 import hashlib
@@ -78,7 +78,7 @@ class Record:
 
 
 def record(first: int, seconds: float) -> dict[str, dict[str, object]]:
-    """Play for so long, in this process, which must not have imported the packages yet. Game -> what came of it."""
+    """Play for `seconds`, in this process, which must not have imported the packages yet. Game -> its outcome."""
     met = mark()
     dice, end = Random(f"steering {first}"), time.process_time() + seconds
     found: dict[str, dict[str, object]] = {}

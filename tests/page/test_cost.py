@@ -143,7 +143,7 @@ def test_a_fleet_costs_the_same_with_its_page_open_and_the_page_what_explain_say
                 assert reader.sent() == own.sent() == (0, 0), "nobody looks, so nobody reads"
                 with counted(fleet) as opened:
                     await watch(session, address, HEARTBEATS + 1)
-                    read_by_page = reader.sent()  # it may read once more before it notices that nobody looks
+                    read_by_page = reader.sent()  # it may read once more before it notices that the page is closed
                 assert own.sent() == (0, 0)
                 with counted(fleet) as opened_there:
                     await watch(session, its_address, HEARTBEATS + 1)

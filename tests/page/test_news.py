@@ -65,7 +65,7 @@ def test_a_stream_that_is_open_and_says_nothing_is_not_relied_on() -> None:
     assert found >= 10
 
 
-def test_while_news_come_nothing_is_asked() -> None:
+def test_the_page_does_not_poll_while_events_arrive() -> None:
     found = play("""
       for (let each = 0; each < 30; each += 1) { streams[0].onmessage({ data: "{}" }); await pass(2_000); }
       const found = [asked.length, streams.length];""")
@@ -85,7 +85,7 @@ def test_a_stream_that_was_closed_is_opened_anew() -> None:
 
 
 @pytest.mark.parametrize("status", [0, 403])
-def test_a_server_that_has_died_is_told_after_ten_seconds(status: int) -> None:
+def test_the_page_reports_a_dead_server_after_ten_seconds(status: int) -> None:
     found = play(f"""
       streams[0].onmessage({{ data: "{{}}" }});
       status = {status};
@@ -96,7 +96,7 @@ def test_a_server_that_has_died_is_told_after_ten_seconds(status: int) -> None:
     assert found == [0, [10_000, status]]
 
 
-def test_a_server_that_never_answered_is_told_as_well() -> None:
+def test_the_page_reports_a_server_that_never_answered() -> None:
     found = play("""
       status = 0;
       await pass(16_000);

@@ -1,4 +1,4 @@
-"""The page as it is served: who may see it, what a browser is allowed, what it costs, that it hears of news."""
+"""The page as it is served: access, what a browser is allowed, what it costs, and its updates."""
 
 import asyncio
 import json
@@ -141,7 +141,7 @@ def test_a_base_path_without_its_slash_leads_to_the_page(emulator: Azurite) -> N
     play(story)
 
 
-def test_nobody_waits_for_the_head_of_a_stream(emulator: Azurite) -> None:
+def test_a_head_request_of_the_events_is_refused(emulator: Azurite) -> None:
     async def story(session: aiohttp.ClientSession) -> None:
         async with (
             served(job(emulator.connection_string)) as (address, watcher),
@@ -293,8 +293,9 @@ def test_a_page_that_polls_sees_that_a_fleet_is_dead(emulator: Azurite) -> None:
     play(story)
 
 
-def test_what_could_not_be_read_counts_for_no_silence(emulator: Azurite) -> None:
-    """While the account is away nobody can beat; the first answer afterwards still shows the beats from before."""
+def test_a_failed_read_does_not_count_as_silence(emulator: Azurite) -> None:
+    """While the account is away no heartbeat is accepted; the first answer afterwards still shows the rows
+    from before."""
     connect = emulator.connection_string
 
     async def story(session: aiohttp.ClientSession) -> None:
@@ -339,7 +340,7 @@ def test_a_container_that_was_deleted_is_named(emulator: Azurite) -> None:
     play(story)
 
 
-def test_an_account_that_does_not_answer_is_asked_once_a_look(emulator: Azurite) -> None:
+def test_an_account_that_does_not_answer_is_called_once_per_reading(emulator: Azurite) -> None:
     """And it has been away since the look began."""
 
     async def story(session: aiohttp.ClientSession) -> None:
@@ -373,8 +374,8 @@ def test_an_account_without_anything_is_empty_and_nothing_is_made_there(emulator
     play(story)
 
 
-def test_a_look_is_two_reads_and_nobody_reads_while_nobody_looks(emulator: Azurite) -> None:
-    """And whoever looks together reads once. Without any right to write."""
+def test_the_page_costs_two_reads_at_a_time_and_none_while_it_is_closed(emulator: Azurite) -> None:
+    """Viewers at the same time cause one read. No right to write is needed."""
     connect = emulator.connection_string
 
     async def story(session: aiohttp.ClientSession) -> None:
@@ -430,7 +431,7 @@ def test_this_machine_is_known_by_any_of_its_addresses(address: str, is_ours: bo
     assert is_loopback(address) is is_ours
 
 
-def test_what_is_sent_says_when(emulator: Azurite) -> None:
+def test_each_document_of_the_page_has_the_time_it_was_sent(emulator: Azurite) -> None:
     """So a browser with a wrong clock does not call it old."""
 
     async def story(session: aiohttp.ClientSession) -> None:
@@ -448,7 +449,8 @@ def test_what_is_sent_says_when(emulator: Azurite) -> None:
 def test_a_processor_draws_its_curves_before_its_page_is_opened(
     emulator: Azurite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From what it knows: whoever opens the page after an alert sees what was before. No call is made for it."""
+    """From what the processor knows: a page that is opened after an alert shows what was before. No call is made for
+    it."""
     lines = Lines()
     monkeypatch.setattr(watch, "lines_of", lambda config: lines)
     view = View(Settings("a", PROFILES["default"]), OwnIncarnation("1"))
@@ -462,7 +464,7 @@ def test_a_processor_draws_its_curves_before_its_page_is_opened(
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         async with asyncio.timeout(20):
-            while not lines.points:  # noqa: ASYNC110  # nobody tells
+            while not lines.points:  # noqa: ASYNC110  # there is no event to wait for
                 await asyncio.sleep(0.01)
         account = Account.from_config(config.storage)
         await asyncio.to_thread(account.ensure_created)

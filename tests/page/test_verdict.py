@@ -198,7 +198,7 @@ def test_a_fleet_in_a_sentence(
     assert (str(said.state), said.text, said.since_s) == (state, text, since_s)
 
 
-def test_one_that_gave_up_comes_first_with_its_reason() -> None:
+def test_a_processor_that_gave_up_is_shown_first_with_its_reason() -> None:
     found = made(shown(rows=[ROWS[0], GAVE_UP]), aged({"a": 0.5}), TIMING, Lines(), 60_000)["processors"]
     assert [(each["id"], each["state"], each["failure"]) for each in found] == [
         ("b", "left", EXITED),
@@ -210,7 +210,7 @@ def test_a_task_says_for_whom_it_waits_and_for_how_long_at_most() -> None:
     waits = Assignment(Owner("a", "1", 9), after=(Owner("b", "1", 5),))
     moved = replace(CONTROL, tasks={"t-0": waits, "t-1": CONTROL.tasks["t-1"]})
     other = replace(moved, events=(Event(57_000, "joined", "c joined."),))
-    for control in (moved, other):  # an event of another task's once told since when this one waits
+    for control in (moved, other):  # an event of another task's, once reported since this one waits
         assert shown(control)["tasks"][0]["why"] == "a waits for b to release it, for 45 s at most."
 
 
@@ -225,7 +225,7 @@ def test_the_bands_add_up_and_the_worst_comes_first() -> None:
     assert len(made(shown(), WELL, TIMING, lines, 60_000 + 900_001)["keeping_up"]["lines"]) == 1, "of 15 minutes"
 
 
-def test_a_time_that_nobody_has_read_is_a_gap() -> None:
+def test_a_time_without_a_reading_is_a_gap_in_the_curves() -> None:
     """A straight line over it would be made up."""
     lines = Lines()
     for at_ms in (10_000, 20_000, 60_000):
@@ -246,7 +246,7 @@ def test_a_processor_that_reads_all_rows_draws_on_without_a_page() -> None:
     assert made(shown(), WELL, TIMING, lines, 62_000)["keeping_up"]["since_ms"] == 60_000
 
 
-def test_of_two_stages_that_read_a_stream_the_backlog_is_the_slower_ones() -> None:
+def test_the_backlog_of_a_stream_with_two_readers_is_that_of_the_slower_stage() -> None:
     """What a table has not taken in is no more of the stream than what it is."""
     both = replace(CONTROL, tasks={**CONTROL.tasks, "in-table-0": Assignment(Owner("b", "1", 5))})
     table = TaskReport("in-table-0", 5, 1, Phase.RUNNING, progress=Progress(behind={"in": 5_000}))
@@ -274,13 +274,13 @@ def test_an_observer_says_for_how_long_it_has_seen_a_task_wait() -> None:
     assert made(document, WELL, TIMING, Lines(), NOW)["tasks"][0]["why_s"] == 7.0
 
 
-def test_of_a_large_fleet_the_worst_are_sent_and_the_rest_is_counted() -> None:
+def test_the_page_of_a_large_fleet_has_its_worst_tasks_and_counts_the_rest() -> None:
     tasks = {f"t-{number}": Assignment(Owner("a", "1", 5)) for number in range(SHOWN + 7)}
     found = made(shown(replace(CONTROL, tasks=tasks)), WELL, TIMING, Lines(), 60_000)
     assert (len(found["tasks"]), found["tasks_more"]) == (SHOWN, 7)
 
 
-def test_a_drain_shows_how_far_each_step_is_and_who_is_waited_for() -> None:
+def test_a_drain_shows_the_progress_of_each_step_and_the_tasks_it_waits_for() -> None:
     draining = replace(CONTROL, drain=DRAIN, phase=RunPhase.DRAINING)
     rows = [row("a", "t-0", Phase.DRAINED), row("b", "t-1")]
     found = made(shown(draining, rows), WELL, TIMING, Lines(), 60_000)["drain"]
@@ -293,7 +293,7 @@ def test_a_drain_shows_how_far_each_step_is_and_who_is_waited_for() -> None:
     assert found["waits_for"] == ["t-1"]
 
 
-def test_what_no_task_tells_is_unknown_and_not_nothing() -> None:
+def test_a_figure_that_no_task_reports_is_unknown_and_not_zero() -> None:
     restoring = {"t-0": TaskReport("t-0", 5, 1, Phase.STARTING)}
     rows = [
         ProcessorRow("a", "1", state=ProcessorState.ACTIVE, tasks=restoring),
@@ -312,7 +312,7 @@ def test_a_stage_is_as_fast_as_its_tasks_that_live() -> None:
     assert found["stages"] == [{"name": "t", "tasks": 2, "running": 1, "pace": 5.0, "behind": 2_000}]
 
 
-def test_of_an_error_the_page_has_a_short_first_line() -> None:
+def test_the_page_shows_a_short_first_line_of_an_error() -> None:
     """What it says may quote a row; the whole of it is in the status and in the log."""
     message = f"cannot parse {'4' * 1_000}\n{{'card': '1234'}}"
     failing = [ROWS[0], row("b", "t-1", Phase.STARTING, error=TaskError(message, ""))]

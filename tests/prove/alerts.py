@@ -128,7 +128,7 @@ def show(server: Prometheus, members: dict[str, Any], ports: dict[str, int]) -> 
     running = "max(samza_azure_group_tasks_running)"
     until("all tasks run", lambda: server.value(running) == TASKS, 60)
     leader = server.get("query", query="samza_azure_leader == 1")["result"][0]["metric"]["processor"]
-    # One that does not lead: the leader that goes on counting tells of its tasks.
+    # A processor that does not lead: a former leader that goes on reporting the group's tasks.
     killed = next(name for name in members if name != leader)
     members[killed].kill()
     seen = until("a killed owner's tasks are missing", lambda: running_by(ports[leader]) < TASKS, TIMEOUT_S * 2)

@@ -1,6 +1,6 @@
 """Every panel of the dashboard, on a live Prometheus that scrapes two processors of the example with Spark.
 
-They read flights and are drained. A container stands still while the drain flushes, until that was scraped: otherwise a
+They read flights and are drained. A container is frozen while the drain flushes, until that was scraped: otherwise a
 drain is over between two scrapes. Printed is, for each panel, how many samples and series its query had, and their last
 values; a panel without a sample is an error. Debian's `prometheus` is fetched if there is none. About three minutes.
 """
@@ -77,7 +77,7 @@ def show(world: JobOnAzurite, server: Prometheus) -> None:
 
 
 def drain(world: JobOnAzurite, server: Prometheus) -> None:
-    """Drain; the container of a task that reads the source stands still before the task's last record."""
+    """Drain; the container of a task that reads the source is frozen before the task's last record."""
     owner = next(task["owner"] for task in world.fleet.status()["tasks"] if task["stage"] == "clean")
     container = world.container(owner)
     world.kill_at(owner, "container", "before the end of clean", signal.SIGSTOP)

@@ -3,15 +3,14 @@
 python tests/prove/drain_kills.py [--only WORDS …] [--list]
 
 The points are those of tests/end_to_end/killing/sitecustomize.py, for the leader and a follower, and of each for the
-supervisor and the container. Each case is a run of its own, drained in mid-stream. After it: somebody died there,
-`drain --wait` ended with 0 and so did all who were left, the output of all runs so far is that of one batch over each,
-and once the next run has begun nothing is left of the intermediate logs, of the run's hints and of
-its requests. A supervisor that was killed before DRAINED is
-started again at once.
+supervisor and the container. Each case is a run of its own, drained in mid-stream. After it: a process died there,
+`drain --wait` exited with 0 and so did all processors that were left, the output of all runs so far is that of one
+batch over each, and once the next run has begun nothing is left of the intermediate logs, of the run's hints and of its
+requests. A supervisor that was killed before DRAINED is started again at once.
 
-The leader alone cleans up, and others are gone by then unless they wait for an upgrade: so they do where one of them is
-to die in mid-clean-up. Where it is to die between two batches of the flush there are two processors: each has two tasks
-then, and each of these a last batch.
+The leader alone cleans up, and the others have left by then unless they wait for an upgrade: so they do in the cases in
+which one of them has to die during the clean-up. In the cases in which it has to die between two batches of the flush
+there are two processors: each has two tasks then, and each of these a last batch.
 """
 
 import argparse
@@ -54,7 +53,7 @@ CLEAN_UP = "mid-clean-up"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Who dies where."""
+    """Which process dies at which point."""
 
     role: str  # leader or follower
     kind: str  # supervisor or container
@@ -181,7 +180,9 @@ def play(world: JobOnAzurite, case: Case) -> None:
         )
     waiting = world.fleet.processes if case.waits else {victim} if case.kind == "supervisor" else ()
     for name in set(waiting) & set(world.fleet.alive()):
-        world.fleet.send(name, signal.SIGTERM)  # who comes back only after DRAINED waits for an upgrade, too
+        world.fleet.send(
+            name, signal.SIGTERM
+        )  # a processor that comes back only after DRAINED waits for an upgrade, too
     codes = world.fleet.exit_codes(PATIENCE_S)
     assert set(codes.values()) == {0}, f"{case}: {codes}"
     assert producer.wait() == 0
@@ -211,7 +212,7 @@ def chosen_task(world: JobOnAzurite, case: Case) -> tuple[dict[str, Any], dict[s
 
 
 def arm(world: JobOnAzurite, case: Case, leader: str, task: dict[str, Any]) -> None:
-    """Lay the kill out. In mid-clean-up it is the leader's supervisor that comes to the point, whoever dies."""
+    """Prepare the kill. During the clean-up it is the leader's supervisor that comes to the point."""
     if case.point != CLEAN_UP:
         world.kill_at(task["owner"], case.kind, case.point.replace("STAGE", task["stage"]))
         return

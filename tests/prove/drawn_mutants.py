@@ -2,15 +2,15 @@
 
 python tests/prove/drawn_mutants.py [--draw 60] [--from SEED] [--seconds 60] [--record 240] [--jobs 2] [--only WHERE …]
 
-Nobody chooses the mutants: they are drawn from all places that `tests/mutation/places.py` knows. First the simulator
+The mutants are not chosen but drawn from all places that `tests/mutation/places.py` knows. First the simulator
 plays as it is, for `--record` seconds in each process, and it is recorded which game meets which place so that a change
 there would show (`tests/mutation/steering.py`; kept in `build/` for as long as the code stays as it is). Fewer places
 than the floor are an error. Then each mutant plays the games that meet its place, the densest first, for `--seconds` of
 processor time at most, and is killed by the first in which an invariant is broken. What survives them, or is met by no
 game, is shown to the tests of its package, which are a second net and counted apart.
 
-Each verdict is printed and kept in `build/` as soon as it is there, so whoever starts the same list again goes on where
-it ended; `--again` begins anew. A list of 60 takes at most `--draw` times `--seconds` of processor time, divided by
+Each verdict is printed and kept in `build/` as soon as it is there, so a list that is started again continues where it
+ended; `--again` begins anew. A list of 60 takes at most `--draw` times `--seconds` of processor time, divided by
 `--jobs`, and some minutes more for recordings and for games that are long.
 
 The sums say how many were killed by a fleet, and how many by a piece that was played by itself.
@@ -164,7 +164,7 @@ def played(place: str, games: list[tuple[Game, float]], seconds: float) -> str:
 
 
 def hunt(place: Place, known: Record, seconds: float, *, also_tests: bool = True) -> tuple[str, str]:
-    """The verdict, and who or what gave it."""
+    """The verdict, and the test or game that gave it."""
     games = [[str(game), known.seconds[game]] for game in known.best(place.key)]
     said = f"survives: met by none of {len(known.seconds)} games"
     if games:

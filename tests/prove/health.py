@@ -1,10 +1,10 @@
-"""Real processors are asked every second how they are, while the storage and then a processor stand still.
+"""The health of real processors is requested every second, while the storage and then a processor are frozen.
 
 python tests/prove/health.py [--outage 120] [--freeze 60]
 
-The storage is frozen: no answer of `/livez` may be other than 200, `/readyz` becomes 503 for want of storage and 200
-again, and no process of the fleet is another one afterwards. Then all processes of one processor are frozen and thawed,
-as with their machine: it is never said to be dead, takes part again, and its processes are the same. What was seen is
+The storage is frozen: no answer of `/livez` may be other than 200, `/readyz` becomes 503 without storage and 200 again,
+and no process of the fleet is another one afterwards. Then all processes of one processor are frozen and thawed, as
+with their machine: it is never reported as dead, takes part again, and its processes are the same. What was seen is
 printed. Four minutes.
 """
 
@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def outage(world: JobOnAzurite, seconds: float) -> None:
-    """Nobody answers for so long."""
+    """The storage does not answer for this long."""
     seen: Counter[str] = Counter()
     world.emulator_signal(signal.SIGSTOP)
     try:
@@ -76,7 +76,7 @@ def outage(world: JobOnAzurite, seconds: float) -> None:
 
 
 def freeze(world: JobOnAzurite, name: str, seconds: float) -> None:
-    """All processes of one processor stand still for so long, as its machine would."""
+    """All processes of one processor are frozen for this long, as on a frozen machine."""
     processes = world.tree(name)
     for process in processes:
         process.suspend()

@@ -89,7 +89,7 @@ def main() -> int:
 
 
 def installed(folder: Path) -> str:
-    """The Python of an environment that has `az`; SAMZA_AZURE_AZ names one that is there already."""
+    """The Python of an environment that has `az`; SAMZA_AZURE_AZ names one that exists."""
     if ready := os.environ.get("SAMZA_AZURE_AZ"):
         return ready
     venv.create(folder / "venv", with_pip=True)

@@ -111,7 +111,7 @@ class Cgroup:
 
     @property
     def kills(self) -> int:
-        """How many of its processes the kernel has killed for want of memory."""
+        """How many of its processes the kernel has killed because memory ran out."""
         return self._number("memory.oom_control" if self.is_first else "memory.events", r"^oom_kill (\d+)$")
 
     def _number(self, file: str, pattern: str) -> int:
@@ -121,7 +121,7 @@ class Cgroup:
 
 
 def machine_kills() -> int:
-    """How many processes the kernel has killed for want of memory since the machine started, in cgroups or not."""
+    """How many processes the kernel has killed because memory ran out since the machine started, in cgroups or not."""
     found = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(), re.MULTILINE)
     return int(found[1]) if found is not None else 0
 
@@ -205,7 +205,7 @@ def growing() -> None:
 
 
 def watched(fleet: Members) -> set[str]:
-    """Print owner, batch and memory until no processor runs; who had the task."""
+    """Print owner, batch and memory until no processor runs; return the owners."""
     begun, owners = time.monotonic(), set[str]()
     print(f"{'seconds':>8}{'task':>12}{'owner':>7}{'batch':>7}{'p0 MiB':>9}{'p1 MiB':>9}  of {GROWING_MIB}")
     printed_at = -PRINTED_EVERY_S

@@ -141,7 +141,7 @@ class Trial:
         page.on("pageerror", lambda error: self.console.append(str(error)))
 
     def config(self, name: str) -> Config:
-        """A job that nobody has run."""
+        """A job that was never run."""
         return Config.parse(JOB.format(name=name, id=uuid.uuid4().hex[:8], connect=self.emulator.connection_string))
 
     def created(self, name: str) -> Config:
@@ -242,7 +242,7 @@ def states(trial: Trial) -> None:
 
 
 def killed(trial: Trial) -> None:
-    """Three processes; the leader is killed, then the account stands still."""
+    """Three processes; the leader is killed, then the account is frozen."""
     config = trial.created("flights")
     job = JOB.format(name="flights", id=config.app.id, connect=trial.emulator.connection_string)
     members = {}
@@ -364,7 +364,7 @@ def polled(trial: Trial) -> None:
 
 
 def dead(trial: Trial) -> None:
-    """The page's server dies, and another one begins: a verdict is not kept that nobody stands for."""
+    """The page's server dies, and another one begins: no outdated verdict stays on the page."""
     browser = trial.page.context.browser
     assert browser is not None
     config = trial.created("dead")

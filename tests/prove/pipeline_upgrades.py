@@ -6,11 +6,11 @@ A fleet of two runs the example's pipeline, the same with a stage put in front, 
 renamed. Rows come in all the time. In each order it is drained in mid-stream and goes on with another of the three.
 Processors of the new code are started before the drain, in the middle of it, or after it; those that come too early end
 with 2 and are started again, as an orchestrator does. At a named point of the drain (tests/end_to_end/killing) a leader
-or follower of the old code is killed, or told to go (SIGTERM), or its container is killed; or nothing happens.
+or follower of the old code is killed, or asked to leave (SIGTERM), or its container is killed; or nothing happens.
 
 After each drain the rows out must be those of one batch for each run over what it has read, by the positions in the
-control blob, so nothing is lost or doubled; everybody must have ended with 0, or 2 for who came too early; and the next
-run must begin with the new stages. A failing order prints its seed. About a minute each on two quiet cores.
+control blob, so nothing is lost or doubled; each processor must have exited with 0, or with 2 if it came too early; and
+the next run must begin with the new stages. A failing order prints its seed. About a minute each on two quiet cores.
 """
 
 import argparse
@@ -62,7 +62,7 @@ PHASES = ("REQUESTED", "SOURCES_STOPPED", "FLUSHING", "COMMITTED")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Who gets which signal, and where."""
+    """Which process gets which signal, and where."""
 
     role: str
     kind: str
@@ -115,13 +115,13 @@ class Upgrades:
         self.finished: set[str] = set()  # the pipelines of drained runs
 
     def start(self, fleet: Fleet, pipeline: str) -> None:
-        """Another processor. A pipeline that has had no run begins the next one by itself; one that comes back is taken
-        for old code unless it is told to."""
+        """Another processor. A pipeline that has had no run begins the next one by itself; one that comes back counts
+        as old code unless `new_run` is set."""
         self.lives += 1
         fleet.start(f"p{self.lives}", *(["--new-run"] if pipeline in self.finished else []))
 
     def settled(self, fleet: Fleet, pipeline: str) -> dict[str, Any]:
-        """All tasks of this pipeline run on its processors. Who was there too early is started again."""
+        """All tasks of this pipeline run on its processors. A processor that was there too early is started again."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             for name in [name for name, process in fleet.processes.items() if process.poll() is not None]:
@@ -136,7 +136,7 @@ class Upgrades:
 
     @staticmethod
     def run_by(fleet: Fleet, shown: dict[str, Any]) -> bool:
-        """Whether all that live have tasks, and nobody else has."""
+        """Whether exactly the live processors have tasks."""
         return {task["owner"] for task in shown["tasks"]} == set(fleet.alive())
 
     def victim(self, fault: Fault, shown: dict[str, Any]) -> str:

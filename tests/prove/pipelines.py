@@ -88,7 +88,7 @@ def drained(seed: int) -> Case:
 
 
 def only(ready: Bench, case: Case, *, shrink: bool) -> int:
-    """One case, told at length."""
+    """One case, printed at length."""
     print(told(case), flush=True)
     outcome = ready.run(case)
     print(f"{outcome.verdict} after {outcome.seconds:.1f} s {outcome.reason}", flush=True)
@@ -100,7 +100,7 @@ def only(ready: Bench, case: Case, *, shrink: bool) -> int:
 
 
 def many(ready: Bench, drawn: Draw, seeds: range, threads: int, *, shrink: bool) -> int:
-    """All cases of these seeds; what is wrong is told at once."""
+    """All cases of these seeds; each defect is printed at once."""
     print(f"seeds from {seeds.start}, {len(seeds)} cases, {threads} at a time", flush=True)
     begun = time.monotonic()
     verdicts: Counter[str] = Counter()

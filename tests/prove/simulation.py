@@ -44,11 +44,11 @@ from tests.sim.pieces.examine import examine
 
 #: A run of full length takes less than six minutes.
 FULL_S = 340.0
-#: Of so many fleets the last is a wide one.
+#: The last of this many fleets is a wide one.
 WIDE = 4
 #: A branch that fewer wide fleets have met is rare.
 FEW = 3
-#: Every second seed is steered to so many pairs of a fault and a step that have met least often so far.
+#: Every second seed is steered to this many pairs of a fault and a step, those that have met least often so far.
 RARE = 24
 Rare: TypeAlias = tuple[tuple[str, str], ...]
 #: What a run of full length must have exercised, and what it is called in the counts.
@@ -185,7 +185,7 @@ def missed(seen: Mapping[str, int]) -> list[str]:
 
 
 def unmet(met: Met) -> list[str]:
-    """Says which branches few fleets have met; those that nothing has met and nobody explains."""
+    """Print the branches that few fleets have met; and those that no game has met and no note explains."""
     fleets = dict[Branch, int]()  # what the same line does twice counts together
     anything = Counter[Branch]()
     for number, branch in enumerate(BRANCHES.names):

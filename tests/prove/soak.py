@@ -88,7 +88,7 @@ def main() -> int:
 
 
 def soak(around: Alone, fleet: Fleet, batches: int) -> int:
-    """Feed the task until it has run so many batches, and judge."""
+    """Feed the task until it has run this many batches, and judge."""
     writers = [fleet.writer(stream, 1, flush_rows=1000) for stream in ("left", "right")]
     fleet.start(TASK)
     found: dict[str, list[tuple[int, float]]] = {name: [] for name in ALLOWED}

@@ -37,7 +37,7 @@ from samza_azure.commands.dev import VARIABLE  # noqa: E402
 from samza_azure.storage.connection import Account  # noqa: E402
 from samza_azure.storage.source_stream import SourceWriter  # noqa: E402
 
-#: The streams are at most so many of their seconds ahead of the task.
+#: The streams are at most this many of their seconds ahead of the task.
 SAMPLES, PATIENCE_S, PACE_S, AHEAD = 40, 180.0, 0.25, 20
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema([("key", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
@@ -114,7 +114,7 @@ def main() -> int:
 def soak(
     fleet: Members, cgroup: Cgroup, writers: list[SourceWriter], seconds: float
 ) -> dict[str, list[tuple[int, float]]]:
-    """One second of both streams after the other, for so long; what was seen, by batch."""
+    """Produce one second of both streams after the other, for `seconds`; return what was seen, by batch."""
     tree = processes(fleet)
     heap = heap_of(tree[2])
     found: dict[str, list[tuple[int, float]]] = {name: [] for name in ALLOWED}

@@ -1,8 +1,8 @@
 """Upgrades in random orders: python tests/prove/upgrade.py [--orders 20] [--releases 3] [--seed N].
 
-First the pipeline, in the simulator: a run that reads its source with one stage or two is upgraded to code with a
-stage in front, or with a renamed one. The new code is started early, processors are told to go (SIGTERM), killed and
-paused, and drains are asked for and taken back, half of them just when a step of the protocol begins. Each row of the
+First the pipeline, in the simulator: a run that reads its source with one stage or two is upgraded to code with a stage
+in front, or with a renamed one. The new code is started early, processors are asked to leave (SIGTERM), killed and
+paused, and drains are requested and cancelled, half of them just when a step of the protocol begins. Each row of the
 input must be in the output of exactly one run, and the next run must begin and be drained (S7, S12, L1).
 
 Then samza_azure itself, on Azurite: processes of a pinned release and of today's code take each other's place one by

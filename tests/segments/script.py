@@ -1,4 +1,4 @@
-"""The little language in which the cases of the timeline are written.
+"""The language in which the cases of the timeline are written.
 
     + TOKEN         add; followed by `again` if it is there already, by `ERR` if no legal history has it
     - TOKEN         remove; followed by `null` if it is not there
@@ -46,7 +46,7 @@ def segment(token: str) -> Segment:
     found = _MADE.fullmatch(token)
     assert found is not None, token
     version, generation, first, last, k, n, odd = found.groups()
-    # Any numbers that nobody else has will do.
+    # Any unused numbers will do.
     start = 1000 * int(generation) + 100_000 * int(first) + 10_000_000 * int(last)
     group, number = Partitions.between(start, start + int(n)), start + int(k) - 1
     if odd or int(k) > int(n):

@@ -1,6 +1,6 @@
-"""A table in memory, and those who append to it, compact it, replace it, take locks away and die; what must hold.
+"""A table in memory, and users that append to it, compact it, replace it, take locks away and die; and its invariants.
 
-Every act is one choice among a few, so that hypothesis shrinks a history and the dice of a seed play one. Rows are
+Every act is one choice among a few, so that hypothesis can shrink a history and a seed can play one. Rows are
 known by number and moment; a file has its rows. Nothing is ever deleted, so what has been published is what is shown.
 """
 
@@ -44,7 +44,7 @@ Row = tuple[int, int]  # its number and its moment
 
 @dataclass
 class Worker:
-    """One who writes: what it believes to hold, and what it is about to publish."""
+    """A writer: what it believes to hold, and what it is about to publish."""
 
     name: str
     priority: int
@@ -82,7 +82,7 @@ class TableUsers:
     # Acts.
 
     def step(self) -> None:
-        """One act of somebody, and a look."""
+        """One act of one user, and a check."""
         before = self.seen = dict(self.table.box.locks)
         acts = [*[self.append, self.publish_append] * 5, *[self.compact, self.publish] * 4]
         acts += [*[self.replace, self.publish] * 2, self.die, self.collect, self.sync, self.give_up]
@@ -225,7 +225,7 @@ class TableUsers:
         self.forget(worker)
 
     def send_again(self, worker: Worker) -> None:
-        """One who does not know that it has published these rows gets another id for them."""
+        """An appender that does not know that it has published these rows gets another id for them."""
         moment = worker.rows[0][1]
         found = self.table.allocate(
             worker.task.id, worker.name, moment, Granularity.DAY, previous=worker.previous, type=LockType.APPEND
@@ -275,7 +275,7 @@ class TableUsers:
         assert self.visible() == before, "I20: collecting garbage changes what is shown"
 
     def sync(self) -> None:
-        """Whoever keeps the box starts anew, from what is stored."""
+        """The keeper of the lock box starts anew, from what is stored."""
         box = MemoryLocks()
         failed = box.sync(self.table.box.locks.values(), self.table.box.tasks.values(), self.table.box.granted)
         assert not failed, "I6: locks that were there cannot be had back"

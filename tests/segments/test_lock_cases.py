@@ -37,7 +37,7 @@ CASES = {
     "L3": "add t1 \n remove t1 \n never t1 C:EXCL[01-01,01-02) ERR",
     "L4": """t1 C:EXCL[01-01,01-03) GRANT \n t2 C:EXCL[01-01,01-02) WAIT \n remove t1
         t2 C:EXCL[01-01,01-02) GRANT""",
-    "L5": "t1 C:EXCL[01-01,01-02) GRANT \n t2 C:EXCL[01-01,01-15) WAIT",  # the box says WAIT; who waits has the clock
+    "L5": "t1 C:EXCL[01-01,01-02) GRANT \n t2 C:EXCL[01-01,01-15) WAIT",  # the box says WAIT; the caller has the clock
     "L6": """t1(,-10) C:SHARED[01-01,01-02) GRANT \n t2 C:SHARED[01-01,01-02) GRANT \n t3 C:SHARED[01-01,01-02) GRANT
         t4 C:SHARED[01-01,01-02) GRANT \n t5 C:SHARED[01-01,01-02) GRANT \n locks = 5""",
     "L7": """t1(,15) C:EXCL[01-01,01-02) GRANT \n t2(,15) C:SHARED[01-01,01-02) WAIT \n revoke t1
@@ -364,7 +364,7 @@ def test_l54() -> None:
 
 
 def test_l58() -> None:
-    """A decision changes nothing before it is applied; one whose write failed never is."""
+    """A decision changes nothing before it is applied; one whose write failed is never applied."""
     box = box_of(LockTask("low", "low", 1), LockTask("high", "high", 2))
     box.acquire(exclusive("low"))
     before = dict(box.locks), box.granted
@@ -373,7 +373,7 @@ def test_l58() -> None:
     assert (dict(box.locks), box.granted) == before
 
 
-def test_the_death_of_a_life_ends_its_locks() -> None:
+def test_the_end_of_a_life_ends_its_locks() -> None:
     first, second = LockOwner("p1", "life 1"), LockOwner("p1", "life 2")
     box = box_of(LockTask("t1", "g", owner=first), LockTask("t2", "h", owner=second))
     box.acquire(exclusive("t1"))

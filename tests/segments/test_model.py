@@ -1,4 +1,5 @@
-"""Two appenders, one compactor and one who takes locks away, in every order of their steps, each life ended anywhere.
+"""Two appenders, one compactor and one program that takes locks away, in every order of their steps, each life ended
+anywhere.
 
 Each program is a few steps, and each step is one call that storage makes atomic. All interleavings are tried; states
 that are equal are tried once.
@@ -77,7 +78,7 @@ def start() -> State:
     return state
 
 
-# Steps. Each says whether it was possible; one that is told to wait is not, and is tried again later.
+# Steps. Each returns whether it was possible; a step that has to wait is not, and is tried again later.
 
 
 def allocates(name: str, by_segment: bool) -> Callable[[State], bool]:
@@ -153,7 +154,7 @@ def releases(name: str) -> Callable[[State], bool]:
 
 
 def publish(state: State, name: str, outputs: list[Segment], *, inputs: Any = (), new: Any = ()) -> None:
-    with suppress(ValueError):  # it has no lock at all any more
+    with suppress(ValueError):  # it no longer has a lock
         if isinstance(state.table.publish(name, outputs, inputs=inputs), Published):
             state.rows |= set(new)
 
@@ -168,7 +169,7 @@ def programs(type: LockType) -> dict[str, list[Callable[[State], bool]]]:  # noq
 
 
 def following(state: State, steps: dict[str, list[Callable[[State], bool]]]) -> Iterator[State]:
-    """All that can happen next: a step of anybody, or the death of somebody who is in the middle of it."""
+    """All that can happen next: a step of any program, or the death of one that is in the middle of its steps."""
     for name in NAMES:
         at = state.at[name]
         if at == len(steps[name]):

@@ -240,7 +240,7 @@ def nothing_falls_back(patch: Patch) -> None:
     patch.setattr(Chunk, "_newest_complete", staticmethod(lambda node: -1))
 
 
-def nobody_is_told(patch: Patch) -> None:
+def ancestors_are_not_updated(patch: Patch) -> None:
     patch.setattr(Chunk, "_settle", lambda chunk, node, was_full: None)
 
 
@@ -278,7 +278,7 @@ MUTANTS = [
     Mutant("half groups are complete", "I15", half_groups_are_complete, "history"),
     Mutant("children never make up a cover", "I22", children_never_make_up_a_cover, "history"),
     Mutant("nothing falls back", "I19", nothing_falls_back, "history"),
-    Mutant("nobody is told", "I19", nobody_is_told, "history"),
+    Mutant("ancestors are not updated", "I19", ancestors_are_not_updated, "history"),
     Mutant("core sets do not count", "I21", core_sets_do_not_count, "history"),
     Mutant("the first outcome stays", "I22", the_first_outcome_stays, "encodings"),
     Mutant("standbys are garbage", "I22", standbys_are_garbage, "history"),

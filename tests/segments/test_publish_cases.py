@@ -224,7 +224,7 @@ def compaction(of: MemoryTable, inputs: Sequence[Segment], count: int = 1, **fie
 
 
 def appended(table: Make, *partitions: int, more: Sequence[str] = ()) -> Table:
-    """A table with roots in one day, and nobody who holds a lock."""
+    """A table with roots in one day, and no locks."""
     of = table("append", *more)
     name = None
     for _ in partitions:

@@ -151,7 +151,7 @@ def test_an_earlier_sequence_number_shows_what_had_been_published_then() -> None
     assert timeline.at(SequenceNumber(1, {1: 2})).visible() == [first, second]
 
 
-def test_of_two_stored_locks_that_exclude_each_other_the_later_one_fails_its_group() -> None:
+def test_the_later_of_two_stored_locks_that_conflict_fails_its_group() -> None:
     tasks = [LockTask(name, name) for name in ("one", "two")]
     stored = []
     for number, task in enumerate(tasks):

@@ -126,7 +126,7 @@ MORE = {
 
 
 @pytest.mark.parametrize("name", MORE)
-def test_more(name: str) -> None:
+def test_further_cases(name: str) -> None:
     play(MORE[name])
 
 

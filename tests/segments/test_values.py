@@ -120,7 +120,7 @@ def test_a_sequence_number_is_written_and_read(sequence: SequenceNumber) -> None
 
 
 @given(st.lists(st.tuples(st.sampled_from(["grant", "publish", "release"]), st.integers(0, 9))), st.integers(0, 4))
-def test_what_the_oldest_locks_say_is_in_the_order_of_a_history(acts: list[tuple[str, int]], listed: int) -> None:
+def test_the_sequence_of_the_oldest_locks_follows_the_history(acts: list[tuple[str, int]], listed: int) -> None:
     """No later than the point itself, and of two points the later one is not earlier; else garbage goes too early."""
     points = [SequenceNumber()]
     for act, chosen in acts:

@@ -20,7 +20,7 @@ TASKS = 8
 
 
 class Slow(Link):
-    """What is sent takes its time. A call that is no table's is told apart by its name."""
+    """Sending takes time. Calls other than those of a table are distinguished by their names."""
 
     async def carry(self, operation: str, effect: Callable[[], T], timeout: float) -> T:
         await asyncio.sleep(LATENCY_S)
@@ -83,5 +83,5 @@ class Member:
 
 
 def leader_of(members: list[Member]) -> Member | None:
-    """Who leads, if there is one that does."""
+    """The leader, if there is one."""
     return next((each for each in members if each.processor.view.leads and not each.life.done()), None)

@@ -41,7 +41,7 @@ def without_if_match(patch: Patch) -> None:
 
 
 def without_lease_id(patch: Patch) -> None:
-    """The control blob is written whoever holds its lease."""
+    """The control blob is written without regard to its lease."""
     patch.setattr(Storage, "_unless_leased", lambda self, blob, lease_id: None)
 
 
@@ -160,7 +160,7 @@ def nobody_follows_the_leader(patch: Patch) -> None:
     patch.setattr(election, "_suspect", lambda view: False)
 
 
-# Who lives.
+# Members.
 
 
 def age_by_the_clock(patch: Patch) -> None:
@@ -247,7 +247,7 @@ def torn_scans(patch: Patch) -> None:
     patch.setattr(Storage, "query", torn)
 
 
-# Who runs what.
+# Tasks.
 
 
 def stop_the_world(patch: Patch) -> None:

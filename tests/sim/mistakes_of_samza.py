@@ -28,7 +28,7 @@ from samza_azure.sim import container as containers
 Patch = pytest.MonkeyPatch
 
 
-def nobody_is_passed_on(patch: Patch) -> None:
+def no_processors_are_passed_on(patch: Patch) -> None:
     """B1: the list of live processors is computed but not used for the assignment."""
     patch.setattr(publish, "assign", lambda tasks, members, current, **more: {})
 
@@ -93,8 +93,8 @@ def the_same_version_again(patch: Patch) -> None:
 
 
 def without_the_look_at_owners(patch: Patch) -> None:
-    """No mistake of anybody's: the fence that hides the one above, a task given under another version than the one
-    that gives it."""
+    """A mistake of no project: the fence that hides the one above, a task given under another version than the one that
+    gives it."""
     patch.setattr(publish, "_wrong_owner", lambda before, after: None)
 
 
@@ -170,7 +170,7 @@ def zombie_leader(patch: Patch) -> None:
     patch.setattr(hosting, "learn", stubborn)
 
 
-def who_no_longer_leads_ends(patch: Patch) -> None:
+def losing_the_leadership_ends_the_processor(patch: Patch) -> None:
     """B16: losing the lease ends the processor instead of its leadership."""
     learn = learning.learn
 
@@ -196,7 +196,7 @@ def a_renewal_is_tried_once(patch: Patch) -> None:
 
 
 def _fatal(patch: Patch, kind: type) -> None:
-    """A refusal of such a call is an exception that nobody catches."""
+    """A refusal of such a call is an uncaught exception."""
     learn = learning.learn
 
     def dying(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
@@ -260,7 +260,7 @@ def a_leader_elects_itself(patch: Patch) -> None:
 
 
 def no_fence_at_take_over(patch: Patch) -> None:
-    """B26: a processor reads and writes as soon as it is told to, without fencing the former owner."""
+    """B26: a processor reads and writes as soon as it gets a task, without fencing the former owner."""
 
     def only_reads(log: Any, **arguments: Any) -> Any:
         log.end = (yield from logs._newest(log, arguments["first"])), 0

@@ -97,7 +97,7 @@ def cleans_up_at_once(patch: Patch) -> None:
 
 
 def every_drain_is_accepted(patch: Patch) -> None:
-    """our review: who asks second, or while the drain is withdrawn, is told that his drain is under way."""
+    """our review: a second request, or one while the drain is withdrawn, is answered as if its drain were under way."""
     patch.setattr(requests, "_answer_to_drain", lambda control, request, waiting: requests.ACCEPTED)
 
 
@@ -125,8 +125,8 @@ def ages_survive_an_outage(patch: Patch) -> None:
     patch.setattr(learning, "_wrote_own_row", remembering)
 
 
-def who_is_not_named_waits_long(patch: Patch) -> None:
-    """our review: whoever is not named the next leader waits ten times as long, and the named ones may be gone."""
+def followers_that_are_no_successors_wait_long(patch: Patch) -> None:
+    """our review: followers that are not named as successors wait ten times as long, and the named ones may be gone."""
     suspect = election._suspect
 
     def late(view: Any) -> bool:
@@ -180,7 +180,8 @@ def rows_are_read_from_a_replica(patch: Patch) -> None:
 
 
 def a_late_mark_kills_the_next_life(patch: Patch) -> None:
-    """our review: a life is marked dead, and the late answer counts for the next one. No seed is slow enough."""
+    """our review: an incarnation is marked dead, and the late answer counts for the next one. No seed is slow
+    enough."""
     marked = learning._marked_dead
 
     def kills(view: Any, action: Any, answer: Any, now: float) -> None:
@@ -202,8 +203,8 @@ def a_late_read_brings_a_life_back(patch: Patch) -> None:
 
 
 def a_scan_brings_the_dead_back(patch: Patch) -> None:
-    """our review: a scan that was sent before a life was marked dead, and is answered after it, counts. No seed is
-    slow enough."""
+    """our review: a scan that was sent before an incarnation was marked dead, and is answered after it, counts. No seed
+    is slow enough."""
     learns = learning._learn_members
 
     def late(view: Any, rows: Any, sent_at: float, now: float) -> None:
@@ -214,8 +215,8 @@ def a_scan_brings_the_dead_back(patch: Patch) -> None:
 
 
 def a_wish_is_granted_to_each_life(patch: Patch) -> None:
-    """our review: a processor that comes back as another life has forgotten that its wish for a new run was granted. In
-    no seed one that wished it rejoins after the drain."""
+    """our review: a processor that rejoins has forgotten that its request for a new run was granted. In no seed a
+    processor that made one rejoins after the drain."""
     perform = processor.perform_locally
 
     def forgets(view: Any, action: Any, now: float) -> None:
@@ -278,11 +279,11 @@ def the_lease_is_believed_too_long(patch: Patch) -> None:
     patch.setattr(view.Lease, "ends_at", property(lambda lease: lease.asked_at + view.LEASE_S + 25.0))
 
 
-def who_is_cut_off_keeps_its_tasks(patch: Patch) -> None:
+def cut_off_keeps_its_tasks(patch: Patch) -> None:
     """our review: a member that sends heartbeats but cannot reach the control blob keeps its tasks."""
     patch.setattr(membership, "is_cut_off", lambda view, row: False)
 
 
-def who_is_cut_off_is_believed_at_once(patch: Patch) -> None:
+def cut_off_is_believed_at_once(patch: Patch) -> None:
     """our review: a member that says that it is cut off is marked dead, even in an outage that hits all."""
     patch.setattr(membership, "is_cut_off", lambda view, row: row.cut_off)

@@ -46,7 +46,7 @@ class Mutant:
 
     @property
     def whose(self) -> str:
-        """Who made it: the mistake's docstring begins with that."""
+        """The project that made it: the mistake's docstring begins with that."""
         return (self.mistake.__doc__ or "").partition(":")[0]
 
     def scenario(self, seed: int) -> Scenario:
@@ -106,7 +106,7 @@ BUSILY = {"style": "busy", "every_s": 1.0, "fault_s": 120.0}
 CROWD = {"processors": 5, "sources": 1, "counts": 1}
 
 MUTANTS = [
-    Mutant("nobody is passed on to the assignment", "L1", samza.nobody_is_passed_on, 0, QUIET),
+    Mutant("no processors are passed on to the assignment", "L1", samza.no_processors_are_passed_on, 0, QUIET),
     Mutant("blind retry of a heartbeat", "S3", samza.blind_retry_of_a_beat, 11),
     Mutant("no self-stop", "S4", samza.no_self_stop, 0),
     Mutant(
@@ -118,7 +118,7 @@ MUTANTS = [
         more={"profile": "eco", "fault_s": 240.0},
     ),
     Mutant("lease, row and work stop in this order", "Order", samza.lease_before_work, 0, QUIET),
-    Mutant("nobody follows during a barrier", "L1", samza.nobody_follows_during_a_barrier, 7, ("crash, other id",)),
+    Mutant("no failover during a barrier", "L1", samza.nobody_follows_during_a_barrier, 7, ("crash, other id",)),
     Mutant(
         "another model under the same version",
         "S1",
@@ -132,16 +132,16 @@ MUTANTS = [
         samza.a_barrier_without_an_end,
         0,
         (),
-        without=(review.who_is_cut_off_keeps_its_tasks,),
+        without=(review.cut_off_keeps_its_tasks,),
         more=MILD,
     ),
-    Mutant("any life of a processor will do", "L1", samza.any_life_will_do, 8, ("crash",)),
+    Mutant("any incarnation of a processor will do", "L1", samza.any_life_will_do, 8, ("crash",)),
     Mutant("a newcomer counts from zero", "S1", samza.a_newcomer_counts_from_zero, 0),
     Mutant("no change before the first END", "Exit", samza.no_change_before_the_first_end, 3),
     Mutant("more processors than tasks", "Exit", samza.too_many_processors, 0, QUIET, more=CROWD),
-    Mutant("the surplus goes", "Exit", samza.the_surplus_goes, 0, QUIET, more=CROWD),
+    Mutant("processors without a task exit", "Exit", samza.the_surplus_goes, 0, QUIET, more=CROWD),
     Mutant("a refused leader goes on", "S6", samza.zombie_leader, 49),
-    Mutant("who no longer leads ends", "Exit", samza.who_no_longer_leads_ends, 4),
+    Mutant("losing the leadership ends the processor", "Exit", samza.losing_the_leadership_ends_the_processor, 4),
     Mutant("a renewal is tried once", "S11", samza.a_renewal_is_tried_once, 10, (), more=MILD | {"refused": 0.1}),
     Mutant("a refused heartbeat is fatal", "Exit", samza.a_refused_beat_is_fatal, 11),
     Mutant("a refused leader row is fatal", "Exit", samza.a_refused_leader_row_is_fatal, 25),
@@ -237,9 +237,9 @@ MUTANTS = [
     Mutant("dead after three timeouts", "Bound", others.dead_after_three_timeouts, 0, faults=QUIET),
     Mutant("a leader is suspected three times late", "Bound", others.a_leader_is_suspected_late, 4, faults=()),
     Mutant(
-        "who is not named waits long",
+        "followers that are no successors wait long",
         "Bound",
-        review.who_is_not_named_waits_long,
+        review.followers_that_are_no_successors_wait_long,
         0,
         ("crash, other id",),
         more=CLEAR | {"every_s": 40.0, "fault_s": 240.0, "aimed": 0.0, "processors": 1},
@@ -273,8 +273,8 @@ MUTANTS = [
     Mutant("every drain is accepted", "S12", review.every_drain_is_accepted, 101),
     Mutant("a stop keeps the freeze", "S12", review.a_stop_keeps_the_freeze, 0, ("drain", "stop"), more=BUSILY),
     Mutant("ages survive an outage", "S10", review.ages_survive_an_outage, 26, ("outage",)),
-    Mutant("who is cut off keeps its tasks", "L2", review.who_is_cut_off_keeps_its_tasks, 0, (), more=MILD),
-    Mutant("who is cut off is believed at once", "S10", review.who_is_cut_off_is_believed_at_once, 49, ("outage",)),
+    Mutant("a processor that is cut off keeps its tasks", "L2", review.cut_off_keeps_its_tasks, 0, (), more=MILD),
+    Mutant("a report of being cut off is believed at once", "S10", review.cut_off_is_believed_at_once, 49, ("outage",)),
 ]
 
 
@@ -305,8 +305,10 @@ def _samzas_names(patch: pytest.MonkeyPatch) -> None:
 
 def _a_class_in_the_wrong_package(patch: pytest.MonkeyPatch) -> None:
     """B25: the documents name a factory class that cannot be loaded."""
-    text = test_documented_names.readme()
-    patch.setattr(test_documented_names, "readme", lambda: f"{text} or `samza_azure.azure.AzureJobCoordinatorFactory`")
+    text = test_documented_names.documents()
+    patch.setattr(
+        test_documented_names, "documents", lambda: f"{text} or `samza_azure.azure.AzureJobCoordinatorFactory`"
+    )
 
 
 def _forgets_who_has_what(patch: pytest.MonkeyPatch) -> None:
@@ -324,35 +326,35 @@ ELSEWHERE = [
     Elsewhere(
         "a documented class that does not exist",
         _a_class_in_the_wrong_package,
-        test_documented_names.test_every_dotted_name_in_the_readme_can_be_imported,
+        test_documented_names.test_every_dotted_name_in_the_documents_can_be_imported,
     ),
     Elsewhere(
-        "the assignment forgets who has what",
+        "the assignment forgets the present owners",
         _forgets_who_has_what,
         test_assign.test_no_assignment_needs_fewer_moves,
     ),
     Elsewhere(
         "ages survive the observer's pause",
         review.ages_survive_a_pause,
-        test_membership.test_a_leader_that_was_frozen_forgets_whom_it_suspected,
+        test_membership.test_a_leader_that_was_frozen_forgets_its_suspicions,
     ),
     Elsewhere(
-        "a late mark kills the next life",
+        "a late dead mark counts for the next incarnation",
         review.a_late_mark_kills_the_next_life,
         test_late_answers.test_marking_a_former_incarnation_dead_does_not_kill_the_next_one,
     ),
     Elsewhere(
-        "a late read brings a life back",
+        "a late read revives an incarnation",
         review.a_late_read_brings_a_life_back,
         test_late_answers.test_a_read_that_was_sent_before_a_scan_does_not_bring_a_former_incarnation_back,
     ),
     Elsewhere(
-        "a scan brings the dead back",
+        "a late scan revives an incarnation",
         review.a_scan_brings_the_dead_back,
-        test_late_answers.test_a_scan_that_was_sent_before_a_mark_does_not_bring_the_dead_back,
+        test_late_answers.test_a_scan_sent_before_a_dead_mark_does_not_revive_the_incarnation,
     ),
     Elsewhere(
-        "a wish is granted to each life",
+        "a request for a new run is granted to each incarnation",
         review.a_wish_is_granted_to_each_life,
         test_late_answers.test_a_wish_for_a_new_run_is_granted_once_also_if_the_processor_rejoins,
     ),
@@ -364,7 +366,7 @@ ELSEWHERE = [
     Elsewhere(
         "an append compares no bytes",
         review.append_compares_no_bytes,
-        test_source_log.test_of_two_that_append_at_the_same_place_neither_takes_the_others_rows_for_its_own,
+        test_source_log.test_two_producers_at_one_position_never_mistake_each_others_rows_for_their_own,
     ),
     Elsewhere(
         "no look for a later blob",

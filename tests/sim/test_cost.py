@@ -23,7 +23,7 @@ from samza_azure.storage.memory import MemoryAccount, MemoryStorage
 from tests.sim.group import Member, Slow, leader_of
 
 T = TypeVar("T")
-#: A third of an hour is told for a whole one; a page is looked at for a sixth.
+#: A third of an hour counts for a whole one; the page is open for a sixth.
 THIRD_S, SIXTH_S = 1200.0, 600.0
 
 
@@ -108,7 +108,7 @@ async def a_sixth_watched(
 
 
 @pytest.mark.parametrize("profile", ["eco", "default"])
-def test_a_group_sends_the_same_whether_or_not_somebody_looks_at_its_page(profile: str) -> None:
+def test_a_group_makes_the_same_calls_with_its_page_open_or_closed(profile: str) -> None:
     job = f"""
         app = {{ name = "seen", main = "none:none" }}
         azure.storage.connect = "UseDevelopmentStorage=true"

@@ -1,7 +1,8 @@
-"""A processor that beats and cannot reach the control blob, as behind a firewall that knows one of the two endpoints.
+"""A processor that sends heartbeats and cannot reach the control blob, as behind a firewall that knows one of the two
+endpoints.
 
-It hears of nothing: its tasks are to run elsewhere, and a drain is not to wait for it. An outage that hits all is
-another matter: nobody else would see more, and what moved would only move back.
+It learns nothing new: its tasks have to run elsewhere, and a drain must not wait for it. An outage that hits all is
+another matter: no other processor would see more, and tasks that moved would only move back.
 """
 
 import pytest
@@ -41,7 +42,7 @@ LONG = pytest.mark.long
 @pytest.mark.parametrize(
     ("seed", "hangs"), [(0, False), *(pytest.param(*each, marks=LONG) for each in ((0, True), (1, False), (1, True)))]
 )
-def test_its_tasks_run_elsewhere_although_nothing_new_is_published(seed: int, hangs: bool) -> None:
+def test_the_tasks_of_a_processor_that_is_cut_off_run_elsewhere_without_a_new_version(seed: int, hangs: bool) -> None:
     """It kept them for ever. When it sees the blob again it gets its share."""
 
     class Quiet(CutOff):

@@ -1,17 +1,17 @@
-"""What the README tells people to write into a job file exists (Samza's own documents name a class that does not)."""
+"""What the documents advise to write into a job file exists (Samza's own documents name a class that does not)."""
 
 import pkgutil
 import re
 from pathlib import Path
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
 
 
-def readme() -> str:
-    return README.read_text()
+def documents() -> str:
+    return "\n".join(path.read_text() for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))))
 
 
-def test_every_dotted_name_in_the_readme_can_be_imported() -> None:
-    names = set(re.findall(r"`(samza_azure(?:\.\w+)+)`", readme()))
+def test_every_dotted_name_in_the_documents_can_be_imported() -> None:
+    names = set(re.findall(r"`(samza_azure(?:\.[a-z_]+)*\.[A-Z]\w+)`", documents()))
     assert "samza_azure.AzureJobCoordinatorFactory" in names
     assert all(pkgutil.resolve_name(name) for name in names)

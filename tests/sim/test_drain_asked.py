@@ -54,10 +54,10 @@ def after(*, are_told: bool) -> float:
     return loop.run_until_complete(last_follower_after(MemoryStorage(loop.time), are_told=are_told))
 
 
-def test_who_has_read_the_hint_hears_of_the_drain_at_once() -> None:
+def test_a_processor_that_has_read_the_hint_learns_of_the_drain_at_once() -> None:
     assert after(are_told=True) <= 2 * DRAINING_LOOK_S
 
 
-def test_who_has_not_read_it_hears_of_the_drain_with_the_next_look() -> None:
+def test_a_processor_that_missed_the_hint_learns_of_the_drain_at_its_next_read() -> None:
     heartbeat_s = PROFILES["default"].heartbeat_s
     assert 2 * DRAINING_LOOK_S < after(are_told=False) <= heartbeat_s + DRAINING_LOOK_S

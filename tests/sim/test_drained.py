@@ -21,7 +21,7 @@ from samza_azure.sim.world import World
 
 #: Drains, and how many of them a test has.
 CASES, AT_ONCE = 200, 25
-#: The drain is asked for when so many batches are in all logs together, at most.
+#: The drain is requested when all logs together have at most this many batches.
 BATCHES = 60
 FAULTS = ("crash", "container dies", "leaves", "joins", "outage", "supervisor freezes", "cut off")
 

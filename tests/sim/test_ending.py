@@ -1,4 +1,4 @@
-"""How a run ends, told step by step: production's processors in the simulator, and one thing that happens at its time.
+"""How a run ends, step by step: production's processors in the simulator, and one thing that happens at its time.
 
 A random seed meets such a moment once in hundreds. Each story ends with a bound, after which it hangs.
 """
@@ -33,11 +33,11 @@ CALM = Scenario(
 
 
 class Story(World):
-    """A fleet that runs, and to which nothing happens but what is told here. Who ends is started again."""
+    """A fleet that runs, without faults but those of the story. A processor that ends is started again."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(replace(CALM, seed=seed))
-        self.code = ""  # of those who start from now on
+        self.code = ""  # of processors that start from now on
         self.stuck: set[str] = set()  # their containers never come up
 
     @property
@@ -98,7 +98,7 @@ class Story(World):
 
 
 def played(story: Story) -> None:
-    """Play it; the history is told if it fails."""
+    """Play it; print the history if it fails."""
     logging.disable(logging.CRITICAL)
     try:
         result = story.play()
@@ -109,7 +109,7 @@ def played(story: Story) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_fleet_with_one_that_came_back_from_the_dead_cleans_up_and_ends(seed: int) -> None:
+def test_a_fleet_with_a_processor_that_rejoined_cleans_up_and_ends(seed: int) -> None:
     """It waited for the clean-up, and the clean-up for its row, which named a task of its former life: for ever."""
 
     class Back(Story):
@@ -136,7 +136,7 @@ def test_upgraded_processors_begin_the_next_run_after_it(seed: int) -> None:
 
 
 class Stuck(Story):
-    """One whose container never comes up leads, since it is the first that is there."""
+    """A processor whose container never comes up leads, since it is the first that is there."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -162,7 +162,7 @@ def test_a_leader_whose_container_does_not_come_up_hands_over_within_seconds() -
     played(First(1))
 
 
-def test_nor_does_it_get_the_leadership_back_while_another_can_act() -> None:
+def test_a_leader_that_handed_over_does_not_lead_again_while_another_can_act() -> None:
     class Second(Stuck):
         async def _play(self) -> None:
             await self._begins()
@@ -205,8 +205,8 @@ class Waits(Story):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_who_waits_for_an_upgrade_lets_it_begin_the_next_run(seed: int) -> None:
-    """Its own code cannot, and it does not end: whoever can leads."""
+def test_a_processor_that_waits_for_an_upgrade_lets_the_new_code_begin_the_next_run(seed: int) -> None:
+    """Its own code cannot, and it does not end: one that can leads."""
 
     class Drained(Waits):
         async def _play(self) -> None:
@@ -221,7 +221,8 @@ def test_who_waits_for_an_upgrade_lets_it_begin_the_next_run(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_drained_run_is_cleaned_up_though_all_wait_for_an_upgrade(seed: int) -> None:
-    """Their rows told of its tasks for as long as they waited, so nobody cleaned up, and `drain --wait` had no end."""
+    """Their rows reported its tasks for as long as they waited, so no leader cleaned up, and `drain --wait`
+    had no end."""
 
     class Drained(Waits):
         async def _play(self) -> None:
@@ -235,11 +236,11 @@ def test_a_drained_run_is_cleaned_up_though_all_wait_for_an_upgrade(seed: int) -
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_who_joins_a_draining_run_gets_no_task_of_it_and_ends_with_it(seed: int) -> None:
+def test_a_processor_that_joins_a_draining_run_gets_no_task_and_ends_with_the_run(seed: int) -> None:
     class Joined(Story):
         async def _play(self) -> None:
             await self._runs()
-            self._life(leads=False).freeze(6.0, supervisor=False, container=True)  # the drain lasts at least so long
+            self._life(leads=False).freeze(6.0, supervisor=False, container=True)  # the drain lasts at least this long
             self.ask(RequestKind.DRAIN)
             await self._until("it drains", lambda: self.control.phase is RunPhase.DRAINING)
             self.start("p3")
@@ -282,7 +283,7 @@ def test_a_drain_asked_for_while_an_outage_pauses_all_goes_on_after_it(seed: int
             await self._wait(2 * self.timing.heartbeat_timeout_s)
             at_work = [life for life in self.lives.values() if life.container is None or life.container.may_append()]
             demand(not at_work, "all are paused by now")
-            self.ask(RequestKind.DRAIN)  # whoever asks sees the storage
+            self.ask(RequestKind.DRAIN)  # a command sees the storage
             await self._wait(self.timing.heartbeat_timeout_s)
             await self._drain()
 
@@ -305,7 +306,7 @@ def test_a_drain_asked_for_while_a_task_changes_hands_drains_it_under_its_new_ow
         async def _play(self) -> None:
             await self._runs()
             for life in self.lives.values():
-                life.freeze(4.0, supervisor=False, container=True)  # nobody releases anything meanwhile
+                life.freeze(4.0, supervisor=False, container=True)  # no task is released meanwhile
             self.start("p3")
             await self._until("a task changes hands", lambda: bool(self._waits()), step=0.002)
             moving = self._waits()

@@ -44,7 +44,7 @@ class Losing(Slow):
 
 @dataclass(frozen=True)
 class FailOver:
-    """How long after the crash somebody led, and had given the tasks to others; what was called meanwhile."""
+    """How long after the crash another processor led, and had given the tasks to others; the calls meanwhile."""
 
     led_s: float
     moved_s: float
@@ -80,7 +80,7 @@ async def fail_over(timing: Timing, lost: int, *, leaves: bool) -> FailOver:
 
 
 def owners(member: Member) -> set[str]:
-    """Who has tasks, as far as this one knows."""
+    """The owners of tasks, as far as this one knows."""
     control = member.processor.view.control
     assert isinstance(control, Control)
     return {each.owner.processor for each in control.tasks.values() if each.owner is not None}

@@ -55,7 +55,7 @@ def test_a_lease_ends_by_the_clock_that_was_given() -> None:
     ]
 
 
-def test_a_lease_that_ran_out_comes_back_if_nobody_leased_in_between() -> None:
+def test_an_expired_lease_can_be_renewed_if_there_was_no_other_lease() -> None:
     clock = Clock()
     control = MemoryAccount(clock=clock).control_blob()
 
@@ -95,7 +95,7 @@ def test_many_clients_share_one_storage() -> None:
     assert two.hints().poll() == {"log": {"length": 4}}
 
 
-def test_what_was_read_does_not_change_when_the_storage_does() -> None:
+def test_a_value_that_was_read_does_not_change_with_the_storage() -> None:
     async def story() -> tuple[Row | None, object]:
         account = MemoryAccount()
         rows, control = account.rows(), account.control_blob()

@@ -1,4 +1,4 @@
-"""`simulate JOB`: the job's own timings are what is played, and it ends with what somebody who plans a fleet asks."""
+"""`simulate JOB` plays the job's own timings, and ends with the figures that are needed to plan a fleet."""
 
 import re
 import sys
@@ -27,12 +27,12 @@ def run(job: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
     return int(ended.value.code or 0)
 
 
-def test_it_ends_with_fail_over_kills_and_rows(
+def test_simulating_a_job_prints_fail_over_kills_and_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = tmp_path / "job.toml"
     job.write_text(JOB)
-    # In both somebody dies who has tasks: of a standby without any the fail-over takes 0.0 s.
+    # In both a processor with tasks dies: the fail-over of a standby without any takes 0.0 s.
     assert run(job, monkeypatch, "--seed", "5", "--seeds", "2", "--hours", "0.02") == 0
     *histories, head, worst, kills, rows = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in histories] == ["seed 5", "seed 6"]
@@ -49,10 +49,10 @@ def test_the_job_s_own_timings_are_played() -> None:
     assert World(draw(1)).timing == PROFILES[draw(1).profile]
 
 
-def test_what_is_violated_is_told_with_the_command_that_replays_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_violation_is_printed_with_the_command_that_replays_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A known mistake is put in."""
     said: list[str] = []
-    mutant = next(each for each in MUTANTS if each.name == "nobody is passed on to the assignment")
+    mutant = next(each for each in MUTANTS if each.name == "no processors are passed on to the assignment")
     mutant.mistake(monkeypatch)
     assert not simulate_job(
         said.append, "job.toml", "default", PROFILES["default"], processors=3, seeds=[5], hours=0.02

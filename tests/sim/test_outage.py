@@ -18,7 +18,7 @@ from tests.sim.group import LATENCY_S, Member, Slow, leader_of
 
 T = TypeVar("T")
 OUTAGE_S = 600.0
-#: Calls are counted in windows of so many heartbeats.
+#: Calls are counted in windows of this many heartbeats.
 WINDOW = 5
 
 
@@ -88,19 +88,19 @@ async def an_outage(timing: Timing, count: int, how: str, lasts: float) -> None:
 
 @pytest.mark.parametrize("how", ["throttles", "fails", "hangs"])
 @pytest.mark.parametrize("profile", PROFILES)
-def test_in_a_long_outage_no_more_is_called_than_usual(profile: str, how: str) -> None:
+def test_a_long_outage_costs_no_more_calls_than_normal_operation(profile: str, how: str) -> None:
     lasts = OUTAGE_S if profile == "default" else 100 * PROFILES[profile].heartbeat_s
     VirtualLoop().run_until_complete(an_outage(PROFILES[profile], 10, how, lasts))
 
 
-def test_nor_by_a_large_group() -> None:
+def test_a_long_outage_costs_a_large_group_no_more_calls_than_normal_operation() -> None:
     VirtualLoop().run_until_complete(an_outage(PROFILES["default"], 100, "throttles", 60.0))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("how", ["throttles", "fails"])
-def test_nor_by_a_thousand_in_ten_minutes(how: str) -> None:
+def test_an_outage_of_ten_minutes_costs_a_thousand_processors_no_more_calls(how: str) -> None:
     VirtualLoop().run_until_complete(an_outage(PROFILES["default"], 1000, how, OUTAGE_S))
 
 

@@ -1,4 +1,5 @@
-"""Who is started again soon after its death keeps its tasks: one new version, and no other processor ever has them."""
+"""A processor that is restarted soon after its death keeps its tasks: one new version, and no other processor ever has
+them."""
 
 from dataclasses import replace
 

@@ -1,7 +1,8 @@
 """All processors are replaced, one after the other: each task moves twice on average, and no more can be saved.
 
-Who is told to go gives its share to others at once, so that it is idle for a moment only; who is back gets a share
-again. Each of these moves is one that balance demands, so no other choice of the next owner would save one.
+A processor that is asked to leave gives its share to others at once, so that its tasks are idle for a moment only; when
+it is back it gets a share again. Each of these moves is one that balance demands, so no other choice of the next owner
+would save one.
 """
 
 import asyncio
@@ -16,12 +17,12 @@ from samza_azure.storage.interface import Content
 from samza_azure.storage.memory import MemoryStorage
 from tests.sim.group import TASKS, Member, Slow
 
-#: How long one is away, and how long the others wait until the next one is told to go.
+#: How long one processor is away, and how long until the next one is asked to leave.
 AWAY_S, SETTLED_S = 3.0, 15.0
 
 
 def owners(storage: MemoryStorage) -> dict[str, Owner | None]:
-    """Who has each task, as the control blob says."""
+    """The owner of each task, as the control blob says."""
     found = storage.control_read(None, None)
     assert isinstance(found, Content), NAME
     return {task: each.owner for task, each in decode(found.data).tasks.items()}

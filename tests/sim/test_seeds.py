@@ -17,7 +17,7 @@ from samza_azure.sim.world import draw, play
 #: What each of them found is in the message of the commit that mended it. The longest ones are played by `make prove`.
 PINNED = [8, 24, 26, 31, 112, 245, 7052, 1000111]
 LONGER = [0, 17, 42, 116, 1091, 168044708]
-#: Fresh seeds are played for so long, and at least so many: a machine may be slow.
+#: Fresh seeds are played for this many seconds, and at least this many: a machine may be slow.
 FRESH_S, FRESH_LEAST = 8.0, 3
 
 
@@ -27,7 +27,7 @@ def test_a_seed_that_once_found_something_finds_nothing(seed: int) -> None:
     assert result.violation is None, command(seed)
 
 
-#: New code with a stage put in front starts before the run is drained, and processors are told to go.
+#: New code with a stage put in front starts before the run is drained, and processors are asked to leave.
 UPGRADE = Scenario(
     seed=0,
     style="storm",
@@ -66,7 +66,7 @@ REFUSED = replace(
 )
 
 
-def test_who_is_refused_works_no_longer_than_its_last_accepted_heartbeat_allows() -> None:
+def test_a_processor_that_is_refused_stops_when_its_permit_ends() -> None:
     """The moment of the refusal was taken for the deadline, also where the deadline was over by then."""
     result = play(REFUSED)
     assert result.violation is None, "\n".join(result.history)

@@ -25,7 +25,7 @@ def azurite() -> Iterator[Azurite]:
 
 @pytest.fixture(scope="session")
 def storage(azurite: Azurite) -> Storage:
-    """Names that nobody else has."""
+    """Unique names."""
     name = uuid.uuid4().hex
     return Storage(Secret(azurite.connection_string), None, f"c{name}", f"t{name}")
 

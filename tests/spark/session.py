@@ -19,7 +19,7 @@ from samza_azure.spark.source.source import LogSource
 #: Queries that run once do not pay for a second compiler; the first one alone would get a small code cache. It is
 #: quick, so let it compile earlier: that saves about a tenth of the JVM's time once it is warm.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:CompileThresholdScaling=0.3"
-#: The zygote has to be forked before there are threads, which nobody here can promise: it gets a process of its own.
+#: The zygote has to be forked before there are threads, which cannot be promised here: it gets a process of its own.
 ZYGOTE = """
 import signal, sys
 from pathlib import Path

@@ -86,7 +86,7 @@ def test_the_whole_tree_dies_with_the_channel_also_a_jvm_that_hangs(child: Child
 
 
 def test_a_container_whose_directory_is_gone_ends_at_once(child: Child, job: Path) -> None:
-    """It cannot say any more until when its sources may read. Another one begins with a fresh directory."""
+    """It can no longer tell its sources until when they may read. Another container begins with a fresh directory."""
     assert isinstance(child.report(), Ready)
     shutil.rmtree(job.parent / "scratch", ignore_errors=True)
 

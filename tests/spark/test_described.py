@@ -1,4 +1,4 @@
-"""What two pipelines differ in, as a processor with the other one is told."""
+"""The differences between two pipelines, as a processor with the other one reports them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_a_window_and_a_delay(described: Described, stage: Any, said: list[str])
     assert changes(described(counted()), described(stage)) == said
 
 
-def test_a_slide_shows_in_no_fact_but_is_said(described: Described) -> None:
+def test_a_changed_slide_is_reported_although_no_fact_shows_it(described: Described) -> None:
     assert changes(described(counted()), described(counted("1 day", "1 hour", "6 hours"))) == [
         "stage stage: what its state depends on differs (functions, the slide of a window, a schema)"
     ]

@@ -1,4 +1,4 @@
-"""No row is late because somebody was slow: what moves event time, what holds it back, what is refused."""
+"""No row is late because a producer was slow: what moves event time, what holds it back, what is refused."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -186,7 +186,7 @@ def test_a_join_that_keeps_rows_for_ever_has_no_frontier(analysed: Analysed) -> 
     assert "how much older than the partner at can be" in refused(analysed, one_way, "a", "b", event_time="at")
 
 
-def test_of_a_join_that_keeps_rows_for_ever_that_is_said(analysed: Analysed) -> None:
+def test_a_join_that_keeps_rows_for_ever_is_a_warning(analysed: Analysed) -> None:
     """A frontier_lag makes it acceptable, and its state grows all the same."""
 
     def warned(function: Any, **options: Any) -> list[str]:
@@ -211,7 +211,7 @@ def test_of_a_join_that_keeps_rows_for_ever_that_is_said(analysed: Analysed) -> 
     assert "both inputs need an event_time and withWatermark" in warned(unmarked, streams=without)[0]
 
 
-def test_an_outer_join_without_a_limit_of_time_is_told_one_in_its_own_columns(analysed: Analysed) -> None:
+def test_an_outer_join_without_a_time_limit_is_advised_one_in_its_own_columns(analysed: Analysed) -> None:
     plain = lambda some, others: some.join(others, F.expr("key = name"), "leftOuter")  # noqa: E731
     condition = "key = name AND at BETWEEN ts AND ts + INTERVAL 1 HOUR"
     assert f'F.expr("{condition}")' in refused(analysed, plain, "a", "b")

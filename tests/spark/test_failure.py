@@ -140,7 +140,7 @@ def test_other_errors_are_named_with_their_kind(error: Exception, short: str | N
     assert in_short(error) == (short if short is not None else f"PythonException: {error}")
 
 
-def test_what_is_reported_has_a_bounded_length_and_no_secret() -> None:
+def test_a_reported_error_has_a_bounded_length_and_no_secret() -> None:
     error = ValueError("a secret " * 4_000)
 
     found = reported(error, lambda text: text.replace("secret", "***"))

@@ -119,7 +119,7 @@ def last_kind(run: Fleet, task: str) -> Kind:
 
 
 @pytest.mark.parametrize("tasks", [2, 1])
-def test_every_message_once_in_order_then_drained_once_with_a_commit(fleet: MakeFleet, tasks: int) -> None:
+def test_each_message_is_processed_once_in_order_and_on_drain_is_called_once(fleet: MakeFleet, tasks: int) -> None:
     """testDrainForTasksWithSingleSSP, testDrainForTasksWithMultipleSSP, testDrainCommitBehavior, testDrain (low)."""
     said = Said()
     run = fleet(plain(said, tasks=tasks), STREAMS)
@@ -224,7 +224,7 @@ def test_drain_waits_for_in_flight_messages(fleet: MakeFleet) -> None:
 
 
 def test_an_input_that_has_ended_and_one_that_the_drain_ends(fleet: MakeFleet) -> None:
-    """End of stream mixed with drain: one input's producers are drained long before the other one's end is told."""
+    """End of stream mixed with drain: one input's producers are drained long before the other one's end is known."""
     said = Said()
     application = plain(said, "numbers", "copied")
 
@@ -249,7 +249,7 @@ def test_an_input_that_has_ended_and_one_that_the_drain_ends(fleet: MakeFleet) -
 
 
 def test_a_task_that_moves_in_the_middle_of_a_batch_goes_on_behind_what_is_done(fleet: MakeFleet) -> None:
-    """Positions are within a record, too: one that is let go repeats nothing whose rows are committed."""
+    """Positions are within a record, too: a task that is released repeats nothing whose rows are committed."""
     said, slow = Said(), Slow()
     application = Application()
 
@@ -319,7 +319,7 @@ def test_a_batch_reads_no_more_bytes_than_it_may(fleet: MakeFleet) -> None:
     assert max(most) <= BATCH_BYTES // (mebibyte // 2)
 
 
-def test_what_a_batch_puts_out_is_committed_before_it_is_too_much(fleet: MakeFleet) -> None:
+def test_the_output_of_a_batch_is_committed_before_it_is_too_large(fleet: MakeFleet) -> None:
     """Few messages can put out more than fits into memory."""
     application = Application()
 
@@ -337,7 +337,7 @@ def test_what_a_batch_puts_out_is_committed_before_it_is_too_much(fleet: MakeFle
     run.drain()
 
 
-def test_whoever_dies_between_on_drain_and_its_record_leaves_no_row(fleet: MakeFleet) -> None:
+def test_a_death_between_on_drain_and_its_record_leaves_no_row(fleet: MakeFleet) -> None:
     """The last record is not written; the next owner calls on_drain again, and its row is there once."""
     said = Said()
     run = fleet(plain(said), STREAMS)
@@ -687,7 +687,7 @@ def test_a_handler_is_seen_as_a_stage(spark: SparkSession, tmp_path: Path) -> No
     assert "  calls   a handler, up to 4 messages in flight in each task" in pipeline_lines(found.plan, 1.0)
 
 
-def test_a_task_that_is_let_go_in_mid_batch_begins_no_other_turn(fleet: MakeFleet) -> None:
+def test_a_task_that_is_released_in_mid_batch_begins_no_other_turn(fleet: MakeFleet) -> None:
     """It stands before messages that are done then, and its gate may be shut only a moment later."""
     said, held = Said(), threading.Event()
     application = Application()
@@ -714,7 +714,7 @@ def test_a_task_that_is_let_go_in_mid_batch_begins_no_other_turn(fleet: MakeFlee
     task._thread.join(PATIENCE_S)
     assert said.numbers() == [*range(8)]
     run.release("Watch-0")
-    assert said.closed == 1  # whoever is released has closed its handler
+    assert said.closed == 1  # a task that is released has closed its handler
     run.start("Watch-0", first=False)
     run.drain()
     assert seen(run) == {("at", number): 1 for number in range(20)}
@@ -765,8 +765,8 @@ def messages(*numbers: int) -> list[Envelope]:
 
 @pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), KeyboardInterrupt()], ids=repr)
 @pytest.mark.parametrize("at_once", [1, 4])
-def test_what_is_no_ordinary_exception_fails_the_task_too(error: BaseException, at_once: int) -> None:
-    """SystemExit once ended the event loop, and nobody was answered."""
+def test_a_base_exception_fails_the_task_too(error: BaseException, at_once: int) -> None:
+    """SystemExit once ended the event loop, and no call was answered."""
 
     class Watch:
         async def process(self, envelope: Envelope, collector: Collector) -> None:
@@ -808,7 +808,7 @@ def test_after_a_timeout_no_message_is_begun() -> None:
     assert begun == [1]
 
 
-def test_what_is_no_row_is_not_sent() -> None:
+def test_a_value_that_is_not_a_row_is_not_sent() -> None:
     class Watch:
         def process(self, envelope: Envelope, collector: Collector) -> None:
             collector.send((1, []))  # type: ignore[arg-type]
@@ -819,7 +819,7 @@ def test_what_is_no_row_is_not_sent() -> None:
     calls.close()
 
 
-def test_a_row_without_columns_is_no_way_to_send_nothing() -> None:
+def test_a_row_without_columns_is_refused() -> None:
     """A task without a stream has nowhere to put any row."""
 
     class Watch:
@@ -833,7 +833,7 @@ def test_a_row_without_columns_is_no_way_to_send_nothing() -> None:
     calls.close()
 
 
-def test_what_makes_a_handler_is_no_async_function() -> None:
+def test_a_handler_factory_must_not_be_async() -> None:
     application = Application()
     with pytest.raises(
         PipelineRefused, match=r"an async function returns a coroutine, not a handler\. Write def watch\(\)"

@@ -11,7 +11,7 @@ from samza_azure.storage.limits import drain_hint
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
 
 
-def test_a_requested_drain_is_told_once(tmp_path: Path) -> None:
+def test_a_requested_drain_is_reported_once(tmp_path: Path) -> None:
     """Whatever else the hints say, and again for the next request of the run. It is news, so hints are read often."""
     hints, told = MemoryAccount().hints(), []
     board = HintBoard(hints, tmp_path / "hints", lambda: told.append("changed"))

@@ -79,7 +79,7 @@ def test_an_image_layer_that_cuts_the_times_of_files_keeps_the_archive(tmp_path:
     assert java.archive_of(found, tmp_path, tmp_path) != in_the_build
 
 
-def test_archives_that_nobody_has_used_for_long_are_deleted_with_the_next_one(tmp_path: Path) -> None:
+def test_archives_that_were_unused_for_long_are_deleted_with_the_next_one(tmp_path: Path) -> None:
     """A machine that is upgraded kept those of all releases."""
     found, cache = java.find_java(os.environ), tmp_path / "samza-azure"
     cache.mkdir()
@@ -95,7 +95,7 @@ def test_archives_that_nobody_has_used_for_long_are_deleted_with_the_next_one(tm
 
 
 def test_a_jvm_listens_on_loopback_where_the_hosts_own_name_does_not_resolve(tmp_path: Path) -> None:
-    """As in the build of an image: the training run failed there, while the container was told so elsewhere."""
+    """As in the build of an image: the training run failed there, and the container could use its archive elsewhere."""
     assert java._environment({}, tmp_path, "python")["SPARK_LOCAL_IP"] == "127.0.0.1"
     assert java._environment({"SPARK_LOCAL_IP": "10.0.0.7"}, tmp_path, "python")["SPARK_LOCAL_IP"] == "10.0.0.7"
 
@@ -135,7 +135,7 @@ def client_of(jvm: java.Jvm) -> ClientServer:
     at = jvm.gateway()
     return ClientServer(
         java_parameters=JavaParameters(port=at.port, auth_token=at.secret),
-        python_parameters=PythonParameters(eager_load=False),  # nobody calls back; the server's thread would stay
+        python_parameters=PythonParameters(eager_load=False),  # no call comes back; the server's thread would stay
     )
 
 
@@ -160,7 +160,7 @@ def test_a_jvm_without_memory_ends(tmp_path: Path) -> None:
     jvm = java.launch({"spark.driver.memory": "64m"}, os.environ, tmp_path)
     client = client_of(jvm)
 
-    with pytest.raises((Py4JError, OSError)):  # no answer, and then nobody there
+    with pytest.raises((Py4JError, OSError)):  # no answer, and then no server
         client.new_array(client.jvm.long, 10_000_000)
 
     assert jvm.process.wait(20) == OUT_OF_MEMORY

@@ -222,7 +222,7 @@ def test_a_package_that_cannot_be_imported_is_refused(container: Callable[..., C
 
 
 def test_settings_that_a_module_makes_are_refused_unless_the_job_file_has_them(container: Callable[..., Child]) -> None:
-    """They would be this processor's alone, and some cannot take effect any more."""
+    """They would be this processor's alone, and some can no longer take effect."""
     pipeline = (
         HEAD
         + """

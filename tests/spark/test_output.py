@@ -165,7 +165,7 @@ driver.memory = "2g"
 """
 
 
-def test_what_takes_too_much_memory_is_tried_again_with_half_the_input(fleet: MakeFleet) -> None:
+def test_a_batch_that_needs_too_much_memory_is_repeated_with_half_the_input(fleet: MakeFleet) -> None:
     """And the next attempts remember it. The message says what happened, what comes next and what to do."""
     application = Application()
 

@@ -244,7 +244,7 @@ def refused(plan: Plan, function: Any, *inputs: str, **options: Any) -> str:
     return str(caught.value)
 
 
-def test_what_no_partitioning_can_satisfy_is_refused(plan: Plan) -> None:
+def test_a_stage_that_no_partitioning_satisfies_is_refused(plan: Plan) -> None:
     """With the stage, the operator, and what to write."""
     assert refused(plan, lambda rows: rows.limit(10)) == (
         "Stage stage: the limit over all rows needs all rows in one task. Run the stage on one task: "

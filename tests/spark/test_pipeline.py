@@ -71,7 +71,7 @@ def test_a_module_whose_name_is_written_wrongly(tmp_path: Path) -> None:
     assert "Did you mean 'pipeline_right'?" in refused(tmp_path, "pipeline_rihgt", "")
 
 
-def test_two_stages_with_one_output_are_told_with_the_line_of_the_second(tmp_path: Path) -> None:
+def test_two_stages_with_one_output_are_refused_with_the_line_of_the_second(tmp_path: Path) -> None:
     stages = "@app.stage('a', output='x')\ndef one(a): return a\n@app.stage('a', output='x')\ndef two(a): return a\n"
     said = refused(tmp_path, "pipeline_twice", "from samza_azure import Application\napp = Application()\n" + stages)
     assert said.startswith("Stages one and two both write the stream 'x'.")

@@ -103,7 +103,7 @@ def test_a_pipeline_that_no_fleet_runs_like_a_batch_is_refused(ready: Bench) -> 
 
 
 @pytest.mark.long
-def test_what_a_mistake_of_the_analysis_makes_wrong_is_right_without_it(ready: Bench) -> None:
+def test_a_case_that_a_mutant_of_the_analysis_makes_wrong_is_right_without_it(ready: Bench) -> None:
     cases = {number: draw(each.seed, each.bias) for number, each in enumerate(MUTANTS)}
     found = verdicts(outcomes(ready, cases))
     assert {MUTANTS[number].name: verdict for number, verdict in found.items() if ":" in verdict} == {}

@@ -115,7 +115,7 @@ def test_many_rows_and_wide_rows_are_left_to_a_worker(source: Poller, reads: Rea
     assert source.prefetched(START, end) is None
 
 
-def test_what_the_scan_has_downloaded_is_not_downloaded_again_by_the_worker(source: Poller, reads: Reads) -> None:
+def test_a_worker_does_not_download_again_what_the_scan_has_downloaded(source: Poller, reads: Reads) -> None:
     """Another range is."""
     for start in range(0, 3_000, 300):
         write(reads.writer, *range(start, start + 300))
@@ -152,7 +152,7 @@ def test_the_gate_can_make_batches_smaller(source: Poller, reads: Reads) -> None
     assert source.latest(small)["at"][0][1] == whole
 
 
-def test_a_storage_that_does_not_answer_is_no_error_and_tried_again_later(source: Poller, reads: Reads) -> None:
+def test_a_source_tries_again_later_if_the_storage_does_not_answer(source: Poller, reads: Reads) -> None:
     def fail() -> None:
         raise StorageUnavailable("nobody there")
 
@@ -167,7 +167,7 @@ def test_a_storage_that_does_not_answer_is_no_error_and_tried_again_later(source
     assert said(source).trouble is None
 
 
-def test_a_log_that_cannot_be_read_is_told_to_the_container(source: Poller, reads: Reads) -> None:
+def test_a_log_that_cannot_be_read_is_reported_to_the_container(source: Poller, reads: Reads) -> None:
     def fail() -> None:
         raise CorruptState("not what was written", blob="streams/numbers/0/00000000", position=7)
 
@@ -193,7 +193,7 @@ MISFIT = (
         ),
     ],
 )
-def test_other_columns_than_the_schema_says_are_told_and_never_read_as_null(
+def test_columns_that_differ_from_the_schema_are_an_error_and_never_null(
     source: Poller, reads: Reads, tmp_path: Path, column: str, written: pa.Array, differences: str
 ) -> None:
     reads.writer.write(pa.table({column: written}))
@@ -209,14 +209,14 @@ def test_other_columns_than_the_schema_says_are_told_and_never_read_as_null(
     assert said(source).corrupt == MISFIT % differences
 
 
-def test_what_is_the_same_to_spark_fits_however_it_is_laid_out() -> None:
+def test_arrow_types_that_are_equal_to_spark_fit_the_schema() -> None:
     schema = pa.schema([("who", pa.string()), ("at", pa.timestamp("us", tz="UTC"))])
     at = pa.array([1], pa.timestamp("ms", tz="Europe/Berlin"))
     rows = pa.record_batch({"at": at, "who": pa.array(["me"], pa.large_string())})
     assert laid_out(rows, schema, "s").schema == schema
 
 
-def test_even_an_error_that_nobody_foresaw_does_not_kill_the_query(source: Poller, reads: Reads) -> None:
+def test_an_unexpected_error_does_not_end_the_query(source: Poller, reads: Reads) -> None:
     """Also one that looks like our own waiting."""
 
     def fail() -> None:

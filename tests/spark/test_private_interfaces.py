@@ -21,6 +21,7 @@ from samza_azure.spark.jvm import local_files
 from samza_azure.spark.jvm.session import java_class, jvm_of
 from samza_azure.spark.jvm.settings import BASE
 from samza_azure.spark.jvm.watermark import OwnedWatermark, probe
+from samza_azure.spark.pipeline.catalyst import has_pattern, identity, items, kind_of, substituted, text, without_alias
 from samza_azure.spark.pipeline.destination import destination
 from samza_azure.spark.source.source import LogStreamReader
 from samza_azure.spark.task.batch import is_waiting_for_storage
@@ -143,8 +144,8 @@ def _plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("is_ours", [True, False])
-def test_what_a_worker_raises_comes_back_with_the_full_name_of_its_class(spark: SparkSession, is_ours: bool) -> None:
-    """Who takes a user's error for a storage that is away starts that task again for ever."""
+def test_an_exception_of_a_worker_has_the_full_name_of_its_class(spark: SparkSession, is_ours: bool) -> None:
+    """A container that took a user's error for an unavailable storage would start that task again for ever."""
 
     class StorageUnavailable(Exception):
         """An error of the user's own that is called as ours is."""
@@ -159,3 +160,16 @@ def test_what_a_worker_raises_comes_back_with_the_full_name_of_its_class(spark: 
         spark.range(1).select(asks("id")).collect()
     assert "nobody there" in str(raised.value)
     assert is_waiting_for_storage(raised.value) is is_ours
+
+
+def test_attributes_are_replaced_in_one_call(spark: SparkSession) -> None:
+    """`AliasHelper` of Catalyst's optimiser: the expression of an alias takes the place of the attribute."""
+    frame = spark.range(1).select((F.col("id") + 1).alias("a"), "id")
+    plan = frame.filter("a * 2 > id")._jdf.queryExecution().analyzed()
+    made = {identity(each): without_alias(each) for each in items(plan.child().projectList())}
+
+    found = substituted(spark, plan.condition(), made)
+
+    assert text(found) == "(((id + CAST(1 AS BIGINT)) * CAST(2 AS BIGINT)) > id)"
+    assert [kind_of(each) for each in items(found.references().toSeq())] == ["AttributeReference"]
+    assert not has_pattern(spark, found, "PYTHON_UDF")

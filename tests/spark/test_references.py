@@ -86,7 +86,7 @@ def test_batches_leave_nothing_behind(
     run.start(name)
 
     def batches(number: int) -> int:
-        """Run so many, one at a time. Return how many objects are held then."""
+        """Run `number` batches, one at a time. Return how many objects are held then."""
         for _ in range(number):
             before = run.tasks[name].report.batch
             at = START + timedelta(seconds=before + 1)

@@ -137,7 +137,7 @@ def test_writing_is_an_action_too(refusal: Refusal) -> None:
     )
 
 
-def test_a_misspelt_column_is_told_without_the_plan_and_with_its_line(analyse: Analyse) -> None:
+def test_a_misspelt_column_is_reported_with_its_line_and_without_the_plan(analyse: Analyse) -> None:
     def stage(rows: DataFrame) -> DataFrame:
         return rows.where("carier = 'UA'")
 
@@ -172,7 +172,7 @@ def test_a_refused_plan_names_the_stage_where_it_is_defined(analyse: Analyse) ->
 LATE, HOUR = '.withWatermark("ts", "1 hour")', '.groupBy(F.window("ts", "1 hour"))'
 FIRST = f'.where("ts IS NOT NULL"){LATE}.dropDuplicatesWithinWatermark(["carrier"])'
 NUMBERED = "*, row_number() OVER (PARTITION BY carrier ORDER BY ts) AS number"
-#: What somebody wrote behind `rows`, the line that is advised, and what their own code puts behind it.
+#: The text behind `rows`, the line that is advised, and what the user's own code puts behind it.
 ADVISED = {
     "an action": (".count()", f"{LATE}{HOUR}.count()", ""),
     "a sort": ('.sort("delay")', f'{LATE}{HOUR}.agg(F.max_by("carrier", "delay"))', ""),
@@ -344,7 +344,7 @@ def test_the_advised_watermark_can_be_pasted(refusal: Refusal, analyse: Analyse)
     analyse(stage(advised[1]), tasks=1)
 
 
-def test_a_section_that_nobody_reads_is_a_warning_of_the_plan(analyse: Analyse) -> None:
+def test_a_section_of_an_unused_stream_is_a_warning_of_the_plan(analyse: Analyse) -> None:
     plan = analyse(lambda rows: rows, streams="[streams.fligths]\npartitions = 2\n").plan
     assert "[streams.fligths] has no effect: no stage reads or writes it. Did you mean 'flights'?" in plan.warnings
 
@@ -353,7 +353,7 @@ def test_an_exception(refusal: Refusal) -> None:
     assert refusal(lambda rows: 1 / 0) == "Stage stage cannot be analysed: ZeroDivisionError: division by zero"
 
 
-def test_what_spark_would_refuse_only_when_the_query_starts(refusal: Refusal) -> None:
+def test_a_stage_that_spark_refuses_at_the_start_of_the_query_is_refused_earlier(refusal: Refusal) -> None:
     assert refusal(lambda rows: rows.sort("ts")).startswith(
         "Stage stage cannot run as a stream: Sorting is not supported on streaming DataFrames/Datasets"
     )
@@ -606,7 +606,7 @@ def test_a_key_that_is_no_column_or_has_no_canonical_bytes(refusal: Refusal) -> 
     )
 
 
-def test_a_stream_that_nobody_writes_or_describes(refusal: Refusal) -> None:
+def test_a_stream_without_a_writer_or_a_schema(refusal: Refusal) -> None:
     assert refusal(lambda rows: rows, "nowhere") == (
         "Stage stage reads stream 'nowhere', which no stage writes and whose schema is not in the job file. "
         'Add [streams.nowhere] there, with its columns, for example schema = "id string, ts timestamp", and with '
@@ -635,7 +635,7 @@ def test_a_plan_that_is_not_deterministic_is_a_warning(analyse: Analyse) -> None
     )
 
 
-def test_what_is_allowed(analyse: Analyse, spark: SparkSession) -> None:
+def test_stages_that_are_allowed(analyse: Analyse, spark: SparkSession) -> None:
     """A stream joined with itself or with a table, a renamed event time, a union with it, deduplication, updates."""
     names = spark.createDataFrame([("AA", "American")], "carrier string, name string")
 

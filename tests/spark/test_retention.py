@@ -29,7 +29,7 @@ batch.bytes = "1 KiB"
 """
 
 
-def test_a_run_deletes_what_it_has_read_and_what_nobody_waits_for(fleet: Callable[[Application, str], Fleet]) -> None:
+def test_a_run_deletes_blobs_that_every_reader_has_read(fleet: Callable[[Application, str], Fleet]) -> None:
     """Two stages read the source; its first blob is gone already, from an earlier run. A record fills a blob."""
     application = Application()
 

@@ -135,7 +135,7 @@ def test_the_tasks_behind_a_shuffle_count_their_shares_of_a_log_and_not_all_of_i
 
 
 def test_windows_fire_without_a_drain_once_all_producers_have_passed_them(fleet: MakeFleet) -> None:
-    """The last rows do not move the watermark any more: ticks do, and idle producers let the others go on."""
+    """The last rows no longer move the watermark: ticks do, and idle producers let the others go on."""
     run = fleet(counting("ticked"), COUNTED % ("ticked", "32 MiB"))
     rows = rows_of(1000)
     run.start(*run.pipeline.plan.tasks())
@@ -177,7 +177,7 @@ def test_a_producer_that_lags_by_days_makes_nothing_late(fleet: MakeFleet) -> No
 
 
 def test_the_flush_fires_every_window_also_after_restarts_in_it(fleet: MakeFleet) -> None:
-    """Whoever comes next sets the watermark again; or finds all fired."""
+    """The next owner sets the watermark again; or finds that every window has fired."""
     run = fleet(counting("flushed"), COUNTED % ("flushed", "32 MiB"))
     rows = rows_of(500)
     produce(run, "flushed", rows, 100)
@@ -207,7 +207,7 @@ def test_a_task_without_state_is_drained_without_a_batch(fleet: MakeFleet) -> No
     assert put_out(run) == as_batch(rows)
     ends = {partition: end for task in run.tasks.values() for partition, end in (task.report.ends or {}).items()}
     assert run.read() == ends
-    for name in ("clean-0", "clean-1"):  # whoever comes next finds a log that says so, with where it stood
+    for name in ("clean-0", "clean-1"):  # the next owner finds a log that says so, with its position
         _, restored = take_over(
             run._context.blobs,
             f"runs/{run.run_id}/{name}",
@@ -222,7 +222,7 @@ def test_a_task_without_state_is_drained_without_a_batch(fleet: MakeFleet) -> No
         assert last_offset(restored) == [ends[f"bare/{name[-1]}"]]
 
 
-def test_a_look_that_comes_late_does_not_take_a_drained_task_back(fleet: MakeFleet) -> None:
+def test_a_late_check_does_not_change_the_phase_of_a_drained_task(fleet: MakeFleet) -> None:
     """It began before the last record was in, and goes on after it."""
     application = Application()
 
@@ -574,7 +574,7 @@ def test_a_stage_that_raises_fails_its_task_alone(fleet: MakeFleet) -> None:
 
 
 def test_rows_of_other_types_than_the_schema_says_fail_the_task_with_one_sentence(fleet: MakeFleet) -> None:
-    """Also where a worker reads them: so many rows are not handed over with the offset."""
+    """Also where a worker reads them: this many rows are not handed over with the offset."""
     run = fleet(counting("mistyped"), COUNTED % ("mistyped", "32 MiB"))
     dice = random.Random(1)
     rows = pa.table(

@@ -189,7 +189,7 @@ def store_of(task: Task) -> str:
     return str(json.loads(settings)["conf"][STATE_PROVIDER])
 
 
-def test_a_log_with_state_of_the_other_kind_is_not_gone_on_with(fleet: MakeFleet) -> None:
+def test_a_log_with_state_of_the_other_kind_is_refused(fleet: MakeFleet) -> None:
     run = fleet(counting("changed-kind"), JOB % ("changed-kind", "auto"))
     run.start("count-0")
     writer = run.writer("changed-kind", 1, flush_rows=10)
@@ -397,7 +397,7 @@ class Finished:
         return 700
 
 
-def test_all_batches_since_the_last_look_are_counted_and_no_others_are_asked_for() -> None:
+def test_all_batches_since_the_last_reading_are_counted_and_no_others_are_read() -> None:
     """Several may have finished between two looks."""
     finished = [Finished(batch, (batch, 1)) for batch in range(100)]
     ms = {"triggerExecution": 500, "addBatch": 400}

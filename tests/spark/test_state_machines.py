@@ -27,7 +27,6 @@ MakeFleet = Callable[[Application, str], Fleet]
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # as `load` does it for a pipeline's module
 
 START = datetime(2013, 1, 1, tzinfo=UTC)
-GAP = timedelta(minutes=45)
 GAP_MS = 45 * 60 * 1000
 SCHEMA = pa.schema([("key", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
 OUTPUT = "key string, first long, last long, n long"

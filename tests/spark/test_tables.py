@@ -157,7 +157,7 @@ def test_publishes_are_batches_with_their_time_and_their_pace() -> None:
     assert second == Progress(batches=2, rows=900, rows_out=900, seconds=0.75, pace=10.0)
 
 
-def test_what_spark_puts_out_is_delivered_as_files(fleet: Callable[[Application, str], Fleet]) -> None:
+def test_the_output_of_a_stage_is_delivered_as_files(fleet: Callable[[Application, str], Fleet]) -> None:
     """The delivery moves in between, and the drain puts what is left."""
     app = Application()
 

@@ -233,7 +233,7 @@ def test_a_task_that_has_ended_keeps_neither_its_state_nor_its_last_batch(
 
 
 class Container:
-    """All tasks of a run in a container's loop, on a thread of ours: told what to do, and heard.
+    """All tasks of a run in a container's loop, on a thread of the test, with its commands and reports.
 
     It polls no hints: a test does so when it has produced, or its rows are noticed after seconds.
     """
@@ -249,7 +249,7 @@ class Container:
         self._thread.start()
         self.tell(Permit(boot_time() + 3600))
 
-    def _listen(self) -> None:  # without a pause: a report that nobody takes holds up the container
+    def _listen(self) -> None:  # without a pause: a report that is not read holds up the container
         for line in self._lines:
             self._said.put(line)
 
@@ -263,7 +263,7 @@ class Container:
             self._tasks._channel.commands.put(each)
 
     def until(self, task: str, holds: Callable[[TaskReport], bool], seconds: float = 60) -> TaskReport:
-        """Hear what it says, until a report of this task is as wanted: perhaps the last one that was heard."""
+        """Read its reports, until one of this task is as wanted: perhaps the last one that was read."""
         deadline = boot_time() + seconds
         while task not in self.last or not holds(self.last[task]):
             report = decode(self._said.get(timeout=max(deadline - boot_time(), 0.001)))

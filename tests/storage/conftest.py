@@ -32,7 +32,7 @@ AnyAccount: TypeAlias = Account | MemoryAccount
 LIVE = os.environ.get("SAMZA_AZURE_LIVE", "")
 #: The services that are asked over the network, and where each is known to differ from Azure's documents.
 SERVICES: dict[str, tuple[Difference, ...]] = {"azurite": AZURITE, **({"live": ()} if LIVE else {})}
-#: Who leases first.
+#: The first lessee.
 A = str(uuid.UUID(int=0xA))
 
 
@@ -73,7 +73,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def settings(connect: str) -> Storage:
-    """Settings with names that nobody else has."""
+    """Settings with unique names."""
     name = uuid.uuid4().hex
     return Storage(Secret(connect), None, f"c{name}", f"t{name}")
 

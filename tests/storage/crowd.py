@@ -146,7 +146,7 @@ class Crowd:
         self.running[name] = subprocess.Popen(command, cwd=ROOT, env=environment)
 
     def run(self, seconds: float, *, every: float) -> None:
-        """Rows come, and somebody is killed or stopped, until the time is over; then everything is drained."""
+        """Rows come, and processes are killed or stopped, until the time is over; then everything is drained."""
         reader = threading.Thread(target=self._guarded)
         try:
             for name in (*self.sinks, *self.compactors):
@@ -189,11 +189,11 @@ class Crowd:
             log.numbers.append(numbers)
 
     def _harm(self) -> None:
-        """Kill somebody, or stop one and let it wake up when its successor is at work."""
+        """Kill a process, or stop one and let it wake up when its successor is at work."""
         if self.zombies:
             name, zombie = self.zombies[-1]
             if name in self.sinks:
-                self._put(name)  # one that has nothing to publish is not refused, and does not end
+                self._put(name)  # a process that has nothing to publish is not refused, and does not end
             zombie.send_signal(signal.SIGCONT)
             if name in self.sinks:
                 assert zombie.wait(PATIENCE_S) == SUPERSEDED, "a zombie goes on"

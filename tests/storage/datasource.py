@@ -1,12 +1,12 @@
 """A table under faults, call by call, from a seed: appends, compactions, REPLACEs, drops, deaths, garbage.
 
-Each actor is a thread that stands still before every call to the storage; one at a time goes on, chosen by the seed.
+Each actor is a thread that waits before every call to the storage; the seed chooses which one continues.
 So every order of calls can happen, an upload can take as long as all else, and a run can be repeated. A call may fail
 before it is made, after it (its answer is lost), or be its actor's last.
 
-After each transaction that the storage accepts all rows are looked at: what was published is visible, once, and
-nothing else is (I12, I15, I16, I17, I23), and with a REPLACE that each row was either read by it or carried (I24). All
-rows lie in one day. Whoever knows the table from before sees the same.
+After each transaction that the storage accepts all rows are looked at: what was published is visible, once, and nothing
+else is (I12, I15, I16, I17, I23), and with a REPLACE that each row was either read by it or carried (I24). All rows lie
+in one day. A reader that had opened the table before sees the same.
 """
 
 import threading
@@ -181,7 +181,7 @@ class DatasourceHistory:
         self.actors.append(Actor(self, f"{kind.__name__.strip('_')}@{self.lives}", kind))
 
     def _kill(self, actor: Actor) -> None:
-        """Its process dies; somebody notices now, or only at the end. It may not know that it is dead."""
+        """Its process dies; that is noticed now, or only at the end. It may not know that it is dead."""
         if self.dice.random() < 0.5:
             actor.is_killed = True
             actor.go_on()
@@ -207,7 +207,7 @@ class DatasourceHistory:
             self._judge(self.reader.latest(), f"{who}, to one who had it open")
 
     def _look_at_drops(self, snapshot: Snapshot) -> None:
-        """A drop hides what there is; one that goes while it is visible was restored, and shows all of it again."""
+        """A drop hides what there is; a drop that goes while it is visible was restored, and shows all of it again."""
         there = {(one.interval, one.version) for one in snapshot.timeline if one.file is None}
         for name in self.dropped.keys() - there:
             rows = self.dropped.pop(name)
@@ -297,7 +297,7 @@ def _compact(actor: Actor, store: SegmentStore) -> None:
     count = min(dice.choice((1, 2)), max(sum(len(rows_of(one)) for one in inputs), 1))
     made = _patiently(lambda: compaction(store, who, inputs, count))
     if made:
-        # All locks that it was granted; somebody may have ended its life by now.
+        # All locks that it was granted; its life may have been ended by now.
         under = range(1, _patiently(lambda: store.state().box.granted) + 1)
         _patiently(lambda: store.publish(who.id, made, inputs=inputs, under=under))
     _release(store, who)
@@ -334,14 +334,14 @@ def _collect(actor: Actor, store: SegmentStore) -> None:
 
 
 def _preempt(actor: Actor, store: SegmentStore) -> None:
-    """Take an interval from whoever has it."""
+    """Take an interval from its holder."""
     who = _task(actor, 9)
     _patiently(lambda: store.acquire(who, LockRequest(who.id, store.name, DAY)))
     _release(store, who)
 
 
 def _drop(actor: Actor, store: SegmentStore) -> None:
-    """Drop the day, and take that back most of the time; perhaps after a while, perhaps somebody else's drop."""
+    """Drop the day, and take that back most of the time; perhaps after a while, perhaps another actor's drop."""
     dice, who = actor._history.dice, _task(actor, 9)
     if dice.random() < 0.6:
         _patiently(lambda: store.drop(who, DAY))

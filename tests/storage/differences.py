@@ -1,6 +1,6 @@
 """Where Azurite does not do what Azure documents: the one list, each with the document that decides.
 
-The storage in memory does as documented, so whoever compares with Azurite looks here. A real account has no list:
+The storage in memory does as documented, so each comparison with Azurite uses this list. A real account has no list:
 what is found there belongs into `samza_azure.storage.memory`, and into the protocol if it matters.
 """
 

@@ -1,6 +1,6 @@
-"""One history, lived on two storages at once: the memory that the simulator stands on, and a service.
+"""One history on two storages at once: the simulator's storage in memory, and a service.
 
-After each step both answers must be the same: values, refusals by Azure's own code, errors by whose fault they are,
+After each step both answers must be the same: values, refusals by Azure's own code, kinds of errors,
 and ETags in so far as the same two answers have the same one. Where the emulator is known to differ, `differences`
 says so, and the history goes on with another blob. Leases that ran out are there from the beginning.
 """
@@ -28,7 +28,7 @@ from tests.storage.stock import SECONDS, Stock
 AnyAccount: TypeAlias = Account | MemoryAccount
 Call: TypeAlias = Callable[[Any, Any], Any]
 
-#: Who leases; the first of them is who held the leases that have run out.
+#: The lessees; the first of them held the leases that have run out.
 IDS = tuple(str(uuid.UUID(int=number)) for number in (0xA, 0xB, 0xC))
 
 
@@ -108,7 +108,7 @@ class Pair:
 
 contents = st.binary(max_size=8)
 blobs_to_lease = st.sampled_from(["new", "leased", "leased", "expired", "expired", "missing"])
-who = st.sampled_from([None, None, None, *IDS])  # None: who leased last
+who = st.sampled_from([None, None, None, *IDS])  # None: the last lessee
 logs = st.sampled_from(["log/0", "log/0", "log/0", "log/1", "log-2"])
 #: Partition and key; None: the row that was written last, whose ETag the last one is.
 places = st.one_of(
@@ -205,7 +205,7 @@ class Leases(Same):
     def on_lease(
         self, what: str, by: str | None, call: Callable[[ControlBlob, str, Any], Any], etag: int | None = None
     ) -> None:
-        """A call that names a lease: A's, who leased last, or B's, anybody else's."""
+        """A call that names a lease: that of A, the last lessee, or of B, any other client."""
         blob = self.present()
         holder = blob.lease.id if blob is not None and blob.lease is not None else None
         lease = by or holder or IDS[0]

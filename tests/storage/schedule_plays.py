@@ -1,4 +1,4 @@
-"""What the actors of `schedules` do, what there is when they begin, and who meets whom."""
+"""The actors of `schedules`, the tables that they begin with, and which actors meet."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -22,7 +22,7 @@ from samza_azure.segments import (
 from samza_azure.storage.segments import SegmentStore
 from tests.storage.schedules import DAY, MOMENT, MONTH, Actor, Life, Play, Scene, rows_of, shown
 
-# What actors do. Each returns what it was told.
+# The actors. Each returns the answer that it got.
 
 
 def _task(me: Actor, priority: int) -> LockTask:
@@ -31,7 +31,7 @@ def _task(me: Actor, priority: int) -> LockTask:
 
 
 def append(count: int = 1, parts: int = 1, *, stream: str = "") -> Life:
-    """Rows in so many publishes under one lock, of one stream or of one's own; with more of them it is staged."""
+    """Rows in `count` publishes under one lock, of one stream or without; with more than one part it is staged."""
 
     def life(store: SegmentStore, me: Actor) -> object:
         who, told = _task(me, 5), list[Segment]()
@@ -61,7 +61,7 @@ def append(count: int = 1, parts: int = 1, *, stream: str = "") -> Life:
 
 
 def compact(outputs: int = 1) -> Life:
-    """What is visible of the first interval, into so many files."""
+    """Merge what is visible of the first interval into `outputs` files."""
 
     def life(store: SegmentStore, me: Actor) -> object:
         who, visible = _task(me, 0), store.latest().timeline.visible(MONTH)
@@ -181,7 +181,7 @@ def follow(name: str, then: Life) -> Life:
 
 
 def preempt(store: SegmentStore, me: Actor) -> object:
-    """Take the day from whoever has it, and give it back."""
+    """Take the day from its holder, and release it."""
     who = _task(me, 9)
     answer = store.acquire(who, LockRequest(who.id, "t", DAY))
     store.release_all(who.id)

@@ -1,14 +1,14 @@
 """Every order of the storage calls of a few actors of one table, with a crash or a lost or late answer at each call.
 
-An actor is a thread that stands still before each call to the storage. `explore` plays a scene again and again, each
-time in another order, until no state is left that it has not been in. A state is what the storage holds and what each
-actor was answered so far: nothing else decides how the scene goes on, so two orders that lead to the same state are
-tried once from there. ETags are made of what was written, not counted, so that such states are found to be equal.
-`draw` plays orders at random, for scenes that have too many.
+An actor is a thread that waits before each call to the storage until its turn. `explore` plays a scene again and again,
+each time in another order, until no state is left that it has not been in. A state is the content of the storage and
+all answers to each actor so far: nothing else decides how the scene continues, so two orders that lead to the same
+state are tried once from there. ETags are made of what was written, not counted, so that such states are found to be
+equal. `draw` plays orders at random, for scenes that have too many.
 
 After each accepted write all rows are looked at: what was published is visible, once, and nothing else is, and the
-files are there. When all actors are through, the lives of the dead are ended, and somebody else goes on: no lock, no
-staged row and no orphan is left.
+files are there. When all actors are through, the lives of dead actors are ended, and another actor continues: no lock,
+no staged row and no orphan is left.
 """
 
 import heapq
@@ -129,7 +129,7 @@ def _is_empty(segment: Segment) -> bool:
 
 
 class Actor:
-    """A client of the table. It stands before each call until it is told how that goes."""
+    """A client of the table. Before each call it waits until the schedule decides how that goes."""
 
     def __init__(self, scene: "Scene", name: str, life: "Life", *, pages: bool = False) -> None:
         self.name, self.scene, self._life, self._pages = name, scene, life, pages
@@ -230,7 +230,7 @@ class _Files:
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """What is played: what there is at the beginning, and who comes then. `pages`: these read in two answers."""
+    """A scene: the table at the beginning, and the actors that come then. `pages`: these read in two answers."""
 
     name: str
     begin: Callable[["Scene"], object]
@@ -351,10 +351,10 @@ class Scene:
                 actor.go_on("dies")
 
     def finish(self) -> None:
-        """All are through: what were they told, and can somebody else go on?"""
+        """All actors are through: were their answers true, and can another one continue?"""
         for actor in self.actors:
             self._check_result(actor)
-        for _ in range(3):  # whoever was ended while he lived may have been granted something since
+        for _ in range(3):  # an actor that was ended while it lived may have been granted something since
             for lock in self.judge.state().box.locks.values():
                 for task in sorted(lock.holders):
                     self.judge.end(LockOwner(*task.split("@")))
@@ -424,7 +424,8 @@ _Path = tuple[tuple[int, str], ...]
 
 
 def explore(play: Play, *, faults: int = 0, kinds: Sequence[str] = FAULTS, limit: int = 1 << 40) -> Explored:
-    """Every order of the calls, with at most so many faults; if there are more than `limit`, those with few changes."""
+    """Every order of the calls, with at most this many faults; if there are more than `limit`, those with few
+    changes."""
     dice, seen, judged = Random(limit), set[int](), dict[tuple[Truth, int], tuple[Truth, str]]()
     todo: list[tuple[int, float, _Path]] = [(0, 0.0, ())]
     schedules = 0
@@ -486,7 +487,7 @@ def _small_transactions() -> Iterator[None]:
 
 
 class _Names:
-    """Instead of dice: one checkpoint has the name of who writes it."""
+    """Instead of random numbers: one checkpoint has the name of its writer."""
 
     @staticmethod
     def uuid4() -> Any:

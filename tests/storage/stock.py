@@ -40,7 +40,7 @@ class Stock:
         self.over_at = time.monotonic() + LEASE_S + MARGIN_S
 
     def take(self) -> str:
-        """A blob that nobody else has, after its lease has run out."""
+        """A unique blob, after its lease has run out."""
         if not self.names:
             self.fill()
         time.sleep(max(0.0, self.over_at - time.monotonic()))

@@ -97,7 +97,7 @@ def test_an_account_url_is_entered_by_identity() -> None:
         ),
     ],
 )
-def test_what_gives_no_safe_address_is_refused_without_telling_the_secret(storage: Storage, message: str) -> None:
+def test_an_unsafe_address_is_refused_without_showing_the_secret(storage: Storage, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as raised:
         address(storage)
     assert KEY not in str(raised.value)

@@ -39,7 +39,7 @@ def test_no_rows_have_a_schema() -> None:
     assert pa.ipc.open_stream(encode(rows)).schema == rows.schema
 
 
-def test_each_destination_gets_its_rows_in_order_without_the_column_that_says_so() -> None:
+def test_each_destination_gets_its_rows_in_order_without_the_destination_column() -> None:
     parts = slices(table([5, 1, 4, 2, 3], [2, 0, 2, 0, 2]), destinations="to", event_time="ts")
     assert [(part.destination, part.rows) for part in parts] == [(0, 2), (2, 3)]
     assert [(part.least_us, part.greatest_us) for part in parts] == [

@@ -1,4 +1,5 @@
-"""The emulator as all tests use it: the pinned version, started on free ports, gone with the one who started it."""
+"""The emulator as all tests use it: the pinned version, started on free ports, gone with the process that
+started it."""
 
 import importlib.util
 import json
@@ -61,12 +62,12 @@ def test_the_pinned_version_is_the_same_everywhere() -> None:
     assert lock["packages"]["node_modules/azurite"]["version"] == azurite.VERSION
 
 
-def test_what_would_report_to_microsoft_is_not_even_there() -> None:
+def test_the_telemetry_of_azurite_is_not_installed() -> None:
     package = azurite.install().parents[2] / "applicationinsights"
     assert (package / "index.js").read_text() == "module.exports = {};\n"
 
 
-def test_it_tells_what_it_does_answers_at_once_and_is_gone_after_stop() -> None:
+def test_the_emulator_reports_its_steps_answers_at_once_and_is_gone_after_stop() -> None:
     told: list[str] = []
     with Azurite(say=told.append).start() as running:
         blobs(running).create_container("here")
@@ -104,7 +105,7 @@ def test_a_stopped_process_can_still_be_ended() -> None:
     assert not is_running(process)
 
 
-def test_it_dies_with_the_one_who_started_it_even_by_kill() -> None:
+def test_the_emulator_dies_with_the_process_that_started_it() -> None:
     program = textwrap.dedent("""
         import time
         from samza_azure.commands.azurite.emulator import Azurite

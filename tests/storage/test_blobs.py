@@ -139,7 +139,7 @@ def test_a_deletion_may_be_repeated(account: AnyAccount) -> None:
     assert blobs.read("log/0", 0) == Missing()
 
 
-def test_many_are_deleted_in_one_call_and_those_that_are_not_there_are_no_matter(account: AnyAccount) -> None:
+def test_many_blobs_are_deleted_in_one_call_and_missing_ones_are_ignored(account: AnyAccount) -> None:
     blobs = account.blobs()
     names = [f"runs/r/by-carrier_2.x-{number}/00000000" for number in range(300)]
     for name in names[:20]:
@@ -150,7 +150,7 @@ def test_many_are_deleted_in_one_call_and_those_that_are_not_there_are_no_matter
     assert list(blobs.list("runs/")) == [("runs/r/other", 0)]
 
 
-async def test_what_cannot_be_deleted_is_told_and_the_rest_is_deleted(account: AnyAccount) -> None:
+async def test_blobs_that_cannot_be_deleted_are_reported_and_the_others_are_deleted(account: AnyAccount) -> None:
     blobs, control = account.blobs(), account.control_blob()
     await control.create(b"0", timeout=5)
     await control.acquire(A, seconds=60, timeout=5)
@@ -167,7 +167,7 @@ def test_names_may_hold_what_the_names_of_streams_and_tasks_hold(account: AnyAcc
     assert list(blobs.list("runs/1763719200000-0a1b2c3d/")) == [(name, 0)]
 
 
-def test_of_many_threads_that_append_at_one_position_one_wins(account: AnyAccount) -> None:
+def test_one_of_many_appends_at_the_same_position_wins(account: AnyAccount) -> None:
     blobs = account.blobs()
     blobs.create("log/0")
     with ThreadPoolExecutor(16) as threads:

@@ -87,7 +87,7 @@ def test_in_a_hierarchical_namespace_directories_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("account", [MemoryAccount, SdkAccount])
-def test_what_cannot_be_deleted_is_counted_and_the_rest_is_deleted(
+def test_blobs_that_cannot_be_deleted_are_counted_and_the_others_are_deleted(
     account: type[MemoryAccount] | type[SdkAccount], caplog: pytest.LogCaptureFixture
 ) -> None:
     storage = MemoryStorage()

@@ -96,9 +96,7 @@ def test_an_interval_that_is_over_is_compacted_and_one_that_is_written_to_is_not
     assert numbers(store) == [0, 1, 2, 3, 4]
 
 
-def test_of_intervals_that_are_written_to_all_but_the_hardest_have_their_turn(
-    store: SegmentStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compaction_leaves_the_busiest_interval_for_later(store: SegmentStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "SMALL_MAX", 3)
     writer = appender(store, "b")
     for number in range(4):
@@ -151,7 +149,7 @@ def test_an_append_of_too_many_intervals_leaves_no_lock(store: SegmentStore) -> 
     assert numbers(store) == [0, 200]
 
 
-def test_what_grows_with_each_compaction_is_not_written_again_for_a_few_appends(
+def test_a_large_segment_is_not_rewritten_for_a_few_appends(
     store: SegmentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In an interval that is still written to; the day before it is written to harder."""
@@ -171,7 +169,7 @@ def test_what_grows_with_each_compaction_is_not_written_again_for_a_few_appends(
     assert sum(one.file.rows for one in every if one.file) == 1_003, "when it is over, all of it once more"
 
 
-def test_it_stops_between_two_groups_and_goes_on_with_the_rest(store: SegmentStore) -> None:
+def test_a_compaction_can_stop_between_two_groups_and_resume(store: SegmentStore) -> None:
     appended(store, *(rows(0, 1, 2, first=3 * part) for part in range(2)))
     asked: list[int] = []
 
@@ -212,7 +210,7 @@ def test_a_higher_priority_takes_the_interval_from_a_compaction(
 
 
 def test_two_compactors_with_one_plan(store: SegmentStore, segment_stores: Stores) -> None:
-    """Who comes second finds it done, and merges nothing only to be refused."""
+    """The second compaction finds the work done, and merges nothing only to be refused."""
     appended(store, rows(0), rows(0, first=1))
     groups = tables.plan(store)
     (first,) = tables.compact(store, LockTask("c", "c", 0, LockOwner("c")), groups=groups)
@@ -274,7 +272,7 @@ def test_a_granularity_that_makes_too_many_intervals(store: SegmentStore) -> Non
     assert store.state().box.locks == {}
 
 
-def test_what_is_appended_while_it_is_written_anew_is_carried_over(
+def test_rows_appended_during_a_rewrite_are_carried_over(
     store: SegmentStore, segment_stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     appended(store, rows(0, 1, 2))
@@ -342,7 +340,7 @@ def test_old_intervals_are_dropped_and_can_be_had_back_until_their_garbage_is_co
     }
 
 
-def test_an_idle_table_costs_no_more_than_a_look(store: SegmentStore) -> None:
+def test_an_idle_table_costs_no_more_than_its_regular_reads(store: SegmentStore) -> None:
     """Garbage is collected when it is old enough; where there is none, files are not listed again and again."""
     appended(store, rows(0), rows(0, first=1))
     keeper, listed, blobs = house(store), [], store.blobs
@@ -366,7 +364,7 @@ def test_an_idle_table_costs_no_more_than_a_look(store: SegmentStore) -> None:
     assert listed.count("list") > 2
 
 
-def test_a_zombie_of_the_housekeeping_is_refused(store: SegmentStore, segment_stores: Stores) -> None:
+def test_a_compaction_whose_owner_was_ended_is_refused(store: SegmentStore, segment_stores: Stores) -> None:
     """Its life was ended when the sink moved; what it has merged is an orphan."""
     appended(store, rows(0), rows(0, first=1))
     inputs = store.snapshot().timeline.visible(DAYS[0])
@@ -414,7 +412,7 @@ def test_an_interval_that_too_many_append_to_is_not_written_anew(
 
 
 def test_a_revoked_lock_that_was_not_given_back_is_asked_for_again(segment_stores: Stores) -> None:
-    """Whoever could not give it back in an outage was answered that it is revoked, for all its life."""
+    """A compaction that could not release its lock in an outage was answered "revoked" for all its life."""
     tables.create(store := segment_stores(), SCHEMA, time="at", granularity=Granularity.DAY)
     appended(store, rows(0), rows(0, first=1))
     low, high = LockTask("low", "low", 0, LockOwner("low")), LockTask("high", "high", 9, LockOwner("high"))
@@ -431,7 +429,7 @@ def test_a_revoked_lock_that_was_not_given_back_is_asked_for_again(segment_store
     assert store.state().box.locks == {}
 
 
-def test_an_empty_interval_of_what_was_written_anew_is_no_drop(store: SegmentStore) -> None:
+def test_an_empty_interval_of_a_rewrite_is_not_a_drop(store: SegmentStore) -> None:
     """It was listed as one, and to take it back deleted a row of the REPLACE."""
     appended(store, rows(0))
     assert tables.rewrite(store, LockTask("c", "c", 0, LockOwner("c")), DAYS[0], Granularity.HOUR).outputs == 24
@@ -443,7 +441,7 @@ def test_an_empty_interval_of_what_was_written_anew_is_no_drop(store: SegmentSto
     assert numbers(store) == [0]
 
 
-def test_what_was_written_anew_has_no_drop_any_more(store: SegmentStore) -> None:
+def test_a_rewritten_interval_is_no_longer_dropped(store: SegmentStore) -> None:
     """It said that there was no drop of the day, with the garbage not collected and nothing about what to do."""
     appended(store, rows(0, 1))
     before = store.snapshot().sequence

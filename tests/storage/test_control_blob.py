@@ -17,7 +17,7 @@ async def created(control: ControlBlob, data: bytes = b"0") -> str:
     return etag
 
 
-async def test_it_is_created_once(account: AnyAccount) -> None:
+async def test_the_control_blob_is_created_once(account: AnyAccount) -> None:
     control = account.control_blob()
     assert await control.read(timeout=SECONDS) == Missing()
     etag = await created(control, b"first")
@@ -47,7 +47,7 @@ async def test_a_write_needs_the_etag_and_the_lease(account: AnyAccount) -> None
     assert await control.read(timeout=SECONDS) == Content(b"1", second)
 
 
-async def test_it_may_have_five_megabytes(account: AnyAccount) -> None:
+async def test_a_control_blob_may_have_five_megabytes(account: AnyAccount) -> None:
     control = account.control_blob()
     etag = await created(control, bytes(5_120_000))
     assert await control.read(timeout=SECONDS) == Content(bytes(5_120_000), etag)
@@ -86,7 +86,7 @@ async def test_a_changed_etag_keeps_the_lease_from_being_taken_or_broken(account
     assert await control.acquire(B, seconds=60, etag=second, timeout=SECONDS) is None
 
 
-async def test_a_renewal_can_ask_that_nobody_has_written_since(account: AnyAccount) -> None:
+async def test_a_renewal_can_be_conditional_on_the_etag(account: AnyAccount) -> None:
     lock = account.leased_blob("locks/one")
     first = await lock.create(b"0", timeout=SECONDS)
     assert isinstance(first, str)
@@ -115,7 +115,7 @@ async def test_a_broken_lease_fences_its_holder_at_once(account: AnyAccount) -> 
     assert isinstance(await control.write(b"2", etag=etag, lease_id=B, timeout=SECONDS), str)
 
 
-async def test_of_many_who_lease_at_once_one_wins(account: AnyAccount) -> None:
+async def test_one_of_many_concurrent_lease_requests_wins(account: AnyAccount) -> None:
     control = account.control_blob()
     await created(control)
     answers = await asyncio.gather(

@@ -66,7 +66,7 @@ def test_marks_that_say_little_of_the_locks(monkeypatch: pytest.MonkeyPatch, lis
 
 
 def copies_that_are_not_written(patch: Patch) -> None:
-    """Whoever had the table open goes on without the publish."""
+    """A reader that had the table open goes on without the publish."""
     true = MemoryTransactions.transact
 
     def transact(rows: MemoryTransactions, writes: Sequence[Write]) -> object:
@@ -78,7 +78,7 @@ def copies_that_are_not_written(patch: Patch) -> None:
 
 
 def copies_wait_for_nobody(patch: Patch) -> None:
-    """A copy for a REPLACE counts before the REPLACE does, for whoever had the table open."""
+    """A copy for a REPLACE counts before the REPLACE does, for a reader that had the table open."""
     patch.setattr(reading, "_counted_by_their_own", lambda snapshot: [])
     true = SequenceNumber.includes
 

@@ -1,4 +1,4 @@
-"""Files of a stream are each put once: whoever is killed between record and file, whoever wakes up late."""
+"""Each file of a stream is put once, wherever an owner is killed between record and file or wakes up late."""
 
 import io
 import random
@@ -146,7 +146,7 @@ def test_each_row_is_in_one_file_and_a_drain_puts_what_is_left(account: AnyAccou
     assert (done.rows, done.batches) == (6, 3)
 
 
-def test_who_takes_over_puts_the_file_that_was_recorded(account: AnyAccount, tmp_path: Path) -> None:
+def test_the_next_owner_writes_the_file_that_was_recorded(account: AnyAccount, tmp_path: Path) -> None:
     """With the rows of the record, whatever has come since; and the old owner that wakes up puts no other one."""
     delivered = DeliveredStream(account, tmp_path)
     delivered.put(0, 0, 1)
@@ -202,7 +202,7 @@ def test_an_empty_stream_is_drained_without_a_file(memory: DeliveredStream) -> N
     assert (task.report.phase, memory.files(), memory.last()[0]) == (Phase.DRAINED, {}, Kind.DRAINED)
 
 
-def test_a_file_of_somebody_else_under_our_name_is_no_success(memory: DeliveredStream) -> None:
+def test_a_foreign_file_under_the_same_name_is_an_error(memory: DeliveredStream) -> None:
     out = io.BytesIO()
     pq.write_table(pa.table([[START], [7]], schema=SCHEMA), out)
     memory.blobs.put(name(0), out.getvalue())
@@ -222,7 +222,7 @@ def test_the_same_rows_in_other_bytes_are_the_same_file(memory: DeliveredStream)
     assert memory.bytes_of(name(0)) == out.getvalue()
 
 
-def test_what_a_file_will_hold_is_kept_until_it_is_there(tmp_path: Path) -> None:
+def test_the_rows_of_a_file_are_kept_until_it_is_written(tmp_path: Path) -> None:
     """Blobs of the logs that it reads are deleted by what its records need."""
     delivered = DeliveredStream(MemoryAccount(), tmp_path, roll_records=1)
     for number in range(3):
@@ -236,7 +236,7 @@ def test_what_a_file_will_hold_is_kept_until_it_is_there(tmp_path: Path) -> None
     assert delivered.last()[1] == {"runs/r1/count-0": ends}
 
 
-def test_a_task_without_rows_lets_the_logs_go(tmp_path: Path) -> None:
+def test_a_delivery_without_rows_still_lets_old_blobs_be_deleted(tmp_path: Path) -> None:
     delivered = DeliveredStream(MemoryAccount(), tmp_path, roll_records=1)
     for _ in range(3):
         delivered.put(0)

@@ -1,4 +1,4 @@
-"""What a fault on the way means: nothing happened, or nobody knows and a read will tell."""
+"""What a fault on the way means: nothing happened, or it is unknown and a read will tell."""
 
 import asyncio
 import os
@@ -92,7 +92,7 @@ def test_an_answer_that_does_not_come_ends_the_wait_in_time(account: Account, to
     assert blobs.read("log/0", 0) == Span(b"rows", 4)
 
 
-def test_a_download_that_breaks_off_is_not_taken_for_the_whole(account: Account, to_blobs: Proxy) -> None:
+def test_a_download_that_breaks_off_is_an_error(account: Account, to_blobs: Proxy) -> None:
     blobs = account.blobs()
     blobs.create("log/0")
     blobs.append("log/0", bytes(1 << 20), 0)
@@ -224,10 +224,10 @@ async def test_a_lost_answer_does_not_reach_the_next_call(account: Account, to_t
     assert read is not None and read.values == {"name": "two"}
 
 
-# The service stands still.
+# The service is frozen.
 
 
-async def test_a_storage_that_stands_still_and_goes_on_is_settled_by_reading(connect: Connect) -> None:
+async def test_an_append_to_a_frozen_storage_is_settled_by_reading(connect: Connect) -> None:
     with Azurite() as azurite:
         account = connect(azurite.connection_string)
         account.ensure_created()
@@ -251,7 +251,7 @@ async def test_a_storage_that_stands_still_and_goes_on_is_settled_by_reading(con
 
 @pytest.fixture
 def unreachable(azurite: Azurite, connect: Connect) -> Account:
-    """An account that nobody listens for."""
+    """An account at a port without a server."""
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
         ports = one.getsockname()[1], two.getsockname()[1]
     return connect(with_ports(azurite, *ports))
@@ -349,7 +349,7 @@ async def test_an_answer_counts_for_what_it_proves_and_is_asked_for_once(
 
 
 @pytest.mark.parametrize(("status", "code"), [(413, "RequestBodyTooLarge"), (400, "InvalidInput")])
-async def test_what_azure_does_not_accept_at_all_is_not_tried_again(
+async def test_a_request_that_azure_rejects_is_not_repeated(
     azurite: Azurite, connect: Connect, status: int, code: str
 ) -> None:
     with Answering(status, code) as server:
@@ -398,7 +398,7 @@ async def test_a_wrong_key_is_denied_and_the_setting_named(azurite: Azurite, con
         assert WRONG_KEY not in str(raised.value)
 
 
-async def test_a_container_that_somebody_deleted_is_no_new_beginning(azurite: Azurite, connect: Connect) -> None:
+async def test_a_deleted_container_is_an_error_and_not_a_fresh_start(azurite: Azurite, connect: Connect) -> None:
     account = connect(azurite.connection_string)  # never created
     with pytest.raises(StorageUnavailable, match="is gone"):
         account.blobs().create("log/0")

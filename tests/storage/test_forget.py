@@ -1,4 +1,4 @@
-"""Old blobs of logs between stages are deleted, and nothing that anybody may still ask for."""
+"""Old blobs of logs between stages are deleted, and none that a reader may still ask for."""
 
 import json
 from dataclasses import dataclass, field
@@ -93,7 +93,7 @@ def test_a_blob_goes_when_a_snapshot_has_replaced_it_and_all_readers_are_done_wi
     )
 
 
-def test_a_blob_that_a_file_of_the_checkpoint_lies_in_stays(account: AnyAccount) -> None:
+def test_a_blob_with_a_file_of_the_checkpoint_is_kept(account: AnyAccount) -> None:
     """A later snapshot only refers to it. It goes when a later state has replaced the file."""
     blobs = account.blobs()
     log, _ = own(blobs, FROM, 1, limits=WIDE)
@@ -114,7 +114,7 @@ def test_a_blob_that_a_file_of_the_checkpoint_lies_in_stays(account: AnyAccount)
     assert "state/0/0/1.delta" not in own(blobs, FROM, 3, limits=WIDE)[1]
 
 
-def test_a_restore_that_a_later_owner_overtakes_says_so(account: AnyAccount) -> None:
+def test_a_restore_overtaken_by_a_later_owner_is_superseded(account: AnyAccount) -> None:
     """It comes to read a file that is gone."""
     blobs = account.blobs()
     log, _ = own(blobs, FROM, 1, limits=WIDE)
@@ -132,7 +132,7 @@ def test_a_restore_that_a_later_owner_overtakes_says_so(account: AnyAccount) -> 
         dict(slow.files)
 
 
-def test_what_a_reader_of_another_group_says_does_not_count(account: AnyAccount) -> None:
+def test_the_needs_of_a_reader_of_another_group_are_ignored(account: AnyAccount) -> None:
     blobs = account.blobs()
     log, _ = own(blobs, FROM, 1)
     while log.position[0] < 2:
@@ -247,7 +247,7 @@ class ForgottenLog:
         return {source: blob for source, (blob, _) in began.items() if blob > 0}
 
     def forget(self, prefix: str) -> None:
-        """An owner deletes, or one that was an owner once and wakes up late."""
+        """An owner deletes, or a former owner that wakes up late."""
         self.forgotten += self.dice.choice(self.owners[prefix]).forget(self.readers)
 
     def check(self) -> None:
@@ -302,7 +302,7 @@ def test_readers_that_say_too_early_that_they_are_done_are_seen() -> None:
 
 
 @pytest.mark.parametrize("number", range(5))
-def test_readers_miss_nothing_and_owners_restore_whenever_whoever_deletes(number: int) -> None:
+def test_readers_miss_nothing_and_owners_restore_whenever_blobs_are_deleted(number: int) -> None:
     seed = Random().randrange(1 << 31)
     print(f"ForgottenLog(Random({seed}))")
     log = live(ForgottenLog(Random(seed)))

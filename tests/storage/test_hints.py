@@ -24,12 +24,12 @@ def test_a_poll_has_the_hints_of_all_logs(account: AnyAccount) -> None:
     assert hints.poll() == {f"streams/flights/{number}": {"length": number} for number in range(3)}
 
 
-def test_a_log_whose_name_could_not_be_told_from_another_is_an_error(account: AnyAccount) -> None:
+def test_a_log_whose_name_is_ambiguous_is_an_error(account: AnyAccount) -> None:
     with pytest.raises(ValueError, match="stands for /"):
         account.hints().publish("runs|1", {"length": 1})
 
 
-def test_a_hint_of_a_stranger_is_no_position_and_hides_no_other(account: AnyAccount) -> None:
+def test_an_invalid_hint_is_ignored_and_hides_no_other(account: AnyAccount) -> None:
     hints = account.hints()
     hints.publish("runs/1-a/clean-0", hint_values((2, 70), None, drained=False))
     hints.publish("a", {"blob": "two", "length": 7})

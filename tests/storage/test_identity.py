@@ -146,7 +146,7 @@ async def test_calls_that_give_up_leave_the_request_for_a_token_at_work(account:
     assert slow.asked == 2
 
 
-async def test_all_who_wait_for_a_token_wait_for_the_same_one(account: SdkAccount, slow: Slow) -> None:
+async def test_concurrent_callers_wait_for_one_token_request(account: SdkAccount, slow: Slow) -> None:
     blob, rows, blobs = account.control_blob(), account.rows(), account.blobs()
     asking = [
         *(asyncio.create_task(rows.query("members", timeout=20)) for _ in range(5)),
@@ -159,7 +159,7 @@ async def test_all_who_wait_for_a_token_wait_for_the_same_one(account: SdkAccoun
     assert slow.asked == 1
 
 
-async def test_nobody_who_is_signed_in_is_told_at_once(account: SdkAccount, slow: Slow) -> None:
+async def test_an_account_without_a_login_is_an_error_at_once(account: SdkAccount, slow: Slow) -> None:
     slow.refuses = True
     slow.may_answer.set()
     with pytest.raises(AccessDenied, match=r"Signing in to blob.invalid: .* sign in with `az login`"):

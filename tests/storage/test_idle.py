@@ -1,4 +1,5 @@
-"""Silence is never idleness: who said that it is idle is believed only while nothing was written where it stood."""
+"""Silence is never idleness: a producer that reported to be idle counts as idle only while nothing was written at its
+position."""
 
 import pyarrow as pa
 

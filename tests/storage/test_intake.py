@@ -65,7 +65,7 @@ def test_a_read_that_fails_between_two_slices_is_repeated_as_a_whole() -> None:
         assert taken is not None and taken["number"].to_pylist() == [1, 2], f"read {lost} was lost"
 
 
-def test_it_knows_how_far_event_time_is_in_what_it_has_read() -> None:
+def test_the_intake_knows_the_event_time_of_the_rows_it_has_read() -> None:
     account = MemoryAccount()
     writer, intake = log_of(account), intake_of(account)
 

@@ -79,7 +79,7 @@ def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.01)
 
 
-def test_each_grant_has_a_higher_token_whoever_gets_it(locks: Locks) -> None:
+def test_each_grant_of_a_lock_has_a_higher_token(locks: Locks) -> None:
     one, two = locks.holder(), locks.holder()
     tokens = []
     for holder in (one, two, two, one):
@@ -88,7 +88,7 @@ def test_each_grant_has_a_higher_token_whoever_gets_it(locks: Locks) -> None:
     assert tokens == [1, 2, 3, 4]
 
 
-def test_one_holds_it_and_the_other_is_refused_until_it_is_given_back(locks: Locks) -> None:
+def test_a_lock_is_refused_to_others_until_its_holder_unlocks_it(locks: Locks) -> None:
     one, two = locks.holder(), locks.holder()
     with one as token:
         assert (token, one.held, one.token) == (1, True, 1)
@@ -98,7 +98,7 @@ def test_one_holds_it_and_the_other_is_refused_until_it_is_given_back(locks: Loc
     assert two.try_lock() == 2
 
 
-def test_who_waits_gets_it_when_it_is_given_back(locks: Locks) -> None:
+def test_a_waiting_caller_gets_the_lock_when_it_is_unlocked(locks: Locks) -> None:
     one, two = locks.holder(), locks.holder()
     one.lock()
     got: list[int | None] = []
@@ -118,14 +118,14 @@ def test_unlock_may_be_called_again_and_without_a_lock(locks: Locks) -> None:
     assert locks.holder().try_lock() == 2
 
 
-def test_a_second_lock_of_the_same_object_is_a_mistake_that_is_told(locks: Locks) -> None:
+def test_locking_an_object_twice_is_refused(locks: Locks) -> None:
     one = locks.holder()
     one.lock()
     with pytest.raises(RuntimeError, match=r"Call unlock\(\) first"):
         one.lock()
 
 
-def test_an_outage_longer_than_the_lease_loses_it_before_anybody_else_can_have_it(locks: Locks) -> None:
+def test_an_outage_longer_than_the_lease_loses_the_lock_before_another_can_acquire_it(locks: Locks) -> None:
     link = Flaky()
     one, two = locks.holder(link), locks.holder()
     one.lock()
@@ -145,13 +145,13 @@ def test_after_its_deadline_nothing_is_renewed(locks: Locks) -> None:
     one = locks.holder(link)
     one.lock()
     link.carried.clear()
-    locks.clock.now += 14.0  # the service has not let go yet: a renewal would succeed
+    locks.clock.now += 14.0  # the service has not ended the lease yet: a renewal would succeed
     until(lambda: bool(locks.lost))
     one.unlock()
     assert link.carried == ["control.release"]
 
 
-def test_renewals_in_time_keep_it_for_as_long_as_is_wanted(locks: Locks) -> None:
+def test_a_lock_is_kept_by_renewals_in_time(locks: Locks) -> None:
     one, two = locks.holder(link := Flaky()), locks.holder()
     one.lock()
     for _ in range(4):
@@ -173,7 +173,7 @@ def test_a_broken_lease_is_reported_at_the_next_renewal(locks: Locks) -> None:
     assert "LeaseIsBroken" in locks.lost[0]
 
 
-def test_a_lease_that_somebody_had_in_between_is_never_renewed(locks: Locks) -> None:
+def test_a_lease_that_another_holder_had_meanwhile_is_never_renewed(locks: Locks) -> None:
     one = locks.holder()
     one.lock()
     # Azurite renews an expired lease under any id; the ETag of our own grant is what keeps us from it.
@@ -192,7 +192,7 @@ def test_try_lock_raises_storage_unavailable_in_an_outage(locks: Locks) -> None:
         locks.holder(link).try_lock()
 
 
-def test_a_blob_that_is_no_lock_is_not_taken_for_one(locks: Locks) -> None:
+def test_a_blob_that_is_not_a_lock_is_an_error(locks: Locks) -> None:
     locks.blob.control_create(b"something else")
     one = locks.holder()
     with pytest.raises(CorruptState, match="locks/one"):
@@ -231,7 +231,7 @@ def test_unlock_by_another_thread_cancels_a_waiting_lock(locks: Locks) -> None:
     unlocking = threading.Thread(target=waiting.unlock)
     unlocking.start()
     assert life.given_back.wait(10)
-    link.may_land.set()  # the lease is granted, and nobody wants it
+    link.may_land.set()  # the lease is granted, and no caller waits for it
     waiter.join(10)
     unlocking.join(10)
     assert (got, waiting.held) == ([None], False)
@@ -295,7 +295,7 @@ def test_on_lost_may_unlock_and_lock_again(locks: Locks) -> None:
     assert (one.held, one.lost) == (True, None)
 
 
-def test_what_comes_late_of_an_earlier_grant_does_not_touch_the_present_one(locks: Locks) -> None:
+def test_a_late_answer_to_an_earlier_grant_does_not_affect_the_present_one(locks: Locks) -> None:
     one = locks.holder()
     one.lock()
     earlier = one._life
@@ -307,7 +307,7 @@ def test_what_comes_late_of_an_earlier_grant_does_not_touch_the_present_one(lock
     assert (one.held, one.lost, one.token) == (True, None, 2)
 
 
-def test_one_that_waits_asks_ever_more_rarely() -> None:
+def test_a_waiting_caller_asks_less_and_less_often() -> None:
     """For an hour, at the price that `explain` shows."""
     loop = VirtualLoop()
     storage = MemoryStorage(loop.time)
@@ -332,7 +332,7 @@ def account(azurite: Azurite) -> Storage:
     return settings(azurite.connection_string)
 
 
-def test_on_azurite_it_needs_no_container_and_its_tokens_rise(account: Storage) -> None:
+def test_a_lock_on_azurite_creates_its_container_and_its_tokens_rise(account: Storage) -> None:
     one, two = AzureLock(account, "nightly"), AzureLock(account, "nightly")
     with one as token:
         assert (token, two.try_lock()) == (1, None)
@@ -341,7 +341,7 @@ def test_on_azurite_it_needs_no_container_and_its_tokens_rise(account: Storage) 
     two.unlock()
 
 
-def test_a_wrong_key_is_told_and_not_waited_for(account: Storage) -> None:
+def test_a_wrong_account_key_is_an_error_at_once(account: Storage) -> None:
     assert account.connect is not None
     right = account.connect.value
     key = right.split("AccountKey=")[1].split(";")[0]
@@ -372,7 +372,7 @@ print("given back", flush=True)
 """
 
 
-def test_a_holder_that_was_stopped_had_lost_it_before_anybody_else_could_have_it(account: Storage) -> None:
+def test_a_stopped_holder_loses_the_lock_before_another_can_acquire_it(account: Storage) -> None:
     assert account.connect is not None
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, account.connect.value, account.container, account.table],

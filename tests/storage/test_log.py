@@ -147,7 +147,7 @@ def troubled() -> Troubled:
     return Troubled(MemoryAccount().blobs())
 
 
-def test_what_one_owner_appends_the_next_one_restores(blobs: Blobs) -> None:
+def test_the_next_owner_restores_what_the_former_one_appended(blobs: Blobs) -> None:
     writer, nothing = own(blobs, OLD, first=True)
     writer.append(**batch(0))
     end = writer.append(**batch(1))
@@ -199,7 +199,7 @@ def test_a_record_that_the_old_owner_gets_in_before_the_epoch_is_part_of_the_res
     assert rows(blobs) == [b"zero 0", b"zero 1"]
 
 
-def test_of_two_that_take_over_at_once_the_higher_one_stays(blobs: Blobs) -> None:
+def test_the_higher_of_two_writers_that_take_over_at_once_keeps_the_log(blobs: Blobs) -> None:
     def after_a_newer_one(send: Callable[[], Answer]) -> Answer:
         own(blobs, NEWEST, first=True)
         return send()
@@ -475,7 +475,7 @@ def test_a_new_owner_finishes_what_a_crash_left_half_rolled(blobs: Blobs) -> Non
     assert rows(blobs) == [b"zero 0", b"zero 1", b"zero 2", b"zero 3"]
 
 
-def test_only_batches_frontiers_and_the_end_are_appended_by_hand(blobs: Blobs) -> None:
+def test_callers_may_append_only_batches_frontiers_and_the_end(blobs: Blobs) -> None:
     writer, _ = own(blobs, OLD, first=True)
     with pytest.raises(ValueError, match="ROLLED is written by the rules alone"):
         writer.append(**batch(0), kind=Kind.ROLLED)
@@ -556,7 +556,7 @@ def test_a_scan_stops_before_it_has_too_many_bytes_but_takes_one_record(blobs: B
     assert reader.scan(ends[1], 300).end == ends[4]
 
 
-def test_a_scan_goes_no_further_than_it_is_told(blobs: Blobs) -> None:
+def test_a_scan_stops_at_the_given_end(blobs: Blobs) -> None:
     writer, _ = own(blobs, OLD, first=True, limits=LogLimits(roll_records=4))
     ends = [writer.append(**batch(number)) for number in range(6)]
     reader = LogReader(blobs, PREFIX, frozenset({0}))
@@ -614,7 +614,7 @@ def test_large_rows_for_us_are_read_once_and_alone() -> None:
     assert counted.reads == [CHUNK, 3 << 20]
 
 
-def test_of_large_records_with_a_small_share_only_the_index_is_read() -> None:
+def test_a_task_with_a_small_share_of_large_records_reads_only_their_index() -> None:
     """Each of 64 tasks read 256 KiB of each record."""
     counted = Counted(MemoryAccount().blobs())
     writer, _ = own(counted, OLD, first=True)
@@ -733,7 +733,7 @@ def read_all(blobs: Blobs) -> list[bytes]:
     return list(reader.fetch(reader.scan((0, 0)).parts))
 
 
-def test_no_reader_takes_a_damaged_byte_for_a_good_one() -> None:
+def test_no_reader_accepts_a_damaged_byte() -> None:
     blobs = MemoryAccount().blobs()
     writer, _ = own(blobs, OLD, first=True)
     starts = [writer.position[1], writer.append(**batch(0))[1]]
@@ -750,7 +750,7 @@ def test_no_reader_takes_a_damaged_byte_for_a_good_one() -> None:
     assert unnoticed == sum(files)  # a reader of rows does not read them
 
 
-def test_no_new_owner_takes_a_damaged_header_or_file_for_a_good_one() -> None:
+def test_no_new_owner_accepts_a_damaged_header_or_file() -> None:
     blobs = MemoryAccount().blobs()
     writer, _ = own(blobs, OLD, first=True)
     writer.append(0, files={"offsets/0": b"offset"})

@@ -1,4 +1,5 @@
-"""Rows that are produced under an idempotence key are there once, whoever is killed and however often it is tried."""
+"""Rows that are produced under an idempotence key are stored once, wherever a producer is killed and however often it
+is started."""
 
 import random
 from collections.abc import Callable
@@ -73,7 +74,7 @@ def stored(account: AnyAccount) -> list[int]:
 
 
 @pytest.mark.parametrize("by", ["v", None])
-def test_what_is_written_twice_is_there_once(account: AnyAccount, by: str | None) -> None:
+def test_rows_written_twice_under_a_key_are_stored_once(account: AnyAccount, by: str | None) -> None:
     for skipped in (0, ROWS, ROWS):
         producer = writer(account)
         producer.write(rows(), by)
@@ -126,7 +127,7 @@ def test_a_writer_that_ends_in_the_middle_goes_on_there(account: AnyAccount, by:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_whoever_is_killed_anywhere_each_row_is_there_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_row_is_stored_once_wherever_a_producer_is_killed(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chance, storage = random.Random(seed), MemoryStorage()
     by = chance.choice(["v", None])
     limits = LogLimits(roll_records=chance.choice([3, 1_000]))
@@ -159,7 +160,7 @@ class Turns(Link):
         return effect()
 
 
-def test_of_two_producers_of_one_key_the_one_that_meets_the_others_rows_stops(account: AnyAccount) -> None:
+def test_a_producer_that_finds_the_rows_of_another_under_its_key_stops(account: AnyAccount) -> None:
     first, second = writer(account), writer(account)
     second.write(rows(0, 300), "v")  # it has begun, and its rows are still in its memory
     first.write(rows(0, 1_400), "v")
@@ -172,7 +173,7 @@ def test_of_two_producers_of_one_key_the_one_that_meets_the_others_rows_stops(ac
 
 @pytest.mark.parametrize("seed", range(40))
 def test_producers_of_one_key_at_once_double_nothing(seed: int) -> None:
-    """One acts between any two appends of the other; whoever is stopped is started again."""
+    """One producer acts between any two appends of the other; a stopped one is started again."""
     chance, storage = random.Random(seed), MemoryStorage()
     account = MemoryAccount(storage)
     link = Turns()
@@ -200,7 +201,7 @@ def test_producers_of_one_key_at_once_double_nothing(seed: int) -> None:
     assert sorted(stored(account)) == list(range(ROWS))
 
 
-def test_a_finished_key_needs_no_rows_any_more_and_one_that_is_not_is_never_guessed_at() -> None:
+def test_a_finished_key_needs_no_stored_rows_and_an_unfinished_one_is_refused_without_them() -> None:
     """Retention has deleted the records."""
     account = MemoryAccount()
     for key, end in (("done", True), ("half", False)):
@@ -219,7 +220,7 @@ def test_a_finished_key_needs_no_rows_any_more_and_one_that_is_not_is_never_gues
     done.close()
     assert done.rows_skipped == 900
     half = writer(account, "half", partitions=1)
-    with pytest.raises(StateLost, match="Nobody can tell which rows with the key 'half' are stored"):
+    with pytest.raises(StateLost, match="It is unknown which rows with the key 'half' are stored"):
         half.write(rows(0, 900), "v")
 
 
@@ -237,7 +238,7 @@ def test_a_key_that_survives_in_a_later_record_is_trusted_although_earlier_ones_
 
 
 def test_a_key_of_a_stream_that_is_half_deleted_never_says_that_its_rows_are_stored() -> None:
-    """Whoever deletes is killed at each call in turn. Then the same rows are produced again, or the deletion is."""
+    """A deletion is killed at each call in turn. Then the same rows are produced again, or the deletion is repeated."""
     config = Config.load(EXAMPLE, environment={"AZURE_STORAGE_CONNECTION_STRING": "UseDevelopmentStorage=true"})
     said: list[str] = []
     for calls in range(100):

@@ -1,4 +1,4 @@
-"""Who has opened a table before reads only what has changed, and sees what one sees who reads all of it."""
+"""A reader that has opened a table before reads only what has changed, and sees what a reader of all its rows sees."""
 
 import itertools
 import json
@@ -149,7 +149,7 @@ def test_a_checkpoint_saves_reading_the_rows(stores: Stores) -> None:
     assert [found for found, _ in writer.blobs.list(writer.prefix) if "checkpoint" in found] != [name]
 
 
-def test_who_finds_no_checkpoint_reads_the_rows(stores: Stores) -> None:
+def test_a_reader_without_a_checkpoint_reads_the_rows(stores: Stores) -> None:
     """It is deleted, or damaged, or of another release, or from before garbage was collected."""
     writer = stores()
     appended(writer, "a")
@@ -187,7 +187,7 @@ def test_a_publish_that_is_too_large_to_be_repeated(stores: Stores) -> None:
 
 
 def test_garbage_of_a_checkpoint_that_a_collector_left(stores: Stores) -> None:
-    """It died between the blob and the head. The next one deletes the blob and keeps the one that counts."""
+    """The writer died between the blob and the head. The next one deletes the blob and keeps the one that counts."""
     writer = stores()
     appended(writer, "a")
     kept = writer.checkpoint()
@@ -214,7 +214,7 @@ def test_a_copy_of_a_replace_that_gave_up_is_not_there(stores: Stores) -> None:
         assert {one.interval for one in each.latest().timeline} == {DAY}
 
 
-def test_what_was_collected_never_goes_back(store: SegmentStore) -> None:
+def test_the_collected_sequence_number_never_goes_back(store: SegmentStore) -> None:
     """Found by seed 16: two collectors at once leave their marks in the wrong order. Whoever had the table open from
     between the two would have missed that publishes are repeated no longer."""
     sequences = []

@@ -32,7 +32,7 @@ OPERATIONS: dict[str, Operation] = {
     "release B": lambda control, etag: control.release(B, timeout=SECONDS),
 }
 
-# What succeeds; everything else is refused. A held the lease, if anybody did.
+# What succeeds; everything else is refused. A held the lease, if it was held at all.
 SUCCEEDS = {
     "available": {"read", "acquire A", "acquire B"},
     "leased": {"write with A", "read with A", "read", "acquire A", "renew A", "break", "release A"},

@@ -44,7 +44,7 @@ def test_c10(both: cases.Both) -> None:
 
 
 def test_c10_committed(both: cases.Both) -> None:
-    """A published number is not locked any more, so a day of the month may be replaced; the other days stay."""
+    """A published number is no longer locked, so a day of the month may be replaced; the other days stay."""
     both.appends(both.allocates(cases.MONTH, Granularity.MONTH))
     held = both.replacing(cases.DAY)
     both.commit(held, cases.DAY)

@@ -92,7 +92,7 @@ def over_a_drain(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> Reader:
     return Reader(blobs, "out", wait=wait)
 
 
-def test_while_no_log_goes_on_a_reader_looks_for_new_ones_more_often(over_a_drain: Reader) -> None:
+def test_a_reader_lists_logs_more_often_while_none_grows(over_a_drain: Reader) -> None:
     tables = iter(over_a_drain)
     assert [next(tables)["v"].to_pylist() for _ in range(2)] == [[1], [2]]
 
@@ -114,7 +114,7 @@ def test_over_a_drain_it_goes_on_with_the_next_run(blobs: Blobs) -> None:
     task(blobs, "2-b").append(0, slices=(part(4),))
     task(blobs, "2-b", "count-1").append(0, slices=(part(5),))
     assert values(Reader(blobs, "out", token=reader.token, until_now=True)) == [3, 4, 5]
-    assert values(reader) == [3, 4, 5]  # one that was there all the time, too
+    assert values(reader) == [3, 4, 5]  # a blob that was there all the time, too
 
 
 def test_latest_is_what_comes_from_now_on(blobs: Blobs) -> None:
@@ -126,14 +126,14 @@ def test_latest_is_what_comes_from_now_on(blobs: Blobs) -> None:
     assert values(reader) == [2]
 
 
-def test_it_waits_for_rows_and_for_logs_that_are_not_there_yet(blobs: Blobs) -> None:
+def test_a_reader_waits_for_rows_and_for_logs_that_do_not_exist_yet(blobs: Blobs) -> None:
     appends: list[Callable[[], object]] = [
         lambda: task(blobs, "1-a").append(0, slices=(part(1),)),
         lambda: task(blobs, "2-b").append(0, slices=(part(2),)),
     ]
 
     def wait(seconds: float) -> None:
-        reader._listed_at -= 60  # as if so much time had passed
+        reader._listed_at -= 60  # as if this much time had passed
         appends.pop(0)()
 
     reader = Reader(blobs, "out", wait=wait)
@@ -145,7 +145,7 @@ async def _read(reader: Reader) -> list[int]:
     return [value async for table in reader for value in table["v"].to_pylist()]
 
 
-def test_it_can_be_read_by_an_event_loop(blobs: Blobs) -> None:
+def test_a_reader_is_an_asynchronous_iterator(blobs: Blobs) -> None:
     task(blobs, "1-a").append(0, slices=(part(1, 2),))
     assert asyncio.run(_read(Reader(blobs, "out", until_now=True))) == [1, 2]
 
@@ -160,7 +160,8 @@ def test_rows_that_were_deleted_before_they_were_read_are_an_error(blobs: Blobs)
     blobs.delete("runs/1-a/count-0/00000000")
     with pytest.raises(RowsGone, match=r"from blob 0, position \d+ of runs/1-a/count-0 on are deleted"):
         values(Reader(blobs, "out", token=reader.token, until_now=True))
-    assert values(Reader(blobs, "out", until_now=True)) == [3, 4, 5, 6, 7]  # who begins anew asks for what there is
+    # A reader that begins anew asks for what there is.
+    assert values(Reader(blobs, "out", until_now=True)) == [3, 4, 5, 6, 7]
 
 
 def test_a_log_that_came_after_the_token_and_lost_its_beginning_is_no_gap_either(blobs: Blobs) -> None:
@@ -192,10 +193,9 @@ class Deletes(Link):
 
 @pytest.mark.parametrize("deleted", [(0,), (0, 1), (0, 1, 2, 3, 4)])
 @pytest.mark.parametrize("is_begun", [False, True])
-def test_what_is_deleted_while_it_is_read_once_through_is_no_gap_either(
-    deleted: tuple[int, ...], *, is_begun: bool
-) -> None:
-    """At whatever call retention comes: who has begun has all rows or an error, who begins also those that are left."""
+def test_blobs_deleted_during_a_first_pass_are_not_a_gap(deleted: tuple[int, ...], *, is_begun: bool) -> None:
+    """At whatever call retention comes: a reader that has begun has all rows or an error, one that begins has the rows
+    that are left."""
     gone = whole = 0
     for calls in range(100):
         storage = MemoryStorage()

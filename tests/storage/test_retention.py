@@ -34,7 +34,7 @@ LIMIT = 3_000
 
 
 def producer(account: AnyAccount, partitions: int = 1, stream: str = "s", limits: LogLimits = ROLLS) -> SourceWriter:
-    """One whose blobs are full after a few records."""
+    """A log whose blobs are full after a few records."""
     writer = SourceWriter(
         account.blobs(), account.hints(), stream, partitions, flush_rows=1 << 20, wait=lambda tries: None
     )
@@ -216,7 +216,7 @@ def test_a_reader_that_commits_too_early_is_seen() -> None:
         values(Reader(account.blobs(), "out", token=token_of("out", Stand({"runs/r/a-0": (0, 0)})), until_now=True))
 
 
-def test_what_no_task_has_read_stays(account: AnyAccount) -> None:
+def test_blobs_that_no_task_has_read_are_kept(account: AnyAccount) -> None:
     writer, blobs = producer(account), account.blobs()
     retention = Retention(blobs, account.readers(), "s", Keeps(bytes=1))
     for number in range(20):
@@ -230,7 +230,7 @@ def test_what_no_task_has_read_stays(account: AnyAccount) -> None:
 
 
 def test_the_last_blob_with_records_stays_while_the_next_one_is_empty(account: AnyAccount) -> None:
-    """A producer died after it had created blob 1. Without a record, nobody would know where the log goes on."""
+    """A producer died after it had created blob 1. Without a record, no reader would know where the log continues."""
     writer, blobs = producer(account), account.blobs()
     for number in range(4):
         put(writer, number)
@@ -245,7 +245,7 @@ def test_the_last_blob_with_records_stays_while_the_next_one_is_empty(account: A
     assert export(blobs, "s")["v"].to_pylist() == [0, 1, 2, 3, 5]
 
 
-def test_by_age_after_the_service_s_clock() -> None:
+def test_the_age_of_a_blob_is_measured_by_the_clock_of_the_service() -> None:
     now = [0.0]
     account = MemoryAccount(MemoryStorage(lambda: now[0]))
     writer, blobs = producer(account), account.blobs()
@@ -282,7 +282,7 @@ def test_logs_of_earlier_runs_count_and_go_first_whole(account: AnyAccount) -> N
     assert values(Reader(blobs, "out", token=reader.token, until_now=True)) == [99], "logs that it had read to the end"
 
 
-def test_a_named_reader_goes_on_where_it_has_committed_until_it_is_let_go(account: AnyAccount) -> None:
+def test_a_named_reader_continues_where_it_has_committed_until_it_is_removed(account: AnyAccount) -> None:
     writer, blobs, positions = producer(account), account.blobs(), account.readers()
     put(writer, 1)
     reader = Reader(blobs, "s", name="w", positions=positions, until_now=True)

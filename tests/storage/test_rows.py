@@ -132,7 +132,7 @@ async def test_a_query_goes_beyond_one_page_of_a_thousand_rows(account: AnyAccou
     assert [row.key for row in await rows.query("members", timeout=30)] == keys
 
 
-async def test_of_many_merges_with_one_etag_one_wins(account: AnyAccount) -> None:
+async def test_one_of_many_merges_with_the_same_etag_wins(account: AnyAccount) -> None:
     rows = account.rows()
     etag = await inserted(rows, "one", beat=0)
     answers = await asyncio.gather(

@@ -1,4 +1,4 @@
-"""The storage in memory is true: whatever is done to it and to a service, both answer the same.
+"""The storage in memory behaves like a service: both give the same answers to any calls.
 
 The histories are drawn anew each time; a failure prints its own as a program. tests/prove/storage.py goes on for as
 long as it is given.

@@ -1,6 +1,6 @@
-"""A table's actors in orders of their calls that nobody has thought of; all of them, where that is possible.
+"""A table's actors in many orders of their calls; in all orders, where that is possible.
 
-`tests/prove/schedules.py` plays far more. What is wrong is said with the schedule that shows it.
+`tests/prove/schedules.py` plays far more. A failure prints the schedule that shows it.
 """
 
 from collections.abc import Callable

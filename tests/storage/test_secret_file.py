@@ -24,7 +24,7 @@ def wrong_key(connect: str) -> str:
 
 
 async def answers(account: Account) -> list[str]:
-    """What each kind of client is told, one after the other."""
+    """The answer to each kind of client, one after the other."""
     blobs, hints, control, rows = account.blobs(), account.hints(), account.control_blob(), account.rows()
     calls: list[Callable[[], Awaitable[object]]] = [
         lambda: control.read(timeout=5),
@@ -53,12 +53,12 @@ def place(azurite: Azurite, runner: asyncio.Runner, places: Callable[[str], Stor
 
 
 def by_file(place: Storage, file: Path) -> Account:
-    """The account as somebody sees it who has what the file holds."""
+    """The account as a holder of the file's secret sees it."""
     return Account.from_config(Storage(Secret(file.read_text()), None, place.container, place.table, connect_file=file))
 
 
 @pytest.mark.parametrize("kind", ["key", "signature"])
-async def test_what_the_file_holds_by_now_counts_after_a_refusal(
+async def test_the_secret_file_is_read_again_after_a_refusal(
     kind: str, azurite: Azurite, place: Storage, tmp_path: Path
 ) -> None:
     right, wrong = azurite.connection_string, wrong_key(azurite.connection_string)
@@ -69,10 +69,10 @@ async def test_what_the_file_holds_by_now_counts_after_a_refusal(
     file.write_text(wrong)
     account = by_file(place, file)
     assert await answers(account) == ["refused"] * 4
-    file.write_text("half")  # as somebody sees it who reads while it is written
+    file.write_text("half")  # as a reader sees it while it is written
     assert await answers(account) == ["refused"] * 4
     file.write_text(right + "\n")
-    # The first one is told so; it cannot be made again. All others, of both sides, have the new secret.
+    # The first call raises; it cannot be made again. All others, of both sides, have the new secret.
     assert await answers(account) == ["refused", *["let in"] * 3]
     file.unlink()
     assert await answers(account) == ["let in"] * 4
@@ -113,7 +113,7 @@ async def test_a_signature_that_ends_is_replaced_by_the_next_one(
     await account.aclose()
 
 
-async def test_another_account_in_the_file_is_told_and_not_used(
+async def test_another_account_in_the_file_is_reported_and_not_used(
     azurite: Azurite, place: Storage, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "connect"

@@ -22,7 +22,7 @@ Connect = Callable[[str], Account]
 
 
 def signature_of(azurite: Azurite, lasts: timedelta = timedelta(hours=1)) -> str:
-    """A signature that opens Azurite's account for so long."""
+    """A signature that opens Azurite's account for this long."""
     emulator = from_connection_string(azurite.connection_string)
     return generate_account_sas(
         emulator.name,
@@ -96,7 +96,7 @@ async def test_the_signature_is_not_shown(azurite: Azurite, connect: Connect, ca
 async def test_a_connection_that_does_not_come_about_shows_no_url(azurite: Azurite, connect: Connect) -> None:
     """aiohttp tells the whole URL then. And nothing was sent, so nothing can have happened."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, contextlib.ExitStack() as waiting:
-        for _ in range(3):  # nobody accepts them, and the next one gets no answer at all
+        for _ in range(3):  # they are not accepted, and the next connection gets no answer at all
             one = waiting.enter_context(socket.socket())
             one.setblocking(False)
             one.connect_ex(full.getsockname())

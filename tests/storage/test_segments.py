@@ -202,7 +202,7 @@ def test_a_publish_and_its_position_are_one(store: SegmentStore) -> None:
     assert (len(store.snapshot().timeline), store.position("s")) == (1, [0, 10])
 
 
-def test_a_zombie_is_refused(stores: Stores) -> None:
+def test_a_task_whose_owner_was_ended_is_refused(stores: Stores) -> None:
     zombie, other = stores(), stores()
     who = task("sink")
     made = rooted(zombie, allocated(zombie, who, 2))
@@ -214,7 +214,7 @@ def test_a_zombie_is_refused(stores: Stores) -> None:
     assert len(other.snapshot().timeline) == 1
 
 
-def test_who_is_revoked_is_refused_and_a_higher_priority_is_not(stores: Stores) -> None:
+def test_a_publish_under_a_revoked_lock_is_refused(stores: Stores) -> None:
     low, high = stores(), stores()
     inputs = appended(low, "a", "b")
     made = compaction(low, task("low", 1), inputs)
@@ -226,7 +226,7 @@ def test_who_is_revoked_is_refused_and_a_higher_priority_is_not(stores: Stores) 
     assert isinstance(low.acquire(task("third", 9), LockRequest("third.1", low.name, DAY, LockType.EXCLUSIVE)), Blocked)
 
 
-def test_who_has_published_before_learns_that_it_was_revoked(stores: Stores) -> None:
+def test_a_publisher_learns_at_its_next_publish_that_its_lock_was_revoked(stores: Stores) -> None:
     """What it knows of its lock is old: the row's ETag tells."""
     sink, high = stores(), stores()
     who = task("sink", 1)
@@ -322,7 +322,7 @@ def test_a_replace_that_gives_up_leaves_nothing(stores: Stores) -> None:
 
 @pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
 def test_an_announcement_is_taken_back_from_more_locks_than_a_transaction_holds(stores: Stores) -> None:
-    """Some were granted after it. Its owner dies in the middle, and whoever ends that life does the rest."""
+    """Some were granted after it. Its owner dies in the middle, and the task that ends that life does the rest."""
     store, other, again = stores(), stores(), stores()
     held = acquired(store, task("replace"), MONTH, LockType.REPLACE)
     (name,) = store.numbers(DAY, held.version, 1)
@@ -341,7 +341,7 @@ def test_an_announcement_is_taken_back_from_more_locks_than_a_transaction_holds(
     assert rows(store.snapshot()) == rows(store.latest()) == rows_of(copied)
 
 
-def test_who_publishes_again_after_half_of_an_announcement_was_taken_back(stores: Stores) -> None:
+def test_a_publish_succeeds_after_half_of_its_announcement_was_taken_back(stores: Stores) -> None:
     store, other = stores(), stores()
     held = acquired(store, task("replace"), MONTH, LockType.REPLACE)
     lock = allocated(other, task("sink"))
@@ -470,7 +470,7 @@ CRASHES = [*itertools.product(["memory"], range(1, 6), ["crash before", "crash a
     indirect=["stores"],
 )
 def test_a_large_publish_is_all_or_nothing_under_a_crash(stores: Stores, at: int, fault: str) -> None:
-    """250 rows are three transactions. Whoever comes after sees all of them or none, and can do it again."""
+    """250 rows are three transactions. A later reader sees all of them or none, and can do it again."""
     store, other = stores(), stores()
     who, after = task("sink"), task("sink", life="2")
     made = rooted(store, allocated(store, who, 250))
@@ -574,7 +574,7 @@ def test_a_number_is_not_used_again_after_its_segment_was_collected(store: Segme
     assert [str(allocated(store, task(name)).partitions) for name in ("x", "y")] == ["1", "2"], "beside the drop"
 
 
-def test_what_a_reader_pins_stays(store: SegmentStore) -> None:
+def test_segments_that_a_reader_pins_are_kept(store: SegmentStore) -> None:
     inputs = appended(store, "a", "b")
     early = store.snapshot()
     store.pin("r1", early, until_us=10_000)
@@ -624,7 +624,7 @@ def test_streams_of_similar_names_have_their_own_positions(store: SegmentStore) 
     assert (store.position("a|b"), store.position("a/b")) == (None, 0)
 
 
-def test_uploads_of_the_dead_are_deleted_and_those_of_the_living_are_not(store: SegmentStore) -> None:
+def test_uploads_of_dead_tasks_are_deleted_and_those_of_live_ones_are_not(store: SegmentStore) -> None:
     dead, alive = task("dead"), task("alive")
     lost = put(store, allocated(store, dead, 1).id, "x")
     kept = put(store, allocated(store, alive, 1).id, "y")
@@ -662,7 +662,7 @@ def test_an_interval_is_dropped_and_restored(store: SegmentStore) -> None:
 
 @dataclass
 class Meanwhile:
-    """Rows in front of whose call somebody else does something, once: the first call that `before` picks."""
+    """Rows in front of whose call another client acts, once: before the first call that `before` picks."""
 
     rows: Transactions
     before: Callable[[str], bool]  # of the first key that is read or written
@@ -702,7 +702,7 @@ def test_a_snapshot_whose_garbage_is_collected_while_it_is_read_is_refused(store
     assert reader.rows.answers[0].segments == 2  # type: ignore[attr-defined]
 
 
-def test_what_is_collected_while_the_table_is_read_hides_no_row(stores: Stores) -> None:
+def test_garbage_collected_during_a_read_hides_no_row(stores: Stores) -> None:
     """A reader that was stopped between two calls for longer than the grace."""
     store, reader = stores(), stores()
     inputs = appended(store, "a", "b")
@@ -733,7 +733,7 @@ def test_a_drop_that_is_taken_back_while_its_garbage_is_collected(stores: Stores
     assert store.collect(3_000, 100).segments == 0
 
 
-def test_a_drop_is_not_taken_back_below_somebody_who_appends_over_it(stores: Stores) -> None:
+def test_a_drop_is_not_undone_below_a_later_append(stores: Stores) -> None:
     """What he publishes would hide all that was restored."""
     store, other = stores(), stores()
     appended(store, "a", "b")
@@ -797,7 +797,7 @@ def test_garbage_goes_however_many_locks_there_are(
 
 
 @pytest.mark.parametrize("listed", [0, 1, 1_000])
-def test_what_a_lock_publishes_after_a_mark_waits_for_its_grace(store: SegmentStore, listed: int) -> None:
+def test_a_segment_published_after_a_mark_waits_for_its_grace(store: SegmentStore, listed: int) -> None:
     """Also where the mark has no room to say how much the lock had published."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segment_reading, "LISTED_MAX", listed)
@@ -891,7 +891,7 @@ def test_a_table_that_is_not_there() -> None:
 # All at once.
 
 
-def test_a_drop_whose_life_is_ended_is_refused(stores: Stores) -> None:
+def test_a_drop_whose_owner_was_ended_is_refused(stores: Stores) -> None:
     """Between its grant and its publish. It is no mistake of the caller's, which would be a ValueError."""
     store, other, who = stores(), stores(), task("drop", 9)
     appended(store, "a")
@@ -909,7 +909,7 @@ def test_a_drop_whose_life_is_ended_is_refused(stores: Stores) -> None:
 
 @dataclass
 class Crowd:
-    """Threads that append, compact and replace one table, and one that reads all the time."""
+    """Threads that append, compact and replace one table, and a thread that reads all the time."""
 
     stores: Stores
     rounds: int
@@ -1020,7 +1020,7 @@ class Flaky:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_all_at_once_and_answers_are_lost(seed: int) -> None:
+def test_many_users_of_a_table_at_once_with_lost_answers(seed: int) -> None:
     account, partition, seeds = MemoryAccount(), MemoryTransactions(), itertools.count(seed * 100)
 
     def another() -> SegmentStore:
@@ -1031,6 +1031,6 @@ def test_all_at_once_and_answers_are_lost(seed: int) -> None:
     Crowd(another, 4).run()
 
 
-def test_all_at_once(stores: Stores, request: pytest.FixtureRequest) -> None:
+def test_many_users_of_a_table_at_once(stores: Stores, request: pytest.FixtureRequest) -> None:
     azure = "azurite" in request.node.name
     Crowd(stores, 2 if azure else 6).run()

@@ -171,8 +171,12 @@ def granularities_may_cross(patch: Patch) -> None:
 
 #: The mistake, the story that shows it, and how what it says then begins: with an invariant, where one is about it.
 MUTANTS: list[tuple[Callable[[Patch], None], Callable[[], None], str]] = [
-    (a_publish_without_its_lock, lambda: stories.test_a_zombie_is_refused(stores()), "I13"),
-    (a_lock_without_an_etag, lambda: stories.test_who_has_published_before_learns_that_it_was_revoked(stores()), "I13"),
+    (a_publish_without_its_lock, lambda: stories.test_a_task_whose_owner_was_ended_is_refused(stores()), "I13"),
+    (
+        a_lock_without_an_etag,
+        lambda: stories.test_a_publisher_learns_at_its_next_publish_that_its_lock_was_revoked(stores()),
+        "I13",
+    ),
     (a_head_without_an_etag, lambda: two_at_once(stores()), "I9"),
     (a_position_of_its_own, lambda: stories.test_a_publish_and_its_position_are_one(stores()()), "I12"),
     (
@@ -194,7 +198,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], Callable[[], None], str]] = [
     (a_lost_answer_is_a_refusal, lambda: stories.test_a_lost_answer_is_settled_by_reading(stores(), 2, 1), "I12"),
     (nothing_is_carried, lambda: stories.test_replace_carries_appends_forward(stores()), "I24"),
     (an_announcement_is_never_taken_back, lambda: stories.test_a_replace_that_gives_up_leaves_nothing(stores()), "I12"),
-    (garbage_without_readers, lambda: stories.test_what_a_reader_pins_stays(stores()()), "snapshot"),
+    (garbage_without_readers, lambda: stories.test_segments_that_a_reader_pins_are_kept(stores()()), "snapshot"),
     (
         garbage_without_grace,
         lambda: stories.test_garbage_goes_after_its_grace_and_files_with_it(stores()()),
@@ -202,12 +206,12 @@ MUTANTS: list[tuple[Callable[[Patch], None], Callable[[], None], str]] = [
     ),
     (
         a_mark_that_takes_locks_for_gone,
-        lambda: stories.test_what_a_lock_publishes_after_a_mark_waits_for_its_grace(stores()(), 0),
+        lambda: stories.test_a_segment_published_after_a_mark_waits_for_its_grace(stores()(), 0),
         "snapshot",
     ),
     (
         files_of_the_living_are_orphans,
-        lambda: stories.test_uploads_of_the_dead_are_deleted_and_those_of_the_living_are_not(stores()()),
+        lambda: stories.test_uploads_of_dead_tasks_are_deleted_and_those_of_live_ones_are_not(stores()()),
         "file",
     ),
     (a_copy_is_not_a_reference, lambda: stories.test_a_file_with_a_copy_stays(stores()), "file"),
@@ -236,7 +240,7 @@ def two_at_once(make: Callable[[], SegmentStore]) -> None:
 
 
 def one_after_the_other(make: Callable[[], SegmentStore]) -> None:
-    """A lock is given back with numbers that nobody has used, and they are not used again."""
+    """A lock is released with unused numbers, and they are not used again."""
     given = []
     for name in ("a", "b"):
         lock = stories.allocated(make(), stories.task(name), 2)
@@ -248,7 +252,7 @@ def one_after_the_other(make: Callable[[], SegmentStore]) -> None:
 
 @dataclass
 class Late:
-    """Rows that are read just before somebody else writes."""
+    """Rows that are read just before another client writes."""
 
     rows: Transactions
     other: Callable[[], object]

@@ -65,7 +65,7 @@ def three_appends(store: SegmentStore) -> list[Segment]:
     return store.snapshot().timeline.visible()
 
 
-#: One that was stopped, and wakes up when its successor is at work.
+#: An actor that was stopped, and wakes up when its successor is at work.
 ZOMBIE, SUCCESSOR = (LockTask(f"house@{life}", "house", 0, LockOwner("house", life)) for life in ("1", "2"))
 
 
@@ -156,7 +156,7 @@ def test_the_end_of_a_life_with_more_locks_than_a_transaction_holds(segment_stor
 
 @pytest.mark.parametrize("at", ["before the mark", "after the mark"])
 def test_a_pin_that_comes_during_a_collection(segment_stores: Stores, at: str) -> None:
-    """Either the collection sees it, or who pins is told that it is too late: never neither."""
+    """Either the collection sees the pin, or the reader learns that it is too late: never neither."""
     segment_stores().create()
     store, reader, collector = segment_stores(), segment_stores(), segment_stores()
     inputs = appended(store, "a", "b")
@@ -186,7 +186,7 @@ def test_a_pin_that_comes_during_a_collection(segment_stores: Stores, at: str) -
         assert rows(store.snapshot(early.sequence)) == ["a", "b"]
 
 
-# Locks that nobody knows of.
+# Locks without an owner.
 
 
 def test_a_lock_whose_grant_was_not_answered_is_given_back(segment_stores: Stores) -> None:
@@ -234,8 +234,8 @@ class Outage:
 
 
 def test_a_housekeeper_gives_back_what_it_could_not_give_back_before(segment_stores: Stores) -> None:
-    """An outage came when it had merged. Nothing more was due, so its locks stayed for all its life, and whoever
-    wanted to merge these segments by hand was told that others hold them."""
+    """An outage came when it had merged. Nothing more was due, so its locks stayed for all its life, and a compaction
+    of these segments by hand was refused because of them."""
     store, other = segment_stores(), segment_stores()
     three_appends(store)
     table = TableSettings(

@@ -1,4 +1,4 @@
-"""A sink publishes each row of its logs once: whoever is killed wherever, whoever wakes up late."""
+"""A sink publishes each row of its logs once, wherever it is killed or however late it wakes up."""
 
 import json
 import random
@@ -55,7 +55,7 @@ def log_of(store: SegmentStore, name: str = "count-0", *, whole: bool = False) -
 
 
 def put(log: LogWriter, *numbers: int, kind: Kind = Kind.BATCH, hours: int = 7) -> None:
-    """A batch of rows, one every so many hours."""
+    """A batch of rows, one every `hours` hours."""
     rows = pa.table([[START + number * timedelta(hours=hours) for number in numbers], list(numbers)], schema=SCHEMA)
     log.append(log.last_batch + 1, kind=kind, slices=[one_slice(0, rows)] if numbers else [])
 
@@ -112,7 +112,7 @@ def test_rows_of_a_log_are_in_the_table_once(segment_stores: Stores) -> None:
     assert not sink_of(store, 2).claim(first=False), "all of it is published"
 
 
-def test_who_takes_over_goes_on_where_the_table_ends(segment_stores: Stores) -> None:
+def test_the_next_owner_of_a_sink_continues_where_the_table_ends(segment_stores: Stores) -> None:
     """The first owner has read more than it has published, and its locks are ended."""
     store, other = segment_stores(), segment_stores()
     log = log_of(store)
@@ -175,7 +175,7 @@ def test_a_lock_that_is_lost_is_asked_for_again(segment_stores: Stores) -> None:
 
 
 def test_an_interval_that_is_dropped_meanwhile(segment_stores: Stores) -> None:
-    """Whoever holds the whole interval is waited for."""
+    """A sink waits for the holder of the whole interval."""
     store, other = segment_stores(), segment_stores()
     log = log_of(store)
     put(log, 0)
@@ -264,7 +264,7 @@ def test_rows_outside_their_interval_are_not_published(segment_stores: Stores) -
     assert numbers(store) == []
 
 
-def test_a_position_that_is_gone_is_no_beginning(segment_stores: Stores) -> None:
+def test_a_lost_position_is_an_error_and_not_a_fresh_start(segment_stores: Stores) -> None:
     store = segment_stores()
     with pytest.raises(StateLost, match="does not know how far"):
         sink_of(store).claim(first=False)
@@ -315,7 +315,7 @@ class _Outage:
 @pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
 @pytest.mark.parametrize("days", [3, 60])
 def test_a_lost_answer_before_an_outage(segment_stores: Stores, days: int) -> None:
-    """What was published is known by the position, however long nobody could be asked."""
+    """The position knows what was published, however long the storage was away."""
     store = segment_stores()
     store.rows = _Outage(store.rows, "segment")  # type: ignore[assignment]
     log = log_of(store)
@@ -331,7 +331,7 @@ def test_a_lost_answer_before_an_outage(segment_stores: Stores, days: int) -> No
 
 
 @pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
-def test_a_place_of_ours_that_nobody_sent(segment_stores: Stores) -> None:
+def test_a_position_that_this_writer_has_not_sent_is_lost_state(segment_stores: Stores) -> None:
     store = segment_stores()
     put(log_of(store), 0)
     sink = sink_of(store)
@@ -342,7 +342,7 @@ def test_a_place_of_ours_that_nobody_sent(segment_stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
-def test_locks_of_who_died_after_the_drain(segment_stores: Stores) -> None:
+def test_the_locks_of_a_task_that_died_after_the_drain_are_released(segment_stores: Stores) -> None:
     """The position says that all is published, and the locks are still there."""
     store = segment_stores()
     put(log_of(store), 0, kind=Kind.DRAINED)
@@ -478,8 +478,8 @@ def until_answered(call: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
-def test_a_lock_is_given_back_where_nothing_is_appended_any_more(segment_stores: Stores) -> None:
-    """Retention and compaction leave an interval alone while somebody holds a lock to append to it."""
+def test_a_sink_releases_locks_that_it_no_longer_uses(segment_stores: Stores) -> None:
+    """Retention and compaction leave an interval alone while a task holds a lock to append to it."""
     store = segment_stores()
     log = log_of(store)
     put(log, 0)
@@ -499,7 +499,7 @@ def test_a_lock_is_given_back_where_nothing_is_appended_any_more(segment_stores:
 
 
 @pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
-def test_housekeeping_looks_again_soon_where_rows_come(segment_stores: Stores) -> None:
+def test_housekeeping_returns_soon_to_intervals_with_new_rows(segment_stores: Stores) -> None:
     store = segment_stores()
     log = log_of(store)
     sink = sink_of(store)

@@ -45,7 +45,7 @@ def house(store: SegmentStore, run: str = "r1", table: TableSettings = TABLE) ->
 
 
 def test_a_row_of_an_interval_that_has_expired_is_left_out(segment_stores: Stores) -> None:
-    """Published, it would be dropped at the next turn; and who appends to an interval keeps it from being dropped."""
+    """Published, it would be dropped at the next turn; and a lock to append keeps an interval from being dropped."""
     store = segment_stores()
     log, sink = log_of(store, "runs/r1/count-0", whole=True), sink_of(store, table=KEPT)
     sink.claim(first=True)
@@ -94,7 +94,7 @@ def test_another_granularity_counts_from_the_next_run_on(segment_stores: Stores,
 
 @dataclass
 class Frozen:
-    """Rows of a client that stands still before one of its calls, while others do something."""
+    """Rows of a client that waits before one of its calls, while another client acts."""
 
     rows: Transactions
     call: int
@@ -133,7 +133,7 @@ class Counted:
         return self.rows.transact(writes)
 
 
-def test_an_earlier_life_does_not_set_the_granularity_back(segment_stores: Stores) -> None:
+def test_a_former_owner_does_not_change_the_granularity_back(segment_stores: Stores) -> None:
     """It freezes in its claim, before any of its calls, and wakes up when the next run has divided the table."""
     ends = []
     for call in itertools.count(1):
@@ -189,7 +189,7 @@ def test_rows_of_one_interval_are_one_file(segment_stores: Stores) -> None:
 
 
 def test_positions_of_runs_whose_logs_are_gone_are_deleted(segment_stores: Stores) -> None:
-    """Nobody can publish their rows again. Positions of others, and of a run that was not drained, stay."""
+    """Their rows cannot be published again. Positions of others, and of a run that was not drained, stay."""
     store = segment_stores()
     for run, kind in (("r1", Kind.DRAINED), ("r2", Kind.DRAINED), ("r3", Kind.BATCH), ("r4", Kind.BATCH)):
         log, sink = log_of(store, f"runs/{run}/count-0", whole=True), sink_of(store, run)

@@ -78,7 +78,7 @@ class SinkRun:
         return TableTask(self.context, StartTask("out-table-0", 1, 1, True, "r1", GROUP.hex()), TABLE)
 
 
-def test_a_sink_without_rows_lets_the_logs_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sink_without_rows_still_lets_old_blobs_be_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its record says from which blob on it reads, and the table says so before."""
     run = SinkRun(tmp_path, monkeypatch)
     writer, _ = take_over(
@@ -138,7 +138,7 @@ def test_a_task_that_is_released_before_it_starts_takes_nothing_over(
     assert task.report.phase is Phase.RELEASED
 
 
-def test_what_a_table_has_not_taken_in_is_its_backlog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_a_table_has_not_published_are_its_backlog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also before its first publish; rows that it has read and holds are not in the table yet."""
     run = SinkRun(tmp_path, monkeypatch)
     writer, _ = take_over(

@@ -105,7 +105,7 @@ def test_each_flush_tells_every_partition_how_far_event_time_has_come(account: A
 
 
 def test_a_row_far_in_the_future_is_stored_and_does_not_move_the_frontier(account: AnyAccount) -> None:
-    """9999-12-31 often stands for "never". Nobody after it would be in time."""
+    """9999-12-31 often stands for "never". Every later row would be late."""
     day = 86_400
     producer = writer(account, clock=NOON.timestamp, max_future_s=day)
     never = dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC)
@@ -330,8 +330,8 @@ def test_rows_that_could_mean_two_things_are_refused(rows: pa.Table, reason: str
         fitted(rows, pa.schema({"dest": pa.string(), "ts": pa.timestamp("us", "UTC")}))
 
 
-def test_all_who_write_a_stream_have_its_key(account: AnyAccount) -> None:
-    """It stands in the first record of each log; who has another one, or none, writes nothing."""
+def test_every_producer_of_a_stream_must_use_its_key(account: AnyAccount) -> None:
+    """It stands in the first record of each log; a producer with another key, or none, writes nothing."""
     rows = pa.table({"n": [1, 2, 3], "letter": ["a", "b", "c"]})
     first = SourceWriter(account.blobs(), account.hints(), "keyed", 2, key="letter")
     first.write(rows)
@@ -357,7 +357,7 @@ def test_all_who_write_a_stream_have_its_key(account: AnyAccount) -> None:
     again.close()
 
 
-def test_a_writer_that_others_have_overtaken_looks_at_their_key(account: AnyAccount) -> None:
+def test_a_writer_that_others_have_overtaken_checks_their_key(account: AnyAccount) -> None:
     """Both found no log; the first record of the log is the faster one's."""
     rows = pa.table({"n": [1], "letter": ["a"]})
     slow = SourceWriter(account.blobs(), account.hints(), "raced", 1, key="letter")

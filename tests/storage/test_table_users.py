@@ -1,6 +1,6 @@
-"""I1 to I24 of the users of the core (`tests/segments/table_users.py`) on storage: the same acts, the same look.
+"""I1 to I24 of the users of the core (`tests/segments/table_users.py`) on storage: the same acts, the same checks.
 
-Garbage goes by `collect`, and whoever keeps the locks is the storage, so that each act may be another client's.
+Garbage is deleted by `collect`, and the storage keeps the locks, so that each act may be another client's.
 """
 
 from random import Random

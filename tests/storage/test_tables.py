@@ -50,7 +50,7 @@ def task(name: str, priority: int = 0) -> LockTask:
 
 
 def made(first: int, count: int, *, every: timedelta = timedelta(hours=7)) -> pa.Table:
-    """Rows `every` 7 hours from the first one on, the latest first: files are sorted by whoever writes them."""
+    """Rows `every` 7 hours from the first one on, the latest first: the writer of a file sorts them."""
     numbers = list(range(first, first + count))[::-1]
     columns = [[START + number * every for number in numbers], numbers, [f"name {number % 5}" for number in numbers]]
     return pa.table(columns, schema=SCHEMA)
@@ -117,7 +117,7 @@ def test_compaction_into_several_files(store: SegmentStore, monkeypatch: pytest.
     assert numbers(store) == list(range(160))
 
 
-def test_who_compacts_what_another_has_locked_says_so(stores: Stores) -> None:
+def test_compacting_an_interval_that_another_task_has_locked_is_an_error(stores: Stores) -> None:
     one, other = stores(), stores()
     appended(one, made(0, 2), made(2, 2))
     inputs = one.snapshot().timeline.visible()
@@ -377,7 +377,7 @@ def test_nanoseconds_lie_in_the_microsecond_before(segment_stores: Stores, momen
 
 @pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
 def test_nulls_in_a_column_that_had_none(segment_stores: Stores) -> None:
-    """A later run may not promise what the one that created the table did. Compaction failed for ever."""
+    """A later run may not promise what the run that created the table did. Compaction failed for ever."""
     strict = pa.schema([pa.field("at", pa.timestamp("us")), pa.field("x", pa.int64(), nullable=False)])
     tables.create(store := segment_stores(), strict, time="at")
     loose = pa.schema([field.with_nullable(True) for field in strict])
@@ -390,7 +390,7 @@ def test_nulls_in_a_column_that_had_none(segment_stores: Stores) -> None:
 
 @pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
 def test_two_columns_of_one_name(segment_stores: Stores) -> None:
-    """They were published, and the table could not be read any more."""
+    """They were published, and the table could no longer be read."""
     rows = pa.table([[START], [1], [2]], names=["at", "number", "number"])
     with pytest.raises(ConfigError, match=r"Two columns .* have the name 'number'"):
         tables.create(segment_stores(), rows.schema, time="at")

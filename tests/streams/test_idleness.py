@@ -1,4 +1,4 @@
-"""Who becomes idle, and when. Pure."""
+"""Which producers become idle, and when. Pure."""
 
 from collections.abc import Sequence
 

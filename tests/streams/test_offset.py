@@ -35,11 +35,11 @@ def producer(frontier: int | None, state: ProducerState = ProducerState.ACTIVE, 
     ],
 )
 def test_the_least_frontier(producers: list[ProducerPosition], least: int | None) -> None:
-    """Who has said nothing holds back; who is idle or drained does not."""
+    """A producer that has reported nothing holds the watermark back; one that is idle or drained does not."""
     assert least_us(producers) == least
 
 
-def test_of_two_sources_of_one_stream_the_one_behind_counts_and_what_it_has_not_read_is_not_idle() -> None:
+def test_the_slower_of_two_sources_of_a_stream_counts_and_unread_rows_are_not_idle() -> None:
     ahead = Offset("s", 0, None, (producer(90, end=9), producer(80, IDLE, end=3)))
     behind = Offset("s", 0, None, (producer(50, IDLE, end=5), producer(80, IDLE, end=3)))
     other = Offset("t", 0, None, (producer(7),))
@@ -49,7 +49,7 @@ def test_of_two_sources_of_one_stream_the_one_behind_counts_and_what_it_has_not_
     }
 
 
-def test_a_reader_is_quiet_when_nobody_is_active() -> None:
+def test_a_reader_is_quiet_when_no_producer_is_active() -> None:
     assert is_quiet([producer(5, IDLE), producer(3, DRAINED)])
     assert not is_quiet([producer(5, IDLE), producer(3)])
 
@@ -82,7 +82,7 @@ def onward(
     return next_offset(start, found, pace, step=step, draining=draining)
 
 
-def test_nothing_new_is_no_batch() -> None:
+def test_no_batch_without_new_rows() -> None:
     assert onward(FOUND) is START
 
 
@@ -154,14 +154,14 @@ def test_a_task_that_may_fire_with_its_last_rows_keeps_them_for_that_batch() -> 
 
 
 def test_rows_of_a_flush_wait_for_those_of_the_other_producers_from_when_they_came() -> None:
-    """Whoever had nothing to read for long would else have a batch for the first producer that ends."""
+    """A source that had nothing to read for long would otherwise have a batch for the first producer that ends."""
     found = replace(FOUND, heads=(producer(8, DRAINED, 20), producer(9, end=10)), rows=1, since_new=0.9)
 
     assert onward(found, draining=True) is START
     assert onward(replace(found, since_new=1.0), draining=True) == Offset("s", 0, 7, found.heads)
 
 
-def test_at_the_end_the_flush_is_waited_for_a_while_before_event_time_moves_by_itself() -> None:
+def test_a_source_at_its_end_waits_briefly_for_the_flush_before_event_time_moves() -> None:
     """It comes at once, unless another source of the task has much to read still."""
     at_end = replace(FOUND, heads=(producer(8, end=20), producer(9, end=10)), is_at_end=True)
 
@@ -181,7 +181,7 @@ def test_the_steps_of_a_flush_follow_each_other_and_end() -> None:
     assert onward(at_end, start=last, step=2) is last
 
 
-def test_only_idleness_that_would_let_event_time_rise_is_questioned() -> None:
+def test_idleness_is_verified_only_if_event_time_would_rise() -> None:
     ahead, behind = ProducerPosition((0, 9), 90), ProducerPosition((0, 5), 50, ProducerState.IDLE)
     assert in_question([ahead, behind]) == [1]
     assert in_question([ProducerPosition((0, 9), 40), behind]) == []

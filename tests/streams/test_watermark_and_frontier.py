@@ -25,7 +25,7 @@ def test_an_offset_knows_its_positions() -> None:
         ([ORDERS], 0, [("orders", 2_000)], 5 * SECOND + 1_000),  # the least progress, in whole milliseconds
         ([ORDERS, PAYMENTS], 0, [("orders", 1_000), ("payments", 3_000)], 5 * SECOND),  # the least of all inputs
         ([ORDERS, PAYMENTS], 0, [("payments", 0)], 8 * SECOND),  # an input without event time does not count
-        ([ORDERS, offset("payments", None)], 0, [("orders", 0), ("payments", 0)], None),  # who is silent holds back
+        ([ORDERS, offset("payments", None)], 0, [("orders", 0), ("payments", 0)], None),  # a silent producer holds back
         ([ORDERS], 0, [], None),
         ([ORDERS], 1, [("orders", 2_000)], INFINITY_US),  # a drain flushes
         ([offset("orders", None)], 1, [], INFINITY_US),
@@ -56,7 +56,7 @@ def test_the_frontier_of_a_batch(
     assert frontier_us([ORDERS, PAYMENTS], watermark_ms, terms, lag_us) == frontier
 
 
-def test_one_that_is_drained_holds_nobody_back() -> None:
+def test_a_drained_producer_does_not_hold_the_watermark_back() -> None:
     drained = Offset(
         "orders", 0, None, (ProducerPosition((0, 0), 3, ProducerState.DRAINED), ProducerPosition((0, 0), 9 * SECOND))
     )

@@ -1,6 +1,6 @@
 """The public API as a type checker must see it. Never executed: `make check` runs mypy in strict mode over it.
 
-A change that breaks a line here breaks somebody's program. Each public name is used at least once; a test counts.
+A change that breaks a line here breaks programs of users. Each public name is used at least once; a test counts.
 """
 
 from collections.abc import Mapping, Sequence

@@ -127,7 +127,7 @@ class Advice:
             lacking = [each for each in self._inputs if not each.event_time]
             return f". {declare_event_time(lacking)}" if lacking else "."
         pairs = [(left.column(one), right.column(other)), *equalities(join)]
-        [(earlier, later), *equal], aliases = self._bounds.told_apart(left, right, pairs)
+        [(earlier, later), *equal], aliases = self._bounds.distinguished(left, right, pairs)
         between = f"AND {later} BETWEEN {earlier} AND {earlier} + INTERVAL 1 HOUR"
         is_clear = all(first != second for first, second in equal)
         keys = " AND ".join(f"{first} = {second}" for first, second in equal if is_clear)

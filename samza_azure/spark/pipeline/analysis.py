@@ -163,7 +163,7 @@ def _empty_stream(spark: SparkSession, number: int, each: Input, directory: Path
 def _called(spark: SparkSession, stage: Stage, frames: Sequence[DataFrame], inputs: Sequence[Input]) -> DataFrame:
     """Call the stage's function. Refuse it if it starts a query or changes settings."""
     queries = {query.id for query in spark.streams.active}
-    settings = dict(spark.conf.getAll)
+    settings = _settings(spark)
     try:
         frame = stage.function(*frames)
     except Exception as error:
@@ -195,13 +195,21 @@ def _called(spark: SparkSession, stage: Stage, frames: Sequence[DataFrame], inpu
     return frame
 
 
-def _restored(spark: SparkSession, settings: Mapping[str, str]) -> list[str]:
+def _settings(spark: SparkSession) -> Any:
+    """The session's settings as a Java map, which no later change reaches."""
+    return spark.conf._jconf.getAllAsJava()
+
+
+def _restored(spark: SparkSession, settings: Any) -> list[str]:
     """Restore the session's settings. Return the names of those that had changed."""
-    now = dict(spark.conf.getAll)
-    changed = sorted(key for key in now.keys() | settings.keys() if now.get(key) != settings.get(key))
+    now = _settings(spark)
+    if now.equals(settings):
+        return []  # hundreds of calls fewer than a comparison here
+    before, after = dict(settings), dict(now)
+    changed = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
     for key in changed:
-        if key in settings:
-            spark.conf.set(key, settings[key])
+        if key in before:
+            spark.conf.set(key, before[key])
         else:
             spark.conf.unset(key)
     return changed

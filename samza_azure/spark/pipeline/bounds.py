@@ -350,10 +350,10 @@ class Bounds:
         theirs = self.time_of(other)
         if theirs is None:
             return ""
-        [(own, late)], aliases = self.told_apart(mine, other, [(mine.column(wanted), other.column(theirs))])
+        [(own, late)], aliases = self.distinguished(mine, other, [(mine.column(wanted), other.column(theirs))])
         return f"AND {late} <= {own} + INTERVAL 1 HOUR{aliases}"
 
-    def told_apart(
+    def distinguished(
         self, mine: Node, other: Node, pairs: Sequence[tuple[Any, Any]]
     ) -> tuple[list[tuple[str, str]], str]:
         """Pairs of expressions of both sides of a join as a condition names them, and the aliases that this needs."""

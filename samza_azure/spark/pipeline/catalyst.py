@@ -148,14 +148,37 @@ def contains(expression: Any, kind: str) -> bool:
     return kind_of(expression) == kind or any(contains(child, kind) for child in items(expression.children()))
 
 
+def has_pattern(spark: SparkSession, expression: Any, pattern: str) -> bool:
+    """Whether one of Catalyst's tree patterns, for example PYTHON_UDF, is anywhere in the expression."""
+    patterns = java_class(spark, "org.apache.spark.sql.catalyst.trees.TreePattern")
+    return bool(expression.containsPattern(getattr(patterns, pattern)()))
+
+
 def substituted(spark: SparkSession, expression: Any, by: Mapping[int, Any]) -> Any:
-    """The expression with attributes replaced."""
-    if kind_of(expression) == "AttributeReference":
-        return by.get(identity(expression), expression)
-    if not references(expression) & by.keys():
+    """The expression with attributes replaced, and without aliases.
+
+    Catalyst walks the expression. One walk from here would be thousands of calls, since windows are large expressions.
+    """
+    named = [
+        java_class(spark, "org.apache.spark.sql.catalyst.expressions.Alias")(
+            by[identity(each)], each.name(), each.exprId(), scala_seq(spark, []), _nothing(spark), scala_seq(spark, [])
+        )
+        for each in items(expression.references().toSeq())
+        if identity(each) in by
+    ]
+    if not named:
         return expression
-    children = [substituted(spark, child, by) for child in items(expression.children())]
-    return expression.withNewChildren(scala_seq(spark, children))
+    helper = scala_object(spark, "org.apache.spark.sql.catalyst.optimizer.CollapseProject")
+    return helper.replaceAlias(expression, helper.getAliasMap(scala_seq(spark, named)))
+
+
+def scala_object(spark: SparkSession, name: str) -> Any:
+    """A Scala object, also for those of its methods that have no static twin."""
+    return getattr(java_class(spark, f"{name}$"), "MODULE$")
+
+
+def _nothing(spark: SparkSession) -> Any:
+    return scala_object(spark, "scala.None")
 
 
 def scala_seq(spark: SparkSession, values: Sequence[Any]) -> Any:

@@ -18,8 +18,8 @@ from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.pipeline.catalyst import (
     Node,
-    contains,
     equalities,
+    has_pattern,
     items,
     join_type,
     kind_of,
@@ -35,7 +35,6 @@ from samza_azure.spark.pipeline.operators import described, keys_of, state_of
 #: Operators that may drop rows.
 REMOVING = frozenset({"Deduplicate", "DeduplicateWithinWatermark", "Filter", "Generate", "GlobalLimit", "LocalLimit"})
 
-SUBQUERIES = ("Exists", "InSubquery", "ScalarSubquery")
 
 #: An expression over a node's output, traced to each leaf below: rows of the node that agree in the expression come
 #: from rows that agree in these.
@@ -83,7 +82,7 @@ class Tracer:
 
     def place(self, node: Node, expression: Any) -> LeafExpressions | None:
         """The expression in terms of each leaf below. None if rows that agree in it may be in different tasks."""
-        if not expression.deterministic() or any(contains(expression, each) for each in SUBQUERIES):
+        if not expression.deterministic() or has_pattern(self._spark, expression, "PLAN_EXPRESSION"):
             return None  # a router has no tables
         if node.reads is not None:
             if not references(expression) or not references(expression) <= set(node.ids) or not _can_route(expression):
@@ -98,7 +97,7 @@ class Tracer:
                 return self._through_union(node, expression)
             case "Join":
                 return self._through_join(node, expression)
-        if node.kind in REMOVING and contains(expression, "PythonUDF"):
+        if node.kind in REMOVING and has_pattern(self._spark, expression, "PYTHON_UDF"):
             return None  # routing would call the function for rows that this operator drops
         streaming = [child for child in node.children if child.is_streaming]
         if len(streaming) == 1 and references(expression) <= set(streaming[0].ids):
@@ -147,7 +146,7 @@ class Tracer:
 
     def _through(self, node: Node, expression: Any) -> LeafExpressions | None:
         inlined = self._inlined(expression, node.made)
-        if contains(inlined, "AggregateExpression") or not references(inlined) <= set(node.child.ids):
+        if has_pattern(self._spark, inlined, "AGGREGATE_EXPRESSION") or not references(inlined) <= set(node.child.ids):
             return None
         return self.place(node.child, inlined)
 
@@ -185,7 +184,9 @@ class Tracer:
         if not node.is_join_of_streams:
             side = left if left.is_streaming else right
             keeps_all = join_type(node) == ("LeftOuter" if side is left else "RightOuter")
-            if not references(expression) <= set(side.ids) or (not keeps_all and contains(expression, "PythonUDF")):
+            if not references(expression) <= set(side.ids) or (
+                not keeps_all and has_pattern(self._spark, expression, "PYTHON_UDF")
+            ):
                 return None
             return self.place(side, expression)
         for first, second in equalities(node):

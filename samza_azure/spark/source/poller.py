@@ -431,8 +431,8 @@ class HintFile:
         try:
             stamp = self.path.stat().st_mtime_ns
             if stamp != self.stamp:
-                told: Mapping[str, Sequence[int]] = json.loads(self.path.read_text())
-                self.known = [self._position(told.get(prefix)) for prefix in self.prefixes]
+                hints: Mapping[str, Sequence[int]] = json.loads(self.path.read_text())
+                self.known = [self._position(hints.get(prefix)) for prefix in self.prefixes]
                 self.stamp = stamp
         except (OSError, ValueError):
             pass

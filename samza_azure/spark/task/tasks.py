@@ -61,7 +61,7 @@ class Tasks:
         self._tasks: dict[str, Task | SinkTask] = {}
         self._counted_at = 0.0
         self._drained: dict[Task, float] = {}  # since when
-        self._told: dict[str, tuple[float, TaskReport]] = {}
+        self._reported: dict[str, tuple[float, TaskReport]] = {}
         # Three pools: a start may wait long, the end of a query may take long, and a hand-over waits for neither. A
         # thread for each task, because a start that waits for its turn must not keep others from being begun.
         count = len(context.pipeline.plan.tasks())
@@ -156,16 +156,16 @@ class Tasks:
     def _tell(self, task: Task | SinkTask) -> None:
         """Report a new phase at once, new batches at intervals."""
         now, report = boot_time(), task.report
-        told_at, told = self._told.get(task.name, (0.0, None))
-        if report == told:
+        reported_at, reported = self._reported.get(task.name, (0.0, None))
+        if report == reported:
             return
         is_last = report.phase in (Phase.DRAINED, Phase.RELEASED)  # the process may end soon
-        is_news = told is None or is_last or _without_batches(report) != _without_batches(told)
+        is_news = reported is None or is_last or _without_batches(report) != _without_batches(reported)
         # Each report is a write to our row. Spark's figures of a batch come after the batch, and are reported with the
         # next one; otherwise there would be twice as many writes.
-        is_batch = told is not None and (report.batch, report.late) != (told.batch, told.late)
-        if is_news or now - told_at >= (TELL_S if is_batch else TELL_PROGRESS_S):
-            self._told[task.name] = (now, report)
+        is_batch = reported is not None and (report.batch, report.late) != (reported.batch, reported.late)
+        if is_news or now - reported_at >= (TELL_S if is_batch else TELL_PROGRESS_S):
+            self._reported[task.name] = (now, report)
             self._channel.tell(report)
 
     def _exit(self) -> None:
@@ -209,7 +209,7 @@ def task_of(context: ContainerContext, start: StartTask, tried_bytes: int | None
 
 
 def _logged(name: str, do: Callable[..., None], *arguments: Any) -> None:
-    """Nobody asks for what is submitted to a pool, so an exception would vanish there."""
+    """Run it in a pool. An exception is logged, since no caller reads the result."""
     try:
         do(*arguments)
     except Exception:

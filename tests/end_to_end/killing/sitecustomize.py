@@ -5,8 +5,8 @@ PYTHONPATH. The folder in SAMZA_AZURE_KILL_AT holds a file for each signal that 
 FLUSHING", with the signal's name in it. The first thread of that process that comes to the point deletes the file and
 sends it: to its own process, or to the one whose id stands behind the name.
 
-A point is a function of the product that is wrapped once its module is loaded. If it is renamed, nobody dies, the file
-stays, and whoever asked for the kill fails.
+A point is a function of the product that is wrapped once its module is loaded. If it is renamed, no process dies, the
+file stays, and the test that asked for the kill fails.
 """
 
 import os
@@ -62,7 +62,7 @@ class Points(MetaPathFinder):
         return spec
 
     def at(self, point: str) -> None:
-        """Die here, or be told to go, or send that to another, if it is wanted."""
+        """Kill this process, ask it to leave, or do that to another one, if a test wants it here."""
         file = self._folder / f"{self._prefix} {point}"
         try:
             name, _, whom = file.read_text().partition(" ")
@@ -72,7 +72,7 @@ class Points(MetaPathFinder):
         os.kill(int(whom or os.getpid()), signal.Signals[name])
 
     def _reports(self, module: Any) -> None:
-        """A task of this container comes to a phase; nobody has been told."""
+        """A task of this container comes to a phase, which is not reported yet."""
         make: Callable[..., None] = module.TaskReport.__init__
 
         def made(report: Any, *values: Any, **fields: Any) -> None:
@@ -139,7 +139,7 @@ class Points(MetaPathFinder):
         module.RunLogs._delete = deleted
 
     def _hears(self, module: Any) -> None:
-        """The container has said that a task is in a phase; the group has not been told. Or all is drained."""
+        """The container has reported the phase of a task, and the group does not know it yet. Or all is drained."""
         note, on_drain = module.Supervisor._note_closed, module.Supervisor.on_drain
 
         def noted(supervisor: Any, report: Any) -> None:

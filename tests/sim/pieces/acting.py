@@ -47,7 +47,7 @@ def _drawn(drawn: Drawn) -> View:
     dice, view = drawn.dice, drawn.view()
     control = view.life.control
     if isinstance(control, Control) and control.phase is RunPhase.DRAINING and control.drain is None:
-        view.life.control = control = replace(control, phase=RunPhase.RUNNING)  # nobody would write that
+        view.life.control = control = replace(control, phase=RunPhase.RUNNING)  # no production code would write that
     if isinstance(control, Control) and control.phase is RunPhase.DRAINED:
         view.life.control = control = replace(control, past=(*control.past, control.run_id))
     view.life.control_etag = dice.choice(["c1", ""])
@@ -77,7 +77,7 @@ def _drawn(drawn: Drawn) -> View:
     for name in (a.LEADER_ROW, a.CONTROL, a.LEASE, a.REQUESTS):
         if dice.random() < 0.1:
             view.calls.busy[name] = drawn.before()
-    if dice.random() < 0.2:  # nobody leads, and this one may
+    if dice.random() < 0.2:  # there is no leader, and this one may lead
         drawn.undisturbed(view)
         view.leadership = view.handing_over = view.candidacy.campaign = None
         view.candidacy.hold_until, view.life.control_read_at = NOW, NOW - dice.choice([0.0, 1.0, 2.0])
@@ -87,7 +87,7 @@ def _drawn(drawn: Drawn) -> View:
         view.life.control = settled(drawn, view, view.life.control)
         view.leadership.published_at, view.others.scanned_at = NOW, NOW
         view.leadership.in_vain = ""
-    if view.leadership is not None and dice.random() < 0.1:  # it sees nobody
+    if view.leadership is not None and dice.random() < 0.1:  # it sees no other processor
         drawn.undisturbed(view)
         view.calls.failing = {a.SCAN: Failing(dice.choice([4, 5, 9]), NOW - 1.0)}
         view.others.scanned_at = view.leadership.since = NOW - dice.choice([24.0, 25.0])
@@ -179,7 +179,7 @@ def _look(view: View) -> list[Any]:
         if each.processor != "p0"
     }
     gap = view.size / 250
-    if len(waits) * gap > 1.0:  # as many reads as such a group can bear: the one that was read longest ago
+    if len(waits) * gap > 1.0:  # as many reads as such a group can bear: the row that was read longest ago
         last = max(view.others.read_at.values(), default=-1e9)
         waits = set(sorted(waits, key=lambda name: (view.seen_at(name), name))[:1]) if last + gap <= NOW else set()
     return [
@@ -427,7 +427,7 @@ def _end(view: View) -> list[Any]:
 
 
 def _check_turn(view: View) -> None:
-    """The whole turn: each question asked once, by who may ask it, and nothing twice."""
+    """The whole turn: each question asked once, by a processor that may ask it, and no action twice."""
     said = decide.decide(view, NOW)
     demand(NOW < said.wake_at <= NOW + 2.0, f"Plain: asked again at {said.wake_at}")
     last = ending.end(view, NOW)

@@ -330,7 +330,7 @@ def _check_pieces(dice: Random) -> None:
 
 
 def check_assignment(dice: Random) -> None:
-    """Plain: who runs what."""
+    """Plain: the assignment."""
     members = [f"p{number}" for number in range(dice.choice([0, 1, 2, 3, 5]))]
     tasks = [f"{stage}-{number}" for stage in "ts" for number in range(dice.randrange(9))]
     everybody = [*members, "gone"]

@@ -107,7 +107,7 @@ class Case:
         view.random = dice.choice([0.0, 0.25, 0.5])
 
     def forgets_ages(self) -> None:
-        """The observer was away: nobody is suspected."""
+        """The observer was away: it suspects no leader."""
         ages = self.change.get("others.ages", self.before["others.ages"])
         self.change["others.ages"] = {name: Age(age.etag, 0.0, 0, self.now) for name, age in ages.items()}
         self.young_leader()
@@ -125,7 +125,7 @@ class Case:
         self.young_leader()
 
     def demoted(self) -> None:
-        """No leader any more."""
+        """It no longer leads."""
         self.change |= {"leadership": None, "calls.unsettled": None}
         self.observes_again()
 
@@ -494,7 +494,7 @@ def _trusted(case: Case, kind: str) -> None:
 
 
 def _running(case: Case, row: ProcessorRow) -> ProcessorRow:
-    """The same, in which half of its tasks that somebody has given up run, some of them for a while."""
+    """The same, in which half of the tasks that a processor has given up run, some of them for a while."""
     control, dice, said = case.before["life.control"], case.dice, dict(row.tasks)
     for task in control.given_up if isinstance(control, Control) else ():
         owner, known = control.tasks[task].owner, case.before["others.well"].get(task)
@@ -685,7 +685,7 @@ def locally(case: Case) -> None:
     action = dice.choice(todo)
     match action:
         case a.Tell(command=Permit()):
-            case.change["work.permit_told"] = 3.0
+            case.change["work.permit_sent"] = 3.0
         case a.Tell(command=StartTask()):
             old = tasks.get(task)
             failures = old.failures if old is not None and old.generation == start.generation else 0
@@ -696,7 +696,7 @@ def locally(case: Case) -> None:
         case a.Tell(command=ReleaseTask()):
             case.change["work.tasks"] = {**tasks, task: replace(tasks[task], releasing_since=case.now)}
         case a.Tell(command=Drain()):
-            case.change["work.drain_told"] = drain
+            case.change["work.drain_sent"] = drain
         case a.StepDown():
             case.demoted()
         case a.Rejoin():
@@ -724,14 +724,14 @@ def heard(case: Case) -> None:
             case.change["others.drain_asked_at"] = case.now
         case 0:
             learn.heard_plan(view, PLAN)
-            case.change |= {"work.plan": PLAN, "work.container": True, "work.permit_told": 0.0, "work.drain_told": None}
+            case.change |= {"work.plan": PLAN, "work.container": True, "work.permit_sent": 0.0, "work.drain_sent": None}
             there = before["life.control"]
             in_progress = isinstance(there, Control) and there.phase in ("RUNNING", "DRAINING")
             if in_progress and there.fingerprint == PLAN.fingerprint:
                 case.change["work.active_run"] = there.run_id
         case 1:
             learn.heard_container_lost(view, case.now)
-            case.change |= {"work.container": False, "work.permit_told": 0.0, "work.drain_told": None}
+            case.change |= {"work.container": False, "work.permit_sent": 0.0, "work.drain_sent": None}
             case.change["work.tasks"] = {name: _lost(name, local, case.now) for name, local in tasks.items()}
         case 2:
             learn.heard_rejected(view, "why")

@@ -1,6 +1,6 @@
 """The formats and some pure functions once more, as plainly as their descriptions, and with no code of production's.
 
-They are slow, and nobody else uses them: `alone` compares what production writes, reads and works out with these.
+They are slow, and used for nothing else: `alone` compares what production writes, reads and works out with these.
 """
 
 import base64
@@ -23,7 +23,7 @@ class Cut:
         self.data, self.at = data, 0
 
     def bytes(self, length: int) -> bytes:
-        """The next so many."""
+        """The next `length` bytes."""
         found = self.data[self.at : self.at + length]
         if len(found) != length:
             raise ValueError("cut short")
@@ -117,7 +117,7 @@ def column_text(name: str, values: Mapping[str, Any]) -> str:
 
 
 def fits(text: str, columns: int, limit: int) -> bool:
-    """Whether a text has room in so many columns, packed if it is too long for one."""
+    """Whether a text has room in this many columns, packed if it is too long for one."""
     if len(text) <= limit:
         return True
     packed = "z:" + base64.b64encode(zlib.compress(text.encode(), 1)).decode()
@@ -132,7 +132,7 @@ def assign(
     balance: bool,
     given_up: Mapping[str, str],
 ) -> dict[str, str]:
-    """Who runs what, task by task."""
+    """The assignment, task by task."""
     if not members:
         return {}
     away = {task: member for task, member in given_up.items() if member in members}
@@ -177,7 +177,7 @@ def bytes_between(begin: tuple[int, int], end: tuple[int, int], roll_bytes: int)
 
 
 def silent(looks: Iterable[tuple[float, str]], interval_s: float, timeout_s: float) -> bool:
-    """Whether the last look shows a row that has been silent for so long. Looks are instants and ETags."""
+    """Whether the last read shows a row that has been silent for the timeout. Reads are instants and ETags."""
     seen = list(looks)
     same = [at for number, (at, etag) in enumerate(seen) if all(each == seen[-1][1] for _, each in seen[number:])]
     gaps = [min(after - before, 2 * interval_s) for before, after in pairwise(same)]

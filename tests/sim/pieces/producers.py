@@ -1,6 +1,6 @@
 """A source log from which retention deletes, and producers with idempotence keys, of which any may die in mid-call.
 
-Part of `pieces`, as `streams` is. Every row has a text of its own. In the end a row that was told to be stored is in
+Part of `pieces`, as `streams` is. Every row has a text of its own. In the end a row that was reported as stored is in
 the log, or was deleted from it by retention, once; so is every row of a key that was produced to its end.
 """
 
@@ -32,7 +32,7 @@ ROWS = 6
 
 
 class World:
-    """One log, all that was ever in it, and what its producers were told."""
+    """One log, everything that was ever in it, and what was reported to its producers."""
 
     def __init__(self, dice: Random) -> None:
         self.dice = dice
@@ -44,11 +44,11 @@ class World:
         self.deletes = dice.choice([0.0, 0.02, 0.2])
         self.unanswered = dice.choice([0.0, 0.1])  # of the answers to appends
         self.deleted: dict[int, bytes] = {}  # blobs that retention has deleted, as they were
-        self.told: list[str] = []  # rows that are stored, as their producers were told
+        self.told: list[str] = []  # rows that were reported to their producers as stored
         self.begun: dict[str, Position] = {}  # where the log ended when a key was begun
         self.finished: set[str] = set()
-        self.lost: set[str] = set()  # keys of which nobody can tell any more what is stored
-        self.late: list[Append] = []  # sent by those who died
+        self.lost: set[str] = set()  # keys of which it can no longer be known what is stored
+        self.late: list[Append] = []  # sent by producers that died
         self.names = 0
 
     def contents(self) -> dict[int, bytes]:
@@ -142,7 +142,7 @@ class World:
                 doing[name].over, doing[name].error = True, error
 
     def check(self) -> None:
-        """What was told is there once; what was deleted out of line was told to nobody."""
+        """Rows that were reported as stored are there once; rows that were deleted out of line were not reported."""
         there = {**self.contents(), **self.deleted}
         records = {index: plain.records(content) for index, content in there.items()}
         newest = max((index for index, found in records.items() if found), default=0)
@@ -158,7 +158,7 @@ class World:
 
 
 def check_resume(dice: Random) -> None:
-    """S7: whoever goes on with a key finds all that is stored of it, or says that nobody can tell."""
+    """S7: a producer that continues a key finds all that is stored of it, or is refused because that is unknown."""
     storage = MemoryStorage(lambda: 0.0)
     blobs, limits = MemoryAccount(storage).blobs(), LogLimits(roll_records=dice.choice([1, 2, 4]))
     other, own = (
@@ -183,12 +183,12 @@ def check_resume(dice: Random) -> None:
         if dice.random() < deletes and len(names) > 1:
             storage.delete(names[0])
             deleted += 1
-            if made and dice.random() < 0.5:  # by one that slept, and dies before it looks whether it is in line
+            if made and dice.random() < 0.5:  # by a producer that slept, and dies before it checks its blob
                 late = Record(Kind.FRONTIER, GROUP, "late", Writer(0, 0), 0, 0, meta={"once": ("k", own.row + 1)})
                 storage.create(names[0])
                 storage.append(names[0], encode(late), 0)
                 made = False
-        with suppress(CorruptState):  # of a blob that was created again since it was read, nobody could expect more
+        with suppress(CorruptState):  # of a blob that was created again since it was read
             actor.step()
             continue
         demand(deleted > 0, "S8: a log that is whole is damaged")

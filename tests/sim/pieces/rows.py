@@ -62,7 +62,7 @@ _UUID = "0123abcd-0123-4567-89ab-0123456789ab"
 
 
 def drawn_report(dice: Random, task: str, length: int) -> TaskReport:
-    """A report of any task; with much to say, so many characters of it."""
+    """A report of any task; its texts have `length` characters."""
 
     def text() -> str:
         return dice.randbytes(length // 2).hex()
@@ -124,7 +124,7 @@ def drawn_row(dice: Random) -> ProcessorRow:
 
 
 def _shown(tasks: Mapping[str, TaskReport], keep: int, *left_out: str) -> dict[str, Any]:
-    """Of each task all but these fields, and of a traceback the last so many characters."""
+    """Of each task all but these fields, and the last `keep` characters of a traceback."""
     found = {}
     for name, report in tasks.items():
         fields = {key: value for key, value in asdict(report).items() if value is not None and key not in left_out}
@@ -137,7 +137,7 @@ def _shown(tasks: Mapping[str, TaskReport], keep: int, *left_out: str) -> dict[s
 
 
 def _as_much_as_fits(tasks: Mapping[str, TaskReport]) -> dict[str, Any]:
-    """What a row has to show of tasks, so many that it may be too much."""
+    """What a row has to show of its tasks, perhaps more than has room."""
     keep = 16_000 // max(sum(report.error is not None for report in tasks.values()), 4)
     shorter = [
         _shown(tasks, keep),
@@ -267,7 +267,7 @@ def _check_word(dice: Random, row: ProcessorRow) -> None:
 
 
 def check_requests(dice: Random) -> None:
-    """Form: a request is read as it was asked; one of a stranger is for nobody."""
+    """Form: a request is read as it was written; an invalid one is ignored."""
     kind, lives = (
         dice.choice(list(RequestKind)),
         [dice.randbytes(16).hex() for _ in range(dice.choice([0, 1, 3, 4000]))],
@@ -450,7 +450,7 @@ def check_controls(dice: Random) -> None:
 
 
 def _check_growth(dice: Random, fields: dict[str, Any]) -> None:
-    """A field that nobody here knows stays where it stands."""
+    """An unknown field stays where it is."""
     values = [way for way, value in _leaves(fields) if isinstance(value, dict) and _is_value(way)]
     way = dice.choice(values)
     inside = fields
@@ -553,7 +553,7 @@ def check_notifications(dice: Random) -> None:
 
 
 def _check_times(drain: DrainNotification, before: DrainNotification) -> None:
-    """One time for each step: of those that were taken before, as it was told then, or 0."""
+    """One time for each step: of earlier steps the time recorded then, or 0."""
     found = timed(drain, before, 99)
     assert found is not None
     told = len(before.history) if before.uuid == drain.uuid else 0

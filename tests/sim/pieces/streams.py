@@ -1,7 +1,7 @@
 """Source logs without a fleet: several producers append to one, and readers read it.
 
-Part of `pieces`. Who goes on next is drawn at each call, answers get lost, records are larger than a read or an append.
-What is in the storage in the end is read by `plain`, and must be what everybody was told.
+Part of `pieces`. The next actor is drawn at each call, answers get lost, records are larger than a read or an append.
+In the end `plain` reads the storage, which must hold what was reported to each producer.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,12 +30,12 @@ STREAM = "streams/flights/0"
 GROUP = bytes(range(16))
 #: More than one read brings.
 LARGE = 300_000
-#: Nobody needs so many calls for one append.
+#: No append needs this many calls.
 CALLS_MAX = 400
 
 
 class Actor:
-    """Somebody who follows a rule, one call at a time."""
+    """An actor that follows a rule, one call at a time."""
 
     def __init__(self, rule: Rule[Any], blobs: Blobs, dice: Random, lost: float) -> None:
         self.rule, self.blobs, self.dice, self.lost = repeating(rule, always), blobs, dice, lost
@@ -353,7 +353,7 @@ def _check_ends(dice: Random, blobs: Blobs, prefix: str, found: list[dict[str, A
 
 
 def _check_damage(dice: Random, storage: MemoryStorage, prefix: str, found: list[dict[str, Any]]) -> None:
-    """S8: what is damaged, cut off or gone is noticed by whoever reads it."""
+    """S8: each reader notices a log that is damaged, cut off or gone."""
     each = dice.choice(found)
     name = blob_name(prefix, each["index"])
     copy = MemoryStorage(lambda: 0.0)

@@ -43,7 +43,8 @@ LASTING = 64 << 10
 
 
 def check_task_logs(dice: Random) -> None:
-    """S2, S8, S9: owners follow each other, each may be overtaken in mid-call, and nothing that was told is lost."""
+    """S2, S8, S9: owners follow each other, each may be overtaken in mid-call, and nothing that was reported
+    is lost."""
     storage = MemoryStorage(lambda: 0.0)
     blobs = MemoryAccount(storage).blobs()
     limits = LogLimits(
@@ -99,7 +100,7 @@ def copy_of(storage: MemoryStorage) -> MemoryStorage:
 
 
 class TaskWorld:
-    """One task's log, what its owners were told, and what the log must therefore hold."""
+    """One task's log, what was reported to its owners, and what the log must therefore hold."""
 
     def __init__(self, dice: Random, storage: MemoryStorage, blobs: Blobs, limits: LogLimits) -> None:
         self.dice, self.storage, self.blobs, self.limits = dice, storage, blobs, limits
@@ -109,14 +110,13 @@ class TaskWorld:
         self.rows: dict[int, list[tuple[int, bytes]]] = {}  # by batch
         self.last, self.frontier, self.watermark = -1, None, None
         self.drained = self.forgot = False
-        self.input_bytes = 0
 
     def owner(self, generation: int) -> TaskLog:
         """The next one."""
         return TaskLog(self.prefix, GROUP, self.task, Writer(generation, self.dice.randrange(1, 3)), limits=self.limits)
 
     def take(self, log: TaskLog) -> None:
-        """It takes the log over, and finds what was told before."""
+        """It takes the log over, and finds what was reported before."""
         most, tried = self.dice.choice([0, 1 << 20, 50_000]), self.dice.choice([None, None, 1 << 19])
         known = all_records(self.storage, self.prefix)
         rule = take_over(log, first=not known, meta=self.meta, batch_bytes=most, tried_bytes=tried)
@@ -404,7 +404,8 @@ class TaskWorld:
         self.watermark = max(watermark, self.watermark or 0) if watermark is not None else self.watermark
 
     def hand_over(self, old: TaskLog, new: TaskLog) -> TaskLog:
-        """The next owner comes while the former one is in mid-call. What of it was told stays, and it is refused."""
+        """The next owner comes while the former one is in mid-call. What was reported to it stays, and it is
+        refused."""
         make, files, slices, said = self._record(old, final=False)
         before = all_records(self.storage, self.prefix)
         late = Actor(append(old, make), self.blobs, self.dice, 0.1)
@@ -416,7 +417,7 @@ class TaskWorld:
             for _ in range(self.dice.randrange(1, 6)):
                 if not late.over:
                     late.step()
-            while late.appends and not late.over:  # what became of an append is always told
+            while late.appends and not late.over:  # the outcome of an append is always reported
                 late.step()
             interleaved([gains], self.dice)
         demand(gains.error is None, f"S2: the later writer is refused: {gains.error}")
@@ -445,7 +446,7 @@ class TaskWorld:
         return new
 
     def check_restore(self) -> None:
-        """Whoever restores finds the files that a restart needs, each as it was written last."""
+        """A restore finds the files that a restart needs, each as it was written last."""
         log = TaskLog(self.prefix, GROUP, self.task, Writer(1 << 40, 1), limits=self.limits)
         blobs = MemoryAccount(copy_of(self.storage)).blobs()
         most, tried = self.dice.choice([0, 1 << 20, 50_000]), self.dice.choice([None, None, 1 << 19])
@@ -462,7 +463,8 @@ class TaskWorld:
         demand(log.last_batch == self.last, "S2: a restore finds another batch")
 
     def forget(self, log: TaskLog, *, knows: bool = True) -> None:
-        """Delete what nobody needs: just that, and the next owner restores the same. One in mid-call may keep more."""
+        """Delete blobs that no reader needs: exactly those, and the next owner restores the same. One in mid-call may
+        keep more."""
         reader, needs = "runs/r/daily-0", self.dice.randrange(4)
         copy: Any = {"needs": {self.prefix: needs}} if self.dice.random() < 0.7 else {}
         blobs = MemoryAccount(copy_of(self.storage)).blobs()

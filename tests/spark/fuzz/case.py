@@ -121,7 +121,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Once it has written so many more batches, or nothing is left to read, a task gets another writer."""
+    """A task gets another writer once it has written this many more batches, or nothing is left to read."""
 
     task: int
     batches: int

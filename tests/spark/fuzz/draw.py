@@ -66,7 +66,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """What is drawn more or less often than usual, by who looks for one kind of mistake."""
+    """What is drawn more or less often than usual, to look for one kind of mistake."""
 
     inputs: tuple[int, ...] = (1, 1, 1, 2, 2, 3)
     stages: tuple[float, ...] = (5, 4, 1)  # the weights of one, two and three
@@ -665,7 +665,7 @@ class Drawing:
         )
 
     def counted_by_hour(self, frame: Frame, operator: str, define: str, call: str) -> Frame:
-        """Rows per key and hour, told when the hour has passed. The key is text there."""
+        """Rows per key and hour, put out when the hour has passed. The key is text there."""
         column = next(
             (name for name in ("key", "id") if name in frame.columns and frame.columns[name] in ("string", *INTEGERS)),
             None,

@@ -86,7 +86,7 @@ class Bench:
     spark: SparkSession
     account: Account
     directory: Path
-    #: Analysing looks at all queries and settings of the session; so nobody else may start one meanwhile.
+    #: Analysing looks at all queries and settings of the session; so no other thread may start one meanwhile.
     starts: Starts = field(default_factory=Starts)
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
@@ -180,7 +180,7 @@ class Bench:
         for stage in application.stages:
             frames[stage.output] = stage.function(*(frames[name] for name in stage.inputs))
         last = frames[case.stages[-1].output]
-        with self.starts.session:  # nobody else may see the setting
+        with self.starts.session:  # no other thread may see the setting
             self.spark.conf.set(EXCLUDED, WRONG_RULE)
             try:
                 last._jdf.queryExecution().executedPlan()  # it is kept
@@ -269,7 +269,8 @@ class _Play:
             writer.rest()
 
     def _freeze_in_mid_stream(self, cut: Cut) -> Ends:
-        """Where the drain cuts depends on what Spark has done by then. The last rows come when all stand still."""
+        """Where the drain cuts depends on what Spark has done by then. The last rows come when all tasks have
+        stopped."""
         fleet = self._fleet
         until = self._batches() + cut.batches
         more = threading.Thread(target=lambda: [writer.half_of_the_rest() for writer in self._writers.values()])

@@ -251,7 +251,7 @@ class Drawn:
         view.work.container = dice.random() < 0.8
         view.work.rejected = self.often("bad", "", 0.05)
         view.work.tasks = {task: self.local(task) for task in TASKS if dice.random() < 0.7}
-        view.work.permit_told = self.before()
+        view.work.permit_sent = self.before()
         view.group_id = dice.choice([*["group"] * 6, "", "another", "other"])
         view.revision = 6 if view.group_id else -1
         view.too_old_for = self.often(7, 0, 0.12)

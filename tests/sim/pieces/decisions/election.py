@@ -1,4 +1,4 @@
-"""Who leads, and who leads next."""
+"""Which processor leads, and which ones may succeed it."""
 
 from dataclasses import replace
 

@@ -69,7 +69,7 @@ def _check_ending(view: View) -> None:
 
 
 def _check_message(view: View, found: Finish | None) -> None:
-    """A processor that is refused is told what differs."""
+    """The message to a refused processor names what differs."""
     control, plan = view.control, view.work.plan
     if (
         found is None
@@ -90,7 +90,7 @@ def _check_message(view: View, found: Finish | None) -> None:
 
 
 def check_farewell(view: View) -> None:
-    """The last word of one that was asked to leave says what became of its row and of its tasks."""
+    """The last message of a processor that was asked to leave says what became of its row and of its tasks."""
     if view.ending is None:
         return
     said = ending._as_it_came(view, view.ending)  # the words themselves

@@ -28,7 +28,7 @@ def check_history(drawn: Drawn, view: View, control: Control) -> None:
     control = replace(control, leader=leader, epoch=epoch, tasks={**control.tasks, **many})
     moved = {task: replace(each, owner=Owner("p3", LIVES[0], 2)) for task, each in many.items()}
     after = replace(after, tasks={**after.tasks, **moved})
-    if drawn.dice.random() < 0.5:  # those who are no members any more are marked dead
+    if drawn.dice.random() < 0.5:  # those that are no longer members are marked dead
         dead = {
             name: replace(row, state=ProcessorState.DEAD, ending="", cut_off=drawn.dice.random() < 0.5)
             for name, row in view.others.members.items()

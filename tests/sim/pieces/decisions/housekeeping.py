@@ -56,7 +56,7 @@ def check_house(view: View, control: Control) -> None:
     demand(forgotten <= aged | answered, f"Plain: the requests {forgotten - aged} are deleted")
     said = {each.key: each.answer for each in actions if isinstance(each, AnswerRequest)}
     right = {each.key: text for each, text in requests.answers(control, office.requests, present(view))}
-    for each in office.requests:  # whoever was told something once is told the same again
+    for each in office.requests:  # a request that was answered once gets the same answer again
         if each.answer == "" and each.key in office.answering:
             right[each.key] = office.answering[each.key]
     demand(said.items() <= right.items() or bool(set(said) & aged), "Plain: other answers are given")

@@ -1,4 +1,4 @@
-"""Who is dead, who is in, and when a new model may be used."""
+"""Which members are dead, which may have tasks, and when a barrier ends."""
 
 from dataclasses import replace
 
@@ -81,7 +81,7 @@ def _check_barrier(view: View, control: Control, able: list[str], *, late: bool)
 
 
 def next_barrier(view: View, control: Control, able: list[str], *, late: bool) -> Barrier:
-    """END when all who can run tasks have adopted the version, TIMEOUT when that takes too long."""
+    """END when all processors that can run tasks have adopted the version, TIMEOUT when that takes too long."""
     rows, known = present(view), view.control
     if control.barrier.state == "END":
         return control.barrier

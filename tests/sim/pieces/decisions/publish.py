@@ -91,7 +91,7 @@ def _check_fitting(drawn: Drawn, view: View, control: Control) -> None:
 
 
 def settled(drawn: Drawn, view: View, control: Control) -> Control:
-    """The same, where each task has an owner who can run it, but perhaps one of them has them all."""
+    """The same, where each task has an owner that can run it, but perhaps one of them has them all."""
     rows, able = present(view), candidates(view, control)
     names = drawn.dice.sample(able, drawn.dice.randrange(1, len(able) + 1)) if able else []
     owners = {name: Owner(name, rows[name].incarnation, 5) for name in names}
@@ -103,7 +103,7 @@ def settled(drawn: Drawn, view: View, control: Control) -> Control:
 
 
 def _failing(drawn: Drawn, control: Control, rows: Mapping[str, ProcessorRow]) -> Control:
-    """The same, where those own tasks who give them up now; some of these tasks were given up before."""
+    """The same, where tasks belong to processors that give them up now; some of these tasks were given up before."""
     owned, given_up = dict(control.tasks), {}
     for name, row in rows.items():
         for task, report in row.tasks.items():

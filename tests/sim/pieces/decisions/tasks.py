@@ -163,9 +163,9 @@ def _check_commands(view: View, mine: Mapping[str, Owner], drain_: Drain) -> Non
     over = all(since is not None and since + patience <= NOW for since in late)
     if view.ending is not None and late and (over or gives_up_tasks(view)):
         until = 0.0
-    permits = [Permit(until)] if until != view.work.permit_told else []
+    permits = [Permit(until)] if until != view.work.permit_sent else []
     same("the permit", [each for each in said if isinstance(each, Permit)], permits)
-    news = drain_ != view.work.drain_told and not (view.work.drain_told is None and drain_.step is None)
+    news = drain_ != view.work.drain_sent and not (view.work.drain_sent is None and drain_.step is None)
     same("the drain that is told", [each for each in said if isinstance(each, Drain)], [drain_] if news else [])
     ends = view.ending is not None
     goes = ends and (not view.leaving or view.ending_since + 6.0 <= NOW)
