@@ -28,6 +28,7 @@ ENVIRONMENT = {
     "PYTHONHASHSEED": "0",  # pyspark needs equal hashes in all its processes
     # Arrow's own allocator keeps what threads have used in turn: after 3,500 batches 80 MiB, with nothing in use.
     "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "4",  # in glibc's, likewise: it would have eight arenas per core
 }
 
 #: What a failed process prints last: the last line of a stack trace of Python or Java, or an error of the system.

@@ -44,6 +44,7 @@ def test_the_memory_of_arrow_in_a_container_is_the_systems(tmp_path: Path) -> No
     program = "import pyarrow; print(pyarrow.default_memory_pool().backend_name)"
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "system\n"
+    assert environment["MALLOC_ARENA_MAX"] == "4"
 
 
 @pytest.mark.parametrize(
