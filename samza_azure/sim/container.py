@@ -14,7 +14,6 @@ import json
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass, field
-from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
@@ -53,7 +52,7 @@ from samza_azure.messages import (
 from samza_azure.sim.ledger import Violation, demand
 from samza_azure.sim.loop import Process
 from samza_azure.sim.steps import Steps
-from samza_azure.storage.driver import drive, perform
+from samza_azure.storage.driver import drive, driven, perform
 from samza_azure.storage.memory import SimulatedAccount
 
 T = TypeVar("T")
@@ -574,21 +573,10 @@ class TaskAttempt:
         return next(each.tasks for each in self.container.habits.plan.stages if each.name == stage)
 
     async def drive(self, rule: Rule[T]) -> T:
-        """Run a rule of the log to its end, as `samza_azure.storage.driver` does, on this world's network."""
-        rule = repeating(rule, self.container.may_append)
-        advance = partial(rule.send, None)
-        try:
-            while True:
-                operation = advance()
-                try:
-                    advance = partial(rule.send, await self._perform(operation))
-                except StorageUnavailable as error:
-                    advance = partial(rule.throw, error)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
+        """Run a rule of the log to its end on this world's network."""
+        return await driven(repeating(rule, self.container.may_append), self._carry)
 
-    async def _perform(self, operation: Operation) -> Any:
+    async def _carry(self, operation: Operation) -> Any:
         if isinstance(operation, Pause):
             return await asyncio.sleep(pause_s(operation.tries))
         account = self.container.account
