@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from samza_azure.errors import CorruptState, PermitExpired, StateLost, StorageUnavailable, Superseded
 from samza_azure.logs.forget import kept, outdated
 from samza_azure.logs.names import run_folder, stage_and_number, task_log, task_name
-from samza_azure.logs.operations import Append, Create, Enumerate, Operation, Pause, Put, Read, Rule, pause_s
+from samza_azure.logs.operations import BUSY_MOST_S, Append, Create, Enumerate, Operation, Pause, Put, Read, Rule
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import fetch_part, scan
 from samza_azure.logs.record import Kind, Slice, Writer
@@ -259,6 +259,7 @@ class TaskAttempt:
         self.needs: dict[str, int] = {}  # the blobs of other logs in which the present batch begins
         self.told = 0  # the last frontier that was appended without rows
         self.blob = 0  # the blob of the log that has the last record
+        self.busy_until = 0.0  # a throttling service asks not to be called before
         self.state = TaskState(at=start.positions.get(f"{SOURCE}/{self.number}", (0, 0))[1])
 
     async def run(self) -> None:
@@ -578,6 +579,11 @@ class TaskAttempt:
 
     async def _carry(self, operation: Operation) -> Any:
         if isinstance(operation, Pause):
-            return await asyncio.sleep(pause_s(operation.tries))
-        account = self.container.account
-        return await account.carry(CALLS[type(operation)], lambda: perform(operation, account.storage), CALL_S)
+            return await asyncio.sleep(operation.seconds)
+        account, loop = self.container.account, asyncio.get_running_loop()
+        demand(loop.time() >= self.busy_until, f"Cost: {self.task} calls a busy service sooner than that asks for")
+        try:
+            return await account.carry(CALLS[type(operation)], lambda: perform(operation, account.storage), CALL_S)
+        except StorageUnavailable as error:
+            self.busy_until = loop.time() + min(error.after_s, BUSY_MOST_S)
+            raise

@@ -21,19 +21,18 @@ from samza_azure.logs.operations import (
     Read,
     Rule,
     Sent,
-    pause_s,
 )
 from samza_azure.logs.repeating import repeating
 from samza_azure.storage.interface import Blobs, Missing, Refused
 
 T = TypeVar("T")
 
-BetweenTries = Callable[[int], None]
+BetweenTries = Callable[[Pause], None]
 
 
-def back_off(tries: int) -> None:
-    """Wait for the pause after this many tries."""
-    time.sleep(pause_s(tries))
+def back_off(pause: Pause) -> None:
+    """Wait for this pause."""
+    time.sleep(pause.seconds)
 
 
 def always() -> bool:
@@ -52,7 +51,7 @@ def drive(
 
     async def done_at_once(operation: Operation) -> Any:
         if isinstance(operation, Pause) and wait is not None:
-            wait(operation.tries)
+            wait(operation)
         return perform(operation, blobs)
 
     return _result(driven(rule if wait is None else repeating(rule, may_append), done_at_once))
