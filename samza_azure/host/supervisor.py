@@ -20,7 +20,7 @@ from samza_azure.errors import Ending, SamzaAzureError, Verdict
 from samza_azure.explain import routed
 from samza_azure.group.notification import DrainNotification
 from samza_azure.host.child import Child
-from samza_azure.host.deaths import Deaths
+from samza_azure.host.deaths import LISTEN_S, Deaths
 from samza_azure.host.notify import notify
 from samza_azure.machine import Memory, RecentKills, boot_time, memory, memory_of_session
 from samza_azure.messages import (
@@ -40,8 +40,6 @@ log = logging.getLogger(__name__)
 
 #: At the end the container gets this long to close its session.
 GOODBYE_S = 5.0
-#: A ready container sends something every second. Silence is counted in waits of this length.
-LISTEN_S = 2.0
 #: How often the container's memory is measured.
 MEASURE_S = 10.0
 

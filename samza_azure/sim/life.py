@@ -11,7 +11,7 @@ from samza_azure.group.actions import Finish
 from samza_azure.group.answers import Kept
 from samza_azure.group.rows import REQUESTS
 from samza_azure.group.view import Settings
-from samza_azure.host.deaths import Deaths
+from samza_azure.host.deaths import LISTEN_S, Deaths
 from samza_azure.host.processor import ContainerLost, Processor
 from samza_azure.host.runs import RunLogs
 from samza_azure.logs.names import RUNS
@@ -209,6 +209,18 @@ class Life:
             self.supervisor.freeze(seconds)
         if container and self.container is not None:
             self.container.process.freeze(seconds)
+            self.supervisor.spawn(self._listen(self.container))
+
+    async def _listen(self, container: Container) -> None:
+        """Kill a ready container that says nothing for too long, as the supervisor does."""
+        silent_s = 0.0
+        while container is self.container and container.process.frozen and self.processor.view.work.container:
+            if silent_s >= self.habits.shutdown_s:
+                self.world.note(f"{self.name} kills its container, which hangs")
+                self.container_dies()
+                return
+            await asyncio.sleep(LISTEN_S)
+            silent_s += LISTEN_S
 
     def calm_down(self) -> None:
         """End the faults of this life."""
