@@ -139,7 +139,7 @@ EXPLAINED: dict[tuple[str, str, str], str] = {
     ): "where it is the same, `at_end` has just returned",
 }
 #: The second net.
-TESTS = {"samza_azure/group": ["tests/group"], "samza_azure/logs": ["tests/logs"]}
+TESTS = {f"samza_azure/{name}": [f"tests/{name}"] for name in ("group", "logs", "streams")}
 
 
 def played(place: str, games: list[tuple[Game, float]], seconds: float) -> str:
