@@ -566,6 +566,9 @@ class TaskWorld:
         inside += sum(len(content) for content in each["files"].values() if isinstance(content, bytes))
         demand(inside <= self.limits.record_bytes, f"Form: a record holds {inside} bytes, more than it may")
         contents = [*(part[4] for part in each["slices"]), *each["files"].values()]
+        beside = [content[0] for content in contents if not isinstance(content, bytes)]
+        folder = f"{large_prefix(self.prefix)}/{each['index']:08d}/"  # a deletion goes by the record's blob
+        demand(all(name.startswith(folder) for name in beside), f"S9: {beside} lie elsewhere than in {folder}")
         mark = f"-{Kind(each['kind']).name.lower()}-"
         spilled = [content[2] for content in contents if not isinstance(content, bytes) and mark in content[0]]
         is_needed = not spilled or inside + min(spilled) > self.limits.record_bytes
