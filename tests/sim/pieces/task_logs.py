@@ -212,6 +212,7 @@ class TaskWorld:
             if actor.over:
                 break
         if not actor.over:
+            demand(not actor.doubts or log.unsettled is not None, "S2: what may have been appended is not remembered")
             before = log.unsettled
             if self.dice.random() < 0.3:
                 self.forget(log, knows=False)
