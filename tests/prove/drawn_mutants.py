@@ -84,6 +84,11 @@ EXPLAINED: dict[tuple[str, str, str], str] = {
         "if text_at + text_length + _CRC.size != size:",
     ): "no JSON is whole without its last byte, nor with one of the CRC behind it",
     (
+        "samza_azure/logs/record.py",
+        "tripled",
+        "return _unpack_files(zlib.decompress(data, bufsize=max(header.files_unpacked, 1)))",
+    ): "it is the size of a buffer that grows",
+    (
         "samza_azure/logs/restart_files.py",
         "widened",
         'if found and found["kind"] == "zip":',
