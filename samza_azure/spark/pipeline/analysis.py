@@ -50,7 +50,7 @@ from samza_azure.spark.pipeline.operators import (
 )
 from samza_azure.spark.pipeline.packages import check_packages
 from samza_azure.spark.pipeline.placement import Keyed, Placement, Tracer, place_stage
-from samza_azure.spark.pipeline.schema import check_columns, nullable
+from samza_azure.spark.pipeline.schema import check_carried, check_columns, nullable
 from samza_azure.spark.pipeline.words import said_at_start, said_by_stage
 from samza_azure.spark.user_code import noted, place_of
 
@@ -122,7 +122,8 @@ def analyse(
     optimised = _optimised(spark, stage, plan, root, advice, directory)
     check_functions(stage, optimised)
     check_columns(frame.schema, f"Stage {stage.name}")
-    operators = [node for node in root.walk() if state_of(node)]
+    schema = nullable(frame.schema, spark)
+    check_carried(schema, f"Stage {stage.name}")
     watermarks = _watermarks(stage, root, inputs, bounds)
     for operator in operators:
         _check_one_event_time(stage, operator)
@@ -136,7 +137,7 @@ def analyse(
     fingerprint = tuple({**fingerprint_of(node, tracer.origins), "delays": delays} for node in operators)
     by_stream = {inputs[each.reads].stream: each.delay_ms for each in watermarks}
     return Analysis(
-        schema=nullable(frame.schema, spark),
+        schema=schema,
         sources=_sources(spark, plan),
         watermarks=watermarks,
         frontier=_frontier(stage, frame, root, inputs, output, bounds, watermarks, operators),
