@@ -430,6 +430,29 @@ def count_delays(rows: DataFrame) -> DataFrame:
     )
 
 
+@pytest.mark.parametrize(
+    ("behind", "what"),
+    [
+        (lambda rows: rows.dropDuplicates(["carrier"]), "the deduplication by carrier"),
+        (lambda rows: rows.where("n > 1").dropDuplicates(["carrier"]), "the deduplication by carrier"),
+        (lambda rows: rows.repartition(3), "the Repartition"),
+    ],
+)
+def test_an_operator_that_cannot_read_the_rows_of_a_function_with_state(
+    refusal: Refusal, analyse: Analyse, behind: Callable[[DataFrame], DataFrame], what: str
+) -> None:
+    def stage(rows: DataFrame) -> DataFrame:
+        return rows.groupBy("carrier").applyInPandasWithState(
+            lambda key, frames, state: iter(()), "carrier string, n long", "n long", "append", "NoTimeout"
+        )
+
+    said = refusal(lambda rows: behind(stage(rows)))
+    assert said.startswith(f"Stage stage passes columns of applyInPandasWithState to {what}, and Spark fails at the")
+    assert said.endswith("Move what follows it into a separate stage.")
+    analyse(lambda rows: stage(rows).where("n > 1").mapInPandas(lambda frames: frames, "carrier string, n long"))
+    analyse(lambda rows: behind(stage(rows).selectExpr("carrier", "n + 1 AS n")), tasks=1)
+
+
 def test_both_zeros_as_key_of_a_function_with_state(refusal: Refusal, analyse: Analyse, spark: SparkSession) -> None:
     """Spark compares these keys as bytes."""
     for function in (count_delays, lambda rows: by_state_machine(rows, "delay")):
@@ -467,6 +490,106 @@ def test_a_limit_of_some_inputs(refusal: Refusal, analyse: Analyse) -> None:
 
     def limited(rows: DataFrame, others: DataFrame) -> DataFrame:
         return rows.select("carrier").limit(3).union(others.select("carrier"))
+
+def test_keys_of_a_state_machine(refusal: Refusal, analyse: Analyse) -> None:
+    """Not a list, which its Python process cannot read. A window may be one: it then gets the column twice."""
+    for code in ("array(carrier)", "map_entries(map(carrier, 1))"):
+        listed = lambda rows, code=code: rows.withColumn("list", F.expr(code))  # noqa: E731
+        said = refusal(lambda rows, listed=listed: by_state_machine(listed(rows), "list"))
+        assert "with which transformWithState fails at its first row" in said
+        line = re.search(r"Make the key a text before groupBy, (.*)\.$", said)
+        assert line is not None and line[1] == '.withColumn("list", F.to_json("list"))'
+        analyse(
+            lambda rows, listed=listed: by_state_machine(listed(rows).withColumn("list", F.to_json("list")), "list")
+        )
+    timed = lambda rows: rows.withWatermark("ts", "1 hour").withColumn("w", F.window("ts", "1 hour")).drop("ts")  # noqa: E731
+    analyse(lambda rows: by_state_machine(timed(rows), "w"))
+
+
+def test_timers_without_a_watermark(refusal: Refusal, analyse: Analyse) -> None:
+    """They would not even fire in a drain: Spark gives the watermark only to what has one below it."""
+    said = refusal(lambda rows: by_state_machine(rows, time_mode="EventTime"))
+    assert "no watermark reaches the state machine by carrier, so its timers would never fire" in said
+    line = re.search(r"Set one before it, (.*)\. Or, if", said)
+    assert line is not None and line[1] == LATE
+    analyse(lambda rows: by_state_machine(rows.withWatermark("ts", "1 hour"), time_mode="EventTime"))
+    assert "Keep flights.ts up to there. Or, if" in refusal(
+        lambda rows: by_state_machine(rows.select("carrier"), time_mode="EventTime")
+    )
+
+
+def test_sessions_that_are_not_merged(refusal: Refusal, analyse: Analyse) -> None:
+    """A batch groups rows to remove duplicates, and merges sessions by which it groups."""
+
+    def stage(behind: str) -> Callable[[DataFrame], DataFrame]:
+        def function(rows: DataFrame) -> DataFrame:
+            sessions = rows.withWatermark("ts", "1 hour").select(F.session_window("ts", "1 hour").alias("s"), "carrier")
+            found: DataFrame = eval(f"sessions{behind}", {"sessions": sessions, "F": F})
+            return found
+
+        return function
+
+    said = refusal(stage('.dropDuplicates(["s", "carrier"])'))
+    assert "the deduplication by s, carrier compares sessions that are not merged yet, of one row each" in said
+    line = re.search(r"Group by them instead: (.*)\.$", said)
+    assert line is not None and line[1] == '.groupBy("s", "carrier").count()'
+    analyse(stage(line[1]))
+    analyse(stage('.dropDuplicates(["carrier"])'))
+    analyse(stage(f'{line[1]}.dropDuplicates(["s", "carrier"])'))
+
+
+def test_joins_one_after_the_other_get_one_event_time(refusal: Refusal, analyse: Analyse) -> None:
+    """Not the advice to remove the rows that have no partner in the first one."""
+
+    def stage(*dropped: str) -> Callable[..., DataFrame]:
+        def function(some: DataFrame, others: DataFrame, flights: DataFrame) -> DataFrame:
+            flown = flights.withWatermark("ts", "1 hour").select("carrier", F.col("ts").alias("left"))
+            pairs = paired(" AND bts BETWEEN ts AND ts + INTERVAL 1 HOUR", how="left", kept=["k", "ts", "bts"])
+            known = pairs(some, others).drop(*dropped)
+            return known.join(flown, F.expr("k = carrier AND left BETWEEN ts AND ts + INTERVAL 1 HOUR"), "left")
+
+        return function
+
+    said = refusal(stage(), "some", "others", "flights", streams=SIDES)
+    assert said.endswith(
+        "the join on k = carrier gets ts and bts, all with a watermark, so its event time is ambiguous. Drop all but "
+        "one of them before it."
+    )
+    analyse(stage("bts"), "some", "others", "flights", streams=SIDES)
+
+
+def test_what_is_computed_of_a_time_is_no_second_event_time(refusal: Refusal, analyse: Analyse) -> None:
+    """Unless the optimiser finds that nothing is computed."""
+
+    def stage(computed: str) -> Callable[[DataFrame], DataFrame]:
+        by = F.expr(computed).alias("x")
+        return lambda rows: rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 day"), by).count()
+
+    for computed in ("hour(ts)", "date_trunc('hour', ts)", "struct(ts)", "ts + INTERVAL 0 SECONDS"):
+        analyse(stage(computed))
+    said = refusal(stage("to_timestamp(ts)"))
+    assert "are event times, and the query would fail. Group by one of them, and by the other as a text" in said
+    analyse(stage("cast(to_timestamp(ts) AS string)"))
+
+
+@pytest.mark.parametrize(("kind", "name"), [("date", "day"), ("timestamp_ntz", "local time")])
+def test_an_event_time_that_is_no_timestamp(refusal: Refusal, analyse: Analyse, kind: str, name: str) -> None:
+    """It may be declared, since its frontier is known. Spark wants a timestamp for its watermark."""
+    quoted = f"`{name}`"
+    streams = f"[streams.dated]\nschema = 'carrier string, {quoted} {kind}'\nevent_time = '{name}'\n"
+
+    def stage(cast: str = "") -> Callable[[DataFrame], DataFrame]:
+        def function(rows: DataFrame) -> DataFrame:
+            timed: DataFrame = eval(f"rows{cast}", {"rows": rows, "F": F})
+            return timed.withWatermark(quoted, "1 day").groupBy(F.window(quoted, "7 days"), "carrier").count()
+
+        return function
+
+    said = refusal(stage(), "dated", streams=streams)
+    cast = re.search(r"Make it one before withWatermark, (.*)\.$", said)
+    assert cast is not None, said
+    analyse(stage(cast[1]), "dated", streams=streams)
+
 
     said = refusal(limited, "flights", "plain", tasks=1)
     assert said.startswith("Stage stage limits the rows of some inputs and reads others beside them.")
@@ -738,14 +861,14 @@ def test_a_common_table_expression_is_one_source(analyse: Analyse, spark: SparkS
     assert analyse(stage).stages["stage"].analysis.sources == 1
 
 
-def by_state_machine(rows: DataFrame, key: str = "carrier") -> DataFrame:
+def by_state_machine(rows: DataFrame, key: str = "carrier", time_mode: str = "None") -> DataFrame:
     class Nothing(StatefulProcessor):
         def init(self, handle: Any) -> None: ...
 
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803
             return iter(())
 
-    return rows.groupBy(key).transformWithState(Nothing(), "carrier string", "Append", "None")
+    return rows.groupBy(key).transformWithState(Nothing(), "carrier string", "Append", time_mode)
 
 
 def by_pandas_function(rows: DataFrame) -> DataFrame:

@@ -128,6 +128,7 @@ def analyse(
     for operator in operators:
         _check_one_event_time(stage, operator)
     _check_copies(stage, root, optimised)
+    _check_timers(stage, operators, bounds, advice)
     check_joins(spark, stage, root, optimised, bounds)
     _check_on_time(stage, operators, watermarks, bounds)
     keyed = [Keyed(each.stream, each.partitions, each.key) for each in inputs]
@@ -374,6 +375,17 @@ def _check_on_time(stage: Stage, operators: Sequence[Node], watermarks: Sequence
                     f"Stage {stage.name}: the {described(operator)} would drop rows that are not late, judged by "
                     f"column {name}: {reason}. {remedy or SPLIT}"
                 )
+def _check_timers(stage: Stage, operators: Sequence[Node], bounds: Bounds, advice: Advice) -> None:
+    """Spark demands a watermark for the timeouts of applyInPandasWithState, but not for the timers of its successor."""
+    for operator in operators:
+        has_timers = operator.kind.startswith("TransformWithState") and "EventTime" in str(operator.plan.timeMode())
+        if has_timers and bounds.shift_us(operator) is None:
+            raise PipelineRefused(
+                f"Stage {stage.name}: no watermark reaches the {described(operator)}, so its timers would never fire, "
+                f'not even in a drain. {advice.timed(operator.child)} Or, if it has no timers, use timeMode "None".'
+            )
+
+
 
 
 def _check_one_event_time(stage: Stage, operator: Node) -> None:
