@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -217,6 +217,12 @@ ADVISED = {
         f"Set a watermark before it, {LATE}. Or",
         f'{LATE}.groupBy(F.window("ts", "1 hour"), "carrier").count()',
     ),
+    "a truncated time": (
+        '.withWatermark("ts", "1 hour").groupBy(F.date_trunc("hour", "ts"), "carrier").count()',
+        ('Group by a window of the event time as well, .groupBy(F.window("ts", "1 day"), '
+        """F.expr("date_trunc('hour', ts)"), "carrier")."""),
+        f"""{LATE}.groupBy(F.window("ts", "1 day"), F.expr("date_trunc('hour', ts)"), "carrier").count()""",
+    ),
     "windows of another time": (
         '.groupBy(F.window("landed", "1 hour"), "carrier").count()',
         f'Group by a window of the event time instead, {LATE}.groupBy(F.window("ts", "1 day"), "carrier").',
@@ -424,12 +430,6 @@ def test_a_function_of_columns_that_come_from_a_function_with_state(refusal: Ref
     analyse(of("carrier || '!'"))
 
 
-def count_delays(rows: DataFrame) -> DataFrame:
-    return rows.groupBy("delay").applyInPandasWithState(
-        lambda key, frames, state: iter(()), "n long", "n long", "append", GroupStateTimeout.NoTimeout
-    )
-
-
 @pytest.mark.parametrize(
     ("behind", "what"),
     [
@@ -451,6 +451,12 @@ def test_an_operator_that_cannot_read_the_rows_of_a_function_with_state(
     assert said.endswith("Move what follows it into a separate stage.")
     analyse(lambda rows: stage(rows).where("n > 1").mapInPandas(lambda frames: frames, "carrier string, n long"))
     analyse(lambda rows: behind(stage(rows).selectExpr("carrier", "n + 1 AS n")), tasks=1)
+
+
+def count_delays(rows: DataFrame) -> DataFrame:
+    return rows.groupBy("delay").applyInPandasWithState(
+        lambda key, frames, state: iter(()), "n long", "n long", "append", GroupStateTimeout.NoTimeout
+    )
 
 
 def test_both_zeros_as_key_of_a_function_with_state(refusal: Refusal, analyse: Analyse, spark: SparkSession) -> None:
@@ -484,12 +490,6 @@ def test_a_left_semi_join_of_groups(refusal: Refusal) -> None:
         "Move the aggregation into an earlier stage, with event_time on its stream, and join that here."
     )
 
-
-def test_a_limit_of_some_inputs(refusal: Refusal, analyse: Analyse) -> None:
-    """Spark leaves it out of a batch without rows for it, and the next one misses its state."""
-
-    def limited(rows: DataFrame, others: DataFrame) -> DataFrame:
-        return rows.select("carrier").limit(3).union(others.select("carrier"))
 
 def test_keys_of_a_state_machine(refusal: Refusal, analyse: Analyse) -> None:
     """Not a list, which its Python process cannot read. A window may be one: it then gets the column twice."""
@@ -590,6 +590,12 @@ def test_an_event_time_that_is_no_timestamp(refusal: Refusal, analyse: Analyse, 
     assert cast is not None, said
     analyse(stage(cast[1]), "dated", streams=streams)
 
+
+def test_a_limit_of_some_inputs(refusal: Refusal, analyse: Analyse) -> None:
+    """Spark leaves it out of a batch without rows for it, and the next one misses its state."""
+
+    def limited(rows: DataFrame, others: DataFrame) -> DataFrame:
+        return rows.select("carrier").limit(3).union(others.select("carrier"))
 
     said = refusal(limited, "flights", "plain", tasks=1)
     assert said.startswith("Stage stage limits the rows of some inputs and reads others beside them.")
@@ -704,6 +710,10 @@ def test_an_event_time_that_the_stage_does_not_write(refusal: Refusal) -> None:
         ("make_interval(1, 2)", "a calendar interval, which Arrow cannot carry; write it as months, days and micro"),
         ("time'10:00:00'", "a TIME; write it as a string or as an integer of seconds"),
         ("array(named_struct('a', make_interval(1)))", "a calendar interval"),
+        (
+            "map()",
+            "map<void,void>, which Arrow cannot carry (A null type field may not be non-nullable). Give it another",
+        ),
         ("collate(carrier, 'UTF8_LCASE')", "a text with a collation, which Arrow does not carry; write it as a string"),
     ],
 )
@@ -911,14 +921,20 @@ event_time = "bts"
 
 
 def paired(
-    condition: str = "", behind: str = "true", how: str = "inner", *, some: str = "ts", others: str = "bts"
+    condition: str = "",
+    behind: str = "true",
+    how: str = "inner",
+    *,
+    some: str = "ts",
+    others: str = "bts",
+    kept: Sequence[str] = ("v", "w"),
 ) -> Callable[[DataFrame, DataFrame], DataFrame]:
     """A join of both streams and a filter behind it; `some` and `others` have a watermark on these columns, if any."""
 
     def stage(left: DataFrame, right: DataFrame) -> DataFrame:
         left = left.where("ts IS NOT NULL").withWatermark(some, "1 hour") if some else left
         right = right.withWatermark(others, "1 hour") if others else right
-        return left.join(right, F.expr(f"k = bk{condition}"), how).where(behind).select("v", "w")
+        return left.join(right, F.expr(f"k = bk{condition}"), how).where(behind).select(*kept)
 
     return stage
 
