@@ -710,6 +710,8 @@ def test_an_event_time_that_the_stage_does_not_write(refusal: Refusal) -> None:
         ("make_interval(1, 2)", "a calendar interval, which Arrow cannot carry; write it as months, days and micro"),
         ("time'10:00:00'", "a TIME; write it as a string or as an integer of seconds"),
         ("array(named_struct('a', make_interval(1)))", "a calendar interval"),
+        ("struct(carrier AS a, delay AS a)", "a struct with two fields called a; rename one of them with alias."),
+        ("interval '1' hour", "interval hour, of which Arrow makes interval day to second. Give it that type: .cast("),
         (
             "map()",
             "map<void,void>, which Arrow cannot carry (A null type field may not be non-nullable). Give it another",
