@@ -23,6 +23,7 @@ from samza_azure.commands.terminal import ProgressLine, say, tell
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
 from samza_azure.group.control import Control, RunPhase
+from samza_azure.logs.operations import Pause
 from samza_azure.storage.connection import Account
 from samza_azure.storage.ddl import arrow_schema
 from samza_azure.storage.driver import back_off
@@ -81,7 +82,7 @@ def produce(
     if dry_run or account is None:
         return seen.rows
     at_once = 10_000 if rate is None else max(1, round(rate / FLUSHES_PER_S))
-    waiting = {"flush_rows": at_once, "wait": lambda tries: _wait(tries, say)}
+    waiting = {"flush_rows": at_once, "wait": lambda pause: _wait(pause, say)}
     writer = SourceWriter.of(config, account, stream, once=once, content=content, **waiting)
     written, begun = 0, time.monotonic()
     try:
@@ -136,10 +137,10 @@ def _digest(files: Sequence[Path]) -> str:
     return digest.hexdigest()
 
 
-def _wait(tries: int, say: Callable[[str], None]) -> None:
-    if tries % SAID_EACH == SAID_EACH // 2:
+def _wait(pause: Pause, say: Callable[[str], None]) -> None:
+    if pause.tries % SAID_EACH == SAID_EACH // 2:
         say("The storage account does not answer; waiting for it. Nothing is lost. Ctrl-C gives up.")
-    back_off(tries)
+    back_off(pause)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ OWN = {
     "spark.sql.constraintPropagation.enabled": "without it null would equal null in joins of streams",
     "spark.sql.optimizer.excludedRules": "rows would be wrong without some rules: in joins null would equal null",
     "spark.sql.streaming.statefulOperator.allowMultiple": "the analysis of the plan depends on it",
+    "spark.sql.streaming.join.stateFormatVersion": "in version 1 of the state of joins rows would be wrong",
     "spark.sql.streaming.noDataMicroBatches.enabled": "the container decides when a batch without rows runs",
     "spark.sql.streaming.checkpointLocation": "the checkpoint of a task is its log",
     "spark.sql.streaming.checkpointFileManagerClass": "the container reads and writes checkpoints as local files",

@@ -767,7 +767,7 @@ def _learn_requests(view: View, rows: tuple[ProcessorRow | Request, ...], sent_a
     # A row with an empty key can be neither answered nor deleted.
     requests = tuple(row for row in rows if isinstance(row, Request) and row.key)
     leading, interval = view.leadership, view.timing.scan_s
-    if leading is not None:
+    if leading is not None and sent_at >= leading.since:  # otherwise another leader may have answered them since
         before, answering = leading.request_ages, leading.answering
         answered = {each.key: each for each in leading.requests if each.answer}  # perhaps after this read was sent
         requests = tuple(each if each.answer else answered.get(each.key, each) for each in requests)

@@ -20,6 +20,7 @@ from samza_azure.errors import Ending, SamzaAzureError, Verdict
 from samza_azure.explain import routed
 from samza_azure.group.notification import DrainNotification
 from samza_azure.host.child import Child
+from samza_azure.host.deaths import LISTEN_S, Deaths
 from samza_azure.host.notify import notify
 from samza_azure.machine import Memory, RecentKills, boot_time, memory, memory_of_session
 from samza_azure.messages import (
@@ -37,14 +38,8 @@ from samza_azure.messages import (
 
 log = logging.getLogger(__name__)
 
-#: The back-off before the next container, doubled with each death in a row up to the second figure.
-BACK_OFF_S = (0.5, 30.0)
-#: A container that lived this long resets the count of deaths in a row.
-FORGIVE_S = 600.0
 #: At the end the container gets this long to close its session.
 GOODBYE_S = 5.0
-#: A ready container sends something every second. Silence is counted in waits of this length.
-LISTEN_S = 2.0
 #: How often the container's memory is measured.
 MEASURE_S = 10.0
 
@@ -64,13 +59,12 @@ class Supervisor(JobCoordinatorListener):
     ) -> None:
         """A container that was ready and then sends nothing for `silence_s` seconds hangs, or its JVM: it is killed."""
         self._coordinator, self._job, self._directory = coordinator, job, directory
-        self._death_limit = death_limit
         self._silence_s = silence_s
         self._commit_s = commit_s  # between two batches of a task, for the price of streams that the plan adds
         self._silent_s = 0.0  # counted in waits, so that a sleep of the machine does not count
         self._child: Child | None = None
         self._child_lock = threading.Lock()
-        self._deaths = 0
+        self._deaths = Deaths(death_limit)
         self._started_at = 0.0
         self._is_ready = False  # the container has reported it; before that it holds no tasks
         self._has_handlers = False  # its tasks have something to close
@@ -266,14 +260,14 @@ class Supervisor(JobCoordinatorListener):
         if self._ending is not None or self._start_at == math.inf:
             return
         now = boot_time()
-        self._deaths = 1 if now - self._started_at > FORGIVE_S else self._deaths + 1
+        self._deaths = self._deaths.after(now - self._started_at)
         reason = why_it_ended(code, child.last_error(), memory() if self._kills.any else None)
         self._coordinator.container_lost(reason)
-        if self._deaths > self._death_limit:
+        if self._deaths.are_too_many:
             where = self._directory / "container.log"
-            self._give_up(f"The container ended {self._deaths} times in a row ({reason}). See {where}.")
+            self._give_up(f"The container ended {self._deaths.in_a_row} times in a row ({reason}). See {where}.")
             return
-        wait = min(BACK_OFF_S[0] * 2 ** (self._deaths - 1), BACK_OFF_S[1])
+        wait = self._deaths.back_off_s
         self._start_at = now + wait
         log.warning("container ended (%s); the next one starts in %.1f s", reason, wait)
 

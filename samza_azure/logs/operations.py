@@ -32,6 +32,8 @@ CHUNK = 256 << 10
 CHUNK_MAX = 4 << 20
 #: What is read of a record of which only the index is wanted.
 INDEX = 16 << 10
+#: A busy service that asks for a longer pause (`Retry-After`) gets this one: a task that is released waits for it.
+BUSY_MOST_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +78,15 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait for `pause_s(tries)` before the same operation is sent again. Answer: None."""
+    """Wait before the same operation is sent again. Answer: None. `after_s`: for how long the service asks for none."""
 
     tries: int
+    after_s: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """20 ms after the first try, twice as long after each further one, at most 1 s; longer if the service asks."""
+        return max(min(0.01 * 2.0 ** min(self.tries, 10), 1.0), min(self.after_s, BUSY_MOST_S))
 
 
 Operation: TypeAlias = Create | Append | Read | Enumerate | Put | Pause
@@ -106,11 +114,6 @@ class Span:
 
     data: bytes
     size: int
-
-
-def pause_s(tries: int) -> float:
-    """The pause after this many tries: 20 ms after the first, twice as long after each further one, at most 1 s."""
-    return min(0.01 * 2.0 ** min(tries, 10), 1.0)
 
 
 def indexes(prefix: str) -> Rule[list[tuple[int, int]]]:

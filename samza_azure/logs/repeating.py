@@ -1,7 +1,8 @@
 """What is sent again if it is not answered, and what is sent at all while nothing may be appended.
 
 - `Create`, `Put`, `Read`, `Enumerate` change nothing when repeated. They are repeated until they are answered, or until
-  the permit is over; the rule may then be started again from its log.
+  the permit is over; the rule may then be started again from its log. A busy service is left alone for as long as it
+  asks (`Retry-After`).
 - `Append` is sent once, and what became of it is the answer. Only the rule decides whether to send it again.
 - Writing operations are sent only while appends are permitted. Without that, a processor that was frozen could create
   the log of a run that was drained and cleaned up meanwhile.
@@ -43,9 +44,12 @@ def _answer_to(operation: Operation, may_append: Callable[[], bool]) -> Rule[Any
         try:
             return (yield operation)
         except StorageUnavailable as error:
+            after_s = error.after_s
             if isinstance(operation, Append):
+                if after_s:
+                    yield Pause(1, after_s)  # before the rule looks what is there
                 return Sent.UNKNOWN if isinstance(error, Unsettled) else Sent.NOT
             if not may_append():
                 raise PermitExpired(f"The storage does not answer, and the permit is over: {error}") from error
         tries += 1
-        yield Pause(tries)
+        yield Pause(tries, after_s)

@@ -14,14 +14,13 @@ import json
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass, field
-from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
 from samza_azure.errors import CorruptState, PermitExpired, StateLost, StorageUnavailable, Superseded
 from samza_azure.logs.forget import kept, outdated
 from samza_azure.logs.names import run_folder, stage_and_number, task_log, task_name
-from samza_azure.logs.operations import Append, Create, Enumerate, Operation, Pause, Put, Read, Rule, pause_s
+from samza_azure.logs.operations import BUSY_MOST_S, Append, Create, Enumerate, Operation, Pause, Put, Read, Rule
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import fetch_part, scan
 from samza_azure.logs.record import Kind, Slice, Writer
@@ -53,7 +52,7 @@ from samza_azure.messages import (
 from samza_azure.sim.ledger import Violation, demand
 from samza_azure.sim.loop import Process
 from samza_azure.sim.steps import Steps
-from samza_azure.storage.driver import drive, perform
+from samza_azure.storage.driver import drive, driven, perform
 from samza_azure.storage.memory import SimulatedAccount
 
 T = TypeVar("T")
@@ -260,6 +259,7 @@ class TaskAttempt:
         self.needs: dict[str, int] = {}  # the blobs of other logs in which the present batch begins
         self.announced = 0  # the last frontier that was appended without rows
         self.blob = 0  # the blob of the log that has the last record
+        self.busy_until = 0.0  # a throttling service asks not to be called before
         self.state = TaskState(at=start.positions.get(f"{SOURCE}/{self.number}", (0, 0))[1])
 
     async def run(self) -> None:
@@ -574,22 +574,16 @@ class TaskAttempt:
         return next(each.tasks for each in self.container.habits.plan.stages if each.name == stage)
 
     async def drive(self, rule: Rule[T]) -> T:
-        """Run a rule of the log to its end, as `samza_azure.storage.driver` does, on this world's network."""
-        rule = repeating(rule, self.container.may_append)
-        advance = partial(rule.send, None)
-        try:
-            while True:
-                operation = advance()
-                try:
-                    advance = partial(rule.send, await self._perform(operation))
-                except StorageUnavailable as error:
-                    advance = partial(rule.throw, error)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
+        """Run a rule of the log to its end on this world's network."""
+        return await driven(repeating(rule, self.container.may_append), self._carry)
 
-    async def _perform(self, operation: Operation) -> Any:
+    async def _carry(self, operation: Operation) -> Any:
         if isinstance(operation, Pause):
-            return await asyncio.sleep(pause_s(operation.tries))
-        account = self.container.account
-        return await account.carry(CALLS[type(operation)], lambda: perform(operation, account.storage), CALL_S)
+            return await asyncio.sleep(operation.seconds)
+        account, loop = self.container.account, asyncio.get_running_loop()
+        demand(loop.time() >= self.busy_until, f"Cost: {self.task} calls a busy service sooner than that asks for")
+        try:
+            return await account.carry(CALLS[type(operation)], lambda: perform(operation, account.storage), CALL_S)
+        except StorageUnavailable as error:
+            self.busy_until = loop.time() + min(error.after_s, BUSY_MOST_S)
+            raise

@@ -66,7 +66,8 @@ INVARIANTS = {
     "the first version that this incarnation adopts. No life remembers more than there are rows, tasks and kinds of "
     "calls.",
     "Cost": "No processor makes more than 40 calls of one kind within a second, and a group that is calm, or that "
-    "nothing answers, makes at most 1.5 times the calls that `explain` states.",
+    "nothing answers, makes at most 1.5 times the calls that `explain` states. A task calls a throttling service no "
+    "sooner than that asks for, or after five seconds.",
     "Overlap": "No task starts while an earlier owner of it, alive and permitted, still runs it, unless the new owner "
     "has waited for as long as a release may take.",
     "Fresh": "What a processor knows of another's row never becomes older.",

@@ -11,6 +11,7 @@ from samza_azure.group.actions import Finish
 from samza_azure.group.answers import Kept
 from samza_azure.group.rows import REQUESTS
 from samza_azure.group.view import Settings
+from samza_azure.host.deaths import LISTEN_S, Deaths
 from samza_azure.host.processor import ContainerLost, Processor
 from samza_azure.host.runs import RunLogs
 from samza_azure.logs.names import RUNS
@@ -23,8 +24,6 @@ from samza_azure.sim.network import FaultyLink, Weather
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import Link, SimulatedAccount
 
-#: The supervisor starts a dead container again after this time.
-CONTAINER_BACK_S = 0.5
 #: A clock's rate is wrong by at most this much.
 RATE_ERROR = 0.1
 #: How far the machines' wall clocks differ: nothing may depend on them.
@@ -153,6 +152,8 @@ class Life:
         self.account = world.account(self.link)
         self.container: Container | None = None
         self.containers = 0
+        self.deaths = Deaths(settings.restart_limit)
+        self._started_at = 0.0  # by the clock of this machine
         self.finish: Finish | None = None
         self.asked_to_leave = False
         self.freezes = 0
@@ -186,16 +187,20 @@ class Life:
         self.asked_to_leave = True
         self.supervisor.spawn(self._leave())
 
-    async def _leave(self) -> None:
-        self.processor.leave()
+    async def _leave(self, gave_up: str = "") -> None:
+        self.processor.leave(gave_up)
 
     def container_dies(self) -> None:
-        """Kill only the container; the supervisor notices and starts another."""
+        """Kill only the container; the supervisor notices and starts another, or gives up."""
         if self.container is None:
             return
         self._end_container()
         self.supervisor.spawn(self._hear(ContainerLost("killed by the world")))
-        self.supervisor.at(CONTAINER_BACK_S, self._start_container)
+        self.deaths = self.deaths.after(self.clock.now() - self._started_at)
+        if self.deaths.are_too_many:
+            self.supervisor.spawn(self._leave(f"the container ended {self.deaths.in_a_row} times in a row"))
+        else:
+            self.supervisor.at(self.deaths.back_off_s, self._start_container)
 
     def freeze(self, seconds: float, *, supervisor: bool, container: bool) -> None:
         """Stop for a while."""
@@ -204,6 +209,18 @@ class Life:
             self.supervisor.freeze(seconds)
         if container and self.container is not None:
             self.container.process.freeze(seconds)
+            self.supervisor.spawn(self._listen(self.container))
+
+    async def _listen(self, container: Container) -> None:
+        """Kill a ready container that says nothing for too long, as the supervisor does."""
+        silent_s = 0.0
+        while container is self.container and container.process.frozen and self.processor.view.work.container:
+            if silent_s >= self.habits.shutdown_s:
+                self.world.note(f"{self.name} kills its container, which hangs")
+                self.container_dies()
+                return
+            await asyncio.sleep(LISTEN_S)
+            silent_s += LISTEN_S
 
     def calm_down(self) -> None:
         """End the faults of this life."""
@@ -229,6 +246,7 @@ class Life:
         if self.finish is not None:
             return
         self.containers += 1
+        self._started_at = self.clock.now()
         process = Process(f"{self.name}.{self.number} container {self.containers}")
         world = self.world
         container = Container(

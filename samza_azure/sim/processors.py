@@ -167,7 +167,7 @@ class Processors:
         )
         reasons = {
             0: life.asked_to_leave or over,
-            1: failed,
+            1: failed or life.deaths.are_too_many,
             2: not fits or refused,
             3: life.processor.view.life.beat == 0,
             5: refused,

@@ -1,7 +1,11 @@
-"""Runs the rules of `samza_azure.logs` on a storage, one call after the other."""
+"""Runs the rules of `samza_azure.logs` on a storage, one call after the other.
+
+There is one loop, `driven`. It awaits each operation, as the simulator needs it; `drive` gives it operations that are
+done at once, so that it never waits.
+"""
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar, assert_never
 
@@ -17,19 +21,18 @@ from samza_azure.logs.operations import (
     Read,
     Rule,
     Sent,
-    pause_s,
 )
 from samza_azure.logs.repeating import repeating
 from samza_azure.storage.interface import Blobs, Missing, Refused
 
 T = TypeVar("T")
 
-BetweenTries = Callable[[int], None]
+BetweenTries = Callable[[Pause], None]
 
 
-def back_off(tries: int) -> None:
-    """Wait for the pause after this many tries."""
-    time.sleep(pause_s(tries))
+def back_off(pause: Pause) -> None:
+    """Wait for this pause."""
+    time.sleep(pause.seconds)
 
 
 def always() -> bool:
@@ -45,20 +48,38 @@ def drive(
     With `wait`, operations that are not answered are tried again while `may_append` is true; then raise PermitExpired.
     Without `wait` the first failure is raised; that is for reading.
     """
-    rule = rule if wait is None else repeating(rule, may_append)
+
+    async def done_at_once(operation: Operation) -> Any:
+        if isinstance(operation, Pause) and wait is not None:
+            wait(operation)
+        return perform(operation, blobs)
+
+    return _result(driven(rule if wait is None else repeating(rule, may_append), done_at_once))
+
+
+async def driven(rule: Rule[T], carry: Callable[[Operation], Awaitable[Any]]) -> T:
+    """Run a rule to its end. `carry` performs one operation, or raises `StorageUnavailable`, which the rule learns."""
     advance = partial(rule.send, None)
     try:
         while True:
             operation = advance()
             try:
-                if isinstance(operation, Pause) and wait is not None:
-                    wait(operation.tries)
-                advance = partial(rule.send, perform(operation, blobs))
+                advance = partial(rule.send, await carry(operation))
             except StorageUnavailable as error:
                 advance = partial(rule.throw, error)
     except StopIteration as stop:
         result: T = stop.value
         return result
+
+
+def _result(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that awaits nothing that takes time."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    raise AssertionError("an operation that is done at once has waited")
 
 
 def perform(operation: Operation, blobs: Blobs) -> Any:

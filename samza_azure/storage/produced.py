@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from samza_azure.errors import ConfigError, StorageUnavailable
+from samza_azure.logs.operations import Pause
 from samza_azure.logs.position import Position
 from samza_azure.storage.driver import BetweenTries, back_off
 from samza_azure.storage.interface import Refused
@@ -110,9 +111,9 @@ class Production:
         while True:
             try:
                 return call()
-            except StorageUnavailable:
+            except StorageUnavailable as error:
                 tries += 1
-                self.wait(tries)
+                self.wait(Pause(tries, error.after_s))
 
 
 def mark_deleted(transactions: Transactions, stream: str = "") -> None:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
+from samza_azure.logs.operations import Pause
 from samza_azure.segments import Advance, Interval, LockType, LostRace, Publish, Published, Segment, TableLock
 from samza_azure.segments.locks import Replaced
 from samza_azure.segments.publishing import check_outputs, copy_of, locks_for
@@ -107,7 +108,7 @@ def publish(
         table.etags.clear()
         if settled := _settled(table, outputs):
             return settled
-        table.wait(tries)
+        table.wait(Pause(tries))
     raise StorageUnavailable(f"Publishing to {table.name}: others wrote first {TRIES_MAX} times.")
 
 
@@ -137,7 +138,7 @@ def move(table: SegmentTable, stream: str, start: Any, end: Any) -> bool:
             return False
         if table.sent([_moved(stream, at, end)]) is not None:
             return True
-        table.wait(tries)
+        table.wait(Pause(tries))
     raise StorageUnavailable(f"The position of {stream} in {table.name}: others wrote first {TRIES_MAX} times.")
 
 

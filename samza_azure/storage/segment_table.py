@@ -11,8 +11,9 @@ from typing import TypeAlias, TypeVar
 
 from samza_azure.errors import ConfigError, StorageUnavailable, Unsettled
 from samza_azure.logs.names import TABLES
+from samza_azure.logs.operations import Pause
 from samza_azure.segments import Interval, LockBox, LockOwner, LockTask, Segment, SequenceNumber, TableLock, Timeline
-from samza_azure.storage.driver import back_off
+from samza_azure.storage.driver import BetweenTries, back_off
 from samza_azure.storage.interface import Blobs, Refused, Row, Value
 from samza_azure.storage.segment_rows import FORMAT, HEAD, LOCK, checked_head, is_ours, lock_of, past
 from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Transactions, Write
@@ -80,7 +81,7 @@ class SegmentTable:
     rows: Transactions
     blobs: Blobs
     name: str
-    wait: Callable[[int], None] = back_off
+    wait: BetweenTries = back_off
     etags: dict[int, tuple[TableLock, str]] = field(default_factory=dict, init=False)  # of our own locks, as last seen
     known: Known | None = field(default=None, init=False)
 
@@ -124,7 +125,7 @@ class SegmentTable:
             head = Write(Act.MERGE, HEAD, {"granted": granted, **values}, state.head.etag)
             if self.sent([head, *(write for write in writes if write.key != HEAD)]) is not None:
                 return answer
-            self.wait(tries)
+            self.wait(Pause(tries))
         raise StorageUnavailable(f"The head of {self.name}: others wrote first {TRIES_MAX} times.")
 
     def sent(self, writes: Sequence[Write]) -> list[str] | None:
@@ -140,10 +141,10 @@ class SegmentTable:
         for tries in range(1, TRIES_MAX):
             try:
                 return call()
-            except StorageUnavailable:
+            except StorageUnavailable as error:
                 if tries > 5:
                     raise
-                self.wait(tries)
+                self.wait(Pause(tries, error.after_s))
         raise StorageUnavailable(f"{self.name} does not answer.")
 
     def read(self, first: str, end: str) -> list[Row]:

@@ -8,6 +8,7 @@ from samza_azure.group.actions import (
     MarkDead,
     ReadControl,
     ReadMember,
+    ReadRequests,
     Rejoin,
     ScanMembers,
     WriteControl,
@@ -18,6 +19,7 @@ from samza_azure.group.ending import verdict
 from samza_azure.group.learn import learn, perform_locally, started
 from samza_azure.group.next_run import can_act, wanted_run
 from samza_azure.group.publish import next_control
+from samza_azure.group.rows import Request, RequestKind
 from samza_azure.group.view import Campaign, Lease, Settings, View
 from samza_azure.host import processor
 from tests.group.situation import CONTROL, NOW, ROWS, TIMING, decide, kinds, leader, member, owner, view_of
@@ -137,3 +139,14 @@ def test_a_wish_for_a_new_run_is_granted_once_also_if_the_processor_rejoins() ->
     learn(view, ReadControl(), ControlRead(drained, "drained"), sent_at=NOW, now=NOW)
     assert (wanted_run(view), can_act(view, drained)) == ("", False)
     assert verdict(view) == Finish(0, f"Run {begun.run_id} is drained.", drained=True)
+
+
+def test_requests_that_were_read_before_the_leadership_are_not_obeyed() -> None:
+    """Another leader may have answered them since."""
+    drain = Request("u", "e", RequestKind.DRAIN)
+    view = leader(since=NOW)
+    view.office.requests_read_at = -1e9
+    for sent_at, phase in ((NOW - 0.5, RunPhase.RUNNING), (NOW + 1, RunPhase.DRAINING)):
+        learn(view, ReadRequests(), (drain,), sent_at=sent_at, now=NOW + 2)
+        learn(view, ScanMembers(), tuple(ROWS.values()), sent_at=NOW + 1, now=NOW + 2)
+        assert next_control(view, CONTROL, NOW + 2).phase is phase

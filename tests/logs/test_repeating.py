@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from samza_azure.errors import PermitExpired, StorageUnavailable, Unsettled
-from samza_azure.logs.operations import Append, Create, Enumerate, Operation, Pause, Put, Read, Rule, Sent, pause_s
+from samza_azure.logs.operations import BUSY_MOST_S, Append, Create, Enumerate, Operation, Pause, Put, Read, Rule, Sent
 from samza_azure.logs.repeating import repeating
 
 WRITING = [Append("b", b"data", 0), Create("b"), Put("b", b"data")]
@@ -72,4 +72,16 @@ def test_an_operation_that_is_answered_starts_the_next_one_with_a_short_pause() 
 
 
 def test_pauses_double_up_to_a_second() -> None:
-    assert [pause_s(tries) for tries in (1, 2, 3, 7, 1000, 100_000)] == [0.02, 0.04, 0.08, 1.0, 1.0, 1.0]
+    assert [Pause(tries).seconds for tries in (1, 2, 3, 7, 1000, 100_000)] == [0.02, 0.04, 0.08, 1.0, 1.0, 1.0]
+
+
+def test_a_busy_service_is_left_alone_for_as_long_as_it_asks() -> None:
+    busy = [StorageUnavailable("busy", after_s=seconds) for seconds in (0.01, 3.0)]
+    sent, _ = played(repeating(asked(READING[0]), lambda: True), iter([*busy, "answered"]))
+    assert [each.seconds for each in sent if isinstance(each, Pause)] == [0.02, 3.0]
+    assert Pause(1, 3600.0).seconds == BUSY_MOST_S
+
+
+def test_an_append_that_a_busy_service_refused_is_followed_by_no_call_before_it_asks_for_one() -> None:
+    sent, result = played(repeating(asked(WRITING[0]), lambda: True), iter([StorageUnavailable("busy", after_s=3.0)]))
+    assert (sent, result) == ([WRITING[0], Pause(1, 3.0)], [Sent.NOT])

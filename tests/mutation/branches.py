@@ -1,7 +1,7 @@
 """Which way each decision of the pure packages went, counted while a simulation runs.
 
-A decision is an `if`, a `while`, a conditional expression or a case of a `match` in a function of `samza_azure/group`
-or `samza_azure/logs`. Each has two ways; a case has one. Counting costs a list element each, so a long run counts
+A decision is an `if`, a `while`, a conditional expression or a case of a `match` in a function of `samza_azure/group`,
+`logs` or `streams`. Each has two ways; a case has one. Counting costs a list element each, so a long run counts
 everywhere and all the time.
 
 Whoever imports this counts in its process and in those that it forks, so it comes before anything of the packages.

@@ -1,7 +1,7 @@
 """All places of the pure packages at which something small can be changed, and modules loaded with such a change.
 
 A condition is negated, a comparison widened, `and` and `or` swapped, a number tripled, or a statement dropped. Nobody
-chooses these places: every one counts that stands in a function of `samza_azure/group` or `samza_azure/logs`.
+chooses these places: every one counts that stands in a function of `samza_azure/group`, `logs` or `streams`.
 The same walk over the tree serves to count them, to change one, and to mark all of them, so that a seed tells which
 of them it meets.
 """
@@ -21,7 +21,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("samza_azure/group", "samza_azure/logs")
+PACKAGES = ("samza_azure/group", "samza_azure/logs", "samza_azure/streams")
 WIDER: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,

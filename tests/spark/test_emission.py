@@ -175,6 +175,15 @@ def test_an_event_time_that_is_null_never_passes(
         assert refusal(function).endswith(remedy)
         accepted(lambda rows, function=function: function(rows.where("ts IS NOT NULL")))
         accepted(lambda rows, function=function: function(rows.where("ts > '2024-01-01' AND n > 1").alias("x")))
+        for known in (
+            lambda rows: rows.dropna(subset=["ts", "n"]),
+            lambda rows: rows.where(~F.col("ts").isNull()),
+            lambda rows: rows.where("date(ts) <> '2024-01-01'"),
+        ):
+            accepted(lambda rows, function=function, known=known: function(known(rows)))
+        for unknown in ("n IS NOT NULL OR ts IS NOT NULL", "coalesce(ts, now()) IS NOT NULL", "ts <=> now()"):
+            assert refusal(lambda rows, function=function, known=unknown: function(rows.where(known))).endswith(remedy)
+        assert refusal(lambda rows, function=function: function(rows.dropna(thresh=2))).endswith(remedy)
     accepted(by_hour)
     accepted(lambda rows: rows.withWatermark("ts", "1 hour").groupBy(F.session_window("ts", "1 hour"), "user").count())
     again = lambda rows: (  # noqa: E731
@@ -226,6 +235,24 @@ def test_null_is_no_partner_of_null(refusal: Callable[..., str], accepted: Calla
         accepted(joined(kind), "clicks", "views")
         accepted(joined(kind, "cast(n AS bigint) = m"), "clicks", "views")
         assert "are both null" in refusal(joined(kind, "nullif(user, '') = nullif(who, '')"), "clicks", "views")
+
+
+def test_a_field_that_is_null_is_no_partner_either(
+    refusal: Callable[..., str], accepted: Callable[..., Pipeline]
+) -> None:
+    """The advised filter is of the field itself."""
+
+    def joined(kept: str) -> Stage:
+        def stage(clicks: DataFrame, views: DataFrame) -> DataFrame:
+            one, other = clicks.select(F.struct("user", "n").alias("c")), views.select(F.struct("who", "m").alias("v"))
+            return one.where(kept).join(other, F.expr("c.user = v.who"))
+
+        return stage
+
+    said = refusal(joined("true"), "clicks", "views")
+    filtered = re.search(r'\.where\("(.*?)"\)', said)
+    assert filtered is not None and "are both null, which a batch does not" in said
+    accepted(joined(filtered[1]), "clicks", "views")
 
 
 @pytest.mark.parametrize("totals", ["rollup", "cube"])

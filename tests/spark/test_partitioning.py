@@ -371,8 +371,13 @@ def test_tables_of_their_own_are_refused(plan: Plan, spark: SparkSession, tmp_pa
     once = spark.read.parquet(table).localCheckpoint()
     assert "reads a table or files of its own" in refused(plan, lambda rows: rows.join(once, "key"))
     constant.createOrReplaceTempView("constant")
-    inside = spark.sql(f"SELECT * FROM constant WHERE m IN (SELECT m FROM parquet.`{table}`)")
-    assert "reads a table or files of its own" in refused(plan, lambda rows: rows.join(inside, "key"))
+    for found in (f"(SELECT m FROM parquet.`{table}`)", f"(SELECT 1 WHERE 1 = (SELECT max(m) FROM parquet.`{table}`))"):
+        inside = spark.sql(f"SELECT * FROM constant WHERE m IN {found}")
+        assert "reads a table or files of its own" in refused(
+            plan, lambda rows, inside=inside: rows.join(inside, "key")
+        )
+        outside = lambda rows, found=found: spark.sql(f"SELECT * FROM {{rows}} WHERE n IN {found}", rows=rows)  # noqa: E731
+        assert "reads a table or files of its own" in refused(plan, outside)
 
 
 def test_a_name_that_is_taken(plan: Plan) -> None:

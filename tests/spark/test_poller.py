@@ -14,7 +14,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from samza_azure.errors import ConfigError, CorruptState, StorageUnavailable
 from samza_azure.explain import Flow, idle
-from samza_azure.logs.operations import Span
+from samza_azure.logs.operations import BUSY_MOST_S, Span
 from samza_azure.machine import boot_time
 from samza_azure.spark.pipeline.schema import laid_out
 from samza_azure.spark.source import poller as module
@@ -165,6 +165,19 @@ def test_a_source_tries_again_later_if_the_storage_does_not_answer(source: Polle
     source.resting_until = 0.0
     assert source.latest(START) != START
     assert said(source).trouble is None
+
+
+@pytest.mark.parametrize(("after_s", "rests_s"), [(0.0, 1.0), (3.0, 3.0), (3600.0, BUSY_MOST_S)])
+def test_a_busy_service_is_not_read_before_it_asks_for_that(
+    source: Poller, reads: Reads, after_s: float, rests_s: float
+) -> None:
+    def busy() -> None:
+        raise StorageUnavailable("ServerBusy", after_s=after_s)
+
+    reads.in_the_way = busy
+    before = boot_time()
+    assert source.latest(START) == START
+    assert before + rests_s <= source.resting_until <= boot_time() + rests_s
 
 
 def test_a_log_that_cannot_be_read_is_reported_to_the_container(source: Poller, reads: Reads) -> None:

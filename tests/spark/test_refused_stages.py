@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -217,6 +217,12 @@ ADVISED = {
         f"Set a watermark before it, {LATE}. Or",
         f'{LATE}.groupBy(F.window("ts", "1 hour"), "carrier").count()',
     ),
+    "a truncated time": (
+        '.withWatermark("ts", "1 hour").groupBy(F.date_trunc("hour", "ts"), "carrier").count()',
+        ('Group by a window of the event time as well, .groupBy(F.window("ts", "1 day"), '
+        """F.expr("date_trunc('hour', ts)"), "carrier")."""),
+        f"""{LATE}.groupBy(F.window("ts", "1 day"), F.expr("date_trunc('hour', ts)"), "carrier").count()""",
+    ),
     "windows of another time": (
         '.groupBy(F.window("landed", "1 hour"), "carrier").count()',
         f'Group by a window of the event time instead, {LATE}.groupBy(F.window("ts", "1 day"), "carrier").',
@@ -424,6 +430,29 @@ def test_a_function_of_columns_that_come_from_a_function_with_state(refusal: Ref
     analyse(of("carrier || '!'"))
 
 
+@pytest.mark.parametrize(
+    ("behind", "what"),
+    [
+        (lambda rows: rows.dropDuplicates(["carrier"]), "the deduplication by carrier"),
+        (lambda rows: rows.where("n > 1").dropDuplicates(["carrier"]), "the deduplication by carrier"),
+        (lambda rows: rows.repartition(3), "the Repartition"),
+    ],
+)
+def test_an_operator_that_cannot_read_the_rows_of_a_function_with_state(
+    refusal: Refusal, analyse: Analyse, behind: Callable[[DataFrame], DataFrame], what: str
+) -> None:
+    def stage(rows: DataFrame) -> DataFrame:
+        return rows.groupBy("carrier").applyInPandasWithState(
+            lambda key, frames, state: iter(()), "carrier string, n long", "n long", "append", "NoTimeout"
+        )
+
+    said = refusal(lambda rows: behind(stage(rows)))
+    assert said.startswith(f"Stage stage passes columns of applyInPandasWithState to {what}, and Spark fails at the")
+    assert said.endswith("Move what follows it into a separate stage.")
+    analyse(lambda rows: stage(rows).where("n > 1").mapInPandas(lambda frames: frames, "carrier string, n long"))
+    analyse(lambda rows: behind(stage(rows).selectExpr("carrier", "n + 1 AS n")), tasks=1)
+
+
 def count_delays(rows: DataFrame) -> DataFrame:
     return rows.groupBy("delay").applyInPandasWithState(
         lambda key, frames, state: iter(()), "n long", "n long", "append", GroupStateTimeout.NoTimeout
@@ -460,6 +489,106 @@ def test_a_left_semi_join_of_groups(refusal: Refusal) -> None:
     assert said.endswith(
         "Move the aggregation into an earlier stage, with event_time on its stream, and join that here."
     )
+
+
+def test_keys_of_a_state_machine(refusal: Refusal, analyse: Analyse) -> None:
+    """Not a list, which its Python process cannot read. A window may be one: it then gets the column twice."""
+    for code in ("array(carrier)", "map_entries(map(carrier, 1))"):
+        listed = lambda rows, code=code: rows.withColumn("list", F.expr(code))  # noqa: E731
+        said = refusal(lambda rows, listed=listed: by_state_machine(listed(rows), "list"))
+        assert "with which transformWithState fails at its first row" in said
+        line = re.search(r"Make the key a text before groupBy, (.*)\.$", said)
+        assert line is not None and line[1] == '.withColumn("list", F.to_json("list"))'
+        analyse(
+            lambda rows, listed=listed: by_state_machine(listed(rows).withColumn("list", F.to_json("list")), "list")
+        )
+    timed = lambda rows: rows.withWatermark("ts", "1 hour").withColumn("w", F.window("ts", "1 hour")).drop("ts")  # noqa: E731
+    analyse(lambda rows: by_state_machine(timed(rows), "w"))
+
+
+def test_timers_without_a_watermark(refusal: Refusal, analyse: Analyse) -> None:
+    """They would not even fire in a drain: Spark gives the watermark only to what has one below it."""
+    said = refusal(lambda rows: by_state_machine(rows, time_mode="EventTime"))
+    assert "no watermark reaches the state machine by carrier, so its timers would never fire" in said
+    line = re.search(r"Set one before it, (.*)\. Or, if", said)
+    assert line is not None and line[1] == LATE
+    analyse(lambda rows: by_state_machine(rows.withWatermark("ts", "1 hour"), time_mode="EventTime"))
+    assert "Keep flights.ts up to there. Or, if" in refusal(
+        lambda rows: by_state_machine(rows.select("carrier"), time_mode="EventTime")
+    )
+
+
+def test_sessions_that_are_not_merged(refusal: Refusal, analyse: Analyse) -> None:
+    """A batch groups rows to remove duplicates, and merges sessions by which it groups."""
+
+    def stage(behind: str) -> Callable[[DataFrame], DataFrame]:
+        def function(rows: DataFrame) -> DataFrame:
+            sessions = rows.withWatermark("ts", "1 hour").select(F.session_window("ts", "1 hour").alias("s"), "carrier")
+            found: DataFrame = eval(f"sessions{behind}", {"sessions": sessions, "F": F})
+            return found
+
+        return function
+
+    said = refusal(stage('.dropDuplicates(["s", "carrier"])'))
+    assert "the deduplication by s, carrier compares sessions that are not merged yet, of one row each" in said
+    line = re.search(r"Group by them instead: (.*)\.$", said)
+    assert line is not None and line[1] == '.groupBy("s", "carrier").count()'
+    analyse(stage(line[1]))
+    analyse(stage('.dropDuplicates(["carrier"])'))
+    analyse(stage(f'{line[1]}.dropDuplicates(["s", "carrier"])'))
+
+
+def test_joins_one_after_the_other_get_one_event_time(refusal: Refusal, analyse: Analyse) -> None:
+    """Not the advice to remove the rows that have no partner in the first one."""
+
+    def stage(*dropped: str) -> Callable[..., DataFrame]:
+        def function(some: DataFrame, others: DataFrame, flights: DataFrame) -> DataFrame:
+            flown = flights.withWatermark("ts", "1 hour").select("carrier", F.col("ts").alias("left"))
+            pairs = paired(" AND bts BETWEEN ts AND ts + INTERVAL 1 HOUR", how="left", kept=["k", "ts", "bts"])
+            known = pairs(some, others).drop(*dropped)
+            return known.join(flown, F.expr("k = carrier AND left BETWEEN ts AND ts + INTERVAL 1 HOUR"), "left")
+
+        return function
+
+    said = refusal(stage(), "some", "others", "flights", streams=SIDES)
+    assert said.endswith(
+        "the join on k = carrier gets ts and bts, all with a watermark, so its event time is ambiguous. Drop all but "
+        "one of them before it."
+    )
+    analyse(stage("bts"), "some", "others", "flights", streams=SIDES)
+
+
+def test_what_is_computed_of_a_time_is_no_second_event_time(refusal: Refusal, analyse: Analyse) -> None:
+    """Unless the optimiser finds that nothing is computed."""
+
+    def stage(computed: str) -> Callable[[DataFrame], DataFrame]:
+        by = F.expr(computed).alias("x")
+        return lambda rows: rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 day"), by).count()
+
+    for computed in ("hour(ts)", "date_trunc('hour', ts)", "struct(ts)", "ts + INTERVAL 0 SECONDS"):
+        analyse(stage(computed))
+    said = refusal(stage("to_timestamp(ts)"))
+    assert "are event times, and the query would fail. Group by one of them, and by the other as a text" in said
+    analyse(stage("cast(to_timestamp(ts) AS string)"))
+
+
+@pytest.mark.parametrize(("kind", "name"), [("date", "day"), ("timestamp_ntz", "local time")])
+def test_an_event_time_that_is_no_timestamp(refusal: Refusal, analyse: Analyse, kind: str, name: str) -> None:
+    """It may be declared, since its frontier is known. Spark wants a timestamp for its watermark."""
+    quoted = f"`{name}`"
+    streams = f"[streams.dated]\nschema = 'carrier string, {quoted} {kind}'\nevent_time = '{name}'\n"
+
+    def stage(cast: str = "") -> Callable[[DataFrame], DataFrame]:
+        def function(rows: DataFrame) -> DataFrame:
+            timed: DataFrame = eval(f"rows{cast}", {"rows": rows, "F": F})
+            return timed.withWatermark(quoted, "1 day").groupBy(F.window(quoted, "7 days"), "carrier").count()
+
+        return function
+
+    said = refusal(stage(), "dated", streams=streams)
+    cast = re.search(r"Make it one before withWatermark, (.*)\.$", said)
+    assert cast is not None, said
+    analyse(stage(cast[1]), "dated", streams=streams)
 
 
 def test_a_limit_of_some_inputs(refusal: Refusal, analyse: Analyse) -> None:
@@ -581,6 +710,12 @@ def test_an_event_time_that_the_stage_does_not_write(refusal: Refusal) -> None:
         ("make_interval(1, 2)", "a calendar interval, which Arrow cannot carry; write it as months, days and micro"),
         ("time'10:00:00'", "a TIME; write it as a string or as an integer of seconds"),
         ("array(named_struct('a', make_interval(1)))", "a calendar interval"),
+        ("struct(carrier AS a, delay AS a)", "a struct with two fields called a; rename one of them with alias."),
+        ("interval '1' hour", "interval hour, of which Arrow makes interval day to second. Give it that type: .cast("),
+        (
+            "map()",
+            "map<void,void>, which Arrow cannot carry (A null type field may not be non-nullable). Give it another",
+        ),
         ("collate(carrier, 'UTF8_LCASE')", "a text with a collation, which Arrow does not carry; write it as a string"),
     ],
 )
@@ -738,14 +873,14 @@ def test_a_common_table_expression_is_one_source(analyse: Analyse, spark: SparkS
     assert analyse(stage).stages["stage"].analysis.sources == 1
 
 
-def by_state_machine(rows: DataFrame, key: str = "carrier") -> DataFrame:
+def by_state_machine(rows: DataFrame, key: str = "carrier", time_mode: str = "None") -> DataFrame:
     class Nothing(StatefulProcessor):
         def init(self, handle: Any) -> None: ...
 
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803
             return iter(())
 
-    return rows.groupBy(key).transformWithState(Nothing(), "carrier string", "Append", "None")
+    return rows.groupBy(key).transformWithState(Nothing(), "carrier string", "Append", time_mode)
 
 
 def by_pandas_function(rows: DataFrame) -> DataFrame:
@@ -788,14 +923,20 @@ event_time = "bts"
 
 
 def paired(
-    condition: str = "", behind: str = "true", how: str = "inner", *, some: str = "ts", others: str = "bts"
+    condition: str = "",
+    behind: str = "true",
+    how: str = "inner",
+    *,
+    some: str = "ts",
+    others: str = "bts",
+    kept: Sequence[str] = ("v", "w"),
 ) -> Callable[[DataFrame, DataFrame], DataFrame]:
     """A join of both streams and a filter behind it; `some` and `others` have a watermark on these columns, if any."""
 
     def stage(left: DataFrame, right: DataFrame) -> DataFrame:
         left = left.where("ts IS NOT NULL").withWatermark(some, "1 hour") if some else left
         right = right.withWatermark(others, "1 hour") if others else right
-        return left.join(right, F.expr(f"k = bk{condition}"), how).where(behind).select("v", "w")
+        return left.join(right, F.expr(f"k = bk{condition}"), how).where(behind).select(*kept)
 
     return stage
 

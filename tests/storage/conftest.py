@@ -216,6 +216,6 @@ def segment_stores(request: pytest.FixtureRequest) -> Stores:
     name = f"t{uuid.uuid4().hex}"
     if request.param == "memory":
         account, rows = MemoryAccount(), MemoryTransactions()
-        return lambda: SegmentStore(rows, account.blobs(), name, wait=lambda tries: None)
+        return lambda: SegmentStore(rows, account.blobs(), name, wait=lambda pause: None)
     shared: Account = request.getfixturevalue("connected")
     return lambda: store_of(shared, name)

@@ -56,7 +56,7 @@ class Actor:
 
     def __init__(self, history: "DatasourceHistory", name: str, life: Callable[["Actor", SegmentStore], None]) -> None:
         self.name, self._history, self._life = name, history, life
-        self.store = SegmentStore(self, _Files(self), "t", wait=lambda tries: None)  # type: ignore[arg-type]
+        self.store = SegmentStore(self, _Files(self), "t", wait=lambda pause: None)  # type: ignore[arg-type]
         self._turn, self.waits = threading.Event(), threading.Event()
         self.is_over = self.is_killed = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -148,7 +148,7 @@ class DatasourceHistory:
         self.actors: list[Actor] = []
 
     def _client(self) -> SegmentStore:
-        return SegmentStore(self.partition, self.account.blobs(), "t", wait=lambda tries: None)
+        return SegmentStore(self.partition, self.account.blobs(), "t", wait=lambda pause: None)
 
     def run(self, steps: int) -> None:
         """Play; then end all lives, and look once more."""

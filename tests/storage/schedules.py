@@ -133,7 +133,7 @@ class Actor:
 
     def __init__(self, scene: "Scene", name: str, life: "Life", *, pages: bool = False) -> None:
         self.name, self.scene, self._life, self._pages = name, scene, life, pages
-        self.store = SegmentStore(self, _Files(self), "t", wait=lambda tries: None)  # type: ignore[arg-type]
+        self.store = SegmentStore(self, _Files(self), "t", wait=lambda pause: None)  # type: ignore[arg-type]
         self.answers = 0  # what it was answered so far, as one number
         self.calls = 0
         self.result: object = None
@@ -253,7 +253,7 @@ class Scene:
         self._judged = judged
         self.clock = 10_000
         self.is_setting_up = True
-        self.judge = SegmentStore(self.partition, self.account.blobs(), "t", wait=lambda tries: None)
+        self.judge = SegmentStore(self.partition, self.account.blobs(), "t", wait=lambda pause: None)
         self.judge.create()
         self.actors = [Actor(self, name, life, pages=name in play.pages) for name, life in play.actors.items()]
         self.setup = Actor(self, "setup", lambda store, me: None)

@@ -17,7 +17,7 @@ from samza_azure.errors import (
     Unsettled,
 )
 from samza_azure.logs.names import large_prefix
-from samza_azure.logs.operations import CHUNK, INDEX, Span
+from samza_azure.logs.operations import CHUNK, INDEX, Pause, Span
 from samza_azure.logs.record import Kind, Reference, Slice, Writer, decode_header
 from samza_azure.logs.task_log import LogLimits
 from samza_azure.storage.interface import Blobs, Missing, Refused
@@ -115,7 +115,7 @@ def own(
         may_append=permit,
         meta=META,
         limits=limits,
-        wait=lambda tries: None,
+        wait=lambda pause: None,
     )
 
 
@@ -369,9 +369,9 @@ def test_a_take_over_gives_up_when_its_permit_ends(troubled: Troubled) -> None:
     troubled.is_out = True
     permit, tries = Permit(), []
 
-    def wait(number: int) -> None:
-        tries.append(number)
-        permit.given = number < 3
+    def wait(pause: Pause) -> None:
+        tries.append(pause.tries)
+        permit.given = pause.tries < 3
 
     with pytest.raises(PermitExpired, match="does not answer"):
         take_over(

@@ -59,9 +59,9 @@ def account(request: pytest.FixtureRequest) -> AnyAccount:
 def writer(
     account: AnyAccount, key: str = "k", *, partitions: int = 3, content: str = "", size: int = 700
 ) -> SourceWriter:
-    once = Production(account.transactions(PRODUCED), "s", key, content, wait=lambda tries: None)
+    once = Production(account.transactions(PRODUCED), "s", key, content, wait=lambda pause: None)
     return SourceWriter(
-        account.blobs(), account.hints(), "s", partitions, flush_rows=size, once=once, wait=lambda tries: None
+        account.blobs(), account.hints(), "s", partitions, flush_rows=size, once=once, wait=lambda pause: None
     )  # fmt: skip
 
 

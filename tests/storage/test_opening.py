@@ -247,7 +247,7 @@ def test_drawn_histories_on_storage(dice: Random) -> None:
     account, partition = MemoryAccount(), MemoryTransactions()
 
     def another() -> SegmentStore:
-        return SegmentStore(partition, account.blobs(), "t", wait=lambda tries: None)
+        return SegmentStore(partition, account.blobs(), "t", wait=lambda pause: None)
 
     another().create()
     History(another, dice).play(15)

@@ -36,7 +36,7 @@ LIMIT = 3_000
 def producer(account: AnyAccount, partitions: int = 1, stream: str = "s", limits: LogLimits = ROLLS) -> SourceWriter:
     """A log whose blobs are full after a few records."""
     writer = SourceWriter(
-        account.blobs(), account.hints(), stream, partitions, flush_rows=1 << 20, wait=lambda tries: None
+        account.blobs(), account.hints(), stream, partitions, flush_rows=1 << 20, wait=lambda pause: None
     )
     for log in writer._logs:
         log.limits = limits
@@ -51,7 +51,7 @@ def put(writer: SourceWriter, *values: int) -> None:
 def task(blobs: Blobs, name: str, stream: str = "out", *, run: str = "r", generation: int = 1) -> LogWriter:
     log, _ = take_over(
         blobs, f"runs/{run}/{name}", group_id=GROUP, task=name, writer=Writer(generation, 1), first=generation == 1,
-        may_append=lambda: True, meta={"stream": stream}, limits=ROLLS, wait=lambda tries: None,
+        may_append=lambda: True, meta={"stream": stream}, limits=ROLLS, wait=lambda pause: None,
     )  # fmt: skip
     return log
 

@@ -1025,7 +1025,7 @@ def test_many_users_of_a_table_at_once_with_lost_answers(seed: int) -> None:
 
     def another() -> SegmentStore:
         rows = Flaky(partition, next(seeds))
-        return SegmentStore(rows, account.blobs(), "t", wait=lambda tries: None)
+        return SegmentStore(rows, account.blobs(), "t", wait=lambda pause: None)
 
     another().create()
     Crowd(another, 4).run()

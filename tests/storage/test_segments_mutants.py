@@ -26,7 +26,7 @@ def stores() -> Callable[[], SegmentStore]:
     account, rows = MemoryAccount(), MemoryTransactions()
 
     def another() -> SegmentStore:
-        return SegmentStore(rows, account.blobs(), "t", wait=lambda tries: None)
+        return SegmentStore(rows, account.blobs(), "t", wait=lambda pause: None)
 
     another().create()
     return another

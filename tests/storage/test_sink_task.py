@@ -53,7 +53,7 @@ class SinkRun:
             {"out": AnalysedStream(2, COLUMNS, None, 0.0, "count", ())},
             {"out-table": TABLE},
         )
-        self.store = SegmentStore(rows, self.blobs, TABLE.name, wait=lambda tries: None)
+        self.store = SegmentStore(rows, self.blobs, TABLE.name, wait=lambda pause: None)
         monkeypatch.setattr(table_task, "segments", lambda name: SegmentStore(rows, self.blobs, name))
         self.changed = threading.Event()
         self.permit: Callable[[], bool] = yes

@@ -12,7 +12,7 @@ import pytest
 
 from samza_azure.errors import ConfigError, StorageUnavailable, Unsettled
 from samza_azure.logs.names import source_log, source_partition
-from samza_azure.logs.operations import Rule
+from samza_azure.logs.operations import Pause, Rule
 from samza_azure.logs.partition import partition_of
 from samza_azure.logs.record import Kind, Slice
 from samza_azure.logs.source_log import SharedLog, append_shared
@@ -48,7 +48,7 @@ def writer(account: AnyAccount, partitions: int = 3, **settings: object) -> Sour
         "flights",
         partitions,
         event_time="ts",
-        wait=lambda tries: None,
+        wait=lambda pause: None,
         **settings,  # type: ignore[arg-type]
     )
 
@@ -190,8 +190,8 @@ def test_a_producer_gives_up_when_its_caller_does() -> None:
         def call(self, operation: str, effect: Callable[[], object]) -> object:  # type: ignore[override]
             raise StorageUnavailable("The storage is out.")
 
-    def wait(tries: int) -> None:
-        if tries == 30:
+    def wait(pause: Pause) -> None:
+        if pause.tries == 30:
             raise TimeoutError
 
     account = MemoryAccount(link=Out())

@@ -81,7 +81,7 @@ def test_a_mistake_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def all_play() -> None:
         for seed in range(40):
             account, rows = MemoryAccount(), MemoryTransactions()
-            played(lambda: SegmentStore(rows, account.blobs(), "t", wait=lambda tries: None), seed, 100)  # noqa: B023
+            played(lambda: SegmentStore(rows, account.blobs(), "t", wait=lambda pause: None), seed, 100)  # noqa: B023
 
     with pytest.raises((AssertionError, ValueError), match=seen):
         all_play()

@@ -83,9 +83,17 @@ class Advice:
                 return f"Set a watermark before it, {self._watermark(node, wanted)}."
         if line := self.windowed(node, "1 day", keys):
             return f"Group by a window of the event time {'instead' if windows else 'as well'}, {line}."
+        return f"Group by a window of an event time as well. {self._kept()}"
+
+    def timed(self, node: Node) -> str:
+        """Give the rows of a node a watermark."""
+        wanted = self._bounds.time_of(node)
+        return self._kept() if wanted is None else f"Set one before it, {self._watermark(node, wanted)}."
+
+    def _kept(self) -> str:
+        """Have an event time where there is none."""
         known = " or ".join(f"{each.stream}.{each.event_time}" for each in self._inputs if each.event_time)
-        how = f"Keep {known} up to there." if known else declare_event_time(self._inputs)
-        return f"Group by a window of an event time as well. {how}"
+        return f"Keep {known} up to there." if known else declare_event_time(self._inputs)
 
     def greatest(self, root: Node) -> str:
         """The greatest row of a window, for a stage that sorts its rows."""

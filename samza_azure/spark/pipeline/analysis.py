@@ -33,7 +33,6 @@ from samza_azure.spark.pipeline.catalyst import (
     literal,
     read_optimised,
     read_plan,
-    references,
 )
 from samza_azure.spark.pipeline.describe import operator_facts, stage_facts
 from samza_azure.spark.pipeline.emission import check_emission, puts_out_changes
@@ -50,7 +49,7 @@ from samza_azure.spark.pipeline.operators import (
 )
 from samza_azure.spark.pipeline.packages import check_packages
 from samza_azure.spark.pipeline.placement import Keyed, Placement, Tracer, place_stage
-from samza_azure.spark.pipeline.schema import check_columns, nullable
+from samza_azure.spark.pipeline.schema import check_carried, check_columns, nullable
 from samza_azure.spark.pipeline.words import said_at_start, said_by_stage
 from samza_azure.spark.user_code import noted, place_of
 
@@ -60,8 +59,6 @@ SPLIT = (
     "Bound the time in the operator before it, as a join does with BETWEEN; or move what comes before it into a "
     "separate stage, with event_time and frontier_lag on the stream between."
 )
-#: These may get several event times.
-FREE_OF_COPIES = frozenset({"Aggregate", "GlobalLimit"})
 #: The remedy if a column is not an event time.
 USE_MARKED = "Use the event time of an input, or window_time(window)."
 
@@ -116,19 +113,22 @@ def analyse(
     check_packages(stage, [node.plan for node in root.walk()])
     bounds = Bounds(spark, inputs, updates=stage.output_mode == "update")
     advice = Advice(inputs, bounds)
+    operators = [node for node in root.walk() if state_of(node)]
+    for operator in operators:
+        _check_one_event_time(stage, operator)
     check_emission(stage, root, advice)
     _check_supported(spark, stage, plan, root, advice)
     check_operators(stage, root)
     optimised = _optimised(spark, stage, plan, root, advice, directory)
     check_functions(stage, optimised)
     check_columns(frame.schema, f"Stage {stage.name}")
-    operators = [node for node in root.walk() if state_of(node)]
+    schema = nullable(frame.schema, spark)
+    check_carried(schema, f"Stage {stage.name}")
     watermarks = _watermarks(stage, root, inputs, bounds)
-    for operator in operators:
-        _check_one_event_time(stage, operator)
     _check_copies(stage, root, optimised)
     check_joins(spark, stage, root, optimised, bounds)
     _check_on_time(stage, operators, watermarks, bounds)
+    _check_timers(stage, operators, bounds, advice)
     keyed = [Keyed(each.stream, each.partitions, each.key) for each in inputs]
     placement = place_stage(spark, stage, root, keyed, tasks)
     tracer = Tracer(spark)
@@ -136,7 +136,7 @@ def analyse(
     fingerprint = tuple({**fingerprint_of(node, tracer.origins), "delays": delays} for node in operators)
     by_stream = {inputs[each.reads].stream: each.delay_ms for each in watermarks}
     return Analysis(
-        schema=nullable(frame.schema, spark),
+        schema=schema,
         sources=_sources(spark, plan),
         watermarks=watermarks,
         frontier=_frontier(stage, frame, root, inputs, output, bounds, watermarks, operators),
@@ -383,13 +383,21 @@ def _check_on_time(stage: Stage, operators: Sequence[Node], watermarks: Sequence
                 )
 
 
+def _check_timers(stage: Stage, operators: Sequence[Node], bounds: Bounds, advice: Advice) -> None:
+    """Spark demands a watermark for the timeouts of applyInPandasWithState, but not for the timers of its successor."""
+    for operator in operators:
+        has_timers = operator.kind.startswith("TransformWithState") and "EventTime" in str(operator.plan.timeMode())
+        if has_timers and bounds.shift_us(operator) is None:
+            raise PipelineRefused(
+                f"Stage {stage.name}: no watermark reaches the {described(operator)}, so its timers would never fire, "
+                f'not even in a drain. {advice.timed(operator.child)} Or, if it has no timers, use timeMode "None".'
+            )
+
+
 def _check_one_event_time(stage: Stage, operator: Node) -> None:
     """Spark uses one column to decide whether a row is late. If there are two, the query fails at its start."""
-    grouped = None
-    if operator.kind == "Aggregate":
-        grouped = {wanted for (key,) in keys_of(operator) for wanted in references(key)}
     for child in operator.children:
-        times = [wanted for wanted in marked(child) if grouped is None or wanted in grouped]
+        times = _event_times(operator, child)
         if len(times) > 1:
             names = " and ".join(str(child.column(wanted).name()) for wanted in times)
             raise PipelineRefused(
@@ -398,16 +406,28 @@ def _check_one_event_time(stage: Stage, operator: Node) -> None:
             )
 
 
-def _check_copies(stage: Stage, root: Node, optimised: Node) -> None:
-    """A column that the optimiser finds to be the event time itself, as a cast of it to its own type, is one as well.
+def _event_times(operator: Node, child: Node) -> list[int]:
+    """The columns of a child by which an operator may decide whether a row is late."""
+    times = list(dict.fromkeys(marked(child)))  # transformWithState gets its keys twice
+    if operator.kind != "Aggregate":
+        return times
+    keys = {identity(key) for (key,) in keys_of(operator) if kind_of(key) == "AttributeReference"}
+    return [wanted for wanted in times if wanted in keys]  # not what is computed of a time
 
-    An aggregation uses only that of its keys.
-    """
+
+def _check_copies(stage: Stage, root: Node, optimised: Node) -> None:
+    """A column that the optimiser finds to be the event time itself, as a cast to its own type, is one as well."""
     known = {wanted for node in root.walk() for wanted in marked(node)}
     for operator in optimised.walk():
-        for child in operator.children if state_of(operator) and operator.kind not in FREE_OF_COPIES else ():
-            times = marked(child)
+        for child in operator.children if state_of(operator) and operator.kind != "GlobalLimit" else ():
+            times = _event_times(operator, child)
             copies = [wanted for wanted in times if wanted not in known]
+            if copies and len(times) > 1 and operator.kind == "Aggregate":
+                raise PipelineRefused(
+                    f"Stage {stage.name}: Spark's optimiser finds that two keys of the {described(operator)} are event "
+                    "times, and the query would fail. Group by one of them, and by the other as a text, "
+                    '.cast("string").'
+                )
             if copies and len(times) > 1:
                 copy = str(child.column(copies[0]).name())
                 time = next(str(child.column(wanted).name()) for wanted in times if wanted != copies[0])

@@ -236,9 +236,10 @@ class Bounds:
     def _of_cast(self, node: Node, expression: Any) -> Bound:
         source, target = (str(each.dataType().simpleString()) for each in (expression.children().apply(0), expression))
         base = self._of_expression(node, expression.children().apply(0))
-        if source == target or {source, target} == {"timestamp", "timestamp_ntz"}:
+        times = ("timestamp", "timestamp_ntz")
+        if source == target or (source in (*times, "date") and target in times):
             return base  # the session's zone is UTC
-        if source in ("timestamp", "timestamp_ntz") and target == "date":
+        if source in times and target == "date":
             return shifted(base, -DAY_US)
         return Unbounded(_computed_text(expression))
 

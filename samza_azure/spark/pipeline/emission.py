@@ -26,7 +26,6 @@ from samza_azure.spark.pipeline.catalyst import (
     kind_of,
     literal,
     named,
-    references,
     text,
     without_alias,
 )
@@ -46,8 +45,6 @@ PASSING = frozenset(
         "View",
     }
 )
-#: Expressions that are null if an operand is null, so a filter by one of them drops rows with a null operand.
-STRICT = frozenset({"EqualTo", "GreaterThan", "GreaterThanOrEqual", "IsNotNull", "LessThan", "LessThanOrEqual"})
 #: The key by which Spark tells the groups of a rollup or a cube apart.
 GROUPING_ID = "spark_grouping_id"
 #: Each of these types holds the values of those before it.
@@ -85,7 +82,7 @@ def puts_out_changes(stage: Stage, root: Node) -> bool:
 def _check_complete(stage: Stage, aggregation: Node, advice: Advice) -> None:
     """A group is emitted when the watermark has passed it."""
     keys = list(items(aggregation.plan.groupingExpressions()))
-    times = [key for key in keys if any(_is_event_time(aggregation.child, each) for each in references(key))]
+    times = [key for key in keys if kind_of(key) == "AttributeReference" and is_marked(key)]
     if not times:
         raise PipelineRefused(
             f"Stage {stage.name}: no group of the {described(aggregation)} is ever complete, since its keys have no "
@@ -98,9 +95,8 @@ def _check_complete(stage: Stage, aggregation: Node, advice: Advice) -> None:
             )
         )
     for key in times:
-        if kind_of(key) == "AttributeReference":
-            _check_totals(stage, aggregation, key)
-            _check_not_null(stage, aggregation.child, key, f"the {described(aggregation)} never completes its group")
+        _check_totals(stage, aggregation, key)
+        _check_not_null(stage, aggregation.child, key, f"the {described(aggregation)} never completes its group")
 
 
 def _check_totals(stage: Stage, aggregation: Node, time: Any) -> None:
@@ -134,10 +130,6 @@ def _deduplicated(aggregation: Node) -> str:
     )
 
 
-def _is_event_time(node: Node, wanted: int) -> bool:
-    return wanted in node.ids and is_marked(node.column(wanted))
-
-
 def _times(node: Node) -> list[Any]:
     return [each for each in node.output if is_marked(each)]
 
@@ -167,6 +159,8 @@ def check_null_keys(stage: Stage, join: Node, keys: Sequence[tuple[Any, Any]]) -
         known = zip(join.children, columns, strict=True)
         if any(column is not None and _is_never_null(side, identity(column)) for side, column in known):
             continue
+        if any(_is_filtered(side, key) for side, key in zip(join.children, pair, strict=True)):
+            continue
         left, right = (text(each) for each in pair)
         raise PipelineRefused(
             f"Stage {stage.name}: the {described(join)} would match rows whose {left} and {right} are both null, "
@@ -174,6 +168,12 @@ def check_null_keys(stage: Stage, join: Node, keys: Sequence[tuple[Any, Any]]) -
             f"{without_nulls(left)}, "
             "as a column if it is computed. If you need these rows, add them again with a union."
         )
+
+
+def _is_filtered(side: Node, key: Any) -> bool:
+    """Whether a filter removes the rows in which an expression is null."""
+    known = items(side.plan.constraints().toSeq())
+    return any(kind_of(each) == "IsNotNull" and each.child().semanticEquals(key) for each in known)
 
 
 def _column_of(key: Any) -> Any | None:
@@ -221,7 +221,7 @@ def _is_never_null(node: Node, wanted: int) -> bool:
         return False
     match node.kind:
         case "Filter":
-            if any(kind_of(each) in STRICT and wanted in _operands(each) for each in conjuncts(node.plan.condition())):
+            if any(wanted in _never_null_where(each) for each in conjuncts(node.plan.condition())):
                 return True
         case "Project" | "Aggregate":
             return _gives_no_null(node, without_alias(named(node.made, wanted)), node.column(wanted))
@@ -275,8 +275,23 @@ def _is_passed(children: Sequence[Node], wanted: int) -> bool:
     return any(wanted in child.ids and _is_never_null(child, wanted) for child in children)
 
 
-def _operands(condition: Any) -> set[int]:
-    return {identity(each) for each in items(condition.children()) if kind_of(each) == "AttributeReference"}
+def _never_null_where(condition: Any) -> frozenset[int]:
+    """The columns that have no nulls where a condition holds."""
+    kind, operands = kind_of(condition), list(items(condition.children()))
+    if kind == "Not" and kind_of(operands[0]) == "IsNull":  # ~F.col("ts").isNull()
+        return _strict_in(operands[0].child())
+    if kind == "IsNotNull" or (kind == "AtLeastNNonNulls" and condition.n() == len(operands)):  # the latter is dropna
+        return frozenset[int]().union(*map(_strict_in, operands))
+    return _strict_in(condition)
+
+
+def _strict_in(expression: Any) -> frozenset[int]:
+    """The columns whose nulls make an expression null."""
+    if kind_of(expression) == "AttributeReference":
+        return frozenset({identity(expression)})
+    if not expression.nullIntolerant():
+        return frozenset()
+    return frozenset[int]().union(*map(_strict_in, items(expression.children())))
 
 
 # Update.

@@ -61,6 +61,9 @@ STATELESS = frozenset(
         "View",
     }
 )
+#: Operators that read rows of any format: those that make new rows, and those that put out the rows that they get.
+CONVERTING = frozenset({"Generate", "MapInArrow", "MapInPandas", "Project", "PythonMapInArrow"})
+FORWARDING = frozenset({"Filter", "LocalLimit", "Union"})
 #: Leaves whose rows are part of the program, so that they are the same in every execution.
 CONSTANT = frozenset({"LocalRelation", "LogicalRDD", "OneRowRelation", "Range"})
 
@@ -115,9 +118,9 @@ def described(node: Node) -> str:
 
 def check_operators(stage: Stage, root: Node) -> None:
     """Refuse operators that are not known to be right on a stream."""
+    for subquery in items(root.plan.subqueriesAll()):  # also those inside of others
+        _check_subquery(stage, subquery)
     for node in root.walk():
-        for subquery in items(node.plan.subqueries()):
-            _check_subquery(stage, subquery)
         if not node.is_streaming:
             _check_constant(stage, node)
             continue
@@ -136,6 +139,8 @@ def check_operators(stage: Stage, root: Node) -> None:
         _check_time(stage, node)
         _check_timeout(stage, node)
         _check_zeros(stage, node)
+        _check_lists(stage, node)
+        _check_sessions(stage, node)
         _check_collations(stage, node)
         _check_functions_of_groups(stage, node)
         _check_limit(stage, root, node)
@@ -157,6 +162,30 @@ def _check_zeros(stage: Stage, node: Node) -> None:
         raise PipelineRefused(
             f"Stage {stage.name}: the {described(node)} would have one group for 0.0 and another for -0.0, which are "
             f"equal in a batch. {remedy}"
+        )
+
+
+def _check_lists(stage: Stage, node: Node) -> None:
+    """The Python process of transformWithState cannot read the type of such a key."""
+    for (key,) in keys_of(node) if node.kind == "TransformWithStateInPySpark" else ():
+        kind, name = str(key.dataType().sql()), str(key.name())
+        if "ARRAY<" in kind or "MAP<" in kind:
+            as_text = f".withColumn({literal(name)}, F.to_json({literal(in_sql(name))}))"
+            raise PipelineRefused(
+                f"Stage {stage.name}: the {described(node)} has a key of type {kind}, with which transformWithState "
+                f"fails at its first row. Make the key a text before groupBy, {as_text}."
+            )
+
+
+def _check_sessions(stage: Stage, node: Node) -> None:
+    """A batch groups rows to remove duplicates, and merges sessions by which it groups. A stream compares them."""
+    if not node.kind.startswith("Deduplicate") or any(has_sessions(below) for below in node.child.walk()):
+        return
+    if any(_is_session(key) for (key,) in keys_of(node)):
+        by = ", ".join(literal(in_sql(str(key.name()))) for (key,) in keys_of(node))
+        raise PipelineRefused(
+            f"Stage {stage.name}: the {described(node)} compares sessions that are not merged yet, of one row each; a "
+            f"batch would merge them. Group by them instead: .groupBy({by}).count()."
         )
 
 
@@ -224,18 +253,28 @@ def _puts_out_later(node: Node) -> bool:
 
 
 def check_functions(stage: Stage, optimised: Node) -> None:
-    """Refuse a Python function directly on top of applyInPandasWithState: it cannot read the row format of the latter.
+    """Refuse what cannot read the rows of applyInPandasWithState, which are not in Spark's usual format.
 
-    Only the optimised plan shows where such a function is evaluated. Any computation between the two converts the rows.
+    Only the optimised plan shows what reads them. Any computation between the two converts the rows.
     """
     for node in optimised.walk():
-        if node.kind in ("ArrowEvalPython", "BatchEvalPython") and node.child.kind == "FlatMapGroupsInPandasWithState":
-            functions = ", ".join(text(each) for each in items(node.plan.udfs()))
-            raise PipelineRefused(
-                f"Stage {stage.name} passes columns of applyInPandasWithState to {functions}, and Spark fails at the "
-                "first such row with a ClassCastException. Use it inside the function of applyInPandasWithState, or "
-                "in a separate stage."
-            )
+        if node.kind in CONVERTING or node.kind in FORWARDING or not any(map(_is_unconverted, node.children)):
+            continue
+        functions = items(node.plan.udfs()) if node.kind in ("ArrowEvalPython", "BatchEvalPython") else ()
+        to = ", ".join(text(each) for each in functions) or f"the {described(node) if state_of(node) else node.kind}"
+        what = "Use it inside the function of applyInPandasWithState, or" if functions else "Move what follows it"
+        where = "in a separate stage" if functions else "into a separate stage"
+        raise PipelineRefused(
+            f"Stage {stage.name} passes columns of applyInPandasWithState to {to}, and Spark fails at the first such "
+            f"row with a ClassCastException. {what} {where}."
+        )
+
+
+def _is_unconverted(node: Node) -> bool:
+    """Whether this puts out the very rows of applyInPandasWithState."""
+    return node.kind == "FlatMapGroupsInPandasWithState" or (
+        node.kind in FORWARDING and any(map(_is_unconverted, node.children))
+    )
 
 
 def _check_constant(stage: Stage, node: Node) -> None:

@@ -27,7 +27,7 @@ from samza_azure.spark.pipeline.destination import check_key, with_destination
 from samza_azure.spark.pipeline.handlers import analyse_handler
 from samza_azure.spark.pipeline.names import at_once, check_names, ordered, undeclared
 from samza_azure.spark.pipeline.placement import Placement, Route
-from samza_azure.spark.pipeline.schema import check_columns, parse_schema
+from samza_azure.spark.pipeline.schema import check_carried, check_columns, parse_schema
 from samza_azure.spark.pipeline.sinks import check_producers, check_time, sink_plan, sinks_of
 from samza_azure.spark.pipeline.state import check_chosen, kind_of_state
 from samza_azure.spark.user_code import noted, place_of_function
@@ -186,6 +186,7 @@ def _source_stream(spark: SparkSession, stage: Stage, name: str, config: Config)
         raise PipelineRefused(undeclared(stage, name, config.streams))
     schema = parse_schema(spark, declared.schema, name)
     check_columns(schema, f"streams.{name}.schema")
+    check_carried(schema, f"streams.{name}.schema")
     if declared.event_time is not None and declared.event_time not in schema.names:
         raise PipelineRefused(
             f"streams.{name}.event_time is {declared.event_time!r}, but its schema has the columns "

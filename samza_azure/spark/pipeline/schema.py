@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     CalendarIntervalType,
@@ -98,10 +98,29 @@ def check_columns(schema: StructType, where: str) -> None:
         if times > 1:
             raise PipelineRefused(f"{where} has {times} columns called {name}. Rename or drop one with select().")
     for column in schema.fields:
-        for path, kind in _inside(column.name, column.dataType):
-            reason = _why_refused(kind)
+        for path, inside in _inside(column.name, column.dataType):
+            reason = _why_refused(inside)
             if reason:
                 raise PipelineRefused(f"{where}: column {path} is {reason}.")
+
+
+def check_carried(schema: StructType, where: str) -> None:
+    """Refuse columns that would have another type when they are read from a log. All of the schema may be null."""
+    for column in schema.fields:
+        kind = column.dataType.simpleString()
+        try:
+            (carried,) = from_arrow_schema(arrow_schema(StructType([column])), prefer_timestamp_ntz=True).fields
+        except (PySparkException, ValueError) as error:  # a map() without entries has keys of no type
+            raise PipelineRefused(
+                f"{where}: column {column.name} is {kind}, which Arrow cannot carry ({error}). Give it another type, "
+                'as .cast("map<string,string>") does for a map.'
+            ) from error
+        if carried.dataType != column.dataType:
+            other = carried.dataType.simpleString()
+            raise PipelineRefused(
+                f"{where}: column {column.name} is {kind}, of which Arrow makes {other}. Give it that type: "
+                f'.cast("{other}").'
+            )
 
 
 def _inside(path: str, kind: DataType) -> Iterator[tuple[str, DataType]]:
@@ -121,6 +140,9 @@ def _why_refused(kind: DataType) -> str | None:
         return "a year-month interval, which Arrow cannot carry; write it as a number of months"
     if isinstance(kind, CalendarIntervalType):
         return "a calendar interval, which Arrow cannot carry; write it as months, days and microseconds"
+    if isinstance(kind, StructType) and len(set(kind.names)) < len(kind.names):
+        twice = next(name for name, times in Counter(kind.names).items() if times > 1)
+        return f"a struct with two fields called {twice}; rename one of them with alias"
     if isinstance(kind, UserDefinedType):
         return "of a user-defined type; write its underlying struct"
     if isinstance(kind, StringType) and "collate" in kind.simpleString():

@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 
 from samza_azure.errors import ConfigError, CorruptState, SamzaAzureError, StorageUnavailable, TooOld
 from samza_azure.logs.names import blob_name
+from samza_azure.logs.operations import BUSY_MOST_S
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import Part
 from samza_azure.logs.source_log import in_words, partitioning_of
@@ -96,10 +97,10 @@ def patiently(
                     given += 1
                     yield data
             return
-        except StorageUnavailable:
+        except StorageUnavailable as error:
             if boot_time() >= _permit(spec):
                 raise
-            time.sleep(0.2)
+            time.sleep(max(0.2, min(error.after_s, BUSY_MOST_S)))
 
 
 def _batches(slices: Iterator[bytes], schema: pa.Schema, stream: str) -> Iterator[pa.RecordBatch]:
@@ -160,7 +161,7 @@ class Poller:
                 return self._next(start, stepped)
             return offset
         except StorageUnavailable as error:
-            self._failed(trouble=str(error))
+            self._failed(trouble=str(error), rest_s=max(BACK_OFF_S, min(error.after_s, BUSY_MOST_S)))
         except SamzaAzureError as error:
             self._failed(corrupt=str(error), too_old_for=_needs(error))
         except Exception as error:  # noqa: BLE001  # raising would kill the query
@@ -403,10 +404,15 @@ class Poller:
         )
 
     def _failed(
-        self, *, trouble: str | None = None, corrupt: str | None = None, too_old_for: int | None = None
+        self,
+        *,
+        trouble: str | None = None,
+        corrupt: str | None = None,
+        too_old_for: int | None = None,
+        rest_s: float = BACK_OFF_S,
     ) -> None:
         """Back off and acknowledge the error. Time in which the logs could not be read does not count as silence."""
-        self.round, self.resting_until = None, boot_time() + BACK_OFF_S
+        self.round, self.resting_until = None, boot_time() + rest_s
         self.silent_since = [None] * len(self.readers)
         self._acknowledge(Acknowledgement(version=-1, trouble=trouble, corrupt=corrupt, too_old_for=too_old_for))
 

@@ -91,6 +91,9 @@ def _drawn(drawn: Drawn) -> View:
         drawn.undisturbed(view)
         view.calls.failing = {a.SCAN: Failing(dice.choice([4, 5, 9]), NOW - 1.0)}
         view.others.scanned_at = view.leadership.since = NOW - dice.choice([24.0, 25.0])
+    if isinstance(view.life.control, Control) and dice.random() < 0.1:  # it has handed over, and does not say so yet
+        view.leadership, view.handing_over = None, Lease("l", NOW)
+        view.others.leader_row = LeaderRow(view.life.control.epoch, view.life.control.version, "s", "c", 1, (), "e")
     if dice.random() < 0.1:  # it joins
         drawn.undisturbed(view)
         view.life.etag = view.life.written = None

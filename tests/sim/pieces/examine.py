@@ -51,6 +51,7 @@ from samza_azure.sim.ledger import Violation, demand
 from . import plain
 from .acting import check_actions
 from .decisions import check_decisions
+from .event_time import check_event_time
 from .learning import check_learning
 from .producers import check_producers
 from .rows import check_controls, check_notifications, check_requests, check_rows
@@ -389,6 +390,7 @@ CHECKS: dict[str, Callable[[Random], None]] = {
     "decisions": check_decisions,
     "actions": check_actions,
     "learning": check_learning,
+    "event time": check_event_time,
     "streams": check_streams,
     "producers": check_producers,
     "task logs": check_task_logs,

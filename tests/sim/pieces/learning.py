@@ -105,6 +105,8 @@ class Case:
         names = [f"member {name}" for name in NAMES] + ["request k0", "request k1"]
         view.calls.doubted = {name: drawn.before() for name in names if dice.random() < 0.3}
         view.random = dice.choice([0.0, 0.25, 0.5])
+        if view.leadership is not None and dice.random() < 0.2:
+            view.leadership.since = NOW  # after the call was sent
 
     def forgets_ages(self) -> None:
         """The observer was away: it suspects no leader."""
@@ -625,7 +627,7 @@ def asked(case: Case) -> None:
         case.answered(a.ReadRequests(), answer)
         if answer is rows:
             _trusted(case, "request ")
-            if leads:
+            if leads and case.sent >= before["leadership.since"]:
                 ages, sent = before["leadership.request_ages"], before["leadership.answering"]
                 ours = {each.key: each for each in old if each.answer != ""}  # an answer is never taken back
                 known = tuple(ours[each.key] if each.answer == "" and each.key in ours else each for each in rows)

@@ -45,6 +45,7 @@ class Actor:
         self.error: Exception | None = None
         self.over = False
         self.appends = False  # the answer to an append is still to be heard
+        self.doubts = False  # it has just heard that the answer to an append was lost
         self.late: Append | None = None  # it was sent, and may still arrive
         self.calls = 0
 
@@ -53,6 +54,7 @@ class Actor:
         self.calls += 1
         demand(self.calls < CALLS_MAX, "Form: one append takes more than 400 calls")
         try:
+            self.doubts = self.appends and isinstance(self.failure, Unsettled)
             operation = self.rule.send(self.answer) if self.failure is None else self.rule.throw(self.failure)
             self.answer = self.failure = None
             try:

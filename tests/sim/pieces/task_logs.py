@@ -14,7 +14,7 @@ from typing import Any
 from samza_azure.errors import CorruptState, StateLost, Superseded
 from samza_azure.logs.forget import kept, outdated
 from samza_azure.logs.names import blob_index, blob_name, large_prefix
-from samza_azure.logs.operations import Append, AppendRefused, Sent, indexes
+from samza_azure.logs.operations import Append, AppendRefused, Read, Sent, indexes
 from samza_azure.logs.record import Kind, Record, Reference, Slice, Writer, encode
 from samza_azure.logs.task_log import (
     INTERMEDIATE,
@@ -178,7 +178,7 @@ class TaskWorld:
                 demand(fits == (one.blob == following.blob), f"Form: {one} and {following} are not put together well")
 
         def make() -> Record:
-            return log_record(
+            record = log_record(
                 log,
                 Kind.DRAINED if final else Kind.BATCH,
                 batch=batch,
@@ -190,6 +190,10 @@ class TaskWorld:
                 read=read,
                 idle=False,
             )
+            for name, given, before in (("needs", needs, log.needs), ("read", read, log.read)):
+                said = record.meta.get(name, {})
+                demand(said == (before if given is None else given), f"Form: a record says {name} {said}, not {given}")
+            return record
 
         return make, files, slices, (batch, frontier, watermark, final)
 
@@ -208,6 +212,7 @@ class TaskWorld:
             if actor.over:
                 break
         if not actor.over:
+            demand(not actor.doubts or log.unsettled is not None, "S2: what may have been appended is not remembered")
             before = log.unsettled
             if self.dice.random() < 0.3:
                 self.forget(log, knows=False)
@@ -226,6 +231,25 @@ class TaskWorld:
         self._told(files, slices, said)
         end = all_records(self.storage, self.prefix)[-1]["end"]
         demand(log.end == end and log.last_batch == said[0], f"S2: an owner takes {log.end} for the end, not {end}")
+
+    def _check_doubt(self, data: bytes) -> None:
+        """S8: whether bytes were ever in a blob that is gone is unknown once an append of them had no answer."""
+        storage = MemoryStorage(lambda: 0.0)
+        blobs = MemoryAccount(storage).blobs()
+        blobs.create("b")
+        first = self.dice.choice([Sent.UNKNOWN, Sent.NOT, AppendRefused("x")])
+        rule, answers = send("b", data, 0), iter([first, AppendRefused("BlobNotFound")])
+        error, said = None, None
+        while error is None:
+            try:
+                operation = rule.send(said)
+                said = next(answers) if isinstance(operation, Append) else perform(operation, blobs)
+            except StateLost as raised:
+                error = type(raised)
+            if isinstance(operation, Read):
+                storage.delete("b")
+        wanted = StateLost if first is Sent.UNKNOWN else NotSent
+        demand(error is wanted, f"S8: after {first}, and the blob is gone, {error} is raised")
 
     def _is_there(self, log: TaskLog, data: bytes) -> bool:
         """Whether these bytes lie somewhere in the log."""
@@ -269,6 +293,7 @@ class TaskWorld:
         for answer, error in ((Sent.UNKNOWN, StateLost), (AppendRefused("x"), NotSent), (Sent.NOT, NotSent)):
             name = "runs/r/gone-0/00000000"
             demand(insisted(0, answer) == (error, 1), f"S8: of a blob that is gone {answer} is told otherwise")
+        self._check_doubt(data)
         name = "runs/r/x-0/00000000"
         self._check_foreign(log)
         more = self.dice.choice([data, data + b"x", b"other bytes, and more", b"some"])
@@ -544,6 +569,9 @@ class TaskWorld:
         inside += sum(len(content) for content in each["files"].values() if isinstance(content, bytes))
         demand(inside <= self.limits.record_bytes, f"Form: a record holds {inside} bytes, more than it may")
         contents = [*(part[4] for part in each["slices"]), *each["files"].values()]
+        beside = [content[0] for content in contents if not isinstance(content, bytes)]
+        folder = f"{large_prefix(self.prefix)}/{each['index']:08d}/"  # a deletion goes by the record's blob
+        demand(all(name.startswith(folder) for name in beside), f"S9: {beside} lie elsewhere than in {folder}")
         mark = f"-{Kind(each['kind']).name.lower()}-"
         spilled = [content[2] for content in contents if not isinstance(content, bytes) and mark in content[0]]
         is_needed = not spilled or inside + min(spilled) > self.limits.record_bytes

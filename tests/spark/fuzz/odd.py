@@ -36,6 +36,7 @@ class _OddDrawing(Drawing):
     def __init__(self, dice: Random, seed: int, bias: Bias) -> None:
         super().__init__(dice, seed, bias)
         self.odds = Random(f"oddities of {seed}")  # its own, so that a case resembles the one that `draw` makes
+        self.later = Random(f"later oddities of {seed}")  # of shapes that came later: the seeds before them stay
 
     def may(self, share: float) -> bool:
         return self.odds.random() < share
@@ -160,12 +161,21 @@ class _OddDrawing(Drawing):
             ]
         )
         having = self.odds.choice(["", "", " HAVING count(*) > 1"])
-        grouped = ", ".join([f"window({frame.time}, {lengths})", *keys])
-        groups = f"SELECT {', '.join(['window', *keys])}, {counted} AS {count} FROM {{rows}} GROUP BY {grouped}{having}"
+        computed = self.computed_key(frame)
+        grouped = ", ".join([f"window({frame.time}, {lengths})", *keys, *computed.values()])
+        named = ", ".join(["window", *keys, *(f"{expression} AS {name}" for name, expression in computed.items())])
+        groups = f"SELECT {named}, {counted} AS {count} FROM {{rows}} GROUP BY {grouped}{having}"
         columns = {time: "timestamp", window: "window", **{key: frame.columns[key] for key in keys}, count: "bigint"}
-        selected = ", ".join([f"window_time(window) AS {time}", f"window AS {window}", *keys, count])
+        columns |= dict.fromkeys(computed, "int")
+        selected = ", ".join([f"window_time(window) AS {time}", f"window AS {window}", *keys, *computed, count])
         text = f"SELECT {selected} FROM ({groups})"
         return frame.call("window aggregation in SQL", _sql(text), columns=columns, time=time, lag=None)
+
+    def computed_key(self, frame: Frame) -> dict[str, str]:
+        """A key that is computed of the event time, beside its window; mostly none."""
+        if self.later.random() < 0.7:
+            return {}
+        return {self.name("h"): self.later.choice(["hour({})", "minute({}) % 2", "day({})"]).format(frame.time)}
 
 
 def _sql(text: str) -> str:

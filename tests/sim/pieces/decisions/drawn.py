@@ -44,6 +44,7 @@ from samza_azure.group.view import (
     Well,
 )
 from samza_azure.messages import (
+    Drain,
     DrainStep,
     Phase,
     Plan,
@@ -211,7 +212,7 @@ class Drawn:
             "p0",
             TIMING,
             SHUTDOWN_S,
-            dice.choice([0, 1, 5]),
+            dice.choice([0, 1, 4, 5]),
             run_id=dice.choice(["", "", "", "r2", "r9", "r0"]),
             new_run=dice.random() < 0.2,
             wait_for_upgrade=dice.random() < 0.2,
@@ -252,6 +253,8 @@ class Drawn:
         view.work.rejected = self.often("bad", "", 0.05)
         view.work.tasks = {task: self.local(task) for task in TASKS if dice.random() < 0.7}
         view.work.permit_sent = self.before()
+        sent = Drain(dice.choice([None, DrainStep.FREEZE, DrainStep.FLUSH]), "u", {"flights/0": (0, 3)})
+        view.work.drain_sent = self.often(sent, None, 0.4)
         view.group_id = dice.choice([*["group"] * 6, "", "another", "other"])
         view.revision = 6 if view.group_id else -1
         view.too_old_for = self.often(7, 0, 0.12)
@@ -282,6 +285,8 @@ class Drawn:
         view.others.drain_asked_at = self.often((view.turn_at or NOW) - dice.choice([9.0, 10.0, 11.0]), self.before())
         if dice.random() < 0.3:
             self.undisturbed(view)
+        if dice.random() < 0.2:
+            self.tried_again(view)
         return view
 
     def undisturbed(self, view: View) -> None:
@@ -293,6 +298,20 @@ class Drawn:
         control = view.life.control
         if isinstance(control, Control):
             view.life.control = replace(control, stop=None)
+
+    def tried_again(self, view: View) -> None:
+        """A task of ours has ended here, and may be due to start again."""
+        control, dice, task = view.life.control, self.dice, self.dice.choice(TASKS)
+        if not isinstance(control, Control):
+            return
+        local, view.work.plan, view.work.container = self.local(task), PLAN, True
+        owner = Owner("p0", LIVES[0], local.generation)
+        local.report = replace(
+            self.report(task), generation=local.generation, phase=dice.choice([Phase.RESTART, Phase.FAILED])
+        )
+        view.work.tasks[task] = local
+        tasks = {**control.tasks, task: replace(control.tasks[task], owner=owner)}
+        view.life.control = replace(control, phase=RunPhase.RUNNING, fingerprint=PLAN.fingerprint, tasks=tasks)
 
     def leadership(self) -> Leadership:
         dice = self.dice
