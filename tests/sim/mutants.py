@@ -259,7 +259,7 @@ MUTANTS = [
         "the gainer waits for ever",
         "Patience",
         review.the_gainer_waits_for_ever,
-        28,
+        133,
         ("container freezes", "joins", "leaves"),
         more={"every_s": 4.0},
     ),
