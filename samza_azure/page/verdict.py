@@ -111,7 +111,8 @@ def verdict(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing,
                 f" {_are(owners)} silent; the leader gives {'its' if len(owners) == 1 else 'their'} tasks to others."
             )
         return Judgement(JobState.DRAINING, text, max((silent[name].seconds for name in owners), default=None))
-    if (former := shown["deposed"]) in silent.keys() - gone:
+    former = shown["deposed"]  # also for a moment after it is back, or was wrongly suspected
+    if former in silent.keys() - gone and silent[former].silent(2 * timing.heartbeat_s):
         text = f"{leader} took over from {former}, which is silent. If it stays so, its tasks go to others."
         return Judgement(JobState.TROUBLE, text, silent[former].seconds)
     if idle:

@@ -91,6 +91,7 @@ DRAIN = DrainNotification("d", "r", step=DrainStep.FREEZE)
             "a took over from b, which is silent. If it stays so, its tasks go to others.",
             6.0,
         ),
+        (shown(replace(CONTROL, deposed=B)), WELL, "running", "Run r: 2 of 2 tasks run on 2 processors.", None),
         (
             shown(),
             aged({"a": 99.0, "b": 98.0}),
