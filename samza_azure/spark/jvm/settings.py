@@ -1,10 +1,14 @@
 """The Spark settings that the container relies on."""
 
+import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from samza_azure.machine import memory
+
+#: The longest directory of sockets: the path of one has at most 107 characters, and the last 43 are the socket's name.
+SOCKET_DIRECTORY_MAX = 64
 
 #: Each value is needed for a promise of the container, or was measured to matter.
 BASE = {
@@ -44,8 +48,13 @@ def settings_of(chosen: Mapping[str, str], directory: Path) -> dict[str, str]:
     own = {
         "spark.driver.memory": f"{memory().heap_mib}m",
         "spark.local.dir": str(directory / "spark"),
-        # Not below the directory, as Java's own temporary files are: the path of a socket has at most 107 characters.
-        "spark.python.unix.domain.socket.dir": tempfile.gettempdir(),
+        "spark.python.unix.domain.socket.dir": _socket_directory(),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
     }
     return {**BASE, **own, **chosen}
+
+
+def _socket_directory() -> str:
+    """Not below the container's directory, as Java's own temporary files are, since that may have a long path."""
+    found = tempfile.gettempdir()
+    return found if len(os.fsencode(found)) <= SOCKET_DIRECTORY_MAX else "/tmp"  # noqa: S108  # of all systems
