@@ -186,7 +186,7 @@ def _source_stream(spark: SparkSession, stage: Stage, name: str, config: Config)
         raise PipelineRefused(undeclared(stage, name, config.streams))
     schema = parse_schema(spark, declared.schema, name)
     check_columns(schema, f"streams.{name}.schema")
-    check_carried(schema, f"streams.{name}.schema")
+    check_carried(schema, f"streams.{name}.schema", "{}")
     if declared.event_time is not None and declared.event_time not in schema.names:
         raise PipelineRefused(
             f"streams.{name}.event_time is {declared.event_time!r}, but its schema has the columns "

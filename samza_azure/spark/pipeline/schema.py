@@ -104,8 +104,11 @@ def check_columns(schema: StructType, where: str) -> None:
                 raise PipelineRefused(f"{where}: column {path} is {reason}.")
 
 
-def check_carried(schema: StructType, where: str) -> None:
-    """Refuse columns that would have another type when they are read from a log. All of the schema may be null."""
+def check_carried(schema: StructType, where: str, written: str = '.cast("{}")') -> None:
+    """Refuse columns that would have another type when they are read from a log. All of the schema may be null.
+
+    `written` is how a type is given to a column there.
+    """
     for column in schema.fields:
         kind = column.dataType.simpleString()
         try:
@@ -113,13 +116,13 @@ def check_carried(schema: StructType, where: str) -> None:
         except (PySparkException, ValueError) as error:  # a map() without entries has keys of no type
             raise PipelineRefused(
                 f"{where}: column {column.name} is {kind}, which Arrow cannot carry ({error}). Give it another type, "
-                'as .cast("map<string,string>") does for a map.'
+                f"such as {written.format('map<string,string>')}."
             ) from error
         if carried.dataType != column.dataType:
             other = carried.dataType.simpleString()
             raise PipelineRefused(
                 f"{where}: column {column.name} is {kind}, of which Arrow makes {other}. Give it that type: "
-                f'.cast("{other}").'
+                f"{written.format(other)}."
             )
 
 
