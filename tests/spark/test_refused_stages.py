@@ -436,6 +436,9 @@ def test_a_function_of_columns_that_come_from_a_function_with_state(refusal: Ref
         (lambda rows: rows.dropDuplicates(["carrier"]), "the deduplication by carrier"),
         (lambda rows: rows.where("n > 1").dropDuplicates(["carrier"]), "the deduplication by carrier"),
         (lambda rows: rows.repartition(3), "the Repartition"),
+        (lambda rows: rows.coalesce(3).limit(3), "the limit over all rows"),
+        (lambda rows: rows.join(names(rows), "carrier", "left"), "the Join"),
+        (lambda rows: rows.join(names(rows).hint("merge"), "carrier", "left"), "the Join"),
     ],
 )
 def test_an_operator_that_cannot_read_the_rows_of_a_function_with_state(
@@ -443,14 +446,24 @@ def test_an_operator_that_cannot_read_the_rows_of_a_function_with_state(
 ) -> None:
     def stage(rows: DataFrame) -> DataFrame:
         return rows.groupBy("carrier").applyInPandasWithState(
-            lambda key, frames, state: iter(()), "carrier string, n long", "n long", "append", "NoTimeout"
+            lambda key, frames, state: iter(()), "carrier string, n long, ts timestamp", "n long", "append", "NoTimeout"
         )
 
     said = refusal(lambda rows: behind(stage(rows)))
     assert said.startswith(f"Stage stage passes columns of applyInPandasWithState to {what}, and Spark fails at the")
-    assert said.endswith("Move what follows it into a separate stage.")
+    assert said.endswith("ove what follows it into a separate stage.")
+    assert ("F.broadcast(table)" in said) == (what == "the Join")
     analyse(lambda rows: stage(rows).where("n > 1").mapInPandas(lambda frames: frames, "carrier string, n long"))
-    analyse(lambda rows: behind(stage(rows).selectExpr("carrier", "n + 1 AS n")), tasks=1)
+    analyse(lambda rows: behind(stage(rows).selectExpr("carrier", "n + 1 AS n", "ts")), tasks=1)
+    analyse(lambda rows: stage(rows).coalesce(1))
+    assert "Set it on the event time of an input" in refusal(lambda rows: stage(rows).withWatermark("ts", "1 hour"))
+    for kind in ("inner", "left", "leftsemi", "leftanti"):
+        analyse(lambda rows, kind=kind: stage(rows).join(F.broadcast(names(rows)), "carrier", kind))
+
+
+def names(rows: DataFrame) -> DataFrame:
+    """A table that is part of the program."""
+    return rows.sparkSession.createDataFrame([("AA", "American")], "carrier string, name string")
 
 
 def count_delays(rows: DataFrame) -> DataFrame:
@@ -760,6 +773,17 @@ def test_a_text_of_fixed_length(refusal: Refusal, kind: str) -> None:
     said = refusal(lambda rows: rows, "odd", streams=f'[streams.odd]\nschema = "a {kind}"\n')
     assert said.startswith("streams.odd.schema: column a")
     assert said.endswith("CHAR, which no DataFrame can have; write it as a string.")
+
+
+def test_a_schema_is_corrected_in_the_schema(refusal: Refusal, analyse: Analyse) -> None:
+    odd = "[streams.odd]\nschema = 'a {}'\n"
+    said = refusal(lambda rows: rows, "odd", streams=odd.format("interval hour"))
+    assert said.startswith("streams.odd.schema: column a is interval hour, of which Arrow makes interval day to second")
+    line = re.search(r"Give it that type: (.*)\.$", said)
+    assert line is not None
+    analyse(lambda rows: rows, "odd", streams=odd.format(line[1]))
+    said = refusal(lambda rows: rows, "odd", streams=odd.format("map<void,string>"))
+    assert said.endswith("Give it another type, such as map<string,string>.")
 
 
 def test_a_plan_that_is_not_deterministic_is_a_warning(analyse: Analyse) -> None:

@@ -120,7 +120,7 @@ def analyse(
     _check_supported(spark, stage, plan, root, advice)
     check_operators(stage, root)
     optimised = _optimised(spark, stage, plan, root, advice, directory)
-    check_functions(stage, optimised)
+    check_functions(spark, stage, optimised)
     check_columns(frame.schema, f"Stage {stage.name}")
     schema = nullable(frame.schema, spark)
     check_carried(schema, f"Stage {stage.name}")

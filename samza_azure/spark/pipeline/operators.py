@@ -5,6 +5,8 @@ An operator that is not named here is refused, since it is not known to compute 
 
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.pipeline.catalyst import (
@@ -19,6 +21,7 @@ from samza_azure.spark.pipeline.catalyst import (
     join_type,
     kind_of,
     literal,
+    scala_object,
     text,
 )
 
@@ -63,7 +66,7 @@ STATELESS = frozenset(
 )
 #: Operators that read rows of any format: those that make new rows, and those that put out the rows that they get.
 CONVERTING = frozenset({"Generate", "MapInArrow", "MapInPandas", "Project", "PythonMapInArrow"})
-FORWARDING = frozenset({"Filter", "LocalLimit", "Union"})
+FORWARDING = frozenset({"EventTimeWatermark", "Filter", "LocalLimit", "Union"})
 #: Leaves whose rows are part of the program, so that they are the same in every execution.
 CONSTANT = frozenset({"LocalRelation", "LogicalRDD", "OneRowRelation", "Range"})
 
@@ -252,29 +255,47 @@ def _puts_out_later(node: Node) -> bool:
     )
 
 
-def check_functions(stage: Stage, optimised: Node) -> None:
+def check_functions(spark: SparkSession, stage: Stage, optimised: Node) -> None:
     """Refuse what cannot read the rows of applyInPandasWithState, which are not in Spark's usual format.
 
     Only the optimised plan shows what reads them. Any computation between the two converts the rows.
     """
     for node in optimised.walk():
-        if node.kind in CONVERTING or node.kind in FORWARDING or not any(map(_is_unconverted, node.children)):
+        if not any(map(_is_unconverted, node.children)) or node.kind in CONVERTING or _forwards(node):
+            continue
+        if node.kind == "Join" and _is_broadcast(spark, node):
             continue
         functions = items(node.plan.udfs()) if node.kind in ("ArrowEvalPython", "BatchEvalPython") else ()
         to = ", ".join(text(each) for each in functions) or f"the {described(node) if state_of(node) else node.kind}"
-        what = "Use it inside the function of applyInPandasWithState, or" if functions else "Move what follows it"
-        where = "in a separate stage" if functions else "into a separate stage"
+        remedy = "Move what follows it into a separate stage."
+        if functions:
+            remedy = "Use it inside the function of applyInPandasWithState, or in a separate stage."
+        elif node.kind == "Join" and not node.is_join_of_streams:
+            remedy = "Join with F.broadcast(table), or move what follows it into a separate stage."
         raise PipelineRefused(
             f"Stage {stage.name} passes columns of applyInPandasWithState to {to}, and Spark fails at the first such "
-            f"row with a ClassCastException. {what} {where}."
+            f"row with a ClassCastException. {remedy}"
         )
 
 
 def _is_unconverted(node: Node) -> bool:
     """Whether this puts out the very rows of applyInPandasWithState."""
     return node.kind == "FlatMapGroupsInPandasWithState" or (
-        node.kind in FORWARDING and any(map(_is_unconverted, node.children))
+        _forwards(node) and any(map(_is_unconverted, node.children))
     )
+
+
+def _forwards(node: Node) -> bool:
+    """Whether this puts out the rows that it gets. A repartition does so if it only merges partitions."""
+    return node.kind in FORWARDING or (node.kind == "Repartition" and not node.plan.shuffle())
+
+
+def _is_broadcast(spark: SparkSession, join: Node) -> bool:
+    """Whether Spark broadcasts a static table, as its hint says, and so converts the rows that it joins with that."""
+    rule = scala_object(spark, "org.apache.spark.sql.catalyst.optimizer.PushDownLeftSemiAntiJoin")
+    side = rule.getBroadcastBuildSide(join.plan, True, spark._jsparkSession.sessionState().conf())
+    left, right = join.children
+    return bool(side.isDefined()) and not (left if str(side.get().toString()) == "BuildLeft" else right).is_streaming
 
 
 def _check_constant(stage: Stage, node: Node) -> None:
