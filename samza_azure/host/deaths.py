@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+from samza_azure.group.timing import DOUBLINGS_MAX
+
 #: The back-off before the next container, doubled with each death in a row up to the second figure.
 BACK_OFF_S = (0.5, 30.0)
 #: A container that lived this long resets the count of deaths in a row.
@@ -30,4 +32,4 @@ class Deaths:
     def back_off_s(self) -> float:
         """How long after the last death the next container starts."""
         first, most = BACK_OFF_S
-        return min(first * 2.0 ** (self.in_a_row - 1), most)
+        return min(first * 2.0 ** min(self.in_a_row - 1, DOUBLINGS_MAX), most)
