@@ -44,12 +44,17 @@ def _answer_to(operation: Operation, may_append: Callable[[], bool]) -> Rule[Any
         try:
             return (yield operation)
         except StorageUnavailable as error:
-            after_s = error.after_s
-            if isinstance(operation, Append):
-                if after_s:
-                    yield Pause(1, after_s)  # before the rule looks what is there
-                return Sent.UNKNOWN if isinstance(error, Unsettled) else Sent.NOT
-            if not may_append():
-                raise PermitExpired(f"The storage does not answer, and the permit is over: {error}") from error
+            failure = error
+        if isinstance(operation, Append):
+            if failure.after_s:
+                yield Pause(1, failure.after_s)  # before the rule looks what is there
+            return Sent.UNKNOWN if isinstance(failure, Unsettled) else Sent.NOT
         tries += 1
-        yield Pause(tries, after_s)
+        _demand_permit(may_append, failure)
+        yield Pause(tries, failure.after_s)
+        _demand_permit(may_append, failure)  # it may have expired in the pause
+
+
+def _demand_permit(may_append: Callable[[], bool], failure: StorageUnavailable) -> None:
+    if not may_append():
+        raise PermitExpired(f"The storage does not answer, and the permit is over: {failure}") from failure

@@ -56,6 +56,16 @@ def test_nothing_is_written_without_a_permit(operation: Operation) -> None:
         played(repeating(asked(operation), lambda: False), iter(["answered"]))
 
 
+@pytest.mark.parametrize("operation", [*WRITING[1:], *READING], ids=repr)
+def test_nothing_is_repeated_after_a_pause_in_which_the_permit_has_expired(operation: Operation) -> None:
+    """A busy service may ask for a pause that is longer than a permit."""
+    rule = repeating(asked(operation), iter([*([True] if operation in WRITING else []), True, False]).__next__)
+    assert next(rule) == operation
+    assert rule.throw(StorageUnavailable("busy", after_s=5.0)) == Pause(1, 5.0)
+    with pytest.raises(PermitExpired, match="busy"):
+        rule.send(None)
+
+
 @pytest.mark.parametrize("operation", READING, ids=repr)
 def test_a_read_needs_no_permit_and_is_not_repeated_without_one(operation: Operation) -> None:
     assert played(repeating(asked(operation), lambda: False), iter(["answered"]))[1] == ["answered"]
