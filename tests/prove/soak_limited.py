@@ -7,7 +7,7 @@ that follows from the limit. Printed are, at intervals: what the cgroup has in u
 memory of supervisor, container and Python workers, of the JVM's heap and of the rest of the JVM; and what is alive in
 the heap. Java takes as much of its heap as it likes, up to the maximum that leaves room in the limit. So what is alive
 in it is judged, not its size, and of the cgroup what is not heap. From the first fourth on none of these may grow by
-more than a fixed amount and a small one per batch, as the straight line through the figures says. The kernel must kill
+more than a fixed amount and a small one per batch, by the median of what each two samples say. The kernel must kill
 nothing, and no process may be replaced. Else the program ends with 1 or an error.
 Needs root, a machine whose cgroups may be made, and a JDK for `jcmd`.
 """
