@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from samza_azure.group.actions import (
+    CONTROL,
     HOUSEKEEPING,
     MEMBER,
     REQUEST,
@@ -84,7 +85,10 @@ def _answers(view: View, control: Control) -> list[HouseWork]:
         for each in view.office.requests
         if each.key in view.office.request_ages and view.office.request_ages[each.key].silent(FORGOTTEN_AFTER_S)
     ]
-    answered = {each.key: text for each, text in answers(control, view.office.requests, view.present)}
+    # A write under way may obey the very request that the blob as we know it would have refused.
+    is_known = CONTROL not in view.calls.busy and view.calls.unsettled is None
+    found = answers(control, view.office.requests, view.present) if is_known else []
+    answered = {each.key: text for each, text in found}
     answered |= view.office.answering  # the first answer holds, even if it was lost
     return actions + [
         AnswerRequest(each.key, each.etag, answered[each.key])

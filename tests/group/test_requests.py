@@ -125,6 +125,17 @@ def test_a_second_stop_is_answered_after_the_drains_that_it_cancels() -> None:
     assert answers(asked(stopped, drain(answer="cancelled"), stop("s2"))) == {"s2": "already stopping"}
 
 
+def test_nothing_is_answered_while_a_write_of_the_control_blob_is_under_way() -> None:
+    """It may take up the drain that a second stop, which was read after it was sent, would have withdrawn."""
+    stopped = replace(CONTROL, stop=Stop("s", (member("p1"),)))
+    view = asked(stopped, drain(), stop("s2"))
+    write = WriteControl(FREEZE, "e1", "lease", False)
+    started(view, write, NOW)
+    assert answers(view) == {}
+    learn(view, write, Trouble.UNSETTLED, sent_at=NOW, now=NOW + 0.01)
+    assert answers(view) == {}
+
+
 def test_a_drain_is_answered_once_the_control_blob_has_it() -> None:
     assert answers(asked(CONTROL, drain())) == {}
     assert answers(asked(FREEZE, drain(), drain("later"))) == {"d": "accepted", "later": "already draining"}
