@@ -159,9 +159,7 @@ class Control(Grows):
     described: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # the pipeline, as `Plan.described`
     members: tuple[Member, ...] = ()
     tasks: Mapping[str, Assignment] = field(default_factory=dict)
-    given_up: Mapping[str, GivenUp] = field(
-        default_factory=dict
-    )  # task -> the owner that must not get it while another can
+    given_up: Mapping[str, GivenUp] = field(default_factory=dict)  # task -> an owner that gets it only if no other can
     barrier: Barrier = Barrier()
     drain: DrainNotification | None = None
     drains: tuple[DrainNotification, ...] = ()  # of earlier runs, oldest first, for people

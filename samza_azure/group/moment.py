@@ -21,8 +21,7 @@ class Moment(float):
 
 
 def reached(at: float, now: float) -> bool:
-    """Whether a time has come. If not, the next turn comes at that time at the latest, unless `now` is a
-    plain number."""
+    """Whether a time has come. If not, and `now` is a `Moment`, the next turn comes at that time at the latest."""
     if now >= at:
         return True
     if isinstance(now, Moment):

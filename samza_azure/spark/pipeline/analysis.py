@@ -39,8 +39,8 @@ from samza_azure.spark.pipeline.emission import check_emission, puts_out_changes
 from samza_azure.spark.pipeline.joins import check_joins
 from samza_azure.spark.pipeline.operators import (
     FIRE_AFTER_ROWS,
-    check_functions,
     check_operators,
+    check_row_formats,
     described,
     fingerprint_of,
     has_sessions,
@@ -120,7 +120,7 @@ def analyse(
     _check_supported(spark, stage, plan, root, advice)
     check_operators(stage, root)
     optimised = _optimised(spark, stage, plan, root, advice, directory)
-    check_functions(spark, stage, optimised)
+    check_row_formats(spark, stage, optimised)
     check_columns(frame.schema, f"Stage {stage.name}")
     schema = nullable(frame.schema, spark)
     check_carried(schema, f"Stage {stage.name}")

@@ -145,7 +145,7 @@ def check_operators(stage: Stage, root: Node) -> None:
         _check_lists(stage, node)
         _check_sessions(stage, node)
         _check_collations(stage, node)
-        _check_functions_of_groups(stage, node)
+        _check_row_formats_of_groups(stage, node)
         _check_limit(stage, root, node)
 
 
@@ -208,7 +208,7 @@ def _check_collations(stage: Stage, node: Node) -> None:
         )
 
 
-def _check_functions_of_groups(stage: Stage, node: Node) -> None:
+def _check_row_formats_of_groups(stage: Stage, node: Node) -> None:
     """Spark has no plan for them on a stream."""
     made = node.made if node.kind == "Aggregate" else ()
     if any(contains(each, "PythonUDAF") for each in made):
@@ -255,7 +255,7 @@ def _puts_out_later(node: Node) -> bool:
     )
 
 
-def check_functions(spark: SparkSession, stage: Stage, optimised: Node) -> None:
+def check_row_formats(spark: SparkSession, stage: Stage, optimised: Node) -> None:
     """Refuse what cannot read the rows of applyInPandasWithState, which are not in Spark's usual format.
 
     Only the optimised plan shows what reads them. Any computation between the two converts the rows.

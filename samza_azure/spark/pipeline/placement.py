@@ -35,7 +35,6 @@ from samza_azure.spark.pipeline.operators import described, keys_of, state_of
 #: Operators that may drop rows.
 REMOVING = frozenset({"Deduplicate", "DeduplicateWithinWatermark", "Filter", "Generate", "GlobalLimit", "LocalLimit"})
 
-
 #: An expression over a node's output, traced to each leaf below: rows of the node that agree in the expression come
 #: from rows that agree in these.
 LeafExpressions: TypeAlias = dict[Node, Any]
