@@ -57,15 +57,16 @@ def test_without_any_the_message_says_what_to_install(tmp_path: Path, monkeypatc
     )
 
 
+@pytest.mark.parametrize(("length", "stays"), [(64, True), (65, False), (200, False)])
 def test_the_path_of_a_socket_is_short_whatever_the_directories_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int, stays: bool
 ) -> None:
     """Java does not obey TMPDIR, but Python does, and a socket's path has at most 107 characters."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert settings_of({}, tmp_path)["spark.python.unix.domain.socket.dir"] == str(tmp_path)
-    monkeypatch.setattr("tempfile.tempdir", f"/{'long/' * 16}")
-    path = Path(settings_of({}, tmp_path)["spark.python.unix.domain.socket.dir"]) / f".{uuid.uuid4()}.sock"
-    assert len(str(path)) <= 107
+    chosen = "/".ljust(length, "x")
+    monkeypatch.setattr("tempfile.tempdir", chosen)
+    found = settings_of({}, tmp_path)["spark.python.unix.domain.socket.dir"]
+    assert (found == chosen) is stays
+    assert len(str(Path(found) / f".{uuid.uuid4()}.sock")) <= 107
 
 
 def test_the_wheels_java_runs() -> None:
