@@ -18,7 +18,7 @@ CONTAINER = """
 import sys, signal
 from pathlib import Path
 from samza_azure.spark.jvm import zygote
-print(zygote.executable(Path(sys.argv[1])), flush=True)
+print(zygote.executable(Path(sys.argv[1]), 60.0), flush=True)
 zygote.start(Path(sys.argv[1]))
 print("forked", flush=True)
 signal.pause()
@@ -130,15 +130,20 @@ def test_a_launcher_that_asks_for_nothing_holds_up_no_other(
         launcher.wait()
 
 
-def test_a_zygote_that_hangs_is_not_waited_for(container: tuple[subprocess.Popen[str], str], modules: Path) -> None:
+def test_a_zygote_that_hangs_is_not_waited_for(
+    container: tuple[subprocess.Popen[str], str], modules: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     process, executable = container
+    directory = Path(executable).parent
     [parent] = psutil.Process(process.pid).children()
     parent.suspend()
     try:
-        launcher, child = waiting(executable, modules)
+        launcher, child = waiting(zygote.executable(directory, patience_s=0.5), modules)
         assert child.pid == launcher.pid
+        assert capfd.readouterr().err == "The zygote gave no process for waits (timed out). This one starts by itself.\n"
     finally:
         parent.resume()
+        zygote.executable(directory, patience_s=60.0)
     launcher.kill()
     launcher.wait()
     launcher, child = waiting(executable, modules)

@@ -1,6 +1,8 @@
 """Spark runs this in place of Python. It asks the zygote for a process, and ends when that process ends.
 
-    python -IS launcher.py PYTHON SOCKET -m MODULE [ARGUMENT …]
+    python -IS launcher.py PYTHON SOCKET SECONDS -m MODULE [ARGUMENT …]
+
+A zygote that does not answer for SECONDS is taken to hang. A child that it forked later would find no launcher.
 
 It imports as little as possible, since it is started for each of Spark's Python processes: `socket` alone, with its
 enumerations, costs as much as the rest of the process. See `zygote.py`.
@@ -10,31 +12,30 @@ import os
 import sys
 from _socket import AF_UNIX, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
 
-#: A zygote that does not answer for this long is taken to hang. A child that it forked later would find no launcher.
-ANSWER_S = 5.0
-
 
 def main() -> None:
     """Exit with the code of the requested process."""
-    python, address, *arguments = sys.argv[1:]
+    python, address, patience, *arguments = sys.argv[1:]
     if arguments[:1] == ["-m"]:
-        code = ask(address, arguments)
+        code = ask(address, arguments, float(patience))
         if code is not None:
             sys.exit(code)
     os.execv(python, [python, *arguments])  # noqa: S606  # Spark expects this process id
 
 
-def ask(address: str, arguments: list[str]) -> int | None:
+def ask(address: str, arguments: list[str], patience: float) -> int | None:
     """The process's exit code. None if the zygote is gone or does not answer, so that nothing was started."""
     connection = socket(AF_UNIX, SOCK_STREAM)
-    connection.settimeout(ANSWER_S)
+    connection.settimeout(patience)
+    why = "it could not fork"
     try:
         _request(connection, address, arguments)
         begun = connection.recv(1)
-    except OSError:
-        begun = b""
+    except OSError as error:
+        begun, why = b"", str(error)
     if not begun:
         connection.close()
+        print(f"The zygote gave no process for {arguments[1]} ({why}). This one starts by itself.", file=sys.stderr)
         return None
     connection.settimeout(None)
     answer = connection.recv(1)

@@ -44,10 +44,14 @@ ADDRESS = "zygote"
 FILES = 3
 
 
-def executable(directory: Path) -> str:
-    """The script that Spark runs as `python`; Python itself if files in the directory cannot be executed."""
+def executable(directory: Path, patience_s: float = 5.0) -> str:
+    """The script that Spark runs as `python`; Python itself if files in the directory cannot be executed.
+
+    `patience_s` is how long the script waits for the zygote's answer before it becomes Python itself.
+    """
     launcher = Path(__file__).with_name("launcher.py")
-    command = shlex.join([sys.executable, "-IS", str(launcher), sys.executable, str(directory / ADDRESS)])
+    arguments = [sys.executable, str(directory / ADDRESS), str(patience_s)]
+    command = shlex.join([sys.executable, "-IS", str(launcher), *arguments])
     script = directory / "python"
     script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     script.chmod(0o700)
