@@ -140,7 +140,7 @@ def test_a_zygote_that_hangs_is_not_waited_for(
     try:
         launcher, child = waiting(zygote.executable(directory, patience_s=0.5), modules)
         assert child.pid == launcher.pid
-        assert capfd.readouterr().err == "The zygote gave no process for waits (timed out). This one starts by itself.\n"
+        assert "The zygote gave no process for waits (timed out)." in capfd.readouterr().err
     finally:
         parent.resume()
         zygote.executable(directory, patience_s=60.0)

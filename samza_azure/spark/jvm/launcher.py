@@ -35,11 +35,18 @@ def ask(address: str, arguments: list[str], patience: float) -> int | None:
         begun, why = b"", str(error)
     if not begun:
         connection.close()
-        print(f"The zygote gave no process for {arguments[1]} ({why}). This one starts by itself.", file=sys.stderr)
+        _say(f"The zygote gave no process for {arguments[1]} ({why}). This one starts by itself.\n")
         return None
     connection.settimeout(None)
     answer = connection.recv(1)
     return answer[0] if answer else 1
+
+
+def _say(text: str) -> None:
+    try:  # noqa: SIM105  # contextlib takes time to import
+        os.write(2, text.encode())
+    except OSError:
+        pass  # nobody reads it
 
 
 def _request(connection: socket, address: str, arguments: list[str]) -> None:
