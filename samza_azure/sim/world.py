@@ -350,25 +350,34 @@ class World(Faults):
             self.ask(RequestKind.DRAIN)
             if self.scenario.lasting:
                 await self._fail_in_the_drain()
-        since, bound = self.loop.time(), self.heals_within()
-        while self.loop.time() < since + bound:
-            await self._wait(0.5)
-            control = self._control
-            if control.phase is RunPhase.DRAINED and not any(life.supervisor.alive for life in self.lives.values()):
-                break
-        else:
-            living = [name for name, life in self.lives.items() if life.supervisor.alive]
-            raise Violation(
-                f"L1: {bound:.0f} s after the drain was requested the run is {control.phase}, {living} live"
-            )
-        if not control.cleaned and self.last_ended is not None and self.last_ended.asked_to_leave:
-            # It left the clean-up to the next leader, and there was none: all others were stopped.
-            return
-        demand(control.cleaned, "S12: all processors are gone, and the drained run is not cleaned up")
+        await self._end("after the drain was requested")
+        if not self._control.cleaned and self._is_left_to_the_next():
+            self.again = ""  # it cleans up, and begins no run
+            self.start("p0")
+            await self._wait(LOOK_S)
+            await self._end("after a processor came back to clean up")
+        demand(self._control.cleaned, "S12: all processors are gone, and the drained run is not cleaned up")
         # A request to create a blob that lands after the clean-up leaves an empty blob, which cannot be prevented.
         found = self.ledger.list(RUNS)
         left = [name for name, size in found if size > 0 and any(f"/{stage}-" in name for stage in CLEANERS)]
         demand(not left, f"S12: {left} were left after the clean-up")
+
+    async def _end(self, since: str) -> None:
+        """Wait until the run is drained and all processors have ended."""
+        begun, bound = self.loop.time(), self.heals_within()
+        while self.loop.time() < begun + bound:
+            await self._wait(0.5)
+            living = [name for name, life in self.lives.items() if life.supervisor.alive]
+            if self._control.phase is RunPhase.DRAINED and not living:
+                return
+        raise Violation(f"L1: {bound:.0f} s {since} the run is {self._control.phase}, {living} live")
+
+    def _is_left_to_the_next(self) -> bool:
+        """Whether the clean-up is up to the next processor that starts: all were stopped, or the leader was killed when
+        the others had nothing left to do, and nobody has started it again."""
+        leader = self._control.leader
+        is_killed = leader is not None and self.lives[leader.processor].finish is None
+        return is_killed or (self.last_ended is not None and self.last_ended.asked_to_leave)
 
     async def _fail_in_the_drain(self) -> None:
         """Let user code fail until the run has failed. Processors that come back then continue the drain."""

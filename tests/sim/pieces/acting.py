@@ -67,6 +67,7 @@ def _drawn(drawn: Drawn) -> View:
     if view.leadership is None and dice.random() < 0.4:
         lease = drawn.often(Lease("l2", drawn.before()), None)
         view.candidacy.campaign = Campaign("c1", dice.choice(["", "asked"]), lease, dice.random() < 0.7)
+        view.too_old_for = drawn.often(view.too_old_for, 7, 0.8)  # a task of ours may have met a record of that format
     if view.leadership is None and dice.random() < 0.3:
         view.handing_over = Lease("l", NOW)
     if isinstance(control, Control) and dice.random() < 0.1:

@@ -29,7 +29,7 @@ def check_decisions(dice: Random) -> None:
     for _ in range(6):
         view = drawn.view()
         control = view.control if isinstance(view.control, Control) else drawn.control()
-        view.life.control = control if dice.random() < 0.97 else view.life.control
+        view.life.control = control if dice.random() < 0.6 else view.life.control
         check_view(view)
         check_requests(drawn, view, control)
         check_drain(drawn, view, control)
