@@ -283,10 +283,11 @@ class Container:
                 task.finish()
 
 
-def test_a_task_that_moves_again_and_again_leaves_no_thread(
+def test_a_task_that_moves_again_and_again_leaves_no_thread_and_no_listener(
     fleet: Callable[[Application, str], Fleet], spark: SparkSession
 ) -> None:
-    """Each start left a thread of Spark's for each source, and that kept the session of the query: 400 kB."""
+    """Each start left a thread of Spark's for each source, which kept the session of the query, 400 kB; and a listener,
+    to which Spark handed all events of later queries."""
     application = Application()
 
     @F.udf("string")
@@ -301,14 +302,15 @@ def test_a_task_that_moves_again_and_again_leaves_no_thread(
     writer = run.writer("moved", 1, flush_rows=10, event_time=None)
     run.start("copy-0")
 
-    def monitors_after(moves: int) -> int:
+    def after(moves: int) -> tuple[int, int]:
         for _ in range(moves):
             writer.write(pa.Table.from_pylist([{"key": "k"}]))
             writer.flush()
             run.until_all_is_read("moved")
             run.move("copy-0")
         threads = jvm_of(spark).java.lang.Thread.getAllStackTraces().keySet().toArray()
-        return sum(each.getName().startswith("Idle Worker Monitor") for each in threads)
+        listeners = spark.sparkContext._jsc.sc().listenerBus().listeners()
+        return sum(each.getName().startswith("Idle Worker Monitor") for each in threads), listeners.size()
 
-    assert monitors_after(2) == monitors_after(4)
+    assert after(2) == after(4)
     writer.close()
