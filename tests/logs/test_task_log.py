@@ -17,6 +17,7 @@ from samza_azure.logs.record import Kind, Record, Reference, Slice, Writer
 from samza_azure.logs.task_log import (
     INTERMEDIATE,
     NEEDS,
+    PRUNE_BYTES,
     LogLimits,
     append,
     log_record,
@@ -431,3 +432,17 @@ def test_memory_holds_only_files_that_a_restart_needs() -> None:
     for batch in range(600):
         drive(append(each.log, lambda batch=batch: batch_record(each.log, batch)), blobs)
         assert len(each.log.files) < 100
+
+
+def test_memory_holds_a_few_megabytes_of_deltas_that_snapshots_have_replaced() -> None:
+    """Beside many files that are needed, their number alone would not be a reason to look at them."""
+    each, blobs = taken()
+    needed = {f"state/0/{number}/schema": b"" for number in range(1000)}
+    drive(append(each.log, lambda: log_record(each.log, Kind.BATCH, batch=0, files=needed)), blobs)
+    for batch in range(1, 101):
+        kind, content = ("snapshot", b"all") if batch % 10 == 0 else ("delta", bytes(15 << 10))
+        files = {f"state/0/{number}/{batch + 1}.{kind}": content for number in range(10)}
+        record = log_record(each.log, Kind.BATCH, batch=batch, files=files)
+        drive(append(each.log, lambda record=record: record), blobs)
+        held = sum(len(content) for content in each.log.files.values() if isinstance(content, bytes))
+        assert held < PRUNE_BYTES + (1 << 20)

@@ -101,8 +101,6 @@ EXPLAINED: dict[tuple[str, str, str], str] = {
     **dict.fromkeys(
         (
             ("samza_azure/logs/task_log.py", "widened", _PRUNES),
-            ("samza_azure/logs/task_log.py", "and/or", _PRUNES),
-            ("samza_azure/logs/task_log.py", "dropped", "self.prune()"),
             ("samza_azure/logs/task_log.py", "dropped", "self._unpruned = 0"),
         ),
         "it decides when memory is freed, and whoever looks prunes first",

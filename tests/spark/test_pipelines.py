@@ -7,6 +7,7 @@ here. Several run at a time, as they mostly wait for one another's starts.
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -107,6 +108,14 @@ def test_a_case_that_a_mutant_of_the_analysis_makes_wrong_is_right_without_it(re
     cases = {number: draw(each.seed, each.bias) for number, each in enumerate(MUTANTS)}
     found = verdicts(outcomes(ready, cases))
     assert {MUTANTS[number].name: verdict for number, verdict in found.items() if ":" in verdict} == {}
+
+
+def test_the_readme_of_the_tests_has_a_line_for_each_mutant_with_its_seed() -> None:
+    section = (
+        Path(__file__).parents[1].joinpath("README.md").read_text().partition("\n## Mistakes of the analysis\n")[2]
+    )
+    lines = section.partition("\n| mutant ")[2].splitlines()[2:]
+    assert [line.split(" | ")[:2] for line in lines] == [[f"| {each.name}", f"{each.seed}"] for each in MUTANTS]
 
 
 def test_the_pinned_pipelines_have_the_usual_operators() -> None:
