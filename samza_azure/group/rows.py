@@ -158,6 +158,7 @@ def columns(row: ProcessorRow) -> dict[str, str | int | bool]:
         "boot": row.boot,
         "port": row.port,
         "cut_off": row.cut_off,
+        **({"format": row.format} if row.format > 1 else {}),
         **({"ending": row.ending} if row.ending else {}),
         **({"too_old_for": row.too_old_for} if row.too_old_for else {}),
     }
