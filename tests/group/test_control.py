@@ -118,6 +118,14 @@ def test_an_empty_description_of_the_pipeline_is_left_out() -> None:
     assert "described" not in json.loads(gzip.decompress(encode(FULL, limit=LIMIT)))
 
 
+def test_half_of_a_character_does_not_make_the_blob_unreadable() -> None:
+    """A leader's own task may fail with one, as in the name of a file that is not UTF-8."""
+    given_up = {"clean-0": GivenUp(Owner("p1", "incarnation", 40), "no \udc80")}
+    wrong = replace(FULL, given_up=given_up, failure=Failure("clean", "clean-0", "no \udc80", ""))
+    read = decode(encode(wrong))
+    assert (read.given_up["clean-0"].message, read.failure and read.failure.message) == ("no ?", "no ?")
+
+
 @given(texts, texts, st.integers(0, 1 << 40), st.dictionaries(texts, st.tuples(st.integers(0), st.integers(0))))
 def test_any_text_survives(group: str, run: str, version: int, ends: dict[str, tuple[int, int]]) -> None:
     control = replace(FULL, group_id=group, run_id=run, version=version, positions=ends)
