@@ -224,10 +224,11 @@ def waits_for(view: View, now: float) -> Wait | None:
         return Wait.OWN_ROW
     if view.lease is not None or view.handing_over is not None:
         return Wait.LEASE
-    campaign = view.candidacy.campaign
+    campaign, control = view.candidacy.campaign, view.control
     if campaign is not None and campaign.lease_id:
         return Wait.CANDIDACY  # otherwise the next candidate would have to break it
-    may_win = campaign is not None and CONTROL in view.calls.busy
+    asks = campaign is not None or (isinstance(control, Control) and control.leader is None)
+    may_win = asks and CONTROL in view.calls.busy
     return Wait.ANSWER if may_win or LEADER_ROW in view.calls.busy else None
 
 

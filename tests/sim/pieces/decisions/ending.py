@@ -199,5 +199,5 @@ def _waits_for(view: View, until: float) -> ending.Wait | None:
         return ending.Wait.OWN_ROW
     if view.leadership is not None:
         return ending.Wait.LEASE
-    campaigns = view.candidacy.campaign is not None
+    campaigns = view.candidacy.campaign is not None or (isinstance(control, Control) and control.leader is None)
     return ending.Wait.ANSWER if LEADER_ROW in view.calls.busy or (campaigns and CONTROL in view.calls.busy) else None
