@@ -117,6 +117,8 @@ def _after_drain(view: View, control: Control) -> Finish | None:
             return None
         by_hand = f"app.run.id is {view.settings.run_id!r}, a run that is drained for good."
         return Finish(Verdict.REFUSED, f"{by_hand} Name another one, or remove the line.")
+    if (left := _left_behind(view, control)) is not None:
+        return left
     if view.settings.wait_for_upgrade:
         return None
     if view.work.plan.fingerprint != control.fingerprint:
@@ -136,10 +138,20 @@ def _after_drain(view: View, control: Control) -> Finish | None:
     )
 
 
+def _left_behind(view: View, control: Control) -> Finish | None:
+    """The ending of a processor whose run is drained and that cannot take part in the next one, which began while it
+    waited or slept: that has another pipeline, or another id than app.run.id says.
+    """
+    over, fits = view.work.active_run, _has_pipeline_of(view, control) and view.settings.run_id in ("", control.run_id)
+    if fits or over in ("", control.run_id):
+        return None
+    return Finish(Verdict.DONE, f"Run {over} is drained, and run {control.run_id} has begun since.")
+
+
 def _misfit(view: View, control: Control) -> Finish | None:
-    if view.work.plan is not None and control.fingerprint and view.work.plan.fingerprint != control.fingerprint:
-        if view.settings.wait_for_upgrade and view.work.active_run:
-            return Finish(Verdict.DONE, f"Run {control.run_id} has begun with an upgraded pipeline.")
+    if (left := _left_behind(view, control)) is not None:
+        return left
+    if view.work.plan is not None and not _has_pipeline_of(view, control):
         return Finish(Verdict.REFUSED, _other_pipeline(control, view.work.plan))
     by_hand = view.settings.run_id
     if by_hand and by_hand != control.run_id:
@@ -148,6 +160,11 @@ def _misfit(view: View, control: Control) -> Finish | None:
             f"Run {control.run_id} is in progress, app.run.id says {by_hand}. Drain it, or unset the key.",
         )
     return None
+
+
+def _has_pipeline_of(view: View, control: Control) -> bool:
+    """Whether we have the run's pipeline, as far as both are known."""
+    return view.work.plan is None or control.fingerprint in ("", view.work.plan.fingerprint)
 
 
 def _other_pipeline(control: Control, plan: Plan) -> str:

@@ -84,7 +84,7 @@ def test_the_same_pipeline_after_a_drain_ends_or_waits_for_an_upgrade(waits: boo
 def test_old_code_that_waited_ends_when_the_upgrade_has_begun() -> None:
     upgraded = replace(CONTROL, run_id="next", fingerprint="e" * 64)
     waiting = settings_of(view_of("p2", upgraded, active_run="run"), wait_for_upgrade=True)
-    assert verdicts(waiting) == [(0, "Run next has begun with an upgraded pipeline.")]
+    assert verdicts(waiting) == [(0, "Run run is drained, and run next has begun since.")]
 
 
 def test_a_processor_that_rejoins_ends_with_the_failed_run_that_it_was_part_of() -> None:

@@ -159,6 +159,8 @@ def _verdict(view: View) -> int | None:
         return None
     if control.phase == "FAILED" and took_part and control.failure is not None:
         return 1
+    is_other = plan is not None and control.fingerprint not in ("", plan.fingerprint)
+    is_other = is_other or by_hand not in ("", control.run_id)
     if control.phase == "DRAINED":
         if took_part:
             return None if waits else 0
@@ -166,14 +168,16 @@ def _verdict(view: View) -> int | None:
             return None
         if wanted_run(view) or plan.fingerprint not in (control.fingerprint, *control.finished):
             return 2 if by_hand in control.past else None
+        if view.work.active_run and is_other:
+            return 0
         if waits:
             return None
         if plan.fingerprint != control.fingerprint:
             return 2
         return 0 if all(run in control.kept for run in control.uncleaned) else None
-    if plan is not None and control.fingerprint and plan.fingerprint != control.fingerprint:
-        return 0 if waits and view.work.active_run else 2
-    return 2 if by_hand and by_hand != control.run_id else None
+    if not is_other:
+        return None
+    return 0 if view.work.active_run and not took_part else 2
 
 
 def _waits_for(view: View, until: float) -> ending.Wait | None:
