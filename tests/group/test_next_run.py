@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from samza_azure.group.actions import BeginEnd, Finish, ReadControl
+from samza_azure.group.actions import BeginEnd, Finish, ReadControl, WriteControl
 from samza_azure.group.answers import ControlRead
-from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.control import Control, Failure, RunPhase
 from samza_azure.group.ending import verdict
 from samza_azure.group.learn import heard_plan, learn
 from samza_azure.group.next_run import can_act
@@ -133,3 +133,17 @@ def test_a_processor_that_slept_through_the_end_of_its_run_ends_well(
     reads(view, replace(CONTROL, run_id="next", fingerprint=fingerprint, phase=phase, past=past, finished=finished))
 
     assert verdict(view) == Finish(0, "Run run is drained, and run next has begun since.")
+
+
+def test_a_leader_that_is_refused_does_not_resume_the_failed_run_before_it_ends() -> None:
+    """It hears of its pipeline and, in the same turn, that another run is in progress than app.run.id says."""
+    failure = Failure("clean", "clean-0", "It failed.", "")
+    failed = replace(CONTROL, phase=RunPhase.FAILED, failure=failure)
+    view = leader(failed, active_run="", plan=None, tasks={})
+    view.settings = replace(view.settings, run_id="another")
+    heard_plan(view, PLAN)
+
+    actions = decide(view, NOW)
+
+    assert BeginEnd in kinds(actions)
+    assert WriteControl not in kinds(actions), "the failure would be forgotten"
