@@ -160,6 +160,17 @@ def test_a_run_that_only_its_logs_remember_is_exported_first_and_can_be_deleted(
     assert sorted({name.split("/")[1] for name in names(place, "runs/")}) == [made[1], made[-1]]
 
 
+def test_a_run_in_progress_that_was_named_by_a_late_clock_is_not_deleted(place: Place) -> None:
+    """Its id, which begins with the time, is less than those of all remembered runs, as that of a forgotten one."""
+    made = tuple(f"{1_700_000_000_000 + number}-{number:08x}" for number in range(REMEMBERED))
+    late = "1000000000000-00000000"
+    place.output(late, 7)
+    place.drained(late, phase=RunPhase.RUNNING, past=made)
+    code, _, said = place.command("delete", "--run", late, "--yes")
+    assert code == 2 and f"Run {late} is not drained" in said
+    assert names(place, f"runs/{late}/")
+
+
 def test_a_run_in_progress_and_its_streams_are_not_deleted(place: Place) -> None:
     place.rows("orders", 1)
     place.drained("2-b", phase=RunPhase.RUNNING, past=())
