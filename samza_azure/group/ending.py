@@ -109,7 +109,7 @@ def patience_s(denial: Denial, *, let_in: bool) -> float:
 def _after_drain(view: View, control: Control) -> Finish | None:
     if view.work.active_run == control.run_id:
         ended = Finish(Verdict.DONE, f"Run {control.run_id} is drained.", drained=True)
-        return None if view.settings.wait_for_upgrade else ended
+        return None if _waits_for_upgrade(view) else ended
     if view.work.plan is None:
         return None
     if next_run.wanted_run(view) or not control.has_finished(view.work.plan.fingerprint):
@@ -119,7 +119,7 @@ def _after_drain(view: View, control: Control) -> Finish | None:
         return Finish(Verdict.REFUSED, f"{by_hand} Name another one, or remove the line.")
     if (left := _left_behind(view, control)) is not None:
         return left
-    if view.settings.wait_for_upgrade:
+    if _waits_for_upgrade(view):
         return None
     if view.work.plan.fingerprint != control.fingerprint:
         return Finish(
@@ -136,6 +136,13 @@ def _after_drain(view: View, control: Control) -> Finish | None:
         "set a new app.run.id or start with --new-run to begin the next run.",
         drained=True,
     )
+
+
+def _waits_for_upgrade(view: View) -> bool:
+    """Whether this processor stays after a drain. One that was restarted after the last drain has its own run, if it is
+    upgraded, and ends with that.
+    """
+    return view.settings.wait_for_upgrade or (view.settings.restarted and not view.work.active_run)
 
 
 def _left_behind(view: View, control: Control) -> Finish | None:

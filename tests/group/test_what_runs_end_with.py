@@ -97,7 +97,7 @@ def test_a_processor_that_rejoins_ends_with_the_failed_run_that_it_was_part_of()
 
 def test_old_code_that_is_restarted_after_the_upgrade_is_advised_to_upgrade() -> None:
     upgraded = replace(CONTROL, run_id="next", fingerprint="e" * 64, finished=(PLAN.fingerprint,))
-    restarted = settings_of(view_of("p2", upgraded, active_run=""), wait_for_upgrade=True)
+    restarted = settings_of(view_of("p2", upgraded, active_run=""), restarted=True)
     ((code, message),) = verdicts(restarted)
     assert (code, "Start the current code" in message) == (2, True)
     assert "Drain the run with the old code" not in message

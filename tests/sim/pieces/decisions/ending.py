@@ -155,6 +155,7 @@ def _verdict(view: View) -> int | None:
     if control.stop is not None and Member("p0", LIVES[0]) in control.stop.members:
         return 0
     took_part, waits = view.work.active_run == control.run_id, view.settings.wait_for_upgrade
+    waits = waits or (view.settings.restarted and view.work.active_run == "")
     if control.phase == "NONE":
         return None
     if control.phase == "FAILED" and took_part and control.failure is not None:
