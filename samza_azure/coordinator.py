@@ -64,9 +64,11 @@ class JobCoordinator(ABC):
     def set_listener(self, listener: JobCoordinatorListener) -> None:
         """Set the object whose methods are called. Call it before `start`."""
 
-    def ask(self, *, new_run: bool, wait_for_upgrade: bool, only_holder: bool = False) -> None:
+    def ask(self, *, new_run: bool, wait_for_upgrade: bool, restarted: bool = False, only_holder: bool = False) -> None:
         """Say what to do about a drained run: begin the next one, or wait for an upgrade. Call it before `start`.
 
+        `restarted` says that the run of the former life was drained just now: an orchestrator starts whatever ends, so
+        the processor waits, too, unless its code is upgraded.
         `only_holder` says that a lock on this machine keeps others from using the processor's id, so that a row left by
         an earlier incarnation here certainly belongs to a dead one.
         """

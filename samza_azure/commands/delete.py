@@ -73,7 +73,8 @@ def delete_run(config: Config, account: Account, run: str, *, yes: bool) -> str:
     control, _ = look(config, account)
     past = () if control is None else control.past
     blobs = account.blobs()
-    if run not in past and not (is_forgotten(past, run) and run in runs_in(blobs)):
+    is_old = control is not None and is_forgotten(control, run) and run in runs_in(blobs)
+    if run not in past and not is_old:
         left = [each for each in past if blobs.list(run_folder(each))]
         current = control is not None and run == control.run_id and control.phase is not RunPhase.NONE
         why = (

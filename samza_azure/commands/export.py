@@ -150,7 +150,7 @@ def export(
 def in_order(blobs: Blobs, control: Control) -> list[str]:
     """The ids of all runs, oldest first. The control blob forgets old runs, so these are found by their logs."""
     known = dict.fromkeys([*control.past, *filter(None, [control.run_id])])
-    return [*(run for run in runs_in(blobs) if is_forgotten(control.past, run)), *known]
+    return [*(run for run in runs_in(blobs) if is_forgotten(control, run)), *known]
 
 
 def _refuse_what_is_there(account: Account, target: Target, since: str) -> None:

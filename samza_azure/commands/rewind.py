@@ -1,5 +1,6 @@
 """`samza-azure rewind`: the next run reads its sources again, from the beginning or from a time."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -48,11 +49,8 @@ def command(
                 f"Run {control.run_id} is not drained. A run in progress is never rewound: end it first, with "
                 f"samza-azure drain {config.path.name} --wait."
             )
-        chosen = sources(control, stream)
-        begins = {partition: beginning(blobs, partition, time_us) for partition in chosen}
-        stood = {partition: control.positions.get(partition, (0, 0)) for partition in chosen}
-        back = {partition: at for partition, at in begins.items() if at < stood[partition]}
-        again = rows_between(blobs, back, stood)
+        # On a thread: it may take longer than the lease lasts, which is renewed meanwhile.
+        back, again = await asyncio.to_thread(rewound, blobs, control, stream, time_us)
         if not again:
             return "Nothing to read again: the next run begins where the last one stopped."
         await held.write(replace(control, positions={**control.positions, **back}))
@@ -63,6 +61,16 @@ def command(
         )
 
     tell(alone(config, account, act))
+
+
+def rewound(blobs: Blobs, control: Control, stream: str, time_us: int | None) -> tuple[Mapping[str, Position], str]:
+    """Where the next run is to begin in each source partition that is read again, and how many rows that are, for a
+    message; empty if there are none."""
+    chosen = sources(control, stream)
+    begins = {partition: beginning(blobs, partition, time_us) for partition in chosen}
+    stood = {partition: control.positions.get(partition, (0, 0)) for partition in chosen}
+    back = {partition: at for partition, at in begins.items() if at < stood[partition]}
+    return back, rows_between(blobs, back, stood)
 
 
 def microseconds(text: str) -> int:

@@ -83,7 +83,7 @@ def command(
     restarted = not new_run and slot.is_restarted_after_a_drain(time.time())
     if restarted and not wait_for_upgrade:
         log.info("the run of this processor was drained just now: it waits for an upgrade, or for --new-run elsewhere")
-    coordinator.ask(new_run=new_run, wait_for_upgrade=wait_for_upgrade or restarted, only_holder=True)
+    coordinator.ask(new_run=new_run, wait_for_upgrade=wait_for_upgrade, restarted=restarted, only_holder=True)
     chosen = config.spark.get("spark.driver.memory")
     there = memory()
     heap = f"Java's heap of at most {chosen}, as spark.driver.memory says" if chosen else str(there)

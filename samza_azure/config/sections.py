@@ -30,17 +30,18 @@ from samza_azure.config.values import (
     one_or_several,
 )
 from samza_azure.errors import ConfigError
-from samza_azure.group.rows import PROCESSOR_ID
+from samza_azure.group.rows import ANY_RUN, PROCESSOR_ID
 from samza_azure.group.timing import Timing
 from samza_azure.segments.interval import Granularity
 
 AZURE_FACTORY = "samza_azure.AzureJobCoordinatorFactory"
 
 _PROCESSOR_ID_RULE = "should be 1 to 63 lower-case letters, digits and hyphens, a letter or digit first"
-_NAME = matching(
-    r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}",
-    "should be 1 to 63 letters, digits, dots, underscores and hyphens, a letter or digit first",
-)
+_NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
+_NAME_RULE = "should be 1 to 63 letters, digits, dots, underscores and hyphens, a letter or digit first"
+_NAME = matching(_NAME_PATTERN, _NAME_RULE)
+#: A processor's row says with that word that it wants any next run.
+_RUN_ID = matching(rf"(?!{ANY_RUN}\Z){_NAME_PATTERN}", f"{_NAME_RULE}, but not {ANY_RUN!r}, which --new-run means")
 #: A name of labels that DNS allows, an address of version 4, or one of version 6.
 HOST_PATTERN = r"[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*|[0-9A-Fa-f.]*:[0-9A-Fa-f.:]*"
 HOST_RULE = "should be an address of this machine, like '127.0.0.1' or '0.0.0.0'"
@@ -66,7 +67,7 @@ class App:
     """The application's name; the container and the table are named after it, so another name is another group."""
     id: Annotated[str, Field(alias="app.id"), _NAME] = "1"
     """Tells several instances of one application apart; each has a container and a table of its own."""
-    run_id: Annotated[Annotated[str, _NAME] | None, Field(alias="app.run.id")] = None
+    run_id: Annotated[Annotated[str, _RUN_ID] | None, Field(alias="app.run.id")] = None
     """Names the run by hand, so that others can know it beforehand; by default the leader makes an id."""
     main: Annotated[
         str,

@@ -6,7 +6,7 @@ Called each turn; the same knowledge gives the same answer. Each question has a 
 from dataclasses import dataclass
 
 from samza_azure.group import election, ending, housekeeping, membership, publish, requests, tasks
-from samza_azure.group.actions import Action, MergeOwnRow
+from samza_azure.group.actions import Action, BeginEnd, MergeOwnRow, WriteControl
 from samza_azure.group.control import Control
 from samza_azure.group.moment import Moment
 from samza_azure.group.view import View
@@ -29,12 +29,14 @@ def decide(view: View, now: float) -> Decision:
 
 def _turn(view: View, now: Moment) -> list[Action]:
     last = ending.end(view, now)
-    says_all = MergeOwnRow in map(type, last)  # the last heartbeat, so none may follow
+    kinds = set(map(type, last))
+    says_all = MergeOwnRow in kinds  # the last heartbeat, so none may follow
     actions: list[Action] = [] if says_all else membership.beat(view, now)
     if view.life.etag is not None:
         actions += election.follow(view, now)
         if view.lease is not None:
-            actions += lead(view, now)
+            # One that begins to end publishes in its next turn, which is at once: now it would as one that stays.
+            actions += [each for each in lead(view, now) if not (BeginEnd in kinds and isinstance(each, WriteControl))]
         elif view.handing_over is None:
             actions += election.campaign(view, now)
         elif view.ending is None:

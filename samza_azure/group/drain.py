@@ -61,10 +61,13 @@ def _remembered(past: Sequence[str]) -> tuple[str, ...]:
     return tuple(run_id for run_id in past if run_id not in forgotten)
 
 
-def is_forgotten(past: Sequence[str], run_id: str) -> bool:
-    """Whether this is the generated id of a run older than all remembered ones. Such ids begin with a time."""
-    made = [each for each in past if _MADE.fullmatch(each)]
-    return len(made) >= REMEMBERED and _MADE.fullmatch(run_id) is not None and run_id < made[0]
+def is_forgotten(control: Control, run_id: str) -> bool:
+    """Whether this is the generated id of a run older than all remembered ones. Such ids begin with the time, by the
+    clock of a leader, which may have been late: so a run that is known is not forgotten, whatever its id.
+    """
+    made = [each for each in control.past if _MADE.fullmatch(each)]
+    is_known = run_id in (control.run_id, *control.past)
+    return len(made) >= REMEMBERED and _MADE.fullmatch(run_id) is not None and run_id < made[0] and not is_known
 
 
 def furthest(reported: Sequence[Ends], begun: Ends) -> Ends:

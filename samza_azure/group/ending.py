@@ -109,7 +109,7 @@ def patience_s(denial: Denial, *, let_in: bool) -> float:
 def _after_drain(view: View, control: Control) -> Finish | None:
     if view.work.active_run == control.run_id:
         ended = Finish(Verdict.DONE, f"Run {control.run_id} is drained.", drained=True)
-        return None if view.settings.wait_for_upgrade else ended
+        return None if _waits_for_upgrade(view) else ended
     if view.work.plan is None:
         return None
     if next_run.wanted_run(view) or not control.has_finished(view.work.plan.fingerprint):
@@ -117,7 +117,9 @@ def _after_drain(view: View, control: Control) -> Finish | None:
             return None
         by_hand = f"app.run.id is {view.settings.run_id!r}, a run that is drained for good."
         return Finish(Verdict.REFUSED, f"{by_hand} Name another one, or remove the line.")
-    if view.settings.wait_for_upgrade:
+    if (left := _left_behind(view, control)) is not None:
+        return left
+    if _waits_for_upgrade(view):
         return None
     if view.work.plan.fingerprint != control.fingerprint:
         return Finish(
@@ -136,10 +138,27 @@ def _after_drain(view: View, control: Control) -> Finish | None:
     )
 
 
+def _waits_for_upgrade(view: View) -> bool:
+    """Whether this processor stays after a drain. One that was restarted after the last drain has its own run, if it is
+    upgraded, and ends with that.
+    """
+    return view.settings.wait_for_upgrade or (view.settings.restarted and not view.work.active_run)
+
+
+def _left_behind(view: View, control: Control) -> Finish | None:
+    """The ending of a processor whose run is drained and that cannot take part in the next one, which began while it
+    waited or slept: that has another pipeline, or another id than app.run.id says.
+    """
+    over, fits = view.work.active_run, _has_pipeline_of(view, control) and view.settings.run_id in ("", control.run_id)
+    if fits or over in ("", control.run_id):
+        return None
+    return Finish(Verdict.DONE, f"Run {over} is drained, and run {control.run_id} has begun since.")
+
+
 def _misfit(view: View, control: Control) -> Finish | None:
-    if view.work.plan is not None and control.fingerprint and view.work.plan.fingerprint != control.fingerprint:
-        if view.settings.wait_for_upgrade and view.work.active_run:
-            return Finish(Verdict.DONE, f"Run {control.run_id} has begun with an upgraded pipeline.")
+    if (left := _left_behind(view, control)) is not None:
+        return left
+    if view.work.plan is not None and not _has_pipeline_of(view, control):
         return Finish(Verdict.REFUSED, _other_pipeline(control, view.work.plan))
     by_hand = view.settings.run_id
     if by_hand and by_hand != control.run_id:
@@ -148,6 +167,11 @@ def _misfit(view: View, control: Control) -> Finish | None:
             f"Run {control.run_id} is in progress, app.run.id says {by_hand}. Drain it, or unset the key.",
         )
     return None
+
+
+def _has_pipeline_of(view: View, control: Control) -> bool:
+    """Whether we have the run's pipeline, as far as both are known."""
+    return view.work.plan is None or control.fingerprint in ("", view.work.plan.fingerprint)
 
 
 def _other_pipeline(control: Control, plan: Plan) -> str:
@@ -224,10 +248,11 @@ def waits_for(view: View, now: float) -> Wait | None:
         return Wait.OWN_ROW
     if view.lease is not None or view.handing_over is not None:
         return Wait.LEASE
-    campaign = view.candidacy.campaign
+    campaign, control = view.candidacy.campaign, view.control
     if campaign is not None and campaign.lease_id:
         return Wait.CANDIDACY  # otherwise the next candidate would have to break it
-    may_win = campaign is not None and CONTROL in view.calls.busy
+    asks = campaign is not None or (isinstance(control, Control) and control.leader is None)
+    may_win = asks and CONTROL in view.calls.busy
     return Wait.ANSWER if may_win or LEADER_ROW in view.calls.busy else None
 
 

@@ -546,14 +546,16 @@ def _know_control(view: View, control: Control, etag: str, now: float) -> None:
 
 
 def _take_part(view: View) -> None:
-    """We are part of a run that is in progress and has our pipeline, so not before that is analysed.
+    """We are part of a run that is in progress and ours: it has the id that app.run.id says and our pipeline, so not
+    before that is analysed.
 
     Upgraded code that comes during a drain and analyses longer than it lasts is to begin the next run.
     """
     control, plan = view.control, view.work.plan
     if not isinstance(control, Control) or control.phase not in (RunPhase.RUNNING, RunPhase.DRAINING):
         return
-    if plan is not None and plan.fingerprint == control.fingerprint:
+    is_named = view.settings.run_id in ("", control.run_id)
+    if is_named and plan is not None and plan.fingerprint == control.fingerprint:
         view.work.active_run = control.run_id
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from samza_azure.group.control import Assignment, Control, RunPhase
 from samza_azure.group.notification import remembered
+from samza_azure.group.rows import ANY_RUN
 from samza_azure.group.view import View
 
 
@@ -19,7 +20,7 @@ def wanted_run(view: View) -> str:
     by_hand = view.settings.run_id
     if by_hand and by_hand != control.run_id and by_hand not in control.past:
         return by_hand
-    return "new" if view.settings.new_run else ""
+    return ANY_RUN if view.settings.new_run else ""
 
 
 def begin_run(view: View, control: Control) -> Control:
@@ -36,7 +37,7 @@ def begin_run(view: View, control: Control) -> Control:
     fresh = control.phase is RunPhase.DRAINED and view.work.active_run != control.run_id and again
     if control.phase is not RunPhase.NONE and not fresh:
         return control
-    by_hand = next((wish for wish in wishes if wish != "new"), view.settings.run_id)
+    by_hand = next((wish for wish in wishes if wish != ANY_RUN), view.settings.run_id)
     if by_hand in control.past:
         return control  # a drained run never comes back
     return replace(

@@ -52,6 +52,8 @@ PROCESSOR_ID = r"[a-z0-9][a-z0-9-]{0,62}"
 _ID = re.compile(PROCESSOR_ID)
 #: In characters: the longest incarnation, and the longest key of a request. Azure's keys are no longer.
 INCARNATION_LIMIT, KEY_LIMIT = 64, 512
+#: In a processor's row, the wish for a next run under whichever id. No run is named so.
+ANY_RUN = "new"
 #: Valid run ids, as in app.run.id: they name directories of logs.
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 #: No counter of ours gets this far, and a foreign one could not be increased.
@@ -92,7 +94,7 @@ class ProcessorRow:
     released: Mapping[str, int] = field(default_factory=dict)  # task -> generation up to which it is released
     tasks: Mapping[str, TaskReport] = field(default_factory=dict)
     fingerprint: str = ""
-    new_run: str = ""  # the run that this processor wants to begin after a drained one, if any
+    new_run: str = ""  # the run that this processor wants to begin after a drained one, if any; ANY_RUN: any id
     boot: str = ""
     port: int = 0
     epoch: int = 0  # of the leader that marked it dead

@@ -48,6 +48,7 @@ class Settings:
     run_id: str = ""  # app.run.id, if set by hand
     new_run: bool = False
     wait_for_upgrade: bool = False
+    restarted: bool = False  # just after its run was drained: it waits as well, until it takes part in a run
     boot: str = ""  # identifies this machine's boot
     holds_directory: bool = True  # so a row of this boot with our id belongs to a dead processor
 

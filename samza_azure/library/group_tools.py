@@ -44,8 +44,8 @@ class CoordinatorLife:
         self.coordinator: ThreadedCoordinator | None = None
 
     def begin(self) -> None:
-        """Join. Idempotent."""
-        if self.coordinator is None:
+        """Join, also again after a membership that has ended by itself, as when the account was away. Idempotent."""
+        if self.coordinator is None or self.coordinator.ending is not None:
             self.coordinator = self._make()
             self.coordinator.set_listener(self.listener)
             self.coordinator.start()

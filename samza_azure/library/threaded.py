@@ -98,9 +98,13 @@ class ThreadedCoordinator(JobCoordinator):
     def set_listener(self, listener: JobCoordinatorListener) -> None:
         self._listener = listener
 
-    def ask(self, *, new_run: bool, wait_for_upgrade: bool, only_holder: bool = False) -> None:
+    def ask(self, *, new_run: bool, wait_for_upgrade: bool, restarted: bool = False, only_holder: bool = False) -> None:
         self._settings = replace(
-            self._settings, new_run=new_run, wait_for_upgrade=wait_for_upgrade, holds_directory=only_holder
+            self._settings,
+            new_run=new_run,
+            wait_for_upgrade=wait_for_upgrade,
+            restarted=restarted,
+            holds_directory=only_holder,
         )
 
     def start(self) -> None:

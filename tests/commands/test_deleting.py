@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from samza_azure import AzureJobCoordinatorFactory, Config, JobCoordinator, SharedTasks, SourceWriter, cli
+from samza_azure.commands import alone
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import Control, RunPhase
@@ -28,6 +29,7 @@ from samza_azure.storage.arrow import encode
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Content, Missing
 from samza_azure.storage.log import LogReader, take_over
+from tests.storage.proxy import Guard
 
 JOB = """
 app = {{ name = "shop", id = "{id}", main = "none:none" }}
@@ -160,6 +162,17 @@ def test_a_run_that_only_its_logs_remember_is_exported_first_and_can_be_deleted(
     assert sorted({name.split("/")[1] for name in names(place, "runs/")}) == [made[1], made[-1]]
 
 
+def test_a_run_in_progress_that_was_named_by_a_late_clock_is_not_deleted(place: Place) -> None:
+    """Its id, which begins with the time, is less than those of all remembered runs, as that of a forgotten one."""
+    made = tuple(f"{1_700_000_000_000 + number}-{number:08x}" for number in range(REMEMBERED))
+    late = "1000000000000-00000000"
+    place.output(late, 7)
+    place.drained(late, phase=RunPhase.RUNNING, past=made)
+    code, _, said = place.command("delete", "--run", late, "--yes")
+    assert code == 2 and f"Run {late} is not drained" in said
+    assert names(place, f"runs/{late}/")
+
+
 def test_a_run_in_progress_and_its_streams_are_not_deleted(place: Place) -> None:
     place.rows("orders", 1)
     place.drained("2-b", phase=RunPhase.RUNNING, past=())
@@ -273,6 +286,29 @@ def test_the_next_run_reads_from_a_time_on_and_skips_nothing_unread(place: Place
     code, out, _ = place.command("rewind", "--stream", "orders", "--to", "2030-01-01T00:00Z")
     assert code == 0 and out.startswith("Nothing to read again"), "a later time never skips rows"
     assert place.control() == control
+
+
+def test_the_lease_is_renewed_while_the_rows_to_read_again_are_counted(place: Place, emulator: Azurite) -> None:
+    """That may take longer than a lease lasts; then the rewind could not be written."""
+    place.rows("orders", 1)
+    place.drained()
+    counts, renews, in_time = threading.Event(), threading.Event(), []
+
+    def slowly(method: str, path: str) -> bool:
+        if method == "GET" and "/streams/orders/0/" in path:
+            counts.set()
+            in_time.append(renews.wait(5.0))
+        elif counts.is_set() and "comp=lease" in path:
+            renews.set()
+        return False
+
+    place.patch.setattr(alone, "RENEW_S", 0.05)
+    with Guard(emulator.blob_port, slowly) as guard:
+        port = f":{emulator.blob_port}/"
+        place.patch.setenv("CONNECT", emulator.connection_string.replace(port, f":{guard.port}/"))
+        code, out, _ = place.command("rewind", "--to", "earliest", "--stream", "orders")
+    assert code == 0 and out.startswith("The next run reads 1 rows of orders again.")
+    assert in_time and all(in_time)
 
 
 @pytest.mark.parametrize(

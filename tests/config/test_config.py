@@ -342,6 +342,13 @@ def test_a_processor_id_that_no_row_can_have_is_refused(name: str) -> None:
         check_processor_id(name)
 
 
+@pytest.mark.parametrize("name", ["new", "", "a/b", "a" * 64, "ä"])
+def test_a_run_id_that_no_run_can_have_is_refused(name: str) -> None:
+    """`new` in a processor's row means any next run, as with --new-run: another processor began it under another id."""
+    assert "app.run.id" in mistakes(**{"app.run.id": name})
+    assert parsed(**{"app.run.id": "new-1"}).app.run_id == "new-1"
+
+
 # The account.
 
 

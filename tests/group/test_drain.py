@@ -194,9 +194,11 @@ def test_a_drain_has_reached_the_last_step_of_its_history() -> None:
 def test_a_generated_id_older_than_all_remembered_ones_is_that_of_a_forgotten_run() -> None:
     made = tuple(f"{1_700_000_000_000 + number}-{number:08x}" for number in range(REMEMBERED + 2))
     past = ("by-hand", *made[1:-1])
-    assert [is_forgotten(past, run) for run in (made[0], made[1], made[-1])] == [True, False, False]
-    assert not is_forgotten(past, "0-by-hand"), "chosen ids are remembered for ever"
-    assert not is_forgotten(past[:-1], made[0]), "there is room for one more, so none is forgotten yet"
+    control = replace(CONTROL, past=past)
+    assert [is_forgotten(control, run) for run in (made[0], made[1], made[-1])] == [True, False, False]
+    assert not is_forgotten(control, "0-by-hand"), "chosen ids are remembered for ever"
+    assert not is_forgotten(replace(control, past=past[:-1]), made[0]), "there is room for one more"
+    assert not is_forgotten(replace(control, run_id=made[0]), made[0]), "it is in progress; a clock was late"
 
 
 def test_partitions_that_a_run_does_not_read_keep_their_place_for_a_later_one() -> None:

@@ -131,6 +131,19 @@ def test_a_processor_that_ends_while_it_acquires_the_lease_waits_and_releases_it
     assert decide(view, NOW + 0.3)[-1] == Finish(0, "Left.")
 
 
+def test_a_processor_that_ends_during_its_first_request_for_the_lease_waits_and_releases_it() -> None:
+    """Nobody leads, so no lease was broken, and no campaign is known before the answer."""
+    view = view_of("p2", replace(CONTROL, leader=None, successor="p2"), ending=Finish(0, "Left."), ending_since=NOW)
+    view.work.tasks.clear()
+    view.life.written, acquire = replace(ROWS["p2"], state=ProcessorState.LEFT), AcquireLease("asked", "control")
+    started(view, acquire, NOW)
+    assert decide(view, NOW) == []
+    learn(view, acquire, None, sent_at=NOW, now=NOW + 0.2)
+    assert decide(view, NOW + 0.2)[-1] == ReleaseLease("asked")
+    learn(view, ReleaseLease("asked"), None, sent_at=NOW, now=NOW + 0.3)
+    assert decide(view, NOW + 0.3)[-1] == Finish(0, "Left.")
+
+
 def test_another_pipeline_is_refused_with_the_way_out() -> None:
     view = view_of("p3", plan=replace(PLAN, fingerprint="0" * 64))
     [begin] = [action for action in decide(view, NOW) if isinstance(action, BeginEnd)]

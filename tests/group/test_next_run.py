@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from samza_azure.group.actions import BeginEnd, Finish, ReadControl
+from samza_azure.group.actions import BeginEnd, Finish, ReadControl, WriteControl
 from samza_azure.group.answers import ControlRead
-from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.control import Control, Failure, RunPhase
 from samza_azure.group.ending import verdict
 from samza_azure.group.learn import heard_plan, learn
 from samza_azure.group.next_run import can_act
@@ -114,4 +114,36 @@ def test_old_code_that_waits_ends_well_when_upgraded_code_has_begun_the_next_run
 
     reads(view, replace(CONTROL, run_id="next", fingerprint="e" * 64))
 
-    assert verdict(view) == Finish(0, "Run next has begun with an upgraded pipeline.")
+    assert verdict(view) == Finish(0, "Run run is drained, and run next has begun since.")
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("phase", [RunPhase.RUNNING, RunPhase.DRAINED])
+@pytest.mark.parametrize("differs", ["pipeline", "app.run.id"])
+def test_a_processor_that_slept_through_the_end_of_its_run_ends_well(
+    waits: bool, phase: RunPhase, differs: str
+) -> None:
+    """It was told to drain the next run with its own code, or that it may be old code that starts late: with 2."""
+    view = view_of("p2")
+    view.settings = replace(view.settings, wait_for_upgrade=waits, run_id="run" if differs == "app.run.id" else "")
+    fingerprint = "e" * 64 if differs == "pipeline" else PLAN.fingerprint
+    past = ("run", "next") if phase is RunPhase.DRAINED else ("run",)
+    finished = (PLAN.fingerprint, fingerprint) if phase is RunPhase.DRAINED else (PLAN.fingerprint,)
+
+    reads(view, replace(CONTROL, run_id="next", fingerprint=fingerprint, phase=phase, past=past, finished=finished))
+
+    assert verdict(view) == Finish(0, "Run run is drained, and run next has begun since.")
+
+
+def test_a_leader_that_is_refused_does_not_resume_the_failed_run_before_it_ends() -> None:
+    """It hears of its pipeline and, in the same turn, that another run is in progress than app.run.id says."""
+    failure = Failure("clean", "clean-0", "It failed.", "")
+    failed = replace(CONTROL, phase=RunPhase.FAILED, failure=failure)
+    view = leader(failed, active_run="", plan=None, tasks={})
+    view.settings = replace(view.settings, run_id="another")
+    heard_plan(view, PLAN)
+
+    actions = decide(view, NOW)
+
+    assert BeginEnd in kinds(actions)
+    assert WriteControl not in kinds(actions), "the failure would be forgotten"

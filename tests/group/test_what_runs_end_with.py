@@ -84,7 +84,7 @@ def test_the_same_pipeline_after_a_drain_ends_or_waits_for_an_upgrade(waits: boo
 def test_old_code_that_waited_ends_when_the_upgrade_has_begun() -> None:
     upgraded = replace(CONTROL, run_id="next", fingerprint="e" * 64)
     waiting = settings_of(view_of("p2", upgraded, active_run="run"), wait_for_upgrade=True)
-    assert verdicts(waiting) == [(0, "Run next has begun with an upgraded pipeline.")]
+    assert verdicts(waiting) == [(0, "Run run is drained, and run next has begun since.")]
 
 
 def test_a_processor_that_rejoins_ends_with_the_failed_run_that_it_was_part_of() -> None:
@@ -97,7 +97,7 @@ def test_a_processor_that_rejoins_ends_with_the_failed_run_that_it_was_part_of()
 
 def test_old_code_that_is_restarted_after_the_upgrade_is_advised_to_upgrade() -> None:
     upgraded = replace(CONTROL, run_id="next", fingerprint="e" * 64, finished=(PLAN.fingerprint,))
-    restarted = settings_of(view_of("p2", upgraded, active_run=""), wait_for_upgrade=True)
+    restarted = settings_of(view_of("p2", upgraded, active_run=""), restarted=True)
     ((code, message),) = verdicts(restarted)
     assert (code, "Start the current code" in message) == (2, True)
     assert "Drain the run with the old code" not in message

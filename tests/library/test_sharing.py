@@ -15,7 +15,7 @@ import pytest
 from samza_azure import Config, JobFailed, LeaderElectorListener, SharedTasks
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.coordinator import load_factory, load_utils_factory
-from samza_azure.errors import ConfigError
+from samza_azure.errors import ConfigError, StorageUnavailable
 from samza_azure.group.rows import RequestKind, request_columns
 from samza_azure.host.runs import RunLogs
 from samza_azure.library.factory import settings
@@ -323,3 +323,27 @@ def test_when_a_process_is_killed_the_others_start_its_tasks_with_higher_generat
     finally:
         for member in members:
             member.process.kill()
+
+
+def test_a_candidate_that_could_not_join_does_when_it_is_asked_again() -> None:
+    """Its account was away for too long; after that it was a candidate by name only."""
+    account, trouble = MemoryAccount(), [StorageUnavailable("The account does not answer.")]
+
+    async def stores() -> Stores:
+        if trouble:
+            raise trouble.pop()
+        return Stores(account.control_blob(), account.rows(), RunLogs(account.blobs()), account.aclose)
+
+    def coordinator(who: str) -> ThreadedCoordinator:
+        return ThreadedCoordinator(settings("p0", Config.parse(JOB)), stores, Observer("p0"))
+
+    utils = GroupUtils(coordinator, lambda name: LeaseLock(name, lambda: account))
+    elector = utils.leader_elector
+    elector.try_become_leader()
+    gone = utils._stands.coordinator
+    assert gone is not None and gone.wait(PATIENCE_S)
+    elector.try_become_leader()
+    until("it leads", lambda: elector.is_leader)
+    elector.try_become_leader()
+    assert elector.is_leader, "it is a candidate already"
+    utils.close()

@@ -236,6 +236,21 @@ def test_a_drained_run_is_cleaned_up_though_all_wait_for_an_upgrade(seed: int) -
 
 
 @pytest.mark.parametrize("seed", range(4))
+def test_those_who_wait_for_an_upgrade_take_over_and_clean_up_if_the_leader_dies(seed: int) -> None:
+    class Drained(Waits):
+        async def _play(self) -> None:
+            await self._runs()
+            self.ask(RequestKind.DRAIN)
+            await self._until("the run is drained", lambda: self.control.phase is RunPhase.DRAINED, step=0.002)
+            self._life(leads=True).crash()
+            demand(not self.control.cleaned, "the leader was faster")
+            await self._until("another has cleaned up", lambda: self.control.cleaned)
+            demand(sum(life.supervisor.alive for life in self.lives.values()) == 2, "somebody has ended")
+
+    played(Drained(seed))
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_a_processor_that_joins_a_draining_run_gets_no_task_and_ends_with_the_run(seed: int) -> None:
     class Joined(Story):
         async def _play(self) -> None:

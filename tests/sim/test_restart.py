@@ -70,7 +70,7 @@ class Drained(Restarted):
     """An orchestrator starts again whatever ends."""
 
     def _settings(self, name: str) -> Settings:
-        return replace(super()._settings(name), wait_for_upgrade=self.numbers[name] > 1)
+        return replace(super()._settings(name), restarted=self.numbers[name] > 1)
 
 
 def test_a_drained_fleet_that_is_restarted_stands_by_with_one_leader() -> None:
@@ -102,5 +102,22 @@ def test_changed_code_begins_the_next_run_among_those_that_stand_by() -> None:
             await self._until("all have been restarted", lambda: all(self.numbers[name] > 1 for name in names))
             self.start("new", code=OTHER_STAGES)
             await self._until("the next run has begun", lambda: self.control.fingerprint == OTHER_STAGES, 30.0)
+
+    played(Upgraded(1))
+
+
+def test_upgraded_code_that_was_started_soon_after_a_drain_ends_with_its_own_run() -> None:
+    """It was taken for a restart of the old code, and stood by for an upgrade when its own run was drained."""
+
+    class Upgraded(Drained):
+        async def _play(self) -> None:
+            await self._runs()
+            self.code = OTHER_STAGES
+            self.ask(RequestKind.DRAIN)
+            await self._until("the next run has begun", lambda: self.control.fingerprint == OTHER_STAGES)
+            names, starts = {f"p{number}" for number in range(self.scenario.processors)}, dict(self.numbers)
+            await self._until("all take part", lambda: {each.processor for each in self.control.members} == names)
+            self.ask(RequestKind.DRAIN)
+            await self._until("all have ended", lambda: all(self.numbers[name] > starts[name] for name in names))
 
     played(Upgraded(1))

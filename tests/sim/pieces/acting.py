@@ -439,7 +439,9 @@ def _check_turn(view: View) -> None:
     if view.life.etag is not None:
         wanted += election.follow(view, NOW)
         if view.leadership is not None:
-            wanted += decide.lead(view, NOW)
+            led = decide.lead(view, NOW)
+            begins_to_end = any(isinstance(each, a.BeginEnd) for each in last)
+            wanted += [each for each in led if not (begins_to_end and isinstance(each, a.WriteControl))]
         elif view.handing_over is None:
             wanted += election.campaign(view, NOW)
         elif view.ending is None:

@@ -53,6 +53,7 @@ from .acting import check_actions
 from .decisions import check_decisions
 from .event_time import check_event_time
 from .learning import check_learning
+from .performing import check_performing
 from .producers import check_producers
 from .rows import check_controls, check_notifications, check_requests, check_rows
 from .streams import check_streams
@@ -394,4 +395,5 @@ CHECKS: dict[str, Callable[[Random], None]] = {
     "streams": check_streams,
     "producers": check_producers,
     "task logs": check_task_logs,
+    "calls": check_performing,
 }

@@ -337,7 +337,9 @@ def _knows(case: Case, control: Control, etag: str) -> None:
     change["revision"] = control.revision
     _seen(case)
     plan = before["work.plan"]
-    if control.phase in ("RUNNING", "DRAINING") and plan is not None and plan.fingerprint == control.fingerprint:
+    is_ours = plan is not None and plan.fingerprint == control.fingerprint
+    is_ours = is_ours and case.view.settings.run_id in ("", control.run_id)
+    if is_ours and control.phase in ("RUNNING", "DRAINING"):
         change["work.active_run"] = control.run_id
     mine = {
         task: each.owner
@@ -729,7 +731,7 @@ def heard(case: Case) -> None:
             case.change |= {"work.plan": PLAN, "work.container": True, "work.permit_sent": 0.0, "work.drain_sent": None}
             there = before["life.control"]
             in_progress = isinstance(there, Control) and there.phase in ("RUNNING", "DRAINING")
-            if in_progress and there.fingerprint == PLAN.fingerprint:
+            if in_progress and there.fingerprint == PLAN.fingerprint and view.settings.run_id in ("", there.run_id):
                 case.change["work.active_run"] = there.run_id
         case 1:
             learn.heard_container_lost(view, case.now)

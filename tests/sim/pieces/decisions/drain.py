@@ -103,9 +103,11 @@ def check_rest(drawn: Drawn, control: Control) -> None:
     if dice.random() < 0.2:
         count = dice.choice([364, 365, 366])
         made = [f"{1_700_000_000_000 + number}-0123abcd" for number in range(1, count + 1)]
-        for run_id in (made[0], "0", "by-hand", "1700000000000-0123abcd"):
-            forgotten = count >= 365 and run_id == "1700000000000-0123abcd"
-            same(f"whether {run_id} is forgotten", drain.is_forgotten(["by-hand", *made], run_id), forgotten)
+        old = "1700000000000-0123abcd"
+        known = replace(control, run_id=dice.choice(["r", old]), past=("by-hand", *made))
+        for run_id in (made[0], "0", "by-hand", old):
+            forgotten = count >= 365 and run_id == old != known.run_id
+            same(f"whether {run_id} is forgotten", drain.is_forgotten(known, run_id), forgotten)
 
 
 def _almost_drained(drawn: Drawn, control: Control) -> tuple[Control, dict[str, ProcessorRow]]:

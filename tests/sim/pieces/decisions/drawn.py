@@ -216,6 +216,7 @@ class Drawn:
             run_id=dice.choice(["", "", "", "r2", "r9", "r0"]),
             new_run=dice.random() < 0.2,
             wait_for_upgrade=dice.random() < 0.2,
+            restarted=dice.random() < 0.2,
             boot="boot",
             holds_directory=dice.random() < 0.5,
         )

@@ -155,10 +155,13 @@ def _verdict(view: View) -> int | None:
     if control.stop is not None and Member("p0", LIVES[0]) in control.stop.members:
         return 0
     took_part, waits = view.work.active_run == control.run_id, view.settings.wait_for_upgrade
+    waits = waits or (view.settings.restarted and view.work.active_run == "")
     if control.phase == "NONE":
         return None
     if control.phase == "FAILED" and took_part and control.failure is not None:
         return 1
+    is_other = plan is not None and control.fingerprint not in ("", plan.fingerprint)
+    is_other = is_other or by_hand not in ("", control.run_id)
     if control.phase == "DRAINED":
         if took_part:
             return None if waits else 0
@@ -166,14 +169,16 @@ def _verdict(view: View) -> int | None:
             return None
         if wanted_run(view) or plan.fingerprint not in (control.fingerprint, *control.finished):
             return 2 if by_hand in control.past else None
+        if view.work.active_run and is_other:
+            return 0
         if waits:
             return None
         if plan.fingerprint != control.fingerprint:
             return 2
         return 0 if all(run in control.kept for run in control.uncleaned) else None
-    if plan is not None and control.fingerprint and plan.fingerprint != control.fingerprint:
-        return 0 if waits and view.work.active_run else 2
-    return 2 if by_hand and by_hand != control.run_id else None
+    if not is_other:
+        return None
+    return 0 if view.work.active_run and not took_part else 2
 
 
 def _waits_for(view: View, until: float) -> ending.Wait | None:
@@ -199,5 +204,5 @@ def _waits_for(view: View, until: float) -> ending.Wait | None:
         return ending.Wait.OWN_ROW
     if view.leadership is not None:
         return ending.Wait.LEASE
-    campaigns = view.candidacy.campaign is not None
+    campaigns = view.candidacy.campaign is not None or (isinstance(control, Control) and control.leader is None)
     return ending.Wait.ANSWER if LEADER_ROW in view.calls.busy or (campaigns and CONTROL in view.calls.busy) else None
