@@ -883,6 +883,29 @@ def test_a_view_of_spark_sql_has_another_name_in_each_processor(analyse: Analyse
     assert "_pyspark_" not in str((one.fingerprint, one.facts))
 
 
+def test_the_fingerprint_sees_the_arguments_of_a_function_in_sql(analyse: Analyse, spark: SparkSession) -> None:
+    """Or else a task would go on with the state of another key."""
+    spark.sql("CREATE OR REPLACE TEMPORARY FUNCTION doubled(x DOUBLE) RETURNS DOUBLE RETURN x * 2")
+
+    def fingerprint(argument: str) -> str:
+        def stage(rows: DataFrame) -> DataFrame:
+            rows = rows.withWatermark("ts", "1 hour")
+            return rows.groupBy(F.window("ts", "1 hour"), F.expr(f"doubled({argument})").alias("d")).count()
+
+        return analyse(stage).plan.fingerprint
+
+    assert len({fingerprint(argument) for argument in ("delay", "hour(ts)")}) == 2
+
+
+def test_a_query_that_is_written_with_pipes(refusal: Refusal, analyse: Analyse, spark: SparkSession) -> None:
+    def stage(rows: DataFrame, time: str = "ts") -> DataFrame:
+        query = f"FROM {{rows}} |> WHERE delay > 0 |> AGGREGATE count(*) AS n GROUP BY window({time}, '1 hour') AS w"
+        return spark.sql(query, rows=rows.withWatermark("ts", "1 hour"))
+
+    assert analyse(stage).plan.stages[-1].state == ("aggregation by window",)
+    assert "no group of the aggregation by window is ever complete" in refusal(lambda rows: stage(rows, "landed"))
+
+
 def test_a_common_table_expression_is_one_source(analyse: Analyse, spark: SparkSession) -> None:
     """A task waits for an acknowledgement of each source, so with one too many its drain would never end."""
 
