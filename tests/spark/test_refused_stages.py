@@ -794,6 +794,31 @@ def test_a_plan_that_is_not_deterministic_is_a_warning(analyse: Analyse) -> None
     )
 
 
+def test_a_column_that_is_called_after_a_random_seed(refusal: Refusal, analyse: Analyse) -> None:
+    """Its name would be another one when a task starts, and its first batch would fail."""
+    said = refusal(lambda rows: rows.select("carrier", F.rand()))
+    assert said.startswith("Stage stage: Spark calls a column rand(")
+    assert said.endswith(
+        '), after a random seed, which differs from start to start. Name the column yourself, with .alias("random").'
+    )
+    for column in (F.rand().alias("random"), F.rand(7), F.expr("rand()")):
+        analyse(lambda rows, column=column: rows.select("carrier", column))
+
+
+def test_state_that_depends_on_a_random_seed(refusal: Refusal, analyse: Analyse) -> None:
+    """As with salted keys. The pipeline would be another one at each start and in each processor."""
+
+    def salted(rows: DataFrame, *seed: int) -> DataFrame:
+        rows = rows.withWatermark("ts", "1 hour").withColumn("salt", F.floor(F.rand(*seed) * 4))
+        return rows.groupBy(F.window("ts", "1 hour"), "carrier", "salt").count()
+
+    assert refusal(salted) == (
+        "Stage stage: the aggregation by window, carrier, salt depends on a random seed, which differs from start to "
+        "start. So no processor could go on with the state of another. Set the seed yourself, as in F.rand(7)."
+    )
+    analyse(lambda rows: salted(rows, 7))
+
+
 def test_stages_that_are_allowed(analyse: Analyse, spark: SparkSession) -> None:
     """A stream joined with itself or with a table, a renamed event time, a union with it, deduplication, updates."""
     names = spark.createDataFrame([("AA", "American")], "carrier string, name string")

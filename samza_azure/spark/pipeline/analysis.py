@@ -132,6 +132,8 @@ def analyse(
     keyed = [Keyed(each.stream, each.partitions, each.key) for each in inputs]
     placement = place_stage(spark, stage, root, keyed, tasks)
     tracer = Tracer(spark)
+    if not plan.deterministic():
+        _check_seeds(stage, root, read_plan(spark, _called(spark, stage, frames, inputs), directory), tracer)
     delays = [str(each.delay_ms) for each in watermarks]
     fingerprint = tuple({**fingerprint_of(node, tracer.origins), "delays": delays} for node in operators)
     by_stream = {inputs[each.reads].stream: each.delay_ms for each in watermarks}
@@ -268,6 +270,26 @@ def _optimised(spark: SparkSession, stage: Stage, plan: Any, root: Node, advice:
     except Exception as error:
         said = said_at_start(error, root, advice)
         raise PipelineRefused(f"Stage {stage.name} cannot run as a stream: {said}") from error
+
+
+def _check_seeds(stage: Stage, root: Node, again: Node, tracer: Tracer) -> None:
+    """Refuse a plan that another call of the function makes with other names or keys, because of a random seed.
+
+    Each processor calls the function when it analyses the stage, and for each task that it starts.
+    """
+    for one, other in zip(root.output, again.output, strict=True):
+        if one.name() != other.name():
+            raise PipelineRefused(
+                f"Stage {stage.name}: Spark calls a column {one.name()}, after a random seed, which differs from start "
+                'to start. Name the column yourself, with .alias("random").'
+            )
+    operators = ([node for node in each.walk() if state_of(node)] for each in (root, again))
+    for one, other in zip(*operators, strict=True):
+        if fingerprint_of(one, tracer.origins) != fingerprint_of(other, tracer.origins):
+            raise PipelineRefused(
+                f"Stage {stage.name}: the {described(one)} depends on a random seed, which differs from start to "
+                "start. So no processor could go on with the state of another. Set the seed yourself, as in F.rand(7)."
+            )
 
 
 def _warnings(stage: Stage, plan: Any, root: Node) -> tuple[str, ...]:
