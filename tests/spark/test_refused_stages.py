@@ -794,6 +794,12 @@ def test_a_plan_that_is_not_deterministic_is_a_warning(analyse: Analyse) -> None
     )
 
 
+def test_a_plan_that_uses_the_time_of_a_batch_is_a_warning(analyse: Analyse) -> None:
+    for time in (F.current_timestamp(), F.current_date(), F.current_time(), F.localtimestamp(), F.now()):
+        (warning,) = of_the_stage(analyse(lambda rows, time=time: rows.withColumn("at", time.cast("string"))))
+        assert warning.startswith("Stage stage uses the time at which a batch runs: ")
+
+
 def test_a_column_that_is_called_after_a_random_seed(refusal: Refusal, analyse: Analyse) -> None:
     """Its name would be another one when a task starts, and its first batch would fail."""
     said = refusal(lambda rows: rows.select("carrier", F.rand()))

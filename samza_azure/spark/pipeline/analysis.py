@@ -296,7 +296,8 @@ def _warnings(stage: Stage, plan: Any, root: Node) -> tuple[str, ...]:
     found = []
     if not plan.deterministic() or any(node.kind == "Sample" for node in root.walk()):
         found.append("is not deterministic (rand, uuid, a non-deterministic function)")
-    if any(word in str(plan.toString()) for word in ("current_timestamp(", "current_date(", "localtimestamp(", "now(")):
+    times = ("current_timestamp(", "current_date(", "current_time(", "localtimestamp(", "now(")
+    if any(word in str(plan.toString()) for word in times):
         found.append("uses the time at which a batch runs")
     warnings = [
         f"Stage {stage.name} {each}: a second run over the same input may give another output." for each in found
