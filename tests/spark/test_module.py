@@ -212,6 +212,30 @@ def stage(rows):
     assert [row["modules"] for row in rows] == [["wave", "helpers"]] * 3
 
 
+def test_a_time_without_a_zone_is_of_utc_wherever_the_processor_runs(
+    rows_of: Callable[..., list[dict[str, object]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python reads such a time in the zone of its machine; processors in two zones would make different rows."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    pipeline = (
+        HEAD
+        + """
+from datetime import datetime
+NOON = datetime(2013, 1, 1, 12)
+spark = SparkSession.builder.getOrCreate()
+known = spark.createDataFrame([(NOON,)], "known timestamp")
+
+@app.stage("numbers", output="out")
+def stage(rows):
+    hour, noon = F.udf(lambda time: time.hour, "int"), F.udf(lambda _: NOON, "timestamp")
+    times = [F.lit(NOON), F.col("known"), noon("n")]
+    return rows.crossJoin(known).select(*map(F.hour, times), *map(hour, times)).toDF(*"abcdef")
+"""
+    )
+    rows = rows_of({"pipeline.py": pipeline})
+    assert [list(row.values()) for row in rows] == [[12] * 6] * len(NUMBERS)
+
+
 def test_a_package_that_cannot_be_imported_is_refused(container: Callable[..., Child]) -> None:
     stage = '@app.stage("numbers", output="out")\ndef stage(rows):\n    return rows\n'
     child = container({"pipeline.py": HEAD + stage}, 'packages = ["json", "nowhere_at_all"]')
