@@ -74,6 +74,11 @@ def test_nothing_returned(refusal: Refusal) -> None:
     assert refusal(lambda rows: None) == "Stage stage returns NoneType. Return a DataFrame."
 
 
+def test_a_dataframe_of_another_library(refusal: Refusal) -> None:
+    said = refusal(lambda rows: pd.DataFrame({"n": [1]}))
+    assert said == "Stage stage returns a DataFrame of pandas.core.frame. Return one of pyspark.sql."
+
+
 def test_a_dataframe_that_does_not_stream(refusal: Refusal, spark: SparkSession) -> None:
     assert refusal(lambda rows: spark.range(3)) == (
         "Stage stage returns a DataFrame that is not streaming. "

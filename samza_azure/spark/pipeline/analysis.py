@@ -188,7 +188,12 @@ def _called(spark: SparkSession, stage: Stage, frames: Sequence[DataFrame], inpu
             f"Stage {stage.name} changes {', '.join(changed)}, which all stages share. Set it in the job file instead."
         )
     if not isinstance(frame, DataFrame):
-        raise PipelineRefused(f"Stage {stage.name} returns {type(frame).__name__}. Return a DataFrame.")
+        returned = type(frame)
+        if returned.__name__ == DataFrame.__name__:
+            raise PipelineRefused(
+                f"Stage {stage.name} returns a DataFrame of {returned.__module__}. Return one of pyspark.sql."
+            )
+        raise PipelineRefused(f"Stage {stage.name} returns {returned.__name__}. Return a DataFrame.")
     if not frame.isStreaming:
         raise PipelineRefused(
             f"Stage {stage.name} returns a DataFrame that is not streaming. "
@@ -277,14 +282,14 @@ def _check_seeds(stage: Stage, root: Node, again: Node, tracer: Tracer) -> None:
 
     Each processor calls the function when it analyses the stage, and for each task that it starts.
     """
-    for one, other in zip(root.output, again.output, strict=True):
+    for one, other in zip(root.output, again.output, strict=False):
         if one.name() != other.name():
             raise PipelineRefused(
                 f"Stage {stage.name}: Spark calls a column {one.name()}, after a random seed, which differs from start "
                 'to start. Name the column yourself, with .alias("random").'
             )
     operators = ([node for node in each.walk() if state_of(node)] for each in (root, again))
-    for one, other in zip(*operators, strict=True):
+    for one, other in zip(*operators, strict=False):
         if fingerprint_of(one, tracer.origins) != fingerprint_of(other, tracer.origins):
             raise PipelineRefused(
                 f"Stage {stage.name}: the {described(one)} depends on a random seed, which differs from start to "
