@@ -260,3 +260,12 @@ spark = builder.config("spark.driver.memory", "9g").getOrCreate()
         "imported, and all processors need the same settings: write them under [spark] in the job file, not in the "
         "module."
     )
+
+
+def test_a_module_that_stops_the_session_is_refused(container: Callable[..., Child]) -> None:
+    """As scripts do at their end."""
+    stage = '@app.stage("numbers", output="out")\ndef stage(rows):\n    return rows\n'
+    child = container({"pipeline.py": f"{HEAD}\nspark = SparkSession.builder.getOrCreate()\n\n{stage}\nspark.stop()\n"})
+    assert child.report() == Rejected(
+        "The module pipeline stops the session, which the stages need. Remove the call of stop()."
+    )
