@@ -84,10 +84,13 @@ def _refuse(channel: Channel, message: str) -> None:
 
 
 def _prepare_environment(config: Config) -> None:
-    """Let Spark's workers import the pipeline and reach the storage account."""
+    """Let Spark's workers import the pipeline and reach the storage account, all in one time zone."""
     beside = str(config.path.absolute().parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (beside, os.environ.get("PYTHONPATH"))))
     os.environ.update(to_environment(config.storage))
+    # Python reads a time without a zone in that of its machine: rows would depend on which processor makes them.
+    os.environ["TZ"] = "UTC"
+    time.tzset()
 
 
 def _emptied(directory: Path) -> None:

@@ -212,6 +212,30 @@ def stage(rows):
     assert [row["modules"] for row in rows] == [["wave", "helpers"]] * 3
 
 
+def test_a_time_without_a_zone_is_of_utc_wherever_the_processor_runs(
+    rows_of: Callable[..., list[dict[str, object]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python reads such a time in the zone of its machine; processors in two zones would make different rows."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    pipeline = (
+        HEAD
+        + """
+from datetime import datetime
+NOON = datetime(2013, 1, 1, 12)
+spark = SparkSession.builder.getOrCreate()
+known = spark.createDataFrame([(NOON,)], "known timestamp")
+
+@app.stage("numbers", output="out")
+def stage(rows):
+    hour, noon = F.udf(lambda time: time.hour, "int"), F.udf(lambda _: NOON, "timestamp")
+    times = [F.lit(NOON), F.col("known"), noon("n")]
+    return rows.crossJoin(known).select(*map(F.hour, times), *map(hour, times)).toDF(*"abcdef")
+"""
+    )
+    rows = rows_of({"pipeline.py": pipeline})
+    assert [list(row.values()) for row in rows] == [[12] * 6] * len(NUMBERS)
+
+
 def test_a_package_that_cannot_be_imported_is_refused(container: Callable[..., Child]) -> None:
     stage = '@app.stage("numbers", output="out")\ndef stage(rows):\n    return rows\n'
     child = container({"pipeline.py": HEAD + stage}, 'packages = ["json", "nowhere_at_all"]')
@@ -235,4 +259,13 @@ spark = builder.config("spark.driver.memory", "9g").getOrCreate()
         "The module pipeline sets spark.driver.memory, spark.sql.ansi.enabled. The session exists before the module is "
         "imported, and all processors need the same settings: write them under [spark] in the job file, not in the "
         "module."
+    )
+
+
+def test_a_module_that_stops_the_session_is_refused(container: Callable[..., Child]) -> None:
+    """As scripts do at their end."""
+    stage = '@app.stage("numbers", output="out")\ndef stage(rows):\n    return rows\n'
+    child = container({"pipeline.py": f"{HEAD}\nspark = SparkSession.builder.getOrCreate()\n\n{stage}\nspark.stop()\n"})
+    assert child.report() == Rejected(
+        "The module pipeline stops the session, which the stages need. Remove the call of stop()."
     )

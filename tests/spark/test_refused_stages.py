@@ -74,6 +74,11 @@ def test_nothing_returned(refusal: Refusal) -> None:
     assert refusal(lambda rows: None) == "Stage stage returns NoneType. Return a DataFrame."
 
 
+def test_a_dataframe_of_another_library(refusal: Refusal) -> None:
+    said = refusal(lambda rows: pd.DataFrame({"n": [1]}))
+    assert said == "Stage stage returns a DataFrame of pandas.core.frame. Return one of pyspark.sql."
+
+
 def test_a_dataframe_that_does_not_stream(refusal: Refusal, spark: SparkSession) -> None:
     assert refusal(lambda rows: spark.range(3)) == (
         "Stage stage returns a DataFrame that is not streaming. "
@@ -794,6 +799,37 @@ def test_a_plan_that_is_not_deterministic_is_a_warning(analyse: Analyse) -> None
     )
 
 
+def test_a_plan_that_uses_the_time_of_a_batch_is_a_warning(analyse: Analyse) -> None:
+    for time in (F.current_timestamp(), F.current_date(), F.current_time(), F.localtimestamp(), F.now()):
+        (warning,) = of_the_stage(analyse(lambda rows, time=time: rows.withColumn("at", time.cast("string"))))
+        assert warning.startswith("Stage stage uses the time at which a batch runs: ")
+
+
+def test_a_column_that_is_called_after_a_random_seed(refusal: Refusal, analyse: Analyse) -> None:
+    """Its name would be another one when a task starts, and its first batch would fail."""
+    said = refusal(lambda rows: rows.select("carrier", F.rand()))
+    assert said.startswith("Stage stage: Spark calls a column rand(")
+    assert said.endswith(
+        '), after a random seed, which differs from start to start. Name the column yourself, with .alias("random").'
+    )
+    for column in (F.rand().alias("random"), F.rand(7), F.expr("rand()")):
+        analyse(lambda rows, column=column: rows.select("carrier", column))
+
+
+def test_state_that_depends_on_a_random_seed(refusal: Refusal, analyse: Analyse) -> None:
+    """As with salted keys. The pipeline would be another one at each start and in each processor."""
+
+    def salted(rows: DataFrame, *seed: int) -> DataFrame:
+        rows = rows.withWatermark("ts", "1 hour").withColumn("salt", F.floor(F.rand(*seed) * 4))
+        return rows.groupBy(F.window("ts", "1 hour"), "carrier", "salt").count()
+
+    assert refusal(salted) == (
+        "Stage stage: the aggregation by window, carrier, salt depends on a random seed, which differs from start to "
+        "start. So no processor could go on with the state of another. Set the seed yourself, as in F.rand(7)."
+    )
+    analyse(lambda rows: salted(rows, 7))
+
+
 def test_stages_that_are_allowed(analyse: Analyse, spark: SparkSession) -> None:
     """A stream joined with itself or with a table, a renamed event time, a union with it, deduplication, updates."""
     names = spark.createDataFrame([("AA", "American")], "carrier string, name string")
@@ -881,6 +917,29 @@ def test_a_view_of_spark_sql_has_another_name_in_each_processor(analyse: Analyse
     one, other = (analyse(stage).stages["stage"].analysis for _ in range(2))
     assert (one.fingerprint, one.facts) == (other.fingerprint, other.facts)
     assert "_pyspark_" not in str((one.fingerprint, one.facts))
+
+
+def test_the_fingerprint_sees_the_arguments_of_a_function_in_sql(analyse: Analyse, spark: SparkSession) -> None:
+    """Or else a task would go on with the state of another key."""
+    spark.sql("CREATE OR REPLACE TEMPORARY FUNCTION doubled(x DOUBLE) RETURNS DOUBLE RETURN x * 2")
+
+    def fingerprint(argument: str) -> str:
+        def stage(rows: DataFrame) -> DataFrame:
+            rows = rows.withWatermark("ts", "1 hour")
+            return rows.groupBy(F.window("ts", "1 hour"), F.expr(f"doubled({argument})").alias("d")).count()
+
+        return analyse(stage).plan.fingerprint
+
+    assert len({fingerprint(argument) for argument in ("delay", "hour(ts)")}) == 2
+
+
+def test_a_query_that_is_written_with_pipes(refusal: Refusal, analyse: Analyse, spark: SparkSession) -> None:
+    def stage(rows: DataFrame, time: str = "ts") -> DataFrame:
+        query = f"FROM {{rows}} |> WHERE delay > 0 |> AGGREGATE count(*) AS n GROUP BY window({time}, '1 hour') AS w"
+        return spark.sql(query, rows=rows.withWatermark("ts", "1 hour"))
+
+    assert analyse(stage).plan.stages[-1].state == ("aggregation by window",)
+    assert "no group of the aggregation by window is ever complete" in refusal(lambda rows: stage(rows, "landed"))
 
 
 def test_a_common_table_expression_is_one_source(analyse: Analyse, spark: SparkSession) -> None:

@@ -35,6 +35,11 @@ def connect_session(name: str, settings: Mapping[str, str], jvm: Jvm) -> SparkSe
     return spark
 
 
+def is_stopped(spark: SparkSession) -> bool:
+    """Whether somebody has called `stop`."""
+    return spark.sparkContext._jsc is None
+
+
 def jvm_of(spark: SparkSession) -> Any:
     """The Java side of a session. It always exists here, which pyspark's types do not say."""
     return spark.sparkContext._jvm

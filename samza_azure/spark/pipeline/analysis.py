@@ -132,6 +132,8 @@ def analyse(
     keyed = [Keyed(each.stream, each.partitions, each.key) for each in inputs]
     placement = place_stage(spark, stage, root, keyed, tasks)
     tracer = Tracer(spark)
+    if not plan.deterministic():
+        _check_seeds(stage, root, read_plan(spark, _called(spark, stage, frames, inputs), directory), tracer)
     delays = [str(each.delay_ms) for each in watermarks]
     fingerprint = tuple({**fingerprint_of(node, tracer.origins), "delays": delays} for node in operators)
     by_stream = {inputs[each.reads].stream: each.delay_ms for each in watermarks}
@@ -186,7 +188,12 @@ def _called(spark: SparkSession, stage: Stage, frames: Sequence[DataFrame], inpu
             f"Stage {stage.name} changes {', '.join(changed)}, which all stages share. Set it in the job file instead."
         )
     if not isinstance(frame, DataFrame):
-        raise PipelineRefused(f"Stage {stage.name} returns {type(frame).__name__}. Return a DataFrame.")
+        returned = type(frame)
+        if returned.__name__ == DataFrame.__name__:
+            raise PipelineRefused(
+                f"Stage {stage.name} returns a DataFrame of {returned.__module__}. Return one of pyspark.sql."
+            )
+        raise PipelineRefused(f"Stage {stage.name} returns {returned.__name__}. Return a DataFrame.")
     if not frame.isStreaming:
         raise PipelineRefused(
             f"Stage {stage.name} returns a DataFrame that is not streaming. "
@@ -270,11 +277,32 @@ def _optimised(spark: SparkSession, stage: Stage, plan: Any, root: Node, advice:
         raise PipelineRefused(f"Stage {stage.name} cannot run as a stream: {said}") from error
 
 
+def _check_seeds(stage: Stage, root: Node, again: Node, tracer: Tracer) -> None:
+    """Refuse a plan that another call of the function makes with other names or keys, because of a random seed.
+
+    Each processor calls the function when it analyses the stage, and for each task that it starts.
+    """
+    for one, other in zip(root.output, again.output, strict=False):
+        if one.name() != other.name():
+            raise PipelineRefused(
+                f"Stage {stage.name}: Spark calls a column {one.name()}, after a random seed, which differs from start "
+                'to start. Name the column yourself, with .alias("random").'
+            )
+    operators = ([node for node in each.walk() if state_of(node)] for each in (root, again))
+    for one, other in zip(*operators, strict=False):
+        if fingerprint_of(one, tracer.origins) != fingerprint_of(other, tracer.origins):
+            raise PipelineRefused(
+                f"Stage {stage.name}: the {described(one)} depends on a random seed, which differs from start to "
+                "start. So no processor could go on with the state of another. Set the seed yourself, as in F.rand(7)."
+            )
+
+
 def _warnings(stage: Stage, plan: Any, root: Node) -> tuple[str, ...]:
     found = []
     if not plan.deterministic() or any(node.kind == "Sample" for node in root.walk()):
         found.append("is not deterministic (rand, uuid, a non-deterministic function)")
-    if any(word in str(plan.toString()) for word in ("current_timestamp(", "current_date(", "localtimestamp(", "now(")):
+    times = ("current_timestamp(", "current_date(", "current_time(", "localtimestamp(", "now(")
+    if any(word in str(plan.toString()) for word in times):
         found.append("uses the time at which a batch runs")
     warnings = [
         f"Stage {stage.name} {each}: a second run over the same input may give another output." for each in found

@@ -18,6 +18,15 @@ from samza_azure.spark.jvm.session import java_class
 EVENT_TIME_MARK = "spark.watermarkDelayMs"
 WINDOW_MARK = "spark.timeWindow"
 SESSION_MARK = "spark.sessionWindow"
+CATALYST = "org.apache.spark.sql.catalyst"
+#: The rules by which Spark replaces what it does not run itself, in its order.
+REPLACING = (
+    "expressions.EliminatePipeOperators",
+    "optimizer.EliminateSQLFunctionNode",
+    "optimizer.ReplaceDistinctWithAggregate",
+    "optimizer.ReplaceExpressions",
+    "optimizer.RewriteWithExpression",
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -76,15 +85,14 @@ def input_directory(directory: Path, number: int, stream: str) -> Path:
 def read_plan(spark: SparkSession, frame: DataFrame, directory: Path) -> Node:
     """The plan of a streaming DataFrame that was built on stand-ins below `directory`.
 
-    Common table expressions are inlined, and what Spark replaces before it runs a plan is replaced: expressions, and
-    SELECT DISTINCT and UNION, which are aggregations by all columns.
+    Common table expressions are inlined, and what Spark replaces before it runs a plan is replaced: functions in SQL,
+    whose text would not show their arguments, expressions, and SELECT DISTINCT and UNION, which are aggregations by
+    all columns.
     """
-    inlined, grouped, replaced, rewritten = (
-        java_class(spark, f"org.apache.spark.sql.catalyst.optimizer.{name}")
-        for name in ("InlineCTE", "ReplaceDistinctWithAggregate", "ReplaceExpressions", "RewriteWithExpression")
-    )
-    plan = inlined(True, False, False).apply(frame._jdf.queryExecution().analyzed())
-    plan = rewritten.apply(replaced.apply(grouped.apply(plan)))
+    plan = frame._jdf.queryExecution().analyzed()
+    plan = java_class(spark, f"{CATALYST}.optimizer.InlineCTE")(True, False, False).apply(plan)
+    for rule in REPLACING:
+        plan = java_class(spark, f"{CATALYST}.{rule}").apply(plan)
     return _node(plan, directory)
 
 

@@ -24,6 +24,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from samza_azure.application import Application
 from samza_azure.config import Config
 from samza_azure.errors import PipelineRefused
+from samza_azure.spark.jvm.session import is_stopped
 from samza_azure.spark.pipeline.names import nearest
 from samza_azure.spark.pipeline.packages import to_install
 from samza_azure.spark.pipeline.words import said_by_stage
@@ -187,6 +188,8 @@ def _settings_kept(name: str) -> Iterator[None]:
     yield
     if spark is None:
         return
+    if is_stopped(spark):
+        raise PipelineRefused(f"The module {name} stops the session, which the stages need. Remove the call of stop().")
     after = dict(spark.conf.getAll)
     changed = {key for key in after.keys() | before.keys() if after.get(key) != before.get(key)}
     if refused := sorted(changed - _NOT_THEIRS):
