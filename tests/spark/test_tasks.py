@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from samza_azure.application import Application, Collector, Envelope
@@ -31,6 +31,7 @@ from samza_azure.messages import (
     TaskReport,
     decode,
 )
+from samza_azure.spark.jvm.session import jvm_of
 from samza_azure.spark.task.channel import Channel
 from samza_azure.spark.task.sink_task import SinkTask
 from samza_azure.spark.task.task import Task
@@ -280,3 +281,36 @@ class Container:
         for task in self._tasks._tasks.values():
             if task.begins_to_finish():
                 task.finish()
+
+
+def test_a_task_that_moves_again_and_again_leaves_no_thread_and_no_listener(
+    fleet: Callable[[Application, str], Fleet], spark: SparkSession
+) -> None:
+    """Each start left a thread of Spark's for each source, which kept the session of the query, 400 kB; and a listener,
+    to which Spark handed all events of later queries."""
+    application = Application()
+
+    @F.udf("string")
+    def same(key: str) -> str:
+        return key
+
+    @application.stage("moved", output="copied")
+    def copy(rows: DataFrame) -> DataFrame:
+        return rows.select(same("key").alias("key"))
+
+    run = fleet(application, '[streams.moved]\npartitions = 1\nschema = "key string"\n')
+    writer = run.writer("moved", 1, flush_rows=10, event_time=None)
+    run.start("copy-0")
+
+    def after(moves: int) -> tuple[int, int]:
+        for _ in range(moves):
+            writer.write(pa.Table.from_pylist([{"key": "k"}]))
+            writer.flush()
+            run.until_all_is_read("moved")
+            run.move("copy-0")
+        threads = jvm_of(spark).java.lang.Thread.getAllStackTraces().keySet().toArray()
+        listeners = spark.sparkContext._jsc.sc().listenerBus().listeners()
+        return sum(each.getName().startswith("Idle Worker Monitor") for each in threads), listeners.size()
+
+    assert after(2) == after(4)
+    writer.close()

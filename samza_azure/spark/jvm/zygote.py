@@ -38,7 +38,7 @@ MODULES = (
     "pyspark.sql.worker.plan_data_source_read",
     "pyspark.worker",
     "samza_azure.spark.source.poller",
-    "samza_azure.storage.connection",
+    "samza_azure.storage.blobs",
 )
 ADDRESS = "zygote"
 FILES = 3

@@ -31,6 +31,7 @@ from samza_azure.messages import (
     StartTask,
     TaskReport,
 )
+from samza_azure.spark.jvm.leftovers import end_leftovers
 from samza_azure.spark.jvm.watermark import INFINITY_MS, OwnedWatermark
 from samza_azure.spark.pipeline.pipeline import AnalysedStage, TaskInput
 from samza_azure.spark.pipeline.state import PROVIDERS, check_unchanged, kind_of_state
@@ -610,6 +611,8 @@ class Task:
                 query, self._query = self._query, None
             if query is not None:
                 query.stop()
+            if isinstance(query, StreamingQuery):
+                end_leftovers(self._context.spark, query)
         except Exception as error:  # noqa: BLE001  # Spark may be on its way out; the task's next start waits for us
             log.info("The query of %s did not stop: %s", self.name, error)
         finally:
