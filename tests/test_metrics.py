@@ -222,6 +222,15 @@ def test_an_account_that_refuses_us_is_shown_for_as_long_as_it_does() -> None:
     assert meters.points()["access.denied"] == [({}, 0.0)]
 
 
+def test_what_a_clean_up_could_not_delete_is_shown_by_the_leader() -> None:
+    meters, view = Meters(), view_of(replace(MODEL, uncleaned=("q", "r"), kept={"q": 3, "r": 4}))
+    meters.observer.turned(view)
+    assert meters.points()["clean_up.kept"] == [({}, 0.0)]
+    view.leadership, view.turn_at = Leadership(Lease("l", 90.0), 0.0, 0.0), 101.0
+    meters.observer.turned(view)
+    assert meters.points()["clean_up.kept"] == [({}, 7.0)]
+
+
 def test_a_processor_warns_once_when_the_account_is_slower_than_its_timings_allow(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -89,7 +89,7 @@ def _ends(control: Control, reports: Mapping[str, TaskReport | None], drain: str
         at = _stopped_at(reports[task], drain)
         if at is None or not set(partitions) <= at.keys():
             return None
-        stopped.append(at)
+        stopped.append({partition: at[partition] for partition in partitions})
     ends = furthest(stopped, control.positions)
     read = [report.read for report in reports.values() if report is not None and report.read is not None]
     return ends if furthest(read, ends) == ends else None

@@ -50,6 +50,8 @@ TRACEBACKS = 16_000
 #: Valid processor ids: they name a row and a directory.
 PROCESSOR_ID = r"[a-z0-9][a-z0-9-]{0,62}"
 _ID = re.compile(PROCESSOR_ID)
+#: In characters: the longest incarnation, and the longest key of a request. Azure's keys are no longer.
+INCARNATION_LIMIT, KEY_LIMIT = 64, 512
 #: Valid run ids, as in app.run.id: they name directories of logs.
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 #: No counter of ours gets this far, and a foreign one could not be increased.
@@ -107,7 +109,7 @@ class ProcessorRow:
 
     @property
     def is_ours(self) -> bool:
-        """Whether a processor can have written it: the key is a valid id, and there is an incarnation."""
+        """Whether a processor can have written it: the key is a valid id, and there is a valid incarnation."""
         return bool(self.incarnation) and _is_id(self.processor)
 
     @property
@@ -119,6 +121,17 @@ class ProcessorRow:
 @lru_cache(4096)  # each turn of a leader asks for each row
 def _is_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
+
+
+def _named(text: str, most: int) -> str:
+    """A name from a row; empty if none of ours is like it. The leader stores such names in the control blob, where half
+    of a pair of surrogates would make it unreadable."""
+    return text if len(text) <= most and text.isprintable() else ""
+
+
+def _whole(text: str) -> str:
+    """A text for people, without halves of pairs of surrogates, for the same reason."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def is_run_id(text: str) -> bool:
@@ -145,6 +158,7 @@ def columns(row: ProcessorRow) -> dict[str, str | int | bool]:
         "boot": row.boot,
         "port": row.port,
         "cut_off": row.cut_off,
+        **({"format": row.format} if row.format > 1 else {}),
         **({"ending": row.ending} if row.ending else {}),
         **({"too_old_for": row.too_old_for} if row.too_old_for else {}),
     }
@@ -159,7 +173,7 @@ def processor_row(key: str, etag: str, values: Mapping[str, Any]) -> ProcessorRo
     needs = _format(values)
     return ProcessorRow(
         processor=key,
-        incarnation=str(values.get("incarnation", "")),
+        incarnation=_named(str(values.get("incarnation", "")), INCARNATION_LIMIT),
         etag=etag,
         beat=_integer(values.get("beat")),
         adopted=_integer(values.get("adopted")),
@@ -173,7 +187,7 @@ def processor_row(key: str, etag: str, values: Mapping[str, Any]) -> ProcessorRo
         boot=str(values.get("boot", "")),
         port=_integer(values.get("port")),
         epoch=_integer(values.get("epoch")),
-        ending=str(values.get("ending", ""))[:ENDING_LIMIT],
+        ending=_whole(str(values.get("ending", "")))[:ENDING_LIMIT],
         format=needs,
         too_old_for=_integer(values.get("too_old_for")),
         cut_off=values.get("cut_off") is True,
@@ -268,7 +282,7 @@ def request(key: str, etag: str, values: Mapping[str, Any]) -> Request:
     """
     asked, run_id, answer, lives = (str(values.get(name, "")) for name in ("kind", "runId", "answer", "incarnations"))
     is_ours = (
-        key != ""  # no answer can be written to such a row
+        _named(key, KEY_LIMIT) != ""  # no answer can be written to a row without a key
         and asked in _KINDS
         and len(values) <= REQUEST_COLUMNS
         and _format(values) <= FORMAT
@@ -284,7 +298,7 @@ def request(key: str, etag: str, values: Mapping[str, Any]) -> Request:
         run_id[:256],
         answer[:256],
         frozenset(lives.split(",")) if is_ours and lives else frozenset(),
-        str(values.get("by", ""))[:256],
+        _whole(str(values.get("by", "")))[:256],
         _integer(values.get("askedMs")),
     )
 
@@ -363,9 +377,9 @@ def _short(report: TaskReport, keep: int, left_out: Sequence[str] = ()) -> dict[
     if report.last_batch is not None and "last_batch" in fields:
         fields["last_batch"] = asdict(report.last_batch)
     if report.error is not None:
-        traceback = report.error.traceback
+        traceback = _whole(report.error.traceback)
         fields["error"] = {
-            "message": report.error.message[:1000],
+            "message": _whole(report.error.message[:1000]),
             "traceback": traceback[max(len(traceback) - keep, 0) :],
         }
     return fields

@@ -30,6 +30,7 @@ from samza_azure.group.view import OwnIncarnation, Settings, View
 from samza_azure.host.perform import perform
 from samza_azure.host.runs import RunLogs
 from samza_azure.messages import Command, DrainAsked, Ready, Rejected, Report, TaskReport
+from samza_azure.seldom import Seldom
 from samza_azure.storage.interface import ControlBlob, Rows
 
 log = logging.getLogger(__name__)
@@ -38,8 +39,6 @@ log = logging.getLogger(__name__)
 UNREACHABLE_S = 30.0
 #: No call waits longer than this for its answer.
 CALL_S = 3.0
-#: How often a failing call is logged, in seconds.
-LOG_EVERY_S = 60.0
 #: What a processor does if its release is too old for what is stored.
 STANDS_BY = "Until then this processor stands by: it releases its tasks, and others run them."
 #: What a processor does if it lacks a right and has not joined.
@@ -92,7 +91,7 @@ class Processor:
         self._tell, self._watch, self._called = tell, watch, called
         self._news = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
-        self._logged: dict[str, float] = {}  # resource -> when its next failure may be logged
+        self._seldom = Seldom(context.now)
         self._reached = False
         self._end: Finish | None = None
         self._timeout = call_timeout_s(settings.timing)
@@ -197,7 +196,7 @@ class Processor:
             self.fail(Finish(error.exit_code, str(error)))
             return
         except Exception:
-            if self._is_seldom(resource(action)):
+            if self._seldom.is_due(resource(action)):
                 log.exception("A call to the storage failed with an unexpected error: %s", resource(action))
             answer = Trouble.UNSETTLED  # the write may have happened; only a read can tell
         now = self._context.now()
@@ -206,7 +205,9 @@ class Processor:
         learn(view, action, answer, sent_at=sent_at, now=now)
         if isinstance(answer, Denied) and view.calls.let_in and not denied:  # log it once, not for each call
             log.warning("%s It worked before. This processor ends if that lasts %.0f s.", answer.reason, DENIED_S)
-        elif isinstance(answer, Denied) and answer.may_pass and not view.calls.let_in and self._is_seldom("a right"):
+        elif (
+            isinstance(answer, Denied) and answer.may_pass and not view.calls.let_in and self._seldom.is_due("a right")
+        ):
             log.warning("%s %s", answer.reason, WAITS_FOR_ROLE)
         elif denied and not view.calls.denied:
             log.warning("The storage account no longer refuses this processor.")
@@ -215,15 +216,6 @@ class Processor:
         if isinstance(answer, TooLarge) and view.ending is None:
             log.warning("%s Until then not all new processors get tasks; running tasks go on.", answer.reason)
         self._news.set()
-
-    def _is_seldom(self, name: str) -> bool:
-        """Whether to log a failing call: once a minute for each resource, however often it is made."""
-        now = self._context.now()
-        is_new = now >= self._logged.get(name, now)
-        if is_new:
-            self._logged = {other: until for other, until in self._logged.items() if until > now}
-            self._logged[name] = now + LOG_EVERY_S
-        return is_new
 
     async def _wait(self) -> None:
         """Wait until something was learned, or until the decision may change by time alone."""
@@ -241,7 +233,6 @@ def call_timeout_s(timing: Timing) -> float:
 
 
 __all__ = [
-    "LOG_EVERY_S",
     "UNREACHABLE_S",
     "WAITS_FOR_ROLE",
     "ContainerLost",

@@ -26,6 +26,7 @@ from samza_azure.group.rows import REQUESTS, RequestKind
 from samza_azure.host.asking import write_drain
 from samza_azure.host.status import control_of
 from samza_azure.messages import DrainStep
+from samza_azure.seldom import Seldom
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import CALL_S, ControlBlob, Row, Rows
 from samza_azure.storage.limits import HINTS, hint_name, is_drain_hint
@@ -66,6 +67,7 @@ class DrainNotifications:
         self._account = account
         self._lock = threading.Lock()  # the account's asynchronous side serves one event loop at a time
         self._is_created = False
+        self._seldom = Seldom()
 
     @classmethod
     def of(cls, config: Config) -> "DrainNotifications":
@@ -97,7 +99,7 @@ class DrainNotifications:
         """All requests for drains, obeyed or not; the leader deletes them after a day. Invalid rows are counted."""
 
         async def look() -> FoundNotifications:
-            return _found(await self._drains())
+            return self._found(await self._drains())
 
         return self._run(look)
 
@@ -109,7 +111,7 @@ class DrainNotifications:
         async def look() -> DrainNotification | None:
             control = await self._control()
             if control is None:
-                found = _found(await self._drains()).notifications
+                found = self._found(await self._drains()).notifications
                 return next((each for each in found if each.run_id == run_id), None)
             return _certain(control, run_id)
 
@@ -143,6 +145,17 @@ class DrainNotifications:
         rows = await self._account.rows().query(REQUESTS, timeout=CALL_S)
         return [row for row in rows if row.values.get("kind") == RequestKind.DRAIN]
 
+    def _found(self, rows: Iterable[Row]) -> FoundNotifications:
+        notifications, malformed = [], 0
+        for row in rows:
+            try:
+                notifications.append(from_fields(row.values))
+            except ValueError as error:
+                if self._seldom.is_due(row.key):
+                    log.warning("Request %.80s is skipped: %s", row.key, error)
+                malformed += 1
+        return FoundNotifications(tuple(notifications), malformed)
+
     def _run(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
         async def once() -> T:
             try:
@@ -155,17 +168,6 @@ class DrainNotifications:
                 self._account.ensure_created()
                 self._is_created = True
             return asyncio.run(once())
-
-
-def _found(rows: Iterable[Row]) -> FoundNotifications:
-    notifications, malformed = [], 0
-    for row in rows:
-        try:
-            notifications.append(from_fields(row.values))
-        except ValueError as error:
-            log.warning("Request %.80s is skipped: %s", row.key, error)
-            malformed += 1
-    return FoundNotifications(tuple(notifications), malformed)
 
 
 def _certain(control: Control, run_id: str) -> DrainNotification | None:
@@ -207,6 +209,7 @@ class DrainMonitor:
         self._notifications, self._run_id, self._interval_s = notifications, run_id, interval_s
         self._lock = threading.Lock()
         self._stopped = threading.Event()
+        self._seldom = Seldom()
         self._callback: Callable[[DrainNotification], None] | None = None
         self._is_started = False
         self._called = False
@@ -268,7 +271,8 @@ class DrainMonitor:
         except Exception as error:  # noqa: BLE001
             self.failures += 1
             self.last_error = error
-            log.warning("Whether run %s is drained cannot be read: %s", self._run_id, error)
+            if self._seldom.is_due("look"):
+                log.warning("Whether run %s is drained cannot be read: %s", self._run_id, error)
             return None
 
     def _call(self, drain: DrainNotification, expected: MonitorState) -> None:

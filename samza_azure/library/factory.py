@@ -15,13 +15,14 @@ from samza_azure.group import control as control_blob
 from samza_azure.group.control import Control
 from samza_azure.group.timing import ROLE_S
 from samza_azure.group.view import Settings
-from samza_azure.host.processor import LOG_EVERY_S, UNREACHABLE_S, WAITS_FOR_ROLE
+from samza_azure.host.processor import UNREACHABLE_S, WAITS_FOR_ROLE
 from samza_azure.host.runs import RunLogs
 from samza_azure.library import group_tools as tools
 from samza_azure.library import lease_lock as lock
 from samza_azure.library.threaded import Stores, ThreadedCoordinator
 from samza_azure.machine import boot_place, boot_time
 from samza_azure.metrics.observer import Observer
+from samza_azure.seldom import Seldom
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import MemoryAccount
@@ -100,7 +101,7 @@ async def _azure(config: Config) -> Stores:
 async def reached(account: Account) -> Stores:
     """Sign in, create container and table if they are missing, and return what a coordinator needs of the account."""
     await asyncio.to_thread(account.sign_in)  # it has a timeout of its own, so before all that has a deadline
-    begun, said_at = boot_time(), -LOG_EVERY_S
+    begun, seldom = boot_time(), Seldom()
     unreached: float | None = None  # since when no call was answered
     while True:
         try:
@@ -115,8 +116,7 @@ async def reached(account: Account) -> Stores:
             now, unreached = boot_time(), None
             if not error.may_pass or now > begun + ROLE_S:
                 raise
-            if now >= said_at + LOG_EVERY_S:
-                said_at = now
+            if seldom.is_due("a right"):
                 log.warning("%s %s", error, WAITS_FOR_ROLE)
             await asyncio.sleep(ROLE_AGAIN_S)
     blob, table = account.control_blob(), account.rows()

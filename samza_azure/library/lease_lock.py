@@ -29,6 +29,7 @@ from samza_azure.coordinator import Lock
 from samza_azure.errors import ConfigError, CorruptState, StorageUnavailable
 from samza_azure.logs.names import LOCKS
 from samza_azure.machine import boot_time
+from samza_azure.seldom import Seldom
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Content, ControlBlob, Missing, Refused
 
@@ -106,7 +107,7 @@ class LeaseLock(Lock):
         if not LEASE_S[0] <= lease_s <= LEASE_S[1]:
             raise ConfigError(f"lease_s is {lease_s}, but Azure leases for 15 to 60 s. Use a number in that range.")
         self._name, self._storage, self._lease_s, self._on_lost = f"{LOCKS}{name}", storage, lease_s, on_lost
-        self._now = now
+        self._now, self._seldom = now, Seldom(now)
         self._life: _Life | None = None
         self._guard = threading.Lock()
 
@@ -214,7 +215,7 @@ class LeaseLock(Lock):
             try:
                 grant = await self._ask(storage, blob, call_s)
                 if grant is not None and life.given_back.is_set():  # unlocked meanwhile: the caller must not get it
-                    await _give_back(blob, grant.lease_id, call_s)
+                    await self._give_back(blob, grant.lease_id, call_s)
                     return None
                 if grant is not None:
                     return grant
@@ -242,10 +243,12 @@ class LeaseLock(Lock):
                 return None
             grant = await self._take_token(blob, lease_id, asked_at, call_s)
             if grant is None:
-                await _give_back(blob, lease_id, call_s)
+                await self._give_back(blob, lease_id, call_s)
             return grant
         except BaseException:
-            await _give_back(blob, lease_id, call_s)  # the lease may have been granted although the answer was lost
+            await self._give_back(
+                blob, lease_id, call_s
+            )  # the lease may have been granted although the answer was lost
             raise
 
     async def _take_token(self, blob: ControlBlob, lease_id: str, asked_at: float, call_s: float) -> Grant | None:
@@ -277,7 +280,7 @@ class LeaseLock(Lock):
             # Only short pauses: after the machine slept, the clock has jumped, and this must be noticed soon.
             if await self._pause(life, min(next_try - self._now(), self._ends_at(grant) - self._now(), ASK_S)):
                 break
-        await _give_back(blob, grant.lease_id, CALL_S)
+        await self._give_back(blob, grant.lease_id, CALL_S)
 
     async def _renew(self, blob: ControlBlob, grant: Grant) -> str | None:
         """Renew the lease; return the reason if the service refuses. Without an answer the deadline stays."""
@@ -297,6 +300,14 @@ class LeaseLock(Lock):
         if self._now() < self._ends_at(grant):
             grant.asked_at = asked_at
         return None
+
+    async def _give_back(self, blob: ControlBlob, lease_id: str, call_s: float) -> None:
+        """Try to release once. If that fails, the lease expires by itself."""
+        try:
+            await blob.release(lease_id, timeout=call_s)
+        except StorageUnavailable as error:
+            if self._seldom.is_due("release"):
+                log.warning("A lock's lease could not be released, and expires by itself: %s", error)
 
     async def _pause(self, life: _Life, seconds: float) -> bool:
         """Wait. True as soon as the lock is released."""
@@ -341,11 +352,3 @@ def _token(data: bytes, name: str) -> int:
         return int(json.loads(data)["token"])
     except (ValueError, LookupError, TypeError) as error:
         raise CorruptState("The blob is not a lock of samza-azure", blob=name) from error
-
-
-async def _give_back(blob: ControlBlob, lease_id: str, call_s: float) -> None:
-    """Try to release once. If that fails, the lease expires by itself."""
-    try:
-        await blob.release(lease_id, timeout=call_s)
-    except StorageUnavailable as error:
-        log.warning("A lock's lease could not be released, and expires by itself: %s", error)

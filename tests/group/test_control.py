@@ -19,11 +19,14 @@ from hypothesis import strategies as st
 
 from samza_azure.errors import CorruptState, ModelTooLarge, TooOld
 from samza_azure.group.control import (
+    FORMAT,
     LATER,
+    LATER_OF_DRAIN,
     Assignment,
     Barrier,
     BarrierState,
     Control,
+    Event,
     Failure,
     GivenUp,
     Member,
@@ -83,6 +86,16 @@ FILE = Path(__file__).parent / "golden" / "control-v1.json"
 #: Since a run's blob says which stage reads which source.
 READERS = replace(GOLDEN, readers={"clean": ("flights",)})
 WITH_READERS = FILE.with_name("control-v1-readers.json")
+#: With all that is for people, and with what asked for a drain.
+HISTORY = replace(
+    READERS,
+    described={"stage clean": {"inputs": "flights"}},
+    events=(Event(1_700_000_000_123, "leader", "p1 is the first leader."),),
+    kept={"old": 3},
+    drain=replace(FULL.drain, by="ada@here", asked_ms=5, at_ms=(6,)),  # type: ignore[type-var]
+    drains=(DrainNotification("v", "older", step=DrainStep.FLUSH, history=("FREEZE", "FLUSH", "DRAINED"), by="bo"),),
+)
+WITH_HISTORY = FILE.with_name("control-v1-history.json")
 
 texts = st.text(max_size=20)
 
@@ -107,15 +120,34 @@ def test_format_1_is_written_unchanged() -> None:
     assert json.loads(gzip.decompress(encode(GOLDEN, limit=LIMIT))) == json.loads(FILE.read_bytes())
 
 
-def test_the_golden_control_blob_with_readers_is_unchanged() -> None:
-    assert decode(gzip.compress(WITH_READERS.read_bytes())) == READERS
-    assert json.loads(gzip.decompress(encode(READERS, limit=LIMIT))) == json.loads(WITH_READERS.read_bytes())
+@pytest.mark.parametrize(("file", "control"), [(WITH_READERS, READERS), (WITH_HISTORY, HISTORY)])
+def test_golden_control_blobs_with_later_fields_are_unchanged(file: Path, control: Control) -> None:
+    assert decode(gzip.compress(file.read_bytes())) == control
+    assert json.loads(gzip.decompress(encode(control, limit=LIMIT))) == json.loads(file.read_bytes())
+
+
+def test_each_format_and_each_field_is_in_a_golden_file() -> None:
+    """A field that joins them needs a file of its own; those that are here stay."""
+    assert all(FILE.with_name(f"control-v{number}.json").exists() for number in range(1, FORMAT + 1))
+    written = [json.loads(file.read_bytes()) for file in FILE.parent.glob("control-v*.json")]
+    named = {name for fields in written for name, value in fields.items() if value not in (None, [], {}, "")}
+    assert named >= set(Control.__slots__) - {"unknown"}
+    of_drains = {name for fields in written for name, value in fields["drain"].items() if value}
+    assert of_drains >= set(LATER_OF_DRAIN)
 
 
 def test_an_empty_description_of_the_pipeline_is_left_out() -> None:
     described = {"stage clean": {"inputs": "flights"}}
     assert decode(encode(replace(FULL, described=described), limit=LIMIT)).described == described
     assert "described" not in json.loads(gzip.decompress(encode(FULL, limit=LIMIT)))
+
+
+def test_half_of_a_character_does_not_make_the_blob_unreadable() -> None:
+    """A leader's own task may fail with one, as in the name of a file that is not UTF-8."""
+    given_up = {"clean-0": GivenUp(Owner("p1", "incarnation", 40), "no \udc80")}
+    wrong = replace(FULL, given_up=given_up, failure=Failure("clean", "clean-0", "no \udc80", ""))
+    read = decode(encode(wrong))
+    assert (read.given_up["clean-0"].message, read.failure and read.failure.message) == ("no ?", "no ?")
 
 
 @given(texts, texts, st.integers(0, 1 << 40), st.dictionaries(texts, st.tuples(st.integers(0), st.integers(0))))

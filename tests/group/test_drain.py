@@ -105,6 +105,15 @@ def test_flush_is_not_written_with_an_end_below_a_reported_position() -> None:
     assert progress(DRAINING, rows | {"p2": ahead}, PLAN) == DRAINING
 
 
+def test_a_drain_ends_only_partitions_that_the_run_reads() -> None:
+    """A row is hearsay: what else it names would be in the positions of every later run."""
+    more = {"flights/0": (0, 7), "flights/1": (9, 9), "of a stranger": (1, 2)}
+    rows = dict(ROWS) | {"p1": row("p1", {"clean-0": report("clean-0", ends=more, frozen_for="u")})}
+    after = progress(DRAINING, rows | {"p2": frozen("clean-1", 5)}, PLAN)
+    assert after.drain is not None
+    assert after.drain.ends == {"flights/0": (0, 7), "flights/1": (0, 5)}
+
+
 def test_a_reader_that_reports_no_end_of_a_source_has_not_stopped() -> None:
     rows = dict(ROWS) | {
         "p1": frozen("clean-0", 7),

@@ -77,6 +77,12 @@ def test_a_row_says_nothing_of_formats_that_everybody_knows() -> None:
     assert processor_row("p1", stands_by.etag, columns(stands_by)) == stands_by
 
 
+def test_a_row_says_which_format_its_reader_must_know_once_that_is_a_later_one() -> None:
+    later = replace(ROWS["p1"], format=2)
+    assert columns(later) == columns(ROWS["p1"]) | {"format": 2}
+    assert processor_row("p1", "e", columns(later)).format == 2
+
+
 # A processor that is too old.
 
 

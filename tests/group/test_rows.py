@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samza_azure.group.actions import MarkDead, ScanMembers
+from samza_azure.group.actions import MarkDead, ScanMembers, WriteControl
+from samza_azure.group.control import decode, encode
 from samza_azure.group.learn import learn
 from samza_azure.group.publish import next_control
 from samza_azure.group.rows import (
@@ -139,6 +140,41 @@ def test_a_run_id_that_is_no_valid_directory_name_is_ignored(wish: str) -> None:
 @pytest.mark.parametrize("wish", ["new", "1700000000000-abcdef01", "2024.w07_b"])
 def test_a_valid_run_id_is_accepted(wish: str) -> None:
     assert processor_row("p1", "e", columns(ROW) | {"new_run": wish}).new_run == wish
+
+
+#: Half of a pair of surrogates, as JSON may have it and UTF-8 may not: the table stores it, the control blob must not.
+HALF = "\ud800"
+
+
+@pytest.mark.parametrize("incarnation", ["", HALF, "x" * 65, "a\nb"])
+def test_a_row_whose_incarnation_is_no_name_is_ignored(incarnation: str) -> None:
+    assert not processor_row("p1", "e", columns(ROW) | {"incarnation": incarnation}).alive
+
+
+@pytest.mark.parametrize("key", ["", HALF, "a\nb"])
+def test_a_request_whose_key_is_no_name_is_ignored(key: str) -> None:
+    assert request(key, "e", {"kind": "stop", "uuid": "u", "runId": ""}).kind is None
+
+
+def test_half_of_a_character_in_a_row_does_not_make_the_control_blob_unreadable() -> None:
+    """The leader stored it, and nobody could read the blob again."""
+    asked = request("u", "e", request_columns(RequestKind.DRAIN, "u", "run", by=f"{HALF}da"))
+    gone = processor_row("p2", "e", columns(replace(ROWS["p2"], state=ProcessorState.LEFT, ending=f"1 {HALF} failed")))
+    view = leader(requests=(asked,))
+    view.others.members = {**view.others.members, "p2": gone}
+    written = [action.control for action in decide(view, NOW) if isinstance(action, WriteControl)]
+    assert [control.drain and control.drain.by for control in written] == ["?da"]
+    assert [event.text for event in written[0].events if event.kind == "ended"] == [
+        "p2 ends with exit code 1: ? failed"
+    ]
+    assert decode(encode(written[0])) == written[0]
+
+
+def test_an_error_with_half_of_a_character_is_reported() -> None:
+    """The report was left out as damaged, so the task was never known to have failed."""
+    failed = {"clean-0": replace(REPORT, error=TaskError(f"no {HALF}", f"Traceback {HALF}"))}
+    [read] = processor_row("p1", "e", columns(ProcessorRow("p1", "i", tasks=failed))).tasks.values()
+    assert read.error == TaskError("no ?", "Traceback ?")
 
 
 def test_a_row_without_an_incarnation_is_ignored() -> None:

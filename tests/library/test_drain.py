@@ -351,7 +351,9 @@ def test_the_watch_survives_a_bad_record(store: Store, monitor: DrainMonitor, he
     assert (len(heard.calls), monitor.failures) == (1, 0)
 
 
-def test_the_watch_survives_errors_of_the_storage(store: Store, monitor: DrainMonitor, heard: Heard) -> None:
+def test_the_watch_survives_errors_of_the_storage(
+    store: Store, monitor: DrainMonitor, heard: Heard, caplog: pytest.LogCaptureFixture
+) -> None:
     store.link.failing.set()
     monitor.register_drain_callback(heard)
     monitor.start()
@@ -363,6 +365,7 @@ def test_the_watch_survives_errors_of_the_storage(store: Store, monitor: DrainMo
     store.drains.write(RUN)
     assert heard.called.wait(PATIENCE_S)
     assert monitor.failures >= 2
+    assert sum("cannot be read" in record.getMessage() for record in caplog.records) == 1, "one line a minute"
 
 
 def test_the_watch_survives_a_control_blob_that_cannot_be_read(store: Store, heard: Heard) -> None:

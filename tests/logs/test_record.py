@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from samza_azure.errors import CorruptState, TooOld
 from samza_azure.logs.record import (
+    FORMAT,
     LENGTH_MAX,
     PREFIX_LENGTH,
     RAW_BYTES,
@@ -121,6 +122,10 @@ def test_the_last_record_is_found_from_the_end(record: Record) -> None:
 
     assert last_length(data[-TRAILER_LENGTH:], blob="log", position=len(data)) == len(data)
     check_trailer(data[-TRAILER_LENGTH:], header, blob="log", position=0)
+
+
+def test_each_format_has_a_golden_file() -> None:
+    assert all(FILE.with_name(f"record-v{number}.bin").exists() for number in range(1, FORMAT + 1))
 
 
 def test_version_1_is_read_unchanged() -> None:

@@ -1,4 +1,5 @@
-"""Many seeds, for as long as it is given: python tests/prove/simulation.py [--from SEED] [--seconds S] [--jobs N].
+"""Many seeds, for as long as it is given: python tests/prove/simulation.py [--from SEED] [--seconds S] [--jobs N]
+[--branches].
 
 Plays dense fleets, three to five processors of the default profile to which everything happens all the time
 (`sim/scenario.py:dense`). Every fourth fleet is a *wide* one: of any style, 1 to 12 processors, any profile, often with
@@ -11,9 +12,9 @@ steered wide one has the scenario of a fleet that met a branch of the pure packa
 its own.
 
 Prints what was exercised, beside the bars, how often each fault has met each step of the protocol, which branches
-(`tests/mutation/branches.py`) few fleets have met, and which nothing has met. Ends with 1 if anything was violated,
-with the command that replays each seed; and, after a run of full length, if a bar was missed, or a branch that
-`tests/mutation/unmet.py` does not explain. A shorter one only says how far it came.
+(`tests/mutation/branches.py`) few fleets have met (or, with --branches, how many have met each), and which nothing has
+met. Ends with 1 if anything was violated, with the command that replays each seed; and, after a run of full length, if
+a bar was missed, or a branch that `tests/mutation/unmet.py` does not explain. A shorter one only says how far it came.
 """
 
 import argparse
@@ -48,6 +49,8 @@ FULL_S = 340.0
 WIDE = 4
 #: A branch that fewer wide fleets have met is rare.
 FEW = 3
+#: So many of the branches that the fewest fleets have met are printed.
+FEWEST = 10
 #: Every second seed is steered to this many pairs of a fault and a step, those that have met least often so far.
 RARE = 24
 Rare: TypeAlias = tuple[tuple[str, str], ...]
@@ -184,8 +187,9 @@ def missed(seen: Mapping[str, int]) -> list[str]:
     ]
 
 
-def unmet(met: Met) -> list[str]:
-    """Print the branches that few fleets have met; and those that no game has met and no note explains."""
+def unmet(met: Met, *, every: bool = False) -> list[str]:
+    """Print the branches that few fleets have met, or every branch; and those that no game has met and no note
+    explains."""
     fleets = dict[Branch, int]()  # what the same line does twice counts together
     anything = Counter[Branch]()
     for number, branch in enumerate(BRANCHES.names):
@@ -195,8 +199,9 @@ def unmet(met: Met) -> list[str]:
     print(
         f"{len(fleets)} branches; a fleet has met {by_fleets}, a fleet or a piece {sum(map(bool, anything.values()))}"
     )
-    few = sorted((times, str(branch)) for branch, times in fleets.items() if times)[:10]
-    print("met by the fewest fleets:", *(f"{times} {branch}" for times, branch in few), sep="\n  ")
+    known = sorted((times, str(branch)) for branch, times in fleets.items() if times or every)
+    title = "met by so many fleets:" if every else "met by the fewest fleets:"
+    print(title, *(f"{times} {branch}" for times, branch in (known if every else known[:FEWEST])), sep="\n  ")
     never = [branch for branch, times in anything.items() if not times]
     explained = [f"{branch}: {reason}" for branch in never if (reason := why(branch)) is not None]
     print(f"nothing has met {len(explained)} that are explained:", *explained, sep="\n  ")
@@ -210,6 +215,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--rare", help="replays the one seed whose rare pairs these are; may be empty")
     parser.add_argument("--wide", type=int, help="the seed of the wide scenario that is replayed")
+    parser.add_argument("--branches", action="store_true", help="print how many fleets have met each branch")
     parser.add_argument("--every-style", action="store_true", help="storms and mild trouble, too; no bars")
     asked = parser.parse_args()
     if asked.rare is not None:
@@ -234,7 +240,7 @@ def main() -> int:
     for name, times in sorted(seen.items()):
         if not name.startswith("met "):
             print(f"{times:9}  {name}")
-    low = [*missed(seen), *unmet(met)]
+    low = [*missed(seen), *unmet(met, every=asked.branches)]
     failed = {seed: text for tally in tallies for seed, text in tally.failed.items()}
     played, hours = sum(tally.seeds for tally in tallies), sum(tally.hours for tally in tallies)
     print(f"{played} seeds, {hours:.1f} simulated hours of a fleet, {len(failed)} violations")

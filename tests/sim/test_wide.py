@@ -54,9 +54,11 @@ def test_each_branch_that_nothing_need_meet_is_there() -> None:
 
 
 def test_a_long_simulation_says_how_far_a_short_one_came() -> None:
-    command = [sys.executable, str(SIMULATION), "--from", "3", "--seconds", "0.1", "--jobs", "1"]
+    command = [sys.executable, str(SIMULATION), "--from", "3", "--seconds", "0.1", "--jobs", "1", "--branches"]
     process = subprocess.run(command, capture_output=True, text=True)
     assert process.returncode == 0, process.stdout + process.stderr
     assert "branches; a fleet has met" in process.stdout
     assert "not reached yet:" in process.stdout
+    branches = process.stdout.partition("met by so many fleets:")[2].partition("nothing has met")[0].splitlines()
+    assert f"{len(branches) - 1} branches; a fleet has met" in process.stdout, "each of them is printed"
     assert process.stdout.count("nothing has met samza_azure/") > 10

@@ -1,9 +1,12 @@
 """What a container learns from the hint rows, and tells by them."""
 
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
+
+import pytest
 
 from samza_azure.errors import StorageUnavailable
 from samza_azure.spark.source.hint_board import HintBoard
@@ -42,8 +45,12 @@ class Refusing(Link):
         return effect()
 
 
-def test_a_hint_that_could_not_be_published_is_published_later(tmp_path: Path) -> None:
-    """The last record of a drain has no later hint: the stages behind it waited for their next read of the log."""
+def test_a_hint_that_could_not_be_published_is_published_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The last record of a drain has no later hint: the stages behind it waited for their next read of the log. The
+    log has one line a minute, not one for each try."""
+    caplog.set_level(logging.INFO)
     storage = MemoryStorage()
     board = HintBoard(MemoryAccount(storage, link=Refusing(2)).hints(), tmp_path / "hints")
     board.start()
@@ -52,3 +59,6 @@ def test_a_hint_that_could_not_be_published_is_published_later(tmp_path: Path) -
     while "runs/r1/clean-0" not in hints.poll():
         assert time.monotonic() < deadline
         time.sleep(0.05)  # the pace of asking
+    assert [record.getMessage() for record in caplog.records if "published" in record.getMessage()] == [
+        "The hint of runs/r1/clean-0 could not be published: The account is away."
+    ]

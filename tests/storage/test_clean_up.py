@@ -4,11 +4,12 @@ import asyncio
 import logging
 import threading
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from rich.console import Console
 
+from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.commands.show import status_view
 from samza_azure.group.actions import CleanRun
 from samza_azure.group.answers import Kept
@@ -19,6 +20,7 @@ from samza_azure.host.status import document
 from samza_azure.logs.record import FORMAT, Slice, Writer, header_size
 from samza_azure.logs.task_log import INTERMEDIATE, LogLimits
 from samza_azure.sim.sdk import SdkAccount
+from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import take_over
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
@@ -84,6 +86,27 @@ def test_in_a_hierarchical_namespace_directories_are_left_alone() -> None:
     stay = fill(blobs)
     assert asyncio.run(RunLogs(blobs).clean("r")) is None
     assert names_of(blobs) == stay
+
+
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_a_blob_is_deleted_with_its_snapshots(
+    azurite: Azurite, connect: Callable[[str], Account], one_by_one: bool
+) -> None:
+    """As a backup makes them: the service refuses to delete a blob that has some."""
+    account = connect(azurite.connection_string)
+    account.ensure_created()
+    blobs = account.blobs()
+    task(blobs, "clean-0", intermediate=True)
+    names = names_of(blobs)
+    container = account._synchronous().container
+    for name in names:
+        container.get_blob_client(name).create_snapshot()
+    if one_by_one:
+        for name in names:
+            blobs.delete(name)
+    else:
+        assert asyncio.run(RunLogs(blobs).clean("r")) is None
+    assert list(container.list_blobs(include=["snapshots"])) == []
 
 
 @pytest.mark.parametrize("account", [MemoryAccount, SdkAccount])

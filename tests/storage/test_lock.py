@@ -323,6 +323,18 @@ def test_a_waiting_caller_asks_less_and_less_often() -> None:
     assert (ASK_MOST_S, LEASE_S[0] / 3) == (LOCK_ASK_S, LOCK_RENEW_S)
 
 
+def test_a_waiter_reports_an_outage_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """It wrote a line for each try, since the lease may have been granted although the answer was lost."""
+    loop, link = VirtualLoop(), Flaky()
+    link.down = True
+    account = MemoryAccount(MemoryStorage(loop.time), link=link)
+    lock = LeaseLock("one", lambda: account, now=loop.time)
+    with pytest.raises(StorageUnavailable):
+        loop.run_until_complete(lock._wait(_Life(), account, account.leased_blob("locks/one"), until=600.0))
+    said = [record for record in caplog.records if "could not be released" in record.getMessage()]
+    assert 10 <= len(said) <= 11
+
+
 # On Azurite.
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from samza_azure.errors import SamzaAzureError
 from samza_azure.logs.position import Position
+from samza_azure.seldom import Seldom
 from samza_azure.spark.source.gate_files import write_json
 from samza_azure.storage.interface import Hints, Value
 from samza_azure.storage.limits import is_drain_hint
@@ -34,6 +35,7 @@ class HintBoard:
         self._changed = changed
         self._path = path
         self._lock = threading.Lock()
+        self._seldom = Seldom()
         self._known: dict[str, Position] = {}
         self._to_publish: dict[str, Mapping[str, Value]] = {}
         self._publish_now = threading.Event()
@@ -96,7 +98,8 @@ class HintBoard:
             try:
                 quiet = 0 if self.poll() else quiet + 1
             except SamzaAzureError as error:
-                log.info("Hints could not be read: %s", error)
+                if self._seldom.is_due("read"):
+                    log.info("Hints could not be read: %s", error)
                 quiet = QUIET_POLLS
 
     def _tell(self) -> None:
@@ -113,7 +116,8 @@ class HintBoard:
                 try:
                     self._hints.publish(prefix, values)
                 except SamzaAzureError as error:
-                    log.info("The hint of %s could not be published: %s", prefix, error)
+                    if self._seldom.is_due("publish"):
+                        log.info("The hint of %s could not be published: %s", prefix, error)
                     failed = True
                     with self._lock:
                         self._to_publish.setdefault(prefix, values)

@@ -26,6 +26,7 @@ from samza_azure.messages import (
     StartTask,
     TaskReport,
 )
+from samza_azure.seldom import Seldom
 from samza_azure.spark.task.backlog import unread
 from samza_azure.spark.task.context import ContainerContext
 from samza_azure.spark.task.failure import reported
@@ -86,6 +87,7 @@ class SinkTask(ABC):
         (self._input,) = context.pipeline.inputs_of(start.task, start.run_id)
         self._prefix = task_log(start.run_id, start.task)
         self._lock = threading.Lock()
+        self._seldom = Seldom()
         self._report = TaskReport(start.task, start.generation, start.attempt, Phase.STARTING)
         self._drain = Drain(None)
         self._closing = threading.Event()
@@ -295,7 +297,8 @@ class SinkTask(ABC):
             self._note_done(sink)
             self._rests()
         except StorageUnavailable as error:
-            log.info("%s: %s", self.name, error)
+            if self._seldom.is_due("storage"):
+                log.info("%s: %s", self.name, error)
             self._closing.wait(RETRY_S)
 
     def _is_due(self, sink: Taker) -> bool:

@@ -117,6 +117,7 @@ def _almost_drained(drawn: Drawn, control: Control) -> tuple[Control, dict[str, 
     for task in TASKS:
         number = int(task[-1])
         ends = {f"flights/{each}": (0, dice.randrange(2, 5)) for each in range(number, 3, 2)}
+        ends |= drawn.often({"of a stranger": (1, 2)}, {}, 0.1)
         report = TaskReport(
             task, 2, 1, phase, ends=ends, frozen_for="u", read=drawn.often({"flights/0": (0, 3)}, None, 0.2)
         )
@@ -141,8 +142,8 @@ def _drain_ends(
         wanted = {f"flights/{each}" for each in range(int(task[-1]), control.sources["flights"], 2)}
         if word is None or word.ends is None or word.frozen_for != uuid or wanted - word.ends.keys():
             return None
-        for partition, at in word.ends.items():
-            ends[partition] = max(at, ends.get(partition, (0, 0)))
+        for partition in wanted:
+            ends[partition] = max(word.ends[partition], ends.get(partition, (0, 0)))
     for word in words.values():
         for partition, at in ((word.read or {}) if word is not None else {}).items():
             if at > ends.get(partition, (0, 0)):
