@@ -53,10 +53,10 @@ ADVICE = re.compile(
     re.IGNORECASE,
 )
 
-#: What a message names as the place in the stage: an operator, or columns of the output.
+#: What a message names as the place in the stage: an operator, an input, or columns of the output.
 PLACE = re.compile(
     r"\b(?:aggregation|deduplication|join|limit|limits|state per group|state machine|session windows|"
-    r"withWatermark|watermark|applyInPandasWithState|transformWithState)\b|\bas event time of stream\b|\bcolumns called\b"
+    r"withWatermark|watermark|applyInPandasWithState|transformWithState)\b|\bas event time of stream\b|\bcolumns called\b|\bits input\b"
 )
 
 #: With this rule Spark's batch is wrong: sessions of which only the start is read, without doubles, are not merged, and
