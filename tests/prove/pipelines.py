@@ -5,11 +5,12 @@ python tests/prove/pipelines.py --mutants [NAME …] [--cases 300] [--seed S]
 python tests/prove/pipelines.py --replay
 python tests/prove/pipelines.py --drains [--cases 200] [--seed S]
 
-Each case is refused with a message that names the stage and says what to write, or its rows equal the batch's. A wrong
-case is shrunk and printed with its seed. Where the message says that the stage can run on one task, it is run so:
-advice must be right, too. Ends with 1 if a case is wrong, or if a third of all cases is refused.
+Each case is refused with a message that names stage and operator and says what to write, or its rows equal the
+batch's. A wrong case is shrunk and printed with its seed. Where the message says that the stage can run on one task, it
+is run so: advice must be right, too. Ends with 1 if a case is wrong, or if a third of all cases is refused.
 
-With --odd the cases are written in ways that are less usual: SQL, copies of the event time, odd join conditions.
+With --odd the cases are written in ways that are less usual: SQL, copies of the event time, odd join conditions; and
+have less usual types and functions, inputs without a row, partitions that fall silent.
 
 With --drains each case is drained in mid-stream, at a moment drawn with it, and compared with the batch over the rows
 that it had read by then. In every fourth a low-level task passes on the rows of an input.

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from samza_azure.application import Application
 from samza_azure.errors import PipelineRefused, in_full
@@ -233,6 +234,15 @@ event_time = "at"
 """
 
 
+class Silent(StatefulProcessor):
+    """Puts out nothing."""
+
+    def init(self, handle: Any) -> None: ...
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803
+        return iter(())
+
+
 def test_the_fingerprint_sees_the_state(spark: SparkSession, tmp_path: Path) -> None:
     """Codes that would read each other's state are different pipelines; a fix beside it is none."""
 
@@ -259,6 +269,20 @@ def test_the_fingerprint_sees_the_state(spark: SparkSession, tmp_path: Path) -> 
         joined = timed.join(others.withWatermark("at", "1 hour"), near, kind)
         return joined.select("key", "n", "m")
 
+    def remembered(rows: DataFrame, timeout: str = "NoTimeout", state: str = "n long") -> DataFrame:
+        groups = rows.withWatermark("ts", "1 hour").groupBy("key")
+        return groups.applyInPandasWithState(lambda *_: iter(()), "key string, n long", state, "append", timeout)
+
+    def followed(rows: DataFrame, time: str = "None") -> DataFrame:
+        groups = rows.withWatermark("ts", "1 hour").groupBy("key")
+        return groups.transformWithState(Silent(), "key string", "Append", time)
+
+    def distinct(rows: DataFrame, by: list[str]) -> DataFrame:
+        return rows.dropDuplicates(by).select("key", "n")
+
+    def some(rows: DataFrame, most: int = 3) -> DataFrame:
+        return rows.limit(most)
+
     codes: list[tuple[Any, ...]] = [
         (counted,),
         (partial(counted, window="1 hour"),),
@@ -268,8 +292,18 @@ def test_the_fingerprint_sees_the_state(spark: SparkSession, tmp_path: Path) -> 
         (matched, "timed", "others"),
         (partial(matched, hours=3), "timed", "others"),
         (partial(matched, kind="leftOuter"), "timed", "others"),
+        (remembered,),
+        (partial(remembered, timeout="EventTimeTimeout"),),
+        (partial(remembered, state="n long, last long"),),
+        (followed,),
+        (partial(followed, time="EventTime"),),
     ]
     prints = [print_of(*code) for code in codes]
+    alone = "[task]\ncount = 1\n"  # without routed streams, whose keys are part of the fingerprint as well
+    on_one_task = (some, partial(some, most=4), partial(distinct, by=["key"]), partial(distinct, by=["key", "n"]))
+    prints += [print_of(code, more=alone) for code in on_one_task]
+    timed = '[streams.out]\nevent_time = "window"\n'
+    prints += [print_of(counted, more=more) for more in (timed, timed + 'frontier_lag = "1 h"\n')]
     assert len(set(prints)) == len(prints)
     assert print_of(partial(counted, only="n > 3")) == prints[0]
     assert print_of(counted, more='[task]\nstate = "rocksdb"\n') not in prints

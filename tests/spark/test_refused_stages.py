@@ -830,6 +830,16 @@ def test_state_that_depends_on_a_random_seed(refusal: Refusal, analyse: Analyse)
     analyse(lambda rows: salted(rows, 7))
 
 
+@pytest.mark.parametrize("method", ["mapInPandas", "mapInArrow"])
+def test_a_function_of_many_rows_at_once_is_a_warning(analyse: Analyse, method: str) -> None:
+    """It may see other rows together in each run, so what it says of several is not that of a batch."""
+    (warning,) = of_the_stage(analyse(lambda rows: getattr(rows, method)(lambda chunks: chunks, rows.schema)))
+    assert warning == (
+        "Stage stage uses mapInPandas or mapInArrow: its function gets the rows in chunks that differ from run to run, "
+        "so it must process each row independently."
+    )
+
+
 def test_stages_that_are_allowed(analyse: Analyse, spark: SparkSession) -> None:
     """A stream joined with itself or with a table, a renamed event time, a union with it, deduplication, updates."""
     names = spark.createDataFrame([("AA", "American")], "carrier string, name string")

@@ -244,12 +244,13 @@ def place_stage(spark: SparkSession, stage: Stage, root: Node, inputs: Sequence[
     tracer = Tracer(spark)
     keys = {leaf: _key_columns(leaf, _stream(leaf, inputs)) for leaf in root.leaves()}
     routes: dict[int, Route | None] = {}
+    needed_by: dict[int, Node] = {}
     for number, group in enumerate(_groups([node for node in root.walk() if state_of(node)])):
         for leaf, route in _decided(_columns(stage, tracer, group), keys, inputs, number).items():
             assert leaf.reads is not None
-            before = routes.setdefault(leaf.reads, route)
+            before, first = routes.setdefault(leaf.reads, route), needed_by.setdefault(leaf.reads, group[0])
             if before is not route and (before is None or route is None or not tracer.same(before, route)):
-                raise _two_routes(stage, _stream(leaf, inputs).stream)
+                raise _two_routes(stage, _stream(leaf, inputs).stream, first, group[0])
     routed = {reads: route for reads, route in routes.items() if route is not None}
     for leaf in keys:
         if leaf.reads in routed:  # also where no operator with state needs it
@@ -409,12 +410,13 @@ def _output_key(tracer: Tracer, root: Node, keys: Mapping[Node, tuple[Any, ...]]
     return tuple(names)
 
 
-def _two_routes(stage: Stage, stream: str) -> PipelineRefused:
+def _two_routes(stage: Stage, stream: str, one: Node, other: Node) -> PipelineRefused:
     twice = stage.decorator(inputs=(*stage.inputs, stream))
+    needs = f"the {described(one)} needs" if one is other else f"the {described(one)} and the {described(other)} need"
     return PipelineRefused(
-        f"Stage {stage.name} uses the rows of stream {stream!r} in two operators that need them partitioned by "
-        f"different columns. Name the stream twice, {twice}: the function then gets two DataFrames of it as its first "
-        "and last argument, each partitioned as its operator needs."
+        f"Stage {stage.name}: {needs} the rows of stream {stream!r} partitioned by different columns. Name the stream "
+        f"twice, {twice}: the function then gets two DataFrames of it as its first and last argument, each partitioned "
+        "as it is needed."
     )
 
 

@@ -701,7 +701,7 @@ class Drawing:
     def updated(self, frame: Frame) -> Frame:
         """An aggregation whose rows come anew with each change."""
         keys = self.keys(frame) if self.chance(0.8) else []
-        keys = [key for key in keys if frame.columns[key] != "double"]
+        keys = [key for key in keys if frame.columns[key] not in ("double", "float")]
         aggregates, made = self.aggregates(frame)
         columns = {**{key: frame.columns[key] for key in keys}, **made}
         grouped = [repr(key) for key in keys]

@@ -1,4 +1,5 @@
-"""The same cases as `draw`, written in ways that are less usual: SQL, copies of the event time, odd join conditions.
+"""The same cases as `draw`, written in ways that are less usual: SQL, copies of the event time, odd join conditions,
+and with types, functions and inputs that are less usual.
 
 The analysis reads plans, and one query has many. Whatever is drawn here still has one right answer in a batch.
 """
@@ -6,9 +7,9 @@ The analysis reads plans, and one query has many. Whatever is drawn here still h
 from dataclasses import replace
 from random import Random
 
-from .case import Call, Case, Join
+from .case import Call, Case, DrawnInput, Join
 from .draw import USUAL, Bias, Drawing, Frame
-from .values import INTEGERS
+from .values import INTEGERS, MORE_VALUES, one_of
 
 #: An event time that is another column and has the same value.
 COPIES = (
@@ -37,16 +38,42 @@ class _OddDrawing(Drawing):
         super().__init__(dice, seed, bias)
         self.odds = Random(f"oddities of {seed}")  # its own, so that a case resembles the one that `draw` makes
         self.later = Random(f"later oddities of {seed}")  # of shapes that came later: the seeds before them stay
+        self.last = Random(f"types and functions of {seed}")  # of those that came after these
 
     def may(self, share: float) -> bool:
         return self.odds.random() < share
+
+    # Inputs.
+
+    def input(self, number: int) -> DrawnInput:
+        made = super().input(number)
+        if self.last.random() < 0.4:
+            name, kind, nulls = f"w{number}", self.last.choice(list(MORE_VALUES)), self.last.choice([0.0, 0.2])
+            rows = tuple((*row, one_of(self.last, kind, nulls)) for row in made.rows)
+            made = replace(made, columns=(*made.columns, (name, kind)), rows=rows)
+        if self.last.random() < 0.04:
+            return replace(made, rows=())
+        return self.silenced(made) if made.key and self.last.random() < 0.2 else made
+
+    def silenced(self, made: DrawnInput) -> DrawnInput:
+        """After a third of its rows there are none with the first row's key: its partition may fall silent."""
+        places = [place for place, (name, _) in enumerate(made.columns) if name in made.key]
+        key = [made.rows[0][place] for place in places]
+        third = len(made.rows) // 3
+        left = (row for row in made.rows[third:] if [row[place] for place in places] != key)
+        return replace(made, rows=(*made.rows[:third], *left))
 
     # One input.
 
     def stateless(self, frame: Frame) -> Frame:
         if self.may(0.5):
-            return super().stateless(frame)
-        return self.odds.choice([self.copied, self.copied, self.shifted, self.by_sql, self.all_renamed])(frame)
+            made = super().stateless(frame)
+        else:
+            made = self.odds.choice([self.copied, self.copied, self.shifted, self.by_sql, self.all_renamed])(frame)
+        if self.last.random() < 0.1:
+            code = self.last.choice([".repartition(3)", ".coalesce(1)"])
+            return made.call("repartition", code)
+        return made
 
     def copied(self, frame: Frame) -> Frame:
         """A copy of the event time beside it, or in its place."""
@@ -82,6 +109,8 @@ class _OddDrawing(Drawing):
 
     def by_sql(self, frame: Frame) -> Frame:
         column, name = self.odds.choice(list(frame.columns)), self.name("q")
+        if frame.columns[column].startswith("map"):
+            column = next(iter(comparable(frame).columns))
         kind = frame.columns[column]
         text, more = self.odds.choice(
             [
@@ -138,6 +167,35 @@ class _OddDrawing(Drawing):
 
     # State.
 
+    def keys(self, frame: Frame) -> list[str]:
+        return super().keys(comparable(frame))
+
+    def aggregates(self, frame: Frame) -> tuple[str, dict[str, str]]:
+        """Sometimes with a function that users write less often, and whose result no order of rows changes."""
+        frame = comparable(frame)
+        text, made = super().aggregates(frame)
+        if self.last.random() < 0.5:
+            return text, made
+        column, name = self.last.choice(list(frame.columns)), self.name("a")
+        kind = frame.columns[column]
+        ways = [
+            (f"approx_count_distinct({column})", "bigint"),
+            (f"array_sort(collect_list({column}))", "other"),
+            (f"count_if({column} IS NULL)", "bigint"),
+            (f"count(*) FILTER (WHERE {column} IS NOT NULL)", "bigint"),
+            (f"max_by({column}, {column})", kind),
+            (f"min_by({column}, {column})", kind),
+        ]
+        if kind in INTEGERS:
+            ways += [(f"{each}({column})", kind) for each in ("bit_and", "bit_or", "bit_xor")]
+            ways += [(f"percentile({column}, 0.5)", "other"), (f"median({column})", "other")]
+            ways += [(f"try_sum({column})", "bigint"), (f"try_avg(cast({column} % 100 AS int))", "other")]
+        if kind == "boolean":
+            ways += [(f"{each}({column})", "boolean") for each in ("bool_or", "some", "any")]
+        way, into = self.last.choice(ways)
+        made[name] = into
+        return f"{text}, F.expr({way + ' AS ' + name!r})", made
+
     def windowed(self, frame: Frame) -> Frame:
         if self.may(0.5):
             made = super().windowed(frame)
@@ -176,6 +234,11 @@ class _OddDrawing(Drawing):
         if self.later.random() < 0.7:
             return {}
         return {self.name("h"): self.later.choice(["hour({})", "minute({}) % 2", "day({})"]).format(frame.time)}
+
+
+def comparable(frame: Frame) -> Frame:
+    """It without its maps, which neither `=` nor an aggregate takes."""
+    return replace(frame, columns={name: kind for name, kind in frame.columns.items() if not kind.startswith("map")})
 
 
 def _sql(text: str) -> str:

@@ -53,6 +53,13 @@ ADVICE = re.compile(
     re.IGNORECASE,
 )
 
+#: What a message names as the place in the stage: an operator, an input, or columns of the output.
+PLACE = re.compile(
+    r"\b(?:aggregation|deduplication|join|limit|limits|state per group|state machine|session windows|"
+    r"withWatermark|watermark|applyInPandasWithState|transformWithState)\b|"
+    r"\b(?:as event time of stream|columns called|its input)\b"
+)
+
 #: With this rule Spark's batch is wrong: sessions of which only the start is read, without doubles, are not merged, and
 #: there is a start for each row. Seed 7122257, its first stage on one task.
 WRONG_RULE = "org.apache.spark.sql.catalyst.optimizer.RemoveRedundantAggregates"
@@ -69,7 +76,7 @@ Mistake: TypeAlias = Callable[[], AbstractContextManager[None]]
 class Outcome:
     """What became of a case."""
 
-    verdict: str  # "equal", "refused", "unhelpful" (refused without stage or advice), "wrong"
+    verdict: str  # "equal", "refused", "unhelpful" (refused without stage, operator or advice), "wrong"
     reason: str = ""
     seconds: float = 0.0
 
@@ -112,8 +119,7 @@ class Bench:
             fleet = self._fleet(case, application, directory, during)
         except PipelineRefused as refused:
             message = str(refused)
-            is_helpful = any(stage.name in message for stage in case.stages) and ADVICE.search(message)
-            return Outcome("refused" if is_helpful else "unhelpful", message)
+            return Outcome("refused" if is_helpful(case, message) else "unhelpful", message)
         try:
             play = _Play(fleet, case)
             play.play()
@@ -201,6 +207,12 @@ class Bench:
             return _counted(rows)
         newest = {tuple(_plain(row[column]) for column in last.last_per): row for row in rows}
         return _counted(list(newest.values()))
+
+
+def is_helpful(case: Case, message: str) -> bool:
+    """Whether a refusal names the stage and an operator, and says what to write."""
+    names_stage = any(re.search(rf"\b(?:[Ss]tage|Task) {stage.name}\b", message) for stage in case.stages)
+    return bool(names_stage and PLACE.search(message) and ADVICE.search(message))
 
 
 def table_of(each: DrawnInput, rows: Any) -> pa.Table:

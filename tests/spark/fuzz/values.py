@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 START = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
+LOCAL = START.replace(tzinfo=None)
 
 #: By type, as the job file writes it. Floating-point values add up exactly in any order.
 VALUES: dict[str, Sequence[Any]] = {
@@ -24,6 +25,14 @@ VALUES: dict[str, Sequence[Any]] = {
     "struct<a:int,b:string>": [{"a": 1, "b": "x"}, {"a": None, "b": ""}, {"a": 1, "b": None}],
     "array<int>": [[], [1], [1, None, 2]],
 }
+#: Further types, which `odd` draws: the cases of `draw` stay as they are.
+MORE_VALUES: dict[str, Sequence[Any]] = {
+    "float": [float("nan"), -0.0, 0.5, -2.25],
+    "timestamp_ntz": [LOCAL, LOCAL - dt.timedelta(days=50 * 365), LOCAL + dt.timedelta(hours=2, microseconds=1)],
+    "decimal(38,18)": [Decimal("0.000000000000000001"), Decimal("-1234567890.5"), Decimal(3)],
+    "map<string,int>": [[], [("a", 1)], [("a", None), ("", 2)]],
+    "array<struct<a:int,b:string>>": [[], [{"a": 1, "b": "x"}], [{"a": None, "b": None}, {"a": 2, "b": ""}]],
+}
 #: What `partition_by` and a source's key take.
 ROUTABLE = ("string", "tinyint", "smallint", "int", "bigint", "boolean", "date", "binary")
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -31,4 +40,4 @@ INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
 def one_of(dice: Random, kind: str, null_share: float) -> Any:
     """A value of a type, or null."""
-    return None if dice.random() < null_share else dice.choice(VALUES[kind])
+    return None if dice.random() < null_share else dice.choice((VALUES | MORE_VALUES)[kind])
