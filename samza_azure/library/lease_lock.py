@@ -350,5 +350,5 @@ def _content(token: int, nonce: str) -> bytes:
 def _token(data: bytes, name: str) -> int:
     try:
         return int(json.loads(data)["token"])
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, OverflowError) as error:
         raise CorruptState("The blob is not a lock of samza-azure", blob=name) from error

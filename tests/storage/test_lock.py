@@ -192,8 +192,9 @@ def test_try_lock_raises_storage_unavailable_in_an_outage(locks: Locks) -> None:
         locks.holder(link).try_lock()
 
 
-def test_a_blob_that_is_not_a_lock_is_an_error(locks: Locks) -> None:
-    locks.blob.control_create(b"something else")
+@pytest.mark.parametrize("data", [b"something else", b'{"token": Infinity}'])
+def test_a_blob_that_is_not_a_lock_is_an_error(locks: Locks, data: bytes) -> None:
+    locks.blob.control_create(data)
     one = locks.holder()
     with pytest.raises(CorruptState, match="locks/one"):
         one.try_lock()
