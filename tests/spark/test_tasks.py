@@ -294,19 +294,19 @@ def test_a_task_that_moves_again_and_again_leaves_no_thread_and_no_listener(
     def same(key: str) -> str:
         return key
 
-    @application.stage("moved", output="copied")
+    @application.stage("wandering", output="copied")
     def copy(rows: DataFrame) -> DataFrame:
         return rows.select(same("key").alias("key"))
 
-    run = fleet(application, '[streams.moved]\npartitions = 1\nschema = "key string"\n')
-    writer = run.writer("moved", 1, flush_rows=10, event_time=None)
+    run = fleet(application, '[streams.wandering]\npartitions = 1\nschema = "key string"\n')
+    writer = run.writer("wandering", 1, flush_rows=10, event_time=None)
     run.start("copy-0")
 
     def after(moves: int) -> tuple[int, int]:
         for _ in range(moves):
             writer.write(pa.Table.from_pylist([{"key": "k"}]))
             writer.flush()
-            run.until_all_is_read("moved")
+            run.until_all_is_read("wandering")
             run.move("copy-0")
         threads = jvm_of(spark).java.lang.Thread.getAllStackTraces().keySet().toArray()
         listeners = spark.sparkContext._jsc.sc().listenerBus().listeners()
