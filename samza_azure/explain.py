@@ -48,6 +48,8 @@ ROWS_PER_QUERY = 1_000
 LOCK_RENEW_S, LOCK_ASK_S = 5.0, 4.0
 #: The files that a compaction merges into one, and the least number of housekeeping queries of a table per hour.
 MERGED, HOUSE_TABLE = 16, 6
+#: How long a call to a log waits for its answer, in every profile; `storage/clients.py` has the same number.
+ANSWER_S = 10.0
 #: The error of the rate of a machine's clock, as a fraction.
 CLOCK_RATE = 0.1
 
@@ -389,7 +391,7 @@ def lines(timing: Timing, flows: Sequence[Flow], processors: int, commit_s: floa
         (
             "At worst, from the loss until a new assignment gives its tasks to others, not counting about five calls "
             f"to the storage. Until they run: {timing.heartbeat_s + timing.look_every_s(processors):g} s more, and the "
-            "task's start"
+            f"task's start. Each of its calls that gets no answer takes up to {ANSWER_S:g} s more, in any profile"
         ),
         f"  a follower is lost                     {worst.follower_lost:6.2f} s",
         f"  the leader is lost with its tasks      {worst.leader_lost:6.2f} s",

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from samza_azure.explain import (
+    ANSWER_S,
     MERGED,
     Flow,
     Operations,
@@ -32,6 +33,7 @@ from samza_azure.explain import (
 )
 from samza_azure.group.timing import PROFILES
 from samza_azure.messages import Plan, StagePlan
+from samza_azure.storage.clients import READ_S
 from samza_azure.streams.pace import unasked_s
 
 DEFAULT, FAST = PROFILES["default"], PROFILES["fast"]
@@ -190,6 +192,13 @@ def test_explain_names_what_is_stored_what_is_not_counted_and_the_source_of_the_
     assert "free while account and processors are in one region; otherwise $0.02 per GB" in said
     assert "$0.087 per GB that is read over the Internet, after the first 100 GB of a month." in said
     assert "documentation of July 2024, which names no region; network in Europe and North America" in said
+
+
+def test_explain_says_how_long_a_start_waits_for_an_answer() -> None:
+    """The permit of `fast` ends after 1.1 s; a call to a log waits for ten times as long."""
+    said = "\n".join(lines(FAST, flows_of(plan(CLEAN, DAILY, flights=4)), 130, 1.0, 0.5))
+    assert "and the task's start. Each of its calls that gets no answer takes up to 10 s more, in any profile" in said
+    assert ANSWER_S == READ_S
 
 
 def test_a_table_costs_what_its_flushes_cost() -> None:

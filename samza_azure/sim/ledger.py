@@ -72,7 +72,8 @@ INVARIANTS = {
     "has waited for as long as a release may take.",
     "Fresh": "What a processor knows of another's row never becomes older.",
     "Patience": "A processor that was given a task, and may work, waits for the earlier owners no longer than 1.5 "
-    "times as long as a release may take.",
+    "times as long as a release may take. A task that ended for want of a permit or a container is started again "
+    "about a second after both are there.",
     "Bound": "When one processor dies and nothing else is wrong, its tasks have other owners, and the group has a "
     "leader, within 1.5 times the bound that `explain` states; the tasks run soon after. While there are faults the "
     "same holds in each quiet time, with the bound for a leader that is lost with its successors.",

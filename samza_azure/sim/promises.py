@@ -13,7 +13,7 @@ from samza_azure.group.answers import ANSWERS
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.rows import MEMBERS, REQUESTS, RequestKind
 from samza_azure.group.tasks import PATIENCE, assigned
-from samza_azure.group.timing import CHURN_MAX, Timing
+from samza_azure.group.timing import CHURN_MAX, RETRY_S, Timing
 from samza_azure.host.processor import Processor, call_timeout_s
 from samza_azure.messages import Command, Permit, Phase, ReleaseTask, StartTask
 from samza_azure.sim.ledger import CLOCK_RATE, Ledger, demand
@@ -34,7 +34,7 @@ GROWS_S = 5.0
 #: A life may remember one entry for each kind of call, beside rows and tasks.
 KINDS_OF_CALLS = len(ANSWERS)
 
-#: A processor, its life, and the task and generation that it waits for.
+#: A processor, its life, and the task that it waits to start: with its generation, or with the attempt that has ended.
 WaitForTask: TypeAlias = tuple[str, int, str, int]
 
 
@@ -84,20 +84,37 @@ def check_overlap(ledger: Ledger, lives: Iterable[Life], life: Life, start: Star
         )
 
 
+def may_work(life: Life) -> bool:
+    """Whether a processor may start tasks now: it is well, and permits its container work of the run in progress."""
+    view, share, container = life.processor.view, life.processor.view.share, life.container
+    able = life.supervisor.alive and not life.supervisor.frozen and view.ending is None and share is not None
+    if not able or share is None or container is None or not container.may_append() or not view.work.container:
+        return False
+    return view.work.plan is not None and view.work.plan.fingerprint == share.control.fingerprint
+
+
 def waiting(lives: Iterable[Life], known: Mapping[WaitForTask, float], now: float) -> dict[WaitForTask, float]:
     """The tasks that their owners could start but have not, and since when."""
     found = {}
-    for life in lives:
-        view = life.processor.view
-        share, container = view.share, life.container
-        able = life.supervisor.alive and not life.supervisor.frozen and view.ending is None and share is not None
-        if not able or share is None or container is None or not container.may_append() or not view.work.container:
-            continue
-        for task, owner in assigned(view).items():
-            local = view.work.tasks.get(task)
-            begun = local is not None and (local.generation == owner.generation or not local.closed)
-            if not begun and view.work.plan is not None and view.work.plan.fingerprint == share.control.fingerprint:
+    for life in filter(may_work, lives):
+        tasks = life.processor.view.work.tasks
+        for task, owner in assigned(life.processor.view).items():
+            local = tasks.get(task)
+            if local is None or (local.generation != owner.generation and local.closed):
                 wait = (life.name, life.number, task, owner.generation)
+                found[wait] = known.get(wait, now)
+    return found
+
+
+def interrupted(lives: Iterable[Life], known: Mapping[WaitForTask, float], now: float) -> dict[WaitForTask, float]:
+    """The tasks that ended for want of a permit or a container, that their owners could start again, and since when."""
+    found = {}
+    for life in filter(may_work, lives):
+        tasks = life.processor.view.work.tasks
+        for task, owner in assigned(life.processor.view).items():
+            local = tasks.get(task)
+            if local is not None and local.generation == owner.generation and local.phase is Phase.RESTART:
+                wait = (life.name, life.number, task, local.attempt)
                 found[wait] = known.get(wait, now)
     return found
 
@@ -105,6 +122,11 @@ def waiting(lives: Iterable[Life], known: Mapping[WaitForTask, float], now: floa
 def waits_at_most(timing: Timing, shutdown_s: float) -> float:
     """How long a task waits at most for its earlier owners, by the slowest clock."""
     return PATIENCE * shutdown_s / CLOCK_RATE + timing.heartbeat_s + 1.0
+
+
+def starts_again_within() -> float:
+    """How long a task that was interrupted waits at most, by the slowest clock."""
+    return RETRY_S / CLOCK_RATE + 1.0
 
 
 def stated(timing: Timing, control: Control, processors: int) -> WorstCases:
@@ -171,6 +193,7 @@ class Watch:
     def __init__(self, ledger: Ledger, lives: Mapping[str, Life], weather: Weather, *, clocks: bool) -> None:
         self._ledger, self._lives, self._weather, self._clocks = ledger, lives, weather, clocks
         self._waiting: dict[WaitForTask, float] = {}  # processors that wait for a task, and since when
+        self._interrupted: dict[WaitForTask, float] = {}  # those that have yet to start one again, and since when
         self._vacant: dict[str, float] = {}  # the leadership, or a task, that no live processor has -> since when
         self._judging: dict[str, tuple[float, float]] = {}  # what is or was vacant -> start of the quiet time, bound
         self._grown_at = 0.0  # the time of the last check for growth
@@ -184,12 +207,18 @@ class Watch:
         self._look_for_growth(now)
 
     def _look_for_patience(self, now: float, bound: float) -> None:
-        """Check Patience: the new owner of a task starts it in time."""
+        """Check Patience: the new owner of a task starts it in time, and so does its owner after an interruption."""
         before, self._waiting = self._waiting, waiting(self._lives.values(), self._waiting, now)
         self._ledger.seen["judged Patience"] += len(self._waiting.keys() - before.keys())
         for (name, _, task, _), since in self._waiting.items():
             late = now > since + bound
             demand(not late, f"Patience: {name} may work, was given {task} {bound:.1f} s ago, and waits")
+        before, self._interrupted = self._interrupted, interrupted(self._lives.values(), self._interrupted, now)
+        self._ledger.seen["judged interruption"] += len(self._interrupted.keys() - before.keys())
+        bound = starts_again_within()
+        for (name, _, task, _), since in self._interrupted.items():
+            late = now > since + bound
+            demand(not late, f"Patience: {name} may work, and has not started {task} again for {bound:.1f} s")
 
     def _look_for_bounds(self, now: float, timing: Timing, quiet_from: float) -> None:
         """Check Bound: a vacant leadership or task is filled within the stated time, unless there is a disturbance."""

@@ -133,6 +133,7 @@ class World(Faults):
             assert control.leader is not None, "at rest"
             victim = self.lives[control.leader.processor] if leads else self.lives[self.dice.choice(sorted(owners))]
             self.note(f"{victim.name} dies in a lull")
+            self.faults += 1
             victim.crash()
             self._disturb()
             bound = vacant_at_most(self.timing, control, len(self.lives), "a task", self.weather)

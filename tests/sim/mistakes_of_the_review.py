@@ -13,7 +13,7 @@ from samza_azure.group.actions import Rejoin, Tell
 from samza_azure.host import processor
 from samza_azure.logs import source_log, task_log
 from samza_azure.logs.operations import Read, Rule
-from samza_azure.messages import DrainStep
+from samza_azure.messages import DrainStep, Phase
 
 Patch = pytest.MonkeyPatch
 
@@ -36,6 +36,16 @@ def the_gainer_waits_for_ever(patch: Patch) -> None:
         return view.is_me(earlier) or seen
 
     patch.setattr(tasks, "_is_released_by", is_released)
+
+
+def an_interruption_counts_as_failures(patch: Patch) -> None:
+    """our review: a task whose permit has expired starts again as late as one that has failed several times."""
+    retry_at = tasks.retry_at
+
+    def late(view: Any, task: str, local: Any) -> float:
+        return retry_at(view, task, local) + (4.0 if local.phase is Phase.RESTART else 0.0)
+
+    patch.setattr(tasks, "retry_at", late)
 
 
 def flush_takes_the_last_end(patch: Patch) -> None:

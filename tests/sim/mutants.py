@@ -208,7 +208,7 @@ MUTANTS = [
     ),
     Mutant("torn scans", "Overlap", others.torn_scans, 1, ()),
     Mutant("every version stops the world", "S5", others.stop_the_world, 0),
-    Mutant("an owner that does not run", "L1", others.the_owner_that_does_not_run, 0, ("container dies",)),
+    Mutant("an owner that does not run", "Patience", others.the_owner_that_does_not_run, 0, ("container dies",)),
     Mutant("appends without a position", "S2", others.unconditional_append, 0),
     Mutant(
         "an older writer takes the log back",
@@ -262,6 +262,13 @@ MUTANTS = [
         133,
         ("container freezes", "joins", "leaves"),
         more={"every_s": 4.0},
+    ),
+    Mutant(
+        "a task without a permit waits like a failed one",
+        "Patience",
+        review.an_interruption_counts_as_failures,
+        0,
+        ("supervisor freezes", "cut off", "outage"),
     ),
     Mutant("FLUSH takes the last end", "S12", review.flush_takes_the_last_end, 0, ("drain",), more={"audited": True}),
     Mutant("a drain moves tasks", "S12", review.draining_moves_tasks, 2, ("drain", "joins", "leaves"), more=BUSILY),

@@ -36,6 +36,12 @@ def test_a_write_meets_a_lease_that_has_run_out() -> None:
     assert result.seen["idle record"] > 0
 
 
+def test_the_death_in_a_lull_may_change_the_leader() -> None:
+    """It was the only fault, and was not counted as one: S11 said that the leader changed without a fault."""
+    result = play(wide(8857))
+    assert result.violation is None, "\n".join(result.history)
+
+
 STALE = """
 from tests.mutation.branches import BRANCHES
 from tests.mutation.unmet import UNMET, why
