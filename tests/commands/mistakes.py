@@ -259,7 +259,7 @@ MISTAKES = {
     "a join without a limit of time": Mistake(
         HOURLY,
         JOIN.replace("BOUND", "").replace("TIMED", TIMED),
-        ("Both inputs of such a join need withWatermark", "MODULE.py, line 10"),
+        ("Give both inputs of such a join withWatermark", "MODULE.py, line 10"),
         f'F.expr("id = other{BOUND}")',
         JOIN.replace("BOUND", BOUND).replace("TIMED", TIMED),
         needs_spark=True,

@@ -17,7 +17,7 @@ that it had read by then. In every fourth a low-level task passes on the rows of
 
 With --mutants, each mistake that the analysis could make is made (tests/spark/fuzz/mutants.py), until a case is wrong
 that is right without it. A case of which the mistake changes nothing counts, but is not run. Ends with 1 if a mutant
-outlives the cases. With --replay each mistake is made with the one case that is known to show it.
+outlives the cases. With --replay each mistake is made with the one case that is known to show it, up to six times.
 """
 
 import argparse
@@ -50,6 +50,8 @@ ON_ONE_TASK = "tasks=1"
 STAGE = re.compile(r"Stage (\w+)")
 #: No more wrong cases than these are shrunk in one run.
 SHRINK = 3
+#: A mistake about time shows only where one stage is ahead of another, which is up to the machine. So it is made again.
+REPLAYS = 6
 
 
 def main() -> int:
@@ -168,9 +170,13 @@ def replayed(ready: Bench) -> int:
     """Each mutant with its seed, one after the other; 1 if one of them is not noticed."""
     alive = []
     for mutant in MUTANTS:
-        outcome = mistaken(ready, mutant, mutant.seed)
-        print(f"{mutant.name}: seed {mutant.seed} {outcome.verdict} after {outcome.seconds:.1f} s", flush=True)
-        alive += [] if is_killed(outcome) else [mutant.name]
+        for _ in range(REPLAYS):
+            outcome = mistaken(ready, mutant, mutant.seed)
+            print(f"{mutant.name}: seed {mutant.seed} {outcome.verdict} after {outcome.seconds:.1f} s", flush=True)
+            if is_killed(outcome):
+                break
+        else:
+            alive.append(mutant.name)
     print(f"{len(MUTANTS) - len(alive)} of {len(MUTANTS)} mutants noticed; not: {', '.join(alive) or 'none'}")
     return int(bool(alive))
 

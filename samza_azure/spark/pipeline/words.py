@@ -38,7 +38,7 @@ _INSTEAD: dict[str, Callable[[Advice, Node], str]] = {
         "Write the condition with SQL expressions, or compute a column of one side with the function before the join."
     ),
     "Stream-stream": lambda advice, root: (
-        "Both inputs of such a join need withWatermark, and its condition must bound the time between the rows"
+        "Give both inputs of such a join withWatermark, and let its condition bound the time between the rows"
         f"{advice.in_time(root)}"
     ),
 }
