@@ -40,7 +40,7 @@ _PROCESSOR_ID_RULE = "should be 1 to 63 lower-case letters, digits and hyphens, 
 _NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 _NAME_RULE = "should be 1 to 63 letters, digits, dots, underscores and hyphens, a letter or digit first"
 _NAME = matching(_NAME_PATTERN, _NAME_RULE)
-#: A processor's row says with that word that it wants any next run.
+#: A processor's row says with this word that it wants a next run under any id.
 _RUN_ID = matching(rf"(?!{ANY_RUN}\Z){_NAME_PATTERN}", f"{_NAME_RULE}, but not {ANY_RUN!r}, which --new-run means")
 #: A name of labels that DNS allows, an address of version 4, or one of version 6.
 HOST_PATTERN = r"[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*|[0-9A-Fa-f.]*:[0-9A-Fa-f.:]*"
