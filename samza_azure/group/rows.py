@@ -55,7 +55,8 @@ INCARNATION_LIMIT, KEY_LIMIT = 64, 512
 #: In a processor's row, the wish for a next run under any id. No run has this id.
 ANY_RUN = "new"
 #: Valid run ids, as in app.run.id: they name directories of logs.
-_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
+_RUN_ID = re.compile(RUN_ID)
 #: No counter of ours gets this far, and a foreign one could not be increased.
 _LARGEST = 1 << 53
 #: The fields of a task's report, without its name.
