@@ -11,7 +11,7 @@ EVERY_S = 60.0
 
 
 class Seldom:
-    """Which of these lines are due: of each name one in `EVERY_S`, however often its call fails."""
+    """Which of these lines are due: for each name one every `EVERY_S` seconds, however often its call fails."""
 
     def __init__(self, now: Callable[[], float] = boot_time) -> None:
         self._now = now

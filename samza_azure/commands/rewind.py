@@ -64,8 +64,9 @@ def command(
 
 
 def rewound(blobs: Blobs, control: Control, stream: str, time_us: int | None) -> tuple[Mapping[str, Position], str]:
-    """Where the next run is to begin in each source partition that is read again, and how many rows that are, for a
-    message; empty if there are none."""
+    """Where the next run is to begin in each source partition that is read again, and the number of those rows, for a
+    message; empty if there are none.
+    """
     chosen = sources(control, stream)
     begins = {partition: beginning(blobs, partition, time_us) for partition in chosen}
     stood = {partition: control.positions.get(partition, (0, 0)) for partition in chosen}

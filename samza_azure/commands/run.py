@@ -82,7 +82,10 @@ def command(
     name_the_run(lambda: "" if (model := coordinator.job_model) is None else model.run_id)
     restarted = not new_run and slot.is_restarted_after_a_drain(time.time())
     if restarted and not wait_for_upgrade:
-        log.info("the run of this processor was drained just now: it waits for an upgrade, or for --new-run elsewhere")
+        log.info(
+            "the run of this processor was drained just now: unless its pipeline has changed, it waits for an upgrade, "
+            "or for --new-run elsewhere"
+        )
     coordinator.ask(new_run=new_run, wait_for_upgrade=wait_for_upgrade, restarted=restarted, only_holder=True)
     chosen = config.spark.get("spark.driver.memory")
     there = memory()

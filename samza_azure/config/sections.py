@@ -30,18 +30,17 @@ from samza_azure.config.values import (
     one_or_several,
 )
 from samza_azure.errors import ConfigError
-from samza_azure.group.rows import ANY_RUN, PROCESSOR_ID
+from samza_azure.group.rows import ANY_RUN, PROCESSOR_ID, RUN_ID
 from samza_azure.group.timing import Timing
 from samza_azure.segments.interval import Granularity
 
 AZURE_FACTORY = "samza_azure.AzureJobCoordinatorFactory"
 
 _PROCESSOR_ID_RULE = "should be 1 to 63 lower-case letters, digits and hyphens, a letter or digit first"
-_NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 _NAME_RULE = "should be 1 to 63 letters, digits, dots, underscores and hyphens, a letter or digit first"
-_NAME = matching(_NAME_PATTERN, _NAME_RULE)
-#: A processor's row says with that word that it wants any next run.
-_RUN_ID = matching(rf"(?!{ANY_RUN}\Z){_NAME_PATTERN}", f"{_NAME_RULE}, but not {ANY_RUN!r}, which --new-run means")
+_NAME = matching(RUN_ID, _NAME_RULE)
+#: A processor's row says with this word that it wants a next run under any id.
+_RUN_ID = matching(rf"(?!{ANY_RUN}\Z){RUN_ID}", f"{_NAME_RULE}, but not {ANY_RUN!r}, which --new-run means")
 #: A name of labels that DNS allows, an address of version 4, or one of version 6.
 HOST_PATTERN = r"[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*|[0-9A-Fa-f.]*:[0-9A-Fa-f.:]*"
 HOST_RULE = "should be an address of this machine, like '127.0.0.1' or '0.0.0.0'"

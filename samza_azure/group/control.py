@@ -217,7 +217,7 @@ def encode(control: Control, *, limit: int | None = None) -> bytes:
     if control.drains:
         fields["drains"] = [_fields_of_drain(each) for each in control.drains]
     text = json.dumps(fields, separators=(",", ":"), default=_fields, ensure_ascii=False)
-    # An error's message may have half of a pair of surrogates, as in a file's name; nobody could read the blob then.
+    # An error's message may have a lone surrogate, as in a file's name; nobody could read the blob then.
     data = gzip.compress(text.encode(errors="replace"), compresslevel=5, mtime=0)
     if limit is not None and len(data) > limit and control.events:
         return encode(replace(control, events=()), limit=limit)

@@ -35,7 +35,7 @@ def _turn(view: View, now: Moment) -> list[Action]:
     if view.life.etag is not None:
         actions += election.follow(view, now)
         if view.lease is not None:
-            # One that begins to end publishes in its next turn, which is at once: now it would as one that stays.
+            # A leader that begins to end publishes in its next turn, at once: in this one it would as if it stayed.
             actions += [each for each in lead(view, now) if not (BeginEnd in kinds and isinstance(each, WriteControl))]
         elif view.handing_over is None:
             actions += election.campaign(view, now)

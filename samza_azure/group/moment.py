@@ -3,7 +3,7 @@
 Whatever becomes due at a time is compared with it by `reached`. If it is not due yet, the moment of the turn notes when
 it will be and keeps the earliest such time, which `decide` returns. The view is not changed by that, so a question that
 is asked twice has the same answer twice. What ends at a time, such as a permit, is compared directly: the next turn, a
-heartbeat later at most, is soon enough. So is one of a leader that has become blind (`election.is_blind`).
+heartbeat later at most, is soon enough. So it is for a leader that has become blind (`election.is_blind`).
 """
 
 from typing import Self

@@ -52,10 +52,11 @@ PROCESSOR_ID = r"[a-z0-9][a-z0-9-]{0,62}"
 _ID = re.compile(PROCESSOR_ID)
 #: In characters: the longest incarnation, and the longest key of a request. Azure's keys are no longer.
 INCARNATION_LIMIT, KEY_LIMIT = 64, 512
-#: In a processor's row, the wish for a next run under whichever id. No run is named so.
+#: In a processor's row, the wish for a next run under any id. No run has this id.
 ANY_RUN = "new"
 #: Valid run ids, as in app.run.id: they name directories of logs.
-_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
+_RUN_ID = re.compile(RUN_ID)
 #: No counter of ours gets this far, and a foreign one could not be increased.
 _LARGEST = 1 << 53
 #: The fields of a task's report, without its name.
@@ -94,7 +95,7 @@ class ProcessorRow:
     released: Mapping[str, int] = field(default_factory=dict)  # task -> generation up to which it is released
     tasks: Mapping[str, TaskReport] = field(default_factory=dict)
     fingerprint: str = ""
-    new_run: str = ""  # the run that this processor wants to begin after a drained one, if any; ANY_RUN: any id
+    new_run: str = ""  # the run that this processor wants to begin after a drained one, if any; ANY_RUN: under any id
     boot: str = ""
     port: int = 0
     epoch: int = 0  # of the leader that marked it dead
@@ -126,13 +127,14 @@ def _is_id(text: str) -> bool:
 
 
 def _named(text: str, most: int) -> str:
-    """A name from a row; empty if none of ours is like it. The leader stores such names in the control blob, where half
-    of a pair of surrogates would make it unreadable."""
+    """A name from a row; empty if none of ours is like it. The leader stores it in the control blob, which cannot have
+    a lone surrogate.
+    """
     return text if len(text) <= most and text.isprintable() else ""
 
 
 def _whole(text: str) -> str:
-    """A text for people, without halves of pairs of surrogates, for the same reason."""
+    """A text for people, without lone surrogates, for the same reason."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 

@@ -71,7 +71,7 @@ def _tuple(makers: tuple[Maker, ...], *, endless: bool) -> Maker:
 
 
 def _text(value: Any) -> str:
-    """Text that can be written down again: half of a pair of surrogates cannot."""
+    """Text that can be written down again: a lone surrogate cannot."""
     text: str = _exactly(str)(value)
     if not text.isascii():
         text.encode()

@@ -246,9 +246,8 @@ class LeaseLock(Lock):
                 await self._give_back(blob, lease_id, call_s)
             return grant
         except BaseException:
-            await self._give_back(
-                blob, lease_id, call_s
-            )  # the lease may have been granted although the answer was lost
+            # The lease may have been granted although the answer was lost.
+            await self._give_back(blob, lease_id, call_s)
             raise
 
     async def _take_token(self, blob: ControlBlob, lease_id: str, asked_at: float, call_s: float) -> Grant | None:

@@ -33,6 +33,8 @@ LEADERSHIP = "the leadership"
 GROWS_S = 5.0
 #: A life may remember one entry for each kind of call, beside rows and tasks.
 KINDS_OF_CALLS = len(ANSWERS)
+#: How long a task that was interrupted waits at most, by the slowest clock, in seconds.
+STARTS_AGAIN_S = RETRY_S / CLOCK_RATE + 1.0
 
 #: A processor, its life, and the task that it waits to start: with its generation, or with the attempt that has ended.
 WaitForTask: TypeAlias = tuple[str, int, str, int]
@@ -124,11 +126,6 @@ def waits_at_most(timing: Timing, shutdown_s: float) -> float:
     return PATIENCE * shutdown_s / CLOCK_RATE + timing.heartbeat_s + 1.0
 
 
-def starts_again_within() -> float:
-    """How long a task that was interrupted waits at most, by the slowest clock."""
-    return RETRY_S / CLOCK_RATE + 1.0
-
-
 def stated(timing: Timing, control: Control, processors: int) -> WorstCases:
     """The bounds that `explain` prints. After wrong suspicions, the next leader is suspected later."""
     patience = 2.0 ** min(control.churn, CHURN_MAX)
@@ -215,10 +212,9 @@ class Watch:
             demand(not late, f"Patience: {name} may work, was given {task} {bound:.1f} s ago, and waits")
         before, self._interrupted = self._interrupted, interrupted(self._lives.values(), self._interrupted, now)
         self._ledger.seen["judged interruption"] += len(self._interrupted.keys() - before.keys())
-        bound = starts_again_within()
         for (name, _, task, _), since in self._interrupted.items():
-            late = now > since + bound
-            demand(not late, f"Patience: {name} may work, and has not started {task} again for {bound:.1f} s")
+            late = now > since + STARTS_AGAIN_S
+            demand(not late, f"Patience: {name} may work, and has not started {task} again for {STARTS_AGAIN_S:.1f} s")
 
     def _look_for_bounds(self, now: float, timing: Timing, quiet_from: float) -> None:
         """Check Bound: a vacant leadership or task is filled within the stated time, unless there is a disturbance."""

@@ -142,7 +142,7 @@ def test_an_empty_description_of_the_pipeline_is_left_out() -> None:
     assert "described" not in json.loads(gzip.decompress(encode(FULL, limit=LIMIT)))
 
 
-def test_half_of_a_character_does_not_make_the_blob_unreadable() -> None:
+def test_a_lone_surrogate_does_not_make_the_blob_unreadable() -> None:
     """A leader's own task may fail with one, as in the name of a file that is not UTF-8."""
     given_up = {"clean-0": GivenUp(Owner("p1", "incarnation", 40), "no \udc80")}
     wrong = replace(FULL, given_up=given_up, failure=Failure("clean", "clean-0", "no \udc80", ""))

@@ -142,24 +142,24 @@ def test_a_valid_run_id_is_accepted(wish: str) -> None:
     assert processor_row("p1", "e", columns(ROW) | {"new_run": wish}).new_run == wish
 
 
-#: Half of a pair of surrogates, as JSON may have it and UTF-8 may not: the table stores it, the control blob must not.
-HALF = "\ud800"
+#: A lone surrogate, which JSON may have and UTF-8 may not: the table stores it, the control blob must not.
+LONE = "\ud800"
 
 
-@pytest.mark.parametrize("incarnation", ["", HALF, "x" * 65, "a\nb"])
+@pytest.mark.parametrize("incarnation", ["", LONE, "x" * 65, "a\nb"])
 def test_a_row_whose_incarnation_is_no_name_is_ignored(incarnation: str) -> None:
     assert not processor_row("p1", "e", columns(ROW) | {"incarnation": incarnation}).alive
 
 
-@pytest.mark.parametrize("key", ["", HALF, "a\nb"])
+@pytest.mark.parametrize("key", ["", LONE, "a\nb"])
 def test_a_request_whose_key_is_no_name_is_ignored(key: str) -> None:
     assert request(key, "e", {"kind": "stop", "uuid": "u", "runId": ""}).kind is None
 
 
-def test_half_of_a_character_in_a_row_does_not_make_the_control_blob_unreadable() -> None:
+def test_a_lone_surrogate_in_a_row_does_not_make_the_control_blob_unreadable() -> None:
     """The leader stored it, and nobody could read the blob again."""
-    asked = request("u", "e", request_columns(RequestKind.DRAIN, "u", "run", by=f"{HALF}da"))
-    gone = processor_row("p2", "e", columns(replace(ROWS["p2"], state=ProcessorState.LEFT, ending=f"1 {HALF} failed")))
+    asked = request("u", "e", request_columns(RequestKind.DRAIN, "u", "run", by=f"{LONE}da"))
+    gone = processor_row("p2", "e", columns(replace(ROWS["p2"], state=ProcessorState.LEFT, ending=f"1 {LONE} failed")))
     view = leader(requests=(asked,))
     view.others.members = {**view.others.members, "p2": gone}
     written = [action.control for action in decide(view, NOW) if isinstance(action, WriteControl)]
@@ -170,9 +170,9 @@ def test_half_of_a_character_in_a_row_does_not_make_the_control_blob_unreadable(
     assert decode(encode(written[0])) == written[0]
 
 
-def test_an_error_with_half_of_a_character_is_reported() -> None:
+def test_an_error_with_a_lone_surrogate_is_reported() -> None:
     """The report was left out as damaged, so the task was never known to have failed."""
-    failed = {"clean-0": replace(REPORT, error=TaskError(f"no {HALF}", f"Traceback {HALF}"))}
+    failed = {"clean-0": replace(REPORT, error=TaskError(f"no {LONE}", f"Traceback {LONE}"))}
     [read] = processor_row("p1", "e", columns(ProcessorRow("p1", "i", tasks=failed))).tasks.values()
     assert read.error == TaskError("no ?", "Traceback ?")
 

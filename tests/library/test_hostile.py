@@ -286,7 +286,7 @@ def test_foreign_rows_are_counted_and_move_no_task(place: Place) -> None:
     write(place, "members", "Nobody's row, 100 %", {"state": "ACTIVE", "incarnation": "me"})
     write(place, "members", "thermometer", {"temperature": 21.5})
     write(place, "members", "huge", {f"c{number}": "x" * 30_000 for number in range(15)})
-    # It could be given tasks, and a control blob with half of a pair of surrogates cannot be read.
+    # It could be given tasks, and a control blob with a lone surrogate cannot be read.
     joins = {"state": "ACTIVE", "fingerprint": place.control().fingerprint, "adopted": 1}
     write(place, "members", "half", {"incarnation": "\ud800", **joins})
     until("counted", lambda: strangers(members) == 4)

@@ -267,5 +267,5 @@ def test_a_module_that_stops_the_session_is_refused(container: Callable[..., Chi
     stage = '@app.stage("numbers", output="out")\ndef stage(rows):\n    return rows\n'
     child = container({"pipeline.py": f"{HEAD}\nspark = SparkSession.builder.getOrCreate()\n\n{stage}\nspark.stop()\n"})
     assert child.report() == Rejected(
-        "The module pipeline stops the session, which the stages need. Remove the call of stop()."
+        "The module pipeline stops the session, which the stages need. Remove the call to stop()."
     )

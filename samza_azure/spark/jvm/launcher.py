@@ -27,7 +27,7 @@ def ask(address: str, arguments: list[str], patience: float) -> int | None:
     """The process's exit code. None if the zygote is gone or does not answer, so that nothing was started."""
     connection = socket(AF_UNIX, SOCK_STREAM)
     connection.settimeout(patience)
-    why = "it could not fork"
+    why = "it closed the connection"
     try:
         _request(connection, address, arguments)
         begun = connection.recv(1)

@@ -1,6 +1,7 @@
 """Analyse one stage before it runs: its columns, its state, its event time; or refuse it.
 
-The stage's function is called once with empty streams of the right columns, and the resulting plan is examined.
+The stage's function is called with empty streams of the right columns, and the resulting plan is examined. If it is
+not deterministic, the function is called again, to see whether names or keys depend on a random seed.
 The rule: an accepted stage emits what one Spark batch over the same rows would, for any number of partitions and tasks.
 Other stages are refused; the message names the stage, the operator and what to write instead.
 Not detected: a Python function that is declared deterministic and is not.
@@ -103,7 +104,7 @@ class Analysis:
 def analyse(
     spark: SparkSession, stage: Stage, inputs: Sequence[Input], output: Output, tasks: int | None, directory: Path
 ) -> Analysis:
-    """Call the stage's function once and examine its plan. `tasks` is the number that the user asks for."""
+    """Call the stage's function and examine its plan. `tasks` is the number that the user asks for."""
     directory = directory / stage.name
     frames = [_empty_stream(spark, number, each, directory) for number, each in enumerate(inputs)]
     frame = _called(spark, stage, frames, inputs)

@@ -189,7 +189,7 @@ def _settings_kept(name: str) -> Iterator[None]:
     if spark is None:
         return
     if is_stopped(spark):
-        raise PipelineRefused(f"The module {name} stops the session, which the stages need. Remove the call of stop().")
+        raise PipelineRefused(f"The module {name} stops the session, which the stages need. Remove the call to stop().")
     after = dict(spark.conf.getAll)
     changed = {key for key in after.keys() | before.keys() if after.get(key) != before.get(key)}
     if refused := sorted(changed - _NOT_THEIRS):

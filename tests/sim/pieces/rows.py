@@ -249,10 +249,10 @@ def _check_foreign_row(dice: Random, values: Mapping[str, Any]) -> None:
         demand(processor_row("p1", "", {"beat": largest}).beat == largest, f"Form: {largest} is no number")
     nobody = processor_row(dice.choice(["P1", "-p", "p" * 64, ""]), "", values)
     demand(not nobody.is_ours and not nobody.alive, f"Form: {nobody.processor!r} is a processor")
-    for life in ("", "x" * 65, "two\nlines", "half of a pair \ud800"):
+    for life in ("", "x" * 65, "two\nlines", "lone \ud800"):
         demand(not processor_row("p1", "", {**values, "incarnation": life}).is_ours, f"Form: {life!r} is a life")
     ended = processor_row("p1", "", {**values, "ending": "1 é \udcff"}).ending
-    demand(ended == "1 é ?", f"Form: an ending with half of a pair of surrogates is read as {ended!r}")
+    demand(ended == "1 é ?", f"Form: an ending with a lone surrogate is read as {ended!r}")
     for needs in (1, 2):
         said = columns(replace(processor_row("p1", "", values), format=needs)).get("format", 1)
         demand(said == needs, f"Form: a row of format {needs} says that it is of format {said}")
