@@ -80,7 +80,7 @@ BARS = {
     "judged Cost in calm": ("calm times whose calls were counted", 40),
     "judged Overlap": ("starts while the former owner knows the task", 20),
     "judged Patience": ("tasks that waited for their former owners", 1_500),
-    "judged interruption": ("tasks that waited to be started again after an interruption", 20),
+    "judged interruption": ("tasks that waited to be started again after an interruption", 10),
 }
 
 
