@@ -4,7 +4,7 @@ The ledger sees only what the storage accepts. Only the world sees whether two c
 moment, and for how long none does.
 """
 
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -14,6 +14,7 @@ from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.rows import MEMBERS, REQUESTS, RequestKind
 from samza_azure.group.tasks import PATIENCE, assigned
 from samza_azure.group.timing import CHURN_MAX, RETRY_S, Timing
+from samza_azure.group.view import LocalTask
 from samza_azure.host.processor import Processor, call_timeout_s
 from samza_azure.messages import Command, Permit, Phase, ReleaseTask, StartTask
 from samza_azure.sim.ledger import CLOCK_RATE, Ledger, demand
@@ -95,28 +96,30 @@ def may_work(life: Life) -> bool:
     return view.work.plan is not None and view.work.plan.fingerprint == share.control.fingerprint
 
 
-def waiting(lives: Iterable[Life], known: Mapping[WaitForTask, float], now: float) -> dict[WaitForTask, float]:
+def not_begun(local: LocalTask | None, generation: int) -> int | None:
+    """Under which generation an owner has yet to start a task."""
+    return generation if local is None or (local.generation != generation and local.closed) else None
+
+
+def interrupted(local: LocalTask | None, generation: int) -> int | None:
+    """Which attempt ended for want of a permit or a container, so that the owner has yet to start another."""
+    is_ours = local is not None and local.generation == generation
+    return local.attempt if local is not None and is_ours and local.phase is Phase.RESTART else None
+
+
+def waiting(
+    lives: Iterable[Life],
+    waits_as: Callable[[LocalTask | None, int], int | None],
+    known: Mapping[WaitForTask, float],
+    now: float,
+) -> dict[WaitForTask, float]:
     """The tasks that their owners could start but have not, and since when."""
     found = {}
     for life in filter(may_work, lives):
-        tasks = life.processor.view.work.tasks
         for task, owner in assigned(life.processor.view).items():
-            local = tasks.get(task)
-            if local is None or (local.generation != owner.generation and local.closed):
-                wait = (life.name, life.number, task, owner.generation)
-                found[wait] = known.get(wait, now)
-    return found
-
-
-def interrupted(lives: Iterable[Life], known: Mapping[WaitForTask, float], now: float) -> dict[WaitForTask, float]:
-    """The tasks that ended for want of a permit or a container, that their owners could start again, and since when."""
-    found = {}
-    for life in filter(may_work, lives):
-        tasks = life.processor.view.work.tasks
-        for task, owner in assigned(life.processor.view).items():
-            local = tasks.get(task)
-            if local is not None and local.generation == owner.generation and local.phase is Phase.RESTART:
-                wait = (life.name, life.number, task, local.attempt)
+            number = waits_as(life.processor.view.work.tasks.get(task), owner.generation)
+            if number is not None:
+                wait = (life.name, life.number, task, number)
                 found[wait] = known.get(wait, now)
     return found
 
@@ -205,12 +208,13 @@ class Watch:
 
     def _look_for_patience(self, now: float, bound: float) -> None:
         """Check Patience: the new owner of a task starts it in time, and so does its owner after an interruption."""
-        before, self._waiting = self._waiting, waiting(self._lives.values(), self._waiting, now)
+        before, self._waiting = self._waiting, waiting(self._lives.values(), not_begun, self._waiting, now)
         self._ledger.seen["judged Patience"] += len(self._waiting.keys() - before.keys())
         for (name, _, task, _), since in self._waiting.items():
             late = now > since + bound
             demand(not late, f"Patience: {name} may work, was given {task} {bound:.1f} s ago, and waits")
-        before, self._interrupted = self._interrupted, interrupted(self._lives.values(), self._interrupted, now)
+        before = self._interrupted
+        self._interrupted = waiting(self._lives.values(), interrupted, before, now)
         self._ledger.seen["judged interruption"] += len(self._interrupted.keys() - before.keys())
         for (name, _, task, _), since in self._interrupted.items():
             late = now > since + STARTS_AGAIN_S
