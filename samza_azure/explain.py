@@ -133,8 +133,8 @@ def successor(timing: Timing, processors: int) -> Operations:
 
 
 def leader(timing: Timing, processors: int) -> Operations:
-    """Its own row and the leader row per heartbeat, all members per scan, the requests more often, and the lease."""
-    requests = per_hour(timing.requests_every_s)
+    """Its own row and the leader row per heartbeat, all members per scan, the requests, and the lease."""
+    requests = per_hour(timing.scan_s)
     return Operations(
         table=2 * per_hour(timing.heartbeat_s) + requests + _scans(timing, processors), other=per_hour(RENEW_EVERY_S)
     )
@@ -158,7 +158,7 @@ def coordination(timing: Timing, processors: int) -> Operations:
 
 def draining(timing: Timing, processors: int) -> Operations:
     """The whole group while a run drains: each step waits for the leader's scans and the others' looks."""
-    own = per_hour(timing.heartbeat_s) * (processors + 1) + per_hour(timing.requests_every_s)
+    own = per_hour(timing.heartbeat_s) * (processors + 1) + per_hour(timing.scan_s)
     scans = per_hour(min(draining_scan_s(processors), timing.scan_every_s(processors))) * _pages(processors)
     looks = per_hour(min(draining_look_s(processors), timing.look_every_s(processors)))
     watched = min(SUCCESSORS, processors - 1) * _scans(timing, processors)

@@ -35,8 +35,8 @@ Waiting: TypeAlias = AbstractSet[RequestKind | None]
 
 
 def read(view: View, now: float) -> list[Action]:
-    """Read the requests at the leader's rate."""
-    is_due = view.free(REQUESTS, now) and reached(view.office.requests_read_at + view.timing.requests_every_s, now)
+    """Read the requests as often as the rows of a small group. Each read is paid for, and hardly ever finds one."""
+    is_due = view.free(REQUESTS, now) and reached(view.office.requests_read_at + view.timing.scan_s, now)
     return [ReadRequests()] if is_due else []
 
 

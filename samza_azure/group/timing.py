@@ -44,8 +44,6 @@ NEWS_PER_S = 250
 DRAINING_LOOK_S = 0.2
 #: For this time after a drain was requested, followers look as often as in a drain: the leader takes it up soon.
 DRAIN_ASKED_S = 10.0
-#: The leader reads requests this many times per scan, but not more often than this, since their senders wait.
-REQUESTS_PER_SCAN, REQUESTS_LEAST_S = 4, 0.15
 #: All processors that wait for a release together read at most this many rows a second; Azure carries 2,000.
 WAITS_PER_S = 250
 #: Each back-off reaches its maximum before this many doublings; a higher power may overflow.
@@ -95,11 +93,6 @@ class Timing:
     def sight_every_s(self, members: int) -> float:
         """The interval between a follower's reads of the control blob without news, to check that it can."""
         return max(self.barrier_timeout_s, members / NEWS_PER_S)
-
-    @property
-    def requests_every_s(self) -> float:
-        """The interval between the leader's reads of the requests."""
-        return max(self.scan_s / REQUESTS_PER_SCAN, min(self.scan_s, REQUESTS_LEAST_S))
 
     def urgent_gap_s(self, members: int) -> float:
         """The least time between a member's writes of its own row when others wait for them."""

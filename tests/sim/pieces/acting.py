@@ -360,7 +360,7 @@ def _check_lead(view: View, control: Control, signs: list[Any]) -> None:
     is_due = view.others.scanned_at + (0.2 if drains(control) else 1.0) <= NOW
     if _free(view, a.SCAN) and (is_due or view.others.scanned_at < office.since):
         wanted.append(a.ScanMembers())
-    if _free(view, a.REQUESTS) and office.requests_read_at + 0.25 <= NOW:
+    if _free(view, a.REQUESTS) and office.requests_read_at + 1.0 <= NOW:
         wanted.append(a.ReadRequests())
     same("what a leader does first", said[: len(wanted)], wanted)
     rest = said[len(wanted) :]
