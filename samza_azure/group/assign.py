@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from heapq import heapify, heapreplace
 from types import MappingProxyType
 
-from samza_azure.logs.names import stage_and_number
+from samza_azure.logs.names import stage_of
 
 NOBODY: Mapping[str, str] = MappingProxyType({})
 
@@ -55,19 +55,20 @@ def _balanced(
     tasks: Sequence[str], members: Sequence[str], current: Mapping[str, str], *, balance: bool
 ) -> dict[str, str]:
     shares: dict[str, list[str]] = {member: [] for member in members}
-    orphans = []
+    orphans = set()
     for task in tasks:
         owner = current.get(task)
         if owner in shares:
             shares[owner].append(task)
         else:
-            orphans.append(task)
+            orphans.add(task)
     if balance:
-        orphans.extend(_surplus(shares, len(tasks)))
-    order = {task: index for index, task in enumerate(tasks)}
+        orphans.update(_surplus(shares, len(tasks)))
     smallest_first = [(len(share), member) for member, share in shares.items()]
     heapify(smallest_first)
-    for task in sorted(orphans, key=order.__getitem__):
+    for task in tasks if orphans else ():
+        if task not in orphans:
+            continue
         size, least = smallest_first[0]
         shares[least].append(task)
         heapreplace(smallest_first, (size + 1, least))
@@ -98,7 +99,7 @@ def _stages_in_turn(share: Sequence[str]) -> list[str]:
     seen = Counter[str]()
     turns = {}
     for task in share:
-        stage, _ = stage_and_number(task)
+        stage = stage_of(task)
         turns[task] = seen[stage]
         seen[stage] += 1
     return sorted(share, key=turns.__getitem__)

@@ -99,9 +99,10 @@ def _moves(before: Control, after: Control) -> Iterator[tuple[str, str]]:
         f"{task} from {earlier.owner.processor} to {each.owner.processor}"
         for task, each in after.tasks.items()
         if (earlier := before.tasks.get(task)) is not None
+        and earlier is not each
         and earlier.owner is not None
         and each.owner is not None
-        and earlier.owner.member != each.owner.member
+        and (earlier.owner.processor, earlier.owner.incarnation) != (each.owner.processor, each.owner.incarnation)
     ]
     if moved:
         more = "" if len(moved) <= NAMED else f" and {len(moved) - NAMED} more"

@@ -191,9 +191,10 @@ def is_cut_off(view: View, row: ProcessorRow) -> bool:
 
     After an outage for everybody, it needs its longest back-off and one call to notice and report that it is over.
     """
-    since = view.office.cut_off.get(row.incarnation)
-    patience = view.timing.heartbeat_timeout_s + view.back_off(CONTROL).longest_s
-    return row.cut_off and since is not None and view.life.control_read_at >= since + patience
+    since = view.office.cut_off.get(row.incarnation) if row.cut_off else None
+    if since is None:
+        return False
+    return view.life.control_read_at >= since + view.timing.heartbeat_timeout_s + view.back_off(CONTROL).longest_s
 
 
 def tries_blob(view: View, now: float) -> bool:

@@ -101,12 +101,12 @@ def _wrong_owner(before: Control, after: Control) -> str | None:
 
     Reports count by incarnation and generation, so such an owner's reports would be ignored.
     """
-    members = set(after.members)
+    members = {(member.processor, member.incarnation) for member in after.members}
     for task, assignment in after.tasks.items():
         owner, earlier = assignment.owner, before.tasks.get(task)
-        if owner is None or (earlier is not None and earlier.owner == owner):
+        if owner is None or earlier is assignment or (earlier is not None and earlier.owner == owner):
             continue
-        if owner.generation != after.version or owner.member not in members:
+        if owner.generation != after.version or (owner.processor, owner.incarnation) not in members:
             return f"{task} is given to {owner}, which is not a member of version {after.version}"
     return None
 
@@ -180,11 +180,12 @@ def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRo
     If a processor was restarted and came back before it was marked dead, its tasks wait until its new incarnation is a
     candidate.
     """
-    rows, given_up = view.present, {task: each.owner for task, each in control.given_up.items()}
+    given_up = {task: each.owner for task, each in control.given_up.items()}
+    incarnations = {processor: row.incarnation for processor, row in able.items()}
     kept = {
         task: assignment.owner
         for task, assignment in control.tasks.items()
-        if assignment.owner is not None and given_up.get(task) != assignment.owner
+        if assignment.owner is not None and (task not in given_up or given_up[task] != assignment.owner)
     }
     awaited = {
         task for task, owner in kept.items() if owner.processor not in able and _comes_up(view, control, owner, now)
@@ -192,22 +193,26 @@ def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRo
     current = {
         task: owner.processor
         for task, owner in kept.items()
-        if owner.processor in able and (_is(rows.get(owner.processor), owner) or _is_back(view, owner))
+        if (present := incarnations.get(owner.processor)) is not None
+        and (present == owner.incarnation or _is_back(view, owner))
     }
     draining = control.phase is RunPhase.DRAINING
     by_whom = {task: owner.processor for task, owner in given_up.items()}
     others = [task for task in control.tasks if task not in awaited]
     wanted = assign(others, able, current, balance=not draining, given_up=by_whom)
-    stays = {task for task, processor in current.items() if wanted.get(task) == processor}
-    stays = awaited | {task for task in stays if _is(able[current[task]], kept[task])}
+    stays = awaited | {
+        task
+        for task, processor in current.items()
+        if wanted.get(task) == processor and incarnations[processor] == kept[task].incarnation
+    }
     if all(task in stays or (control.tasks[task].owner is None and task not in wanted) for task in control.tasks):
         return control
     lost = len(current) < len(others)  # an owner died, leaves or gave a task up, or there was none
-    urgent = lost or any(not _is(able[processor], kept[task]) for task, processor in current.items())
+    urgent = lost or any(incarnations[processor] != kept[task].incarnation for task, processor in current.items())
     if not urgent and not reached(view.office.published_at + view.timing.debounce_s, now):
         return control
     version = control.revision + 1
-    owners = {processor: Owner(processor, row.incarnation, version) for processor, row in able.items()}
+    owners = {processor: Owner(processor, each, version) for processor, each in incarnations.items()}
     tasks = {}
     for task, assignment in control.tasks.items():
         before, to = assignment.owner, wanted.get(task)
@@ -215,7 +220,11 @@ def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRo
             tasks[task] = assignment
             continue
         after = [owner for owner in assignment.after if not has_released(view, task, owner)]
-        if before is not None and _is(rows.get(before.processor), before) and not _own_and_over(view, task, before):
+        if (
+            before is not None
+            and _is(view.present.get(before.processor), before)
+            and not _own_and_over(view, task, before)
+        ):
             after.append(before)
         tasks[task] = replace(assignment, owner=owners[to] if to is not None else None, after=tuple(after))
     return replace(

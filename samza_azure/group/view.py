@@ -35,6 +35,9 @@ from samza_azure.group.timing import (
 )
 from samza_azure.messages import Drain, Phase, Plan, TaskReport
 
+#: The phases in which a task can no longer append.
+CLOSED = frozenset({Phase.RELEASED, Phase.DRAINED, Phase.SUPERSEDED, Phase.RESTART, Phase.FAILED})
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -104,7 +107,7 @@ class LocalTask:
     @property
     def closed(self) -> bool:
         """Whether the task can no longer append."""
-        return self.phase in (Phase.RELEASED, Phase.DRAINED, Phase.SUPERSEDED, Phase.RESTART, Phase.FAILED)
+        return self.phase in CLOSED
 
 
 @dataclass(frozen=True, slots=True)

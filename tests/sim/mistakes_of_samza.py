@@ -1,5 +1,6 @@
 """The defects B1 to B28 of Samza's coordinator on Azure, each as one small change of ours."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,8 +19,8 @@ from samza_azure.group.actions import (
     WriteLeaderRow,
 )
 from samza_azure.group.answers import No, Trouble
-from samza_azure.group.control import BarrierState, Control
-from samza_azure.group.rows import ProcessorState
+from samza_azure.group.control import Assignment, BarrierState, Control
+from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.host import perform as performing
 from samza_azure.host import processor as hosting
 from samza_azure.logs import task_log as logs
@@ -105,7 +106,22 @@ def a_barrier_without_an_end(patch: Patch) -> None:
 
 def any_life_will_do(patch: Patch) -> None:
     """B10, durabletask#1136: a restarted processor counts as the incarnation that had the tasks."""
-    patch.setattr(publish, "_is", lambda row, owner: row is not None)
+    assigned = publish.with_assignment
+
+    def taken(each: Assignment, able: Mapping[str, ProcessorRow]) -> Assignment:
+        if each.owner is None or each.owner.processor not in able:
+            return each
+        return replace(each, owner=replace(each.owner, incarnation=able[each.owner.processor].incarnation))
+
+    def with_assignment(view: Any, control: Control, able: Mapping[str, ProcessorRow], now: float) -> Control:
+        seen = replace(control, tasks={task: taken(each, able) for task, each in control.tasks.items()})
+        after = assigned(view, seen, able, now)
+        if after is seen:
+            return control
+        tasks = {task: control.tasks[task] if each is seen.tasks[task] else each for task, each in after.tasks.items()}
+        return replace(after, tasks=tasks)
+
+    patch.setattr(publish, "with_assignment", with_assignment)
 
 
 def a_newcomer_counts_from_zero(patch: Patch) -> None:

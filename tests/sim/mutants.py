@@ -135,7 +135,7 @@ MUTANTS = [
         without=(review.cut_off_keeps_its_tasks,),
         more=MILD,
     ),
-    Mutant("any incarnation of a processor will do", "L1", samza.any_life_will_do, 8, ("crash",)),
+    Mutant("any incarnation of a processor will do", "L1", samza.any_life_will_do, 1, ("crash",)),
     Mutant("a newcomer counts from zero", "S1", samza.a_newcomer_counts_from_zero, 0),
     Mutant("no change before the first END", "Exit", samza.no_change_before_the_first_end, 3),
     Mutant("more processors than tasks", "Exit", samza.too_many_processors, 0, QUIET, more=CROWD),
