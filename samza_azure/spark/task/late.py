@@ -18,40 +18,41 @@ from samza_azure.spark.jvm.session import java_class
 from samza_azure.spark.pipeline.catalyst import identity, items, kind_of, substituted
 
 PACKAGE = "org.apache.spark.sql.execution.streaming.operators.stateful"
-#: What drops late groups: of an aggregation, and of one by session windows.
-DROPPING = ("StateStoreSaveExec", "SessionWindowStateStoreRestoreExec")
+#: What drops late groups, by Spark's names: of an aggregation, and of one by session windows.
+DROPPING = ("StateStoreSave", "SessionWindowStateStoreRestore")
 DROPPED = "numRowsDroppedByWatermark"
-
-Path = tuple[int, ...]
 
 
 class LateRows:
-    """Looks at the batch that a query runs. Where its plan has aggregations is found out once."""
+    """Looks at the batch that a query runs. Where its plan has aggregations is found out once.
+
+    Each call over py4j is paid in every batch, so operators are found by their number, and asked little.
+    """
 
     def __init__(self, spark: SparkSession, query: StreamingQuery) -> None:
         self._spark = spark
         self._execution: Any = query._jsq.streamingQuery()
         self._stateful = java_class(spark, "java.lang.Class").forName(f"{PACKAGE}.StatefulOperator")
-        self._dropping: list[tuple[str, Path]] | None = None
+        self._dropping: list[tuple[str, int]] | None = None  # of each its name, and its number in the plan
 
     def uncounted(self) -> int:
         """How many more rows the current batch has dropped than Spark has counted. Call it when its plan has run."""
         if self._dropping == []:
             return 0  # a join, for example: Spark counts its rows
         plan = self._execution.lastExecution().executedPlan()
-        found = [(kind, _at(plan, path)) for kind, path in self._dropping or ()]
-        if self._dropping is None or any(node is None or kind_of(node) != kind for kind, node in found):
-            nodes = [(kind_of(node), node, path) for node, path in _walk(plan)]
-            self._dropping = [(kind, path) for kind, _, path in nodes if kind in DROPPING]
-            found = [(kind, node) for kind, node, _ in nodes if kind in DROPPING]
+        found = [(name, plan.apply(number)) for name, number in self._dropping or ()]
+        if self._dropping is None or any(node is None or node.nodeName() != name for name, node in found):
+            numbered = [(node.nodeName(), number, node) for number, node in enumerate(_nodes(plan))]
+            self._dropping = [(name, number) for name, number, _ in numbered if name in DROPPING]
+            found = [(name, node) for name, _, node in numbered if name in DROPPING]
         return sum(self._uncounted(node) for _, node in found)
 
     def _uncounted(self, node: Any) -> int:
-        counted = int(node.metrics().apply(DROPPED).value())
+        counted = int(node.longMetric(DROPPED).value())
         if not counted:
             return 0
         partial = _partial_aggregation(node)
-        condition, below = node.watermarkExpressionForLateEvents(), [each for each, _ in _walk(partial.child())]
+        condition, below = node.watermarkExpressionForLateEvents(), list(_nodes(partial.child()))
         if condition.isEmpty() or any(self._stateful.isInstance(each) for each in below):
             return 0
         keys = [each for each in items(partial.groupingExpressions()) if kind_of(each) == "Alias"]
@@ -68,18 +69,9 @@ def _partial_aggregation(node: Any) -> Any:
     return node
 
 
-def _walk(node: Any, path: Path = ()) -> Iterator[tuple[Any, Path]]:
-    """This operator and all below it, each with its path."""
-    yield node, path
-    for index, child in enumerate(items(node.children())):
-        yield from _walk(child, (*path, index))
-
-
-def _at(node: Any, path: Path) -> Any:
-    """The operator at a path; None if there is none."""
-    for index in path:
-        children = node.children()
-        if index >= children.size():
-            return None
-        node = children.apply(index)
-    return node
+def _nodes(plan: Any) -> Iterator[Any]:
+    """All operators of a plan, in the order of their numbers."""
+    number = 0
+    while (node := plan.apply(number)) is not None:
+        yield node
+        number += 1
