@@ -137,14 +137,15 @@ def look(view: View, now: float) -> list[Action]:
         return [ScanMembers()]
     if SCAN in view.calls.busy:
         return []
-    awaited, gap = sorted(tasks.awaited(view)), view.size / WAITS_PER_S
+    since, gap = tasks.awaited(view), view.size / WAITS_PER_S
+    awaited = sorted(since)
     if len(awaited) * gap > view.timing.scan_s:  # one after the other, round-robin
         is_due = reached(max(view.others.read_at.values(), default=-1e9) + gap, now)
         awaited = [min(awaited, key=view.seen_at)] if is_due else []
     return [
         ReadMember(processor)
         for processor in awaited
-        if reached(view.seen_at(processor) + view.timing.scan_s, now)
+        if (view.seen_at(processor) < since[processor] or reached(view.seen_at(processor) + view.timing.scan_s, now))
         and view.free(resource(ReadMember(processor)), now)
     ]
 

@@ -192,16 +192,18 @@ def _is_given(view: View, report: TaskReport) -> bool:
     return owner is not None and owner.generation == report.generation
 
 
-def awaited(view: View) -> set[str]:
-    """The processors that must release a task before we can start it."""
+def awaited(view: View) -> dict[str, float]:
+    """The processors that must release a task before we can start it, and since when we have waited for the last one.
+
+    A read that was sent before that does not count.
+    """
     tasks = view.control.tasks if isinstance(view.control, Control) else {}
-    return {
-        earlier.processor
-        for task in view.life.waiting_since
-        if task in tasks
-        for earlier in tasks[task].after
-        if earlier.processor != view.me
-    }
+    since: dict[str, float] = {}
+    for task, waits in view.life.waiting_since.items():
+        for earlier in tasks[task].after if task in tasks else ():
+            if earlier.processor != view.me:
+                since[earlier.processor] = max(waits, since.get(earlier.processor, waits))
+    return since
 
 
 def _is_released_by(view: View, task: str, earlier: Owner, now: float) -> bool:

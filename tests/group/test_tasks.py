@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from samza_azure.group import membership
 from samza_azure.group.actions import (
     MergeOwnRow,
     ReadControl,
@@ -180,6 +181,19 @@ def test_a_gainer_polls_only_the_row_of_the_earlier_owner(story: Story) -> None:
     story.turn(view, NOW + 1.1, {ReadMember: replace(ROWS["p2"], released={"clean-1": 2})})
     started = [action.command for action in story.turn(view, NOW + 1.2) if isinstance(action, Tell)]
     assert [command.task for command in started if isinstance(command, StartTask)] == ["clean-1"]
+
+
+def test_a_gainer_reads_at_once_what_it_has_not_read_since_it_waits() -> None:
+    """Its last read was sent just before it adopted the version, so it shows nothing. The next was due a second later,
+    and a join took that much longer."""
+    moved = Assignment(owner("p3", 8), after=(owner("p2"),), first=False)
+    blob = replace(CONTROL, version=8, revision=10, tasks={**CONTROL.tasks, "clean-1": moved})
+    view = view_of("p3", leader_row=replace(LEADER_ROW, successors=("p2",), version=8), scanned_at=NOW - 0.01)
+    learn(view, ReadControl(), ControlRead(blob, "newer"), sent_at=NOW, now=NOW)
+    assert membership.look(view, NOW) == [ReadMember("p2")]
+    learn(view, ReadMember("p2"), ROWS["p2"], sent_at=NOW, now=NOW + 0.1)
+    assert membership.look(view, NOW + 0.9) == []
+    assert membership.look(view, NOW + 1.0) == [ReadMember("p2")]
 
 
 def test_an_earlier_owner_whose_row_is_gone_has_released_its_tasks() -> None:

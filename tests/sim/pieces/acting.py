@@ -182,6 +182,12 @@ def _look(view: View) -> list[Any]:
         for each in view.control.tasks[task].after
         if each.processor != "p0"
     }
+    unread = {  # not since we began to wait for it
+        each.processor
+        for task, began in view.life.waiting_since.items()
+        for each in view.control.tasks[task].after
+        if view.seen_at(each.processor) < began
+    }
     gap = view.size / 250
     if len(waits) * gap > 1.0:  # as many reads as such a group can bear: the row that was read longest ago
         last = max(view.others.read_at.values(), default=-1e9)
@@ -189,7 +195,7 @@ def _look(view: View) -> list[Any]:
     return [
         a.ReadMember(name)
         for name in sorted(waits)
-        if view.seen_at(name) + 1.0 <= NOW and _free(view, f"member {name}")
+        if (name in unread or view.seen_at(name) + 1.0 <= NOW) and _free(view, f"member {name}")
     ]
 
 
@@ -227,7 +233,7 @@ def _follow(view: View) -> list[Any]:
     elif isinstance(row, LeaderRow):
         news = (row.epoch, row.version, row.signal) != (control.epoch, control.version, signal(control))
         old = news and row.epoch >= control.epoch and row.etag != view.life.control_read_for
-        old = old or (read_at + 30.0 <= NOW and view.life.accepted_at + 4.0 >= NOW)
+        old = old or (read_at + 300.0 <= NOW and view.life.accepted_at + 4.0 >= NOW)
     else:
         old = isinstance(row, Absent) and read_at + 2.0 <= NOW
     if old and not view.too_old_for and not campaigns and _free(view, a.CONTROL):

@@ -135,7 +135,7 @@ def check_tasks(view: View) -> None:
             for earlier in control.tasks[task].after
             if earlier.processor != "p0"
         }
-        same("who is awaited", tasks.awaited(view), waits)
+        same("who is awaited", set(tasks.awaited(view)), waits)
     _check_commands(view, mine, told)
 
 
