@@ -273,8 +273,9 @@ def pauses(said: Sequence[Said], since: float) -> dict[str, float]:
 def joins(profile: str, count: int, repetitions: int) -> list[Join]:
     """A fourth joins three of ours, and leaves again."""
     quiet_s = PROFILES[profile].debounce_s  # until then the end of the last fourth delays the next version
+    beat_s = PROFILES[profile].heartbeat_s  # a join may begin at any moment between two heartbeats
     with Azurite() as azurite, processors(azurite, f"join-{profile}-{count}", profile, count) as members:
-        return [join(members, count, quiet_s) for _ in range(repetitions)]
+        return [join(members, count, quiet_s + random.uniform(0, beat_s)) for _ in range(repetitions)]
 
 
 def joins_partitioner(hosts: str, session_s: float, boundary_s: float, repetitions: int) -> list[Join]:
