@@ -16,6 +16,7 @@ from samza_azure.group.timing import (
     LEASE_S,
     RENEW_EVERY_S,
     SELF_STOP,
+    SIGHT_S,
     Timing,
     draining_look_s,
     draining_scan_s,
@@ -120,7 +121,7 @@ def follower(timing: Timing, processors: int) -> Operations:
     Now and then it also reads the control blob, to check that it can.
     """
     table = per_hour(timing.heartbeat_s) + per_hour(timing.look_every_s(processors))
-    return Operations(table=table, read=per_hour(timing.sight_every_s(processors)))
+    return Operations(table=table, read=per_hour(SIGHT_S))
 
 
 def successor(timing: Timing, processors: int) -> Operations:
@@ -129,7 +130,7 @@ def successor(timing: Timing, processors: int) -> Operations:
     It also reads the leader row, with every heartbeat while nothing happens.
     """
     table = 2 * per_hour(timing.heartbeat_s) + _scans(timing, processors)
-    return Operations(table=table, read=per_hour(timing.sight_every_s(processors)))
+    return Operations(table=table, read=per_hour(SIGHT_S))
 
 
 def leader(timing: Timing, processors: int) -> Operations:

@@ -34,6 +34,7 @@ from samza_azure.group.timing import (
     LEASE_MARGIN_S,
     OUT_OF_REACH,
     RENEW_EVERY_S,
+    SIGHT_S,
     URGENT_GAP_S,
 )
 from samza_azure.group.view import Campaign, Lease, View
@@ -81,7 +82,7 @@ def _control_is_old(view: View, now: float) -> bool:
             return reached(view.life.control_read_at + view.timing.ask_every_s(view.size), now)
         case (Control() as control, LeaderRow() as row):
             is_heard = now <= view.life.accepted_at + 2 * view.timing.heartbeat_s  # otherwise the storage is down
-            if is_heard and reached(view.life.control_read_at + view.timing.sight_every_s(view.size), now):
+            if is_heard and reached(view.life.control_read_at + SIGHT_S, now):
                 return True
             if row.epoch < control.epoch or row.etag == view.life.control_read_for:
                 return False

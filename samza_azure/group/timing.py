@@ -39,6 +39,9 @@ FORGIVE_AFTER_S = 600.0
 ROWS_PER_S = 180
 #: All followers together read the control blob at most this many times a second; Azure carries 500.
 NEWS_PER_S = 250
+#: A follower reads the control blob this long after it last did, even without news, to check that it can. Whenever
+#: there is news it finds out at once, so this is seldom: each read costs as much as twelve of a row.
+SIGHT_S = 300.0
 #: While a run drains, each step waits for looks. This is their interval, unless the bounds above make it longer in a
 #: large group.
 DRAINING_LOOK_S = 0.2
@@ -89,10 +92,6 @@ class Timing:
     def ask_every_s(self, members: int) -> float:
         """The interval between a processor's reads of the control blob while nobody leads."""
         return max(self.scan_s, members / NEWS_PER_S)
-
-    def sight_every_s(self, members: int) -> float:
-        """The interval between a follower's reads of the control blob without news, to check that it can."""
-        return max(self.barrier_timeout_s, members / NEWS_PER_S)
 
     def urgent_gap_s(self, members: int) -> float:
         """The least time between a member's writes of its own row when others wait for them."""

@@ -14,6 +14,7 @@ from random import Random
 
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.rows import RequestKind
+from samza_azure.group.timing import SIGHT_S
 from samza_azure.logs.names import RUNS
 from samza_azure.sim.container import CLEANERS
 from samza_azure.sim.faults import Faults
@@ -324,7 +325,7 @@ class World(Faults):
             self._send_away(self.lives[self.dice.choice(others)])
         self.blind = victim.name
         await self._wait(10.0)  # the processor that left is back
-        bound = self.timing.barrier_timeout_s + 2 * self._handled_within(leads=True)
+        bound = (self.timing.barrier_timeout_s if is_news else SIGHT_S) + 2 * self._handled_within(leads=True)
         await self._heal(bound, "L2: {:.0f} s after a processor lost sight of the blob {}")
 
     def _one(self, leads: bool) -> Life:

@@ -9,6 +9,7 @@ import pytest
 
 from samza_azure.group.control import RunPhase
 from samza_azure.group.rows import RequestKind
+from samza_azure.group.timing import SIGHT_S
 from samza_azure.sim.life import Life
 from samza_azure.sim.network import Outage
 from tests.sim.test_ending import Story, played
@@ -19,7 +20,7 @@ class CutOff(Story):
 
     @property
     def bound(self) -> float:
-        return self.timing.barrier_timeout_s + 2 * self._handled_within(leads=True)
+        return SIGHT_S + 2 * self._handled_within(leads=True)
 
     def _lose_sight(self, *, hangs: bool) -> Life:
         victim = self._life(leads=False)
@@ -30,7 +31,7 @@ class CutOff(Story):
     def _tries_soon(self) -> bool:
         followers = [life for life in self.lives.values() if not life.processor.view.leads]
         ages = [life.clock.now() - life.processor.view.life.control_read_at for life in followers]
-        return self.timing.barrier_timeout_s - 1.0 < max(ages)
+        return max(ages) > SIGHT_S - 1.0
 
     def _owners(self) -> dict[str, str]:
         return {task: each.owner.processor for task, each in self.control.tasks.items() if each.owner is not None}
@@ -87,14 +88,14 @@ def test_an_outage_of_the_blob_for_all_moves_nothing(lasts: float, hangs: bool) 
     class Away(CutOff):
         async def _play(self) -> None:
             await self._runs()
-            await self._until("one tries the blob soon", self._tries_soon)
+            await self._until("one tries the blob soon", self._tries_soon, SIGHT_S)
             owners = self._owners()
             for _ in range(2):  # one more, soon after
                 until = self.loop.time() + lasts
                 self.weather.outages.append(Outage("blob", until, hangs))
                 self.facts.no_blob.append((until - lasts, until))
                 await self._wait(lasts + 2.0)
-            await self._wait(self.timing.barrier_timeout_s)
+            await self._wait(SIGHT_S)
             assert self._owners() == owners
             assert self.ledger.seen["marked dead"] == 0
             assert self.unhealed() is None

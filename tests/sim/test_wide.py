@@ -30,7 +30,7 @@ def test_a_leader_that_sees_the_others_write_again_marks_no_processor_dead() -> 
 
 
 def test_a_write_meets_a_lease_that_has_run_out() -> None:
-    result = play(wide(2022))
+    result = play(wide(2028))
     assert result.violation is None
     assert result.seen["control write refused LeaseLost"] > 0
     assert result.seen["idle record"] > 0
