@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from samza_azure.group.timing import PROFILES
 from samza_azure.sim.scenario import draw, wide
 from samza_azure.sim.world import World, play
@@ -30,10 +32,14 @@ def test_a_leader_that_sees_the_others_write_again_marks_no_processor_dead() -> 
 
 
 def test_a_write_meets_a_lease_that_has_run_out() -> None:
-    result = play(wide(2028))
-    assert result.violation is None
-    assert result.seen["control write refused LeaseLost"] > 0
-    assert result.seen["idle record"] > 0
+    """One fleet in ten shows it. Each change of what is called changes which one."""
+    for seed in range(2027, 2087):
+        result = play(wide(seed))
+        assert result.violation is None
+        if result.seen["control write refused LeaseLost"] > 0 and result.seen["idle record"] > 0:
+            break
+    else:
+        pytest.fail("no write has met a lease that had run out")
 
 
 def test_the_death_in_a_lull_is_a_fault() -> None:
