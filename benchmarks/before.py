@@ -57,7 +57,7 @@ found["  tasks that move"] = [each.moves for each in joined]
 found["  s that a task which stays stands still"] = [each.pause for each in joined]
 for count in (3, 10, 100):
     cost = explain.coordination(PROFILES[profile], count)
-    found[f"a month of {count} that are idle, dollars"] = [cost.dollars_per_month]
+    found[f"an idle month of a group of {count}, dollars"] = [cost.dollars_per_month]
 with open(os.environ["SAID"], "w") as file:
     json.dump(found, file)
 """
@@ -112,7 +112,7 @@ def figures_of(tree: Path, script: str) -> dict[str, list[float]]:
         which = f" ({times[name]})" if times[name] > 1 else ""
         for number, unit in FIGURE.findall(figure):
             if NOT_OURS not in what:
-                # Of several figures of one unit the first is the claim: a median before its p95, a maximum before both.
+                # The first of each unit: scripts put what they claim before what they add, as a median before its p95.
                 found.setdefault(f"{script}: {name}{which}, {unit}", [float(number.replace(",", ""))])
     return found
 

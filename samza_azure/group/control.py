@@ -192,12 +192,16 @@ class Control(Grows):
 
 
 def signal(control: Control) -> str:
-    """A short text that differs whenever a follower has something new to read besides the assignment."""
+    """A short text that differs whenever a follower has to act on something new besides the assignment.
+
+    What it may learn later is left out: who gave up a task, and which logs exist.
+    """
     drain = f"{control.drain.uuid}:{control.drain.step}" if control.drain else "-"
     stop = f":{control.stop.uuid}:{len(control.stop.members)}" if control.stop else ""
     vacant = "" if control.leader else ":vacant"
     churn = f":churn {control.churn}" if control.churn else ""  # how long a leader may be silent
-    return f"{control.run_id}:{control.phase}:{drain}{stop}{vacant}{churn}"
+    cleaned = ":cleaned" if control.phase is RunPhase.DRAINED and control.cleaned else ""  # whoever waits for it ends
+    return f"{control.run_id}:{control.phase}:{drain}{stop}{vacant}{churn}{cleaned}"
 
 
 def signalled(text: str) -> tuple[str, str]:

@@ -35,7 +35,7 @@ Waiting: TypeAlias = AbstractSet[RequestKind | None]
 
 
 def read(view: View, now: float) -> list[Action]:
-    """Read the requests as often as the rows of a small group. Each read is paid for, and hardly ever finds one."""
+    """Read the requests once per `scan_s`, whatever the size of the group: each read costs money, and few find one."""
     is_due = view.free(REQUESTS, now) and reached(view.office.requests_read_at + view.timing.scan_s, now)
     return [ReadRequests()] if is_due else []
 

@@ -39,15 +39,16 @@ FORGIVE_AFTER_S = 600.0
 ROWS_PER_S = 180
 #: All followers together read the control blob at most this many times a second; Azure carries 500.
 NEWS_PER_S = 250
-#: A follower reads the control blob this long after it last did, even without news, to check that it can. Whenever
-#: there is news it finds out at once, so this is seldom: each read costs as much as twelve of a row.
+#: The interval between a follower's reads of the control blob without news, to check that it can. It is long, since
+#: each of them costs as much as twelve reads of a row, and news are read at once.
 SIGHT_S = 300.0
 #: While a run drains, each step waits for looks. This is their interval, unless the bounds above make it longer in a
 #: large group.
 DRAINING_LOOK_S = 0.2
 #: For this time after a drain was requested, followers look as often as in a drain: the leader takes it up soon.
 DRAIN_ASKED_S = 10.0
-#: All processors that wait for a release together read at most this many rows a second; Azure carries 2,000.
+#: All processors that wait for a release together read at most this many rows a second, and each row once more when
+#: they begin to wait; Azure carries 2,000.
 WAITS_PER_S = 250
 #: Each back-off reaches its maximum before this many doublings; a higher power may overflow.
 DOUBLINGS_MAX = 30

@@ -319,13 +319,17 @@ def test_unknown_fields_stay_with_the_object_that_had_them() -> None:
     assert again["drain"] == written["drain"]
 
 
-def test_the_signal_contains_run_phase_drain_vacancy_and_timeout() -> None:
+def test_the_signal_contains_run_phase_drain_vacancy_timeout_and_the_end_of_the_clean_up() -> None:
     patient = replace(FULL, drain=None, churn=1)
     assert signal(patient) == "1700000000000-abcdef01:DRAINING:-:churn 1"
     leading = replace(patient, churn=0)
     assert signal(leading) == "1700000000000-abcdef01:DRAINING:-"
     assert signal(replace(FULL, churn=0)) == "1700000000000-abcdef01:DRAINING:u:FLUSH"
     assert signal(replace(leading, leader=None)) == "1700000000000-abcdef01:DRAINING:-:vacant"
+    drained = replace(leading, phase=RunPhase.DRAINED, uncleaned=("a",), kept={})
+    assert signal(drained) == "1700000000000-abcdef01:DRAINED:-"
+    assert signal(replace(drained, kept={"a": 1})) == "1700000000000-abcdef01:DRAINED:-:cleaned"
+    assert signal(replace(drained, uncleaned=())) == "1700000000000-abcdef01:DRAINED:-:cleaned"
 
 
 @pytest.mark.parametrize(

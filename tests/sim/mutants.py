@@ -281,7 +281,7 @@ MUTANTS = [
     Mutant("a stop keeps the freeze", "S12", review.a_stop_keeps_the_freeze, 0, ("drain", "stop"), more=BUSILY),
     Mutant("ages survive an outage", "S10", review.ages_survive_an_outage, 26, ("outage",)),
     Mutant("a processor that is cut off keeps its tasks", "L2", review.cut_off_keeps_its_tasks, 0, (), more=MILD),
-    Mutant("a report of being cut off is believed at once", "S10", review.cut_off_is_believed_at_once, 49, ("outage",)),
+    Mutant("a report of being cut off is believed at once", "S10", review.cut_off_is_believed_at_once, 7, ("outage",)),
 ]
 
 

@@ -20,7 +20,11 @@ class CutOff(Story):
 
     @property
     def bound(self) -> float:
-        return SIGHT_S + 2 * self._handled_within(leads=True)
+        return SIGHT_S + self.bound_with_news
+
+    @property
+    def bound_with_news(self) -> float:
+        return self.timing.barrier_timeout_s + 2 * self._handled_within(leads=True)
 
     def _lose_sight(self, *, hangs: bool) -> Life:
         victim = self._life(leads=False)
@@ -70,7 +74,9 @@ def test_a_drain_does_not_wait_for_it(seed: int) -> None:
             await self._runs()
             self._lose_sight(hangs=False)
             self.ask(RequestKind.DRAIN)
-            await self._until("the run is drained", lambda: self.control.phase is RunPhase.DRAINED, 2 * self.bound)
+            await self._until(
+                "the run is drained", lambda: self.control.phase is RunPhase.DRAINED, 2 * self.bound_with_news
+            )
 
     played(Drained(seed))
 
@@ -88,9 +94,9 @@ def test_an_outage_of_the_blob_for_all_moves_nothing(lasts: float, hangs: bool) 
     class Away(CutOff):
         async def _play(self) -> None:
             await self._runs()
-            await self._until("one tries the blob soon", self._tries_soon, SIGHT_S)
             owners = self._owners()
-            for _ in range(2):  # one more, soon after
+            for _ in range(2):
+                await self._until("one tries the blob soon", self._tries_soon, SIGHT_S)
                 until = self.loop.time() + lasts
                 self.weather.outages.append(Outage("blob", until, hangs))
                 self.facts.no_blob.append((until - lasts, until))

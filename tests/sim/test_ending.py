@@ -231,6 +231,11 @@ def test_a_drained_run_is_cleaned_up_though_all_wait_for_an_upgrade(seed: int) -
             await self._until("the run is drained", lambda: self.control.phase is RunPhase.DRAINED)
             await self._until("it is cleaned up", lambda: self.control.cleaned)
             demand(all(life.supervisor.alive for life in self.lives.values()), "somebody has ended")
+            # They look for the next step of a drain five times a second.
+            views = [life.processor.view for life in self.lives.values()]
+            await self._until(
+                "all know that", lambda: not any(view.drains for view in views), 2 * self.timing.heartbeat_s
+            )
 
     played(Drained(seed))
 

@@ -32,7 +32,7 @@ def test_a_leader_that_sees_the_others_write_again_marks_no_processor_dead() -> 
 
 
 def test_a_write_meets_a_lease_that_has_run_out() -> None:
-    """One fleet in ten shows it. Each change of what is called changes which one."""
+    """One fleet in ten shows it. Any change of the calls changes which."""
     for seed in range(2027, 2087):
         result = play(wide(seed))
         assert result.violation is None

@@ -26,7 +26,7 @@ DROPPED = "numRowsDroppedByWatermark"
 class LateRows:
     """Looks at the batch that a query runs. Where its plan has aggregations is found out once.
 
-    Each call over py4j is paid in every batch, so operators are found by their number, and asked little.
+    Each call over py4j is paid in every batch, so operators are found by their number.
     """
 
     def __init__(self, spark: SparkSession, query: StreamingQuery) -> None:

@@ -439,13 +439,14 @@ def check_controls(dice: Random) -> None:
     _check_limit(control)
     other = drawn_control(dice)
     if dice.random() < 0.7:
-        name = dice.choice(["run_id", "phase", "drain", "leader", "churn", "stop", "version", "members"])
+        name = dice.choice(["run_id", "phase", "drain", "leader", "churn", "stop", "version", "members", "uncleaned"])
         other = replace(control, **{name: getattr(other, name)})
     said = signalled(signal(control))
     demand(said == (control.run_id, control.phase), f"Form: a signal names the run {said}")
     says = [
         (each.run_id, each.phase, each.drain and (each.drain.uuid, each.drain.step), each.leader is None, each.churn)
-        + ((each.stop.uuid, len(each.stop.members)) if each.stop else ())
+        + ((each.stop.uuid, len(each.stop.members)) if each.stop else (None, 0))
+        + (each.phase == "DRAINED" and all(run in each.kept for run in each.uncleaned),)
         for each in (control, other)
     ]
     demand((signal(control) == signal(other)) == (says[0] == says[1]), "Form: a follower is not told the news")

@@ -82,7 +82,7 @@ class Drawn:
     def before(self) -> float:
         """An instant a while ago, or never."""
         ago = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 13.0, 24.0, 30.0, 50.0)
-        long_ago = (100.0, 119.0, 120.0, 599.0, 600.0, 601.0, 5000.0)
+        long_ago = (100.0, 119.0, 120.0, 299.0, 300.0, 301.0, 599.0, 600.0, 601.0, 5000.0)
         return NOW - self.dice.choice(ago if self.dice.random() < 0.7 else long_ago)
 
     def life(self) -> str:

@@ -135,7 +135,15 @@ def check_tasks(view: View) -> None:
             for earlier in control.tasks[task].after
             if earlier.processor != "p0"
         }
-        same("who is awaited", set(tasks.awaited(view)), waits)
+        found = tasks.awaited(view)
+        same("who is awaited", set(found), waits)
+        for who, since in found.items():
+            began = [
+                began
+                for task, began in view.life.waiting_since.items()
+                if who in {each.processor for each in control.tasks[task].after}
+            ]
+            same("since when one waits", since, max(began))
     _check_commands(view, mine, told)
 
 
