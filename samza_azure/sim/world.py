@@ -354,8 +354,8 @@ class World(Faults):
                 await self._fail_in_the_drain()
         await self._end("after the drain was requested")
         if not self._control.cleaned and self._is_left_to_the_next():
-            self.again = ""  # it cleans up, and begins no run
-            self.start("p0")
+            self.again = ""  # it cleans up, and begins no run, as upgraded code would
+            self.start("p0", code=self._control.fingerprint)
             await self._wait(LOOK_S)
             await self._end("after a processor came back to clean up")
         demand(self._control.cleaned, "S12: all processors are gone, and the drained run is not cleaned up")

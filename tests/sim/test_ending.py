@@ -197,6 +197,23 @@ def test_the_misfit_of_an_upgrade_never_leads_a_drain() -> None:
     played(Misfit(1))
 
 
+def test_who_cleans_up_after_all_were_killed_has_the_code_of_the_drained_run() -> None:
+    """The simulator let upgraded code come back, which began the next run, and called it a run that never ends."""
+
+    class Killed(Story):
+        async def _play(self) -> None:
+            await self._runs()
+            self.ask(RequestKind.DRAIN)
+            await self._until("the run is drained", lambda: self.control.phase is RunPhase.DRAINED)
+            for life in self.lives.values():
+                life.crash()
+            demand(not self.control.cleaned, "nothing is left to clean up")
+            self.habits = self._habits("upgraded")
+            await self._drain()
+
+    played(Killed(0))
+
+
 class Waits(Story):
     """Everybody waits for an upgrade."""
 
