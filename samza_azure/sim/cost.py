@@ -20,7 +20,7 @@ class Cost:
 
     def __init__(self) -> None:
         self.calls = 0
-        self._seconds: dict[tuple[str, int, str], tuple[int, int]] = {}
+        self._seconds: dict[tuple[str, int, str], tuple[int, int, int]] = {}
 
     def sent(self, name: str, life: int, operation: str, now: float, requests: int = 0) -> str | None:
         """Count a call that was sent. Return what is wrong, if anything. The answer to each request in the table may be
@@ -31,11 +31,14 @@ class Cost:
         return None if operation == "rows.delete" else self.counted(name, life, operation, now, requests)
 
     def counted(self, name: str, life: int, operation: str, now: float, more: int = 0) -> str | None:
-        """Count one more call of a kind. Return what is wrong if these are too many within a second."""
+        """Count one more call of a kind. Return what is wrong if these are too many within a second.
+
+        Of `more` the highest of that second counts: a request that has been answered may be deleted at once.
+        """
         second, which = int(now), (name, life, operation)
-        known, count = self._seconds.get(which, (second, 0))
-        count = count + 1 if known == second else 1
-        self._seconds[which] = second, count
+        known, count, most = self._seconds.get(which, (second, 0, 0))
+        count, more = (count + 1, max(most, more)) if known == second else (1, more)
+        self._seconds[which] = second, count, more
         too_many = count > MOST_PER_S + more
         return f"Cost: {name} has made {count} calls of {operation} within a second" if too_many else None
 

@@ -377,9 +377,10 @@ class World(Faults):
     def _is_left_to_the_next(self) -> bool:
         """Whether the clean-up is up to the next processor that starts: all were stopped, or the leader was killed when
         the others had nothing left to do, and nobody has started it again."""
-        leader = self._control.leader
+        leader, stop, last = self._control.leader, self._control.stop, self.last_ended
         is_killed = leader is not None and self.lives[leader.processor].finish is None
-        return is_killed or (self.last_ended is not None and self.last_ended.asked_to_leave)
+        is_stopped = stop is not None and last is not None and last.processor.view.member in stop.members
+        return is_killed or is_stopped or (last is not None and last.asked_to_leave)
 
     async def _fail_in_the_drain(self) -> None:
         """Let user code fail until the run has failed. Processors that come back then continue the drain."""

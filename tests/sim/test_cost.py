@@ -18,6 +18,7 @@ from samza_azure.group.rows import RequestKind
 from samza_azure.group.timing import PROFILES, Timing
 from samza_azure.host.asking import write_request
 from samza_azure.page.watch import Watcher
+from samza_azure.sim.cost import MOST_PER_S, Cost
 from samza_azure.sim.loop import VirtualLoop
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
 from tests.sim.group import Member, Slow, leader_of
@@ -169,3 +170,12 @@ def test_a_drain_costs_what_explain_says() -> None:
     assert all(member.processor.view.drains for member in members)
     sent = 60 * sum(sent_by(member)["table"] for member in members)
     assert sent == pytest.approx(draining(PROFILES["default"], 5).table, rel=0.05)
+
+
+def test_an_answered_request_counts_until_the_end_of_its_second_though_it_is_deleted() -> None:
+    """A leader that found 48 requests answered and deleted them at once, and was taken for a hot loop."""
+    cost, left = Cost(), 20
+    for number in range(MOST_PER_S + 20):
+        assert cost.counted("p0", 1, "rows.merge", 7.1, max(0, left - number)) is None
+    assert cost.counted("p0", 1, "rows.merge", 7.9) is not None
+    assert cost.counted("p0", 1, "rows.merge", 8.0) is None
