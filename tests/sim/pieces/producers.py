@@ -200,6 +200,32 @@ def check_resume(dice: Random) -> None:
     demand(actor.result == own.row, f"S7: {own.row} rows of a key are stored, and {actor.result} are found")
 
 
+def check_overtaken(dice: Random) -> None:
+    """S7: a producer whose blob retention has deleted goes on behind it; with a key it is refused, since it cannot know
+    what was stored meanwhile."""
+    storage = MemoryStorage(lambda: 0.0)
+    blobs, limits, key = (
+        MemoryAccount(storage).blobs(),
+        LogLimits(roll_records=dice.choice([2, 3])),
+        dice.choice(["", "k"]),
+    )
+    slow, fast = (SharedLog(STREAM, name, GROUP, limits=limits, once=once) for name, once in (("s", key), ("f", "")))
+    slow.row = 1 if key else 0
+    drive(append_shared(slow, Kind.FRONTIER), blobs)
+    for _ in range(dice.choice([4, 9])):
+        drive(append_shared(fast, Kind.FRONTIER), blobs)
+    *old, _ = [name for name, _ in storage.list(f"{STREAM}/")]
+    for name in old:
+        storage.delete(name)
+    actor = Actor(append_shared(slow, Kind.FRONTIER), blobs, dice, 0.0)
+    while not actor.over:
+        actor.step()
+    lost = isinstance(actor.error, StateLost)
+    demand(
+        lost if key else actor.error is None, f"S7: a producer of {key!r} that was overtaken ends with {actor.error}"
+    )
+
+
 def check_producers(dice: Random) -> None:
     """S2, S7: with retention, and with keys."""
     world, keys = World(dice), [f"k{number}" for number in range(dice.randrange(3))]
@@ -223,6 +249,7 @@ def check_producers(dice: Random) -> None:
                 others[name] = world.shared(), [0]
     world.check()
     check_resume(dice)
+    check_overtaken(dice)
 
 
 __all__ = ["check_producers"]
