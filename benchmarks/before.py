@@ -1,12 +1,16 @@
 """This commit beside an older one, in one run.
 
 python benchmarks/before.py [COMMIT] [--rounds 3] [--times 8] [--profiles fast default]
+python benchmarks/before.py [COMMIT] --virtual [--rounds 1] [--times 80]
 python benchmarks/before.py COMMIT --scripts demo throughput hand_over … [--rounds 3]
 
 The older one is taken out of git into a scratch directory, and its own scripts measure it. Both take turns, round by
 round, so that what else the machine does meets both. Without --scripts it is fail-over, joins and price; without a
 commit beside the last one before the lifecycle of processors was mended (2026-11-22). Price is what `explain` says
 that a group costs while nothing happens; `tests/sim/test_cost.py` of either commit counts that these are the calls.
+
+With --virtual it is fail-over and joins in virtual time, in the fleet of `scale.py`: a killing begins at any moment
+between two heartbeats, which makes seconds of difference, so only many of them tell two commits apart.
 
 With --scripts it is the figures of these benchmarks, in their quick form, and of the demo.
 
@@ -61,6 +65,43 @@ for count in (3, 10, 100):
 with open(os.environ["SAID"], "w") as file:
     json.dump(found, file)
 """
+#: The same in virtual time. The class of the fleet has had two names.
+VIRTUAL = """
+import asyncio, json, os, random, sys
+sys.path.insert(0, "benchmarks")
+import scale
+profile, times = sys.argv[1], int(sys.argv[2])
+scale.say, scale.LOOK_S, scale.TASKS_EACH, scale.TIMING = (lambda what: None), 0.02, 5, scale.PROFILES[profile]
+kind = next(each for each in vars(scale).values() if hasattr(each, "decided"))
+names = ("leader killed, s until the next one leads", "leader killed, s until its tasks run elsewhere")
+found = {name: [] for name in (*names, "a fourth joins three, s until balanced")}
+
+async def play(fleet, dice):
+    timing, loop = scale.TIMING, fleet.loop
+    for number in range(3):
+        await fleet.join(f"p{number}", dice.random())
+    await fleet.heal("the start")
+    await asyncio.sleep(timing.debounce_s + dice.uniform(1, 2) * timing.heartbeat_s)
+    await fleet.join("p3", 0)
+    found["a fourth joins three, s until balanced"].append(await fleet.heal("the join"))
+    await asyncio.sleep(timing.debounce_s + dice.uniform(1, 2) * timing.heartbeat_s)
+    leader, begun = fleet.control.leader.processor, loop.time()
+    fleet.kill(leader)
+    while fleet.control.leader.processor == leader:
+        await asyncio.sleep(scale.LOOK_S)
+    found[names[0]].append(loop.time() - begun)
+    await fleet.heal("the kill")
+    found[names[1]].append(loop.time() - begun)
+    for name in list(fleet.living):
+        fleet.kill(name)
+    await asyncio.sleep(1)
+
+for number in range(times):
+    fleet = kind(4)
+    fleet.loop.run_until_complete(play(fleet, random.Random(number)))
+with open(os.environ["SAID"], "w") as file:
+    json.dump(found, file)
+"""
 #: The same for a script that returns claims.
 CLAIMS = """
 import json, os, sys
@@ -90,9 +131,9 @@ def tree_of(commit: str) -> Any:
         yield Path(folder)
 
 
-def measured(tree: Path, profile: str, times: int) -> dict[str, list[float]]:
-    """One round of fail-over, joins and price in one tree."""
-    found: dict[str, list[float]] = said_by(tree, MEASURE, profile, str(times))
+def measured(tree: Path, code: str, profile: str, times: int) -> dict[str, list[float]]:
+    """One round of fail-over and joins in one tree."""
+    found: dict[str, list[float]] = said_by(tree, code, profile, str(times))
     return found
 
 
@@ -133,19 +174,22 @@ def environment_of(tree: Path) -> dict[str, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("commit", nargs="?", default=BEFORE)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--times", type=int, default=8, help="kills of each kind in a round")
+    parser.add_argument("--rounds", type=int, default=None)
+    parser.add_argument("--times", type=int, default=None, help="kills of each kind in a round")
+    parser.add_argument("--virtual", action="store_true", help="in virtual time")
     parser.add_argument("--profiles", nargs="+", default=["fast", "default"])
     parser.add_argument("--scripts", nargs="+", metavar="SCRIPT", help=f"benchmarks of both commits, or `{DEMO}`")
     asked = parser.parse_args()
+    code, rounds, times = (VIRTUAL, 1, 80) if asked.virtual else (MEASURE, 3, 8)
+    rounds, times = asked.rounds or rounds, asked.times or times
     found: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(dict)
     begun = time.monotonic()
     with tree_of(asked.commit) as before:
         trees = [("before", before), ("now", ROOT)]
-        for number in range(asked.rounds):
+        for number in range(rounds):
             for each in asked.scripts or asked.profiles:
                 for name, tree in trees if number % 2 == 0 else reversed(trees):
-                    figures = figures_of(tree, each) if asked.scripts else measured(tree, each, asked.times)
+                    figures = figures_of(tree, each) if asked.scripts else measured(tree, code, each, times)
                     for what, values in figures.items():
                         found[each, what].setdefault(name, []).extend(values)
                     print(f"{time.monotonic() - begun:5.0f} s  round {number + 1}: {each}, {name}", flush=True)
