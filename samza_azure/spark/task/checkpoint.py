@@ -60,9 +60,10 @@ def lay_out(checkpoint: Path, files: Mapping[str, bytes], batch: int, watermark_
     `commits/N` is our own: Spark has it only after the record is appended, so no record can hold it.
     """
     checkpoint.mkdir(parents=True)
+    root = checkpoint.resolve()
     for name, content in files.items():
         path = checkpoint / name
-        if not path.resolve().is_relative_to(checkpoint.resolve()):
+        if not path.resolve().is_relative_to(root):
             raise CorruptState(f"A record holds a file outside of the checkpoint: {name}", blob=str(checkpoint))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(_at_home(content, name, checkpoint))
