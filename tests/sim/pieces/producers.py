@@ -214,9 +214,12 @@ def check_overtaken(dice: Random) -> None:
     drive(append_shared(slow, Kind.FRONTIER), blobs)
     for _ in range(dice.choice([4, 9])):
         drive(append_shared(fast, Kind.FRONTIER), blobs)
+    demand(drive(is_in_line(STREAM, 0), blobs), "S7: a blob that ends in ROLLED is out of line")
     *old, _ = [name for name, _ in storage.list(f"{STREAM}/")]
     for name in old:
         storage.delete(name)
+    with suppress(StateLost):
+        demand(not drive(is_in_line(STREAM, 0), blobs), "S7: a blob that is gone is in line")
     actor = Actor(append_shared(slow, Kind.FRONTIER), blobs, dice, 0.0)
     while not actor.over:
         actor.step()
