@@ -10,6 +10,11 @@ Retention deletes old blobs, and a producer may sleep for longer than that takes
 end again. If it has seen the end of a blob but not the next blob, and that was deleted, it would create it again, where
 nobody reads. So a producer that has begun a blob checks afterwards whether it is the last one (`is_in_line`).
 
+Known defect: one that has checked its blob trusts it from then on. If it sleeps until retention has deleted that blob,
+another sleeper begins it again, and the end of that one's record is where the first had stood, an append by the first
+is reported and lost, in the time before the other checks. `check_producers(Random("alone producers 20264301"))` of
+`tests/sim/pieces/producers.py` shows it.
+
 A producer may have an idempotence key. Each of its records then says how many rows of the key the partition has by now
 (`ONCE`), and a producer that goes on with the key reads that from the headers (`resume`). An append takes effect only
 at the end that its producer knows, so the producer has read every record before its own: it stops at one that another
