@@ -77,6 +77,13 @@ class Put:
 
 
 @dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete a blob if there is one. Answer: None."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """Wait before the same operation is sent again. Answer: None. `after_s`: for how long the service asks for none."""
 
@@ -89,7 +96,7 @@ class Pause:
         return max(min(0.01 * 2.0 ** min(self.tries, 10), 1.0), min(self.after_s, BUSY_MOST_S))
 
 
-Operation: TypeAlias = Create | Append | Read | Enumerate | Put | Pause
+Operation: TypeAlias = Create | Append | Read | Enumerate | Put | Delete | Pause
 Rule: TypeAlias = Generator[Operation, Any, T]
 
 

@@ -1,8 +1,8 @@
 """What is sent again if it is not answered, and what is sent at all while nothing may be appended.
 
-- `Create`, `Put`, `Read`, `Enumerate` change nothing when repeated. They are repeated until they are answered, or until
-  the permit is over; the rule may then be started again from its log. A busy service is left alone for as long as it
-  asks (`Retry-After`).
+- `Create`, `Put`, `Read`, `Enumerate`, `Delete` change nothing when repeated. They are repeated until they are
+  answered, or until the permit is over; the rule may then be started again from its log. A busy service is left alone
+  for as long as it asks (`Retry-After`).
 - `Append` is sent once, and what became of it is the answer. Only the rule decides whether to send it again.
 - Writing operations are sent only while appends are permitted. Without that, a processor that was frozen could create
   the log of a run that was drained and cleaned up meanwhile.
@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
 from samza_azure.errors import PermitExpired, StorageUnavailable, Unsettled
-from samza_azure.logs.operations import Append, Create, Operation, Pause, Put, Rule, Sent
+from samza_azure.logs.operations import Append, Create, Delete, Operation, Pause, Put, Rule, Sent
 
 T = TypeVar("T")
 
 #: What is sent only while appends are permitted.
-Writing: TypeAlias = Append | Create | Put
+Writing: TypeAlias = Append | Create | Put | Delete
 
 
 def repeating(rule: Rule[T], may_append: Callable[[], bool]) -> Rule[T]:

@@ -7,13 +7,13 @@ take-over: a producer that is refused reads what was added, and goes on at the n
 The producer that appends the first record makes the group id; all others learn it from that record.
 
 Retention deletes old blobs, and a producer may sleep for longer than that takes. If its blob is gone, it looks for the
-end again. If it has seen the end of a blob but not the next blob, and that was deleted, it would create it again, where
-nobody reads. So a producer that has begun a blob checks afterwards whether it is the last one (`is_in_line`).
-
-Known defect: one that has checked its blob trusts it from then on. If it sleeps until retention has deleted that blob,
-another sleeper begins it again, and the end of that one's record is where the first had stood, an append by the first
-is reported and lost, in the time before the other checks. `check_producers(Random("alone producers 20264301"))` of
-`tests/sim/pieces/producers.py` shows it.
+end again. If it has seen the end of a blob but not the next blob, and that was deleted, it creates it again, where
+nobody reads; and another that slept may find this one just as long as the blob was that it knew. So an append counts
+only if its blob cannot have been deleted since it was known to be the last one: retention spares a blob for
+`UNCHANGED_S` after its last change, and it has to change, by ROLLED, before it is not the last one any more. A producer
+whose knowledge is older than half of that looks for the end again before it appends. One that sleeps in the append
+asks afterwards whether the blob is in line (`is_in_line`), and if it is not, deletes it and appends again. The other
+half is for clocks that run at different rates.
 
 A producer may have an idempotence key. Each of its records then says how many rows of the key the partition has by now
 (`ONCE`), and a producer that goes on with the key reads that from the headers (`resume`). An append takes effect only
@@ -21,13 +21,14 @@ at the end that its producer knows, so the producer has read every record before
 producer has written with the same key. So neither clocks nor leases are needed against two producers of one key.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from samza_azure.errors import ConfigError, CorruptState, StateLost
 from samza_azure.logs.names import blob_name
-from samza_azure.logs.operations import INDEX, Create, Rule, Window, indexes, next_blob
+from samza_azure.logs.operations import INDEX, Create, Delete, Rule, Window, indexes, next_blob
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import last_record, opening, tail
 from samza_azure.logs.record import Header, Kind, Record, Slice, Writer, decode_header, encode
@@ -45,17 +46,24 @@ Partitioning: TypeAlias = tuple[tuple[str, ...], int]
 #: The writer in each record: producers have no generations.
 NOBODY = Writer(0, 0)
 
+#: Retention deletes a blob of a source log only if it was last changed so long ago, by the clock of the service.
+UNCHANGED_S = 600.0
+#: So long a producer relies on what it knows of the end of the log, by its own clock.
+TRUSTED_S = UNCHANGED_S / 2
+
 #: No restore reads a source log, so its blobs may be long.
 SOURCE_LIMITS = LogLimits(roll_bytes=256 << 20)
 
 
 @dataclass(slots=True)
 class SharedLog:
-    """One producer's knowledge of a log. `fresh_id` becomes the group id if the log has none yet."""
+    """One producer's knowledge of a log. `fresh_id` becomes the group id if the log has none yet. `now` is a clock that
+    runs on while the machine sleeps, in seconds."""
 
     prefix: str
     producer: str
     fresh_id: bytes
+    now: Callable[[], float]
     meta: Mapping[str, Any] = field(default_factory=dict)  # for the first record of each blob
     limits: LogLimits = SOURCE_LIMITS
     group_id: bytes | None = None
@@ -63,6 +71,7 @@ class SharedLog:
     number: int = 0  # of the next record in its blob
     sequence: int = -1  # of this producer's last record
     is_open: bool = False
+    known_s: float = -math.inf  # `end` was the end of the log at this time or later, if its blob is in line
     is_checked: bool = False  # the log's first record has the same partitioning as ours
     once: str = ""  # the idempotence key
     row: int = 0  # what the next record says of it
@@ -82,6 +91,11 @@ class SharedLog:
         else:
             self.end, self.number = end, header.number + 1
 
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the blob of `end` is in line, if it is there."""
+        return self.now() - self.known_s <= TRUSTED_S
+
 
 def append_shared(
     log: SharedLog,
@@ -91,18 +105,30 @@ def append_shared(
     idle: bool = False,
     slices: Sequence[Slice] = (),
 ) -> Rule[Position]:
-    """Append this producer's next record at the present end. Return the end of the log after it."""
-    if not log.is_open:
-        yield from _open(log)
+    """Append this producer's next record at the present end. Return the end of the log after it.
+
+    Raise StateLost if retention has overtaken a producer with an idempotence key, ConfigError if another one has the
+    same key, or if the log was begun with another partitioning.
+    """
     while True:
+        if not log.is_open or not (log.is_trusted or log.once):
+            yield from _open(log)
         if not log.is_checked and log.end > (0, 0):
             yield from _check(log)
         if log.number >= log.limits.roll_records or log.end[1] >= log.limits.roll_bytes:
             yield from _try(log, _record(log, Kind.ROLLED, log.sequence, frontier_us, idle))
             continue
-        if (yield from _try(log, _record(log, kind, log.sequence + 1, frontier_us, idle, slices))):
-            log.sequence += 1
+        asked_s = log.now()
+        if not (yield from _try(log, _record(log, kind, log.sequence + 1, frontier_us, idle, slices))):
+            continue
+        log.sequence += 1
+        if log.is_trusted or (yield from is_in_line(log.prefix, log.end[0])):
+            log.known_s = asked_s
             return log.end
+        yield Delete(blob_name(log.prefix, log.end[0]))
+        if log.once:
+            raise lost_track(log)
+        log.is_open = False
 
 
 def resume(log: SharedLog, start: Position) -> Rule[int]:
@@ -184,12 +210,17 @@ def is_in_line(prefix: str, index: int) -> Rule[bool]:
         return True
     last = yield from last_record(prefix, index)
     if last is None:
-        raise StateLost("This blob of a log is gone", blob=blob_name(prefix, index))
+        raise StateLost(
+            "This producer slept, and the blob of its last record was deleted meanwhile. Export the stream to find out "
+            "whether the rows are stored",
+            blob=blob_name(prefix, index),
+        )
     return last.header.kind is Kind.ROLLED
 
 
 def _open(log: SharedLog) -> Rule[None]:
     """Find the end of the log; (0, 0) if there is none."""
+    log.known_s = log.now()
     last = yield from tail(log.prefix)
     log.group_id, log.end, log.number, log.is_checked = None, (0, 0), 0, False
     if last is not None:
@@ -214,6 +245,7 @@ def _try(log: SharedLog, record: Record) -> Rule[bool]:
     if is_there:
         log.add(decode_header(data, blob=name, position=log.end[1]))
         return True
+    asked_s = log.now()
     window, index = Window(name), log.end[0]
     while log.end[0] == index and (header := (yield from window.header(log.end[1]))) is not None:
         log.add(header)
@@ -222,6 +254,8 @@ def _try(log: SharedLog, record: Record) -> Rule[bool]:
                 f"Another producer writes {log.prefix} with the same idempotence key, {log.once!r}. Let it end, or end "
                 "it; then run this one again: it skips the rows that are stored."
             )
+    if log.end[0] == index and log.is_trusted:  # of the next blob nothing is known
+        log.known_s = asked_s
     return False
 
 

@@ -14,6 +14,7 @@ from samza_azure.logs.operations import (
     Append,
     AppendRefused,
     Create,
+    Delete,
     Enumerate,
     Operation,
     Pause,
@@ -96,6 +97,8 @@ def perform(operation: Operation, blobs: Blobs) -> Any:
             return None if isinstance(found, Missing) else found
         case Enumerate(prefix):
             return blobs.list(prefix)
+        case Delete(name):
+            blobs.delete(name)
         case Pause():
             pass
         case _:

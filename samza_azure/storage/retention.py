@@ -13,6 +13,7 @@ from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
 from samza_azure.logs.forget import NeededBlobs, needed_from
 from samza_azure.logs.names import RUNS, blob_index, large_index, large_prefix, run_of, stage_and_number
 from samza_azure.logs.retention import Keeps, Listed, LogBlob, past, pieces
+from samza_azure.logs.source_log import UNCHANGED_S
 from samza_azure.storage.driver import drive
 from samza_azure.storage.interface import Blobs, Positions
 from samza_azure.storage.listing import log_indexes, stream_of
@@ -47,6 +48,7 @@ class Retention:
     positions: Positions
     stream: str
     keeps: Keeps
+    unchanged_s: float = UNCHANGED_S  # a source's blob that was changed within it stays: a producer may rely on it
 
     def delete_of_source(self, prefix: str, group_id: bytes, tasks: Sequence[str]) -> int:
         """Delete from a source partition's log. `tasks` are the logs of all tasks that read it."""
@@ -59,7 +61,7 @@ class Retention:
         # The listing came first: a reader that registers after this look at the rows begins at what is left.
         first = min(last, self._named(prefix))
         first = drive(needed_from(prefix, group_id, tasks, round(first)), self.blobs)
-        return self._delete(past(found, {prefix: first}, self.keeps))
+        return self._delete(past(found, {prefix: first}, self.keeps, unchanged_s=self.unchanged_s))
 
     def delete_of_output(self, own: NeededBlobs, tasks: Sequence[str], number: int, numbers: int) -> int:
         """Delete from a task's own log, and from the logs of earlier runs that fall to this task.

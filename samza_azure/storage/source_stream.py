@@ -26,11 +26,12 @@ import pyarrow.compute as pc
 
 from samza_azure.config import Config, Stream
 from samza_azure.errors import ConfigError, StorageUnavailable
-from samza_azure.logs.names import blob_name, source_log, source_partition
+from samza_azure.logs.names import source_log, source_partition
 from samza_azure.logs.partition import partition_of
 from samza_azure.logs.reading import tail
 from samza_azure.logs.record import Kind
-from samza_azure.logs.source_log import KEY, PARTITIONS, SharedLog, append_shared, is_in_line, lost_track, resume
+from samza_azure.logs.source_log import KEY, PARTITIONS, SharedLog, append_shared, resume
+from samza_azure.machine import boot_time
 from samza_azure.storage.arrow import event_times, one_slice
 from samza_azure.storage.connection import Account
 from samza_azure.storage.ddl import arrow_schema
@@ -94,6 +95,7 @@ class SourceWriter:
         wait: BetweenTries = back_off,
         new_id: Callable[[], bytes] = lambda: uuid.uuid4().bytes,
         clock: Callable[[], float] = time.time,
+        now: Callable[[], float] = boot_time,
         once: Production | None = None,
     ) -> None:
         self._blobs = blobs
@@ -114,6 +116,7 @@ class SourceWriter:
                 source_log(source_partition(stream, number)),
                 producer,
                 new_id(),
+                now,
                 {**meta, "partition": number},
                 once="" if once is None else once.key,
             )
@@ -123,7 +126,6 @@ class SourceWriter:
         self._produced: Produced | None = None  # what was known of the idempotence key when it was begun
         self._stored = [0] * partitions  # up to which row of the key each partition has its rows
         self._given = 0  # rows of the key that were written so far
-        self._in_line: dict[str, int] = {}  # by log, the last blob that is known to be part of it
         self._buffers: list[list[pa.Table]] = [[] for _ in range(partitions)]
         self._rows = 0
         self._bytes = 0
@@ -325,18 +327,7 @@ class SourceWriter:
         self._is_appending = False
 
     def _append(self, log: SharedLog, kind: Kind, **fields: Any) -> None:
-        while True:
-            end = drive(append_shared(log, kind, frontier_us=self.frontier_us, **fields), self._blobs, wait=self._wait)
-            begins = log.number == 1  # ours is the first record, perhaps of a blob that is created again
-            if not begins and end[0] <= self._in_line.get(log.prefix, 0):
-                break
-            if drive(is_in_line(log.prefix, end[0]), self._blobs, wait=self._wait):
-                self._in_line[log.prefix] = end[0]
-                break
-            self._blobs.delete(blob_name(log.prefix, end[0]))
-            if log.once:
-                raise lost_track(log)
-            log.is_open = False
+        end = drive(append_shared(log, kind, frontier_us=self.frontier_us, **fields), self._blobs, wait=self._wait)
         with suppress(StorageUnavailable):  # a missing hint only costs time
             self._hints.publish(log.prefix, hint_values(end, self.frontier_us, drained=False))
 

@@ -171,7 +171,7 @@ def test_a_trailer_that_leads_to_another_record_is_noticed() -> None:
 
 
 def test_a_record_of_another_stream_is_refused_by_its_producer() -> None:
-    log = SharedLog("streams/flights/0", "producer", GROUP, group_id=b"another group id")
+    log = SharedLog("streams/flights/0", "producer", GROUP, lambda: 0.0, group_id=b"another group id")
     with pytest.raises(CorruptState, match="belongs to another stream"):
         log.add(EPOCH)
 

@@ -8,9 +8,10 @@ import pytest
 
 from samza_azure.errors import StateLost
 from samza_azure.logs.names import blob_name
-from samza_azure.logs.operations import Append, Operation, Sent, indexes
+from samza_azure.logs.operations import Append, Enumerate, Operation, Read, Sent, indexes
+from samza_azure.logs.reading import scan
 from samza_azure.logs.record import Kind, Record, Slice, Writer, encode
-from samza_azure.logs.source_log import SharedLog, append_shared, is_in_line, resume
+from samza_azure.logs.source_log import TRUSTED_S, UNCHANGED_S, SharedLog, append_shared, is_in_line, resume
 from samza_azure.logs.task_log import LogLimits
 from samza_azure.storage.driver import drive, perform
 from samza_azure.storage.interface import Blobs
@@ -20,13 +21,22 @@ from tests.logs.race import GROUP, stored
 PREFIX = "streams/flights/0"
 
 
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    time_s = 0.0
+
+    def __call__(self) -> float:
+        return self.time_s
+
+
 def producer(name: str) -> SharedLog:
-    return SharedLog(PREFIX, name, GROUP)
+    return SharedLog(PREFIX, name, GROUP, Clock())
 
 
 def keyed(name: str) -> SharedLog:
     """A producer with an idempotence key."""
-    return SharedLog(PREFIX, name, GROUP, once="import", row=1)
+    return SharedLog(PREFIX, name, GROUP, Clock(), once="import", row=1)
 
 
 def rows(text: str) -> dict[str, Any]:
@@ -139,6 +149,88 @@ def test_a_log_whose_last_blob_is_deleted_after_it_was_listed_is_not_begun_again
 def test_a_blob_that_is_gone_again_cannot_be_in_line() -> None:
     blobs = MemoryAccount().blobs()
     blobs.create(blob_name(PREFIX, 1))
-    with pytest.raises(StateLost, match="This blob of a log is gone") as raised:
+    with pytest.raises(StateLost, match="its last record was deleted meanwhile") as raised:
         drive(is_in_line(PREFIX, 0), blobs)
     assert (raised.value.blob, drive(is_in_line(PREFIX, 1), blobs)) == (blob_name(PREFIX, 0), True)
+
+
+class Sleeper:
+    """A producer that stops where a test says so."""
+
+    def __init__(self, log: SharedLog, blobs: Blobs, text: str) -> None:
+        self._rule, self._blobs = append_shared(log, **rows(text)), blobs
+        self._operation = next(self._rule)
+
+    def until_append(self) -> None:
+        """Fall asleep before the next append."""
+        while not isinstance(self._operation, Append):
+            self._operation = self._rule.send(perform(self._operation, self._blobs))
+
+    def append(self) -> None:
+        """Append, and fall asleep."""
+        self._operation = self._rule.send(perform(self._operation, self._blobs))
+
+    def end(self) -> str:
+        """Wake up. What the producer is told."""
+        try:
+            while True:
+                self._operation = self._rule.send(perform(self._operation, self._blobs))
+        except StopIteration:
+            return "told"
+        except StateLost as error:
+            return str(error).partition(" (")[0]
+
+
+def after_both_slept(*keys: str) -> tuple[list[str], list[str]]:
+    """What two producers are told that slept while their blob was filled, rolled, read and deleted; and their rows.
+
+    The first begins the blob again. Its record is as long as that of the second, which was about to append there.
+    """
+    now, blobs = Clock(), MemoryAccount().blobs()
+    limits = LogLimits(roll_records=2)
+    first, second, fast = (
+        SharedLog(PREFIX, name, GROUP, now, limits=limits, once=key)
+        for name, key in zip("abc", (*keys, ""), strict=True)
+    )
+    slow = Sleeper(first, blobs, "two")
+    slow.until_append()
+    drive(append_shared(second, **rows("one")), blobs)
+    sleeper = Sleeper(second, blobs, "three")
+    sleeper.until_append()
+    for number in range(5):
+        drive(append_shared(fast, **rows(f"fast {number}")), blobs)
+    blobs.delete(blob_name(PREFIX, 0))
+    now.time_s += UNCHANGED_S
+    blobs.create(blob_name(PREFIX, 0))  # by the first one, which had been about to
+    slow.append()
+    ends = [each.end().partition(".")[0] for each in (sleeper, slow)]
+    texts = [bytes(part.data or b"").decode() for part in drive(scan(PREFIX, (1, 0)), blobs).parts]
+    return ends, [text for text in texts if not text.startswith("fast")]
+
+
+GONE = "This producer slept, and the blob of its last record was deleted meanwhile"
+
+
+def test_a_row_in_a_blob_that_another_sleeper_has_created_again_is_appended_again() -> None:
+    """The producer had checked its blob long ago, trusted it, and its row was reported and lost."""
+    assert after_both_slept("", "") == (["told", GONE], ["three"])
+
+
+def test_a_producer_with_a_key_is_told_to_run_again_if_its_blob_was_created_again() -> None:
+    assert after_both_slept("export", "import") == ([LOST_TRACK.partition(".")[0], GONE], [])
+
+
+def test_a_producer_looks_for_the_end_again_only_after_minutes_of_silence() -> None:
+    now, blobs = Clock(), MemoryAccount().blobs()
+    log = SharedLog(PREFIX, "a", GROUP, now)
+    asked: dict[float, list[type[Operation]]] = {}
+    for silent_s in (0.0, 0.0, TRUSTED_S, TRUSTED_S + 1, 1.0):
+        now.time_s += silent_s
+        rule, answer = append_shared(log, **rows("row")), None
+        with suppress(StopIteration):
+            while True:
+                operation = rule.send(answer)
+                asked.setdefault(silent_s, []).append(type(operation))
+                answer = perform(operation, blobs)
+    del asked[0.0]  # the start
+    assert asked == {TRUSTED_S: [Append], TRUSTED_S + 1: [Enumerate, Read, Read, Read, Append], 1.0: [Append]}

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -13,8 +14,9 @@ from samza_azure.logs.operations import Create
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Kind, Slice, Writer
 from samza_azure.logs.retention import Keeps
-from samza_azure.logs.source_log import KEY, PARTITIONS, SharedLog, append_shared
+from samza_azure.logs.source_log import KEY, PARTITIONS, UNCHANGED_S, SharedLog, append_shared
 from samza_azure.logs.task_log import LogLimits
+from samza_azure.machine import boot_time
 from samza_azure.storage.arrow import decode, encode
 from samza_azure.storage.driver import perform
 from samza_azure.storage.interface import Blobs
@@ -33,10 +35,16 @@ ROLLS = LogLimits(roll_records=4)
 LIMIT = 3_000
 
 
-def producer(account: AnyAccount, partitions: int = 1, stream: str = "s", limits: LogLimits = ROLLS) -> SourceWriter:
+def producer(
+    account: AnyAccount,
+    partitions: int = 1,
+    stream: str = "s",
+    limits: LogLimits = ROLLS,
+    now: Callable[[], float] = boot_time,
+) -> SourceWriter:
     """A log whose blobs are full after a few records."""
     writer = SourceWriter(
-        account.blobs(), account.hints(), stream, partitions, flush_rows=1 << 20, wait=lambda pause: None
+        account.blobs(), account.hints(), stream, partitions, flush_rows=1 << 20, wait=lambda pause: None, now=now
     )
     for log in writer._logs:
         log.limits = limits
@@ -77,8 +85,8 @@ class RetainedStream:
     """One source partition, two tasks that read it, one output that two programs read."""
 
     dice: random.Random
-    account: MemoryAccount = field(default_factory=MemoryAccount)
     number: int = 0
+    time_s: float = 0.0
     tasks: dict[str, LogWriter] = field(default_factory=dict)
     began: dict[str, Position] = field(default_factory=dict)  # where the last batch of a task began: it may be repeated
     stands: dict[str, Position] = field(default_factory=dict)
@@ -88,8 +96,9 @@ class RetainedStream:
     generation: int = 1
 
     def __post_init__(self) -> None:
+        self.account = MemoryAccount(MemoryStorage(lambda: self.time_s))
         self.blobs = self.account.blobs()
-        self.producers = [producer(self.account) for _ in range(3)]
+        self.producers = [producer(self.account, now=lambda: self.time_s) for _ in range(3)]
         for name in ("a-0", "b-0"):
             self.tasks[name] = task(self.blobs, name)
             self.began[name] = self.stands[name] = (0, 0)
@@ -139,6 +148,7 @@ class RetainedStream:
                 return
 
     def retain(self) -> None:
+        self.time_s += UNCHANGED_S
         keeps, positions = Keeps(bytes=LIMIT), self.account.readers()
         tasks = ["runs/r/a-0", "runs/r/b-0"]
         self.deleted += Retention(self.blobs, positions, "s", keeps).delete_of_source("streams/s/0", GROUP, tasks)
@@ -218,7 +228,7 @@ def test_a_reader_that_commits_too_early_is_seen() -> None:
 
 def test_blobs_that_no_task_has_read_are_kept(account: AnyAccount) -> None:
     writer, blobs = producer(account), account.blobs()
-    retention = Retention(blobs, account.readers(), "s", Keeps(bytes=1))
+    retention = Retention(blobs, account.readers(), "s", Keeps(bytes=1), unchanged_s=0.0)
     for number in range(20):
         put(writer, number)
     one = task(blobs, "a-0")
@@ -240,7 +250,8 @@ def test_the_last_blob_with_records_stays_while_the_next_one_is_empty(account: A
         operation = rule.send(perform(operation, blobs))
     perform(operation, blobs)
     assert blobs.list("streams/s/0/")[-1] == (blob_name("streams/s/0", 1), 0)
-    assert Retention(blobs, account.readers(), "s", Keeps(bytes=0)).delete_of_source("streams/s/0", GROUP, []) == 0
+    retention = Retention(blobs, account.readers(), "s", Keeps(bytes=0), unchanged_s=0.0)
+    assert retention.delete_of_source("streams/s/0", GROUP, []) == 0
     put(producer(account), 5)
     assert export(blobs, "s")["v"].to_pylist() == [0, 1, 2, 3, 5]
 
@@ -249,10 +260,10 @@ def test_the_age_of_a_blob_is_measured_by_the_clock_of_the_service() -> None:
     now = [0.0]
     account = MemoryAccount(MemoryStorage(lambda: now[0]))
     writer, blobs = producer(account), account.blobs()
-    retention = Retention(blobs, account.readers(), "s", Keeps(seconds=60))
+    retention = Retention(blobs, account.readers(), "s", Keeps(seconds=660))
     for number in range(12):
         put(writer, number)
-        now[0] += 10
+        now[0] += 110
     task(blobs, "a-0").append(0, needs={"streams/s/0": 3})
     assert retention.delete_of_source("streams/s/0", GROUP, ["runs/r/a-0"]) == 1
     now[0] += 3_600
@@ -338,7 +349,7 @@ def test_a_producer_that_slept_since_the_log_was_empty_makes_no_blob_0_anew(acco
 
 def test_the_key_of_a_stream_is_checked_where_its_first_blob_is_gone(account: AnyAccount) -> None:
     blobs = account.blobs()
-    log = SharedLog("streams/s/0", "a", bytes(16), {"stream": "s", PARTITIONS: 1, KEY: ("v",)}, ROLLS)
+    log = SharedLog("streams/s/0", "a", bytes(16), lambda: 0.0, {"stream": "s", PARTITIONS: 1, KEY: ("v",)}, ROLLS)
     writer = SourceWriter(blobs, account.hints(), "s", 1, key="v")
     writer._logs = [log]
     for number in range(9):

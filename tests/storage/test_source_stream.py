@@ -217,7 +217,8 @@ def test_producers_in_any_mixture_of_turns_append_each_record_once(seed: int) ->
     storage = MemoryStorage()
     blobs = MemoryAccount(storage, link=Lossy(chance)).blobs()
     ids = itertools.count(1)
-    logs = [SharedLog("streams/s/0", name, bytes([next(ids)]) * 16, limits=LogLimits(roll_records=4)) for name in "abc"]
+    limits = LogLimits(roll_records=4)
+    logs = [SharedLog("streams/s/0", name, bytes([next(ids)]) * 16, lambda: 0.0, limits=limits) for name in "abc"]
     lives = {log.producer: life(log, 5) for log in logs}
     asked = {name: next(each) for name, each in lives.items()}
     while asked:

@@ -11,13 +11,13 @@ from random import Random
 from typing import Any
 
 from samza_azure.errors import ConfigError, CorruptState, StateLost
-from samza_azure.logs.names import blob_index, blob_name
+from samza_azure.logs.names import blob_index
 from samza_azure.logs.operations import Append, Rule
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import tail
 from samza_azure.logs.record import Kind, Record, Slice, Writer, encode
 from samza_azure.logs.retention import Keeps
-from samza_azure.logs.source_log import SharedLog, append_shared, is_in_line, lost_track, resume
+from samza_azure.logs.source_log import TRUSTED_S, UNCHANGED_S, SharedLog, append_shared, is_in_line, resume
 from samza_azure.logs.task_log import LogLimits
 from samza_azure.sim.ledger import demand
 from samza_azure.storage.driver import drive, perform
@@ -36,7 +36,8 @@ class World:
 
     def __init__(self, dice: Random) -> None:
         self.dice = dice
-        self.storage = MemoryStorage(lambda: 0.0)
+        self.time_s = 0.0
+        self.storage = MemoryStorage(lambda: self.time_s)
         self.account = MemoryAccount(self.storage)
         self.blobs = self.account.blobs()
         self.limits = LogLimits(roll_bytes=1 << 20, roll_records=dice.choice([6, 9]))
@@ -63,13 +64,16 @@ class World:
 
     def retain(self) -> None:
         """Retention: the oldest blobs go, as long as newer ones hold enough, and one with records stays."""
+        if self.dice.random() < 0.7:
+            self.pass_time()
         before = self.contents()
+        spared = {blob_index(STREAM, each.name) for each in self.storage.list_with_ages("") if each.age_s < UNCHANGED_S}
         Retention(self.blobs, self.account.readers(), "flights", self.keeps).delete_of_source(STREAM, GROUP, ())
         gone, wanted = before.keys() - self.contents().keys(), set[int]()
         last = max((index for index, content in before.items() if content), default=0)
         for index in sorted(before):
             newer = sum(len(content) for other, content in before.items() if other > index)
-            if index >= last or newer < (self.keeps.bytes or 0):
+            if index >= last or index in spared or newer < (self.keeps.bytes or 0):
                 break
             wanted.add(index)
         demand(gone == wanted, f"S7: retention deletes {gone} of {sorted(before)}, and {wanted} is right")
@@ -79,34 +83,33 @@ class World:
     def shared(self, key: str = "") -> SharedLog:
         """A new producer."""
         self.names += 1
-        return SharedLog(STREAM, f"p{self.names}", GROUP, {"partitions": 1}, self.limits, once=key)
+        return SharedLog(STREAM, f"p{self.names}", GROUP, self.now, {"partitions": 1}, self.limits, once=key)
 
-    def appended(self, log: SharedLog, text: str, known: list[int]) -> Rule[Position]:
-        """Append one row, as `SourceWriter` does. `known` is the last blob that is known to be part of the log."""
-        while True:
-            end = yield from append_shared(log, Kind.BATCH, slices=(Slice(0, text.encode(), 1),))
-            begins = log.number == 1
-            if (not begins and end[0] <= known[0]) or (yield from is_in_line(STREAM, end[0])):
-                known[0] = max(known[0], end[0])
-                self.told.append(text)
-                return end
-            self.storage.delete(blob_name(STREAM, end[0]))
-            if log.once:
-                raise lost_track(log)
-            log.is_open = False
+    def now(self) -> float:
+        """Any producer's clock."""
+        return self.time_s
+
+    def pass_time(self) -> None:
+        """Let some time pass: nothing, or about what producers and retention count."""
+        self.time_s += self.dice.choice([1.0, TRUSTED_S - 1, TRUSTED_S + 1, UNCHANGED_S + 1])
+
+    def appended(self, log: SharedLog, text: str) -> Rule[None]:
+        """Append one row, and note that its producer was told so."""
+        yield from append_shared(log, Kind.BATCH, slices=(Slice(0, text.encode(), 1),))
+        self.told.append(text)
 
     def produced(self, log: SharedLog) -> Rule[None]:
         """Produce all rows of a key that are not stored yet."""
-        stored, known = (yield from resume(log, self.begun[log.once])), [0]
+        stored = yield from resume(log, self.begun[log.once])
         for row in range(stored, ROWS):
             log.row = row + 1
-            yield from self.appended(log, f"<{log.once} {row}>", known)
+            yield from self.appended(log, f"<{log.once} {row}>")
         self.finished.add(log.once)
 
-    def some_rows(self, log: SharedLog, known: list[int], mark: str) -> Rule[None]:
+    def some_rows(self, log: SharedLog, mark: str) -> Rule[None]:
         """Append a few rows, without a key."""
         for number in range(self.dice.choice([1, 1, 4, 12])):
-            yield from self.appended(log, f"<{mark} {number}>", known)
+            yield from self.appended(log, f"<{mark} {number}>")
 
     def ended(self, name: str, actor: Actor) -> None:
         """Whether it may end so."""
@@ -130,6 +133,8 @@ class World:
         while left := [name for name, actor in doing.items() if steps[name] and not actor.over]:
             if dice.random() < self.deletes:
                 self.retain()
+            elif dice.random() < self.deletes / 4:
+                self.pass_time()
             if self.late and dice.random() < 0.1:
                 perform(self.late.pop(), self.blobs)
             awake = [name for name in left if name != sleeper or steps[name] > wakes]
@@ -162,8 +167,8 @@ def check_resume(dice: Random) -> None:
     storage = MemoryStorage(lambda: 0.0)
     blobs, limits = MemoryAccount(storage).blobs(), LogLimits(roll_records=dice.choice([1, 2, 4]))
     other, own = (
-        SharedLog(STREAM, "other", GROUP, limits=limits),
-        SharedLog(STREAM, "own", GROUP, limits=limits, once="k"),
+        SharedLog(STREAM, "other", GROUP, lambda: 0.0, limits=limits),
+        SharedLog(STREAM, "own", GROUP, lambda: 0.0, limits=limits, once="k"),
     )
     begun, last = (0, 0), dice.randrange(12)
     for number in range(dice.randrange(14)):
@@ -175,7 +180,7 @@ def check_resume(dice: Random) -> None:
         log = own if writes else other
         log.is_open = False
         drive(append_shared(log, Kind.FRONTIER), blobs)
-    again = SharedLog(STREAM, "again", GROUP, limits=limits, once="k")
+    again = SharedLog(STREAM, "again", GROUP, lambda: 0.0, limits=limits, once="k")
     actor, deletes, deleted = Actor(resume(again, begun), blobs, dice, 0.0), dice.choice([0.0, 0.1, 0.3]), 0
     made = dice.random() < 0.3
     while not actor.over:
@@ -209,13 +214,18 @@ def check_overtaken(dice: Random) -> None:
         LogLimits(roll_records=dice.choice([2, 3])),
         dice.choice(["", "k"]),
     )
-    slow, fast = (SharedLog(STREAM, name, GROUP, limits=limits, once=once) for name, once in (("s", key), ("f", "")))
+    time_s = 0.0
+    slow, fast = (
+        SharedLog(STREAM, name, GROUP, lambda: time_s, limits=limits, once=once)
+        for name, once in (("s", key), ("f", ""))
+    )
     slow.row = 1 if key else 0
     drive(append_shared(slow, Kind.FRONTIER), blobs)
     for _ in range(dice.choice([4, 9])):
         drive(append_shared(fast, Kind.FRONTIER), blobs)
     demand(drive(is_in_line(STREAM, 0), blobs), "S7: a blob that ends in ROLLED is out of line")
     *old, _ = [name for name, _ in storage.list(f"{STREAM}/")]
+    time_s += UNCHANGED_S
     for name in old:
         storage.delete(name)
     with suppress(StateLost):
@@ -232,11 +242,11 @@ def check_overtaken(dice: Random) -> None:
 def check_producers(dice: Random) -> None:
     """S2, S7: with retention, and with keys."""
     world, keys = World(dice), [f"k{number}" for number in range(dice.randrange(3))]
-    others = {f"other {number}": (world.shared(), [0]) for number in range(dice.choice([1, 2, 3]))}
+    others = {f"other {number}": world.shared() for number in range(dice.choice([1, 2, 3]))}
     for turn in range(dice.choice([4, 10, 25])):
         doing: dict[str, Actor] = {}
         for name in dice.sample(sorted(others), dice.randrange(len(others) + 1)):
-            doing[name] = Actor(world.some_rows(*others[name], f"{turn} {name}"), world.blobs, dice, world.unanswered)
+            doing[name] = Actor(world.some_rows(others[name], f"{turn} {name}"), world.blobs, dice, world.unanswered)
         for key in sorted({*keys} - world.finished - world.lost):
             if dice.random() < 0.5:
                 continue
@@ -249,7 +259,7 @@ def check_producers(dice: Random) -> None:
         for name, actor in doing.items():
             world.ended(name, actor)
             if name in others and (not actor.over or actor.error is not None):
-                others[name] = world.shared(), [0]
+                others[name] = world.shared()
     world.check()
     check_resume(dice)
     check_overtaken(dice)

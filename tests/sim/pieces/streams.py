@@ -118,7 +118,8 @@ def check_streams(dice: Random) -> None:
     limits = LogLimits(roll_bytes=dice.choice([600, 1500, 4 * LARGE]), roll_records=dice.choice([3, 6, 40]))
     meta = dice.choice([{}, {"key": ["a", "b"], "partitions": 3}])
     logs = [
-        SharedLog(STREAM, f"p{number}", dice.randbytes(16), meta, limits) for number in range(dice.choice([1, 2, 3]))
+        SharedLog(STREAM, f"p{number}", dice.randbytes(16), lambda: 0.0, meta, limits)
+        for number in range(dice.choice([1, 2, 3]))
     ]
     told: dict[str, list[Any]] = {log.producer: [] for log in logs}
     follower: list[Scan] = []
@@ -211,7 +212,7 @@ def _check_stranger(dice: Random, blobs: Blobs, found: list[dict[str, Any]]) -> 
     content: Any = blobs.read(name, 0)
     copied.create(name)
     copied.append(name, bytes(content.data), 0)
-    log = SharedLog(STREAM, "x", GROUP)
+    log = SharedLog(STREAM, "x", GROUP, lambda: 0.0)
     log.group_id, log.end, log.number = last["group_id"], last["end"], last["number"] + 1
     log.is_open = log.is_checked = True
     group = dice.choice([bytes(16), b"\xff" * 16])
@@ -230,7 +231,7 @@ def _check_partitioning(dice: Random, blobs: Blobs, meta: dict[str, Any]) -> Non
     demand(partitioning_of(other) == wanted, f"Form: {other} is the partitioning {partitioning_of(other)}")
     said = in_words(wanted)
     demand(said == (f"the key {', '.join(key)} over {wanted[1]} partitions" if key else "no key"), f"Form: {said}")
-    late = SharedLog(STREAM, "late", GROUP, other)
+    late = SharedLog(STREAM, "late", GROUP, lambda: 0.0, other)
     try:
         drive(append_shared(late, Kind.FRONTIER), blobs)
     except ConfigError:
