@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from samza_azure.application import Application
 from samza_azure.errors import ConfigError, PipelineRefused
+from samza_azure.logs.names import run_folder, stream_folder
 from samza_azure.logs.position import Ends
 from samza_azure.spark.pipeline.pipeline import analyse_pipeline
 from samza_azure.spark.task import task
@@ -27,6 +28,7 @@ from samza_azure.spark.task.starts import Starts
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.connection import Account
 from samza_azure.storage.ddl import arrow_schema
+from samza_azure.storage.interface import DELETE_MAX
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.source_stream import SourceWriter
 from tests.spark.task_driver import PATIENCE_S, Fleet, config_of, has_read, last_rows
@@ -122,11 +124,14 @@ class Bench:
             return Outcome("refused" if is_helpful(case, message) else "unhelpful", message)
         try:
             play = _Play(fleet, case)
-            play.play()
-            found = self._found(fleet, case.stages[-1])
+            try:
+                play.play()
+                found = self._found(fleet, case.stages[-1])
+            finally:
+                fleet.close()
+            read = play.read() if case.cut is not None else None
         finally:
-            fleet.close()
-        read = play.read() if case.cut is not None else None
+            self._remove(case, fleet.run_id)
         expected = self.batch(case, read)
         if found == expected:
             rows = sum(len(each.rows) for each in case.inputs)
@@ -140,6 +145,18 @@ class Bench:
             f"rows differ: of {expected.total()} rows {missing.total()} missing, {more.total()} too many{late}; "
             f"missing {list(missing)[:3]}, too many {list(more)[:3]}",
         )
+
+    def _remove(self, case: Case, run_id: str) -> None:
+        """Remove what a case has stored: each poll reads the hints of all logs, so those of a thousand cases take long."""
+        hints, blobs = self.account.hints(), self.account.blobs()
+        logs = (run_folder(run_id), *(stream_folder(each.name) for each in case.inputs))
+        for name in hints.poll():
+            if name.startswith(logs):
+                hints.remove(name)
+        for prefix in logs:
+            names = [name for name, _ in blobs.list(prefix)]
+            for start in range(0, len(names), DELETE_MAX):
+                blobs.delete_many(names[start : start + DELETE_MAX])
 
     def _application(self, case: Case, *, batch: bool = False) -> Application:
         scope: dict[str, Any] = {"__name__": "drawn_pipeline"}
