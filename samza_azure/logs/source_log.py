@@ -6,14 +6,14 @@ take-over: a producer that is refused reads what was added, and goes on at the n
 
 The producer that appends the first record makes the group id; all others learn it from that record.
 
-Retention deletes old blobs, and a producer may sleep for longer than that takes. If its blob is gone, it looks for the
-end again. If it has seen the end of a blob but not the next blob, and that was deleted, it creates it again, where
-nobody reads; and another that slept may find this one just as long as the blob was that it knew. So an append counts
-only if its blob cannot have been deleted since it was known to be the last one: retention spares a blob for
-`UNCHANGED_S` after its last change, and it has to change, by ROLLED, before it is not the last one any more. A producer
-whose knowledge is older than half of that looks for the end again before it appends. One that sleeps in the append
-asks afterwards whether the blob is in line (`is_in_line`), and if it is not, deletes it and appends again. The other
-half is for clocks that run at different rates.
+Retention deletes old blobs, and a producer may sleep for longer than that takes. One that sleeps as it begins a blob
+creates that blob again, out of line; a second sleeper may then find it exactly as long as the blob that it knew. So
+what a producer is told by its blob counts only if that cannot have been deleted since it was known to be the last one.
+Retention spares a blob for `UNCHANGED_S` after its last change, and a blob has to change, by ROLLED, before it is not
+the last one any more. So a producer relies on its knowledge for half of that; the other half is for clocks that run at
+different rates. After that it looks for the end again before it appends. If it sleeps in the middle of an append, it
+asks afterwards whether the blob is in line (`is_in_line`). If not, nobody knows what became of the record, since a
+first copy of it may have been in the blob that was deleted: the producer deletes the blob and ends with StateLost.
 
 A producer may have an idempotence key. Each of its records then says how many rows of the key the partition has by now
 (`ONCE`), and a producer that goes on with the key reads that from the headers (`resume`). An append takes effect only
@@ -36,6 +36,9 @@ from samza_azure.logs.task_log import LogLimits, NotSent, send
 
 #: In the meta of a source log's first record: the columns by which its rows are partitioned, and into how many.
 KEY, PARTITIONS = "key", "partitions"
+#: In the meta of ROLLED: the producer and the number of its blob's first record. A blob that was created again begins
+#: with another one, or has the same content.
+FIRST = "first"
 #: In the meta of a record: the producer's idempotence key, and up to which of its rows, counted over all partitions,
 #: the log has those of its partition.
 ONCE = "once"
@@ -72,6 +75,7 @@ class SharedLog:
     sequence: int = -1  # of this producer's last record
     is_open: bool = False
     known_s: float = -math.inf  # `end` was the end of the log at this time or later, if its blob is in line
+    first: tuple[str, int] | None = None  # what identifies the first record of the blob of `end`
     is_checked: bool = False  # the log's first record has the same partitioning as ours
     once: str = ""  # the idempotence key
     row: int = 0  # what the next record says of it
@@ -85,15 +89,17 @@ class SharedLog:
                 position=self.end[1],
             )
         self.group_id = header.group_id
+        if header.number == 0:
+            self.first = _identity(header)
         end = self.end[0], self.end[1] + header.length
-        if header.kind is Kind.ROLLED:
+        if _closes(header, self.first):
             self.end, self.number = next_blob(end), 0
         else:
             self.end, self.number = end, header.number + 1
 
     @property
     def is_trusted(self) -> bool:
-        """Whether the blob of `end` is in line, if it is there."""
+        """Whether what the blob of `end` has answered just now counts: it cannot be one that was created again."""
         return self.now() - self.known_s <= TRUSTED_S
 
 
@@ -107,28 +113,22 @@ def append_shared(
 ) -> Rule[Position]:
     """Append this producer's next record at the present end. Return the end of the log after it.
 
-    Raise StateLost if retention has overtaken a producer with an idempotence key, ConfigError if another one has the
-    same key, or if the log was begun with another partitioning.
+    Raise StateLost if this producer has slept until retention deleted its blob, and has a key or may have been in the
+    middle of an append; ConfigError if another producer has the same key, or if the log was begun with another
+    partitioning.
     """
     while True:
-        if not log.is_open or not (log.is_trusted or log.once):
+        if not log.is_open:
             yield from _open(log)
         if not log.is_checked and log.end > (0, 0):
             yield from _check(log)
-        if log.number >= log.limits.roll_records or log.end[1] >= log.limits.roll_bytes:
-            yield from _try(log, _record(log, Kind.ROLLED, log.sequence, frontier_us, idle))
-            continue
-        asked_s = log.now()
-        if not (yield from _try(log, _record(log, kind, log.sequence + 1, frontier_us, idle, slices))):
-            continue
-        log.sequence += 1
-        if log.is_trusted or (yield from is_in_line(log.prefix, log.end[0])):
-            log.known_s = asked_s
+        if not log.is_trusted:
+            yield from (_catch_up(log) if log.once else _open(log))
+        elif log.number >= log.limits.roll_records or log.end[1] >= log.limits.roll_bytes:
+            yield from _settled(log, _record(log, Kind.ROLLED, log.sequence, frontier_us, idle))
+        elif (yield from _settled(log, _record(log, kind, log.sequence + 1, frontier_us, idle, slices))):
+            log.sequence += 1
             return log.end
-        yield Delete(blob_name(log.prefix, log.end[0]))
-        if log.once:
-            raise lost_track(log)
-        log.is_open = False
 
 
 def resume(log: SharedLog, start: Position) -> Rule[int]:
@@ -140,7 +140,8 @@ def resume(log: SharedLog, start: Position) -> Rule[int]:
     if log.end <= start:
         return 0
     end, found, is_whole = log.end, 0, True
-    log.end = start
+    first = yield from opening(log.prefix, start[0])
+    log.end, log.first = start, _identity(first) if first is not None else None
     while True:
         index = log.end[0]
         window = Window(blob_name(log.prefix, index), INDEX)
@@ -191,6 +192,7 @@ def _check(log: SharedLog) -> Rule[None]:
     first = yield from opening(log.prefix, index if position else index - 1)  # each blob begins with it
     ours = partitioning_of(log.meta)
     theirs = partitioning_of(first.meta) if first is not None else ours
+    log.first = _identity(first) if first is not None else None
     if theirs != ours:
         raise ConfigError(
             f"{log.prefix} was begun with {in_words(theirs)}, and is to be written with {in_words(ours)}: rows of one "
@@ -200,22 +202,29 @@ def _check(log: SharedLog) -> Rule[None]:
 
 
 def is_in_line(prefix: str, index: int) -> Rule[bool]:
-    """Whether the blob with a record of ours is part of the log, and not one that was deleted and created again.
+    """Whether this blob is part of the log: it is there, and is not one that was deleted and created again.
 
-    The last blob is. An older one ends in ROLLED; one that was created again does not, since each producer checks after
-    a record or two. Raise StateLost if the blob is gone again: then nobody knows what became of the record.
+    The last blob is. An older one ends in ROLLED, which names its first record.
     """
-    newest = max(number for number, _ in (yield from indexes(prefix)))
-    if newest <= index:
+    listed = [number for number, _ in (yield from indexes(prefix))]
+    if index not in listed:
+        return False
+    if index == max(listed):
         return True
     last = yield from last_record(prefix, index)
-    if last is None:
-        raise StateLost(
-            "This producer slept, and the blob of its last record was deleted meanwhile. Export the stream to find out "
-            "whether the rows are stored",
-            blob=blob_name(prefix, index),
-        )
-    return last.header.kind is Kind.ROLLED
+    if last is None or last.header.kind is not Kind.ROLLED:
+        return False
+    first = yield from opening(prefix, index)
+    return first is not None and _closes(last.header, _identity(first))
+
+
+def _identity(header: Header) -> tuple[str, int]:
+    return header.task, header.batch
+
+
+def _closes(header: Header, first: tuple[str, int] | None) -> bool:
+    """Whether the log goes on in the next blob. ROLLED may also come from a sleeper that knew another blob."""
+    return header.kind is Kind.ROLLED and (FIRST not in header.meta or tuple(header.meta[FIRST]) == first)
 
 
 def _open(log: SharedLog) -> Rule[None]:
@@ -229,8 +238,35 @@ def _open(log: SharedLog) -> Rule[None]:
     log.is_open = True
 
 
+def _settled(log: SharedLog, record: Record) -> Rule[bool]:
+    """Append at the end that we know. False: another producer was faster, and we know the new end now.
+
+    Raise StateLost if nobody knows what became of the record.
+    """
+    index, asked_s = log.end[0], log.now()
+    is_there, failure = False, None
+    try:
+        is_there = yield from _try(log, record)
+    except (StateLost, CorruptState) as error:
+        failure = error
+    if log.is_trusted or (yield from is_in_line(log.prefix, index)):
+        if failure is not None:
+            raise failure
+        if is_there:
+            log.known_s = asked_s
+        return is_there
+    yield Delete(blob_name(log.prefix, index))  # no reader shall begin with it
+    log.is_open = False
+    if log.once:
+        raise lost_track(log)
+    raise StateLost(
+        "This producer slept while it appended, and retention has deleted its blob meanwhile. Nobody knows whether its "
+        "last rows were stored and read: produce them again if they are missing in what the readers have put out",
+        blob=blob_name(log.prefix, index),
+    )
+
+
 def _try(log: SharedLog, record: Record) -> Rule[bool]:
-    """Append at the end that we know. False: another producer was faster, and we know the new end now."""
     name = blob_name(log.prefix, log.end[0])
     data = encode(record)
     if log.end[1] == 0:
@@ -245,8 +281,17 @@ def _try(log: SharedLog, record: Record) -> Rule[bool]:
     if is_there:
         log.add(decode_header(data, blob=name, position=log.end[1]))
         return True
-    asked_s = log.now()
-    window, index = Window(name), log.end[0]
+    index, asked_s = log.end[0], log.now()
+    yield from _read_on(log)
+    if log.end[0] == index and log.is_trusted:  # of the next blob nothing is known
+        log.known_s = asked_s
+    return False
+
+
+def _read_on(log: SharedLog) -> Rule[None]:
+    """Read what others have appended to the blob."""
+    index = log.end[0]
+    window = Window(blob_name(log.prefix, index))
     while log.end[0] == index and (header := (yield from window.header(log.end[1]))) is not None:
         log.add(header)
         if log.once and header.meta.get(ONCE, [""])[0] == log.once:
@@ -254,9 +299,23 @@ def _try(log: SharedLog, record: Record) -> Rule[bool]:
                 f"Another producer writes {log.prefix} with the same idempotence key, {log.once!r}. Let it end, or end "
                 "it; then run this one again: it skips the rows that are stored."
             )
-    if log.end[0] == index and log.is_trusted:  # of the next blob nothing is known
-        log.known_s = asked_s
-    return False
+
+
+def _catch_up(log: SharedLog) -> Rule[None]:
+    """Read on to the end of the log: a producer with a key has to read every record before its own."""
+    asked_s = log.now()
+    newest = max((number for number, _ in (yield from indexes(log.prefix))), default=0)
+    try:
+        while True:
+            index = log.end[0]
+            yield from _read_on(log)
+            if log.end[0] == index:
+                break
+    except (StateLost, CorruptState) as error:  # the blob is gone, or was created again
+        raise lost_track(log) from error
+    if index < newest:
+        raise lost_track(log)
+    log.known_s = asked_s
 
 
 def lost_track(log: SharedLog) -> StateLost:
@@ -278,6 +337,8 @@ def _record(
     slices: Sequence[Slice] = (),
 ) -> Record:
     meta = dict(log.meta if log.number == 0 else {})
+    if kind is Kind.ROLLED and log.first is not None:
+        meta[FIRST] = log.first
     if log.once and kind is not Kind.ROLLED:  # which comes before the rows
         meta[ONCE] = log.once, log.row
     return Record(

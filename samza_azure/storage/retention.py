@@ -13,7 +13,7 @@ from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
 from samza_azure.logs.forget import NeededBlobs, needed_from
 from samza_azure.logs.names import RUNS, blob_index, large_index, large_prefix, run_of, stage_and_number
 from samza_azure.logs.retention import Keeps, Listed, LogBlob, past, pieces
-from samza_azure.logs.source_log import UNCHANGED_S
+from samza_azure.logs.source_log import UNCHANGED_S, is_in_line
 from samza_azure.storage.driver import drive
 from samza_azure.storage.interface import Blobs, Positions
 from samza_azure.storage.listing import log_indexes, stream_of
@@ -55,6 +55,10 @@ class Retention:
         found = pieces(prefix, self.blobs.list_with_ages(f"{prefix}/"))
         if len(found) < 2:
             return 0
+        oldest = found[0]
+        if oldest.age_s >= self.unchanged_s and not drive(is_in_line(prefix, oldest.index), self.blobs):
+            # A producer that slept has created it again, and has died before it saw that. Readers would begin with it.
+            return self._delete([oldest])
         # Without a record no reader knows where the log continues: the last blob that has one is kept, even if a later
         # blob was begun.
         last = max((each.index for each in found if each.size), default=0)

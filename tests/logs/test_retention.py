@@ -29,6 +29,11 @@ def test_retention_by_age_deletes_only_blobs_last_written_before_the_limit() -> 
     assert indexes(past(log, ALL, Keeps(seconds=60))) == [0, 1]
 
 
+def test_a_blob_that_was_changed_a_short_while_ago_stays() -> None:
+    log = [piece(0, age_s=600.0), piece(1, age_s=599.0), piece(2)]
+    assert indexes(past(log, ALL, Keeps(bytes=0), unchanged_s=600.0)) == [0]
+
+
 def test_each_limit_counts_alone_and_without_one_all_is_kept() -> None:
     log = [piece(0, age_s=90), piece(1, age_s=1), piece(2)]
     assert indexes(past(log, ALL, Keeps(seconds=60, bytes=1_000))) == [0]

@@ -10,15 +10,16 @@ import pytest
 
 from samza_azure.errors import ConfigError, RowsGone
 from samza_azure.logs.names import blob_name
-from samza_azure.logs.operations import Create
+from samza_azure.logs.operations import Create, indexes
 from samza_azure.logs.position import Position
-from samza_azure.logs.record import Kind, Slice, Writer
+from samza_azure.logs.record import Kind, Record, Slice, Writer
+from samza_azure.logs.record import encode as encode_record
 from samza_azure.logs.retention import Keeps
 from samza_azure.logs.source_log import KEY, PARTITIONS, UNCHANGED_S, SharedLog, append_shared
 from samza_azure.logs.task_log import LogLimits
 from samza_azure.machine import boot_time
 from samza_azure.storage.arrow import decode, encode
-from samza_azure.storage.driver import perform
+from samza_azure.storage.driver import drive, perform
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader, LogWriter, take_over
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
@@ -345,6 +346,25 @@ def test_a_producer_that_slept_since_the_log_was_empty_makes_no_blob_0_anew(acco
     put(slow, 99)
     assert blobs.list(blob_name("streams/s/0", 0)) == []
     assert export(blobs, "s")["v"].to_pylist()[-1] == 99
+
+
+def test_a_blob_that_a_dead_producer_has_created_again_is_deleted_first() -> None:
+    """Readers without a position would begin with it, and stay there."""
+    now = [0.0]
+    account = MemoryAccount(MemoryStorage(lambda: now[0]))
+    writer, blobs = producer(account, now=lambda: now[0]), account.blobs()
+    for number in range(12):
+        put(writer, number)
+    retention = Retention(blobs, account.readers(), "s", Keeps(seconds=3_600))
+    blobs.delete(blob_name("streams/s/0", 0))
+    late = Record(Kind.BATCH, writer._logs[0].group_id or b"", "late", Writer(0, 0), 0, 0, slices=(part(99),))
+    blobs.create(blob_name("streams/s/0", 0))
+    blobs.append(blob_name("streams/s/0", 0), encode_record(late), 0)
+    assert retention.delete_of_source("streams/s/0", GROUP, []) == 0, "its producer may still look"
+    now[0] += UNCHANGED_S
+    assert retention.delete_of_source("streams/s/0", GROUP, []) == 1
+    assert [index for index, _ in drive(indexes("streams/s/0"), blobs)] == [1, 2]
+    assert retention.delete_of_source("streams/s/0", GROUP, []) == 0, "the others are in line, and within the limit"
 
 
 def test_the_key_of_a_stream_is_checked_where_its_first_blob_is_gone(account: AnyAccount) -> None:

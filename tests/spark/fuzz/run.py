@@ -147,7 +147,7 @@ class Bench:
         )
 
     def _remove(self, case: Case, run_id: str) -> None:
-        """Remove what a case has stored: each poll reads the hints of all logs, so those of a thousand cases take long."""
+        """Remove what a case has stored: each poll reads the hints of all logs, and thousands take long."""
         hints, blobs = self.account.hints(), self.account.blobs()
         logs = (run_folder(run_id), *(stream_folder(each.name) for each in case.inputs))
         for name in hints.poll():
