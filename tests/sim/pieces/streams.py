@@ -171,8 +171,12 @@ def _check_stream(
     groups = {each["group_id"] for each in found}
     demand(len(groups) == 1, "S2: a stream has several group ids")
     check_blobs(found, limits)
+    first: list[Any] = []
     for each in found:
-        demand(each["meta"] == (meta if each["number"] == 0 else {}), "Form: the meta of a stream's record")
+        if each["number"] == 0:
+            first = [each["task"], each["batch"]]
+        right = meta if each["number"] == 0 else {"first": first} if each["kind"] == Kind.ROLLED else {}
+        demand(each["meta"] == right, "Form: the meta of a stream's record")
         demand(each["writer"] == (0, 0) and not each["files"], "Form: a stream's record has a writer or files")
     for producer, appended in told.items():
         theirs = [each for each in found if each["task"] == producer and each["kind"] != Kind.ROLLED]
@@ -214,7 +218,7 @@ def _check_stranger(dice: Random, blobs: Blobs, found: list[dict[str, Any]]) -> 
     copied.append(name, bytes(content.data), 0)
     log = SharedLog(STREAM, "x", GROUP, lambda: 0.0)
     log.group_id, log.end, log.number = last["group_id"], last["end"], last["number"] + 1
-    log.is_open = log.is_checked = True
+    log.is_open, log.is_checked, log.known_s = True, True, 0.0
     group = dice.choice([bytes(16), b"\xff" * 16])
     record = Record(Kind.FRONTIER, group, "y", Writer(0, 0), 0, last["number"] + 1)
     copied.append(name, encode(record), last["end"][1])
