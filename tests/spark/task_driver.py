@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from samza_azure.application import Application
 from samza_azure.config import Config
-from samza_azure.errors import ConfigError
+from samza_azure.errors import ConfigError, StorageUnavailable
 from samza_azure.logs.position import Ends
 from samza_azure.machine import boot_time
 from samza_azure.messages import Drain, DrainStep, Phase, StartTask
@@ -119,7 +120,8 @@ class Fleet:
     def look(self, *, but: Sequence[str] = ()) -> None:
         """Look at all tasks and read the hints, as the container does several times a second."""
         if time.monotonic() >= self._hints_due:
-            self.hints.poll()
+            with suppress(StorageUnavailable):  # a container reads them again a moment later
+                self.hints.poll()
             self._hints_due = time.monotonic() + HINTS_BUSY_S
         for name, task in self.tasks.items():
             if name in but:
