@@ -8,7 +8,7 @@ import pytest
 
 from samza_azure.errors import StateLost
 from samza_azure.logs.names import blob_name
-from samza_azure.logs.operations import Append, Enumerate, Operation, Read, Sent, indexes
+from samza_azure.logs.operations import Append, Create, Enumerate, Operation, Read, Sent, indexes
 from samza_azure.logs.reading import scan
 from samza_azure.logs.record import Kind, Record, Slice, Writer, encode
 from samza_azure.logs.source_log import TRUSTED_S, UNCHANGED_S, SharedLog, append_shared, is_in_line, resume
@@ -279,6 +279,29 @@ def test_a_late_rolled_does_not_bring_a_blob_into_line_that_was_created_again() 
     kinds = [record.kind for _, record in stored(blobs, PREFIX)][:2]
     assert kinds == [Kind.BATCH, Kind.ROLLED], "of blob 0"
     assert [each.end().partition(".")[0] for each in (beginning, rolling)] == [SLEPT, SLEPT]
+
+
+def test_that_a_blob_has_ended_says_nothing_about_the_age_of_the_next_one() -> None:
+    """A producer that reads on slowly gets from one blob to the next when retention is about to delete both."""
+    now, blobs, asked = Clock(), MemoryAccount().blobs(), list[Operation]()
+    limits = LogLimits(roll_records=1)
+    log, fast = (SharedLog(PREFIX, name, GROUP, now, limits=limits) for name in "ab")
+    drive(append_shared(log, **rows("early")), blobs)
+    for number in range(4):
+        drive(append_shared(fast, **rows(f"fast {number}")), blobs)
+    now.time_s += TRUSTED_S - 1
+    rule, answer = append_shared(log, **rows("late")), None
+    with suppress(StopIteration):
+        while True:
+            asked.append(rule.send(answer))
+            if isinstance(asked[-1], Read) and asked[-1].name == blob_name(PREFIX, 1) and now.time_s < TRUSTED_S:
+                now.time_s += TRUSTED_S - 1
+            if asked[-1] == Create(blob_name(PREFIX, 2)):
+                now.time_s += 10.0
+                for index in range(3):
+                    blobs.delete(blob_name(PREFIX, index))
+            answer = perform(asked[-1], blobs)
+    assert "late" in written_behind(blobs, 4)
 
 
 def test_a_producer_with_a_key_goes_on_after_minutes_of_silence_while_others_roll_the_log() -> None:
