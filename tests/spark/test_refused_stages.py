@@ -1,15 +1,17 @@
 """What a stage may not be, and the sentence that its author reads. One test per refusal."""
 
+import random
 import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
@@ -1255,3 +1257,54 @@ def test_a_python_function_of_both_sides_of_an_outer_join(refusal: Refusal) -> N
 
     said = refusal(stage, "some", "others", streams=SIDES)
     assert "Python UDF in the ON clause of a LEFT OUTER JOIN" in said and "Write the condition with SQL" in said
+
+
+def test_the_fingerprint_sees_the_arguments_of_lambdas(analyse: Analyse) -> None:
+    """All arguments have one name in SQL, so that a state went on with the keys of another code."""
+
+    def fingerprint(merge: Callable[[Column, Column], Column]) -> str:
+        def stage(rows: DataFrame) -> DataFrame:
+            key = F.aggregate(F.array("delay", F.lit(1.0)), F.lit(0.0), merge).alias("key")
+            return rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 hour"), key).count()
+
+        return analyse(stage).plan.fingerprint
+
+    codes = [lambda total, one: total - one, lambda one, total: one - total, lambda total, one: one - total]
+    prints = [fingerprint(merge) for merge in codes]
+    assert (prints[0] == prints[1], prints[0] == prints[2]) == (True, False)
+
+
+def test_a_value_that_differs_from_start_to_start_is_warned_of(analyse: Analyse) -> None:
+    def at(value: Callable[[], Any]) -> Callable[[DataFrame], DataFrame]:
+        def stage(rows: DataFrame) -> DataFrame:
+            return rows.withWatermark("ts", "1 hour").select("carrier", F.lit(value()).alias("at"))
+
+        return stage
+
+    for differs in (lambda: datetime.now(UTC), random.random):
+        [warning] = analyse(at(differs)).stages["stage"].analysis.warnings
+        assert warning == (
+            "Stage stage has a value in it that differs from start to start, as datetime.now() does: a second run over "
+            "the same input may give another output."
+        )
+    assert not analyse(at(lambda: datetime(2024, 1, 1, tzinfo=UTC))).stages["stage"].analysis.warnings
+
+
+def test_what_spark_numbers_anew_is_no_warning(analyse: Analyse, spark: SparkSession) -> None:
+    def stage(rows: DataFrame) -> DataFrame:
+        rows = rows.withWatermark("ts", "1 hour").withColumn("many", F.transform(F.array("delay"), lambda one: one + 1))
+        query = (
+            "WITH few AS (SELECT * FROM {rows}) SELECT carrier, many FROM few UNION ALL SELECT carrier, many FROM few"
+        )
+        return spark.sql(query, rows=rows)
+
+    assert not analyse(stage).stages["stage"].analysis.warnings
+
+
+def test_state_by_a_value_that_differs_from_start_to_start_is_refused(analyse: Analyse) -> None:
+    def stage(rows: DataFrame) -> DataFrame:
+        rows = rows.withWatermark("ts", "1 hour")
+        return rows.groupBy(F.window("ts", "1 hour"), (F.col("delay") + random.random()).alias("key")).count()
+
+    with pytest.raises(PipelineRefused, match="depends on a value that your code works out, which differs from start"):
+        analyse(stage)

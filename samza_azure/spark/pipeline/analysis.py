@@ -1,12 +1,13 @@
 """Analyse one stage before it runs: its columns, its state, its event time; or refuse it.
 
-The stage's function is called with empty streams of the right columns, and the resulting plan is examined. If it is
-not deterministic, the function is called again, to see whether names or keys depend on a random seed.
+The stage's function is called with empty streams of the right columns, and the resulting plan is examined. It is called
+twice, to see whether the plan differs from start to start.
 The rule: an accepted stage emits what one Spark batch over the same rows would, for any number of partitions and tasks.
 Other stages are refused; the message names the stage, the operator and what to write instead.
 Not detected: a Python function that is declared deterministic and is not.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +60,11 @@ UNSUPPORTED = "org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecke
 SPLIT = (
     "Bound the time in the operator before it, as a join does with BETWEEN; or move what comes before it into a "
     "separate stage, with event_time and frontier_lag on the stream between."
+)
+#: What differs between the plans of two calls of a function, and means nothing.
+DIFFERING = (
+    r"#\d+L?|\b_pyspark_[0-9a-f]{32}\b|(?<=\blambda )\w+"
+    r"|(?<=EventTimeWatermark )[0-9a-f-]{36}|(?<=CTERelation(?:Def|Ref) )\d+"
 )
 #: The remedy if a column is not an event time.
 USE_MARKED = "Use the event time of an input, or window_time(window)."
@@ -133,8 +139,10 @@ def analyse(
     keyed = [Keyed(each.stream, each.partitions, each.key) for each in inputs]
     placement = place_stage(spark, stage, root, keyed, tasks)
     tracer = Tracer(spark)
-    if not plan.deterministic():
-        _check_seeds(stage, root, read_plan(spark, _called(spark, stage, frames, inputs), directory), tracer)
+    again = _called(spark, stage, frames, inputs)
+    drifts = _text(again._jdf.queryExecution().analyzed()) != _text(plan)
+    if drifts:
+        _check_drift(stage, root, read_plan(spark, again, directory), tracer, is_random=not plan.deterministic())
     delays = [str(each.delay_ms) for each in watermarks]
     fingerprint = tuple({**fingerprint_of(node, tracer.origins), "delays": delays} for node in operators)
     by_stream = {inputs[each.reads].stream: each.delay_ms for each in watermarks}
@@ -152,7 +160,7 @@ def analyse(
         needs_rocksdb=any(node.kind.startswith("TransformWithState") for node in operators),
         needs_memory=len(operators) > 1 and any(has_sessions(node) for node in operators),
         fires_after_rows=bool(operators) and all(node.kind in FIRE_AFTER_ROWS for node in operators),
-        warnings=(*_warnings(stage, plan, root), *_kept_for_ever(stage, operators, bounds)),
+        warnings=(*_warnings(stage, plan, root, drifts=drifts), *_kept_for_ever(stage, operators, bounds)),
     )
 
 
@@ -278,28 +286,41 @@ def _optimised(spark: SparkSession, stage: Stage, plan: Any, root: Node, advice:
         raise PipelineRefused(f"Stage {stage.name} cannot run as a stream: {said}") from error
 
 
-def _check_seeds(stage: Stage, root: Node, again: Node, tracer: Tracer) -> None:
-    """Refuse a plan that another call of the function makes with other names or keys, because of a random seed.
+def _text(plan: Any) -> str:
+    """A plan without what differs between two analyses of one query: ids, names of views and of lambdas' arguments."""
+    return re.sub(DIFFERING, "", str(plan.toString()))
+
+
+def _check_drift(stage: Stage, root: Node, again: Node, tracer: Tracer, *, is_random: bool) -> None:
+    """Refuse a plan that another call of the function makes with other names or keys: because of a random seed, or of a
+    value that Python works out, as `datetime.now()`.
 
     Each processor calls the function when it analyses the stage, and for each task that it starts.
     """
+    cause, name, remedy = (
+        ("a random seed", "random", "Set the seed yourself, as in F.rand(7)")
+        if is_random
+        else ("a value that your code works out", "value", "Write the value down, or take it from a column")
+    )
     for one, other in zip(root.output, again.output, strict=False):
         if one.name() != other.name():
             raise PipelineRefused(
-                f"Stage {stage.name}: Spark calls a column {one.name()}, after a random seed, which differs from start "
-                'to start. Name the column yourself, with .alias("random").'
+                f"Stage {stage.name}: Spark calls a column {one.name()}, after {cause}, which differs from start to "
+                f'start. Name the column yourself, with .alias("{name}").'
             )
     operators = ([node for node in each.walk() if state_of(node)] for each in (root, again))
     for one, other in zip(*operators, strict=False):
         if fingerprint_of(one, tracer.origins) != fingerprint_of(other, tracer.origins):
             raise PipelineRefused(
-                f"Stage {stage.name}: the {described(one)} depends on a random seed, which differs from start to "
-                "start. So no processor could go on with the state of another. Set the seed yourself, as in F.rand(7)."
+                f"Stage {stage.name}: the {described(one)} depends on {cause}, which differs from start to start. So "
+                f"no processor could go on with the state of another. {remedy}."
             )
 
 
-def _warnings(stage: Stage, plan: Any, root: Node) -> tuple[str, ...]:
+def _warnings(stage: Stage, plan: Any, root: Node, *, drifts: bool) -> tuple[str, ...]:
     found = []
+    if drifts and plan.deterministic():
+        found.append("has a value in it that differs from start to start, as datetime.now() does")
     if not plan.deterministic() or any(node.kind == "Sample" for node in root.walk()):
         found.append("is not deterministic (rand, uuid, a non-deterministic function)")
     times = ("current_timestamp(", "current_date(", "current_time(", "localtimestamp(", "now(")

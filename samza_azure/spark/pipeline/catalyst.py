@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -208,11 +209,26 @@ def conjuncts(expression: Any) -> Iterator[Any]:
         yield expression
 
 
+#: What SQL calls each argument of a lambda.
+VARIABLE = "namedlambdavariable()"
+
+
 def text(expression: Any) -> str:
     """The expression as SQL, without ids and names of views that differ between analyses. Quoted text is unchanged."""
-    return re.sub(
+    said = re.sub(
         r"('(?:[^'\\]|\\.)*')|#\d+L?|\b_pyspark_[0-9a-f]{32}\.", lambda found: found[1] or "", str(expression.sql())
     )
+    return _with_variables(said, expression) if VARIABLE in said else said
+
+
+def _with_variables(sql: str, expression: Any) -> str:
+    """The arguments of lambdas, which all read alike in SQL, and have names of their own in each analysis."""
+    numbers: dict[str, int] = {}
+    found = [numbers.setdefault(each, len(numbers)) for each in re.findall(r"\blambda (\w+#\d+)", str(expression))]
+    names = [f"x{number}" for number in found]
+    if len(names) == sql.count(VARIABLE):
+        return "".join(chain(*zip_longest(sql.split(VARIABLE), names, fillvalue="")))
+    return f"{sql} of {', '.join(names)}"
 
 
 def in_sql(name: str) -> str:
