@@ -118,7 +118,7 @@ class CorruptState(SamzaAzureError):
 
 
 class StateLost(CorruptState):
-    """A log that must exist, according to the control blob, is missing."""
+    """A log that must exist is missing, or the blob that a producer was to write."""
 
 
 class RowsGone(SamzaAzureError):

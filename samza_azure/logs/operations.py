@@ -69,6 +69,13 @@ class Enumerate:
 
 
 @dataclass(frozen=True, slots=True)
+class Ages:
+    """List the blobs below a prefix with their ages. Answer: a `Listed` for each."""
+
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
 class Put:
     """Write an immutable blob unless it exists. Answer: None."""
 
@@ -78,7 +85,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete a blob if there is one. Answer: None."""
+    """Delete a blob if there is one, and nothing keeps it. Answer: None."""
 
     name: str
 
@@ -96,7 +103,7 @@ class Pause:
         return max(min(0.01 * 2.0 ** min(self.tries, 10), 1.0), min(self.after_s, BUSY_MOST_S))
 
 
-Operation: TypeAlias = Create | Append | Read | Enumerate | Put | Delete | Pause
+Operation: TypeAlias = Create | Append | Read | Enumerate | Ages | Put | Delete | Pause
 Rule: TypeAlias = Generator[Operation, Any, T]
 
 

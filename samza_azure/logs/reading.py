@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from samza_azure.errors import CorruptState
+from samza_azure.errors import CorruptState, StateLost
 from samza_azure.logs.names import blob_name
 from samza_azure.logs.operations import CHUNK, INDEX, Read, Rule, Span, Window, fetch, indexes, next_blob
 from samza_azure.logs.position import Position
@@ -192,8 +192,11 @@ def last_record(prefix: str, index: int) -> Rule[Tail | None]:
         return None
     size = head.size
     window = Window(name)
-    if not (yield from window.reach(max(0, size - CHUNK), min(size, CHUNK))):
-        return None  # it was deleted since the first read
+    try:
+        if not (yield from window.reach(max(0, size - CHUNK), min(size, CHUNK))):
+            return None
+    except StateLost:  # it was deleted since the first read
+        return None
     trailer = window.view(size - TRAILER_LENGTH, TRAILER_LENGTH)
     start = size - last_length(trailer, blob=name, position=size)
     header = yield from window.header(start)

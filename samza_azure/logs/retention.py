@@ -4,7 +4,7 @@ for the logs between stages.
 
 Promised: a blob is named only if it is wholly past the limit, and read by all tasks and named readers. The blobs of a
 log are named in order, so deleting them one by one leaves no hole after a crash. If everything is read, less than the
-limit plus one blob stays of a log; of a source's also what was written within `UNCHANGED_S` (`source_log`).
+limit plus one blob stays of a log; of a source's log also what producers may still rely on (`source_log.SPARED_S`).
 
 Not promised: that a blob is named soon. The blob that a log is written to is never named.
 """
@@ -25,11 +25,12 @@ class Keeps:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A blob in a listing; `age_s` is the time since its last write."""
+    """A blob in a listing; `age_s` is the time since its last write, `since_s` that since it was created."""
 
     name: str
     size: int
     age_s: float
+    since_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +65,8 @@ def pieces(prefix: str, listed: Sequence[Listed]) -> list[LogBlob]:
     ]
 
 
-def past(
-    kept: Sequence[LogBlob], needed: Mapping[str, int], keeps: Keeps, *, unchanged_s: float = 0.0
-) -> list[LogBlob]:
+def past(kept: Sequence[LogBlob], needed: Mapping[str, int], keeps: Keeps) -> list[LogBlob]:
     """The pieces that may be deleted; `kept` are all, oldest first. `needed`: the first blob of each log still read.
-
-    What was changed less than `unchanged_s` ago stays.
 
     It ends at the first piece that stays: newer ones are not past the limit before that one is.
     """
@@ -77,7 +74,7 @@ def past(
     for each in kept:
         is_old = keeps.seconds is not None and each.age_s > keeps.seconds
         is_more = keeps.bytes is not None and left - each.size >= keeps.bytes
-        if each.index >= needed.get(each.log, 0) or each.age_s < unchanged_s or not (is_old or is_more):
+        if each.index >= needed.get(each.log, 0) or not (is_old or is_more):
             break
         found.append(each)
         left -= each.size

@@ -8,12 +8,16 @@ The producer that appends the first record makes the group id; all others learn 
 
 Retention deletes old blobs, and a producer may sleep for longer than that takes. One that sleeps as it begins a blob
 creates that blob again, out of line; a second sleeper may then find it exactly as long as the blob that it knew. So
-what a producer is told by its blob counts only if that cannot have been deleted since it was known to be the last one.
-Retention spares a blob for `UNCHANGED_S` after its last change, and a blob has to change, by ROLLED, before it is not
-the last one any more. So a producer relies on its knowledge for half of that; the other half is for clocks that run at
-different rates. After that it looks for the end again before it appends. If it sleeps in the middle of an append, it
-asks afterwards whether the blob is in line (`is_in_line`). If not, nobody knows what became of the record, since a
-first copy of it may have been in the blob that was deleted: the producer deletes the blob and ends with StateLost.
+what a blob answers counts only if it cannot be one that was created again. Retention deletes a blob only if a later one
+with records has been there for `SPARED_S`. A producer knows a time at which there was no later one, and relies on the
+blob for half as long after it; the other half is for clocks that run at different rates. After that it looks for the
+end again before it appends. If it sleeps in the middle of an append, it asks afterwards whether the blob is in line
+(`is_in_line`): a blob that was created again is younger than a later one. If it is not in line, nobody knows what
+became of the record, since a first copy of it may have been in the blob that was deleted: the producer deletes the blob
+and ends with StateLost. A producer that has begun a blob always asks, in case its clock stood still.
+
+Not promised: that this holds if the clocks of two producers stand still for minutes, as in machines that are paused
+from outside, or if a stream is deleted and begun again while a producer sleeps.
 
 A producer may have an idempotence key. Each of its records then says how many rows of the key the partition has by now
 (`ONCE`), and a producer that goes on with the key reads that from the headers (`resume`). An append takes effect only
@@ -23,22 +27,21 @@ producer has written with the same key. So neither clocks nor leases are needed 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from samza_azure.errors import ConfigError, CorruptState, StateLost
-from samza_azure.logs.names import blob_name
-from samza_azure.logs.operations import INDEX, Create, Delete, Rule, Window, indexes, next_blob
+from samza_azure.logs.names import blob_index, blob_name
+from samza_azure.logs.operations import INDEX, Ages, Create, Delete, Rule, Window, indexes, next_blob
 from samza_azure.logs.position import Position
-from samza_azure.logs.reading import last_record, opening, tail
+from samza_azure.logs.reading import opening, tail
 from samza_azure.logs.record import Header, Kind, Record, Slice, Writer, decode_header, encode
+from samza_azure.logs.retention import Listed
 from samza_azure.logs.task_log import LogLimits, NotSent, send
 
 #: In the meta of a source log's first record: the columns by which its rows are partitioned, and into how many.
 KEY, PARTITIONS = "key", "partitions"
-#: In the meta of ROLLED: the producer and the number of its blob's first record. A blob that was created again begins
-#: with another one, or has the same content.
-FIRST = "first"
 #: In the meta of a record: the producer's idempotence key, and up to which of its rows, counted over all partitions,
 #: the log has those of its partition.
 ONCE = "once"
@@ -49,10 +52,13 @@ Partitioning: TypeAlias = tuple[tuple[str, ...], int]
 #: The writer in each record: producers have no generations.
 NOBODY = Writer(0, 0)
 
-#: Retention deletes a blob of a source log only if it was last changed so long ago, by the clock of the service.
-UNCHANGED_S = 600.0
+#: Retention deletes a blob of a source log only if a later one with records has been there so long, by the service's
+#: clock.
+SPARED_S = 600.0
 #: So long a producer relies on what it knows of the end of the log, by its own clock.
-TRUSTED_S = UNCHANGED_S / 2
+TRUSTED_S = SPARED_S / 2
+#: By so much a blob may seem to be younger than the next one, since the service's clocks differ.
+ORDER_S = 60.0
 
 #: No restore reads a source log, so its blobs may be long.
 SOURCE_LIMITS = LogLimits(roll_bytes=256 << 20)
@@ -74,8 +80,7 @@ class SharedLog:
     number: int = 0  # of the next record in its blob
     sequence: int = -1  # of this producer's last record
     is_open: bool = False
-    known_s: float = -math.inf  # `end` was the end of the log at this time or later, if its blob is in line
-    first: tuple[str, int] | None = None  # what identifies the first record of the blob of `end`
+    known_s: float = -math.inf  # at this time there was no blob behind that of `end`
     is_checked: bool = False  # the log's first record has the same partitioning as ours
     once: str = ""  # the idempotence key
     row: int = 0  # what the next record says of it
@@ -89,10 +94,8 @@ class SharedLog:
                 position=self.end[1],
             )
         self.group_id = header.group_id
-        if header.number == 0:
-            self.first = _identity(header)
         end = self.end[0], self.end[1] + header.length
-        if _closes(header, self.first):
+        if header.kind is Kind.ROLLED:
             self.end, self.number = next_blob(end), 0
         else:
             self.end, self.number = end, header.number + 1
@@ -140,8 +143,7 @@ def resume(log: SharedLog, start: Position) -> Rule[int]:
     if log.end <= start:
         return 0
     end, found, is_whole = log.end, 0, True
-    first = yield from opening(log.prefix, start[0])
-    log.end, log.first = start, _identity(first) if first is not None else None
+    log.end = start
     while True:
         index = log.end[0]
         window = Window(blob_name(log.prefix, index), INDEX)
@@ -192,7 +194,6 @@ def _check(log: SharedLog) -> Rule[None]:
     first = yield from opening(log.prefix, index if position else index - 1)  # each blob begins with it
     ours = partitioning_of(log.meta)
     theirs = partitioning_of(first.meta) if first is not None else ours
-    log.first = _identity(first) if first is not None else None
     if theirs != ours:
         raise ConfigError(
             f"{log.prefix} was begun with {in_words(theirs)}, and is to be written with {in_words(ours)}: rows of one "
@@ -202,40 +203,33 @@ def _check(log: SharedLog) -> Rule[None]:
 
 
 def is_in_line(prefix: str, index: int) -> Rule[bool]:
-    """Whether this blob is part of the log: it is there, and is not one that was deleted and created again.
+    """Whether this blob is there and is part of the log, and not one that was deleted and created again."""
+    return in_line(prefix, (yield Ages(f"{prefix}/")), index)
 
-    The last blob is. An older one ends in ROLLED, which names its first record.
+
+def in_line(prefix: str, listed: Sequence[Listed], index: int) -> bool:
+    """The same, of a listing.
+
+    When a blob is deleted, a later one has been there for `SPARED_S`; and that one or a later one stays as long as the
+    blob that is created again, since the oldest blob is deleted first.
     """
-    listed = [number for number, _ in (yield from indexes(prefix))]
-    if index not in listed:
-        return False
-    if index == max(listed):
-        return True
-    last = yield from last_record(prefix, index)
-    if last is None or last.header.kind is not Kind.ROLLED:
-        return False
-    first = yield from opening(prefix, index)
-    return first is not None and _closes(last.header, _identity(first))
-
-
-def _identity(header: Header) -> tuple[str, int]:
-    return header.task, header.batch
-
-
-def _closes(header: Header, first: tuple[str, int] | None) -> bool:
-    """Whether the log goes on in the next blob. ROLLED may also come from a sleeper that knew another blob."""
-    return header.kind is Kind.ROLLED and (FIRST not in header.meta or tuple(header.meta[FIRST]) == first)
+    found = {blob_index(prefix, each.name): each for each in listed}
+    ours = found.get(index)
+    return ours is not None and not any(
+        number is not None and number > index and each.size and each.since_s > ours.since_s + ORDER_S
+        for number, each in found.items()
+    )
 
 
 def _open(log: SharedLog) -> Rule[None]:
     """Find the end of the log; (0, 0) if there is none."""
-    log.known_s = log.now()
+    asked_s = log.now()
     last = yield from tail(log.prefix)
     log.group_id, log.end, log.number, log.is_checked = None, (0, 0), 0, False
     if last is not None:
         log.group_id, log.end = last.header.group_id, last.end
         log.number = 0 if last.header.kind is Kind.ROLLED else last.header.number + 1
-    log.is_open = True
+    log.known_s, log.is_open = asked_s, True
 
 
 def _settled(log: SharedLog, record: Record) -> Rule[bool]:
@@ -243,27 +237,31 @@ def _settled(log: SharedLog, record: Record) -> Rule[bool]:
 
     Raise StateLost if nobody knows what became of the record.
     """
-    index, asked_s = log.end[0], log.now()
+    (index, position), asked_s = log.end, log.now()
     is_there, failure = False, None
     try:
         is_there = yield from _try(log, record)
+    except NotSent as error:  # retention has deleted the blob
+        if log.once:  # what was written meanwhile was not read
+            raise lost_track(log) from error
+        log.is_open = False
+        return False
     except (StateLost, CorruptState) as error:
         failure = error
-    if log.is_trusted or (yield from is_in_line(log.prefix, index)):
+    if (log.is_trusted and position) or (yield from is_in_line(log.prefix, index)):
         if failure is not None:
             raise failure
         if is_there:
             log.known_s = asked_s
         return is_there
     yield Delete(blob_name(log.prefix, index))  # no reader shall begin with it
-    log.is_open = False
     if log.once:
-        raise lost_track(log)
+        raise lost_track(log) from failure
     raise StateLost(
         "This producer slept while it appended, and retention has deleted its blob meanwhile. Nobody knows whether its "
         "last rows were stored and read: produce them again if they are missing in what the readers have put out",
         blob=blob_name(log.prefix, index),
-    )
+    ) from failure
 
 
 def _try(log: SharedLog, record: Record) -> Rule[bool]:
@@ -271,19 +269,12 @@ def _try(log: SharedLog, record: Record) -> Rule[bool]:
     data = encode(record)
     if log.end[1] == 0:
         yield Create(name)
-    try:
-        is_there = yield from send(name, data, log.end[1])
-    except NotSent as error:  # retention has deleted the blob
-        if log.once:  # what was written meanwhile was not read
-            raise lost_track(log) from error
-        yield from _open(log)
-        return False
-    if is_there:
+    if (yield from send(name, data, log.end[1])):
         log.add(decode_header(data, blob=name, position=log.end[1]))
         return True
     index, asked_s = log.end[0], log.now()
     yield from _read_on(log)
-    if log.end[0] == index and log.is_trusted:  # of the next blob nothing is known
+    if log.end[0] == index and log.is_trusted:  # it has not ended, so there is none behind it
         log.known_s = asked_s
     return False
 
@@ -304,18 +295,20 @@ def _read_on(log: SharedLog) -> Rule[None]:
 def _catch_up(log: SharedLog) -> Rule[None]:
     """Read on to the end of the log: a producer with a key has to read every record before its own."""
     asked_s = log.now()
-    newest = max((number for number, _ in (yield from indexes(log.prefix))), default=0)
-    try:
-        while True:
-            index = log.end[0]
-            yield from _read_on(log)
-            if log.end[0] == index:
-                break
-    except (StateLost, CorruptState) as error:  # the blob is gone, or was created again
-        raise lost_track(log) from error
-    if index < newest:
-        raise lost_track(log)
-    log.known_s = asked_s
+    listed = yield Ages(f"{log.prefix}/")
+    newest = max((number for each in listed if (number := blob_index(log.prefix, each.name)) is not None), default=-1)
+    is_there = log.end[0] <= newest
+    if in_line(log.prefix, listed, log.end[0]) if is_there else log.end == (newest + 1, 0):
+        with suppress(StateLost, CorruptState):  # it is deleted, or created again, while we read it
+            while True:
+                index = log.end[0]
+                yield from _read_on(log)
+                if log.end[0] == index:
+                    break
+            if index >= newest:
+                log.known_s = asked_s
+                return
+    raise lost_track(log)
 
 
 def lost_track(log: SharedLog) -> StateLost:
@@ -337,8 +330,6 @@ def _record(
     slices: Sequence[Slice] = (),
 ) -> Record:
     meta = dict(log.meta if log.number == 0 else {})
-    if kind is Kind.ROLLED and log.first is not None:
-        meta[FIRST] = log.first
     if log.once and kind is not Kind.ROLLED:  # which comes before the rows
         meta[ONCE] = log.once, log.row
     return Record(

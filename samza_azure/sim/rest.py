@@ -282,7 +282,7 @@ def _listing(
 ) -> Response:
     mark = "<Metadata><hdi_isfolder>true</hdi_isfolder></Metadata>" if marked else ""
     blobs = "".join(
-        f"<Blob><Name>{escape(name)}</Name><Properties><Last-Modified>{_LONG_AGO}</Last-Modified>"
+        f"<Blob><Name>{escape(name)}</Name><Properties><Creation-Time>{_LONG_AGO}</Creation-Time><Last-Modified>{_LONG_AGO}</Last-Modified>"
         f"<Content-Length>{size}</Content-Length><BlobType>{'BlockBlob' if name in directories else 'AppendBlob'}"
         f"</BlobType></Properties>{mark if name in directories else ''}</Blob>"
         for name, size in sorted([*found, *((each, 0) for each in directories)])

@@ -138,7 +138,15 @@ class AzureBlobs:
 
         found = self._listed(prefix, raw_response_hook=note)
         now = answered[0] if answered else datetime.now(UTC)  # of the first page: rather too early
-        return [Listed(each.name, each.size, (now - each.last_modified).total_seconds()) for each in found]
+        return [
+            Listed(
+                each.name,
+                each.size,
+                (now - each.last_modified).total_seconds(),
+                (now - each.creation_time).total_seconds(),
+            )
+            for each in found
+        ]
 
     def _listed(self, prefix: str, **options: Any) -> Sequence[BlobProperties]:
         answer = self._calls.make(

@@ -85,7 +85,7 @@ class Blobs(Protocol):
         hierarchical namespace. Slow, and priced as a write."""
 
     def list_with_ages(self, prefix: str) -> "Sequence[Listed]":
-        """Like `list`, with the seconds since each blob's last write, by the service's clock."""
+        """Like `list`, with the seconds since each blob was written and created, by the service's clock."""
 
     def delete(self, name: str) -> None:
         """Delete a blob and its snapshots, if it exists. Idempotent."""

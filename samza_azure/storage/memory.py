@@ -74,6 +74,7 @@ class _Blob:
     kind: str  # "append" or "block"
     blocks: int = 0
     lease: _Lease | None = None
+    created_at: float = 0.0
     written_at: float = 0.0
 
 
@@ -117,7 +118,9 @@ class MemoryStorage:
         """Put Blob (append blob), If-None-Match: *."""
         if name in self._blobs:
             return False
-        self._blobs[name] = _Blob(bytearray(), self._next_etag(), "append", written_at=self._clock())
+        self._blobs[name] = _Blob(
+            bytearray(), self._next_etag(), "append", created_at=self._clock(), written_at=self._clock()
+        )
         return True
 
     def append(self, name: str, data: bytes, position: int) -> int | Refused | Missing:
@@ -148,7 +151,9 @@ class MemoryStorage:
         """Put Blob (block blob), If-None-Match: *."""
         if name in self._blobs:
             return False
-        self._blobs[name] = _Blob(bytearray(data), self._next_etag(), "block", written_at=self._clock())
+        self._blobs[name] = _Blob(
+            bytearray(data), self._next_etag(), "block", created_at=self._clock(), written_at=self._clock()
+        )
         return True
 
     def stage(self, name: str, block: str, data: bytes) -> bool:
@@ -166,9 +171,9 @@ class MemoryStorage:
         return [(name, len(blob.data)) for name, blob in sorted(self._blobs.items()) if name.startswith(prefix)]
 
     def list_with_ages(self, prefix: str) -> Sequence[Listed]:
-        """List Blobs, with Last-Modified."""
-        now = self._clock()
-        return [Listed(name, size, now - self._blobs[name].written_at) for name, size in self.list(prefix)]
+        """List Blobs, with Last-Modified and Creation-Time."""
+        now, found = self._clock(), [(*each, self._blobs[each[0]]) for each in self.list(prefix)]
+        return [Listed(name, size, now - blob.written_at, now - blob.created_at) for name, size, blob in found]
 
     def delete_many(self, names: Sequence[str]) -> dict[str, str]:
         """Blob Batch with a Delete Blob for each."""

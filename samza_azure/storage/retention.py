@@ -1,4 +1,5 @@
-"""Performs retention: deletes what a stream no longer keeps, blob after blob.
+"""Performs retention: deletes what a stream no longer keeps, blob after blob; and of a source's log a blob that is no
+part of it any more (`source_log.in_line`).
 
 The rules are in `logs.retention`. A task that writes the stream deletes from its own log and from logs of earlier runs;
 for a source partition, the first of the tasks that read it does. Two at the same time do no harm.
@@ -13,7 +14,7 @@ from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
 from samza_azure.logs.forget import NeededBlobs, needed_from
 from samza_azure.logs.names import RUNS, blob_index, large_index, large_prefix, run_of, stage_and_number
 from samza_azure.logs.retention import Keeps, Listed, LogBlob, past, pieces
-from samza_azure.logs.source_log import UNCHANGED_S, is_in_line
+from samza_azure.logs.source_log import SPARED_S, in_line
 from samza_azure.storage.driver import drive
 from samza_azure.storage.interface import Blobs, Positions
 from samza_azure.storage.listing import log_indexes, stream_of
@@ -48,24 +49,26 @@ class Retention:
     positions: Positions
     stream: str
     keeps: Keeps
-    unchanged_s: float = UNCHANGED_S  # a source's blob that was changed within it stays: a producer may rely on it
+    spared_s: float = SPARED_S  # so long a source's blob stays once there is a later one: a producer may rely on it
 
     def delete_of_source(self, prefix: str, group_id: bytes, tasks: Sequence[str]) -> int:
         """Delete from a source partition's log. `tasks` are the logs of all tasks that read it."""
-        found = pieces(prefix, self.blobs.list_with_ages(f"{prefix}/"))
+        listed = self.blobs.list_with_ages(f"{prefix}/")
+        found = pieces(prefix, listed)
         if len(found) < 2:
             return 0
+        since_s = {blob_index(prefix, each.name): each.since_s for each in listed}
         oldest = found[0]
-        if oldest.age_s >= self.unchanged_s and not drive(is_in_line(prefix, oldest.index), self.blobs):
+        if since_s[oldest.index] >= self.spared_s and not in_line(prefix, listed, oldest.index):
             # A producer that slept has created it again, and has died before it saw that. Readers would begin with it.
             return self._delete([oldest])
         # Without a record no reader knows where the log continues: the last blob that has one is kept, even if a later
-        # blob was begun.
-        last = max((each.index for each in found if each.size), default=0)
+        # blob was begun; and the one before, while producers rely on it.
+        last = max((each.index for each in found if each.size and since_s[each.index] >= self.spared_s), default=0)
         # The listing came first: a reader that registers after this look at the rows begins at what is left.
         first = min(last, self._named(prefix))
         first = drive(needed_from(prefix, group_id, tasks, round(first)), self.blobs)
-        return self._delete(past(found, {prefix: first}, self.keeps, unchanged_s=self.unchanged_s))
+        return self._delete(past(found, {prefix: first}, self.keeps))
 
     def delete_of_output(self, own: NeededBlobs, tasks: Sequence[str], number: int, numbers: int) -> int:
         """Delete from a task's own log, and from the logs of earlier runs that fall to this task.

@@ -62,7 +62,7 @@ def test_a_run_deletes_blobs_that_every_reader_has_read(fleet: Callable[[Applica
         run.until(lambda: sorted(export(blobs, stream)["v"].to_pylist()) == wanted)
 
     run.start("double-0")
-    run.tasks["double-0"]._forgetting._unchanged_s = 0.0  # nothing here waits for as long as a producer may sleep
+    run.tasks["double-0"]._forgetting._spared_s = 0.0  # nothing here waits for as long as a producer may sleep
     run.until(lambda: run.tasks["double-0"].report.batch >= 0)
     until_put_out("doubled", 2, 5)
     run.tasks["double-0"]._forgetting.forget(run.tasks["double-0"]._writer)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from samza_azure.logs.position import Position
 from samza_azure.logs.record import Kind, Record, Slice, Writer
 from samza_azure.logs.record import encode as encode_record
 from samza_azure.logs.retention import Keeps
-from samza_azure.logs.source_log import KEY, PARTITIONS, UNCHANGED_S, SharedLog, append_shared
+from samza_azure.logs.source_log import KEY, PARTITIONS, SPARED_S, SharedLog, append_shared
 from samza_azure.logs.task_log import LogLimits
 from samza_azure.machine import boot_time
 from samza_azure.storage.arrow import decode, encode
@@ -149,7 +149,7 @@ class RetainedStream:
                 return
 
     def retain(self) -> None:
-        self.time_s += UNCHANGED_S
+        self.time_s += SPARED_S
         keeps, positions = Keeps(bytes=LIMIT), self.account.readers()
         tasks = ["runs/r/a-0", "runs/r/b-0"]
         self.deleted += Retention(self.blobs, positions, "s", keeps).delete_of_source("streams/s/0", GROUP, tasks)
@@ -229,7 +229,7 @@ def test_a_reader_that_commits_too_early_is_seen() -> None:
 
 def test_blobs_that_no_task_has_read_are_kept(account: AnyAccount) -> None:
     writer, blobs = producer(account), account.blobs()
-    retention = Retention(blobs, account.readers(), "s", Keeps(bytes=1), unchanged_s=0.0)
+    retention = Retention(blobs, account.readers(), "s", Keeps(bytes=1), spared_s=0.0)
     for number in range(20):
         put(writer, number)
     one = task(blobs, "a-0")
@@ -251,7 +251,7 @@ def test_the_last_blob_with_records_stays_while_the_next_one_is_empty(account: A
         operation = rule.send(perform(operation, blobs))
     perform(operation, blobs)
     assert blobs.list("streams/s/0/")[-1] == (blob_name("streams/s/0", 1), 0)
-    retention = Retention(blobs, account.readers(), "s", Keeps(bytes=0), unchanged_s=0.0)
+    retention = Retention(blobs, account.readers(), "s", Keeps(bytes=0), spared_s=0.0)
     assert retention.delete_of_source("streams/s/0", GROUP, []) == 0
     put(producer(account), 5)
     assert export(blobs, "s")["v"].to_pylist() == [0, 1, 2, 3, 5]
@@ -356,12 +356,13 @@ def test_a_blob_that_a_dead_producer_has_created_again_is_deleted_first() -> Non
     for number in range(12):
         put(writer, number)
     retention = Retention(blobs, account.readers(), "s", Keeps(seconds=3_600))
+    now[0] += SPARED_S
     blobs.delete(blob_name("streams/s/0", 0))
     late = Record(Kind.BATCH, writer._logs[0].group_id or b"", "late", Writer(0, 0), 0, 0, slices=(part(99),))
     blobs.create(blob_name("streams/s/0", 0))
     blobs.append(blob_name("streams/s/0", 0), encode_record(late), 0)
     assert retention.delete_of_source("streams/s/0", GROUP, []) == 0, "its producer may still look"
-    now[0] += UNCHANGED_S
+    now[0] += SPARED_S
     assert retention.delete_of_source("streams/s/0", GROUP, []) == 1
     assert [index for index, _ in drive(indexes("streams/s/0"), blobs)] == [1, 2]
     assert retention.delete_of_source("streams/s/0", GROUP, []) == 0, "the others are in line, and within the limit"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from samza_azure.errors import SamzaAzureError
 from samza_azure.logs.names import stage_and_number, task_log
 from samza_azure.logs.retention import Keeps
-from samza_azure.logs.source_log import UNCHANGED_S
+from samza_azure.logs.source_log import SPARED_S
 from samza_azure.machine import boot_time
 from samza_azure.messages import StartTask
 from samza_azure.spark.pipeline.pipeline import TaskInput
@@ -37,7 +37,7 @@ class Forgetting:
         self._begun: tuple[int, dict[str, int]] = (0, {})
         self._thread: threading.Thread | None = None
         self._at = boot_time()
-        self._unchanged_s = UNCHANGED_S
+        self._spared_s = SPARED_S
 
     def appended(self, writer: LogWriter, needs: dict[str, int]) -> None:
         """Begin if a blob was begun here, or in an input."""
@@ -83,7 +83,7 @@ class Forgetting:
         if declared is None or (declared.retention_s is None and declared.retention_bytes is None):
             return None
         keeps = Keeps(declared.retention_s, declared.retention_bytes)
-        return Retention(context.blobs, context.positions, stream, keeps, self._unchanged_s)
+        return Retention(context.blobs, context.positions, stream, keeps, self._spared_s)
 
     def _past_retention(self, writer: LogWriter, readers: Sequence[str]) -> int:
         retention = self._retention(self._stage.output)

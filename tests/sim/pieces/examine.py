@@ -310,7 +310,7 @@ def _check_pieces(dice: Random) -> None:
     names += [f"{large}/{number:08d}/{leaf}" for number in (1, 2, 3) for leaf in ("a", "z")]
     strange = ["runs/r/clean-01/00000000", f"{log}/1", f"{log}/000000001", f"{log}/0000000x", f"{large}/00000001"]
     listed = [
-        Listed(name, dice.randrange(9), float(dice.randrange(9)))
+        Listed(name, dice.randrange(9), float(dice.randrange(9)), 9.0)
         for name in dice.sample([*names, *strange], dice.randrange(len(names)))
     ]
     wanted = []

@@ -5,19 +5,19 @@ the log, or was deleted from it by retention, once; so is every row of a key tha
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from random import Random
 from typing import Any
 
 from samza_azure.errors import ConfigError, CorruptState, StateLost
-from samza_azure.logs.names import blob_index
+from samza_azure.logs.names import blob_index, blob_name
 from samza_azure.logs.operations import Append, Rule
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import tail
 from samza_azure.logs.record import Kind, Record, Slice, Writer, encode
 from samza_azure.logs.retention import Keeps
-from samza_azure.logs.source_log import TRUSTED_S, UNCHANGED_S, SharedLog, append_shared, is_in_line, resume
+from samza_azure.logs.source_log import SPARED_S, TRUSTED_S, SharedLog, append_shared, is_in_line, resume
 from samza_azure.logs.task_log import LogLimits
 from samza_azure.sim.ledger import demand
 from samza_azure.storage.driver import drive, perform
@@ -29,13 +29,6 @@ from .streams import GROUP, STREAM, Actor
 
 #: So many rows has each key.
 ROWS = 6
-
-
-def ends_in_line(records: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a blob that is not the last one is part of the log."""
-    if not records or records[-1]["kind"] != Kind.ROLLED:
-        return False
-    return tuple(records[-1]["meta"]["first"]) == (records[0]["task"], records[0]["batch"])
 
 
 class World:
@@ -69,21 +62,27 @@ class World:
             found[index] = bytes(read.data)
         return found
 
+    def began_s(self) -> dict[int | None, float]:
+        """When each blob was created."""
+        listed = self.storage.list_with_ages(f"{STREAM}/")
+        return {blob_index(STREAM, each.name): self.time_s - each.since_s for each in listed}
+
     def retain(self) -> None:
-        """Retention: the oldest blobs go, as long as newer ones hold enough, and one with records stays."""
+        """Retention: the oldest blobs go, as long as newer ones hold enough, and one of those that have been there for
+        long has records; first of all one that was created again."""
         if self.dice.random() < 0.7:
             self.pass_time()
-        before = self.contents()
-        spared = {blob_index(STREAM, each.name) for each in self.storage.list_with_ages("") if each.age_s < UNCHANGED_S}
+        before, began = self.contents(), self.began_s()
         Retention(self.blobs, self.account.readers(), "flights", self.keeps).delete_of_source(STREAM, GROUP, ())
         gone, wanted = before.keys() - self.contents().keys(), set[int]()
-        last = max((index for index, content in before.items() if content), default=0)
+        old = {index for index in before if began[index] <= self.time_s - SPARED_S}
+        last = max((index for index in old if before[index]), default=0)
         oldest = min(before, default=0)
-        if len(before) > 1 and oldest not in spared and not ends_in_line(plain.records(before[oldest])):
+        if oldest in old and any(before[index] and began[index] < began[oldest] - 60 for index in before):
             wanted.add(oldest)
         for index in () if wanted else sorted(before):
             newer = sum(len(content) for other, content in before.items() if other > index)
-            if index >= last or index in spared or newer < (self.keeps.bytes or 0):
+            if index >= last or newer < (self.keeps.bytes or 0):
                 break
             wanted.add(index)
         demand(gone == wanted, f"S7: retention deletes {gone} of {sorted(before)}, and {wanted} is right")
@@ -101,7 +100,7 @@ class World:
 
     def pass_time(self) -> None:
         """Let some time pass: a second, or about what producers and retention count."""
-        self.time_s += self.dice.choice([1.0, TRUSTED_S - 1, TRUSTED_S + 1, UNCHANGED_S + 1])
+        self.time_s += self.dice.choice([1.0, TRUSTED_S - 1, TRUSTED_S + 1, SPARED_S + 1])
 
     def appended(self, log: SharedLog, text: str) -> Rule[None]:
         """Append one row, and note that its producer was told so."""
@@ -143,7 +142,7 @@ class World:
         while left := [name for name, actor in doing.items() if steps[name] and not actor.over]:
             if dice.random() < self.deletes:
                 self.retain()
-            elif dice.random() < self.deletes / 4:
+            elif dice.random() < self.deletes / 2:
                 self.pass_time()
             if self.late and dice.random() < 0.1:
                 perform(self.late.pop(), self.blobs)
@@ -162,7 +161,7 @@ class World:
         records = {index: plain.records(content) for index, content in there.items()}
         newest = max((index for index, found in records.items() if found), default=0)
         demand(set(records) >= set(range(newest)), f"S2: a log has the blobs {sorted(records)}")
-        in_line = [index for index, found in records.items() if index >= newest or ends_in_line(found)]
+        in_line = [index for index, found in records.items() if index >= newest or found[-1]["kind"] == Kind.ROLLED]
         rows = Counter(part[4].decode() for index in in_line for each in records[index] for part in each["slices"])
         demand(all(count == 1 for count in rows.values()), f"S7: rows are stored twice: {rows.most_common(3)}")
         missing = [text for text in self.told if text not in rows]
@@ -218,13 +217,13 @@ def check_resume(dice: Random) -> None:
 def check_overtaken(dice: Random) -> None:
     """S7: a producer whose blob retention has deleted goes on behind it; with a key it is refused, since it cannot know
     what was stored meanwhile."""
-    storage = MemoryStorage(lambda: 0.0)
+    time_s = 0.0
+    storage = MemoryStorage(lambda: time_s)
     blobs, limits, key = (
         MemoryAccount(storage).blobs(),
         LogLimits(roll_records=dice.choice([2, 3])),
         dice.choice(["", "k"]),
     )
-    time_s = 0.0
     slow, fast = (
         SharedLog(STREAM, name, GROUP, lambda: time_s, limits=limits, once=once)
         for name, once in (("s", key), ("f", ""))
@@ -233,13 +232,16 @@ def check_overtaken(dice: Random) -> None:
     drive(append_shared(slow, Kind.FRONTIER), blobs)
     for _ in range(dice.choice([4, 9])):
         drive(append_shared(fast, Kind.FRONTIER), blobs)
-    demand(drive(is_in_line(STREAM, 0), blobs), "S7: a blob that ends in ROLLED is out of line")
+    demand(drive(is_in_line(STREAM, 0), blobs), "S7: the oldest blob is out of line")
     *old, _ = [name for name, _ in storage.list(f"{STREAM}/")]
-    time_s += UNCHANGED_S
+    time_s += SPARED_S
     for name in old:
         storage.delete(name)
-    with suppress(StateLost):
-        demand(not drive(is_in_line(STREAM, 0), blobs), "S7: a blob that is gone is in line")
+    demand(not drive(is_in_line(STREAM, 0), blobs), "S7: a blob that is gone is in line")
+    if dice.random() < 0.5:
+        storage.create(blob_name(STREAM, 0))
+        demand(not drive(is_in_line(STREAM, 0), blobs), "S7: a blob that was created again is in line")
+        storage.delete(blob_name(STREAM, 0))
     actor = Actor(append_shared(slow, Kind.FRONTIER), blobs, dice, 0.0)
     while not actor.over:
         actor.step()

@@ -30,8 +30,8 @@ STREAM = "streams/flights/0"
 GROUP = bytes(range(16))
 #: More than one read brings.
 LARGE = 300_000
-#: No append needs this many calls.
-CALLS_MAX = 400
+#: No actor needs this many calls, though it may append a dozen times to a log that rolls after each record.
+CALLS_MAX = 2_000
 
 
 class Actor:
@@ -52,7 +52,7 @@ class Actor:
     def step(self) -> None:
         """One call."""
         self.calls += 1
-        demand(self.calls < CALLS_MAX, "Form: one append takes more than 400 calls")
+        demand(self.calls < CALLS_MAX, "Form: an actor goes round in circles")
         try:
             self.doubts = self.appends and isinstance(self.failure, Unsettled)
             operation = self.rule.send(self.answer) if self.failure is None else self.rule.throw(self.failure)
@@ -171,12 +171,8 @@ def _check_stream(
     groups = {each["group_id"] for each in found}
     demand(len(groups) == 1, "S2: a stream has several group ids")
     check_blobs(found, limits)
-    first: list[Any] = []
     for each in found:
-        if each["number"] == 0:
-            first = [each["task"], each["batch"]]
-        right = meta if each["number"] == 0 else {"first": first} if each["kind"] == Kind.ROLLED else {}
-        demand(each["meta"] == right, "Form: the meta of a stream's record")
+        demand(each["meta"] == (meta if each["number"] == 0 else {}), "Form: the meta of a stream's record")
         demand(each["writer"] == (0, 0) and not each["files"], "Form: a stream's record has a writer or files")
     for producer, appended in told.items():
         theirs = [each for each in found if each["task"] == producer and each["kind"] != Kind.ROLLED]
