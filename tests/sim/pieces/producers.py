@@ -235,6 +235,19 @@ def check_overtaken(dice: Random) -> None:
     demand(drive(is_in_line(STREAM, 0), blobs), "S7: the oldest blob is out of line")
     *old, _ = [name for name, _ in storage.list(f"{STREAM}/")]
     time_s += SPARED_S
+    if key and dice.random() < 0.3:  # it has listed the blobs when they are deleted, and the first one created again
+        slow.is_checked = True
+        actor = Actor(append_shared(slow, Kind.FRONTIER), blobs, dice, 0.0)
+        actor.step()
+        known: Any = storage.read(old[0], 0, slow.end[1])
+        for name in old:
+            storage.delete(name)
+        storage.create(old[0])
+        storage.append(old[0], known.data, 0)
+        while not actor.over:
+            actor.step()
+        demand(isinstance(actor.error, StateLost), f"S7: one that reads a blob that is deleted ends with {actor.error}")
+        return
     for name in old:
         storage.delete(name)
     demand(not drive(is_in_line(STREAM, 0), blobs), "S7: a blob that is gone is in line")
