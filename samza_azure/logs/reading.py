@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from samza_azure.errors import CorruptState, StateLost
+from samza_azure.errors import CorruptState
 from samza_azure.logs.names import blob_name
 from samza_azure.logs.operations import CHUNK, INDEX, Read, Rule, Span, Window, fetch, indexes, next_blob
 from samza_azure.logs.position import Position
@@ -155,14 +155,20 @@ def tail(prefix: str, index: int | None = None) -> Rule[Tail | None]:
 
 
 def _tail_of_listed(prefix: str) -> Rule[Tail | None]:
-    """The last record. If the blobs at the end are deleted after they were listed, the log goes on in later ones."""
-    before: list[tuple[int, int]] = []
+    """The last record. If blobs are deleted after they were listed, the log goes on in later ones.
+
+    If the newest blob is empty, and the one before does not end there, it may have been created again meanwhile; so
+    that counts only if the blobs are still the same.
+    """
+    before, last = list[tuple[int, int]](), None
     while True:
         listed = yield from indexes(prefix)
-        if not listed or listed == before:
+        if not listed:
             return None
+        if listed == before:
+            return last
         last = yield from tail(prefix, listed[-1][0])
-        if last is not None:
+        if last is not None and last.end[0] >= listed[-1][0]:
             return last
         before = listed
 
@@ -195,7 +201,7 @@ def last_record(prefix: str, index: int) -> Rule[Tail | None]:
     try:
         if not (yield from window.reach(max(0, size - CHUNK), min(size, CHUNK))):
             return None
-    except StateLost:  # it was deleted since the first read
+    except CorruptState:  # it was deleted since the first read, and perhaps created again
         return None
     trailer = window.view(size - TRAILER_LENGTH, TRAILER_LENGTH)
     start = size - last_length(trailer, blob=name, position=size)

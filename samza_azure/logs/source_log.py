@@ -9,25 +9,26 @@ The producer that appends the first record makes the group id; all others learn 
 Retention deletes old blobs, and a producer may sleep for longer than that takes. One that sleeps as it begins a blob
 creates that blob again, out of line; a second sleeper may then find it exactly as long as the blob that it knew. So
 what a blob answers counts only if it cannot be one that was created again. Retention deletes a blob only if a later one
-with records has been there for `SPARED_S`. A producer knows a time at which there was no later one, and relies on the
+that has records was created `SPARED_S` ago. A producer knows a time at which there was no later one, and relies on the
 blob for half as long after it; the other half is for clocks that run at different rates. After that it looks for the
 end again before it appends. If it sleeps in the middle of an append, it asks afterwards whether the blob is in line
 (`is_in_line`): a blob that was created again is younger than a later one. If it is not in line, nobody knows what
 became of the record, since a first copy of it may have been in the blob that was deleted: the producer deletes the blob
 and ends with StateLost. A producer that has begun a blob always asks, in case its clock stood still.
 
-Not promised: that this holds if the clocks of two producers stand still for minutes, as in machines that are paused
-from outside, or if a stream is deleted and begun again while a producer sleeps.
+Not promised: that this holds if a producer's clock stands still for minutes, as in a machine that is paused from
+outside, while another one sleeps as it begins the same blob; if a request arrives more than ten minutes late; or if a
+stream is deleted and begun again while a producer sleeps.
 
 A producer may have an idempotence key. Each of its records then says how many rows of the key the partition has by now
 (`ONCE`), and a producer that goes on with the key reads that from the headers (`resume`). An append takes effect only
 at the end that its producer knows, so the producer has read every record before its own: it stops at one that another
-producer has written with the same key. So neither clocks nor leases are needed against two producers of one key.
+producer has written with the same key. So, but for what is said above of sleepers, neither clocks nor leases are needed
+against two producers of one key.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -142,7 +143,7 @@ def resume(log: SharedLog, start: Position) -> Rule[int]:
     yield from _open(log)
     if log.end <= start:
         return 0
-    end, found, is_whole = log.end, 0, True
+    end, found, is_whole = log.end, dict[int, int](), True  # by blob, up to which row
     log.end = start
     while True:
         index = log.end[0]
@@ -150,7 +151,7 @@ def resume(log: SharedLog, start: Position) -> Rule[int]:
         try:
             while log.end[0] == index and (header := (yield from window.header(log.end[1]))) is not None:
                 key, row = header.meta.get(ONCE, ("", 0))
-                found = max(found, row) if key == log.once else found
+                found[index] = max(found.get(index, 0), row if key == log.once else 0)
                 log.add(header)
         except StateLost:
             pass  # retention has deleted the blob
@@ -162,15 +163,20 @@ def resume(log: SharedLog, start: Position) -> Rule[int]:
         if not left:
             raise lost_track(log)
         # What is missing may have had later rows; and a blob that ends without ROLLED was created again, out of line.
-        log.end, found, is_whole = (min(left), 0), 0, False
-    if not found and not is_whole:
+        log.end, found, is_whole = (min(left), 0), {}, False
+    if len(found) > 1:  # a late ROLLED may have led through one that was created again
+        listed = yield Ages(f"{log.prefix}/")
+        if gone := [index for index in found if not in_line(log.prefix, listed, index)]:
+            found, is_whole = {index: row for index, row in found.items() if index > max(gone)}, False
+    stored = max(found.values(), default=0)
+    if not stored and not is_whole:
         raise StateLost(
             f"It is unknown which rows with the key {log.once!r} are stored, because retention has deleted records "
             "since they were begun. Export the stream to find out, and produce the rest with another key",
             blob=blob_name(log.prefix, start[0]),
             position=start[1],
         )
-    return found
+    return stored
 
 
 def partitioning_of(meta: Mapping[str, Any]) -> Partitioning:
@@ -257,6 +263,9 @@ def _settled(log: SharedLog, record: Record) -> Rule[bool]:
     yield Delete(blob_name(log.prefix, index))  # no reader shall begin with it
     if log.once:
         raise lost_track(log) from failure
+    if record.kind is Kind.ROLLED:  # which has no rows
+        log.is_open = False
+        return False
     raise StateLost(
         "This producer slept while it appended, and retention has deleted its blob meanwhile. Nobody knows whether its "
         "last rows were stored and read: produce them again if they are missing in what the readers have put out",
@@ -272,15 +281,15 @@ def _try(log: SharedLog, record: Record) -> Rule[bool]:
     if (yield from send(name, data, log.end[1])):
         log.add(decode_header(data, blob=name, position=log.end[1]))
         return True
-    index, asked_s = log.end[0], log.now()
-    yield from _read_on(log)
-    if log.end[0] == index and log.is_trusted:  # it has not ended, so there is none behind it
+    asked_s = log.now()
+    has_ended = yield from _read_on(log)
+    if log.is_trusted and not has_ended:  # so there was no later one
         log.known_s = asked_s
     return False
 
 
-def _read_on(log: SharedLog) -> Rule[None]:
-    """Read what others have appended to the blob."""
+def _read_on(log: SharedLog) -> Rule[bool]:
+    """Read what others have appended to the blob. Return whether it has ended."""
     index = log.end[0]
     window = Window(blob_name(log.prefix, index))
     while log.end[0] == index and (header := (yield from window.header(log.end[1]))) is not None:
@@ -290,25 +299,36 @@ def _read_on(log: SharedLog) -> Rule[None]:
                 f"Another producer writes {log.prefix} with the same idempotence key, {log.once!r}. Let it end, or end "
                 "it; then run this one again: it skips the rows that are stored."
             )
+    return log.end[0] > index
 
 
 def _catch_up(log: SharedLog) -> Rule[None]:
-    """Read on to the end of the log: a producer with a key has to read every record before its own."""
-    asked_s = log.now()
-    listed = yield Ages(f"{log.prefix}/")
-    newest = max((number for each in listed if (number := blob_index(log.prefix, each.name)) is not None), default=-1)
-    is_there = log.end[0] <= newest
-    if in_line(log.prefix, listed, log.end[0]) if is_there else log.end == (newest + 1, 0):
-        with suppress(StateLost, CorruptState):  # it is deleted, or created again, while we read it
-            while True:
-                index = log.end[0]
-                yield from _read_on(log)
-                if log.end[0] == index:
-                    break
-            if index >= newest:
-                log.known_s = asked_s
-                return
-    raise lost_track(log)
+    """Read on to the end of the log: a producer with a key has to read every record before its own.
+
+    A blob that is in line after it was read was so before.
+    """
+    first, ended = log.end[0], None
+    while True:
+        asked_s = log.now()
+        try:
+            while (yield from _read_on(log)):
+                pass
+        except CorruptState as error:  # or StateLost: it was deleted, or created again
+            if (yield from is_in_line(log.prefix, log.end[0])):
+                raise
+            raise lost_track(log) from error
+        listed = yield Ages(f"{log.prefix}/")
+        newest = max(
+            (number for each in listed if (number := blob_index(log.prefix, each.name)) is not None), default=-1
+        )
+        index, position = log.end
+        read = range(first, index + (position > 0))
+        if ended == log.end or not all(in_line(log.prefix, listed, number) for number in read):
+            raise lost_track(log)
+        if newest in (index - 1, index):
+            log.known_s = asked_s
+            return
+        ended = log.end  # there are later ones: unless there is more to read now, it is gone
 
 
 def lost_track(log: SharedLog) -> StateLost:
