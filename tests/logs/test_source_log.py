@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from samza_azure.errors import StateLost
+from samza_azure.errors import CorruptState, StateLost
 from samza_azure.logs.names import blob_name
 from samza_azure.logs.operations import Ages, Append, Create, Enumerate, Operation, Read, Sent, Span, indexes
 from samza_azure.logs.reading import scan
@@ -509,3 +509,14 @@ def test_a_producer_with_a_key_does_not_read_on_through_a_blob_that_was_created_
     late = encode(Record(Kind.ROLLED, GROUP, "late", Writer(0, 0), 0, 1))
     blobs.append(blob_name(PREFIX, 0), late, len(known.data))
     assert reading.end().startswith(LOST_TRACK)
+
+
+def test_damage_is_no_deletion_for_a_producer_with_a_key_that_reads_on() -> None:
+    now, blobs = timed()
+    log = SharedLog(PREFIX, "a", GROUP, now, once="import", row=1)
+    drive(append_shared(log, **rows("one")), blobs)
+    blobs.append(blob_name(PREFIX, 0), b"no record" * 20, log.end[1])
+    now.time_s += SPARED_S
+    with pytest.raises(CorruptState) as raised:
+        drive(append_shared(log, **rows("two")), blobs)
+    assert not isinstance(raised.value, StateLost)

@@ -23,6 +23,7 @@ UNMET: dict[tuple[str, str, str, str], str] = {
     ("logs/reading.py", "last_record", "if header is None or start", "true"): _FOREIGN,
     ("logs/record.py", "_header", "if text_at + text_length", "true"): _FOREIGN,
     ("logs/record.py", "encode", "if length > LENGTH_MAX", "true"): _LARGE,
+    ("logs/source_log.py", "_catch_up", "if (yield from is_in_line", "true"): _FOREIGN,
     ("logs/source_log.py", "resume", "if not left", "true"): _RARE,
     ("logs/task_log.py", "_keep", "if len(self.files) > self._prune_at", "true"): _LARGE,
 }
