@@ -69,7 +69,7 @@ class Enumerate:
 
 
 @dataclass(frozen=True, slots=True)
-class Ages:
+class EnumerateAges:
     """List the blobs below a prefix with their ages. Answer: a `Listed` for each."""
 
     prefix: str
@@ -103,7 +103,7 @@ class Pause:
         return max(min(0.01 * 2.0 ** min(self.tries, 10), 1.0), min(self.after_s, BUSY_MOST_S))
 
 
-Operation: TypeAlias = Create | Append | Read | Enumerate | Ages | Put | Delete | Pause
+Operation: TypeAlias = Create | Append | Read | Enumerate | EnumerateAges | Put | Delete | Pause
 Rule: TypeAlias = Generator[Operation, Any, T]
 
 

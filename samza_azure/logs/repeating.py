@@ -1,8 +1,8 @@
 """What is sent again if it is not answered, and what is sent at all while nothing may be appended.
 
-- `Create`, `Put`, `Read`, `Enumerate`, `Ages`, `Delete` change nothing when repeated. They are repeated until they are
-  answered, or until the permit is over; the rule may then be started again from its log. A busy service is left alone
-  for as long as it asks (`Retry-After`).
+- `Create`, `Put`, `Read`, `Enumerate`, `EnumerateAges`, `Delete` change nothing when repeated. They are repeated until
+  they are answered, or until the permit is over; the rule may then be started again from its log. A busy service is
+  left alone for as long as it asks (`Retry-After`).
 - `Append` is sent once, and what became of it is the answer. Only the rule decides whether to send it again.
 - Writing operations are sent only while appends are permitted. Without that, a processor that was frozen could create
   the log of a run that was drained and cleaned up meanwhile.

@@ -34,7 +34,7 @@ from typing import Any, TypeAlias
 
 from samza_azure.errors import ConfigError, CorruptState, StateLost
 from samza_azure.logs.names import blob_index, blob_name
-from samza_azure.logs.operations import INDEX, Ages, Create, Delete, Rule, Window, indexes, next_blob
+from samza_azure.logs.operations import INDEX, Create, Delete, EnumerateAges, Rule, Window, indexes, next_blob
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import opening, tail
 from samza_azure.logs.record import Header, Kind, Record, Slice, Writer, decode_header, encode
@@ -165,7 +165,7 @@ def resume(log: SharedLog, start: Position) -> Rule[int]:
         # What is missing may have had later rows; and a blob that ends without ROLLED was created again, out of line.
         log.end, found, is_whole = (min(left), 0), {}, False
     if len(found) > 1:  # a late ROLLED may have led through one that was created again
-        listed = yield Ages(f"{log.prefix}/")
+        listed = yield EnumerateAges(f"{log.prefix}/")
         if gone := [index for index in found if not in_line(log.prefix, listed, index)]:
             found, is_whole = {index: row for index, row in found.items() if index > max(gone)}, False
     stored = max(found.values(), default=0)
@@ -210,7 +210,7 @@ def _check(log: SharedLog) -> Rule[None]:
 
 def is_in_line(prefix: str, index: int) -> Rule[bool]:
     """Whether this blob is there and is part of the log, and not one that was deleted and created again."""
-    return in_line(prefix, (yield Ages(f"{prefix}/")), index)
+    return in_line(prefix, (yield EnumerateAges(f"{prefix}/")), index)
 
 
 def in_line(prefix: str, listed: Sequence[Listed], index: int) -> bool:
@@ -317,7 +317,7 @@ def _catch_up(log: SharedLog) -> Rule[None]:
             if (yield from is_in_line(log.prefix, log.end[0])):
                 raise
             raise lost_track(log) from error
-        listed = yield Ages(f"{log.prefix}/")
+        listed = yield EnumerateAges(f"{log.prefix}/")
         newest = max(
             (number for each in listed if (number := blob_index(log.prefix, each.name)) is not None), default=-1
         )

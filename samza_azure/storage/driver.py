@@ -11,12 +11,12 @@ from typing import Any, TypeVar, assert_never
 
 from samza_azure.errors import StorageUnavailable
 from samza_azure.logs.operations import (
-    Ages,
     Append,
     AppendRefused,
     Create,
     Delete,
     Enumerate,
+    EnumerateAges,
     Operation,
     Pause,
     Put,
@@ -98,7 +98,7 @@ def perform(operation: Operation, blobs: Blobs) -> Any:
             return None if isinstance(found, Missing) else found
         case Enumerate(prefix):
             return blobs.list(prefix)
-        case Ages(prefix):
+        case EnumerateAges(prefix):
             return blobs.list_with_ages(prefix)
         case Delete(name):
             blobs.delete_many([name])  # says what is kept, where `delete` raises

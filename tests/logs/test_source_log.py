@@ -8,7 +8,7 @@ import pytest
 
 from samza_azure.errors import CorruptState, StateLost
 from samza_azure.logs.names import blob_name
-from samza_azure.logs.operations import Ages, Append, Create, Enumerate, Operation, Read, Sent, Span, indexes
+from samza_azure.logs.operations import Append, Create, Enumerate, EnumerateAges, Operation, Read, Sent, Span, indexes
 from samza_azure.logs.reading import scan
 from samza_azure.logs.record import Kind, Record, Slice, Writer, encode
 from samza_azure.logs.retention import Keeps, Listed
@@ -353,7 +353,7 @@ def test_the_last_blob_stays_for_minutes_after_the_next_one_was_begun(key: str) 
     with suppress(StopIteration):
         while True:
             operation = rule.send(answer)
-            if is_new and (isinstance(operation, Ages) or (listed and isinstance(operation, Read))):
+            if is_new and (isinstance(operation, EnumerateAges) or (listed and isinstance(operation, Read))):
                 is_new = False
                 drive(append_shared(next_one, **rows("third")), blobs)
                 retention = Retention(blobs, account.readers(), "flights", Keeps(bytes=0))
@@ -499,7 +499,7 @@ def test_a_producer_with_a_key_does_not_read_on_through_a_blob_that_was_created_
     now.time_s += SPARED_S
     log.row = 2
     reading = Sleeper(log, blobs, "two")
-    for operation in (Ages, Read):  # whichever comes first
+    for operation in (EnumerateAges, Read):  # whichever comes first
         if not isinstance(reading.operation, operation):
             continue
         reading.next()
