@@ -229,7 +229,8 @@ class Ledger(MemoryStorage):
         if before.leader is not None and after.leader is None:
             values = self._member(before.leader.processor)
             works = values.get("incarnation") == before.leader.incarnation and _alive(values)
-            stays = works and _present(values) and self._is_abler(after, values)
+            # Without tasks it may have begun to leave while this write was under way: it has no work to stop.
+            stays = works and (_present(values) or values.get("tasks") == "{}") and self._is_abler(after, values)
             demand(not works or stays, f"Order: {before.leader.processor} gives up the lease, and its row is not LEFT")
         if after.version != before.version:
             self._check_debounce(before, after)

@@ -224,10 +224,9 @@ def check_overtaken(dice: Random) -> None:
         LogLimits(roll_records=dice.choice([2, 3])),
         dice.choice(["", "k"]),
     )
-    slow, fast = (
-        SharedLog(STREAM, name, GROUP, lambda: time_s, limits=limits, once=once)
-        for name, once in (("s", key), ("f", ""))
-    )
+    slow_s = 0.0  # what the slow one has seen of the time
+    slow = SharedLog(STREAM, "s", GROUP, lambda: slow_s, limits=limits, once=key)
+    fast = SharedLog(STREAM, "f", GROUP, lambda: time_s, limits=limits)
     slow.row = 1 if key else 0
     drive(append_shared(slow, Kind.FRONTIER), blobs)
     for _ in range(dice.choice([4, 9])):
@@ -235,19 +234,28 @@ def check_overtaken(dice: Random) -> None:
     demand(drive(is_in_line(STREAM, 0), blobs), "S7: the oldest blob is out of line")
     *old, _ = [name for name, _ in storage.list(f"{STREAM}/")]
     time_s += SPARED_S
-    if key and dice.random() < 0.3:  # it has listed the blobs when they are deleted, and the first one created again
-        slow.is_checked = True
-        actor = Actor(append_shared(slow, Kind.FRONTIER), blobs, dice, 0.0)
-        actor.step()
-        known: Any = storage.read(old[0], 0, slow.end[1])
+    actor = Actor(append_shared(slow, Kind.FRONTIER), blobs, dice, 0.0)
+    known: Any = storage.read(old[0], 0, slow.end[1])
+    if dice.random() < 0.4:  # it sleeps in the append, or in another call
+        slow.is_checked, is_again = True, dice.random() < 0.6
+        in_append = not key or dice.random() < 0.5
+        if not in_append:
+            slow_s = time_s
+            actor.step()
         for name in old:
             storage.delete(name)
-        storage.create(old[0])
-        storage.append(old[0], known.data, 0)
+        if is_again:
+            storage.create(old[0])
+            storage.append(old[0], known.data, 0)
+        if in_append:
+            actor.step()
+            slow_s = time_s
         while not actor.over:
             actor.step()
-        demand(isinstance(actor.error, StateLost), f"S7: one that reads a blob that is deleted ends with {actor.error}")
+        lost = isinstance(actor.error, StateLost)
+        demand(lost == bool(key or is_again), f"S7: a producer of {key!r} that slept in a call ends with {actor.error}")
         return
+    slow_s = time_s
     for name in old:
         storage.delete(name)
     demand(not drive(is_in_line(STREAM, 0), blobs), "S7: a blob that is gone is in line")
@@ -255,7 +263,6 @@ def check_overtaken(dice: Random) -> None:
         storage.create(blob_name(STREAM, 0))
         demand(not drive(is_in_line(STREAM, 0), blobs), "S7: a blob that was created again is in line")
         storage.delete(blob_name(STREAM, 0))
-    actor = Actor(append_shared(slow, Kind.FRONTIER), blobs, dice, 0.0)
     while not actor.over:
         actor.step()
     lost = isinstance(actor.error, StateLost)
