@@ -53,8 +53,8 @@ Partitioning: TypeAlias = tuple[tuple[str, ...], int]
 #: The writer in each record: producers have no generations.
 NOBODY = Writer(0, 0)
 
-#: Retention deletes a blob of a source log only if a later one with records has been there so long, by the service's
-#: clock.
+#: Retention deletes a blob of a source log only if a later one that has records was created so long ago, by the
+#: service's clock.
 SPARED_S = 600.0
 #: So long a producer relies on what it knows of the end of the log, by its own clock.
 TRUSTED_S = SPARED_S / 2
@@ -216,7 +216,7 @@ def is_in_line(prefix: str, index: int) -> Rule[bool]:
 def in_line(prefix: str, listed: Sequence[Listed], index: int) -> bool:
     """The same, of a listing.
 
-    When a blob is deleted, a later one has been there for `SPARED_S`; and that one or a later one stays as long as the
+    When a blob is deleted, a later one was created `SPARED_S` ago; and that one or a later one stays as long as the
     blob that is created again, since the oldest blob is deleted first.
     """
     found = {blob_index(prefix, each.name): each for each in listed}

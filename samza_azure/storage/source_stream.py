@@ -75,7 +75,8 @@ class SourceWriter:
     With `schema`, rows are converted to it, or refused. `key` is the stream's (`streams.<id>.key`): the log's first
     record holds it, all writers of the stream must have the same, and jobs rely on it. While the storage does not
     answer, `wait` is called repeatedly with a `Pause`: it waits for `seconds`, and gives up by raising. After an error
-    the writer must not be used again: the outcome of the last append is unknown.
+    the writer must not be used again: the outcome of the last append is unknown. `clock` is the machine's clock, which
+    `max_future` is measured by; `now` runs on while the machine sleeps.
     """
 
     def __init__(
