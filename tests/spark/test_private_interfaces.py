@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.serializers import read_int
 from pyspark.sql import DataFrame, SparkSession
@@ -60,13 +61,32 @@ def _answer(reader: LogStreamReader, schema: StructType, found: list[pa.RecordBa
 def test_local_files_are_written_without_a_process_for_each(spark: SparkSession, tmp_path: Path) -> None:
     """`LocalFiles` is what Hadoop's cache holds; what it creates has no checksum, and is made with its folder."""
     files, java = _local_files(spark), jvm_of(spark)
+    path = java.org.apache.hadoop.fs.Path
     assert files.getClass().getName() == local_files.NAME
-    manager = java_class(spark, CHECKPOINT_FILES)(java.org.apache.hadoop.fs.Path(str(tmp_path)), _hadoop(spark))
-    out = manager.createAtomic(java.org.apache.hadoop.fs.Path(str(tmp_path / "made" / "0")), True)
+    before = _faults_of_dead_children(spark)
+    manager = java_class(spark, CHECKPOINT_FILES)(path(str(tmp_path)), _hadoop(spark))
+    manager.mkdirs(path(str(tmp_path / "deep" / "made")))
+    out = manager.createAtomic(path(str(tmp_path / "deep" / "made" / "0")), True)
     out.write(b"state")
     out.close()
-    assert [path.name for path in (tmp_path / "made").iterdir()] == ["0"]
-    assert (tmp_path / "made" / "0").read_bytes() == b"state"
+    assert _faults_of_dead_children(spark) == before
+    assert [each.name for each in (tmp_path / "deep" / "made").iterdir()] == ["0"]
+    assert (tmp_path / "deep" / "made" / "0").read_bytes() == b"state"
+
+
+def test_a_local_file_that_exists_is_overwritten_only_on_demand(spark: SparkSession, tmp_path: Path) -> None:
+    files, path = _local_files(spark), jvm_of(spark).org.apache.hadoop.fs.Path(str(tmp_path / "folder" / "file"))
+    files.create(path, False).close()
+    with pytest.raises(Py4JJavaError, match="FileAlreadyExists"):
+        files.create(path, False)
+    files.create(path, True).close()
+
+
+def _faults_of_dead_children(spark: SparkSession) -> int:
+    """Minor page faults of all processes that the JVM has started and that have ended: none has with none (proc(5))."""
+    process = jvm_of(spark).java.lang.ProcessHandle.current().pid()
+    after_name = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return int(after_name[8])
 
 
 def _hadoop(spark: SparkSession) -> Any:

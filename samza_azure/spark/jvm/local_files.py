@@ -1,8 +1,9 @@
 """Write local files without a process for each: Spark's checkpoints, and the files of its state.
 
-Without its native library Hadoop starts `chmod` for each file that it creates, and for each file's checksum: six
-processes per batch. A checkpoint is a cache here, so it needs neither: `LocalFiles` creates a file as Java does. It
-replaces the file system that Hadoop's cache holds for the scheme `file`; everything else is Hadoop's own.
+Without its native library Hadoop starts `chmod` for each file and folder that it creates, and for each file's checksum:
+six processes for a batch without state, twelve for a join. A checkpoint is a cache here, so it needs neither:
+`LocalFiles` creates files and folders as Java does, with the permissions of the process's umask. It replaces the file
+system that Hadoop's cache holds for the scheme `file`; everything else is Hadoop's own.
 `tests/spark/test_private_interfaces.py` pins the private interfaces that this uses.
 """
 
@@ -21,7 +22,21 @@ public class {NAME} extends org.apache.hadoop.fs.LocalFileSystem {{
         org.apache.hadoop.fs.Path path, boolean overwrite, int buffer, short replication, long block,
         org.apache.hadoop.util.Progressable progress
     ) throws java.io.IOException {{
-        return getRaw().create(path, overwrite, buffer, replication, block, progress);
+        java.io.File file = pathToFile(path);
+        if (!overwrite && file.exists()) {{
+            throw new org.apache.hadoop.fs.FileAlreadyExistsException("File already exists: " + path);
+        }}
+        mkdirs(path.getParent(), null);
+        return new org.apache.hadoop.fs.FSDataOutputStream(
+            new java.io.BufferedOutputStream(new java.io.FileOutputStream(file), buffer), statistics
+        );
+    }}
+    public boolean mkdirs(org.apache.hadoop.fs.Path path, org.apache.hadoop.fs.permission.FsPermission permission)
+            throws java.io.IOException {{
+        java.nio.file.Files.createDirectories(
+            pathToFile(path).toPath(), new java.nio.file.attribute.FileAttribute[0]
+        );
+        return true;
     }}
 }}
 """
