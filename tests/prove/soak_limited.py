@@ -4,11 +4,11 @@ python tests/prove/soak_limited.py [--minutes 15] [--mib 2048]
 
 `soak.py` shows what a task keeps, over many batches; this shows a whole processor under a memory limit, with the heap
 that follows from the limit. Printed are, at intervals: what the cgroup has in use, with and without the page cache; the
-memory of supervisor, container and Python workers, of the JVM's heap and of the rest of the JVM; and what is alive in
-the heap. Java takes as much of its heap as it likes, up to the maximum that leaves room in the limit. So what is alive
-in it is judged, not its size, and of the cgroup what is not heap. From the first fourth on none of these may grow by
-more than a fixed amount and a small one per batch, by the median of what each two samples say. The kernel must kill
-nothing, and no process may be replaced. Else the program ends with 1 or an error.
+memory of supervisor, container and Python workers, of the JVM's heap and of the rest of the JVM; what is alive in the
+heap; and the size of the container's log. Java takes as much of its heap as it likes, up to the maximum that leaves
+room in the limit. So what is alive in it is judged, not its size, and of the cgroup what is not heap. From the first
+fourth on none of these may grow by more than a fixed amount and a small one per batch, by the median of what each two
+samples say. The kernel must kill nothing, and no process may be replaced. Else the program ends with 1 or an error.
 Needs root, a machine whose cgroups may be made, and a JDK for `jcmd`.
 """
 
@@ -74,8 +74,20 @@ ALLOWED: dict[str, tuple[float, float]] = {
     "JVM but heap": (64 * MIB, 1000),
     "alive": (8 * MIB, 300),
     "all but heap": (96 * MIB, 1500),
+    "log": (1 * MIB, 0),  # the container's: it says nothing about single batches
 }
-SHOWN = ("supervisor", "container", "workers", "JVM but heap", "heap", "alive", "all but heap", "cgroup", "with cache")
+SHOWN = (
+    "supervisor",
+    "container",
+    "workers",
+    "JVM but heap",
+    "heap",
+    "alive",
+    "all but heap",
+    "log",
+    "cgroup",
+    "with cache",
+)
 
 
 def main() -> int:
@@ -187,6 +199,7 @@ def figures(fleet: Members, cgroup: Cgroup, addresses: range) -> dict[str, float
         "heap": heap,
         "alive": alive,
         "all but heap": used - heap,
+        "log": sum(each.stat().st_size for each in fleet.directory.rglob("container.log*")),
         "cgroup": used,
         "with cache": cgroup.used_with_cache,
     }
