@@ -139,6 +139,19 @@ def test_the_frontier_of_groups_that_the_watermark_has_passed(analysed: Analysed
     assert "it is the start of a session, whose length has no limit" in refused(analysed, starts, event_time="made")
 
 
+def test_the_frontier_of_a_union_is_that_of_all_its_branches(analysed: Analysed) -> None:
+    """Whichever comes first, and although Spark marks the union's column as its first branch's is."""
+
+    def once(some: DataFrame) -> DataFrame:
+        return some.withWatermark("ts", "1 hour").dropDuplicates(["key", "ts"])
+
+    for union in (
+        lambda some, others: once(some).union(others),
+        lambda some, others: others.toDF("key", "ts").union(once(some)),
+    ):
+        assert analysed(union, "a", "b").analysis.frontier == (Term(1), Term(None))
+
+
 def joined(kind: str, condition: str) -> Any:
     def stage(some: DataFrame, others: DataFrame) -> DataFrame:
         left = some.where("ts IS NOT NULL").withWatermark("ts", "1 hour")

@@ -273,6 +273,20 @@ def test_a_stage_that_no_partitioning_satisfies_is_refused(plan: Plan) -> None:
     )
 
 
+def test_the_advised_two_stages_are_right(plan: Plan) -> None:
+    application = Application()
+
+    @application.stage("a", output="once", partition_by="key")
+    def first(rows: DataFrame) -> DataFrame:
+        return rows.dropDuplicates(["n"])
+
+    @application.stage("once", output="out")
+    def second(rows: DataFrame) -> DataFrame:
+        return rows.dropDuplicates(["key"])
+
+    assert routers(plan(application, more="[streams.once]\npartitions = 4\n")) == [("a", ("n",))]
+
+
 def test_a_python_function_as_a_key(plan: Plan) -> None:
     """It is asked for all rows, so it must not be kept from some: what a filter lets pass is not known before it."""
     parity = F.udf(lambda n: n % 2, "int")

@@ -152,12 +152,14 @@ def _union(rows: Any, others: Any) -> Any:
     return rows.union(others)
 
 
-def _named(application: Application, function: Any, name: str, inputs: Any, output: str, keys: Any) -> None:
+def _named(
+    application: Application, function: Any, name: str, inputs: Any, output: str, keys: Any, **options: Any
+) -> None:
     def stage(*frames: Any) -> Any:
         return function(*frames)
 
     stage.__name__ = name
-    application.stage(*inputs, output=output, partition_by=keys)(stage)
+    application.stage(*inputs, output=output, partition_by=keys, **options)(stage)
 
 
 def test_tasks_read_their_partition_of_every_producer(analyse: Analyse) -> None:
@@ -246,10 +248,12 @@ class Silent(StatefulProcessor):
 def test_the_fingerprint_sees_the_state(spark: SparkSession, tmp_path: Path) -> None:
     """Codes that would read each other's state are different pipelines; a fix beside it is none."""
 
-    def print_of(function: Callable[..., DataFrame], *inputs: str, more: str = "") -> str:
+    def print_of(
+        function: Callable[..., DataFrame], *inputs: str, more: str = "", streams: str = TIMED, mode: str = "append"
+    ) -> str:
         application = Application()
-        _named(application, function, "stage", inputs or ["timed"], "out", ())
-        config = config_of(tmp_path, TIMED + more)
+        _named(application, function, "stage", inputs or ["timed"], "out", (), output_mode=mode)
+        config = config_of(tmp_path, streams + more)
         return analyse_pipeline(spark, application, config, tmp_path / "analysis").plan.fingerprint
 
     def counted(
@@ -304,6 +308,8 @@ def test_the_fingerprint_sees_the_state(spark: SparkSession, tmp_path: Path) -> 
     prints += [print_of(code, more=alone) for code in on_one_task]
     timed = '[streams.out]\nevent_time = "window"\n'
     prints += [print_of(counted, more=more) for more in (timed, timed + 'frontier_lag = "1 h"\n')]
+    prints.append(print_of(counted, mode="update"))
+    prints.append(print_of(counted, streams=TIMED.replace('event_time = "ts"', 'event_time = "ts"\nkey = "n"')))
     assert len(set(prints)) == len(prints)
     assert print_of(partial(counted, only="n > 3")) == prints[0]
     assert print_of(counted, more='[task]\nstate = "rocksdb"\n') not in prints

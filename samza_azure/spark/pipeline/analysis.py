@@ -4,7 +4,8 @@ The stage's function is called with empty streams of the right columns, and the 
 twice, to see whether the plan differs from start to start.
 The rule: an accepted stage emits what one Spark batch over the same rows would, for any number of partitions and tasks.
 Other stages are refused; the message names the stage, the operator and what to write instead.
-Not detected: a Python function that is declared deterministic and is not.
+Not detected: a Python function that is declared deterministic and is not; a value that differs only between days,
+processes or machines, such as `date.today()`; other rows of a table that the function creates.
 """
 
 import re

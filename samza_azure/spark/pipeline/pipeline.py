@@ -1,4 +1,4 @@
-"""The pipeline: order its stages, analyse them, divide them into tasks. Every refusal is raised from here.
+"""The pipeline: order its stages, analyse them, divide them into tasks.
 
 A stream that no stage writes is a source stream; its partitions and its schema are in the job file. A stream
 between two stages has the schema of the stage that writes it.
