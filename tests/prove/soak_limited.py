@@ -199,7 +199,7 @@ def figures(fleet: Members, cgroup: Cgroup, addresses: range) -> dict[str, float
         "heap": heap,
         "alive": alive,
         "all but heap": used - heap,
-        "log": sum(each.stat().st_size for each in fleet.directory.rglob("container.log*")),
+        "log": sum(each.stat().st_size for each in fleet.job.parent.rglob("container.log*")),
         "cgroup": used,
         "with cache": cgroup.used_with_cache,
     }

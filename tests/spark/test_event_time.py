@@ -274,6 +274,6 @@ def test_an_input_without_event_time_does_not_stop_event_time_without_a_word(ana
 def test_an_event_time_must_be_a_time(analysed: Analysed) -> None:
     said = refused(analysed, lambda rows: rows, event_time="key")
     assert said == (
-        "streams.out.event_time is 'key', a column of type string. An event time is a timestamp, a date or a window; "
-        "make it one: to_timestamp(key)."
+        "streams.out.event_time is 'key', a column of type string. An event time is a timestamp, a date or a window. "
+        "Make it one: to_timestamp(key)."
     )

@@ -40,6 +40,7 @@ from samza_azure.spark.pipeline.catalyst import (
 from samza_azure.spark.pipeline.describe import operator_facts, stage_facts
 from samza_azure.spark.pipeline.emission import check_emission, puts_out_changes
 from samza_azure.spark.pipeline.joins import check_joins
+from samza_azure.spark.pipeline.names import no_time
 from samza_azure.spark.pipeline.operators import (
     FIRE_AFTER_ROWS,
     check_operators,
@@ -143,7 +144,7 @@ def analyse(
     again = _called(spark, stage, frames, inputs)
     drifts = _text(again._jdf.queryExecution().analyzed()) != _text(plan)
     if drifts:
-        _check_drift(stage, root, read_plan(spark, again, directory), tracer, is_random=not plan.deterministic())
+        _check_drift(stage, root, read_plan(spark, again, directory), tracer, is_random=_is_random(root))
     delays = [str(each.delay_ms) for each in watermarks]
     fingerprint = tuple({**fingerprint_of(node, tracer.origins), "delays": delays} for node in operators)
     by_stream = {inputs[each.reads].stream: each.delay_ms for each in watermarks}
@@ -290,6 +291,12 @@ def _optimised(spark: SparkSession, stage: Stage, plan: Any, root: Node, advice:
 def _text(plan: Any) -> str:
     """A plan without what differs between two analyses of one query: ids, names of views and of lambdas' arguments."""
     return re.sub(DIFFERING, "", str(plan.toString()))
+
+
+def _is_random(root: Node) -> bool:
+    """Whether an expression is random. Spark calls `collect_set` so, too: its order is that of the rows."""
+    nodes = (node for node in root.walk() if node.kind != "Aggregate")
+    return any(not each.deterministic() for node in nodes for each in items(node.plan.expressions()))
 
 
 def _check_drift(stage: Stage, root: Node, again: Node, tracer: Tracer, *, is_random: bool) -> None:
@@ -528,7 +535,8 @@ def _frontier(
             f"streams.{output.stream}.event_time is {output.event_time!r}, but stage {stage.name} writes the columns "
             f"{', '.join(frame.columns)}. Name one of them."
         )
-    check_event_time(frame.schema, output.event_time, f"streams.{output.stream}.event_time")
+    remedy = f"Make it one: to_timestamp({output.event_time})"
+    check_event_time(frame.schema, output.event_time, output.stream, remedy)
     bound = bounds.of(root, identity(column))
     if not isinstance(bound, Unbounded):
         return tuple(sorted(bound, key=lambda term: (term.reads is None, term.reads or 0, term.shift_us)))
@@ -552,11 +560,8 @@ def _frontier(
     return tuple(known)
 
 
-def check_event_time(schema: StructType, column: str, key: str) -> None:
+def check_event_time(schema: StructType, column: str, stream: str, remedy: str) -> None:
     """Refuse an event time that is not of a time type."""
     kind = schema[column].dataType
     if not is_time(kind):
-        raise PipelineRefused(
-            f"{key} is {column!r}, a column of type {kind.simpleString()}. An event time is a timestamp, a date or a "
-            f"window; make it one: to_timestamp({column})."
-        )
+        raise PipelineRefused(no_time(stream, column, kind.simpleString(), remedy))

@@ -55,7 +55,7 @@ def _frontier(stage: Stage, inputs: Sequence[Input], declared: Stream, schema: S
             f"streams.{output}.event_time is {column!r}, but its schema has the columns {', '.join(schema.names)}. "
             "Name one of them."
         )
-    check_event_time(schema, column, f"streams.{output}.event_time")
+    check_event_time(schema, column, output, f'Write "{column} timestamp" in streams.{output}.schema')
     if declared.frontier_lag_s is None:
         raise PipelineRefused(
             f"Task {stage.name} writes {column} as event time of stream {output!r}, but how old its later rows can be "

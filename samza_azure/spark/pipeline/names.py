@@ -190,7 +190,7 @@ def _source_mistakes(name: str, declared: Stream) -> Iterator[str]:
         if time not in types:
             yield f"streams.{name}.event_time is {time!r}, but {columns}{nearest(time, types)}"
         elif types[time] in TYPES and types[time] not in TIMES:
-            yield no_time(name, time, types[time])
+            yield no_time(name, time, types[time], declare_timestamp(name, time))
     for key in declared.key:
         if key not in types:
             yield f"streams.{name}.key has {key!r}, but {columns}{nearest(key, types)}"
@@ -210,12 +210,17 @@ def _columns(ddl: str) -> dict[str, str] | None:
     return found
 
 
-def no_time(stream: str, column: str, kind: str) -> str:
+def no_time(stream: str, column: str, kind: str, remedy: str) -> str:
     """The message for an event time that is not of a time type."""
     return (
         f"streams.{stream}.event_time is {column!r}, a column of type {kind}. An event time is a timestamp, a date or "
-        f'a window. Write "{column} timestamp" in streams.{stream}.schema; produce then parses the text.'
+        f"a window. {remedy}."
     )
+
+
+def declare_timestamp(source: str, column: str) -> str:
+    """How the event time of a source stream becomes a timestamp."""
+    return f'Write "{column} timestamp" in streams.{source}.schema; produce then parses the text'
 
 
 def _warnings(stages: Sequence[Stage], config: Config) -> Iterator[str]:

@@ -25,7 +25,7 @@ from samza_azure.spark.pipeline.catalyst import column, rebound
 from samza_azure.spark.pipeline.describe import MOST, columns
 from samza_azure.spark.pipeline.destination import check_key, with_destination
 from samza_azure.spark.pipeline.handlers import analyse_handler
-from samza_azure.spark.pipeline.names import at_once, check_names, ordered, undeclared
+from samza_azure.spark.pipeline.names import at_once, check_names, declare_timestamp, ordered, undeclared
 from samza_azure.spark.pipeline.placement import Placement, Route
 from samza_azure.spark.pipeline.schema import check_carried, check_columns, parse_schema
 from samza_azure.spark.pipeline.sinks import check_producers, check_time, sink_plan, sinks_of
@@ -193,7 +193,7 @@ def _source_stream(spark: SparkSession, stage: Stage, name: str, config: Config)
             f"{', '.join(schema.names)}. Name one of them."
         )
     if declared.event_time is not None:
-        check_event_time(schema, declared.event_time, f"streams.{name}.event_time")
+        check_event_time(schema, declared.event_time, name, declare_timestamp(name, declared.event_time))
     for key in declared.key:
         check_key(
             schema, key, f"streams.{name}.key has {key!r}", f"its schema has the columns {', '.join(schema.names)}"
