@@ -41,6 +41,7 @@ from samza_azure.spark.pipeline.emission import check_emission, puts_out_changes
 from samza_azure.spark.pipeline.joins import check_joins
 from samza_azure.spark.pipeline.operators import (
     FIRE_AFTER_ROWS,
+    check_global_sessions,
     check_operators,
     check_row_formats,
     described,
@@ -128,6 +129,7 @@ def analyse(
     check_operators(stage, root)
     optimised = _optimised(spark, stage, plan, root, advice, directory)
     check_row_formats(spark, stage, optimised)
+    check_global_sessions(stage, root, optimised)
     check_columns(frame.schema, f"Stage {stage.name}")
     schema = nullable(frame.schema, spark)
     check_carried(schema, f"Stage {stage.name}")
