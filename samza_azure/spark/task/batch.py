@@ -53,7 +53,7 @@ def _slices(table: pa.Table, stage: AnalysedStage, number: int) -> list[Slice]:
 
 def _watermark_us(plan: Planned, stage: AnalysedStage) -> int | None:
     """The watermark after a batch of the stage."""
-    delays = ((stage.plan.inputs[each.reads], each.delay_ms) for each in stage.analysis.watermarks)
+    delays = ((stage.plan.inputs[each.reads], each.delay_ms + each.below_ms) for each in stage.analysis.watermarks)
     return next_watermark_us(plan.offsets, plan.step, delays)
 
 
