@@ -6,6 +6,7 @@ import re
 #: The settings that the container makes itself, with the reason why a job file may not.
 OWN = {
     "spark.sql.session.timeZone": "event time is UTC everywhere; in another zone a processor would cut other windows",
+    "spark.sql.timestampType": "a timestamp in the job file has a zone; write timestamp_ntz for one without",
     "spark.sql.streaming.stateStore.providerClass": "set task.state to 'memory' or 'rocksdb' instead",
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "the task log carries state files of version 1",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "the task log carries the changelog",

@@ -308,6 +308,7 @@ def test_each_profile_fits_itself() -> None:
     ("key", "reason"),
     [
         ("sql.session.timeZone", "event time is UTC"),
+        ("sql.timestampType", "timestamp_ntz"),
         ("sql.shuffle.partitions", "a task is one partition"),
         ("sql.streaming.stateStore.providerClass", "task.state"),
         ("sql.streaming.multipleWatermarkPolicy", "owns the watermark"),

@@ -79,6 +79,33 @@ def test_joined_rows_are_as_old_as_the_slower_side_lets_them_be(fleet: MakeFleet
     assert_equal(run, behind(rows_of(60), rows_of(60, of="name", at="at"), "left", "right"))
 
 
+def test_a_row_at_the_frontier_is_not_late(fleet: MakeFleet) -> None:
+    """Many rows in order have one time, or one date: each flush is at the frontier that the one before has set."""
+    application = Application()
+
+    @application.stage("instants", "others", output="distinct")
+    def distinct(some: DataFrame, others: DataFrame) -> DataFrame:
+        both = some.withWatermark("ts", "0 seconds").union(others)
+        return both.dropDuplicates(["key", "ts"])
+
+    @application.stage("days", output="grouped")
+    def grouped(rows: DataFrame) -> DataFrame:
+        days = rows.where("day IS NOT NULL").withColumn("ts", F.col("day").cast("timestamp"))
+        return days.withWatermark("ts", "0 seconds").groupBy("ts", "key").count()
+
+    days = '[streams.days]\nschema = "key string, day date"\nevent_time = "day"\n'
+    run = fleet(application, SOURCES % ("instants", "others") + days + FAST)
+    pieces: list[tuple[str, list[Row]]] = []
+    for number in range(6):
+        keys = [f"{number}-{each}" for each in range(3)]
+        pieces += [
+            ("instants", [{"key": key, "ts": START} for key in keys]),
+            ("others", [{"name": f"other {key}", "at": START} for key in keys]),
+            ("days", [{"key": "abc"[each], "day": START.date()} for each in range(3)]),
+        ]
+    assert_equal(run, pieces)
+
+
 Analysed = Callable[..., AnalysedStage]
 
 

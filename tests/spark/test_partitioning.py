@@ -439,3 +439,20 @@ def test_routed_streams_that_meet_have_as_many_partitions(plan: Plan) -> None:
         "streams.stage-b.partitions is 2, but its rows meet those of a stream with 4 partitions in stage stage. "
         "Write 4, or remove the line."
     )
+
+
+def test_a_key_with_a_backtick_in_its_name(fleet: MakeFleet) -> None:
+    """And variants that are null: both failed at the first batch."""
+    application = Application()
+
+    @application.stage("some", output="between", partition_by=["a`b"])
+    def between(rows: DataFrame) -> DataFrame:
+        texts = F.when(F.col("n") > 3, F.lit('{"n": 1}'))
+        return rows.select(F.col("key").alias("a`b"), F.parse_json(texts).alias("v"))
+
+    @application.stage("between", output="out")
+    def out(rows: DataFrame) -> DataFrame:
+        return rows.select("`a``b`", F.variant_get("v", "$.n", "int").alias("n"))
+
+    run = fleet(application, FEW % ("some", "", "unused", "") + "[streams.between]\npartitions = 2\n")
+    assert_equal(run, [("some", rows_of(10)), ("some", rows_of(10))])

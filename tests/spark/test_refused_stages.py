@@ -558,6 +558,54 @@ def test_sessions_that_are_not_merged(refusal: Refusal, analyse: Analyse) -> Non
     analyse(stage(f'{line[1]}.dropDuplicates(["s", "carrier"])'))
 
 
+def test_sessions_that_are_grouped_again(refusal: Refusal, analyse: Analyse) -> None:
+    """A batch merges those of several keys; on a stream each is complete by itself."""
+
+    def stage(behind: str) -> Callable[[DataFrame], DataFrame]:
+        def function(rows: DataFrame) -> DataFrame:
+            rows = rows.withWatermark("ts", "1 hour").withColumn("is_late", F.col("delay") > 0)
+            sessions = rows.groupBy(F.session_window("ts", "1 hour"), "carrier", "delay")
+            found: DataFrame = eval(behind, {"sessions": sessions, "F": F})
+            return found
+
+        return function
+
+    renamed = 'sessions.agg(F.max("landed").alias("x")).withColumnRenamed("session_window", "s")'
+    for behind in (
+        f'{renamed}.groupBy("s", "carrier").agg(F.max("x"))',
+        f'{renamed}.select("s", "carrier").dropDuplicates()',
+        f'{renamed}.union({renamed}).groupBy("s", "carrier", "delay").agg(F.max("x"))',
+        'sessions.pivot("is_late", [True, False]).agg(F.sum("delay"))',
+    ):
+        said = refusal(stage(behind))
+        assert "groups sessions that an earlier aggregation has put out. A batch would merge those" in said, behind
+    for behind in (
+        f'{renamed}.groupBy("s", "carrier", "delay").agg(F.max("x"))',
+        f'{renamed}.groupBy(F.window(F.window_time("s"), "1 day"), "carrier").count()',
+        "sessions.agg(F.expr(\"max(landed) FILTER (WHERE carrier = 'AA') AS aa\"))",
+    ):
+        analyse(stage(behind))
+
+
+@pytest.mark.parametrize("keys", ["", ', F.lit("all").alias("all")'])
+def test_sessions_without_another_key(refusal: Refusal, analyse: Analyse, keys: str) -> None:
+    """Spark fails at the first batch, on one task, too."""
+
+    def stage(keys: str) -> Callable[[DataFrame], DataFrame]:
+        def function(rows: DataFrame) -> DataFrame:
+            by = eval(f'[F.session_window("ts", "5 minutes"){keys}]', {"F": F})
+            return rows.withWatermark("ts", "1 hour").groupBy(*by).count()
+
+        return function
+
+    for tasks in (None, 1):
+        said = refusal(stage(keys), tasks=tasks)
+        assert "the aggregation by session windows has no key besides, and Spark cannot run it on a stream." in said
+        zero = re.search(r"0 in each row: (.*)\.$", said)
+        assert zero is not None, said
+        analyse(stage(f", {zero[1]}"))
+
+
 def test_joins_one_after_the_other_get_one_event_time(refusal: Refusal, analyse: Analyse) -> None:
     """Not the advice to remove the rows that have no partner in the first one."""
 

@@ -31,6 +31,7 @@ from samza_azure.spark.pipeline.catalyst import (
     in_sql,
     input_directory,
     is_marked,
+    is_window,
     items,
     kind_of,
     literal,
@@ -43,6 +44,7 @@ from samza_azure.spark.pipeline.joins import check_joins
 from samza_azure.spark.pipeline.names import no_time
 from samza_azure.spark.pipeline.operators import (
     FIRE_AFTER_ROWS,
+    check_global_sessions,
     check_operators,
     check_row_formats,
     described,
@@ -83,10 +85,15 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """One term of a stage's watermark: the frontier of an input, less the delay that late rows are granted."""
+    """One term of a stage's watermark: the frontier of an input, less the delay that late rows are granted.
+
+    Spark drops a row whose time is the watermark itself, but a row at the frontier is not late. So the watermark of a
+    stage that compares times with it stays a millisecond below. A window ends later than the times in it.
+    """
 
     reads: int  # the input's number
     delay_ms: int
+    below_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +137,7 @@ def analyse(
     check_operators(stage, root)
     optimised = _optimised(spark, stage, plan, root, advice, directory)
     check_row_formats(spark, stage, optimised)
+    check_global_sessions(stage, root, optimised)
     check_columns(frame.schema, f"Stage {stage.name}")
     schema = nullable(frame.schema, spark)
     check_carried(schema, f"Stage {stage.name}")
@@ -375,12 +383,19 @@ def _watermarks(stage: Stage, root: Node, inputs: Sequence[Input], bounds: Bound
             if inputs[leaf.reads].event_time is not None:
                 found[leaf.reads] = max(_delay_ms(node), found.get(leaf.reads, 0))
     longest = max(found.values(), default=0)
-    for operator in root.walk():
-        for leaf in operator.leaves() if state_of(operator) else ():
-            assert leaf.reads is not None
-            if inputs[leaf.reads].event_time is not None:
-                found.setdefault(leaf.reads, longest)
-    return tuple(Watermark(reads, delay) for reads, delay in sorted(found.items()))
+    operators = [node for node in root.walk() if state_of(node)]
+    for leaf in (leaf for operator in operators for leaf in operator.leaves()):
+        assert leaf.reads is not None
+        if inputs[leaf.reads].event_time is not None:
+            found.setdefault(leaf.reads, longest)
+    below_ms = int(any(map(_compares_times, operators)))
+    return tuple(Watermark(reads, delay, below_ms) for reads, delay in sorted(found.items()))
+
+
+def _compares_times(operator: Node) -> bool:
+    """Whether it compares a time with the watermark, not only the end of a window."""
+    times_of = _watched if operator.is_join_of_streams else _event_times
+    return any(not is_window(child.column(each)) for child in operator.children for each in times_of(operator, child))
 
 
 def _check_watermark(stage: Stage, node: Node, inputs: Sequence[Input], bounds: Bounds) -> None:

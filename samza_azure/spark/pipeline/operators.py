@@ -3,6 +3,7 @@
 An operator that is not named here is refused, since it is not known to compute the same on a stream as on a table.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -15,14 +16,17 @@ from samza_azure.spark.pipeline.catalyst import (
     contains,
     data_type,
     equalities,
+    identity,
     in_sql,
     is_marked,
     items,
     join_type,
     kind_of,
     literal,
+    named,
     scala_object,
     text,
+    without_alias,
 )
 
 #: Operators with state, and their names in messages.
@@ -181,15 +185,71 @@ def _check_lists(stage: Stage, node: Node) -> None:
 
 
 def _check_sessions(stage: Stage, node: Node) -> None:
-    """A batch groups rows to remove duplicates, and merges sessions by which it groups. A stream compares them."""
-    if not node.kind.startswith("Deduplicate") or any(has_sessions(below) for below in node.child.walk()):
+    """A batch merges sessions wherever it groups rows, also to remove duplicates. A stream compares those that are
+    complete, or, to remove duplicates, those of one row each."""
+    if node.kind != "Aggregate" and not node.kind.startswith("Deduplicate"):
         return
-    if any(_is_session(key) for (key,) in keys_of(node)):
-        by = ", ".join(literal(in_sql(str(key.name()))) for (key,) in keys_of(node))
-        raise PipelineRefused(
-            f"Stage {stage.name}: the {described(node)} compares sessions that are not merged yet, of one row each; a "
-            f"batch would merge them. Group by them instead: .groupBy({by}).count()."
-        )
+    keys = list(items(node.plan.groupingExpressions() if node.kind == "Aggregate" else node.plan.keys()))
+    for session in filter(_is_session, keys):
+        merged = _put_out_by(node.child, identity(session))
+        if merged is None and node.kind != "Aggregate":
+            by = ", ".join(literal(in_sql(str(key.name()))) for key in keys)
+            raise PipelineRefused(
+                f"Stage {stage.name}: the {described(node)} compares sessions that are not merged yet, of one row "
+                f"each; a batch would merge them. Group by them instead: .groupBy({by}).count()."
+            )
+        if merged is not None and not _has_all_keys(node, keys, merged[0]):
+            raise PipelineRefused(
+                f"Stage {stage.name}: the {described(node)} groups sessions that an earlier aggregation has put out. A "
+                "batch would merge those that overlap, but on a stream the first is complete before the next one "
+                "comes. Use one aggregation by these keys; instead of a pivot, give it an aggregate with a FILTER "
+                "clause for each value."
+            )
+
+
+def _put_out_by(node: Node, wanted: int) -> tuple[Node, Any] | None:
+    """The aggregation that puts a column out, and what it computes it from; or the union of several of them."""
+    if node.kind == "Aggregate":
+        return node, without_alias(named(node.made, wanted))
+    if node.kind in ("Project", "Expand"):
+        rows = items(next(items(node.plan.projections()))) if node.kind == "Expand" else node.made
+        made = without_alias(list(rows)[node.ids.index(wanted)])
+        return _put_out_by(node.child, identity(made)) if kind_of(made) == "AttributeReference" else None
+    if node.kind == "Union":
+        index = node.ids.index(wanted)
+        is_merged = any(_put_out_by(child, child.ids[index]) for child in node.children)
+        return (node, None) if is_merged else None
+    below = next((child for child in node.children if wanted in child.ids), None)
+    return None if below is None else _put_out_by(below, wanted)
+
+
+def _has_all_keys(node: Node, keys: Sequence[Any], below: Node) -> bool:
+    """Whether the sessions of one group are those of one key of the aggregation below, so that none overlap."""
+    if below.kind == "Union":
+        return False
+    columns = [key for key in keys if kind_of(key) == "AttributeReference"]
+    found = [made for made in (_put_out_by(node.child, identity(key)) for key in columns) if made is not None]
+    known = [expression for by, expression in found if by is below]
+    return all(any(each.semanticEquals(key) for each in known) for (key,) in keys_of(below))
+
+
+def check_global_sessions(stage: Stage, root: Node, optimised: Node) -> None:
+    """Refuse sessions without another key, for which Spark has no plan on a stream. The optimiser drops constants."""
+    if not any(node.is_streaming and has_sessions(node) and not keys_of(node) for node in optimised.walk()):
+        return
+    sessions = [node for node in root.walk() if node.is_streaming and has_sessions(node)]
+    columns = [each for each in min(sessions, key=lambda node: len(keys_of(node))).child.output if _has_hash(each)]
+    zero = f"F.pmod(F.hash({literal(in_sql(str(columns[0].name())))}), F.lit(1))" if columns else "the hash of a column"
+    raise PipelineRefused(
+        f"Stage {stage.name}: the aggregation by session windows has no key besides, and Spark cannot run it on a "
+        f"stream. Group by another column as well, or by a number that is 0 in each row: {zero}."
+    )
+
+
+def _has_hash(column: Any) -> bool:
+    """Whether Spark computes a hash of this column's type."""
+    kind = str(column.dataType().sql())
+    return not _is_session(column) and not any(word in kind for word in ("COLLATE", "MAP<", "VARIANT"))
 
 
 def _check_collations(stage: Stage, node: Node) -> None:

@@ -21,7 +21,7 @@ from samza_azure.logs.names import source_log, source_partition, stage_and_numbe
 from samza_azure.messages import Plan, StagePlan, partitions_of
 from samza_azure.spark.pipeline.analysis import Analysis, Output, analyse, check_event_time
 from samza_azure.spark.pipeline.bounds import Input, Term
-from samza_azure.spark.pipeline.catalyst import column, rebound
+from samza_azure.spark.pipeline.catalyst import column, in_sql, rebound
 from samza_azure.spark.pipeline.describe import MOST, columns
 from samza_azure.spark.pipeline.destination import check_key, with_destination
 from samza_azure.spark.pipeline.handlers import analyse_handler
@@ -71,7 +71,7 @@ class AnalysedStage:
         if self.partitions is None or self.partitions == 1:
             return frame
         if self.route is None:
-            return with_destination(frame, [frame[f"`{key}`"] for key in self.stage.partition_by], self.partitions)
+            return with_destination(frame, [frame[in_sql(key)] for key in self.stage.partition_by], self.partitions)
         # The next stage may filter rows out for which an expression fails, so a failure must not be an error here.
         by = [column(spark, rebound(spark, each, self.route.leaf, frame)) for each in self.route.expressions]
         return with_destination(frame, by, self.partitions, like_keys=self.route.like_keys)

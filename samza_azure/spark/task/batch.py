@@ -44,16 +44,22 @@ def _slices(table: pa.Table, stage: AnalysedStage, number: int) -> list[Slice]:
     """The rows by destination, in the layout of the stream's schema. Without keys a task writes its own partition."""
     schema = arrow_schema(stage.analysis.schema)
     if COLUMN in table.column_names:
-        rows = table.cast(schema.append(table.schema.field(COLUMN)))
+        rows = _cast(table, schema.append(table.schema.field(COLUMN)))
         return slices(rows, destinations=COLUMN, event_time=stage.event_time)
     if table.num_rows == 0:
         return []
-    return [one_slice(0 if stage.partitions else number, table.cast(schema), stage.event_time)]
+    return [one_slice(0 if stage.partitions else number, _cast(table, schema), stage.event_time)]
+
+
+def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows in this schema. Arrow refuses even to cast a null variant to its own type, whose parts have no nulls."""
+    columns = zip(table.columns, schema.types, strict=True)
+    return pa.table([column if column.type == kind else column.cast(kind) for column, kind in columns], schema)
 
 
 def _watermark_us(plan: Planned, stage: AnalysedStage) -> int | None:
     """The watermark after a batch of the stage."""
-    delays = ((stage.plan.inputs[each.reads], each.delay_ms) for each in stage.analysis.watermarks)
+    delays = ((stage.plan.inputs[each.reads], each.delay_ms + each.below_ms) for each in stage.analysis.watermarks)
     return next_watermark_us(plan.offsets, plan.step, delays)
 
 
