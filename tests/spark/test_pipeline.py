@@ -254,7 +254,11 @@ def test_the_fingerprint_sees_the_state(spark: SparkSession, tmp_path: Path) -> 
         application = Application()
         _named(application, function, "stage", inputs or ["timed"], "out", (), output_mode=mode)
         config = config_of(tmp_path, streams + more)
-        return analyse_pipeline(spark, application, config, tmp_path / "analysis").plan.fingerprint
+        pipeline = analyse_pipeline(spark, application, config, tmp_path / "analysis")
+        analysed.append(pipeline)
+        return pipeline.plan.fingerprint
+
+    analysed: list[Pipeline] = []
 
     def counted(
         rows: DataFrame,
@@ -267,8 +271,10 @@ def test_the_fingerprint_sees_the_state(spark: SparkSession, tmp_path: Path) -> 
         grouped = rows.where(only).withWatermark("ts", delay).groupBy(F.window("ts", window), F.expr(by).alias("k"))
         return grouped.agg(F.expr(function).alias("total").cast("bigint"))
 
-    def matched(rows: DataFrame, others: DataFrame, hours: int = 2, kind: str = "inner") -> DataFrame:
-        near = F.expr(f"key = name AND at BETWEEN ts AND ts + INTERVAL {hours} HOURS")
+    def matched(
+        rows: DataFrame, others: DataFrame, hours: int = 2, kind: str = "inner", more: str = "true"
+    ) -> DataFrame:
+        near = F.expr(f"key = name AND at BETWEEN ts AND ts + INTERVAL {hours} HOURS AND {more}")
         timed = rows.where("ts IS NOT NULL").withWatermark("ts", "1 hour")
         joined = timed.join(others.withWatermark("at", "1 hour"), near, kind)
         return joined.select("key", "n", "m")
@@ -302,7 +308,17 @@ def test_the_fingerprint_sees_the_state(spark: SparkSession, tmp_path: Path) -> 
         (followed,),
         (partial(followed, time="EventTime"),),
     ]
+    common: list[tuple[Any, ...]] = [  # with what Spark works out once for several uses
+        (partial(counted, by="nullif(upper(key), 'A')"),),
+        (partial(counted, function="count_if(n IS NULL)"),),
+        (partial(counted, function="count_if(key IS NULL)"),),
+        (partial(matched, more="n + m BETWEEN 1 AND 3"), "timed", "others"),
+        (partial(matched, more="n * m BETWEEN 1 AND 3"), "timed", "others"),
+    ]
+    codes += common
     prints = [print_of(*code) for code in codes]
+    assert [print_of(*code) for code in common] == prints[-len(common) :], "a second analysis in one process"
+    assert not any("common_expr" in str(each.plan.described) for each in analysed)
     alone = "[task]\ncount = 1\n"  # without routed streams, whose keys are part of the fingerprint as well
     on_one_task = (some, partial(some, most=4), partial(distinct, by=["key"]), partial(distinct, by=["key", "n"]))
     prints += [print_of(code, more=alone) for code in on_one_task]

@@ -215,9 +215,8 @@ VARIABLE = "namedlambdavariable()"
 
 def text(expression: Any) -> str:
     """The expression as SQL, without ids and names of views that differ between analyses. Quoted text is unchanged."""
-    said = re.sub(
-        r"('(?:[^'\\]|\\.)*')|#\d+L?|\b_pyspark_[0-9a-f]{32}\.", lambda found: found[1] or "", str(expression.sql())
-    )
+    differing = r"('(?:[^'\\]|\\.)*')|#\d+L?|\b_pyspark_[0-9a-f]{32}\.|(?<=\bCommonExpressionId\()\d+"
+    said = re.sub(differing, lambda found: found[1] or "", str(expression.sql()))
     return _with_variables(said, expression) if VARIABLE in said else said
 
 
@@ -229,6 +228,27 @@ def _with_variables(sql: str, expression: Any) -> str:
     if len(names) == sql.count(VARIABLE):
         return "".join(chain(*zip_longest(sql.split(VARIABLE), names, fillvalue="")))
     return f"{sql} of {', '.join(names)}"
+
+
+#: What Spark works out once for several uses, as in `count_if(x IS NULL)`, has a name with the number of a counter.
+COMMON = re.compile(r"\b_common_expr_\d+\b")
+
+
+def spelled(node: Node, expression: Any) -> str:
+    """The text of an operator's expression, with what Spark has put into a projection below it spelled out."""
+    said = text(expression)
+    if not COMMON.search(said):
+        return said
+    projections = (below for child in node.children for below in child.walk() if below.kind == "Project")
+    made = {str(each.name()): (below, each) for below in projections for each in below.made if kind_of(each) == "Alias"}
+
+    def in_full(found: re.Match[str]) -> str:
+        if found[0] not in made:
+            return found[0]
+        below, alias = made[found[0]]
+        return f"({spelled(below, alias.child())})"
+
+    return COMMON.sub(in_full, said)
 
 
 def in_sql(name: str) -> str:

@@ -18,6 +18,7 @@ from samza_azure.spark.pipeline.catalyst import (
     is_window,
     items,
     kind_of,
+    spelled,
     text,
     without_alias,
 )
@@ -36,15 +37,15 @@ def operator_facts(node: Node, bounds: Bounds) -> dict[str, str]:
         window = next((each for each in keys if is_window(each)), None)
         length = None if window is None else bounds.window_us(node.child, identity(window))
         if length is None:
-            plain.append(" = ".join(text(each) for each in keys))
+            plain.append(" = ".join(spelled(node, each) for each in keys))
         else:
             found["window"] = in_words(length / 1_000_000)
     found[f"keys of the {what}"] = ", ".join(plain) or "none"
     if node.kind == "Aggregate":
         made = [without_alias(each) for each in items(node.plan.aggregateExpressions())]
-        found["functions"] = ", ".join(text(each) for each in made if kind_of(each) != "AttributeReference")
+        found["functions"] = ", ".join(spelled(node, each) for each in made if kind_of(each) != "AttributeReference")
     if node.kind == "Join" and node.plan.condition().isDefined():
-        found["condition of the join"] = text(node.plan.condition().get())
+        found["condition of the join"] = spelled(node, node.plan.condition().get())
     if node.kind == "GlobalLimit":
         found["limit"] = text(node.plan.limitExpr())
     return found

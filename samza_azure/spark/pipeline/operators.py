@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.pipeline.catalyst import (
+    COMMON,
     SESSION_MARK,
     Node,
     contains,
@@ -25,6 +26,7 @@ from samza_azure.spark.pipeline.catalyst import (
     literal,
     named,
     scala_object,
+    spelled,
     text,
     without_alias,
 )
@@ -118,8 +120,8 @@ def described(node: Node) -> str:
     """The operator as messages name it, with its keys."""
     keys = keys_of(node)
     if node.kind == "Join":
-        return "join on " + " and ".join(f"{text(left)} = {text(right)}" for left, right in keys)
-    by = ", ".join(text(key) for (key,) in keys)
+        return "join on " + " and ".join(f"{spelled(node, left)} = {spelled(node, right)}" for left, right in keys)
+    by = ", ".join(spelled(node, key) for (key,) in keys)
     return f"{state_of(node)} by {by}" if by else f"{state_of(node)} over all rows"
 
 
@@ -428,11 +430,12 @@ def fingerprint_of(node: Node, origins: Any) -> dict[str, Any]:
         case "Join":
             condition = plan.condition()
             state["type"] = join_type(node)
-            state["condition"] = text(condition.get()) if condition.isDefined() else None
+            state["condition"] = spelled(node, condition.get()) if condition.isDefined() else None
             state["sides"] = [[_column(each) for each in child.output] for child in node.children]
         case "Aggregate":
             state["window"] = [origins(node.child, each) for each in items(plan.groupingExpressions())]
-            state["functions"] = [f"{text(each)}: {data_type(each)}" for each in items(plan.aggregateExpressions())]
+            made = items(plan.aggregateExpressions())
+            state["functions"] = [f"{spelled(node, each)}: {data_type(each)}" for each in made]
         case "GlobalLimit":
             state["limit"] = text(plan.limitExpr())
         case "FlatMapGroupsInPandasWithState":
@@ -445,4 +448,4 @@ def fingerprint_of(node: Node, origins: Any) -> dict[str, Any]:
 
 
 def _column(attribute: Any) -> str:
-    return f"{attribute.name()}: {data_type(attribute)}"
+    return f"{COMMON.sub('computed', str(attribute.name()))}: {data_type(attribute)}"
