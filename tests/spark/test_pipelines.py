@@ -18,6 +18,7 @@ from samza_azure.storage.connection import Account
 from .fuzz.case import Call, Case, Join, Union, nodes
 from .fuzz.draw import cut, draw, handled
 from .fuzz.mutants import MUTANTS
+from .fuzz.odd import odd
 from .fuzz.run import Bench, Outcome
 
 #: In groups that run together.
@@ -101,6 +102,13 @@ def test_a_drain_in_mid_stream_goes_through_a_low_level_task_to_the_stages_behin
 def test_a_pipeline_that_no_fleet_runs_like_a_batch_is_refused(ready: Bench) -> None:
     found = outcomes(ready, {seed: draw(seed) for seed in REFUSED})
     assert verdicts(found) == dict.fromkeys(REFUSED, "refused")
+
+
+@pytest.mark.long
+def test_a_second_analysis_finds_what_the_first_one_did(ready: Bench) -> None:
+    """Else a processor would take the code of another one for a different pipeline."""
+    differing = [seed for seed in range(30) if ready.analysis(odd(seed)) != ready.analysis(odd(seed))]
+    assert differing == []
 
 
 @pytest.mark.long

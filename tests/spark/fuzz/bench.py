@@ -9,14 +9,14 @@ from pathlib import Path
 from samza_azure.account import Secret, Storage
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.storage.connection import Account
-from tests.spark.session import QUICK_JAVA, session
+from tests.spark.session import session
 
 from .run import Bench
 
-#: Thousands of small queries, each run once: code that is made and compiled for them costs more than it saves.
+#: Thousands of small queries, each run once: code that is made for them costs more than it saves.
 SETTINGS = {
     "spark.log.level": "OFF",
-    "spark.driver.extraJavaOptions": QUICK_JAVA,
+    "spark.driver.extraJavaOptions": "-XX:ReservedCodeCacheSize=240m -XX:CompileThresholdScaling=0.5",
     "spark.sql.codegen.wholeStage": "false",
 }
 

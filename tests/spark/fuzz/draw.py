@@ -87,6 +87,7 @@ class Bias:
     partitions: tuple[int, ...] = (1, 2, 2, 2, 2, 3, 3, 4)
     rows: tuple[int, ...] = (5, 25, 50, 90)  # of an input
     steps: tuple[int, ...] = (30, 600, 3600)  # seconds from row to row
+    delays: int = 4  # of a watermark: with 1 it just covers the disorder, else it is often longer
     laggards: int = 0  # the first input that may be the laggard
     batch_bytes: tuple[str, ...] = ("1 KiB", "1 KiB", "4 KiB", "1 MiB")
     moves: float = 0.25
@@ -153,7 +154,8 @@ class Drawing:
 
     def delay(self) -> str:
         """Of a watermark: covers the disorder."""
-        return self.dice.choice([f"{self.disorder_s} seconds", f"{self.disorder_s + 60} seconds", "1 hour", "3 hours"])
+        delays = [f"{self.disorder_s} seconds", f"{self.disorder_s + 60} seconds", "1 hour", "3 hours"]
+        return self.dice.choice(delays[: self.bias.delays])
 
     def case(self) -> Case:
         dice = self.dice

@@ -213,4 +213,10 @@ MUTANTS = (
         replace(JOINS, stages=(1, 0, 0), states=(0,), after_join=1.0, early_states=(0,)),
         ((analysis, "check_joins", _no_check),),
     ),
+    Mutant(
+        "a row at the frontier is late",
+        3,
+        replace(ALONE, delays=1, steps=(0, 30), rows=(50,), states=(1,), windowed=0.5, marked=1.0),
+        ((analysis, "_compares_times", lambda _: False),),
+    ),
 )

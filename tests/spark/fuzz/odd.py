@@ -6,6 +6,7 @@ The analysis reads plans, and one query has many. Whatever is drawn here still h
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 from .case import Call, Case, DrawnInput, Join
 from .draw import USUAL, Bias, Drawing, Frame
@@ -39,9 +40,14 @@ class _OddDrawing(Drawing):
         self.odds = Random(f"oddities of {seed}")  # its own, so that a case resembles the one that `draw` makes
         self.later = Random(f"later oddities of {seed}")  # of shapes that came later: the seeds before them stay
         self.last = Random(f"types and functions of {seed}")  # of those that came after these
+        self.newest = Random(f"equal times and sessions of {seed}")  # and after these
 
     def may(self, share: float) -> bool:
         return self.odds.random() < share
+
+    def delay(self) -> str:
+        """Often the least that is right, so that a row may be as late as the watermark allows, to the microsecond."""
+        return f"{self.disorder_s} seconds" if self.newest.random() < 0.3 else super().delay()
 
     # Inputs.
 
@@ -54,6 +60,15 @@ class _OddDrawing(Drawing):
         if self.last.random() < 0.04:
             return replace(made, rows=())
         return self.silenced(made) if made.key and self.last.random() < 0.2 else made
+
+    def rows(self, columns: list[tuple[str, str]]) -> list[tuple[Any, ...]]:
+        """Sometimes of whole hours: rows that are produced later have the time of the greatest one before them."""
+        made = super().rows(columns)
+        if self.disorder_s or self.newest.random() < 0.6:
+            return made
+        place = [name for name, _ in columns].index("ts")
+        times = (None if row[place] is None else row[place].replace(minute=0, second=0) for row in made)
+        return [(*row[:place], time, *row[place + 1 :]) for row, time in zip(made, times, strict=True)]
 
     def silenced(self, made: DrawnInput) -> DrawnInput:
         """After a third of its rows there are none with the first row's key: its partition may fall silent."""
@@ -204,6 +219,26 @@ class _OddDrawing(Drawing):
                 return replace(made, node=replace(made.node, code=made.node.code.replace(".groupBy(", grouping, 1)))
             return made
         return self.windowed_by_sql(frame)
+
+    def sessions(self, frame: Frame) -> Frame:
+        """Sometimes of more keys than needed, which a second aggregation puts together."""
+        others = [column for column in comparable(frame).columns if column != frame.time]
+        if self.newest.random() < 0.7 or len(others) < 2:
+            return super().sessions(frame)
+        key = "key" if "key" in others else others[0]
+        more = self.newest.choice([column for column in others if column != key])
+        keys = [key, more] if self.newest.random() < 0.5 else [key]
+        time, count, total = self.name("t"), self.name("a"), self.name("a")
+        gap = self.newest.choice(["5 minutes", "1 hour", "1 day"])
+        first = (
+            f".groupBy(F.session_window({frame.time!r}, {gap!r}), {key!r}, {more!r}).agg(F.count('*').alias({count!r}))"
+        )
+        names = ", ".join(map(repr, keys))
+        second = f".groupBy('session_window', {names}).agg(F.sum({count!r}).alias({total!r}))"
+        selected = f".select(F.col('session_window.end').alias({time!r}), {names}, {total!r})"
+        columns = {time: "timestamp", **{name: frame.columns[name] for name in keys}, total: "bigint"}
+        made = frame.call("two session aggregations", first + second + selected, columns=columns, time=time)
+        return replace(made, marked=False, lag=None)
 
     def windowed_by_sql(self, frame: Frame) -> Frame:
         """In SQL, with a filter of rows or of groups; the window stays as a column, under another name."""
