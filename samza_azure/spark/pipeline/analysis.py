@@ -10,7 +10,7 @@ processes or machines, such as `date.today()`; other rows of a table that the fu
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ from samza_azure.spark.pipeline.operators import (
     state_of,
 )
 from samza_azure.spark.pipeline.packages import check_packages
-from samza_azure.spark.pipeline.placement import Keyed, Placement, Tracer, place_stage
+from samza_azure.spark.pipeline.placement import Placement, Tracer, place_stage
 from samza_azure.spark.pipeline.schema import check_carried, check_columns, nullable
 from samza_azure.spark.pipeline.words import said_at_start, said_by_stage
 from samza_azure.spark.user_code import noted, place_of
@@ -101,19 +101,19 @@ class Analysis:
     """One stage as Spark understands it."""
 
     schema: StructType
-    sources: int  # that Spark starts for a task; a stage that joins a stream with itself has more sources than inputs
-    watermarks: tuple[Watermark, ...]
-    frontier: tuple[Term, ...]  # the minimum of these; empty: the stage's records carry no frontier
-    stateful: tuple[str, ...]
-    state: tuple[str, ...]  # the same operators with their keys, for people
-    fingerprint: tuple[Mapping[str, Any], ...]  # what their state depends on
+    fingerprint: tuple[Mapping[str, Any], ...]  # what the state of its operators depends on
     facts: Mapping[str, str]  # the fingerprint for people who compare two pipelines
-    placement: Placement
-    puts_out_changes: bool  # there may be several rows for one row of a batch
-    needs_rocksdb: bool
-    needs_memory: bool
-    fires_after_rows: bool  # the last rows of a drain and the watermark of infinity may come in one batch
-    warnings: tuple[str, ...]
+    sources: int = 1  # that Spark starts for a task; a stage that joins a stream with itself has more than inputs
+    watermarks: tuple[Watermark, ...] = ()
+    frontier: tuple[Term, ...] = ()  # the minimum of these; empty: the stage's records carry no frontier
+    stateful: tuple[str, ...] = ()
+    state: tuple[str, ...] = ()  # the same operators with their keys, for people
+    placement: Placement = field(default_factory=Placement)
+    puts_out_changes: bool = False  # there may be several rows for one row of a batch
+    needs_rocksdb: bool = False
+    needs_memory: bool = False
+    fires_after_rows: bool = False  # the last rows of a drain and the watermark of infinity may come in one batch
+    warnings: tuple[str, ...] = ()
 
 
 def analyse(
@@ -146,8 +146,7 @@ def analyse(
     check_joins(spark, stage, root, optimised, bounds)
     _check_on_time(stage, operators, watermarks, bounds)
     _check_timers(stage, operators, bounds, advice)
-    keyed = [Keyed(each.stream, each.partitions, each.key) for each in inputs]
-    placement = place_stage(spark, stage, root, keyed, tasks)
+    placement = place_stage(spark, stage, root, inputs, tasks)
     tracer = Tracer(spark)
     again = _called(spark, stage, frames, inputs)
     drifts = _text(again._jdf.queryExecution().analyzed()) != _text(plan)

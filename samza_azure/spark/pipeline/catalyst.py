@@ -221,7 +221,8 @@ def text(expression: Any) -> str:
 
 
 def _with_variables(sql: str, expression: Any) -> str:
-    """The arguments of lambdas, which all read alike in SQL, and have names of their own in each analysis."""
+    """The SQL with the arguments of its lambdas numbered: SQL has one name for all of them, and their own names differ
+    between analyses. If they cannot be told apart in the SQL, their numbers follow it."""
     numbers: dict[str, int] = {}
     found = [numbers.setdefault(each, len(numbers)) for each in re.findall(r"\blambda (\w+#\d+)", str(expression))]
     names = [f"x{number}" for number in found]

@@ -16,7 +16,6 @@ from samza_azure.spark.pipeline.advice import declare_event_time
 from samza_azure.spark.pipeline.analysis import Analysis, check_event_time
 from samza_azure.spark.pipeline.bounds import Input, Term
 from samza_azure.spark.pipeline.destination import check_key
-from samza_azure.spark.pipeline.placement import Placement
 from samza_azure.spark.pipeline.schema import check_columns, parse_schema
 
 
@@ -29,19 +28,10 @@ def analyse_handler(spark: SparkSession, stage: Stage, inputs: Sequence[Input], 
         check_key(schema, key, f"Task {stage.name} has partition_by {key!r}", columns)
     return Analysis(
         schema=schema,
-        sources=len(inputs),
-        watermarks=(),
-        frontier=_frontier(stage, inputs, declared, schema),
-        stateful=(),
-        state=(),
         fingerprint=({"handler": True},),
         facts={"runs": "a handler"},
-        placement=Placement({}, ()),
-        puts_out_changes=False,
-        needs_rocksdb=False,
-        needs_memory=False,
-        fires_after_rows=False,
-        warnings=(),
+        sources=len(inputs),
+        frontier=_frontier(stage, inputs, declared, schema),
     )
 
 

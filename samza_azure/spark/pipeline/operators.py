@@ -151,7 +151,7 @@ def check_operators(stage: Stage, root: Node) -> None:
         _check_lists(stage, node)
         _check_sessions(stage, node)
         _check_collations(stage, node)
-        _check_row_formats_of_groups(stage, node)
+        _check_pandas_aggregates(stage, node)
         _check_limit(stage, root, node)
 
 
@@ -270,8 +270,8 @@ def _check_collations(stage: Stage, node: Node) -> None:
         )
 
 
-def _check_row_formats_of_groups(stage: Stage, node: Node) -> None:
-    """Spark has no plan for them on a stream."""
+def _check_pandas_aggregates(stage: Stage, node: Node) -> None:
+    """Spark has no plan for a pandas_udf that aggregates a stream."""
     made = node.made if node.kind == "Aggregate" else ()
     if any(contains(each, "PythonUDAF") for each in made):
         raise PipelineRefused(

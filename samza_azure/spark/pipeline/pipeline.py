@@ -26,7 +26,7 @@ from samza_azure.spark.pipeline.describe import MOST, columns
 from samza_azure.spark.pipeline.destination import check_key, with_destination
 from samza_azure.spark.pipeline.handlers import analyse_handler
 from samza_azure.spark.pipeline.names import at_once, check_names, declare_timestamp, ordered, undeclared
-from samza_azure.spark.pipeline.placement import Placement, Route
+from samza_azure.spark.pipeline.placement import Route
 from samza_azure.spark.pipeline.schema import check_carried, check_columns, parse_schema
 from samza_azure.spark.pipeline.sinks import check_producers, check_time, sink_plan, sinks_of
 from samza_azure.spark.pipeline.state import check_chosen, kind_of_state
@@ -267,35 +267,25 @@ def _router(
             f"streams.{name}.partitions is {declared.partitions}, but its rows meet those of a stream with "
             f"{route.partitions} partitions in stage {stage.name}. Write {route.partitions}, or remove the line."
         )
-    tasks = stream.partitions if config.task.count is None else min(stream.partitions, config.task.count)
+    router = Stage(name, (read,), name, (), "append", _unchanged)
     analysis = Analysis(
         schema=stream.schema,
-        sources=1,
-        watermarks=(),
-        frontier=() if stream.event_time is None else (Term(0),),
-        stateful=(),
-        state=(),
         fingerprint=({"routed": route.texts, "like_keys": route.like_keys},),
         facts={"routed by": ", ".join(route.texts)},
-        placement=Placement({}, ()),
-        puts_out_changes=False,
-        needs_rocksdb=False,
-        needs_memory=False,
-        fires_after_rows=False,
-        warnings=(),
+        frontier=() if stream.event_time is None else (Term(0),),
     )
     plan = StagePlan(
         name=name,
         inputs=(read,),
         output=name,
-        tasks=tasks,
+        tasks=_task_count(router, (read,), streams, config),
         schema=stream.schema.toDDL(),
         routed_for=stage.name,
         routed_by=route.texts,
         partitions=partitions,
     )
     return AnalysedStage(
-        stage=Stage(name, (read,), name, (), "append", _unchanged),
+        stage=router,
         plan=plan,
         analysis=analysis,
         partitions=partitions,

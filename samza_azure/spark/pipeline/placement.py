@@ -9,13 +9,14 @@ Promised: in an accepted stage, each operator with state gets all rows of a key 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from pyspark.sql import SparkSession
 
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
+from samza_azure.spark.pipeline.bounds import Input
 from samza_azure.spark.pipeline.catalyst import (
     Node,
     equalities,
@@ -41,15 +42,6 @@ LeafExpressions: TypeAlias = dict[Node, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Keyed:
-    """What is known of the stream that an input reads."""
-
-    stream: str
-    partitions: int
-    key: tuple[str, ...]  # the columns by which it is partitioned; empty if unknown
-
-
-@dataclass(frozen=True, slots=True)
 class Route:
     """The expressions by which the rows of an input are routed to the tasks that need them."""
 
@@ -69,8 +61,8 @@ class Route:
 class Placement:
     """The inputs that must be routed, by their number, and the key that the stage's output then has."""
 
-    routes: Mapping[int, Route]
-    output_key: tuple[str, ...]
+    routes: Mapping[int, Route] = field(default_factory=dict)
+    output_key: tuple[str, ...] = ()
 
 
 class Tracer:
@@ -228,7 +220,7 @@ def _has_type(expression: Any, *words: str) -> bool:
 # The decision.
 
 
-def place_stage(spark: SparkSession, stage: Stage, root: Node, inputs: Sequence[Keyed], tasks: int | None) -> Placement:
+def place_stage(spark: SparkSession, stage: Stage, root: Node, inputs: Sequence[Input], tasks: int | None) -> Placement:
     """How each input must be partitioned. Raise PipelineRefused, with what to write, if no partitioning is right.
 
     `tasks` is the number of tasks that the user asks for. One task needs no partitioning.
@@ -259,12 +251,12 @@ def place_stage(spark: SparkSession, stage: Stage, root: Node, inputs: Sequence[
     return Placement(routed, _output_key(tracer, root, keys))
 
 
-def _stream(leaf: Node, inputs: Sequence[Keyed]) -> Keyed:
+def _stream(leaf: Node, inputs: Sequence[Input]) -> Input:
     assert leaf.reads is not None
     return inputs[leaf.reads]
 
 
-def _key_columns(leaf: Node, stream: Keyed) -> tuple[Any, ...]:
+def _key_columns(leaf: Node, stream: Input) -> tuple[Any, ...]:
     by_name = {str(each.name()): each for each in leaf.output}
     return tuple(by_name[name] for name in stream.key)
 
@@ -338,7 +330,7 @@ def _is_same(one: LeafExpressions, other: LeafExpressions) -> bool:
 
 
 def _decided(
-    columns: Sequence[LeafExpressions], keys: Mapping[Node, tuple[Any, ...]], inputs: Sequence[Keyed], group: int
+    columns: Sequence[LeafExpressions], keys: Mapping[Node, tuple[Any, ...]], inputs: Sequence[Input], group: int
 ) -> dict[Node, Route | None]:
     """The route of each leaf, or None if it needs none. As few leaves as possible are routed."""
     leaves = list(columns[0])

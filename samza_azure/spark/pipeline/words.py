@@ -3,7 +3,6 @@
 A clear message of Spark's is kept, without its error class, SQLSTATE and plan.
 """
 
-import difflib
 import re
 import traceback
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from pyspark.errors import PySparkAttributeError, PySparkImportError
 
 from samza_azure.spark.pipeline.advice import Advice, count_in_windows
 from samza_azure.spark.pipeline.catalyst import Node, in_sql, literal
+from samza_azure.spark.pipeline.names import nearest
 from samza_azure.spark.pipeline.packages import to_install
 
 _PYSPARK = str(Path(pyspark.__file__).parent)
@@ -54,7 +54,7 @@ def said_by_stage(error: BaseException, columns: list[str], time: str | None = N
     if _RUNS in text or "CALL_ON_STREAMING_DATASET_UNSUPPORTED" in text:
         return _NO_ACTION.format(method=_called(error), count=count_in_windows(time))
     if isinstance(error, PySparkAttributeError) and (found := re.search(r"Attribute `(.*)` is not supported", text)):
-        return f"{_no_column(found[1], columns)}"
+        return _no_column(found[1], columns)
     if isinstance(error, PySparkImportError) and "pandas" in text.lower():
         return f"{_operator(error)} needs the package pandas ({text.rstrip('.')}). {to_install('pandas')}"
     if found := re.search(r"The event time `(.*)` has the invalid type \"(?:TIMESTAMP_NTZ|DATE)\"", text):
@@ -80,8 +80,7 @@ def _plain(text: str) -> str:
 
 
 def _no_column(name: str, columns: list[str]) -> str:
-    near = difflib.get_close_matches(name, columns, n=1, cutoff=0.6)
-    meant = f" Did you mean {near[0]!r}?" if near else ""
+    meant = nearest(name, columns)
     return f"one of its DataFrames has no column {name!r}.{meant} The columns are {', '.join(columns)}."
 
 
