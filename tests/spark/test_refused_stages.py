@@ -687,6 +687,56 @@ def test_a_limit_of_some_inputs(refusal: Refusal, analyse: Analyse) -> None:
     analyse(lambda rows: rows.limit(3).union(rows), tasks=1)
 
 
+def _table(rows: DataFrame) -> DataFrame:
+    return rows.sparkSession.createDataFrame([("AA", 1)], "carrier string, delay int")
+
+
+def _in_sql(text: str) -> Callable[[DataFrame], DataFrame]:
+    return lambda rows: rows.sparkSession.sql(text, rows=rows)
+
+
+def _mapped(rows: DataFrame) -> DataFrame:
+    return rows.mapInPandas(lambda parts: parts, "carrier string, ts timestamp")
+
+
+COUNTED = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 5) SELECT n FROM t"
+
+
+@pytest.mark.parametrize(
+    ("stage", "remedy"),
+    [
+        (_in_sql("SELECT * FROM {rows}, LATERAL (SELECT delay + 1 AS x)"), "Compute its columns with withColumn; for"),
+        (_in_sql("SELECT * FROM {rows}, LATERAL explode(array(1, 2)) AS t(x)"), "use F.explode or LATERAL VIEW"),
+        (lambda rows: rows.select("carrier", "delay").subtract(_table(rows)), 'a join of kind "left_anti".'),
+        (lambda rows: rows.select("carrier", "delay").exceptAll(_table(rows)), 'a join of kind "left_anti".'),
+        (lambda rows: rows.select("carrier").subtract(rows.select("carrier")), "Subtract where the output is read"),
+        (lambda rows: rows.select("carrier").intersect(rows.select("carrier")), 'a join of kind "left_semi".'),
+        (
+            lambda rows: rows.select("carrier", "delay").union(_table(rows)),
+            "Produce the rows of the table into a stream",
+        ),
+        (lambda rows: rows.randomSplit([0.5, 0.5], 7)[0], 'rows .where("pmod(xxhash64(key), 10) < 3").'),
+        (lambda rows: rows.join(rows.sparkSession.sql(COUNTED), F.col("n") == F.col("delay")), "with spark.range or"),
+        (lambda rows: _mapped(rows).withWatermark("ts", "1 hour"), "set the watermark in the next stage."),
+    ],
+)
+def test_the_remedy_is_for_the_operator_that_was_written(refusal: Refusal, stage: Any, remedy: str) -> None:
+    assert remedy in refusal(stage)
+
+
+def test_the_remedy_is_for_output_mode_update(refusal: Refusal) -> None:
+    for grouped, remedy in (
+        (lambda rows: rows.rollup("carrier"), "Return the keys, and F.grouping_id() beside them."),
+        (lambda rows: rows.groupBy(F.session_window("ts", "1 hour"), "carrier"), 'remove output_mode="update" from'),
+    ):
+
+        def stage(rows: DataFrame, grouped: Any = grouped) -> DataFrame:
+            counted: DataFrame = grouped(rows.withWatermark("ts", "1 hour")).count()
+            return counted
+
+        assert remedy in refusal(stage, output_mode="update")
+
+
 def test_two_watermarks_on_one_column(refusal: Refusal) -> None:
     def stage(rows: DataFrame) -> DataFrame:
         return rows.withWatermark("ts", "1 hour").withColumnRenamed("ts", "at").withWatermark("at", "2 hours")

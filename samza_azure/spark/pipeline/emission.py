@@ -29,7 +29,7 @@ from samza_azure.spark.pipeline.catalyst import (
     text,
     without_alias,
 )
-from samza_azure.spark.pipeline.operators import described, state_of
+from samza_azure.spark.pipeline.operators import described, keys_of, state_of
 
 #: Operators that emit exactly their input rows.
 PASSING = frozenset(
@@ -320,9 +320,11 @@ def _check_changes(stage: Stage, root: Node, aggregation: Node) -> None:
         if node.kind == "Project":
             keys = [{identity(made) for made in node.made if _shows(made, key)} for key in keys]
     if not all(keys):
+        is_rollup = any(str(each.name()) == GROUPING_ID for (each,) in keys_of(aggregation))
+        more = ", and F.grouping_id() beside them" if is_rollup else ""
         raise PipelineRefused(
             f"Stage {stage.name}: in output mode update the {described(aggregation)} emits a row for each change of a "
-            "group, and without all of its keys a reader cannot tell which row replaces which. Return the keys."
+            f"group, and without all of its keys a reader cannot tell which row replaces which. Return the keys{more}."
         )
 
 

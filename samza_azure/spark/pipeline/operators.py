@@ -73,6 +73,18 @@ STATELESS = frozenset(
 #: Operators that read rows of any format: those that make new rows, and those that put out the rows that they get.
 CONVERTING = frozenset({"Generate", "MapInArrow", "MapInPandas", "Project", "PythonMapInArrow"})
 FORWARDING = frozenset({"EventTimeWatermark", "Filter", "LocalLimit", "Union"})
+#: What people call an operator that is refused, and what to write instead of it.
+INSTEAD = {
+    "Except": ("subtract or exceptAll", 'Use dropDuplicates and then a join of kind "left_anti".'),
+    "FlatMapCoGroupsInArrow": ("cogroup", "Use a join, or a union and then applyInPandasWithState."),
+    "FlatMapCoGroupsInPandas": ("cogroup", "Use a join, or a union and then applyInPandasWithState."),
+    "Intersect": ("intersect", 'Use dropDuplicates and then a join of kind "left_semi".'),
+    "LateralJoin": (
+        "a lateral join",
+        "Compute its columns with withColumn; for several rows of one, use F.explode or LATERAL VIEW explode(...).",
+    ),
+}
+OTHERWISE = "Use grouping, joins or applyInPandasWithState instead."
 #: Leaves whose rows are part of the program, so that they are the same in every execution.
 CONSTANT = frozenset({"LocalRelation", "LogicalRDD", "OneRowRelation", "Range"})
 
@@ -141,9 +153,10 @@ def check_operators(stage: Stage, root: Node) -> None:
                 "batch, not all rows of a group. Use applyInPandasWithState or transformWithState."
             )
         elif node.kind not in STATELESS and node.kind not in STATEFUL:
+            name, remedy = INSTEAD.get(node.kind, (f"the operator {node.kind}", OTHERWISE))
             raise PipelineRefused(
-                f"Stage {stage.name} uses the operator {node.kind}, which is not known to compute the same on a stream "
-                "as on a table. Use grouping, joins or applyInPandasWithState instead."
+                f"Stage {stage.name} uses {name}, which is not known to compute the same on a stream as on a table. "
+                f"{remedy}"
             )
         _check_time(stage, node)
         _check_timeout(stage, node)
@@ -364,6 +377,11 @@ def _check_constant(stage: Stage, node: Node) -> None:
     """A static table must be the same at each start, so its rows must be part of the program."""
     if node.children or (node.kind in CONSTANT and (node.kind != "LogicalRDD" or _is_in_program(node.plan.rdd()))):
         return
+    if node.kind == "UnionLoopRef":
+        raise PipelineRefused(
+            f"Stage {stage.name} uses a recursive query, whose rows Spark computes anew for each batch. Put them into "
+            "the code, with spark.range or spark.createDataFrame."
+        )
     raise PipelineRefused(
         f"Stage {stage.name} reads a table or files of its own ({node.kind}). A query lists the files when it starts, "
         "and the list may differ after a hand-over, so its rows would depend on restarts. Produce them into a stream "

@@ -26,8 +26,22 @@ _NO_ACTION = (
 #: What to write instead of what Spark refuses when a query starts, by a part of Spark's message.
 _INSTEAD: dict[str, Callable[[Advice, Node], str]] = {
     "Sorting is not supported": lambda advice, root: (
-        "Remove orderBy and sort: a stream never ends, so it has no final order. Sort where the output is read"
+        "randomSplit sorts the rows. Use a filter by the hash of columns instead, for three of ten rows "
+        '.where("pmod(xxhash64(key), 10) < 3").'
+        if any(node.kind == "Sample" for node in root.walk())
+        else "Remove orderBy and sort: a stream never ends, so it has no final order. Sort where the output is read"
         f"{advice.greatest(root)}."
+    ),
+    "Except on a streaming": lambda _advice, _root: (
+        "Subtract where the output is read, or write one stage over both streams with transformWithState, which "
+        "remembers what it has seen."
+    ),
+    "Intersect of streaming": lambda _advice, _root: 'Use dropDuplicates and then a join of kind "left_semi".',
+    "Union between streaming and batch": lambda _advice, _root: (
+        "Produce the rows of the table into a stream, and name it in @app.stage."
+    ),
+    "session window streaming aggregations": lambda _advice, _root: (
+        'Use output mode append: remove output_mode="update" from @app.stage.'
     ),
     "Window function is not supported": lambda advice, root: (
         "row_number, rank and lag need all rows of a group at once. Use an aggregate per F.window (F.max_by, F.first), "
