@@ -131,7 +131,7 @@ class _OddDrawing(Drawing):
             [
                 (f"SELECT * FROM {{rows}} WHERE {column} IS NOT NULL", {}),
                 (f"WITH some AS (SELECT * FROM {{rows}}) SELECT *, {column} AS {name} FROM some", {name: kind}),
-                (f"SELECT *, {name} FROM {{rows}} LATERAL VIEW explode(array(1, 2)) AS {name}", {name: "int"}),
+                (f"SELECT * FROM {{rows}} LATERAL VIEW explode(array(1, 2)) AS {name}", {name: "int"}),
                 (
                     f"SELECT *, CASE WHEN {column} IS NULL THEN 'no' ELSE 'yes' END AS {name} FROM {{rows}}",
                     {name: "string"},
