@@ -20,6 +20,7 @@ from samza_azure.spark.pipeline.bounds import Input
 from samza_azure.spark.pipeline.catalyst import (
     Node,
     equalities,
+    exact,
     has_pattern,
     items,
     join_type,
@@ -96,11 +97,11 @@ class Tracer:
         return None  # this operator creates the column
 
     def origins(self, node: Node, expression: Any) -> list[str]:
-        """What an expression is computed from, as text, traced down as far as possible."""
+        """What an expression is computed from, in full, traced down as far as possible."""
         if not references(expression):
-            return [text(expression)]
+            return [exact(expression)]
         if node.reads is not None:
-            return [text(substituted(self._spark, expression, node.columns))]
+            return [f"{node.reads}: {exact(substituted(self._spark, expression, node.columns))}"]
         if node.kind in ("Project", "Aggregate"):
             return self.origins(node.child, self._inlined(expression, node.made))
         if node.kind in ("Expand", "Union"):
@@ -111,7 +112,10 @@ class Tracer:
             ]
             return list(dict.fromkeys(found))
         below = [child for child in node.children if references(expression) <= set(child.ids)]
-        return self.origins(below[0], expression) if below else [text(expression)]
+        if not below:
+            return [exact(expression)]
+        side = f"{node.children.index(below[0])} of " if node.kind == "Join" else ""
+        return [f"{side}{each}" for each in self.origins(below[0], expression)]
 
     def _inlined(self, expression: Any, columns: Sequence[Any]) -> Any:
         by = {}
