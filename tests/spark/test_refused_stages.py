@@ -853,6 +853,16 @@ def test_a_column_that_no_log_can_carry(refusal: Refusal, column: str, reason: s
     assert reason in said
 
 
+def test_an_output_without_columns(refusal: Refusal) -> None:
+    said = refusal(lambda rows: rows.select())
+    assert said == "Stage stage has no columns, and a log cannot store such rows. Select at least one column."
+
+
+def test_an_error_of_java_is_reported_without_its_stack(refusal: Refusal) -> None:
+    said = refusal(lambda rows: rows.groupBy("carrier", F.uniform(F.lit(1), F.lit(5), F.lit(7))).count())
+    assert "should not appear in grouping expression" in said and "\n" not in said
+
+
 def test_two_columns_of_one_name(refusal: Refusal) -> None:
     assert refusal(lambda rows: rows.select("*", "carrier")) == (
         "Stage stage has 2 columns called carrier. Rename or drop one with select()."
