@@ -1408,6 +1408,18 @@ def test_a_value_that_differs_from_start_to_start_is_warned_of(analyse: Analyse)
     assert not analyse(at(lambda: datetime(2024, 1, 1, tzinfo=UTC))).stages["stage"].analysis.warnings
 
 
+def test_a_value_behind_many_columns_is_warned_of(analyse: Analyse) -> None:
+    """Spark's text of a plan ends after 25 of them."""
+    many = [F.lit(number).alias(f"c{number}") for number in range(30)]
+
+    def warnings(value: Callable[[], Column]) -> list[str]:
+        found = analyse(lambda rows: rows.select(*many, value().alias("at"))).stages["stage"].analysis.warnings
+        return [re.sub(r"Stage stage (.*?)[,:].*", r"\1", each) for each in found]
+
+    assert warnings(F.current_timestamp) == ["uses the time at which a batch runs"]
+    assert warnings(lambda: F.lit(random.random())) == ["has a value in it that differs from start to start"]
+
+
 def test_what_spark_numbers_anew_is_no_warning(analyse: Analyse, spark: SparkSession) -> None:
     def stage(rows: DataFrame) -> DataFrame:
         rows = rows.withWatermark("ts", "1 hour").withColumn("many", F.transform(F.array("delay"), lambda one: one + 1))

@@ -37,6 +37,7 @@ from samza_azure.spark.pipeline.catalyst import (
     literal,
     read_optimised,
     read_plan,
+    tree,
     without_ids,
 )
 from samza_azure.spark.pipeline.describe import operator_facts, stage_facts
@@ -148,7 +149,7 @@ def analyse(
     placement = place_stage(spark, stage, root, inputs, tasks)
     tracer = Tracer(spark)
     again = _called(spark, stage, frames, inputs)
-    drifts = len({without_ids(str(each._jdf.queryExecution().analyzed().toString())) for each in (frame, again)}) > 1
+    drifts = len({without_ids(tree(each._jdf.queryExecution().analyzed())) for each in (frame, again)}) > 1
     if drifts:
         _check_drift(stage, root, read_plan(spark, again, directory), tracer, is_random=_is_random(root))
     delays = [str(each.delay_ms) for each in watermarks]
@@ -339,7 +340,7 @@ def _warnings(stage: Stage, plan: Any, root: Node, *, drifts: bool) -> tuple[str
     if not plan.deterministic() or any(node.kind == "Sample" for node in root.walk()):
         found.append("is not deterministic (rand, uuid, a non-deterministic function)")
     times = ("current_timestamp(", "current_date(", "current_time(", "localtimestamp(", "now(")
-    if any(word in str(plan.toString()) for word in times):
+    if any(word in tree(plan) for word in times):
         found.append("uses the time at which a batch runs")
     warnings = [
         f"Stage {stage.name} {each}: a second run over the same input may give another output." for each in found

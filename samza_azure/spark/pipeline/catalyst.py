@@ -209,6 +209,11 @@ def conjuncts(expression: Any) -> Iterator[Any]:
         yield expression
 
 
+def tree(thing: Any) -> str:
+    """Spark's text of a plan or an expression, with all columns. `toString` leaves out those behind the 25th."""
+    return str(thing.treeString(True, False, 2**31 - 1, False, False))
+
+
 #: What differs between Spark's own texts of two analyses of one query, and means nothing.
 DIFFERING = (
     r"#\d+L?|\b_pyspark_[0-9a-f]{32}\b|(?<=\blambda )\w+"
@@ -268,8 +273,8 @@ def exact(expression: Any, numbers: Mapping[int, str] | None = None) -> str:
     """The expression as SQL and as Spark's tree, for comparisons. SQL lacks arguments that are no expressions, such as
     the patterns of LIKE ANY and the schema of from_json. `numbers` tells attributes of one name apart, by their ids."""
     known = numbers or {}
-    tree = re.sub(r"#(\d+)L?", lambda found: known.get(int(found[1]), ""), str(expression.treeString()))
-    return f"{text(expression)}\n{without_ids(tree)}"
+    in_spark = re.sub(r"#(\d+)L?", lambda found: known.get(int(found[1]), ""), tree(expression))
+    return f"{text(expression)}\n{without_ids(in_spark)}"
 
 
 def numbers_of(node: Node) -> dict[int, str]:
