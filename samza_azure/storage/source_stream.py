@@ -371,12 +371,17 @@ def partition_numbers(rows: pa.Table, key: Sequence[str], partitions: int) -> pa
         if (count := rows.column_names.count(column)) != 1:
             found = "more than one" if count else "no"
             raise ConfigError(f"There is {found} column {column!r}. Columns are {', '.join(rows.column_names)}.")
-    keys = rows.select(list(key)).to_pylist() if len(key) > 1 else None
-    if keys is None:
+    try:
+        if len(key) > 1:
+            keys = [tuple(row[column] for column in key) for row in rows.select(list(key)).to_pylist()]
+            return pa.array([_number(each, partitions) for each in keys], pa.int32())
         encoded = rows[key[0]].combine_chunks().dictionary_encode()
         numbers = pa.array([_number((value,), partitions) for value in encoded.dictionary.to_pylist()], pa.int32())
-        return pc.fill_null(numbers.take(encoded.indices), 0)
-    return pa.array([_number(tuple(row[column] for column in key), partitions) for row in keys], pa.int32())
+    except OverflowError as error:
+        raise ConfigError(
+            f"A date in {', '.join(key)} is outside of the years 1 to 9999, so it cannot be a key."
+        ) from error
+    return pc.fill_null(numbers.take(encoded.indices), 0)
 
 
 def _number(key: Sequence[Any], partitions: int) -> int:

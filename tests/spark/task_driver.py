@@ -176,7 +176,7 @@ class Fleet:
 
         def is_at_end() -> bool:
             said = task._acknowledgements()
-            return len(said) >= task.stage.analysis.sources and all(each.is_at_end for each in said)
+            return len(said) >= len(task.stage.analysis.sources) and all(each.is_at_end for each in said)
 
         self.until(is_at_end, but=[name])
         task._set_gate(task._gate.changed(step=1))

@@ -441,6 +441,17 @@ def test_routed_streams_that_meet_have_as_many_partitions(plan: Plan) -> None:
     )
 
 
+def test_routed_streams_that_meet_in_one_of_two_operators(plan: Plan) -> None:
+    """The first operator reads one of them alone, and both operators share its route."""
+
+    def stage(rows: DataFrame, others: DataFrame) -> DataFrame:
+        keys = rows.select("key").dropDuplicates()
+        return keys.union(rows.join(others, F.col("key") == F.col("name")).select("key"))
+
+    more = "[streams.stage-a]\npartitions = 3\n[streams.stage-b]\npartitions = 2\n"
+    assert "Their rows meet in stage stage: write the same for both." in refused(plan, stage, "a", "b", more=more)
+
+
 def test_a_key_with_a_backtick_in_its_name(fleet: MakeFleet) -> None:
     """And variants that are null: both failed at the first batch."""
     application = Application()

@@ -293,6 +293,19 @@ def test_the_fingerprint_sees_the_state(spark: SparkSession, tmp_path: Path) -> 
     def some(rows: DataFrame, most: int = 3) -> DataFrame:
         return rows.limit(most)
 
+    def both(rows: DataFrame, again: DataFrame, *, turned: bool) -> DataFrame:
+        first, second = (again, rows) if turned else (rows, again)
+        return first.union(second)
+
+    def parts(rows: DataFrame, *, turned: bool) -> DataFrame:
+        few, many = counted(rows, only="n < 3"), counted(rows, only="n > 3")
+        return many.union(few) if turned else few.union(many)
+
+    def pairs(rows: DataFrame, again: DataFrame, *, turned: bool, by: str = "n") -> DataFrame:
+        less = again["n"] < rows["n"] if turned else rows["n"] < again["n"]
+        joined = rows.join(again, (rows["key"] == again["key"]) & less)
+        return joined.select(rows["key"], (rows if by == "n" else again)["n"]).dropDuplicates()
+
     codes: list[tuple[Any, ...]] = [
         (counted,),
         (partial(counted, window="1 hour"),),
@@ -316,8 +329,21 @@ def test_the_fingerprint_sees_the_state(spark: SparkSession, tmp_path: Path) -> 
         (partial(matched, more="n * m BETWEEN 1 AND 3"), "timed", "others"),
     ]
     codes += common
+    codes += [  # what SQL does not say: arguments that are no expressions, and which of two columns of one name
+        *((partial(counted, by=f"key LIKE ANY ('a', '{more}')"),) for more in "bc"),
+        *((partial(counted, by=f"from_json(key, 'x {kind}').x IS NULL"),) for kind in ("int", "string")),
+        *((partial(counted, function=f"approx_count_distinct(n, {error})"),) for error in (0.01, 0.1)),
+        *((partial(counted, function=f"first(n{more})"),) for more in ("", ", true")),
+        *((partial(counted, function=f"max(key LIKE ANY ('a', '{more}'))"),) for more in "bc"),
+        *((partial(pairs, turned=turned), "timed", "timed") for turned in (False, True)),
+        (partial(pairs, turned=True, by="again"), "timed", "timed"),
+    ]
+    codes += [  # offsets and state are numbered in the order of sources and operators
+        *((partial(both, turned=turned), "timed", "timed") for turned in (False, True)),
+        *((partial(parts, turned=turned),) for turned in (False, True)),
+    ]
     prints = [print_of(*code) for code in codes]
-    assert [print_of(*code) for code in common] == prints[-len(common) :], "a second analysis in one process"
+    assert [print_of(*code) for code in codes] == prints, "a second analysis in one process"
     assert not any("common_expr" in str(each.plan.described) for each in analysed)
     alone = "[task]\ncount = 1\n"  # without routed streams, whose keys are part of the fingerprint as well
     on_one_task = (some, partial(some, most=4), partial(distinct, by=["key"]), partial(distinct, by=["key", "n"]))

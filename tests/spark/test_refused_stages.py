@@ -853,6 +853,16 @@ def test_a_column_that_no_log_can_carry(refusal: Refusal, column: str, reason: s
     assert reason in said
 
 
+def test_an_output_without_columns(refusal: Refusal) -> None:
+    said = refusal(lambda rows: rows.select())
+    assert said == "Stage stage has no columns, and a log cannot store such rows. Select at least one column."
+
+
+def test_an_error_of_java_is_reported_without_its_stack(refusal: Refusal) -> None:
+    said = refusal(lambda rows: rows.groupBy("carrier", F.uniform(F.lit(1), F.lit(5), F.lit(7))).count())
+    assert "should not appear in grouping expression" in said and "\n" not in said
+
+
 def test_two_columns_of_one_name(refusal: Refusal) -> None:
     assert refusal(lambda rows: rows.select("*", "carrier")) == (
         "Stage stage has 2 columns called carrier. Rename or drop one with select()."
@@ -960,7 +970,7 @@ def test_stages_that_are_allowed(analyse: Analyse, spark: SparkSession) -> None:
         return left.join(right, F.expr("carrier = other AND at BETWEEN ts AND ts + interval 1 hour"), "leftOuter")
 
     assert analyse(joined).stages["stage"].plan.stateful == ("join of two streams",)
-    assert analyse(joined).stages["stage"].analysis.sources == 1  # both sides are the same columns of one source
+    assert analyse(joined).stages["stage"].analysis.sources == (0,)  # both sides are the same columns of one source
     assert analyse(lambda rows: rows.join(names, "carrier")).stages["stage"].plan.stateful == ()
     renamed = analyse(lambda rows: rows.select(F.col("ts").alias("at")), streams='[streams.out]\nevent_time = "at"\n')
     assert renamed.plan.stages[0].schema == "at TIMESTAMP"
@@ -1073,7 +1083,7 @@ def test_a_common_table_expression_is_one_source(analyse: Analyse, spark: SparkS
         """
         return spark.sql(query, rows=rows.withWatermark("ts", "1 hour"))
 
-    assert analyse(stage).stages["stage"].analysis.sources == 1
+    assert analyse(stage).stages["stage"].analysis.sources == (0,)
 
 
 def by_state_machine(rows: DataFrame, key: str = "carrier", time_mode: str = "None") -> DataFrame:
@@ -1396,6 +1406,18 @@ def test_a_value_that_differs_from_start_to_start_is_warned_of(analyse: Analyse)
             "the same input may give another output."
         )
     assert not analyse(at(lambda: datetime(2024, 1, 1, tzinfo=UTC))).stages["stage"].analysis.warnings
+
+
+def test_a_value_behind_many_columns_is_warned_of(analyse: Analyse) -> None:
+    """Spark's text of a plan ends after 25 of them."""
+    many = [F.lit(number).alias(f"c{number}") for number in range(30)]
+
+    def warnings(value: Callable[[], Column]) -> list[str]:
+        found = analyse(lambda rows: rows.select(*many, value().alias("at"))).stages["stage"].analysis.warnings
+        return [re.sub(r"Stage stage (.*?)[,:].*", r"\1", each) for each in found]
+
+    assert warnings(F.current_timestamp) == ["uses the time at which a batch runs"]
+    assert warnings(lambda: F.lit(random.random())) == ["has a value in it that differs from start to start"]
 
 
 def test_what_spark_numbers_anew_is_no_warning(analyse: Analyse, spark: SparkSession) -> None:

@@ -680,7 +680,7 @@ def test_a_stage_may_read_one_stream_twice(fleet: MakeFleet) -> None:
     run.until_all_is_read("repeated")
     run.drain()
 
-    assert [task.stage.analysis.sources for task in run.tasks.values()] == [2, 2]
+    assert [task.stage.analysis.sources for task in run.tasks.values()] == [(0, 1), (0, 0)]
     assert [len(task.inputs.stands_at) for task in run.tasks.values()] == [2, 2]
     kept = [(row["key"], row["ts"], row["value"]) for row in rows if row["value"] is not None]
     assert sorted((row["key"], row["ts"], row["value"]) for row in run.rows("both")) == sorted(kept)

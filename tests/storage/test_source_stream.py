@@ -278,6 +278,11 @@ def test_a_column_that_cannot_be_a_key_is_refused() -> None:
         partition_numbers(pa.table({"x": [1.5]}), ("x",), 3)
 
 
+def test_a_key_that_python_cannot_read() -> None:
+    with pytest.raises(ConfigError, match="A date in day is outside of the years 1 to 9999"):
+        partition_numbers(pa.table({"day": pa.array([2_932_897], pa.date32())}), ("day",), 3)
+
+
 def test_partition_numbers_are_those_of_each_key() -> None:
     keys: dict[str, list[object]] = {
         "text": ["a", None, "b", "a"],

@@ -8,7 +8,6 @@ Not detected: a Python function that is declared deterministic and is not; a val
 processes or machines, such as `date.today()`; other rows of a table that the function creates.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +29,7 @@ from samza_azure.spark.pipeline.catalyst import (
     identity,
     in_sql,
     input_directory,
+    input_of,
     is_marked,
     is_window,
     items,
@@ -37,6 +37,8 @@ from samza_azure.spark.pipeline.catalyst import (
     literal,
     read_optimised,
     read_plan,
+    tree,
+    without_ids,
 )
 from samza_azure.spark.pipeline.describe import operator_facts, stage_facts
 from samza_azure.spark.pipeline.emission import check_emission, puts_out_changes
@@ -49,6 +51,7 @@ from samza_azure.spark.pipeline.operators import (
     check_row_formats,
     described,
     fingerprint_of,
+    fingerprints_of,
     has_sessions,
     keys_of,
     state_of,
@@ -64,11 +67,6 @@ UNSUPPORTED = "org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecke
 SPLIT = (
     "Bound the time in the operator before it, as a join does with BETWEEN; or move what comes before it into a "
     "separate stage, with event_time and frontier_lag on the stream between."
-)
-#: What differs between the plans of two calls of a function, and means nothing.
-DIFFERING = (
-    r"#\d+L?|\b_pyspark_[0-9a-f]{32}\b|(?<=\blambda )\w+"
-    r"|(?<=EventTimeWatermark )[0-9a-f-]{36}|(?<=CTERelation(?:Def|Ref) )\d+"
 )
 #: The remedy if a column is not an event time.
 USE_MARKED = "Use the event time of an input, or window_time(window)."
@@ -103,7 +101,9 @@ class Analysis:
     schema: StructType
     fingerprint: tuple[Mapping[str, Any], ...]  # what the state of its operators depends on
     facts: Mapping[str, str]  # the fingerprint for people who compare two pipelines
-    sources: int = 1  # that Spark starts for a task; a stage that joins a stream with itself has more than inputs
+    #: The input that each of Spark's sources reads, in the order in which Spark stores their offsets. A stage that
+    #: joins a stream with itself has more sources than inputs.
+    sources: tuple[int, ...] = (0,)
     watermarks: tuple[Watermark, ...] = ()
     frontier: tuple[Term, ...] = ()  # the minimum of these; empty: the stage's records carry no frontier
     stateful: tuple[str, ...] = ()
@@ -149,21 +149,27 @@ def analyse(
     placement = place_stage(spark, stage, root, inputs, tasks)
     tracer = Tracer(spark)
     again = _called(spark, stage, frames, inputs)
-    drifts = _text(again._jdf.queryExecution().analyzed()) != _text(plan)
+    drifts = len({without_ids(tree(each._jdf.queryExecution().analyzed())) for each in (frame, again)}) > 1
     if drifts:
         _check_drift(stage, root, read_plan(spark, again, directory), tracer, is_random=_is_random(root))
     delays = [str(each.delay_ms) for each in watermarks]
-    fingerprint = tuple({**fingerprint_of(node, tracer.origins), "delays": delays} for node in operators)
+    fingerprint = tuple({**each, "delays": delays} for each in fingerprints_of(operators, tracer.origins))
+    sources = _sources(spark, plan, directory)
     by_stream = {inputs[each.reads].stream: each.delay_ms for each in watermarks}
     return Analysis(
         schema=schema,
-        sources=_sources(spark, plan),
+        sources=sources,
         watermarks=watermarks,
         frontier=_frontier(stage, frame, root, inputs, output, bounds, watermarks, operators),
         stateful=tuple(state_of(node) or "" for node in operators),
         state=tuple(described(node) for node in operators),
         fingerprint=fingerprint,
-        facts=stage_facts([operator_facts(node, bounds) for node in operators], by_stream, fingerprint),
+        facts=stage_facts(
+            [operator_facts(node, bounds) for node in operators],
+            by_stream,
+            fingerprint,
+            [inputs[reads].stream for reads in sources],
+        ),
         placement=placement,
         puts_out_changes=puts_out_changes(stage, root),
         needs_rocksdb=any(node.kind.startswith("TransformWithState") for node in operators),
@@ -264,16 +270,16 @@ def _check_inputs(stage: Stage, root: Node, inputs: Sequence[Input]) -> None:
             )
 
 
-def _sources(spark: SparkSession, plan: Any) -> int:
-    """The number of sources that Spark starts: one for equal leaves, as of a DataFrame that is used twice.
+def _sources(spark: SparkSession, plan: Any, directory: Path) -> tuple[int, ...]:
+    """The inputs that Spark's sources read: one source for equal leaves, as of a DataFrame that is used twice.
 
     A common table expression is one leaf, however often it is used, so they are not inlined here.
     """
-    found = java_class(spark, "java.util.HashSet")()
+    found = java_class(spark, "java.util.LinkedHashSet")()
     for leaf in items(plan.collectLeaves()):
         if kind_of(leaf) == "StreamingRelation":
             found.add(leaf)
-    return int(found.size())
+    return tuple(reads for reads in (input_of(leaf, directory) for leaf in found) if reads is not None)
 
 
 def _check_supported(spark: SparkSession, stage: Stage, plan: Any, root: Node, advice: Advice) -> None:
@@ -293,11 +299,6 @@ def _optimised(spark: SparkSession, stage: Stage, plan: Any, root: Node, advice:
     except Exception as error:
         said = said_at_start(error, root, advice)
         raise PipelineRefused(f"Stage {stage.name} cannot run as a stream: {said}") from error
-
-
-def _text(plan: Any) -> str:
-    """A plan without what differs between two analyses of one query: ids, names of views and of lambdas' arguments."""
-    return re.sub(DIFFERING, "", str(plan.toString()))
 
 
 def _is_random(root: Node) -> bool:
@@ -339,7 +340,7 @@ def _warnings(stage: Stage, plan: Any, root: Node, *, drifts: bool) -> tuple[str
     if not plan.deterministic() or any(node.kind == "Sample" for node in root.walk()):
         found.append("is not deterministic (rand, uuid, a non-deterministic function)")
     times = ("current_timestamp(", "current_date(", "current_time(", "localtimestamp(", "now(")
-    if any(word in str(plan.toString()) for word in times):
+    if any(word in tree(plan) for word in times):
         found.append("uses the time at which a batch runs")
     warnings = [
         f"Stage {stage.name} {each}: a second run over the same input may give another output." for each in found

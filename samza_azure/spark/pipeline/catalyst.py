@@ -5,7 +5,7 @@ The tree is read once. Expressions stay on the Java side, where they are compare
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -107,10 +107,10 @@ def _node(plan: Any, directory: Path) -> Node:
     output = tuple(items(plan.output()))
     ids = tuple(identity(attribute) for attribute in output)
     streaming = bool(plan.isStreaming())
-    return Node(kind_of(plan), plan, children, streaming, output, ids, None if children else _input_of(plan, directory))
+    return Node(kind_of(plan), plan, children, streaming, output, ids, None if children else input_of(plan, directory))
 
 
-def _input_of(leaf: Any, directory: Path) -> int | None:
+def input_of(leaf: Any, directory: Path) -> int | None:
     """The input that a leaf reads. None if it is not one of our stand-ins."""
     if kind_of(leaf) != "StreamingRelation":
         return None
@@ -209,6 +209,23 @@ def conjuncts(expression: Any) -> Iterator[Any]:
         yield expression
 
 
+def tree(thing: Any) -> str:
+    """Spark's text of a plan or an expression, with all columns. `toString` leaves out those behind the 25th."""
+    return str(thing.treeString(True, False, 2**31 - 1, False, False))
+
+
+#: What differs between Spark's own texts of two analyses of one query, and means nothing.
+DIFFERING = (
+    r"#\d+L?|\b_pyspark_[0-9a-f]{32}\b|(?<=\blambda )\w+"
+    r"|(?<=EventTimeWatermark )[0-9a-f-]{36}|(?<=CTERelation(?:Def|Ref) )\d+|(?<=\bCommonExpressionId\()\d+"
+)
+
+
+def without_ids(said: str) -> str:
+    """What Spark says of a plan or an expression, without ids and names of views and of lambdas' arguments."""
+    return re.sub(DIFFERING, "", said)
+
+
 #: What SQL calls each argument of a lambda.
 VARIABLE = "namedlambdavariable()"
 
@@ -235,9 +252,9 @@ def _with_variables(sql: str, expression: Any) -> str:
 COMMON = re.compile(r"\b_common_expr_\d+\b")
 
 
-def spelled(node: Node, expression: Any) -> str:
+def spelled(node: Node, expression: Any, said_of: Callable[[Any], str] = text) -> str:
     """The text of an operator's expression, with what Spark has put into a projection below it spelled out."""
-    said = text(expression)
+    said = said_of(expression)
     if not COMMON.search(said):
         return said
     projections = (below for child in node.children for below in child.walk() if below.kind == "Project")
@@ -247,9 +264,24 @@ def spelled(node: Node, expression: Any) -> str:
         if found[0] not in made:
             return found[0]
         below, alias = made[found[0]]
-        return f"({spelled(below, alias.child())})"
+        return f"({spelled(below, alias.child(), said_of)})"
 
     return COMMON.sub(in_full, said)
+
+
+def exact(expression: Any, numbers: Mapping[int, str] | None = None) -> str:
+    """The expression as SQL and as Spark's tree, for comparisons. SQL lacks arguments that are no expressions, such as
+    the patterns of LIKE ANY and the schema of from_json. `numbers` tells attributes of one name apart, by their ids."""
+    known = numbers or {}
+    in_spark = re.sub(r"#(\d+)L?", lambda found: known.get(int(found[1]), ""), tree(expression))
+    return f"{text(expression)}\n{without_ids(in_spark)}"
+
+
+def numbers_of(node: Node) -> dict[int, str]:
+    """What tells an operator's input columns of one name apart, by their ids: the side of a join, for example."""
+    columns = [(number, str(each.name())) for child in node.children for number, each in child.columns.items()]
+    names = [name for _, name in columns]
+    return {number: f"@{names[:place].count(name)}" for place, (number, name) in enumerate(columns)}
 
 
 def in_sql(name: str) -> str:

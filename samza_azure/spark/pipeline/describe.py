@@ -52,10 +52,13 @@ def operator_facts(node: Node, bounds: Bounds) -> dict[str, str]:
 
 
 def stage_facts(
-    operators: Sequence[Mapping[str, str]], delays: Mapping[str, int], fingerprint: object
+    operators: Sequence[Mapping[str, str]], delays: Mapping[str, int], fingerprint: object, sources: Sequence[str]
 ) -> dict[str, str]:
-    """The facts of a stage's state. `delays` are those of its watermarks in milliseconds, by input."""
+    """The facts of a stage's state. `delays` are those of its watermarks in milliseconds, by input; `sources` are the
+    streams that Spark's sources read."""
     found = {f"delay of {stream}": in_words(delay / 1000) for stream, delay in delays.items()}
+    if len(sources) > 1:
+        found["order of its sources"] = ", ".join(sources)
     for facts in operators:
         for name, value in facts.items():
             number = sum(each == name or each.startswith(f"{name} (") for each in found)

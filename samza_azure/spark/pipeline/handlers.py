@@ -30,7 +30,7 @@ def analyse_handler(spark: SparkSession, stage: Stage, inputs: Sequence[Input], 
         schema=schema,
         fingerprint=({"handler": True},),
         facts={"runs": "a handler"},
-        sources=len(inputs),
+        sources=tuple(range(len(inputs))),
         frontier=_frontier(stage, inputs, declared, schema),
     )
 

@@ -17,6 +17,7 @@ from samza_azure.spark.pipeline.catalyst import (
     contains,
     data_type,
     equalities,
+    exact,
     identity,
     in_sql,
     is_marked,
@@ -25,6 +26,7 @@ from samza_azure.spark.pipeline.catalyst import (
     kind_of,
     literal,
     named,
+    numbers_of,
     scala_object,
     spelled,
     text,
@@ -448,12 +450,12 @@ def fingerprint_of(node: Node, origins: Any) -> dict[str, Any]:
         case "Join":
             condition = plan.condition()
             state["type"] = join_type(node)
-            state["condition"] = spelled(node, condition.get()) if condition.isDefined() else None
+            state["condition"] = _exact(node, condition.get()) if condition.isDefined() else None
             state["sides"] = [[_column(each) for each in child.output] for child in node.children]
         case "Aggregate":
             state["window"] = [origins(node.child, each) for each in items(plan.groupingExpressions())]
             made = items(plan.aggregateExpressions())
-            state["functions"] = [f"{spelled(node, each)}: {data_type(each)}" for each in made]
+            state["functions"] = [f"{_exact(node, each)}: {data_type(each)}" for each in made]
         case "GlobalLimit":
             state["limit"] = text(plan.limitExpr())
         case "FlatMapGroupsInPandasWithState":
@@ -463,6 +465,26 @@ def fingerprint_of(node: Node, origins: Any) -> dict[str, Any]:
             state["time"] = str(plan.timeMode().toString())
             state["mode"] = str(plan.outputMode().toString())
     return state
+
+
+def fingerprints_of(operators: Sequence[Node], origins: Any) -> list[dict[str, Any]]:
+    """The fingerprint of each operator. If two are equal, what is below them tells them apart: Spark numbers operators
+    in their order, so that in another order each would go on with the state of the other."""
+    found = [fingerprint_of(node, origins) for node in operators]
+    return [
+        {**state, "below": _below(node)} if found.count(state) > 1 else state
+        for node, state in zip(operators, found, strict=True)
+    ]
+
+
+def _below(node: Node) -> list[list[str]]:
+    below = (each for child in node.children for each in child.walk() if each.children)
+    return [[each.kind, *(_exact(each, part) for part in items(each.plan.expressions()))] for each in below]
+
+
+def _exact(node: Node, expression: Any) -> str:
+    numbers = numbers_of(node)
+    return COMMON.sub("computed", spelled(node, expression, lambda each: exact(each, numbers)))
 
 
 def _column(attribute: Any) -> str:

@@ -387,6 +387,7 @@ def _plan(
                 "partition_by": stage.plan.partition_by,
                 "schema": stage.plan.schema,
                 "state": stage.analysis.fingerprint,
+                "sources": stage.analysis.sources,
                 "kept": kind_of_state(config.task.state, needs_rocksdb=stage.analysis.needs_rocksdb)
                 if stage.plan.stateful
                 else None,

@@ -9,7 +9,7 @@ Promised: in an accepted stage, each operator with state gets all rows of a key 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from pyspark.sql import SparkSession
@@ -20,6 +20,7 @@ from samza_azure.spark.pipeline.bounds import Input
 from samza_azure.spark.pipeline.catalyst import (
     Node,
     equalities,
+    exact,
     has_pattern,
     items,
     join_type,
@@ -49,7 +50,7 @@ class Route:
     expressions: tuple[Any, ...]
     like_keys: bool  # hashed as by `partition_by`; otherwise by Spark's own hash, which supports more types
     partitions: int | None  # to match another input; None: any number
-    group: int  # inputs of one group meet in an operator, so they need the same number of partitions
+    group: int = 0  # inputs of one group meet in an operator, so they need the same number of partitions
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -96,11 +97,11 @@ class Tracer:
         return None  # this operator creates the column
 
     def origins(self, node: Node, expression: Any) -> list[str]:
-        """What an expression is computed from, as text, traced down as far as possible."""
+        """What an expression is computed from, in full, traced down as far as possible."""
         if not references(expression):
-            return [text(expression)]
+            return [exact(expression)]
         if node.reads is not None:
-            return [text(substituted(self._spark, expression, node.columns))]
+            return [f"{node.reads}: {exact(substituted(self._spark, expression, node.columns))}"]
         if node.kind in ("Project", "Aggregate"):
             return self.origins(node.child, self._inlined(expression, node.made))
         if node.kind in ("Expand", "Union"):
@@ -111,7 +112,10 @@ class Tracer:
             ]
             return list(dict.fromkeys(found))
         below = [child for child in node.children if references(expression) <= set(child.ids)]
-        return self.origins(below[0], expression) if below else [text(expression)]
+        if not below:
+            return [exact(expression)]
+        side = f"{node.children.index(below[0])} of " if node.kind == "Join" else ""
+        return [f"{side}{each}" for each in self.origins(below[0], expression)]
 
     def _inlined(self, expression: Any, columns: Sequence[Any]) -> Any:
         by = {}
@@ -237,13 +241,19 @@ def place_stage(spark: SparkSession, stage: Stage, root: Node, inputs: Sequence[
     keys = {leaf: _key_columns(leaf, _stream(leaf, inputs)) for leaf in root.leaves()}
     routes: dict[int, Route | None] = {}
     needed_by: dict[int, Node] = {}
-    for number, group in enumerate(_groups([node for node in root.walk() if state_of(node)])):
-        for leaf, route in _decided(_columns(stage, tracer, group), keys, inputs, number).items():
+    meeting: list[set[int]] = []
+    for group in _groups([node for node in root.walk() if state_of(node)]):
+        decided = _decided(_columns(stage, tracer, group), keys, inputs)
+        together = {leaf.reads for leaf in decided if leaf.reads is not None}
+        apart = [each for each in meeting if not each & together]
+        meeting = [*apart, together.union(*(each for each in meeting if each & together))]
+        for leaf, route in decided.items():
             assert leaf.reads is not None
             before, first = routes.setdefault(leaf.reads, route), needed_by.setdefault(leaf.reads, group[0])
             if before is not route and (before is None or route is None or not tracer.same(before, route)):
                 raise _two_routes(stage, _stream(leaf, inputs).stream, first, group[0])
-    routed = {reads: route for reads, route in routes.items() if route is not None}
+    group_of = {reads: number for number, each in enumerate(meeting) for reads in each}
+    routed = {reads: replace(route, group=group_of[reads]) for reads, route in routes.items() if route is not None}
     for leaf in keys:
         if leaf.reads in routed:  # also where no operator with state needs it
             route = routed[leaf.reads]
@@ -330,7 +340,7 @@ def _is_same(one: LeafExpressions, other: LeafExpressions) -> bool:
 
 
 def _decided(
-    columns: Sequence[LeafExpressions], keys: Mapping[Node, tuple[Any, ...]], inputs: Sequence[Input], group: int
+    columns: Sequence[LeafExpressions], keys: Mapping[Node, tuple[Any, ...]], inputs: Sequence[Input]
 ) -> dict[Node, Route | None]:
     """The route of each leaf, or None if it needs none. As few leaves as possible are routed."""
     leaves = list(columns[0])
@@ -344,14 +354,14 @@ def _decided(
         for leaf in leaves:
             wanted = tuple(place[leaf] for place in chosen)
             stays = _stream(leaf, inputs).partitions == partitions and _is_key(keys[leaf], wanted)
-            decided[leaf] = None if stays else Route(leaf, wanted, True, partitions, group)
+            decided[leaf] = None if stays else Route(leaf, wanted, True, partitions)
         if not best or list(decided.values()).count(None) > list(best.values()).count(None):
             best = decided
     if best:
         return best
     chosen = [place for place in columns if not any(_is_time(each) for each in place.values())] or list(columns)
     like_keys = all(_family(each) for place in chosen for each in place.values())
-    return {leaf: Route(leaf, tuple(place[leaf] for place in chosen), like_keys, None, group) for leaf in leaves}
+    return {leaf: Route(leaf, tuple(place[leaf] for place in chosen), like_keys, None) for leaf in leaves}
 
 
 def _columns_of_key(leaf: Node, key: Sequence[Any], columns: Sequence[LeafExpressions]) -> list[LeafExpressions]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyspark
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkAttributeError, PySparkImportError
 
 from samza_azure.spark.pipeline.advice import Advice, count_in_windows
@@ -76,6 +77,8 @@ def said_by_stage(error: BaseException, columns: list[str], time: str | None = N
         return f"{_plain(text)} Make it one before withWatermark, {cast}."
     if type(error).__module__.startswith("pyspark."):
         return _plain(text)
+    if isinstance(error, Py4JJavaError):  # its text goes on with Java's stack
+        return _plain(str(error.java_exception.getMessage() or error.java_exception))
     return f"{type(error).__name__}: {text}"
 
 

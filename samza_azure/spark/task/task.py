@@ -315,7 +315,7 @@ class Task:
             batch_bytes=self._most_bytes,
             # With several sources, one may see the last step before the others, and the watermark of its batch would
             # make the rows of the others late.
-            keeps_last_rows=self.stage.analysis.fires_after_rows and self.stage.analysis.sources == 1,
+            keeps_last_rows=self.stage.analysis.fires_after_rows and len(self.stage.analysis.sources) == 1,
             key=each.key if is_source else (),
             partitions=each.partitions,
             files={
@@ -461,7 +461,7 @@ class Task:
         """Declare the task idle if all its inputs are idle. Only a live owner may do so."""
         is_open = not batches.idle and self._step < 1 and self.inputs.has_appended(said)
         now, are_quiet = boot_time(), [each.is_quiet for each in said]
-        sources = self.stage.analysis.sources
+        sources = len(self.stage.analysis.sources)
         self._quiet_since = quiet_since(self._quiet_since, now, are_quiet, sources, is_open=is_open)
         if not is_long(self._quiet_since, now, max(each.idle_timeout_s for each in self.inputs)):
             return
@@ -530,7 +530,7 @@ class Task:
     def _advance(self, batches: BatchWriter, drain: Drain, said: list[Acknowledgement]) -> None:
         """Take the next step of a drain, if all sources of the task have acknowledged the last one."""
         frozen_for = self.report.frozen_for if self.reads_source else None
-        steps = next_steps(self._gate, drain, said, self.stage.analysis.sources, frozen_for)
+        steps = next_steps(self._gate, drain, said, len(self.stage.analysis.sources), frozen_for)
         if DrainPhase.SOURCES_STOPPED in steps:
             offsets = [Offset.from_json(each.offset) for each in said if each.offset is not None]
             ends = self.inputs.read_to([*self.inputs.stands_at, *offsets])
