@@ -152,12 +152,29 @@ class _OddDrawing(Drawing):
 
     def joined(self, left: Frame, right: Frame) -> Frame:
         made = super().joined(left, right)
+        if made is left:  # they have no column in common
+            return self.joined_by_text(left, right)
         node = made.node
         if isinstance(node, Join):
             return replace(made, node=self.odd_join(node, made))
         if isinstance(node, Call) and isinstance(node.below, Join):
             return replace(made, node=replace(node, below=self.odd_join(node.below, made)))
         return made
+
+    def joined_by_text(self, left: Frame, right: Frame) -> Frame:
+        """Columns of different types, compared as texts."""
+        mine, theirs = (
+            [column for column, kind in each.columns.items() if kind in (*INTEGERS, "string", "date")]
+            for each in (left, right)
+        )
+        if not mine or not theirs:
+            return left
+        names = {column: self.name("j") for column in right.columns}
+        kept = {names[column]: (column, kind) for column, kind in right.columns.items()}
+        other = right.select(kept, operator="rename all", time=None if right.time is None else names[right.time])
+        one, two = self.newest.choice(mine), names[self.newest.choice(theirs)]
+        node = Join(left.node, other.node, f"cast({one} AS string) = cast({two} AS string)", "inner")
+        return replace(left, node=node, columns={**left.columns, **other.columns}, late=True, lag=None)
 
     def odd_join(self, node: Join, made: Frame) -> Join:
         """Another condition: a bound less, a condition on one side, a key that is made of columns."""
@@ -223,7 +240,7 @@ class _OddDrawing(Drawing):
     def sessions(self, frame: Frame) -> Frame:
         """Sometimes of more keys than needed, which a second aggregation puts together."""
         others = [column for column in comparable(frame).columns if column != frame.time]
-        if self.newest.random() < 0.7 or len(others) < 2:
+        if self.newest.random() < 0.85 or len(others) < 2:
             return super().sessions(frame)
         key = "key" if "key" in others else others[0]
         more = self.newest.choice([column for column in others if column != key])
