@@ -106,6 +106,20 @@ def test_a_row_at_the_frontier_is_not_late(fleet: MakeFleet) -> None:
     assert_equal(run, pieces)
 
 
+def test_a_row_at_the_end_of_a_session_extends_it(fleet: MakeFleet) -> None:
+    """The session is not complete while such a row, which is not late, can come."""
+    application = Application()
+
+    @application.stage("visits", output="sessions")
+    def sessions(rows: DataFrame) -> DataFrame:
+        return rows.withWatermark("ts", "0 seconds").groupBy(F.session_window("ts", "5 minutes"), "key").count()
+
+    end = START + timedelta(minutes=5)
+    run = fleet(application, '[streams.visits]\nschema = "key string, ts timestamp"\nevent_time = "ts"\n' + FAST)
+    pieces = [("visits", [{"key": key, "ts": at}]) for key, at in [("a", START), *[("b", end)] * 8, ("a", end)]]
+    assert_equal(run, pieces)
+
+
 Analysed = Callable[..., AnalysedStage]
 
 

@@ -88,7 +88,8 @@ class Watermark:
     """One term of a stage's watermark: the frontier of an input, less the delay that late rows are granted.
 
     Spark drops a row whose time is the watermark itself, but a row at the frontier is not late. So the watermark of a
-    stage that compares times with it stays a millisecond below. A window ends later than the times in it.
+    stage that compares times with it stays a millisecond below. A window ends later than the times in it, but a session
+    ends at the time of the last row that would extend it.
     """
 
     reads: int  # the input's number
@@ -392,9 +393,12 @@ def _watermarks(stage: Stage, root: Node, inputs: Sequence[Input], bounds: Bound
 
 
 def _compares_times(operator: Node) -> bool:
-    """Whether it compares a time with the watermark, not only the end of a window."""
+    """Whether it compares a time with the watermark, or the end of a session that it merges, not only the end of a
+    window."""
     times_of = _watched if operator.is_join_of_streams else _event_times
-    return any(not is_window(child.column(each)) for child in operator.children for each in times_of(operator, child))
+    return has_sessions(operator) or any(
+        not is_window(child.column(each)) for child in operator.children for each in times_of(operator, child)
+    )
 
 
 def _check_watermark(stage: Stage, node: Node, inputs: Sequence[Input], bounds: Bounds) -> None:
