@@ -1356,6 +1356,27 @@ def test_a_copy_of_the_event_time_that_the_optimiser_finds(refusal: Refusal, ana
         analyse(stage(advised[1], joined=joined), *inputs, streams=SIDES)
 
 
+def test_a_copy_of_the_event_time_beside_other_times(refusal: Refusal, analyse: Analyse) -> None:
+    """Spark would judge the rows of the second stream by their `t2`, which no watermark knows."""
+
+    def stage(behind: str = "t") -> Callable[[DataFrame, DataFrame], DataFrame]:
+        def run(some: DataFrame, others: DataFrame) -> DataFrame:
+            rows = some.withWatermark("ts", "1 hour").select("k", F.to_timestamp("ts").alias("t"))
+            both = rows.union(others.select("bk", "t2")).withColumn("t", F.expr(behind))
+            return both.dropDuplicates(["k", "t"])
+
+        return run
+
+    said = refusal(stage(), "some", "others", streams=SIDES)
+    assert said.startswith(
+        "Stage stage: the deduplication by k, t would drop rows that are not late, judged by column t: it is the "
+        "column t2 of stream 'others', whose event time is bts. Spark's optimiser finds that t is an event time"
+    )
+    computed = re.search(r'\.withColumn\("t", F\.expr\("(.*)"\)\)\.$', said)
+    assert computed is not None, said
+    analyse(stage(computed[1]), "some", "others", streams=SIDES)
+
+
 def test_a_python_function_of_both_sides_of_an_outer_join(refusal: Refusal) -> None:
     def stage(some: DataFrame, others: DataFrame) -> DataFrame:
         near = F.udf(lambda v, w: v == w, "boolean")("v", "w")
