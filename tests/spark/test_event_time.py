@@ -216,6 +216,9 @@ def test_the_frontier_of_joins(analysed: Analysed) -> None:
     same = "key = name AND ts = at"
     assert analysed(joined("inner", same), "a", "b").analysis.frontier == (Term(None),)
     assert analysed(joined("leftOuter", same), "a", "b").analysis.frontier == (Term(None),)
+    by_null = "key = name AND ts <=> at AND at <= ts + INTERVAL 3 HOURS"  # which Spark makes no key with a time of
+    frontier = analysed(joined("leftOuter", by_null), "a", "b").analysis.frontier
+    assert frontier == (Term(None, -3 * HOUR_US - 1000), Term(None))
 
 
 def test_a_join_that_keeps_rows_for_ever_has_no_frontier(analysed: Analysed) -> None:

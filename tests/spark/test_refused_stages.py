@@ -1292,6 +1292,9 @@ def test_a_number_that_spark_takes_for_the_event_time(refusal: Refusal, analyse:
     near = " AND bts BETWEEN ts AND ts + INTERVAL 1 HOUR"
     for how, number in (("inner", "v"), ("inner", "w"), ("left", "w")):
         analyse(paired(f"{near} AND {number} > 7", how=how), "some", "others", streams=SIDES)
+    analyse(paired(f"{near} AND ts > '2024-01-01'", how="left"), "some", "others", streams=SIDES)
+    said = refusal(paired(f"{near} AND cast(ts AS bigint) > 7", how="left"), "some", "others", streams=SIDES)
+    assert "for a limit of the event time, and would keep rows for ever" in said
     said = refusal(paired(f"{near} AND v > 7", how="left"), "some", "others", streams=SIDES)
     assert "Spark takes (v > 7) for a limit of the event time, and would keep rows for ever" in said
     column = re.search(r'\.withColumn\("(\w+)", F\.expr\("(.*?)"\)\), and write (\w+) instead', said)
