@@ -635,6 +635,10 @@ def test_what_is_computed_of_a_time_is_no_second_event_time(refusal: Refusal, an
 
     for computed in ("hour(ts)", "date_trunc('hour', ts)", "struct(ts)", "ts + INTERVAL 0 SECONDS"):
         analyse(stage(computed))
+    sessions = lambda rows: (  # noqa: E731
+        rows.withWatermark("ts", "1 hour").groupBy(F.session_window("ts", "1 hour"), "carrier", "ts").count()
+    )
+    assert "gets session_window and ts, all with a watermark, so its event time is ambiguous" in refusal(sessions)
     said = refusal(stage("to_timestamp(ts)"))
     assert "are event times, and the query would fail. Group by one of them, and by the other as a text" in said
     analyse(stage("cast(to_timestamp(ts) AS string)"))

@@ -50,7 +50,6 @@ from samza_azure.spark.pipeline.operators import (
     described,
     fingerprint_of,
     has_sessions,
-    keys_of,
     state_of,
 )
 from samza_azure.spark.pipeline.packages import check_packages
@@ -500,7 +499,8 @@ def _event_times(operator: Node, child: Node) -> list[int]:
     times = list(dict.fromkeys(marked(child)))  # transformWithState gets its keys twice
     if operator.kind != "Aggregate":
         return times
-    keys = {identity(key) for (key,) in keys_of(operator) if kind_of(key) == "AttributeReference"}
+    grouping = items(operator.plan.groupingExpressions())  # with sessions, which are no keys of the state
+    keys = {identity(key) for key in grouping if kind_of(key) == "AttributeReference"}
     return [wanted for wanted in times if wanted in keys]  # not what is computed of a time
 
 
