@@ -212,6 +212,14 @@ def test_a_row_without_time_never_finds_out_that_it_has_no_partner(
     accepted(joined("inner"), "clicks", "views")
     accepted(joined("leftSemi"), "clicks", "views")
 
+    def by_time(known: str) -> Stage:
+        return lambda clicks, views: clicks.where(known).join(
+            views.withWatermark("at", "1 hour"), F.expr("ts = at"), "left"
+        )
+
+    assert "where ts is null" in refusal(by_time("true"), "clicks", "views")  # although ts has no watermark
+    accepted(by_time("ts IS NOT NULL"), "clicks", "views")
+
 
 def test_null_is_no_partner_of_null(refusal: Callable[..., str], accepted: Callable[..., Pipeline]) -> None:
     """Spark finds partners on a stream by the bytes of their keys, and takes nulls out on few sides of few joins."""

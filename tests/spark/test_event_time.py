@@ -93,6 +93,11 @@ def test_a_row_at_the_frontier_is_not_late(fleet: MakeFleet) -> None:
         days = rows.where("day IS NOT NULL").withColumn("ts", F.col("day").cast("timestamp"))
         return days.withWatermark("ts", "0 seconds").groupBy("ts", "key").count()
 
+    @application.stage("instants", output="copied")
+    def copied(rows: DataFrame) -> DataFrame:
+        copy = F.to_timestamp("ts").alias("at")  # Spark's optimiser finds that this is ts
+        return rows.withWatermark("ts", "0 seconds").select("key", copy).dropDuplicates(["key", "at"])
+
     days = '[streams.days]\nschema = "key string, day date"\nevent_time = "day"\n'
     run = fleet(application, SOURCES % ("instants", "others") + days + FAST)
     pieces: list[tuple[str, list[Row]]] = []
@@ -103,6 +108,20 @@ def test_a_row_at_the_frontier_is_not_late(fleet: MakeFleet) -> None:
             ("others", [{"name": f"other {key}", "at": START} for key in keys]),
             ("days", [{"key": "abc"[each], "day": START.date()} for each in range(3)]),
         ]
+    assert_equal(run, pieces)
+
+
+def test_a_row_at_the_end_of_a_session_extends_it(fleet: MakeFleet) -> None:
+    """The session is not complete while such a row, which is not late, can come."""
+    application = Application()
+
+    @application.stage("visits", output="sessions")
+    def sessions(rows: DataFrame) -> DataFrame:
+        return rows.withWatermark("ts", "0 seconds").groupBy(F.session_window("ts", "5 minutes"), "key").count()
+
+    end = START + timedelta(minutes=5)
+    run = fleet(application, '[streams.visits]\nschema = "key string, ts timestamp"\nevent_time = "ts"\n' + FAST)
+    pieces = [("visits", [{"key": key, "ts": at}]) for key, at in [("a", START), *[("b", end)] * 8, ("a", end)]]
     assert_equal(run, pieces)
 
 
@@ -197,6 +216,9 @@ def test_the_frontier_of_joins(analysed: Analysed) -> None:
     same = "key = name AND ts = at"
     assert analysed(joined("inner", same), "a", "b").analysis.frontier == (Term(None),)
     assert analysed(joined("leftOuter", same), "a", "b").analysis.frontier == (Term(None),)
+    by_null = "key = name AND ts <=> at AND at <= ts + INTERVAL 3 HOURS"  # which Spark makes no key with a time of
+    frontier = analysed(joined("leftOuter", by_null), "a", "b").analysis.frontier
+    assert frontier == (Term(None, -3 * HOUR_US - 1000), Term(None))
 
 
 def test_a_join_that_keeps_rows_for_ever_has_no_frontier(analysed: Analysed) -> None:

@@ -635,6 +635,10 @@ def test_what_is_computed_of_a_time_is_no_second_event_time(refusal: Refusal, an
 
     for computed in ("hour(ts)", "date_trunc('hour', ts)", "struct(ts)", "ts + INTERVAL 0 SECONDS"):
         analyse(stage(computed))
+    sessions = lambda rows: (  # noqa: E731
+        rows.withWatermark("ts", "1 hour").groupBy(F.session_window("ts", "1 hour"), "carrier", "ts").count()
+    )
+    assert "gets session_window and ts, all with a watermark, so its event time is ambiguous" in refusal(sessions)
     said = refusal(stage("to_timestamp(ts)"))
     assert "are event times, and the query would fail. Group by one of them, and by the other as a text" in said
     analyse(stage("cast(to_timestamp(ts) AS string)"))
@@ -1302,6 +1306,9 @@ def test_a_number_that_spark_takes_for_the_event_time(refusal: Refusal, analyse:
     near = " AND bts BETWEEN ts AND ts + INTERVAL 1 HOUR"
     for how, number in (("inner", "v"), ("inner", "w"), ("left", "w")):
         analyse(paired(f"{near} AND {number} > 7", how=how), "some", "others", streams=SIDES)
+    analyse(paired(f"{near} AND ts > '2024-01-01'", how="left"), "some", "others", streams=SIDES)
+    said = refusal(paired(f"{near} AND cast(ts AS bigint) > 7", how="left"), "some", "others", streams=SIDES)
+    assert "for a limit of the event time, and would keep rows for ever" in said
     said = refusal(paired(f"{near} AND v > 7", how="left"), "some", "others", streams=SIDES)
     assert "Spark takes (v > 7) for a limit of the event time, and would keep rows for ever" in said
     column = re.search(r'\.withColumn\("(\w+)", F\.expr\("(.*?)"\)\), and write (\w+) instead', said)
@@ -1364,6 +1371,27 @@ def test_a_copy_of_the_event_time_that_the_optimiser_finds(refusal: Refusal, ana
         advised = re.search(r'\.withColumn\("t", F\.expr\("(.*)"\)\)\.$', said)
         assert advised is not None, said
         analyse(stage(advised[1], joined=joined), *inputs, streams=SIDES)
+
+
+def test_a_copy_of_the_event_time_beside_other_times(refusal: Refusal, analyse: Analyse) -> None:
+    """Spark would judge the rows of the second stream by their `t2`, which no watermark knows."""
+
+    def stage(behind: str = "t") -> Callable[[DataFrame, DataFrame], DataFrame]:
+        def run(some: DataFrame, others: DataFrame) -> DataFrame:
+            rows = some.withWatermark("ts", "1 hour").select("k", F.to_timestamp("ts").alias("t"))
+            both = rows.union(others.select("bk", "t2")).withColumn("t", F.expr(behind))
+            return both.dropDuplicates(["k", "t"])
+
+        return run
+
+    said = refusal(stage(), "some", "others", streams=SIDES)
+    assert said.startswith(
+        "Stage stage: the deduplication by k, t would drop rows that are not late, judged by column t: it is the "
+        "column t2 of stream 'others', whose event time is bts. Spark's optimiser finds that t is an event time"
+    )
+    computed = re.search(r'\.withColumn\("t", F\.expr\("(.*)"\)\)\.$', said)
+    assert computed is not None, said
+    analyse(stage(computed[1]), "some", "others", streams=SIDES)
 
 
 def test_a_python_function_of_both_sides_of_an_outer_join(refusal: Refusal) -> None:

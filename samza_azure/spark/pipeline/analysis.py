@@ -53,7 +53,6 @@ from samza_azure.spark.pipeline.operators import (
     fingerprint_of,
     fingerprints_of,
     has_sessions,
-    keys_of,
     state_of,
 )
 from samza_azure.spark.pipeline.packages import check_packages
@@ -86,7 +85,8 @@ class Watermark:
     """One term of a stage's watermark: the frontier of an input, less the delay that late rows are granted.
 
     Spark drops a row whose time is the watermark itself, but a row at the frontier is not late. So the watermark of a
-    stage that compares times with it stays a millisecond below. A window ends later than the times in it.
+    stage that compares times with it stays a millisecond below. A window ends later than the times in it, but a session
+    ends at the time of the last row that would extend it.
     """
 
     reads: int  # the input's number
@@ -141,10 +141,10 @@ def analyse(
     check_columns(frame.schema, f"Stage {stage.name}")
     schema = nullable(frame.schema, spark)
     check_carried(schema, f"Stage {stage.name}")
-    watermarks = _watermarks(stage, root, inputs, bounds)
-    _check_copies(stage, root, optimised)
+    watermarks = _watermarks(stage, root, optimised, inputs, bounds)
+    copies = _copies(stage, root, optimised)
     check_joins(spark, stage, root, optimised, bounds)
-    _check_on_time(stage, operators, watermarks, bounds)
+    _check_on_time(stage, operators, watermarks, bounds, copies)
     _check_timers(stage, operators, bounds, advice)
     placement = place_stage(spark, stage, root, inputs, tasks)
     tracer = Tracer(spark)
@@ -366,7 +366,9 @@ def _kept_for_ever(stage: Stage, operators: Sequence[Node], bounds: Bounds) -> I
 # Event time.
 
 
-def _watermarks(stage: Stage, root: Node, inputs: Sequence[Input], bounds: Bounds) -> tuple[Watermark, ...]:
+def _watermarks(
+    stage: Stage, root: Node, optimised: Node, inputs: Sequence[Input], bounds: Bounds
+) -> tuple[Watermark, ...]:
     """The stage's watermark is the minimum of these: one for each input of a stateful operator that has an event time.
 
     An input without a withWatermark counts too, so that its rows are not late because it is slower than the others.
@@ -388,14 +390,18 @@ def _watermarks(stage: Stage, root: Node, inputs: Sequence[Input], bounds: Bound
         assert leaf.reads is not None
         if inputs[leaf.reads].event_time is not None:
             found.setdefault(leaf.reads, longest)
-    below_ms = int(any(map(_compares_times, operators)))
+    run = [node for node in optimised.walk() if state_of(node)]  # its operators may get copies of times
+    below_ms = int(any(map(_compares_times, [*operators, *run])))
     return tuple(Watermark(reads, delay, below_ms) for reads, delay in sorted(found.items()))
 
 
 def _compares_times(operator: Node) -> bool:
-    """Whether it compares a time with the watermark, not only the end of a window."""
+    """Whether it compares a time with the watermark, or the end of a session that it merges, not only the end of a
+    window."""
     times_of = _watched if operator.is_join_of_streams else _event_times
-    return any(not is_window(child.column(each)) for child in operator.children for each in times_of(operator, child))
+    return has_sessions(operator) or any(
+        not is_window(child.column(each)) for child in operator.children for each in times_of(operator, child)
+    )
 
 
 def _check_watermark(stage: Stage, node: Node, inputs: Sequence[Input], bounds: Bounds) -> None:
@@ -432,19 +438,29 @@ def _delay_ms(node: Node) -> int:
     return int(attribute.metadata().getLong(EVENT_TIME_MARK))
 
 
-def _check_on_time(stage: Stage, operators: Sequence[Node], watermarks: Sequence[Watermark], bounds: Bounds) -> None:
+def _check_on_time(
+    stage: Stage, operators: Sequence[Node], watermarks: Sequence[Watermark], bounds: Bounds, copies: frozenset[int]
+) -> None:
     """Refuse an operator that would drop rows in time, because a watermark has already passed them."""
     delays = {each.reads: each.delay_ms * 1000 for each in watermarks}
     for operator in operators:
         shift = bounds.shift_us(operator)
         if shift is None or state_of(operator) == "limit":
             continue
-        for below, wanted in [(child, each) for child in operator.children for each in _watched(operator, child)]:
+        watched = [(child, _watched(operator, child)) for child in operator.children]
+        copied = [(child, [each for each in child.ids if each in copies]) for child in operator.children]
+        for below, wanted in [(child, each) for child, found in (*watched, *copied) for each in found]:
             bound = bounds.of(below, wanted)
             name = str(below.column(wanted).name())
             reason, remedy = "", ""
             if isinstance(bound, Unbounded):
                 reason, remedy = bound.reason, bound.remedy
+                if wanted in copies:
+                    time = literal(f"{in_sql(name)} + INTERVAL 0 SECONDS")
+                    remedy = (
+                        f"Spark's optimiser finds that {name} is an event time with a watermark. To be judged by none, "
+                        f"compute it before the operator, .withColumn({literal(name)}, F.expr({time}))."
+                    )
             elif any(term.shift_us < shift for term in bound if term.reads is None):
                 reason = "an operator before it emits rows later than its watermark allows for"
             elif any(term.shift_us < shift - delays.get(term.reads, 0) for term in bound if term.reads is not None):
@@ -484,13 +500,15 @@ def _event_times(operator: Node, child: Node) -> list[int]:
     times = list(dict.fromkeys(marked(child)))  # transformWithState gets its keys twice
     if operator.kind != "Aggregate":
         return times
-    keys = {identity(key) for (key,) in keys_of(operator) if kind_of(key) == "AttributeReference"}
+    grouping = items(operator.plan.groupingExpressions())  # with sessions, which are no keys of the state
+    keys = {identity(key) for key in grouping if kind_of(key) == "AttributeReference"}
     return [wanted for wanted in times if wanted in keys]  # not what is computed of a time
 
 
-def _check_copies(stage: Stage, root: Node, optimised: Node) -> None:
-    """A column that the optimiser finds to be the event time itself, as a cast to its own type, is one as well."""
-    known = {wanted for node in root.walk() for wanted in marked(node)}
+def _copies(stage: Stage, root: Node, optimised: Node) -> frozenset[int]:
+    """The columns that the optimiser finds to be the event time itself, as a cast to its own type. So they are event
+    times as well. Refuse an operator that gets several event times by them."""
+    known, found = {wanted for node in root.walk() for wanted in marked(node)}, set[int]()
     for operator in optimised.walk():
         for child in operator.children if state_of(operator) and operator.kind != "GlobalLimit" else ():
             times = _event_times(operator, child)
@@ -510,6 +528,8 @@ def _check_copies(stage: Stage, root: Node, optimised: Node) -> None:
                     f"query would fail since the {described(operator)} gets two event times. Drop one of them before "
                     f"it; or compute the copy, .withColumn({literal(copy)}, F.expr({as_computed}))."
                 )
+            found.update(copies)
+    return frozenset(found)
 
 
 def _watched(operator: Node, below: Node) -> list[int]:

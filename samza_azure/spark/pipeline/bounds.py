@@ -397,7 +397,7 @@ class Bounds:
 
         It is computed from the parts of the condition that compare the sides, unless others are given.
         """
-        spark, pairs = self._spark, equalities(node)
+        spark, pairs = self._spark, equalities(node, ["EqualTo"])  # of the others Spark makes keys that have no time
         parts = of_both(node) if parts is None else parts
         condition = reduce(java_class(spark, "org.apache.spark.sql.catalyst.expressions.And"), parts) if parts else None
         left, right = (scala_seq(spark, child.output) for child in node.children)

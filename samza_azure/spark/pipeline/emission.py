@@ -135,13 +135,20 @@ def _times(node: Node) -> list[Any]:
 
 
 def _check_outer(stage: Stage, join: Node) -> None:
-    """A row without a partner is emitted when the watermark has passed its time."""
+    """A row without a partner is emitted when the watermark has passed its time, or a key that equals a time."""
     kind = join_type(join)
-    left, right = join.children
-    for side, where in ((left, ("LeftOuter", "FullOuter")), (right, ("RightOuter", "FullOuter"))):
+    for number, where in enumerate((("LeftOuter", "FullOuter"), ("RightOuter", "FullOuter"))):
         if kind in where:
-            for time in _times(side):
+            side = join.children[number]
+            for time in (*_times(side), *_keys_by_time(join, number)):
                 _check_not_null(stage, side, time, f"the {described(join)} waits for its partner for ever")
+
+
+def _keys_by_time(join: Node, number: int) -> Iterator[Any]:
+    """The columns of one side that equal a time with a watermark of the other."""
+    for pair in equalities(join, ["EqualTo"]):
+        if all(kind_of(each) == "AttributeReference" for each in pair) and is_marked(pair[1 - number]):
+            yield pair[number]
 
 
 def check_null_keys(stage: Stage, join: Node, keys: Sequence[tuple[Any, Any]]) -> None:

@@ -85,13 +85,16 @@ def _check_unmatched(stage: Stage, join: Node, bounds: Bounds) -> None:
 
 
 def _check_limits(stage: Stage, join: Node, bounds: Bounds) -> None:
-    """Spark takes a limit of any column for one of its side's event time, and of several limits the earliest."""
-    by_keys = bounds.evicted_us(join, [])
+    """Spark takes a limit of any column for one of its side's event time, and of several limits the earliest. A limit
+    of one side alone, as of seconds by a number, never moves."""
+    by_keys, both = bounds.evicted_us(join, []), of_both(join)
     for number, child in enumerate(join.children):
         ours, others = list[Any](), list[Any]()
         for each in parts_of(join):
             is_limit = kind_of(each) in ORDERED and bounds.evicted_us(join, [each])[number] != by_keys[number]
-            is_of_time = any(is_marked(child.column(column)) for column in references(each) & set(child.ids))
+            is_of_time = each in both and any(
+                is_marked(child.column(column)) for column in references(each) & set(child.ids)
+            )
             (others if is_limit and not is_of_time else ours).append(each)
         is_limited = bounds.evicted_us(join, ours)[number] is not None
         for each in others:
@@ -99,7 +102,7 @@ def _check_limits(stage: Stage, join: Node, bounds: Bounds) -> None:
                 f"Stage {stage.name}: in the condition of the {described(join)} Spark takes {text(each)} for a limit "
                 "of the event time, "
             )
-            if each not in of_both(join):
+            if each not in both:
                 raise PipelineRefused(
                     f"{said}and would keep rows for ever. Compute it before the join, "
                     f'.withColumn("is_joined", F.expr({literal(text(each))})), and write is_joined instead.'

@@ -4,7 +4,7 @@ A mutant is noticed by a case whose rows are wrong with it, and equal or refused
 with the mutant's own bias; `python tests/prove/pipelines.py --mutants` looks for others.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -98,9 +98,9 @@ _watermarks = analysis._watermarks
 _frontier = analysis._frontier
 
 
-def _watermarks_of_the_marked(stage: Any, root: Node, inputs: Sequence[Any], bounds: Bounds) -> tuple[Watermark, ...]:
+def _watermarks_of_the_marked(stage: Any, root: Node, *others: Any) -> tuple[Watermark, ...]:
     under = {leaf.reads for node in root.walk() if node.kind == "EventTimeWatermark" for leaf in node.leaves()}
-    return tuple(each for each in _watermarks(stage, root, inputs, bounds) if each.reads in under)
+    return tuple(each for each in _watermarks(stage, root, *others) if each.reads in under)
 
 
 def _no_check(*_: Any) -> None:
