@@ -126,6 +126,8 @@ def test_a_union_of_sql_is_an_aggregation(
 
 def test_changes_without_their_key(refusal: Callable[..., str]) -> None:
     assert "Return the keys." in refusal(lambda rows: counted(rows).select("count"), output_mode="update")
+    lower = F.lower("user")
+    assert "Return the keys." in refusal(lambda rows: rows.groupBy(lower).count().select("count"), output_mode="update")
     assert "Return the keys." in refusal(lambda rows: by_hour(rows).select("user", "count"), output_mode="update")
 
 

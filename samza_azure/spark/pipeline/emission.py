@@ -327,7 +327,8 @@ def _check_changes(stage: Stage, root: Node, aggregation: Node) -> None:
         if node.kind == "Project":
             keys = [{identity(made) for made in node.made if _shows(made, key)} for key in keys]
     if not all(keys):
-        is_rollup = any(str(each.name()) == GROUPING_ID for (each,) in keys_of(aggregation))
+        columns = (key for (key,) in keys_of(aggregation) if kind_of(key) == "AttributeReference")
+        is_rollup = any(str(each.name()) == GROUPING_ID for each in columns)
         more = ", and F.grouping_id() beside them" if is_rollup else ""
         raise PipelineRefused(
             f"Stage {stage.name}: in output mode update the {described(aggregation)} emits a row for each change of a "
