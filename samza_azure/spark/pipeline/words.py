@@ -29,7 +29,7 @@ _INSTEAD: dict[str, Callable[[Advice, Node], str]] = {
     "Sorting is not supported": lambda advice, root: (
         "randomSplit sorts the rows. Use a filter by the hash of columns instead, for three of ten rows "
         '.where("pmod(xxhash64(key), 10) < 3").'
-        if any(node.kind == "Sample" for node in root.walk())
+        if any(node.kind == "Sample" and node.child.kind == "Sort" for node in root.walk())
         else "Remove orderBy and sort: a stream never ends, so it has no final order. Sort where the output is read"
         f"{advice.greatest(root)}."
     ),
@@ -77,16 +77,23 @@ def said_by_stage(error: BaseException, columns: list[str], time: str | None = N
         return f"{_plain(text)} Make it one before withWatermark, {cast}."
     if type(error).__module__.startswith("pyspark."):
         return _plain(text)
-    if isinstance(error, Py4JJavaError):  # its text goes on with Java's stack
-        return _plain(str(error.java_exception.getMessage() or error.java_exception))
+    if isinstance(error, Py4JJavaError):
+        return _plain(_message(error))
     return f"{type(error).__name__}: {text}"
 
 
 def said_at_start(error: BaseException, root: Node, advice: Advice) -> str:
     """Describe what Spark would refuse when the query of this plan starts, and the remedy."""
-    reason = _plain(str(error))
+    reason = _plain(_message(error))
     remedy = next((instead(advice, root) for part, instead in _INSTEAD.items() if part in reason), _OTHERWISE)
     return f"{reason.rstrip('.')}. {remedy}"
+
+
+def _message(error: BaseException) -> str:
+    """What an error says. The text of an error of Java names a call of py4j first, and goes on with Java's stack."""
+    if not isinstance(error, Py4JJavaError):
+        return str(error)
+    return str(error.java_exception.getMessage() or error.java_exception)
 
 
 def _plain(text: str) -> str:
