@@ -320,6 +320,15 @@ def test_an_input_without_event_time_does_not_stop_event_time_without_a_word(ana
     assert (lagging.analysis.frontier, lagging.frontier_lag_us) == ((Term(0),), 2 * HOUR_US)
 
 
+def test_a_time_that_a_function_makes_of_many_rows_needs_a_lag(analysed: Analysed) -> None:
+    """Without a watermark there is no stage to move it to."""
+    mapped = lambda rows: rows.mapInPandas(lambda parts: parts, "ts timestamp")  # noqa: E731
+    said = refused(analysed, mapped)
+    assert "the operator MapInPandas computes it. Use the event time of an input" in said
+    assert 'frontier_lag = "1 hour"' in said and "set the watermark" not in said
+    analysed(mapped, out='frontier_lag = "1 hour"')
+
+
 def test_an_event_time_must_be_a_time(analysed: Analysed) -> None:
     said = refused(analysed, lambda rows: rows, event_time="key")
     assert said == (

@@ -67,6 +67,13 @@ SPLIT = (
     "Bound the time in the operator before it, as a join does with BETWEEN; or move what comes before it into a "
     "separate stage, with event_time and frontier_lag on the stream between."
 )
+#: Operators whose function makes all columns anew, so that nothing is known of their times.
+MAKING = frozenset({"MapInArrow", "MapInPandas", "PythonMapInArrow"})
+#: The remedy if a watermark is set behind one of them.
+AHEAD = (
+    "Put what comes up to this operator into a stage of its own, with event_time and frontier_lag on its output "
+    "stream, and set the watermark in the next stage."
+)
 #: The remedy if a column is not an event time.
 USE_MARKED = "Use the event time of an input, or window_time(window)."
 
@@ -345,7 +352,7 @@ def _warnings(stage: Stage, plan: Any, root: Node, *, drifts: bool) -> tuple[str
     warnings = [
         f"Stage {stage.name} {each}: a second run over the same input may give another output." for each in found
     ]
-    if any(node.kind in ("MapInPandas", "MapInArrow", "PythonMapInArrow") for node in root.walk()):
+    if any(node.kind in MAKING for node in root.walk()):
         warnings.append(
             f"Stage {stage.name} uses mapInPandas or mapInArrow: its function gets the rows in chunks that differ from "
             "run to run, so it must process each row independently."
@@ -417,11 +424,13 @@ def _check_watermark(stage: Stage, node: Node, inputs: Sequence[Input], bounds: 
     bound = bounds.of(node.child, identity(attribute))
     if isinstance(bound, Unbounded):
         known = " or ".join(f"{each.stream}.{each.event_time}" for each in inputs if each.event_time)
-        remedy = bound.remedy or (
-            f"Set it on the event time of an input ({known}), before any join or aggregation."
-            if known
-            else f"{declare_event_time(inputs)} Set the watermark on it, before any join or aggregation."
-        )
+        remedy = bound.remedy
+        if not remedy and any(each.kind in MAKING for each in node.child.walk()):
+            remedy = AHEAD
+        elif not remedy and known:
+            remedy = f"Set it on the event time of an input ({known}), before any join or aggregation."
+        elif not remedy:
+            remedy = f"{declare_event_time(inputs)} Set the watermark on it, before any join or aggregation."
         raise PipelineRefused(f"Stage {stage.name} sets a watermark on column {column}, but {bound.reason}. {remedy}")
     earliest = min((term.shift_us for term in bound), default=0)
     if -earliest > _delay_ms(node) * 1000:

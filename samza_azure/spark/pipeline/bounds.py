@@ -76,14 +76,6 @@ class Term:
         return Term(self.reads, self.shift_us + by_us)
 
 
-#: Operators whose function makes all columns anew, so that nothing is known of their times.
-MAKING = frozenset({"MapInArrow", "MapInPandas", "PythonMapInArrow"})
-AHEAD = (
-    "Put what comes up to this operator into a stage of its own, with event_time and frontier_lag on its output "
-    "stream, and set the watermark in the next stage."
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Unbounded:
     """No bound: the reason, and what to write to get one."""
@@ -150,7 +142,7 @@ class Bounds:
             return Unbounded(f"a function with state ({STATEFUL[node.kind]}) may emit it at any time")
         below = next((child for child in node.children if wanted in child.ids), None)
         if below is None:
-            return Unbounded(f"the operator {node.kind} computes it", AHEAD if node.kind in MAKING else "")
+            return Unbounded(f"the operator {node.kind} computes it")
         return self.arriving(node, below, wanted)
 
     def arriving(self, node: Node, below: Node, wanted: int) -> Bound:
