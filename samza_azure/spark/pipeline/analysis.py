@@ -347,7 +347,8 @@ def _warnings(stage: Stage, plan: Any, root: Node, *, drifts: bool) -> tuple[str
     if not plan.deterministic() or any(node.kind == "Sample" for node in root.walk()):
         found.append("is not deterministic (rand, uuid, a non-deterministic function)")
     times = ("current_timestamp(", "current_date(", "current_time(", "localtimestamp(", "now(")
-    if any(word in tree(plan) for word in times):
+    said = tree(plan)
+    if any(word in said for word in times):
         found.append("uses the time at which a batch runs")
     warnings = [
         f"Stage {stage.name} {each}: a second run over the same input may give another output." for each in found

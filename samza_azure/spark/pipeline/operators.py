@@ -3,7 +3,7 @@
 An operator that is not named here is refused, since it is not known to compute the same on a stream as on a table.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -450,12 +450,13 @@ def fingerprint_of(node: Node, origins: Any) -> dict[str, Any]:
         case "Join":
             condition = plan.condition()
             state["type"] = join_type(node)
-            state["condition"] = _exact(node, condition.get()) if condition.isDefined() else None
+            state["condition"] = _exact(node, [condition.get()])[0] if condition.isDefined() else None
             state["sides"] = [[_column(each) for each in child.output] for child in node.children]
         case "Aggregate":
             state["window"] = [origins(node.child, each) for each in items(plan.groupingExpressions())]
-            made = items(plan.aggregateExpressions())
-            state["functions"] = [f"{_exact(node, each)}: {data_type(each)}" for each in made]
+            made = node.made
+            said = zip(_exact(node, made), made, strict=True)
+            state["functions"] = [f"{function}: {data_type(each)}" for function, each in said]
         case "GlobalLimit":
             state["limit"] = text(plan.limitExpr())
         case "FlatMapGroupsInPandasWithState":
@@ -479,12 +480,14 @@ def fingerprints_of(operators: Sequence[Node], origins: Any) -> list[dict[str, A
 
 def _below(node: Node) -> list[list[str]]:
     below = (each for child in node.children for each in child.walk() if each.children)
-    return [[each.kind, *(_exact(each, part) for part in items(each.plan.expressions()))] for each in below]
+    return [[each.kind, *_exact(each, items(each.plan.expressions()))] for each in below]
 
 
-def _exact(node: Node, expression: Any) -> str:
+def _exact(node: Node, expressions: Iterable[Any]) -> list[str]:
+    """An operator's expressions, for comparisons, with what Spark has put into a projection below it spelled out."""
     numbers = numbers_of(node)
-    return COMMON.sub("computed", spelled(node, expression, lambda each: exact(each, numbers)))
+    found = (spelled(node, expression, lambda each: exact(each, numbers)) for expression in expressions)
+    return [COMMON.sub("computed", each) for each in found]
 
 
 def _column(attribute: Any) -> str:
