@@ -202,8 +202,8 @@ def _check_lists(stage: Stage, node: Node) -> None:
 
 
 def _check_sessions(stage: Stage, node: Node) -> None:
-    """A batch merges sessions wherever it groups rows, also to remove duplicates. A stream compares those that are
-    complete, or, to remove duplicates, those of one row each."""
+    """A batch merges sessions wherever it groups rows by them, also to remove duplicates. On a stream only the first
+    aggregation merges them: behind it each is complete, and before it each is that of one row."""
     if node.kind != "Aggregate" and not node.kind.startswith("Deduplicate"):
         return
     keys = list(items(node.plan.groupingExpressions() if node.kind == "Aggregate" else node.plan.keys()))

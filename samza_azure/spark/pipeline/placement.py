@@ -230,7 +230,7 @@ def place_stage(spark: SparkSession, stage: Stage, root: Node, inputs: Sequence[
     `tasks` is the number of tasks that the user asks for. One task needs no partitioning.
     """
     if tasks == 1 or all(each.partitions == 1 for each in inputs):
-        return Placement({}, ())
+        return Placement()
     for node in root.walk():
         if node.kind == "TransformWithStateInPySpark" and node.plan.hasInitialState():
             raise PipelineRefused(
