@@ -720,7 +720,7 @@ COUNTED = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE 
             "Produce the rows of the table into a stream",
         ),
         (lambda rows: rows.randomSplit([0.5, 0.5], 7)[0], 'rows .where("pmod(xxhash64(key), 10) < 3").'),
-        (lambda rows: rows.sample(fraction=0.5, seed=7).orderBy("delay"), "Remove orderBy and sort: a stream never ends"),
+        (lambda rows: rows.sample(0.5).orderBy("delay"), "Remove orderBy and sort: a stream never ends"),
         (lambda rows: rows.join(rows.sparkSession.sql(COUNTED), F.col("n") == F.col("delay")), "with spark.range or"),
         (lambda rows: _mapped(rows).withWatermark("ts", "1 hour"), "set the watermark in the next stage."),
     ],
