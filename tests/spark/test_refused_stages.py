@@ -711,17 +711,25 @@ COUNTED = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE 
     [
         (_in_sql("SELECT * FROM {rows}, LATERAL (SELECT delay + 1 AS x)"), "Compute its columns with withColumn; for"),
         (_in_sql("SELECT * FROM {rows}, LATERAL explode(array(1, 2)) AS t(x)"), "use F.explode or LATERAL VIEW"),
-        (lambda rows: rows.select("carrier", "delay").subtract(_table(rows)), 'a join of kind "left_anti".'),
-        (lambda rows: rows.select("carrier", "delay").exceptAll(_table(rows)), 'a join of kind "left_anti".'),
+        (lambda rows: rows.select("carrier", "delay").subtract(_table(rows)), 'a join of kind "left_anti" do'),
+        (lambda rows: rows.select("carrier", "delay").exceptAll(_table(rows)), 'a join of kind "left_anti" do'),
         (lambda rows: rows.select("carrier").subtract(rows.select("carrier")), "Subtract where the output is read"),
-        (lambda rows: rows.select("carrier").intersect(rows.select("carrier")), 'a join of kind "left_semi".'),
+        (lambda rows: rows.select("carrier").intersect(rows.select("carrier")), 'a join of kind "left_semi" do'),
         (
             lambda rows: rows.select("carrier", "delay").union(_table(rows)),
             "Produce the rows of the table into a stream",
         ),
         (lambda rows: rows.randomSplit([0.5, 0.5], 7)[0], 'rows .where("pmod(xxhash64(key), 10) < 3").'),
-        (lambda rows: rows.sample(0.5).orderBy("delay"), "Remove orderBy and sort: a stream never ends"),
+        (lambda rows: rows.sample(0.5).orderBy("delay"), 'rows .where("pmod(xxhash64(key), 10) < 3").'),
         (lambda rows: rows.join(rows.sparkSession.sql(COUNTED), F.col("n") == F.col("delay")), "with spark.range or"),
+        (
+            lambda rows: (
+                rows.groupBy("carrier")
+                .cogroup(rows.groupBy("carrier"))
+                .applyInPandas(lambda one, _: one, "carrier string")
+            ),
+            "uses cogroup, which",
+        ),
         (lambda rows: _mapped(rows).withWatermark("ts", "1 hour"), "set the watermark in the next stage."),
     ],
 )

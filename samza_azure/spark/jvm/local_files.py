@@ -31,6 +31,9 @@ public class {NAME} extends org.apache.hadoop.fs.LocalFileSystem {{
             new java.io.BufferedOutputStream(new java.io.FileOutputStream(file), buffer), statistics
         );
     }}
+    public boolean mkdirs(org.apache.hadoop.fs.Path path) throws java.io.IOException {{
+        return mkdirs(path, null);
+    }}
     public boolean mkdirs(org.apache.hadoop.fs.Path path, org.apache.hadoop.fs.permission.FsPermission permission)
             throws java.io.IOException {{
         java.nio.file.Files.createDirectories(

@@ -175,7 +175,7 @@ def analyse(
             [operator_facts(node, bounds) for node in operators],
             by_stream,
             fingerprint,
-            [inputs[reads].stream for reads in sources],
+            [f"{inputs[reads].stream} (input {reads + 1})" for reads in sources],
         ),
         placement=placement,
         puts_out_changes=puts_out_changes(stage, root),
@@ -342,9 +342,10 @@ def _check_drift(stage: Stage, root: Node, again: Node, tracer: Tracer, *, is_ra
 
 def _warnings(stage: Stage, plan: Any, root: Node, *, drifts: bool) -> tuple[str, ...]:
     found = []
-    if drifts and plan.deterministic():
+    is_random = _is_random(root)
+    if drifts and not is_random:
         found.append("has a value in it that differs from start to start, as datetime.now() does")
-    if not plan.deterministic() or any(node.kind == "Sample" for node in root.walk()):
+    if is_random or any(node.kind == "Sample" for node in root.walk()):
         found.append("is not deterministic (rand, uuid, a non-deterministic function)")
     times = ("current_timestamp(", "current_date(", "current_time(", "localtimestamp(", "now(")
     said = tree(plan)

@@ -246,4 +246,4 @@ def _is_route(name: str, stages: Sequence[Stage]) -> bool:
     return any(name.startswith(f"{stage.name}-{each}") for stage in stages for each in stage.inputs)
 
 
-__all__ = ["at_once", "check_names", "nearest", "no_time", "ordered", "undeclared"]
+__all__ = ["at_once", "check_names", "declare_timestamp", "nearest", "no_time", "ordered", "undeclared"]

@@ -77,10 +77,15 @@ CONVERTING = frozenset({"Generate", "MapInArrow", "MapInPandas", "Project", "Pyt
 FORWARDING = frozenset({"EventTimeWatermark", "Filter", "LocalLimit", "Union"})
 #: What people call an operator that is refused, and what to write instead of it.
 INSTEAD = {
-    "Except": ("subtract or exceptAll", 'Use dropDuplicates and then a join of kind "left_anti".'),
+    "Except": (
+        "subtract or exceptAll",
+        (
+            "Subtract where the output is read. Where no column is null and each row is wanted once, dropDuplicates "
+            'and then a join of kind "left_anti" do the same.'
+        ),
+    ),
     "FlatMapCoGroupsInArrow": ("cogroup", "Use a join, or a union and then applyInPandasWithState."),
     "FlatMapCoGroupsInPandas": ("cogroup", "Use a join, or a union and then applyInPandasWithState."),
-    "Intersect": ("intersect", 'Use dropDuplicates and then a join of kind "left_semi".'),
     "LateralJoin": (
         "a lateral join",
         "Compute its columns with withColumn; for several rows of one, use F.explode or LATERAL VIEW explode(...).",

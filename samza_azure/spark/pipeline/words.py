@@ -24,20 +24,24 @@ _NO_ACTION = (
     "{method}a stage must not run an action (count, collect, show, toPandas, foreach, cache or write). Return the "
     "DataFrame instead; to count rows, aggregate them: {count}."
 )
+_SHARE = 'Use a filter by the hash of columns instead, for three of ten rows .where("pmod(xxhash64(key), 10) < 3").'
 #: What to write instead of what Spark refuses when a query starts, by a part of Spark's message.
 _INSTEAD: dict[str, Callable[[Advice, Node], str]] = {
     "Sorting is not supported": lambda advice, root: (
-        "randomSplit sorts the rows. Use a filter by the hash of columns instead, for three of ten rows "
-        '.where("pmod(xxhash64(key), 10) < 3").'
+        f"randomSplit sorts the rows. {_SHARE}"
         if any(node.kind == "Sample" and node.child.kind == "Sort" for node in root.walk())
         else "Remove orderBy and sort: a stream never ends, so it has no final order. Sort where the output is read"
         f"{advice.greatest(root)}."
     ),
+    "Sampling is not supported": lambda _advice, _root: _SHARE,
     "Except on a streaming": lambda _advice, _root: (
         "Subtract where the output is read, or write one stage over both streams with transformWithState, which "
         "remembers what it has seen."
     ),
-    "Intersect of streaming": lambda _advice, _root: 'Use dropDuplicates and then a join of kind "left_semi".',
+    "Intersect of streaming": lambda _advice, _root: (
+        "Intersect where the output is read. Where no column is null and each row is wanted once, dropDuplicates and "
+        'then a join of kind "left_semi" do the same.'
+    ),
     "Union between streaming and batch": lambda _advice, _root: (
         "Produce the rows of the table into a stream, and name it in @app.stage."
     ),

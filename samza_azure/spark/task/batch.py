@@ -53,6 +53,8 @@ def _slices(table: pa.Table, stage: AnalysedStage, number: int) -> list[Slice]:
 
 def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The rows in this schema. Arrow refuses even to cast a null variant to its own type, whose parts have no nulls."""
+    if table.column_names != schema.names:
+        raise ValueError(f"The rows have the columns {table.column_names}, not {schema.names}.")
     columns = zip(table.columns, schema.types, strict=True)
     return pa.table([column if column.type == kind else column.cast(kind) for column, kind in columns], schema)
 
