@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
@@ -203,3 +204,39 @@ def test_timers_fire_once_for_each_session_through_hand_overs_and_a_drain(
 
     assert put_out(run) == in_one_go(rows)
     assert run.late == 0
+
+
+class NumberSessions(RowSessions):
+    """Their times are numbers, so that no column says that they are an event time."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[Any]:  # noqa: N802, N803
+        for session in self.advance(row.ms for row in rows):
+            yield Row(key=key[0], first=session[0], last=session[1], n=session[2])
+
+
+def test_a_timer_at_the_frontier_waits_for_the_rows_of_that_time(fleet: MakeFleet) -> None:
+    """A timer fires at the watermark itself, and a row at the frontier is not late."""
+    application = Application()
+
+    @application.stage("events", output="sessions")
+    def sessions(rows: DataFrame) -> DataFrame:
+        timed = rows.withWatermark("ts", "0 seconds").select("key", F.unix_millis("ts").alias("ms"))
+        return timed.groupBy("key").transformWithState(NumberSessions(), OUTPUT, "Append", "EventTime")
+
+    run = fleet(application, (STREAMS % "events").replace("partitions = 2", "partitions = 1"))
+    turns = (("a", 0), ("b", 1), ("b", 1), ("a", 1))  # the third announces that all before the second is there
+    rows = [{"key": key, "ts": START + number * timedelta(milliseconds=GAP_MS)} for key, number in turns]
+    writer = run.writer("events", 1, flush_rows=40)
+    run.start("sessions-0")
+    for row in rows:
+        writer.write(pa.Table.from_pylist([row], schema=SCHEMA), "key")
+        writer.flush()
+        run.until_all_is_read("events")
+        batch = run.tasks["sessions-0"].report.batch
+        if row is rows[2]:
+            run.until(lambda batch=batch: run.tasks["sessions-0"].report.batch > batch)  # at the new watermark
+    writer.close()
+    run.flush(run.freeze())
+    run.until(run.is_drained)
+
+    assert put_out(run) == in_one_go(rows)

@@ -405,10 +405,12 @@ def _watermarks(
 
 
 def _compares_times(operator: Node) -> bool:
-    """Whether it compares a time with the watermark, and not only the end of a window; or merges sessions."""
+    """Whether it compares a time with the watermark, not only the end of a window; merges sessions; or has timers."""
     times_of = _watched if operator.is_join_of_streams else _event_times
-    return has_sessions(operator) or any(
-        not is_window(child.column(each)) for child in operator.children for each in times_of(operator, child)
+    return (
+        has_sessions(operator)
+        or operator.kind.startswith("TransformWithState")
+        or any(not is_window(child.column(each)) for child in operator.children for each in times_of(operator, child))
     )
 
 
