@@ -522,8 +522,35 @@ def test_keys_of_a_state_machine(refusal: Refusal, analyse: Analyse) -> None:
         analyse(
             lambda rows, listed=listed: by_state_machine(listed(rows).withColumn("list", F.to_json("list")), "list")
         )
+    said = refusal(lambda rows: by_state_machine(rows.withColumn("late", F.expr("landed - ts")), "late"))
+    assert said.endswith("""Make the key a text before groupBy, .withColumn("late", F.col("late").cast('string')).""")
     timed = lambda rows: rows.withWatermark("ts", "1 hour").withColumn("w", F.window("ts", "1 hour")).drop("ts")  # noqa: E731
     analyse(lambda rows: by_state_machine(timed(rows), "w"))
+
+
+def test_nulls_in_keys_of_a_state_machine_in_pandas(refusal: Refusal, analyse: Analyse) -> None:
+    """pandas makes fractions of whole numbers beside a null, and Spark a null of each fraction."""
+
+    def stage(rows: DataFrame, code: str, text: str = "") -> DataFrame:
+        prepared = rows.withWatermark("ts", "1 hour").withColumn("of", F.expr(code))
+        if text:
+            prepared = eval(f"prepared{text}", {"prepared": prepared, "F": F})
+        return by_state_machine(prepared.select("of", "ts"), "of", "EventTime", in_pandas=True)
+
+    for code, why in (
+        ("length(carrier)", "would put the groups beside it into the state of the null."),
+        ("CAST(carrier AS tinyint)", "would put the groups beside it into the state of the null."),
+        ("landed", "would fail."),
+    ):
+        said = refusal(lambda rows, code=code: stage(rows, code))
+        assert f"Stage stage: where of is null, transformWithStateInPandas {why}" in said
+        lines = re.findall(r"\.w(?:here|ithColumn)\(.*?\)(?=\.| \w|, or|$)", said)
+        assert lines == ['.where("of IS NOT NULL")', '.withColumn("of", F.expr("CAST(of AS STRING)"))']
+        for line in lines:
+            analyse(lambda rows, code=code, line=line: stage(rows, code, line))
+    analyse(lambda rows: stage(rows.where("ts IS NOT NULL"), "unix_seconds(date_trunc('HOUR', ts))"))
+    analyse(lambda rows: stage(rows, "carrier"))
+    analyse(lambda rows: by_state_machine(rows.withColumn("of", F.length("carrier")), "of"))
 
 
 def test_timers_without_a_watermark(refusal: Refusal, analyse: Analyse) -> None:
@@ -1099,14 +1126,18 @@ def test_a_common_table_expression_is_one_source(analyse: Analyse, spark: SparkS
     assert analyse(stage).stages["stage"].analysis.sources == (0,)
 
 
-def by_state_machine(rows: DataFrame, key: str = "carrier", time_mode: str = "None") -> DataFrame:
+def by_state_machine(
+    rows: DataFrame, key: str = "carrier", time_mode: str = "None", *, in_pandas: bool = False
+) -> DataFrame:
     class Nothing(StatefulProcessor):
         def init(self, handle: Any) -> None: ...
 
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803
             return iter(())
 
-    return rows.groupBy(key).transformWithState(Nothing(), "carrier string", "Append", time_mode)
+    groups = rows.groupBy(key)
+    run = groups.transformWithStateInPandas if in_pandas else groups.transformWithState
+    return run(Nothing(), "carrier string", "Append", time_mode)
 
 
 def by_pandas_function(rows: DataFrame) -> DataFrame:

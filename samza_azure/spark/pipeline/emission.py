@@ -29,6 +29,7 @@ from samza_azure.spark.pipeline.catalyst import (
     text,
     without_alias,
 )
+from samza_azure.spark.pipeline.destination import INTEGERS
 from samza_azure.spark.pipeline.operators import described, keys_of, state_of
 
 #: Operators that emit exactly their input rows.
@@ -50,7 +51,17 @@ GROUPING_ID = "spark_grouping_id"
 #: Each of these types holds the values of those before it.
 NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
 #: Functions of a time that are null only if the time is null.
-OF_TIME = frozenset({"KnownNullable", "PreciseTimestampConversion", "TimestampAddInterval", "TruncTimestamp"})
+OF_TIME = frozenset(
+    {
+        "KnownNullable",
+        "PreciseTimestampConversion",
+        "TimestampAddInterval",
+        "TruncTimestamp",
+        "UnixMicros",
+        "UnixMillis",
+        "UnixSeconds",
+    }
+)
 
 
 def check_emission(stage: Stage, root: Node, advice: Advice) -> None:
@@ -69,6 +80,24 @@ def check_emission(stage: Stage, root: Node, advice: Advice) -> None:
         elif node.kind == "DeduplicateWithinWatermark" and node.is_streaming:
             for time in _times(node.child):
                 _check_not_null(stage, node.child, time, f"the {described(node)} does not know how long to keep it")
+        elif node.kind == "TransformWithStateInPySpark" and "pandas" in str(node.plan.userFacingDataType().toString()):
+            _check_pandas_keys(stage, node)
+
+
+def _check_pandas_keys(stage: Stage, node: Node) -> None:
+    """pandas has no null beside whole numbers: it makes fractions of a chunk's keys if one is null, and Spark takes
+    each fraction for a null. So the groups would share one state. A null time cannot be converted at all."""
+    for (key,) in keys_of(node):
+        kind, name = str(key.dataType().simpleString()), str(key.name())
+        if kind not in (*INTEGERS, "timestamp", "timestamp_ntz") or _is_never_null(node.child, identity(key)):
+            continue
+        consequence = "would put the groups beside it into the state of the null" if kind in INTEGERS else "would fail"
+        column = in_sql(name)
+        raise PipelineRefused(
+            f"Stage {stage.name}: where {name} is null, transformWithStateInPandas {consequence}. Remove such rows "
+            f"before groupBy, {without_nulls(column)}. If you need them, use transformWithState, or make the key a "
+            f"text, .withColumn({literal(name)}, F.expr({literal(f'CAST({column} AS STRING)')}))."
+        )
 
 
 def puts_out_changes(stage: Stage, root: Node) -> bool:

@@ -195,11 +195,12 @@ def _check_zeros(stage: Stage, node: Node) -> None:
 
 
 def _check_lists(stage: Stage, node: Node) -> None:
-    """The Python process of transformWithState cannot read the type of such a key."""
+    """The Python process of transformWithState cannot read the type of such a key, nor the state store an interval."""
     for (key,) in keys_of(node) if node.kind == "TransformWithStateInPySpark" else ():
         kind, name = str(key.dataType().sql()), str(key.name())
-        if "ARRAY<" in kind or "MAP<" in kind:
-            as_text = f".withColumn({literal(name)}, F.to_json({literal(in_sql(name))}))"
+        if any(word in kind for word in ("ARRAY<", "INTERVAL", "MAP<")):
+            made = "F.col({}).cast('string')" if kind.startswith("INTERVAL") else "F.to_json({})"
+            as_text = f".withColumn({literal(name)}, {made.format(literal(in_sql(name)))})"
             raise PipelineRefused(
                 f"Stage {stage.name}: the {described(node)} has a key of type {kind}, with which transformWithState "
                 f"fails at its first row. Make the key a text before groupBy, {as_text}."
