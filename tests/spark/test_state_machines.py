@@ -228,15 +228,70 @@ def test_a_timer_at_the_frontier_waits_for_the_rows_of_that_time(fleet: MakeFlee
     rows = [{"key": key, "ts": START + number * timedelta(milliseconds=GAP_MS)} for key, number in turns]
     writer = run.writer("events", 1, flush_rows=40)
     run.start("sessions-0")
-    for row in rows:
+    task = run.tasks["sessions-0"]
+    for row in rows[:3]:
         writer.write(pa.Table.from_pylist([row], schema=SCHEMA), "key")
         writer.flush()
         run.until_all_is_read("events")
-        batch = run.tasks["sessions-0"].report.batch
-        if row is rows[2]:
-            run.until(lambda batch=batch: run.tasks["sessions-0"].report.batch > batch)  # at the new watermark
+    batch = task.report.batch
+    run.until(lambda: task.report.batch > batch)  # at the new watermark
+    writer.write(pa.Table.from_pylist(rows[3:], schema=SCHEMA), "key")
     writer.close()
+    run.until_all_is_read("events")
     run.flush(run.freeze())
     run.until(run.is_drained)
 
     assert put_out(run) == in_one_go(rows)
+
+
+class EndedSessions(RowSessions):
+    """Their rows have an event time of their own: the end of the session."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[Any]:  # noqa: N802, N803
+        yield from map(ended, super().handleInputRows(key, rows, timerValues))
+
+    def handleExpiredTimer(  # noqa: N802
+        self,
+        key: Any,
+        timerValues: TimerValues,  # noqa: N803
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
+    ) -> Iterator[Any]:
+        yield from map(ended, super().handleExpiredTimer(key, timerValues, expiredTimerInfo))
+
+
+def ended(session: Row) -> Row:
+    return Row(key=session.key, ended=datetime.fromtimestamp((session.last + GAP_MS) / 1000, UTC), n=session.n)
+
+
+@pytest.mark.long
+def test_an_event_time_that_a_state_machine_gives_its_rows(fleet: MakeFleet) -> None:
+    """An aggregation behind it in the same stage goes by that time, also in the flush of a drain."""
+    application = Application()
+
+    @application.stage("given", output="sessions", tasks=1)
+    def sessions(rows: DataFrame) -> DataFrame:
+        groups = rows.withWatermark("ts", "10 minutes").groupBy("key")
+        found = groups.transformWithState(
+            EndedSessions(), "key string, ended timestamp, n long", "Append", "EventTime", eventTimeColumnName="ended"
+        )
+        return found.groupBy(F.window("ended", "1 day").alias("day"), "key").agg(F.sum("n").alias("n"))
+
+    run = fleet(application, STREAMS % "given")
+    rows = [
+        {"key": f"{number * number % 23 % 7}", "ts": START + timedelta(minutes=9 * number)} for number in range(400)
+    ]
+    writer = run.writer("given", 2, flush_rows=40)
+    writer.write(pa.Table.from_pylist(rows, schema=SCHEMA), "key")
+    writer.close()
+    run.start("sessions-0")
+    run.until_all_is_read("given")
+    run.flush(run.freeze())
+    run.until(run.is_drained)
+
+    expected: dict[tuple[str, datetime], int] = {}
+    for key, _, last, n in in_one_go(rows):
+        day = datetime.fromtimestamp((last + GAP_MS) / 1000, UTC).replace(hour=0, minute=0)
+        expected[key, day] = expected.get((key, day), 0) + n
+    found: list[Any] = run.rows("sessions")
+    assert sorted(((row["key"], row["day"]["start"]), row["n"]) for row in found) == sorted(expected.items())
+    assert run.late == 0
