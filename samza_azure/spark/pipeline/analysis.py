@@ -145,6 +145,10 @@ def analyse(
     optimised = _optimised(spark, stage, plan, root, advice, directory)
     check_row_formats(spark, stage, optimised)
     check_global_sessions(stage, root, optimised)
+    if not frame.columns:
+        raise PipelineRefused(
+            f"Stage {stage.name} has no columns, and a log cannot store such rows. Select at least one column."
+        )
     check_columns(frame.schema, f"Stage {stage.name}")
     schema = nullable(frame.schema, spark)
     check_carried(schema, f"Stage {stage.name}")
