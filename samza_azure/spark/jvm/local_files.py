@@ -1,7 +1,7 @@
 """Write local files without a process for each: Spark's checkpoints, and the files of its state.
 
 Without its native library Hadoop starts `chmod` for each file and folder that it creates, and for each file's checksum:
-six processes for a batch without state, twelve for a join. A checkpoint is a cache here, so it needs neither:
+four processes for a batch without state, twelve for a join. A checkpoint is a cache here, so it needs neither:
 `LocalFiles` creates files and folders as Java does, with the permissions of the process's umask. It replaces the file
 system that Hadoop's cache holds for the scheme `file`; everything else is Hadoop's own.
 `tests/spark/test_private_interfaces.py` pins the private interfaces that this uses.
