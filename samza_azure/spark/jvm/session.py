@@ -40,6 +40,11 @@ def is_stopped(spark: SparkSession) -> bool:
     return spark.sparkContext._jsc is None
 
 
+def make_active(spark: SparkSession) -> None:
+    """Let `SparkSession.getActiveSession` return it in this thread, as in a script's only one."""
+    java_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(spark._jsparkSession)
+
+
 def jvm_of(spark: SparkSession) -> Any:
     """The Java side of a session. It always exists here, which pyspark's types do not say."""
     return spark.sparkContext._jvm

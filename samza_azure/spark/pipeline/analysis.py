@@ -25,6 +25,7 @@ from samza_azure.spark.pipeline.bounds import Bounds, Input, Term, Unbounded, ma
 from samza_azure.spark.pipeline.catalyst import (
     EVENT_TIME_MARK,
     Node,
+    analysed,
     equalities,
     identity,
     in_sql,
@@ -58,6 +59,7 @@ from samza_azure.spark.pipeline.operators import (
 from samza_azure.spark.pipeline.packages import check_packages
 from samza_azure.spark.pipeline.placement import Placement, Tracer, place_stage
 from samza_azure.spark.pipeline.schema import check_carried, check_columns, nullable
+from samza_azure.spark.pipeline.session_kept import session_kept
 from samza_azure.spark.pipeline.words import said_at_start, said_by_stage
 from samza_azure.spark.user_code import noted, place_of
 
@@ -128,11 +130,10 @@ def analyse(
 ) -> Analysis:
     """Call the stage's function and examine its plan. `tasks` is the number that the user asks for."""
     directory = directory / stage.name
-    frames = [_empty_stream(spark, number, each, directory) for number, each in enumerate(inputs)]
-    frame = _called(spark, stage, frames, inputs)
+    frame = _called(spark, stage, _empty_streams(spark, inputs, directory), inputs)
     root = read_plan(spark, frame, directory)
     _check_inputs(stage, root, inputs)
-    plan = frame._jdf.queryExecution().analyzed()
+    plan = analysed(frame)
     check_packages(stage, [node.plan for node in root.walk()])
     bounds = Bounds(spark, inputs, updates=stage.output_mode == "update")
     advice = Advice(inputs, bounds)
@@ -159,10 +160,11 @@ def analyse(
     _check_timers(stage, operators, bounds, advice)
     placement = place_stage(spark, stage, root, inputs, tasks)
     tracer = Tracer(spark)
-    again = _called(spark, stage, frames, inputs)
-    drifts = len({without_ids(tree(each._jdf.queryExecution().analyzed())) for each in (frame, again)}) > 1
-    if drifts:
-        _check_drift(stage, root, read_plan(spark, again, directory), tracer, is_random=_is_random(root))
+    other = directory / "again"
+    again = _called(spark, stage, _empty_streams(spark, inputs, other), inputs)
+    _check_frames(stage, again, other)
+    if drifts := without_ids(tree(plan)) != without_ids(tree(analysed(again)).replace(str(other), str(directory))):
+        _check_drift(stage, root, read_plan(spark, again, other), tracer, is_random=_is_random(root))
     delays = [str(each.delay_ms) for each in watermarks]
     fingerprint = tuple({**each, "delays": delays} for each in fingerprints_of(operators, tracer.origins))
     sources = _sources(spark, plan, directory)
@@ -190,37 +192,35 @@ def analyse(
     )
 
 
-def _empty_stream(spark: SparkSession, number: int, each: Input, directory: Path) -> DataFrame:
-    """A stand-in for the stream: it has the same columns, but starts no Python source."""
-    path = input_directory(directory, number, each.stream)
-    path.mkdir(parents=True, exist_ok=True)
-    return spark.readStream.schema(each.schema).format("json").load(str(path))
+def _empty_streams(spark: SparkSession, inputs: Sequence[Input], directory: Path) -> list[DataFrame]:
+    """Stand-ins for the streams: they have the same columns, but start no Python source."""
+    frames = []
+    for number, each in enumerate(inputs):
+        path = input_directory(directory, number, each.stream)
+        path.mkdir(parents=True, exist_ok=True)
+        frames.append(spark.readStream.schema(each.schema).format("json").load(str(path)))
+    return frames
 
 
 def _called(spark: SparkSession, stage: Stage, frames: Sequence[DataFrame], inputs: Sequence[Input]) -> DataFrame:
-    """Call the stage's function. Refuse it if it starts a query or changes settings."""
+    """Call the stage's function. Refuse it if it starts a query, or returns anything but a stream of this session."""
     queries = {query.id for query in spark.streams.active}
-    settings = _settings(spark)
-    try:
-        frame = stage.function(*frames)
-    except Exception as error:
-        columns = list(dict.fromkeys(name for each in frames for name in each.columns))
-        time = next((each.event_time for each in inputs if each.event_time), None)
-        refused = PipelineRefused(f"Stage {stage.name} cannot be analysed: {said_by_stage(error, columns, time)}")
-        noted(refused, place_of(error), stage.name)
-        raise refused from error
-    finally:
-        started = [query for query in spark.streams.active if query.id not in queries]
-        for query in started:
-            query.stop()
-        changed = _restored(spark, settings)
+    with session_kept(spark, stage.name):
+        try:
+            frame = stage.function(*frames)
+        except Exception as error:
+            columns = list(dict.fromkeys(name for each in frames for name in each.columns))
+            time = next((each.event_time for each in inputs if each.event_time), None)
+            refused = PipelineRefused(f"Stage {stage.name} cannot be analysed: {said_by_stage(error, columns, time)}")
+            noted(refused, place_of(error), stage.name)
+            raise refused from error
+        finally:
+            started = [query for query in spark.streams.active if query.id not in queries]
+            for query in started:
+                query.stop()
     if started:
         raise PipelineRefused(
             f"Stage {stage.name} starts a query. Return the DataFrame instead; samza-azure starts the query."
-        )
-    if changed:
-        raise PipelineRefused(
-            f"Stage {stage.name} changes {', '.join(changed)}, which all stages share. Set it in the job file instead."
         )
     if not isinstance(frame, DataFrame):
         returned = type(frame)
@@ -229,32 +229,17 @@ def _called(spark: SparkSession, stage: Stage, frames: Sequence[DataFrame], inpu
                 f"Stage {stage.name} returns a DataFrame of {returned.__module__}. Return one of pyspark.sql."
             )
         raise PipelineRefused(f"Stage {stage.name} returns {returned.__name__}. Return a DataFrame.")
+    if not frame.sparkSession._jsparkSession.equals(spark._jsparkSession):
+        raise PipelineRefused(
+            f"Stage {stage.name} returns a DataFrame of another session, which has other settings. Build it from the "
+            "DataFrames that the function gets, without newSession()."
+        )
     if not frame.isStreaming:
         raise PipelineRefused(
             f"Stage {stage.name} returns a DataFrame that is not streaming. "
             "Return one that is built from the DataFrames that the function gets."
         )
     return frame
-
-
-def _settings(spark: SparkSession) -> Any:
-    """The session's settings as a Java map, which no later change reaches."""
-    return spark.conf._jconf.getAllAsJava()
-
-
-def _restored(spark: SparkSession, settings: Any) -> list[str]:
-    """Restore the session's settings. Return the names of those that had changed."""
-    now = _settings(spark)
-    if now.equals(settings):
-        return []  # hundreds of calls fewer than a comparison here
-    before, after = dict(settings), dict(now)
-    changed = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
-    for key in changed:
-        if key in before:
-            spark.conf.set(key, before[key])
-        else:
-            spark.conf.unset(key)
-    return changed
 
 
 def _check_inputs(stage: Stage, root: Node, inputs: Sequence[Input]) -> None:
@@ -278,6 +263,16 @@ def _check_inputs(stage: Stage, root: Node, inputs: Sequence[Input]) -> None:
         if number not in used:
             raise PipelineRefused(
                 f"Stage {stage.name} does not use its input {each.stream!r}. Use it, or remove it from @app.stage."
+            )
+
+
+def _check_frames(stage: Stage, frame: DataFrame, directory: Path) -> None:
+    """Refuse a second call that reads what the first one was given: a task would read the analysis's stand-ins."""
+    for leaf in items(analysed(frame).collectLeaves()):
+        if leaf.isStreaming() and kind_of(leaf) == "StreamingRelation" and input_of(leaf, directory) is None:
+            raise PipelineRefused(
+                f"Stage {stage.name} keeps a DataFrame of an earlier call. It is called again for each task, with "
+                "other DataFrames: build everything from those, in each call."
             )
 
 

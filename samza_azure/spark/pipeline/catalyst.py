@@ -83,6 +83,11 @@ def input_directory(directory: Path, number: int, stream: str) -> Path:
     return directory / f"{number}-{stream}"
 
 
+def analysed(frame: DataFrame) -> Any:
+    """The plan of a DataFrame before it is optimised."""
+    return frame._jdf.queryExecution().analyzed()
+
+
 def read_plan(spark: SparkSession, frame: DataFrame, directory: Path) -> Node:
     """The plan of a streaming DataFrame that was built on stand-ins below `directory`.
 
@@ -90,8 +95,7 @@ def read_plan(spark: SparkSession, frame: DataFrame, directory: Path) -> Node:
     whose text would not show their arguments, expressions, and SELECT DISTINCT and UNION, which are aggregations by
     all columns.
     """
-    plan = frame._jdf.queryExecution().analyzed()
-    plan = java_class(spark, f"{CATALYST}.optimizer.InlineCTE")(True, False, False).apply(plan)
+    plan = java_class(spark, f"{CATALYST}.optimizer.InlineCTE")(True, False, False).apply(analysed(frame))
     for rule in REPLACING:
         plan = java_class(spark, f"{CATALYST}.{rule}").apply(plan)
     return _node(plan, directory)
@@ -340,7 +344,7 @@ def column(spark: SparkSession, expression: Any) -> Column:
 
 def rebound(spark: SparkSession, expression: Any, leaf: Node, frame: DataFrame) -> Any:
     """Replace a leaf's columns in an expression by the DataFrame's columns of the same names."""
-    ours = {str(each.name()): each for each in items(frame._jdf.queryExecution().analyzed().output())}
+    ours = {str(each.name()): each for each in items(analysed(frame).output())}
     by = {number: ours[str(each.name())] for number, each in zip(leaf.ids, leaf.output, strict=True)}
     return substituted(spark, expression, by)
 

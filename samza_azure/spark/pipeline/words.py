@@ -25,6 +25,10 @@ _NO_ACTION = (
     "DataFrame instead; to count rows, aggregate them: {count}."
 )
 _SHARE = 'Use a filter by the hash of columns instead, for three of ten rows .where("pmod(xxhash64(key), 10) < 3").'
+_CREATE = (
+    "What a stage's function creates in the session lasts for one call of it: create it in each call, or at the top of "
+    "the module."
+)
 #: What to write instead of what Spark refuses when a query starts, by a part of Spark's message.
 _INSTEAD: dict[str, Callable[[Advice, Node], str]] = {
     "Sorting is not supported": lambda advice, root: (
@@ -79,6 +83,8 @@ def said_by_stage(error: BaseException, columns: list[str], time: str | None = N
     if found := re.search(r"The event time `(.*)` has the invalid type \"(?:TIMESTAMP_NTZ|DATE)\"", text):
         cast = f'.withColumn({literal(found[1])}, F.col({literal(in_sql(found[1]))}).cast("timestamp"))'
         return f"{_plain(text)} Make it one before withWatermark, {cast}."
+    if re.match(r"\[(UNRESOLVED_ROUTINE|UNRESOLVABLE_TABLE_VALUED_FUNCTION|TABLE_OR_VIEW_NOT_FOUND)\b", text):
+        return f"{_plain(text)} {_CREATE}"
     if type(error).__module__.startswith("pyspark."):
         return _plain(text)
     if isinstance(error, Py4JJavaError):

@@ -32,8 +32,10 @@ from samza_azure.messages import (
     TaskReport,
 )
 from samza_azure.spark.jvm.leftovers import end_leftovers
+from samza_azure.spark.jvm.session import make_active
 from samza_azure.spark.jvm.watermark import INFINITY_MS, OwnedWatermark
 from samza_azure.spark.pipeline.pipeline import AnalysedStage, TaskInput
+from samza_azure.spark.pipeline.session_kept import session_kept
 from samza_azure.spark.pipeline.state import PROVIDERS, check_unchanged, kind_of_state
 from samza_azure.spark.source.gate_files import Acknowledgement, Spec, write_gate
 from samza_azure.spark.source.source import FORMAT
@@ -259,12 +261,15 @@ class Task:
                 self._context.starts.succeeded()
 
     def _started(self, frames: Sequence[DataFrame], checkpoint: Path) -> StreamingQuery:
-        """The running query over these inputs. The stage's function may change the session's settings, too."""
+        """The running query over these inputs."""
         spark, stage = self._context.spark, self.stage
         with self._context.starts.session:
+            make_active(spark)
             spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.name)
             spark.conf.set(STATE_PROVIDER, PROVIDERS[self._state])
-            frame = stage.with_destination(spark, stage.stage.function(*frames))
+            with session_kept(spark, stage.stage.name):
+                frame = stage.stage.function(*frames)
+            frame = stage.with_destination(spark, frame)
             return (
                 frame.writeStream.queryName(f"{self.name}-{self._directory.name}")
                 .outputMode(stage.stage.output_mode)
