@@ -90,6 +90,17 @@ def encode(table: pa.Table) -> bytes:
         return out.getvalue()
 
 
+def are_equal(found: pa.Table, rows: pa.Table) -> bool:
+    """Whether two tables have the same rows in the same order, NaN being equal to NaN at any depth.
+
+    Arrow compares NaN as unequal to itself. So the bytes are compared that this release makes of the rows.
+    """
+    # A file may have other names for the elements of lists and maps, and other chunks.
+    return found.schema == rows.schema and (
+        encode(found.cast(rows.schema).combine_chunks()) == encode(rows.combine_chunks())
+    )
+
+
 def writer(out: Any, schema: pa.Schema) -> pq.ParquetWriter:
     """A writer with the options of our files."""
     return pq.ParquetWriter(out, schema, compression="zstd", write_statistics=True, write_page_checksum=True)
