@@ -62,7 +62,7 @@ class Delivery(Follower):
     file is written.
     """
 
-    expired_rows = 0  # no row expires
+    left_out_rows = 0  # each row is in a file
 
     def __init__(
         self,

@@ -59,6 +59,17 @@ def check_moments(moments: pa.ChunkedArray, time: str) -> None:
         )
 
 
+def with_interval(table: pa.Table, time: str) -> pa.Table:
+    """The rows that belong to an interval: those with a time, in the years 1 to 9999.
+
+    The column is a date or in microseconds, as Spark has it.
+    """
+    column = table[time]
+    # In the column's own unit: in microseconds a distant date cannot be counted.
+    first, end = (pa.scalar(each, pa.timestamp("us")).cast(column.type) for each in (CALENDAR.start, CALENDAR.end))
+    return table.filter(pc.and_(pc.greater_equal(column, first), pc.less(column, end)))
+
+
 def plain(schema: pa.Schema) -> pa.Schema:
     """The schema without string and binary views, which Arrow cannot sort. The values are the same."""
     types = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
