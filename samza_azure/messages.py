@@ -247,7 +247,7 @@ class TaskReport:
     attempt: int
     phase: Phase
     batch: int = -1  # the last one appended
-    late: int = 0  # rows dropped as late, in this attempt
+    late: int = 0  # rows dropped as late, or left out of a table, in this attempt
     drain: DrainPhase | None = None
     ends: Ends | None = None  # once the task is frozen: the furthest position per source partition that it has read to
     frozen_for: str = ""  # the uuid of the drain that `ends` answers; an earlier drain may have been cancelled

@@ -25,7 +25,7 @@ from samza_azure.messages import ends_from
 from samza_azure.storage.intake import Follower, Intake
 from samza_azure.storage.interface import Blobs, Missing
 from samza_azure.storage.log import LogReader
-from samza_azure.tables.files import encode, plain
+from samza_azure.tables.files import are_equal, encode, plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Delivery(Follower):
     file is written.
     """
 
-    expired_rows = 0  # no row expires
+    left_out_rows = 0  # each row is in a file
 
     def __init__(
         self,
@@ -136,5 +136,6 @@ class Delivery(Follower):
         found = self._blobs.read(name, 0)
         if isinstance(found, Missing) or found.data == data:  # written by an earlier owner, or the answer was lost
             return
-        if pq.read_table(io.BytesIO(found.data)) != rows:  # another release may encode the same rows differently
+        # Another release may encode the same rows differently.
+        if not are_equal(pq.read_table(io.BytesIO(found.data)), rows):
             raise CorruptState("This file already exists with other rows: another program has written it", blob=name)

@@ -59,6 +59,17 @@ def check_moments(moments: pa.ChunkedArray, time: str) -> None:
         )
 
 
+def with_interval(table: pa.Table, time: str) -> pa.Table:
+    """The rows that belong to an interval: those with a time, in the years 1 to 9999.
+
+    The column is a date or in microseconds, as Spark has it.
+    """
+    column = table[time]
+    # In the column's own unit: in microseconds a distant date cannot be counted.
+    first, end = (pa.scalar(each, pa.timestamp("us")).cast(column.type) for each in (CALENDAR.start, CALENDAR.end))
+    return table.filter(pc.and_(pc.greater_equal(column, first), pc.less(column, end)))
+
+
 def plain(schema: pa.Schema) -> pa.Schema:
     """The schema without string and binary views, which Arrow cannot sort. The values are the same."""
     types = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
@@ -88,6 +99,17 @@ def encode(table: pa.Table) -> bytes:
         with writer(out, table.schema) as parquet:
             parquet.write_table(table, row_group_size=ROW_GROUP_ROWS)
         return out.getvalue()
+
+
+def are_equal(found: pa.Table, rows: pa.Table) -> bool:
+    """Whether two tables have the same rows in the same order, NaN being equal to NaN at any depth.
+
+    Arrow compares NaN as unequal to itself. So the bytes are compared that this release makes of the rows.
+    """
+    # A file may have other names for the elements of lists and maps, and other chunks.
+    return found.schema == rows.schema and (
+        encode(found.cast(rows.schema).combine_chunks()) == encode(rows.combine_chunks())
+    )
 
 
 def writer(out: Any, schema: pa.Schema) -> pq.ParquetWriter:

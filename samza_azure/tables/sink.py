@@ -22,10 +22,11 @@ from samza_azure.logs.names import stage_of
 from samza_azure.logs.position import Position
 from samza_azure.messages import ends_from
 from samza_azure.segments import Advance, Interval, LockOwner, LockTask, LostRace
+from samza_azure.seldom import Seldom
 from samza_azure.storage.intake import Follower, Intake
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.segments import SegmentStore
-from samza_azure.tables.files import later
+from samza_azure.tables.files import later, with_interval
 from samza_azure.tables.write import Appender, by_bucket, create, divide, widen
 
 log = logging.getLogger(__name__)
@@ -112,7 +113,8 @@ class Sink(Follower):
         self._tries: dict[str, _Try] = {}  # since `position` was reached, by the position as the table has it
         self._refused = ""  # why the last publish was refused; empty if it was not
         self.published_rows = 0  # under this writer
-        self.expired_rows = 0  # left out by retention
+        self.left_out_rows = 0  # of an interval that has expired, or of none
+        self._seldom = Seldom()
 
     # Taking over.
 
@@ -197,7 +199,8 @@ class Sink(Follower):
 
         Rows of intervals that have ended by `expired_us`, which retention would drop at its next turn, are counted and
         left out: each interval would need a lock, and retention does not drop an interval while somebody has a lock to
-        append to it.
+        append to it. Rows that belong to no interval are counted and left out, too: they are in the log for good, so an
+        error would come again at every try.
 
         Raise Superseded if a later owner has taken over. If the storage does not answer, this raises; call it again.
         """
@@ -254,9 +257,15 @@ class Sink(Follower):
     def _begin_flush(self, expired_us: int | None = None) -> None:
         if self._flush is not None or (rows := self._intake.take()) is None:
             return
-        every = list(by_bucket(rows, self._table.time, self._table.granularity))
+        timed = with_interval(rows, self._table.time)
+        if (count := len(rows) - len(timed)) and self._seldom.is_due("no interval"):
+            log.warning(
+                "%s: %d rows are left out of the table: their %r is null or outside the years 1 to 9999, so they "
+                "belong to no interval. `late` counts all such rows.", self._stream, count, self._table.time,
+            )  # fmt: skip
+        every = by_bucket(timed, self._table.time, self._table.granularity)
         parts = [(bucket, part) for bucket, part in every if expired_us is None or bucket.end > expired_us]
-        self.expired_rows += sum(len(part) for _, part in every) - sum(len(part) for _, part in parts)
+        self.left_out_rows += len(rows) - sum(len(part) for _, part in parts)
         self._flush = _Flush(parts, dict(self._intake.at))
 
     def _move(self, position: SinkPosition) -> bool:

@@ -27,6 +27,7 @@ from samza_azure.logs.record import Kind, Writer
 from samza_azure.logs.task_log import LogLimits
 from samza_azure.messages import StagePlan
 from samza_azure.segments import Granted, Granularity, Interval, LockOwner, LockRequest, LockTask
+from samza_azure.segments.interval import CALENDAR
 from samza_azure.spark.pipeline.sinks import check_producers, name_mistakes
 from samza_azure.storage.arrow import one_slice
 from samza_azure.storage.interface import Refused
@@ -39,6 +40,7 @@ from samza_azure.tables.write import UNUSED_S
 from tests.storage.conftest import Stores
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
+DAY_US = 86_400_000_000
 SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("number", pa.int64())])
 TABLE = TableSettings(
     "out", "at", Granularity.DAY, 60.0, 1_000, 1 << 20, compact=True, target=1 << 20, grace_s=60, keep_s=None
@@ -248,6 +250,48 @@ def test_days_by_hour_are_more_than_one_publish_may_have(segment_stores: Stores)
     assert second.claim(first=False)
     assert turn(second, other)
     assert numbers(store) == sorted([0, 24, 48, *range(50)])
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.date32()], ids=str)
+def test_rows_that_belong_to_no_interval_are_left_out(
+    segment_stores: Stores, kind: pa.DataType, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are in the log, so the sink would meet them again at each try."""
+    store, (unit, count) = segment_stores(), (DAY_US, pa.int32()) if kind == pa.date32() else (1, pa.int64())
+    first, last = CALENDAR.start // unit, CALENDAR.end // unit - 1
+    most = 2 ** (count.bit_width - 1) - 1
+    moments = [None, first, first - 1, last, last + 1, -most, most, 0]
+    schema = pa.schema([("at", kind), ("number", pa.int64())])
+    rows = pa.table([pa.array(moments, count).cast(kind), [*range(8)]], schema=schema)
+    log, reader = log_of(store), LogReader(store.blobs, f"{store.name}/count-0", frozenset({0}))
+    sink = Sink(store, TABLE, schema, run="r1", task="out-table-0", writer=(1, 1), readers=[reader])
+    sink.claim(first=True)
+    log.append(0, slices=[one_slice(0, rows)])
+    assert turn(sink, store)
+    assert (numbers(store), sink.left_out_rows, sink.published_rows) == ([1, 3, 7], 5, 3)
+    assert "5 rows" in caplog.text
+    log.append(1, slices=[one_slice(0, rows.slice(0, 1))])
+    assert turn(sink, store), "none is left"
+    log.append(2, kind=Kind.DRAINED, slices=[one_slice(0, rows.slice(7))])
+    assert turn(sink, store, ends=True)
+    assert sink.finish()
+    assert (numbers(store), sink.left_out_rows) == ([1, 3, 7, 7], 6)
+
+
+def test_who_continues_a_flush_leaves_the_same_rows_out(segment_stores: Stores) -> None:
+    """And counts them: the owner that died had not reported them."""
+    store, other = segment_stores(), segment_stores()
+    log, first = log_of(store), sink_of(store)
+    first.claim(first=True)
+    log.append(0, slices=[one_slice(0, pa.table([[None], [100]], schema=SCHEMA))])
+    put(log, *range(50), hours=24)
+    first.read(f"{store.name}/count-0")
+    dies_after_one_publish(first)
+    assert len(numbers(store)) == 45
+    second = sink_of(other, 2)
+    assert second.claim(first=False)
+    assert turn(second, other)
+    assert (numbers(store), second.left_out_rows) == ([*range(50)], 1)
 
 
 @pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)

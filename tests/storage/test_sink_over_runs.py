@@ -51,23 +51,23 @@ def test_a_row_of_an_interval_that_has_expired_is_left_out(segment_stores: Store
     sink.claim(first=True)
     put(log, 0, 1, 2, 3, 4, hours=24)
     flushed(sink, expired_us=FIRST.start)
-    assert (numbers(store), sink.expired_rows) == ([0, 1, 2, 3, 4], 0)
+    assert (numbers(store), sink.left_out_rows) == ([0, 1, 2, 3, 4], 0)
     now = FIRST.end + 4 * DAY_US  # day 0 and day 1 have expired, which ended 4 and 3 days ago
     keeper = house(store, table=KEPT)
     assert not keeper.turn(now), "somebody appends"
     put(log, 0, 1, 2, hours=24)
     flushed(sink, expired_us=now - 3 * DAY_US)
-    assert (numbers(store), sink.expired_rows) == ([0, 1, 2, 2, 3, 4], 2)
+    assert (numbers(store), sink.left_out_rows) == ([0, 1, 2, 2, 3, 4], 2)
     sink.release_older(0.0)
     sink.release_older(UNUSED_S)
     assert keeper.turn(now)
     put(log, 0, 0, 1, hours=24)
     flushed(sink, expired_us=now - 3 * DAY_US)
-    assert (numbers(store), sink.expired_rows) == ([2, 2, 3, 4], 5)
+    assert (numbers(store), sink.left_out_rows) == ([2, 2, 3, 4], 5)
     again = sink_of(store, table=KEPT)
     again.claim(first=False)
     flushed(again, expired_us=now - 3 * DAY_US)
-    assert (numbers(store), again.expired_rows) == ([2, 2, 3, 4], 0), "its position has moved past them"
+    assert (numbers(store), again.left_out_rows) == ([2, 2, 3, 4], 0), "its position has moved past them"
 
 
 @pytest.mark.parametrize(("before", "after"), [("day", "hour"), ("day", "month"), ("month", "day"), ("week", "month")])

@@ -11,10 +11,10 @@ from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 from samza_azure.application import Stage
 from samza_azure.config import Config
-from samza_azure.logs.record import Writer
+from samza_azure.logs.record import Kind, Writer
 from samza_azure.logs.task_log import NEEDS, LogLimits
 from samza_azure.machine import boot_time
-from samza_azure.messages import Phase, Plan, Progress, StagePlan, StartTask
+from samza_azure.messages import Drain, DrainStep, Phase, Plan, Progress, StagePlan, StartTask
 from samza_azure.spark.pipeline.pipeline import AnalysedStage, AnalysedStream, Pipeline
 from samza_azure.spark.source.hint_board import HintBoard
 from samza_azure.spark.task import table_task
@@ -172,3 +172,21 @@ def test_rows_that_a_table_has_not_published_are_its_backlog(tmp_path: Path, mon
     assert until(lambda progress: progress.behind["out"] > 0).batches == 1
     task.release(20)
     assert task._sink is None, "it keeps no rows"
+
+
+def test_rows_that_a_table_cannot_have_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = SinkRun(tmp_path, monkeypatch)
+    writer, _ = take_over(
+        run.blobs, PRODUCER, group_id=GROUP, task="count-0", writer=Writer(1, 1), first=True, may_append=yes,
+        meta={"stream": "out"},
+    )  # fmt: skip
+    rows = pa.table([[START, None, None], [0, 1, 2]], schema=SCHEMA)
+    writer.append(0, kind=Kind.DRAINED, slices=[one_slice(0, rows)])
+    task = run.task()
+    assert task._begin()
+    task.follow(Drain(DrainStep.FLUSH))
+    while not task.is_over:
+        task._turn()
+    done = task.report.progress
+    assert done is not None
+    assert (task.report.phase, done.rows, task.report.late) == (Phase.DRAINED, 1, 2)

@@ -54,7 +54,7 @@ class Taker(Protocol):
     """Reads rows and writes them out: `tables.sink.Sink` or `tables.delivery.Delivery`."""
 
     published_rows: int
-    expired_rows: int
+    left_out_rows: int
 
     @property
     def position(self) -> At: ...
@@ -323,7 +323,7 @@ class SinkTask(ABC):
         since_s, self._published_at = now - self._published_at, now
         done = after_publish(report.progress or Progress(), sink.published_rows, now - began, since_s)
         done = replace(done, appended_ms=wall_ms())
-        late = sink.expired_rows
+        late = sink.left_out_rows
         self._tell(batch=batch, appended_at=report.appended_at or now, progress=done, late=late)
 
     def _record(self, kind: Kind = Kind.BATCH) -> int:
