@@ -17,25 +17,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from samza_azure.application import Stage
-from samza_azure.config.values import in_words
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.jvm.session import java_class
-from samza_azure.spark.pipeline.advice import Advice, declare_event_time, is_time
-from samza_azure.spark.pipeline.bounds import Bounds, Input, Term, Unbounded, marked
+from samza_azure.spark.pipeline.advice import Advice
+from samza_azure.spark.pipeline.bounds import Bounds, Input, Term
 from samza_azure.spark.pipeline.catalyst import (
-    EVENT_TIME_MARK,
     Node,
     analysed,
-    equalities,
-    identity,
-    in_sql,
     input_directory,
     input_of,
-    is_marked,
-    is_window,
     items,
     kind_of,
-    literal,
     read_optimised,
     read_plan,
     tree,
@@ -43,10 +35,20 @@ from samza_azure.spark.pipeline.catalyst import (
 )
 from samza_azure.spark.pipeline.describe import operator_facts, stage_facts
 from samza_azure.spark.pipeline.emission import check_emission, puts_out_changes
+from samza_azure.spark.pipeline.event_time import (
+    Output,
+    Watermark,
+    check_on_time,
+    check_one_event_time,
+    check_timers,
+    copies_of,
+    frontier_of,
+    watermarks_of,
+)
 from samza_azure.spark.pipeline.joins import check_joins
-from samza_azure.spark.pipeline.names import no_time
 from samza_azure.spark.pipeline.operators import (
     FIRE_AFTER_ROWS,
+    MAKING,
     check_global_sessions,
     check_operators,
     check_row_formats,
@@ -64,43 +66,6 @@ from samza_azure.spark.pipeline.words import said_at_start, said_by_stage
 from samza_azure.spark.user_code import noted, place_of
 
 UNSUPPORTED = "org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker"
-#: The remedy if an operator keeps rows for an unknown time before another one.
-SPLIT = (
-    "Bound the time in the operator before it, as a join does with BETWEEN; or move what comes before it into a "
-    "separate stage, with event_time and frontier_lag on the stream between."
-)
-#: Operators whose function makes all columns anew, so that nothing is known of their times.
-MAKING = frozenset({"MapInArrow", "MapInPandas", "PythonMapInArrow"})
-#: The remedy if a watermark is set behind one of them.
-AHEAD = (
-    "Put what comes up to this operator into a stage of its own, with event_time and frontier_lag on its output "
-    "stream, and set the watermark in the next stage."
-)
-#: The remedy if a column is not an event time.
-USE_MARKED = "Use the event time of an input, or window_time(window)."
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """What the job file says about the stream that a stage writes."""
-
-    stream: str
-    event_time: str | None
-    frontier_lag_s: float | None  # None: not declared
-
-
-@dataclass(frozen=True, slots=True)
-class Watermark:
-    """One term of a stage's watermark: the frontier of an input, less the delay that late rows are granted.
-
-    Spark drops a row whose time is the watermark itself, but a row at the frontier is not late. So the watermark of a
-    stage that compares times with it stays a millisecond below. A window ends later than the times in it, but a session
-    ends at the time of the last row that would extend it.
-    """
-
-    reads: int  # the input's number
-    delay_ms: int
-    below_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +104,7 @@ def analyse(
     advice = Advice(inputs, bounds)
     operators = [node for node in root.walk() if state_of(node)]
     for operator in operators:
-        _check_one_event_time(stage, operator)
+        check_one_event_time(stage, operator)
     check_emission(stage, root, advice)
     _check_supported(spark, stage, plan, root, advice)
     check_operators(stage, root)
@@ -153,11 +118,11 @@ def analyse(
     check_columns(frame.schema, f"Stage {stage.name}")
     schema = nullable(frame.schema, spark)
     check_carried(schema, f"Stage {stage.name}")
-    watermarks = _watermarks(stage, root, optimised, inputs, bounds)
-    copies = _copies(stage, root, optimised)
+    watermarks = watermarks_of(stage, root, optimised, inputs, bounds)
+    copies = copies_of(stage, root, optimised)
     check_joins(spark, stage, root, optimised, bounds)
-    _check_on_time(stage, operators, watermarks, bounds, copies)
-    _check_timers(stage, operators, bounds, advice)
+    check_on_time(stage, operators, watermarks, bounds, copies)
+    check_timers(stage, operators, bounds, advice)
     placement = place_stage(spark, stage, root, inputs, tasks)
     tracer = Tracer(spark)
     other = directory / "again"
@@ -173,7 +138,7 @@ def analyse(
         schema=schema,
         sources=sources,
         watermarks=watermarks,
-        frontier=_frontier(stage, frame, root, inputs, output, bounds, watermarks, operators),
+        frontier=frontier_of(stage, frame, root, inputs, output, bounds, watermarks, operators),
         stateful=tuple(state_of(node) or "" for node in operators),
         state=tuple(described(node) for node in operators),
         fingerprint=fingerprint,
@@ -369,245 +334,3 @@ def _kept_for_ever(stage: Stage, operators: Sequence[Node], bounds: Bounds) -> I
                 f"Stage {stage.name}: the {described(operator)} keeps the rows of {streams} for ever, so its state "
                 f"grows without end. {remedy}"
             )
-
-
-# Event time.
-
-
-def _watermarks(
-    stage: Stage, root: Node, optimised: Node, inputs: Sequence[Input], bounds: Bounds
-) -> tuple[Watermark, ...]:
-    """The stage's watermark is the minimum of these: one for each input of a stateful operator that has an event time.
-
-    An input without a withWatermark counts too, so that its rows are not late because it is slower than the others.
-    Its delay is the longest of the stage's delays, since that is what the operator grants its rows.
-    """
-    nodes = [node for node in root.walk() if node.kind == "EventTimeWatermark"]
-    if not nodes:
-        return ()
-    found: dict[int, int] = {}
-    for node in nodes:
-        _check_watermark(stage, node, inputs, bounds)
-        for leaf in node.leaves():
-            assert leaf.reads is not None
-            if inputs[leaf.reads].event_time is not None:
-                found[leaf.reads] = max(_delay_ms(node), found.get(leaf.reads, 0))
-    longest = max(found.values(), default=0)
-    operators = [node for node in root.walk() if state_of(node)]
-    for leaf in (leaf for operator in operators for leaf in operator.leaves()):
-        assert leaf.reads is not None
-        if inputs[leaf.reads].event_time is not None:
-            found.setdefault(leaf.reads, longest)
-    run = [node for node in optimised.walk() if state_of(node)]  # its operators may get copies of times
-    below_ms = int(any(map(_compares_times, [*operators, *run])))
-    return tuple(Watermark(reads, delay, below_ms) for reads, delay in sorted(found.items()))
-
-
-def _compares_times(operator: Node) -> bool:
-    """Whether it compares a time with the watermark, not only the end of a window; merges sessions; or has timers."""
-    times_of = _watched if operator.is_join_of_streams else _event_times
-    return (
-        has_sessions(operator)
-        or operator.kind.startswith("TransformWithState")
-        or any(not is_window(child.column(each)) for child in operator.children for each in times_of(operator, child))
-    )
-
-
-def _check_watermark(stage: Stage, node: Node, inputs: Sequence[Input], bounds: Bounds) -> None:
-    attribute = node.plan.eventTime()
-    column = str(attribute.name())
-    if is_marked(node.child.column(identity(attribute))):
-        raise PipelineRefused(f"Stage {stage.name} sets two watermarks on column {column}. Keep one withWatermark.")
-    if any(each.kind == "EventTimeWatermark" for each in node.child.walk()):
-        raise PipelineRefused(
-            f"Stage {stage.name} sets a watermark on column {column} after another withWatermark. Keep the first one, "
-            "or move what follows it into a separate stage."
-        )
-    bound = bounds.of(node.child, identity(attribute))
-    if isinstance(bound, Unbounded):
-        known = " or ".join(f"{each.stream}.{each.event_time}" for each in inputs if each.event_time)
-        remedy = bound.remedy
-        if not remedy and any(each.kind in MAKING for each in node.child.walk()):
-            remedy = AHEAD
-        elif not remedy and known:
-            remedy = f"Set it on the event time of an input ({known}), before any join or aggregation."
-        elif not remedy:
-            remedy = f"{declare_event_time(inputs)} Set the watermark on it, before any join or aggregation."
-        raise PipelineRefused(f"Stage {stage.name} sets a watermark on column {column}, but {bound.reason}. {remedy}")
-    earliest = min((term.shift_us for term in bound), default=0)
-    if -earliest > _delay_ms(node) * 1000:
-        raise PipelineRefused(
-            f"Stage {stage.name} sets a watermark of {in_words(_delay_ms(node) / 1000)} on column {column}, but what "
-            f"comes before it makes rows up to {in_words(-earliest / 1_000_000)} older than its inputs. Use "
-            f'withWatermark({literal(in_sql(column))}, "{in_words(-(earliest // 1_000_000))}") or more.'
-        )
-
-
-def _delay_ms(node: Node) -> int:
-    """The delay of a watermark, from the column's metadata."""
-    attribute = node.column(identity(node.plan.eventTime()))
-    return int(attribute.metadata().getLong(EVENT_TIME_MARK))
-
-
-def _check_on_time(
-    stage: Stage, operators: Sequence[Node], watermarks: Sequence[Watermark], bounds: Bounds, copies: frozenset[int]
-) -> None:
-    """Refuse an operator that would drop rows in time, because a watermark has already passed them."""
-    delays = {each.reads: each.delay_ms * 1000 for each in watermarks}
-    for operator in operators:
-        shift = bounds.shift_us(operator)
-        if shift is None or state_of(operator) == "limit":
-            continue
-        watched = [(child, _watched(operator, child)) for child in operator.children]
-        copied = [(child, [each for each in child.ids if each in copies]) for child in operator.children]
-        for below, wanted in [(child, each) for child, found in (*watched, *copied) for each in found]:
-            bound = bounds.of(below, wanted)
-            name = str(below.column(wanted).name())
-            reason, remedy = "", ""
-            if isinstance(bound, Unbounded):
-                reason, remedy = bound.reason, bound.remedy
-                if wanted in copies:
-                    time = literal(f"{in_sql(name)} + INTERVAL 0 SECONDS")
-                    remedy = (
-                        f"Spark's optimiser finds that {name} is an event time with a watermark. To be judged by none, "
-                        f"compute it before the operator, .withColumn({literal(name)}, F.expr({time}))."
-                    )
-            elif any(term.shift_us < shift for term in bound if term.reads is None):
-                reason = "an operator before it emits rows later than its watermark allows for"
-            elif any(term.shift_us < shift - delays.get(term.reads, 0) for term in bound if term.reads is not None):
-                reason = "its rows may be older than the input's event time by more than the withWatermark says"
-            if reason:
-                raise PipelineRefused(
-                    f"Stage {stage.name}: the {described(operator)} would drop rows that are not late, judged by "
-                    f"column {name}: {reason}. {remedy or SPLIT}"
-                )
-
-
-def _check_timers(stage: Stage, operators: Sequence[Node], bounds: Bounds, advice: Advice) -> None:
-    """Spark demands a watermark for the timeouts of applyInPandasWithState, but not for the timers of its successor."""
-    for operator in operators:
-        has_timers = operator.kind.startswith("TransformWithState") and "EventTime" in str(operator.plan.timeMode())
-        if has_timers and bounds.shift_us(operator) is None:
-            raise PipelineRefused(
-                f"Stage {stage.name}: no watermark reaches the {described(operator)}, so its timers would never fire, "
-                f'not even in a drain. {advice.timed(operator.child)} Or, if it has no timers, use timeMode "None".'
-            )
-
-
-def _check_one_event_time(stage: Stage, operator: Node) -> None:
-    """Spark uses one column to decide whether a row is late. If there are two, the query fails at its start."""
-    for child in operator.children:
-        times = _event_times(operator, child)
-        if len(times) > 1:
-            names = " and ".join(str(child.column(wanted).name()) for wanted in times)
-            raise PipelineRefused(
-                f"Stage {stage.name}: the {described(operator)} gets {names}, all with a watermark, so its event time "
-                "is ambiguous. Drop all but one of them before it."
-            )
-
-
-def _event_times(operator: Node, child: Node) -> list[int]:
-    """The columns of a child by which an operator may decide whether a row is late."""
-    times = list(dict.fromkeys(marked(child)))  # transformWithState gets its keys twice
-    if operator.kind != "Aggregate":
-        return times
-    grouping = items(operator.plan.groupingExpressions())  # with sessions, which are no keys of the state
-    keys = {identity(key) for key in grouping if kind_of(key) == "AttributeReference"}
-    return [wanted for wanted in times if wanted in keys]  # not what is computed of a time
-
-
-def _copies(stage: Stage, root: Node, optimised: Node) -> frozenset[int]:
-    """The columns that the optimiser finds to be the event time itself, as a cast to its own type. So they are event
-    times as well. Refuse an operator that gets several event times by them."""
-    known, found = {wanted for node in root.walk() for wanted in marked(node)}, set[int]()
-    for operator in optimised.walk():
-        for child in operator.children if state_of(operator) and operator.kind != "GlobalLimit" else ():
-            times = _event_times(operator, child)
-            copies = [wanted for wanted in times if wanted not in known]
-            if copies and len(times) > 1 and operator.kind == "Aggregate":
-                raise PipelineRefused(
-                    f"Stage {stage.name}: Spark's optimiser finds that two keys of the {described(operator)} are event "
-                    "times, and the query would fail. Group by one of them, and by the other as a text, "
-                    '.cast("string").'
-                )
-            if copies and len(times) > 1:
-                copy = str(child.column(copies[0]).name())
-                time = next(str(child.column(wanted).name()) for wanted in times if wanted != copies[0])
-                as_computed = literal(f"{in_sql(time)} + INTERVAL 0 SECONDS")
-                raise PipelineRefused(
-                    f"Stage {stage.name}: Spark's optimiser finds that {copy} is the event time {time} itself, and the "
-                    f"query would fail since the {described(operator)} gets two event times. Drop one of them before "
-                    f"it; or compute the copy, .withColumn({literal(copy)}, F.expr({as_computed}))."
-                )
-            found.update(copies)
-    return frozenset(found)
-
-
-def _watched(operator: Node, below: Node) -> list[int]:
-    """The columns by which an operator decides whether a row is late: those that Spark has marked.
-
-    In a join by event time, the key on one side is a time because the key on the other side is marked.
-    """
-    found = marked(below)
-    if operator.is_join_of_streams:
-        side = operator.children.index(below)
-        for pair in _compared_columns(operator):
-            own, other = pair[side], pair[1 - side]
-            if is_marked(other) and identity(own) not in found:
-                found.append(identity(own))
-    return [wanted for wanted in found if wanted in below.ids]
-
-
-def _compared_columns(join: Node) -> list[tuple[Any, Any]]:
-    return [pair for pair in equalities(join) if all(kind_of(each) == "AttributeReference" for each in pair)]
-
-
-def _frontier(
-    stage: Stage,
-    frame: DataFrame,
-    root: Node,
-    inputs: Sequence[Input],
-    output: Output,
-    bounds: Bounds,
-    watermarks: Sequence[Watermark],
-    operators: Sequence[Node],
-) -> tuple[Term, ...]:
-    """The frontier of the stage's records is the minimum of these. It must hold for the output's event time."""
-    if output.event_time is None:
-        return ()
-    column = next((each for each in root.output if str(each.name()) == output.event_time), None)
-    if column is None:
-        raise PipelineRefused(
-            f"streams.{output.stream}.event_time is {output.event_time!r}, but stage {stage.name} writes the columns "
-            f"{', '.join(frame.columns)}. Name one of them."
-        )
-    remedy = f"Make it one: to_timestamp({output.event_time})"
-    check_event_time(frame.schema, output.event_time, output.stream, remedy)
-    bound = bounds.of(root, identity(column))
-    if not isinstance(bound, Unbounded):
-        return tuple(sorted(bound, key=lambda term: (term.reads is None, term.reads or 0, term.shift_us)))
-    if output.frontier_lag_s is None:
-        raise PipelineRefused(
-            f"Stage {stage.name} writes {output.event_time} as event time of stream {output.stream!r}, but how old its "
-            f"later rows can be is unknown: {bound.reason}. {bound.remedy or USE_MARKED} Or declare under "
-            f"[streams.{output.stream}] how far rows can lag behind the inputs: "
-            f'frontier_lag = "1 hour".'
-        )
-    held = {each.reads for each in watermarks}  # these hold the watermark back
-    known = [Term(number) for number, each in enumerate(inputs) if each.event_time is not None and number not in held]
-    if operators and watermarks:
-        return (*known, Term(None))
-    known += [Term(number) for number in sorted(held)]
-    if not known:
-        raise PipelineRefused(
-            f"Stage {stage.name} writes {output.event_time} as event time of stream {output.stream!r}, but none of its "
-            f"inputs has an event time, so it would never advance. {declare_event_time(inputs)}"
-        )
-    return tuple(known)
-
-
-def check_event_time(schema: StructType, column: str, stream: str, remedy: str) -> None:
-    """Refuse an event time that is not of a time type."""
-    kind = schema[column].dataType
-    if not is_time(kind):
-        raise PipelineRefused(no_time(stream, column, kind.simpleString(), remedy))

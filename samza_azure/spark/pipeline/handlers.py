@@ -13,9 +13,10 @@ from samza_azure.application import Stage
 from samza_azure.config import Stream
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.pipeline.advice import declare_event_time
-from samza_azure.spark.pipeline.analysis import Analysis, check_event_time
+from samza_azure.spark.pipeline.analysis import Analysis
 from samza_azure.spark.pipeline.bounds import Input, Term
 from samza_azure.spark.pipeline.destination import check_key
+from samza_azure.spark.pipeline.event_time import check_event_time
 from samza_azure.spark.pipeline.schema import check_columns, parse_schema
 
 

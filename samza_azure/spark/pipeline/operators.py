@@ -47,6 +47,8 @@ JOIN = "join of two streams"
 #: then fires by the watermark of the current batch. So one batch may have the last rows of a drain and a watermark of
 #: infinity. A join would keep no row of that batch for its other side, and a function would see infinity beside rows.
 FIRE_AFTER_ROWS = frozenset({"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "GlobalLimit"})
+#: Operators whose function makes all columns anew, so that nothing is known of their times.
+MAKING = frozenset({"MapInArrow", "MapInPandas", "PythonMapInArrow"})
 #: Operators that treat each row by itself.
 STATELESS = frozenset(
     {

@@ -19,11 +19,12 @@ from samza_azure.config.values import in_words
 from samza_azure.errors import PipelineRefused
 from samza_azure.logs.names import source_log, source_partition, stage_and_number, task_log, task_name
 from samza_azure.messages import Plan, StagePlan, partitions_of
-from samza_azure.spark.pipeline.analysis import Analysis, Output, analyse, check_event_time
+from samza_azure.spark.pipeline.analysis import Analysis, analyse
 from samza_azure.spark.pipeline.bounds import Input, Term
 from samza_azure.spark.pipeline.catalyst import column, in_sql, rebound
 from samza_azure.spark.pipeline.describe import MOST, columns
 from samza_azure.spark.pipeline.destination import check_key, with_destination
+from samza_azure.spark.pipeline.event_time import Output, check_event_time
 from samza_azure.spark.pipeline.handlers import analyse_handler
 from samza_azure.spark.pipeline.names import at_once, check_names, declare_timestamp, ordered, undeclared
 from samza_azure.spark.pipeline.placement import Route

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
-from samza_azure.spark.pipeline import analysis, placement
-from samza_azure.spark.pipeline.analysis import Watermark
+from samza_azure.spark.pipeline import analysis, event_time, placement
 from samza_azure.spark.pipeline.bounds import Bound, Bounds, Term
 from samza_azure.spark.pipeline.catalyst import Node, references
+from samza_azure.spark.pipeline.event_time import Watermark
 from samza_azure.spark.pipeline.placement import Placement, Route
 
 from .draw import Bias, draw
@@ -94,8 +94,8 @@ def _of_its_own_side(self: Bounds, node: Node, wanted: int) -> Bound:
 
 # Event time.
 
-_watermarks = analysis._watermarks
-_frontier = analysis._frontier
+_watermarks = event_time.watermarks_of
+_frontier = event_time.frontier_of
 
 
 def _watermarks_of_the_marked(stage: Any, root: Node, *others: Any) -> tuple[Watermark, ...]:
@@ -179,13 +179,13 @@ MUTANTS = (
         "an input without withWatermark does not count",
         1,
         replace(UNIONS, marked=0.5, stages=(1, 0, 0), rows=(50,), steps=(3600,), key=0.9),
-        ((analysis, "_watermarks", _watermarks_of_the_marked),),
+        ((analysis, "watermarks_of", _watermarks_of_the_marked),),
     ),
     Mutant(
         "late rows before an operator are not looked for",
         4,
         replace(JOINS, stages=(1, 0, 0), states=(1,)),
-        ((analysis, "_check_on_time", _no_check),),
+        ((analysis, "check_on_time", _no_check),),
     ),
     Mutant(
         "the frontier is that of the inputs",
@@ -199,13 +199,13 @@ MUTANTS = (
             rows=(50,),
             steps=(3600,),
         ),
-        ((analysis, "_frontier", _frontier_of_the_inputs),),
+        ((analysis, "frontier_of", _frontier_of_the_inputs),),
     ),
     Mutant(
         "a column without a bound has that of the watermark",
         6,
         replace(JOINS, stages=(0, 1, 0), early_states=(0,), states=(1,)),
-        ((analysis, "_frontier", _frontier_without_a_bound),),
+        ((analysis, "frontier_of", _frontier_without_a_bound),),
     ),
     Mutant(
         "a filter after a join is no part of its condition",
@@ -217,6 +217,6 @@ MUTANTS = (
         "a row at the frontier is late",
         3,
         replace(ALONE, delays=1, steps=(0, 30), rows=(50,), states=(1,), windowed=0.5, marked=1.0),
-        ((analysis, "_compares_times", lambda _: False),),
+        ((event_time, "_compares_times", lambda _: False),),
     ),
 )
