@@ -390,6 +390,12 @@ def _check_constant(stage: Stage, node: Node) -> None:
             f"Stage {stage.name} uses a recursive query, whose rows Spark computes anew for each batch. Put them into "
             "the code, with spark.range or spark.createDataFrame."
         )
+    if node.kind == "LogicalRDD" and _is_kept(node.plan.rdd()):
+        raise PipelineRefused(
+            f"Stage {stage.name} reads a table that localCheckpoint or checkpoint has computed (LogicalRDD). Its plan "
+            "no longer shows whether the rows come from files, which may be others after a hand-over. Remove the call, "
+            "and put a small table into the code, with spark.createDataFrame."
+        )
     raise PipelineRefused(
         f"Stage {stage.name} reads a table or files of its own ({node.kind}). A query lists the files when it starts, "
         "and the list may differ after a hand-over, so its rows would depend on restarts. Produce them into a stream "
@@ -402,6 +408,13 @@ def _is_in_program(rdd: Any) -> bool:
     below = [each.rdd() for each in items(rdd.dependencies())]
     return (
         all(_is_in_program(each) for each in below) if below else kind_of(rdd) in ("ParallelCollectionRDD", "EmptyRDD")
+    )
+
+
+def _is_kept(rdd: Any) -> bool:
+    """Whether rows come from a checkpoint of a DataFrame, behind which Spark forgets where they came from."""
+    return kind_of(rdd) in ("LocalCheckpointRDD", "ReliableCheckpointRDD") or any(
+        _is_kept(each.rdd()) for each in items(rdd.dependencies())
     )
 
 
