@@ -22,6 +22,7 @@ from samza_azure.spark.pipeline.catalyst import (
     references,
     text,
 )
+from samza_azure.spark.pipeline.operators import groupings_of, is_grouping_id
 
 
 def is_time(kind: DataType) -> bool:
@@ -61,27 +62,40 @@ class Advice:
         self._bounds = bounds
 
     def windowed(self, node: Node, width: str, keys: Sequence[Any] = ()) -> str:
-        """Group the rows of a node by windows of its event time, and by keys. Empty if it has no event time."""
+        """Group the rows of a node by windows of its event time, and by keys. Empty if it lacks one of these."""
         wanted = self._bounds.time_of(node)
-        if wanted is None:
+        if wanted is None or not all(references(key) <= set(node.ids) for key in keys):
             return ""
         time = _quoted(node.column(wanted))
         by = ", ".join([f'F.window({time}, "{width}")', *map(_written, keys)])
         return f"{self._watermark(node, wanted)}.groupBy({by})"
 
+    def _totals(self, node: Node, groupings: Sequence[Sequence[Any]], keys: Sequence[Any]) -> str:
+        """Group them by windows of a day and by sets of keys. Empty if the node lacks one of these."""
+        wanted, known = self._bounds.time_of(node), {str(each.name()) for each in node.output}
+        if wanted is None or not all(str(key.name()) in known for key in keys):
+            return ""
+        made = f'.withColumn("window", F.window({_quoted(node.column(wanted))}, "1 day"))'
+        of_each = [", ".join(['"window"', *(_quoted(key) for key in each if not is_window(key))]) for each in groupings]
+        sets = ", ".join(f"[{each}]" for each in dict.fromkeys(of_each))
+        by = ", ".join(['"window"', *map(_quoted, keys)])
+        return f"{self._watermark(node, wanted)}{made}.groupingSets([{sets}], {by})"
+
     def complete(self, aggregation: Node) -> str:
         """Make the groups of an aggregation complete."""
-        windows, keys = list[Any](), list[Any]()
-        for key in items(aggregation.plan.groupingExpressions()):
-            (windows if is_window(key) else keys).append(key)
-        node = aggregation.child
-        while any(identity(window) in node.ids for window in windows):  # Spark computes them in a node of their own
-            node = node.children[0]
-        if (wanted := self._bounds.time_of(node)) is not None and windows:
-            is_of_it = all(self._bounds.has_time(aggregation.child, identity(window)) for window in windows)
-            if is_of_it and not is_marked(node.column(wanted)):
+        grouping, groupings = list(items(aggregation.plan.groupingExpressions())), groupings_of(aggregation)
+        windows = [identity(key) for key in grouping if is_window(key)]
+        keys = [key for key in grouping if not is_window(key) and not is_grouping_id(key)]
+        node = above = aggregation.child
+        while node.children and (node.kind == "Expand" or any(map(is_window, node.output))):
+            node, above = node.child, node  # Spark computes windows in a node of their own
+        wanted = self._bounds.time_of(node)
+        if wanted is not None and windows and not is_marked(node.column(wanted)):
+            made = [identity(each) for each in above.output if is_window(each)]
+            used = [each for each in windows if each in made] or made  # a window that got a name has another id
+            if all(self._bounds.has_time(above, each) for each in used):
                 return f"Set a watermark before it, {self._watermark(node, wanted)}."
-        if line := self.windowed(node, "1 day", keys):
+        if line := self._totals(node, groupings, keys) if groupings else self.windowed(node, "1 day", keys):
             return f"Group by a window of the event time {'instead' if windows else 'as well'}, {line}."
         return f"Group by a window of an event time as well. {self._kept()}"
 

@@ -27,6 +27,7 @@ from samza_azure.spark.pipeline.catalyst import (
     literal,
     named,
     numbers_of,
+    references,
     scala_object,
     spelled,
     text,
@@ -72,6 +73,8 @@ STATELESS = frozenset(
         "View",
     }
 )
+#: The key by which Spark tells the groups of a rollup or a cube apart.
+GROUPING_ID = "spark_grouping_id"
 #: Operators that read rows of any format: those that make new rows, and those that put out the rows that they get.
 CONVERTING = frozenset({"Generate", "MapInArrow", "MapInPandas", "Project", "PythonMapInArrow"})
 FORWARDING = frozenset({"EventTimeWatermark", "Filter", "LocalLimit", "Union"})
@@ -124,6 +127,32 @@ def keys_of(node: Node) -> list[tuple[Any, ...]]:
         case "TransformWithStateInPySpark":
             return [(each,) for each in node.child.output[: int(node.plan.groupingAttributesLen())]]
     return []
+
+
+def nulls_of(expand: Node) -> list[frozenset[int]]:
+    """The columns that are null, for each of the rows that an Expand makes of each row."""
+    return [
+        frozenset(
+            wanted
+            for wanted, each in zip(expand.ids, items(projection), strict=True)
+            if kind_of(without_alias(each)) == "Literal" and without_alias(each).value() is None
+        )
+        for projection in items(expand.plan.projections())
+    ]
+
+
+def groupings_of(aggregation: Node) -> list[list[Any]]:
+    """The keys of each grouping of a rollup, a cube or GROUPING SETS. Empty for another aggregation."""
+    keys, expand = list(items(aggregation.plan.groupingExpressions())), aggregation.child
+    if expand.kind != "Expand" or not any(map(is_grouping_id, keys)):
+        return []
+    keys = [key for key in keys if not is_grouping_id(key)]
+    return [[key for key in keys if not references(key) & nulls] for nulls in nulls_of(expand)]
+
+
+def is_grouping_id(key: Any) -> bool:
+    """Whether this is the key that Spark adds to those of a rollup, a cube or GROUPING SETS."""
+    return kind_of(key) == "AttributeReference" and str(key.name()) == GROUPING_ID
 
 
 def has_sessions(node: Node) -> bool:
