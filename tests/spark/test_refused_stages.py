@@ -833,6 +833,65 @@ def test_the_remedy_of_groupings_without_a_common_key(refusal: Refusal, analyse:
     assert "the first with the deduplication by landed with partition_by='carrier'. Or run" in said
 
 
+def _codes(rows: DataFrame) -> DataFrame:
+    return rows.sparkSession.createDataFrame([("AA", 1)], "code string, seats int")
+
+
+KEPT = 'Keep the rows of the stream, .join(table, {}, "left") with the stream on the left: '
+FOUND = ".select({}).dropDuplicates().join(table, {}){} with the stream on the left"
+NAMED, BY_NAME, AS_WRITTEN = '["carrier"]', 'F.expr("(carrier = code)")', 'F.expr("(code = carrier)")'
+BOTH = "carrier = code AND seats < delay"
+
+
+@pytest.mark.parametrize(
+    ("joined", "advised"),
+    [
+        (lambda rows, _: rows.join(_table(rows).drop("delay"), "carrier", "full"), KEPT.format(NAMED)),
+        (lambda rows, _: rows.join(_table(rows).drop("delay"), "carrier", "right"), KEPT.format(NAMED)),
+        (lambda rows, _: _table(rows).drop("delay").join(rows, "carrier", "left"), KEPT.format(NAMED)),
+        (lambda rows, table: table.join(rows, F.expr("code = carrier"), "full"), KEPT.format(AS_WRITTEN)),
+        (lambda rows, table: rows.join(table, F.expr("carrier = code"), "right"), KEPT.format(BY_NAME)),
+        (lambda rows, _: _table(rows).join(rows, "carrier", "left_semi"), FOUND.format('"carrier"', NAMED, "")),
+        (lambda rows, _: _table(rows).join(rows, "carrier", "left_anti"), FOUND.format('"carrier"', NAMED, "")),
+        (
+            lambda rows, table: table.join(rows, F.expr("carrier = code"), "left_anti"),
+            FOUND.format('"carrier"', BY_NAME, '.drop("carrier")'),
+        ),
+        (
+            lambda rows, table: table.join(rows, F.expr(BOTH), "left_semi"),
+            'an inner join, .join(table, F.expr("(carrier = code) AND (CAST(seats AS DOUBLE) < delay)"))',
+        ),
+    ],
+)  # fmt: skip
+def test_a_join_with_a_table_on_the_wrong_side(
+    refusal: Refusal, analyse: Analyse, joined: Callable[[DataFrame, DataFrame], DataFrame], advised: str
+) -> None:
+    """What is advised is accepted, pasted behind the stream's DataFrame."""
+    said = refusal(lambda rows: joined(rows, _codes(rows)))
+    assert re.match(r"Stage stage cannot run as a stream: \w+ joins? with (a )?streaming ", said) and advised in said
+    line = re.search(r"(?:, |Write )(\.\w+\(.*\))(?: with the stream on the left|, and)", said)
+    assert line is not None
+
+    def pasted(rows: DataFrame) -> DataFrame:
+        table = _codes(rows) if "code" in line[1] else _table(rows).withColumnRenamed("delay", "late")
+        return eval(f"rows{line[1]}", {"rows": rows, "table": table, "F": F})
+
+    analyse(pasted)
+
+
+def test_a_join_with_a_table_by_columns_of_one_name(refusal: Refusal) -> None:
+    """A text cannot tell them apart, so the condition is not written."""
+    said = refusal(lambda rows: (table := _table(rows)).join(rows, table.delay < rows.delay, "left"))
+    assert "Keep the rows of the stream, by a left join on the same condition with the stream on the left: " in said
+
+
+def test_rows_that_are_skipped(refusal: Refusal) -> None:
+    assert refusal(lambda rows: rows.offset(2)).endswith(
+        ". Remove offset: the rows of a stream have no order, so any of them would be skipped. Skip rows where the "
+        "output is read."
+    )
+
+
 def test_two_watermarks_on_one_column(refusal: Refusal) -> None:
     def stage(rows: DataFrame) -> DataFrame:
         return rows.withWatermark("ts", "1 hour").withColumnRenamed("ts", "at").withWatermark("at", "2 hours")
