@@ -212,6 +212,52 @@ def stage(rows):
     assert [row["modules"] for row in rows] == [["wave", "helpers"]] * 3
 
 
+def test_a_module_may_hold_columns_in_classes_lists_and_defaults(
+    rows_of: Callable[..., list[dict[str, object]]],
+) -> None:
+    """No worker can import such a module. The session's objects are left out of what the workers get."""
+    files = {
+        "in_class": "class Rules:\n    FROM = 10\n    KNOWN = F.col('n') > 1\n\ndef made(n): return n + Rules.FROM",
+        "in_dict": "rules = {'known': [F.col('n') > 1]}\n\ndef made(n):\n    return n + 20",
+        "in_default": "def known(by=F.col('n')):\n    return by > 1\n\ndef made(n):\n    return n + 30",
+        "in_partial": "known = partial(F.when, F.col('n') > 1)\n\ndef made(n):\n    return n + 40",
+        "in_window": "known = Window.partitionBy('n')\n\ndef made(n):\n    return n + 50",
+        "in_object": "known = Rule(F.col('n') > 1)\n\ndef made(n):\n    return n + 60",
+    }
+    imports = """
+from functools import partial
+from pyspark.sql import Window, functions as F
+from plain import Rule
+"""
+    plain = """
+class Rule:
+    __slots__ = ("column",)
+    def __init__(self, column):
+        self.column = column
+"""
+    names = list(files)
+    pipeline = f"""{HEAD}
+import {", ".join(names)}
+
+class Own:
+    FROM = 70
+    KNOWN = F.col("n") > 1
+
+@app.stage("numbers", output="out")
+def stage(rows):
+    rows = rows.where(in_class.Rules.KNOWN).where(in_dict.rules["known"][0]).where(in_default.known())
+    rows = rows.where(in_object.known.column).where(Own.KNOWN).where(in_partial.known(True))
+    direct = [F.udf(each.made, "int")("n") for each in ({", ".join(names)})]
+    named = [{", ".join(f"F.udf(lambda n: {name}.made(n), 'int')('n')" for name in names)}]
+    return rows.select("n", F.array(*direct), F.array(*named), F.udf(lambda n: n + Own.FROM, "int")("n")).toDF(*"nabc")
+"""
+    rows = rows_of(
+        {"pipeline.py": pipeline, "plain.py": plain} | {f"{name}.py": imports + text for name, text in files.items()}
+    )
+    sums = {n: [n + 10 * each for each in range(1, 7)] for n in NUMBERS}
+    assert sorted(tuple(row.values()) for row in rows) == [(n, sums[n], sums[n], n + 70) for n in NUMBERS]
+
+
 def test_a_time_without_a_zone_is_of_utc_wherever_the_processor_runs(
     rows_of: Callable[..., list[dict[str, object]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -224,6 +224,37 @@ ADVISED = {
         f"Set a watermark before it, {LATE}. Or",
         f'{LATE}.groupBy(F.window("ts", "1 hour"), "carrier").count()',
     ),
+    "windows that got a name": (
+        '.select(F.window("ts", "1 hour").alias("w"), "carrier").groupBy("w").count()',
+        f"Set a watermark before it, {LATE}. Or",
+        f'{LATE}.select(F.window("ts", "1 hour").alias("w"), "carrier").groupBy("w").count()',
+    ),
+    "totals of windows": (
+        '.cube(F.window("ts", "1 hour"), "carrier").count()',
+        f"Set a watermark before it, {LATE}. Or",
+        f'{LATE}.groupBy(F.window("ts", "1 hour"), "carrier").count()',
+    ),
+    "totals": (
+        '.cube("carrier", "delay").count()',
+        (f'{LATE}.withColumn("window", F.window("ts", "1 day")).groupingSets([["window", "carrier", "delay"], '
+        '["window", "carrier"], ["window", "delay"], ["window"]], "window", "carrier", "delay")'),
+        ".count()",
+    ),
+    "a pivot by windows that got a name": (
+        '.select(F.window("ts", "1 hour").alias("w"), "carrier").groupBy("w").pivot("carrier", ["AA"]).count()',
+        f"Set a watermark before it, {LATE}. Or",
+        f'{LATE}.select(F.window("ts", "1 hour").alias("w"), "carrier").groupBy("w").pivot("carrier", ["AA"]).count()',
+    ),
+    "windows of another time that got a name": (
+        '.select(F.window("landed", "1 hour").alias("w"), "carrier").groupBy("w", "carrier").count()',
+        f'Group by a window of the event time instead, {LATE}.groupBy(F.window("ts", "1 day"), "carrier").',
+        f'{LATE}.groupBy(F.window("ts", "1 day"), "carrier").count()',
+    ),
+    "windows of another time beside a key that got a name": (
+        '.select(F.window("landed", "1 hour").alias("w"), F.lower("carrier").alias("by")).groupBy("w", "by").count()',
+        "Group by a window of an event time as well. Keep flights.ts up to there. Or use",
+        (f'.select("ts", F.lower("carrier").alias("by")){LATE}.groupBy(F.window("ts", "1 day"), "by").count()'),
+    ),
     "a truncated time": (
         '.withWatermark("ts", "1 hour").groupBy(F.date_trunc("hour", "ts"), "carrier").count()',
         ('Group by a window of the event time as well, .groupBy(F.window("ts", "1 day"), '
@@ -775,6 +806,90 @@ def test_the_remedy_is_for_output_mode_update(refusal: Refusal) -> None:
             return counted
 
         assert remedy in refusal(stage, output_mode="update")
+
+
+def test_the_remedy_of_groupings_without_a_common_key(refusal: Refusal, analyse: Analyse) -> None:
+    """Their keys are null in some rows of each group, and no stream has a column spark_grouping_id."""
+    sql = "SELECT carrier, delay, count(*) AS n, grouping_id() AS g FROM {rows} GROUP BY "
+    sets, rollup = _in_sql(f"{sql}GROUPING SETS ((carrier), (delay))"), _in_sql(f"{sql}ROLLUP (carrier, delay)")
+    decorator = '@app.stage("flights", output="out", output_mode="update", tasks=1)'
+    said = refusal(sets, output_mode="update")
+    assert "the aggregation by carrier, delay, spark_grouping_id needs the rows of each key in one task, but" in said
+    assert said.endswith(
+        " none of its keys is in all of its groupings (GROUPING SETS, rollup or cube). Write a stage for each of them, "
+        f'.groupBy("carrier") and .groupBy("delay"). Or run the stage on one task: {decorator}.'
+    )
+    assert refusal(rollup, output_mode="update").endswith(
+        f" none of its keys is in all of its groupings (GROUPING SETS, rollup or cube). Run the stage on one task: "
+        f"{decorator}."
+    )
+    for stage in (sets, rollup):
+        analyse(stage, output_mode="update", tasks=1)
+    for by in ("carrier", "delay"):
+        analyse(lambda rows, by=by: rows.groupBy(by).count(), output_mode="update")
+    common = _in_sql(f"{sql}GROUPING SETS ((carrier, delay), (carrier))")
+    analyse(common, output_mode="update")
+    said = refusal(lambda rows: common(rows.dropDuplicates(["landed"])), output_mode="update")
+    assert "the first with the deduplication by landed with partition_by='carrier'. Or run" in said
+
+
+def _codes(rows: DataFrame) -> DataFrame:
+    return rows.sparkSession.createDataFrame([("AA", 1)], "code string, seats int")
+
+
+KEPT = 'Keep the rows of the stream, .join(table, {}, "left") with the stream on the left: '
+FOUND = ".select({}).dropDuplicates().join(table, {}){} with the stream on the left"
+NAMED, BY_NAME, AS_WRITTEN = '["carrier"]', 'F.expr("(carrier = code)")', 'F.expr("(code = carrier)")'
+BOTH = "carrier = code AND seats < delay"
+
+
+@pytest.mark.parametrize(
+    ("joined", "advised"),
+    [
+        (lambda rows, _: rows.join(_table(rows).drop("delay"), "carrier", "full"), KEPT.format(NAMED)),
+        (lambda rows, _: rows.join(_table(rows).drop("delay"), "carrier", "right"), KEPT.format(NAMED)),
+        (lambda rows, _: _table(rows).drop("delay").join(rows, "carrier", "left"), KEPT.format(NAMED)),
+        (lambda rows, table: table.join(rows, F.expr("code = carrier"), "full"), KEPT.format(AS_WRITTEN)),
+        (lambda rows, table: rows.join(table, F.expr("carrier = code"), "right"), KEPT.format(BY_NAME)),
+        (lambda rows, _: _table(rows).join(rows, "carrier", "left_semi"), FOUND.format('"carrier"', NAMED, "")),
+        (lambda rows, _: _table(rows).join(rows, "carrier", "left_anti"), FOUND.format('"carrier"', NAMED, "")),
+        (
+            lambda rows, table: table.join(rows, F.expr("carrier = code"), "left_anti"),
+            FOUND.format('"carrier"', BY_NAME, '.drop("carrier")'),
+        ),
+        (
+            lambda rows, table: table.join(rows, F.expr(BOTH), "left_semi"),
+            'an inner join, .join(table, F.expr("(carrier = code) AND (CAST(seats AS DOUBLE) < delay)"))',
+        ),
+    ],
+)  # fmt: skip
+def test_a_join_with_a_table_on_the_wrong_side(
+    refusal: Refusal, analyse: Analyse, joined: Callable[[DataFrame, DataFrame], DataFrame], advised: str
+) -> None:
+    """What is advised is accepted, pasted behind the stream's DataFrame."""
+    said = refusal(lambda rows: joined(rows, _codes(rows)))
+    assert re.match(r"Stage stage cannot run as a stream: \w+ joins? with (a )?streaming ", said) and advised in said
+    line = re.search(r"(?:, |Write )(\.\w+\(.*\))(?: with the stream on the left|, and)", said)
+    assert line is not None
+
+    def pasted(rows: DataFrame) -> DataFrame:
+        table = _codes(rows) if "code" in line[1] else _table(rows).withColumnRenamed("delay", "late")
+        return eval(f"rows{line[1]}", {"rows": rows, "table": table, "F": F})
+
+    analyse(pasted)
+
+
+def test_a_join_with_a_table_by_columns_of_one_name(refusal: Refusal) -> None:
+    """A text cannot tell them apart, so the condition is not written."""
+    said = refusal(lambda rows: (table := _table(rows)).join(rows, table.delay < rows.delay, "left"))
+    assert "Keep the rows of the stream, by a left join on the same condition with the stream on the left: " in said
+
+
+def test_rows_that_are_skipped(refusal: Refusal) -> None:
+    assert refusal(lambda rows: rows.offset(2)).endswith(
+        ". Remove offset: the rows of a stream have no order, so any of them would be skipped. Skip rows where the "
+        "output is read."
+    )
 
 
 def test_two_watermarks_on_one_column(refusal: Refusal) -> None:

@@ -17,11 +17,14 @@ from samza_azure.spark.pipeline.catalyst import (
     is_marked,
     is_window,
     items,
+    join_type,
     kind_of,
     literal,
+    parts_of,
     references,
     text,
 )
+from samza_azure.spark.pipeline.operators import groupings_of, is_grouping_id
 
 
 def is_time(kind: DataType) -> bool:
@@ -61,27 +64,40 @@ class Advice:
         self._bounds = bounds
 
     def windowed(self, node: Node, width: str, keys: Sequence[Any] = ()) -> str:
-        """Group the rows of a node by windows of its event time, and by keys. Empty if it has no event time."""
+        """Group the rows of a node by windows of its event time, and by keys. Empty if it lacks one of these."""
         wanted = self._bounds.time_of(node)
-        if wanted is None:
+        if wanted is None or not all(references(key) <= set(node.ids) for key in keys):
             return ""
         time = _quoted(node.column(wanted))
         by = ", ".join([f'F.window({time}, "{width}")', *map(_written, keys)])
         return f"{self._watermark(node, wanted)}.groupBy({by})"
 
+    def _totals(self, node: Node, groupings: Sequence[Sequence[Any]], keys: Sequence[Any]) -> str:
+        """Group them by windows of a day and by sets of keys. Empty if the node lacks one of these."""
+        wanted, known = self._bounds.time_of(node), {str(each.name()) for each in node.output}
+        if wanted is None or not all(str(key.name()) in known for key in keys):
+            return ""
+        made = f'.withColumn("window", F.window({_quoted(node.column(wanted))}, "1 day"))'
+        of_each = [", ".join(['"window"', *(_quoted(key) for key in each if not is_window(key))]) for each in groupings]
+        sets = ", ".join(f"[{each}]" for each in dict.fromkeys(of_each))
+        by = ", ".join(['"window"', *map(_quoted, keys)])
+        return f"{self._watermark(node, wanted)}{made}.groupingSets([{sets}], {by})"
+
     def complete(self, aggregation: Node) -> str:
         """Make the groups of an aggregation complete."""
-        windows, keys = list[Any](), list[Any]()
-        for key in items(aggregation.plan.groupingExpressions()):
-            (windows if is_window(key) else keys).append(key)
-        node = aggregation.child
-        while any(identity(window) in node.ids for window in windows):  # Spark computes them in a node of their own
-            node = node.children[0]
-        if (wanted := self._bounds.time_of(node)) is not None and windows:
-            is_of_it = all(self._bounds.has_time(aggregation.child, identity(window)) for window in windows)
-            if is_of_it and not is_marked(node.column(wanted)):
+        grouping, groupings = list(items(aggregation.plan.groupingExpressions())), groupings_of(aggregation)
+        windows = [identity(key) for key in grouping if is_window(key)]
+        keys = [key for key in grouping if not is_window(key) and not is_grouping_id(key)]
+        node = above = aggregation.child
+        while node.children and (node.kind == "Expand" or any(map(is_window, node.output))):
+            node, above = node.child, node  # Spark computes windows in a node of their own
+        wanted = self._bounds.time_of(node)
+        if wanted is not None and windows and not is_marked(node.column(wanted)):
+            made = [identity(each) for each in above.output if is_window(each)]
+            used = [each for each in windows if each in made] or made  # a window that got a name has another id
+            if all(self._bounds.has_time(above, each) for each in used):
                 return f"Set a watermark before it, {self._watermark(node, wanted)}."
-        if line := self.windowed(node, "1 day", keys):
+        if line := self._totals(node, groupings, keys) if groupings else self.windowed(node, "1 day", keys):
             return f"Group by a window of the event time {'instead' if windows else 'as well'}, {line}."
         return f"Group by a window of an event time as well. {self._kept()}"
 
@@ -141,6 +157,31 @@ class Advice:
         keys = " AND ".join(f"{first} = {second}" for first, second in equal if is_clear)
         return f': F.expr("{keys} {between}"){aliases}.' if keys else f", and have an equality: {between}{aliases}."
 
+    def with_table(self, root: Node) -> str:
+        """A join that starts from the stream, for a stage whose join with a table puts out rows of the table: those
+        without a partner as well, or only those, or only the others."""
+        joins = (node for node in root.walk() if node.kind == "Join" and not node.is_join_of_streams)
+        for join in joins:
+            left, right = join.children
+            side = left if left.is_streaming else right
+            kind = join_type(join)
+            if kind in ("FullOuter", "RightOuter" if side is left else "LeftOuter"):
+                by = _condition(join)
+                line = f', .join(table, {by}, "left")' if by else ", by a left join on the same condition"
+                return (
+                    f"Keep the rows of the stream{line} with the stream on the left: which rows of the table have no "
+                    "partner is known only where the output is read."
+                )
+            if kind in ("LeftSemi", "LeftAnti") and side is right:
+                wanted = _found(join, side)
+                if kind == "LeftSemi":
+                    return f"Write {wanted}."
+                return (
+                    "Which rows of the table have no partner is known only where the output is read. Put out those "
+                    f"that have one, {wanted}, and subtract them there."
+                )
+        return "Join the table to the stream, with the stream on the left."
+
     def _unrepeated(self, node: Node, wanted: int, keys: Sequence[Any]) -> str:
         time = node.column(wanted)
         known = without_nulls(in_sql(str(time.name()))) if time.nullable() else ""
@@ -158,6 +199,34 @@ def _distinct(expression: Any) -> Iterator[Any]:
         yield expression
     for child in items(expression.children()):
         yield from _distinct(child)
+
+
+def _condition(join: Node) -> str:
+    """The condition of a join as an argument of `DataFrame.join`. Empty if a text cannot tell its columns apart."""
+    parts, pairs = parts_of(join), equalities(join, ["EqualTo"])
+    names = [(str(left.name()), str(right.name())) for left, right in pairs if _are_columns(left, right)]
+    if parts and len(names) == len(parts) and all(left == right for left, right in names):
+        return f"[{', '.join(literal(left) for left, _ in names)}]"  # these are not parsed
+    known = [text(each) for child in join.children for each in child.output]
+    is_clear = all(known.count(text(each)) == 1 for part in parts for each in items(part.references().toSeq()))
+    written = " AND ".join(map(text, parts))
+    return f"F.expr({literal(written)})" if parts and is_clear else ""
+
+
+def _found(join: Node, side: Node) -> str:
+    """The rows of a table that have a partner in the stream on the right, as a join that starts from the stream."""
+    pairs, by = equalities(join, ["EqualTo"]), _condition(join)
+    keys = [stream for table, stream in pairs if _are_columns(table, stream)]
+    if by and len(keys) == len(parts_of(join)):
+        names = ", ".join(map(_quoted, keys))
+        besides = "" if by.startswith("[") else f".drop({', '.join(literal(str(key.name())) for key in keys)})"
+        return f".select({names}).dropDuplicates().join(table, {by}){besides} with the stream on the left"
+    line = f", .join(table, {by})" if by else " on the same condition"
+    return f"an inner join{line}, and drop duplicates where the output is read"
+
+
+def _are_columns(*expressions: Any) -> bool:
+    return all(kind_of(each) == "AttributeReference" for each in expressions)
 
 
 def _quoted(column: Any) -> str:

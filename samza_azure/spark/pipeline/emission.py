@@ -30,7 +30,7 @@ from samza_azure.spark.pipeline.catalyst import (
     without_alias,
 )
 from samza_azure.spark.pipeline.destination import INTEGERS
-from samza_azure.spark.pipeline.operators import described, keys_of, state_of
+from samza_azure.spark.pipeline.operators import GROUPING_ID, described, keys_of, nulls_of, state_of
 
 #: Operators that emit exactly their input rows.
 PASSING = frozenset(
@@ -46,8 +46,6 @@ PASSING = frozenset(
         "View",
     }
 )
-#: The key by which Spark tells the groups of a rollup or a cube apart.
-GROUPING_ID = "spark_grouping_id"
 #: Each of these types holds the values of those before it.
 NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
 #: Functions of a time that are null only if the time is null.
@@ -135,7 +133,7 @@ def _check_totals(stage: Stage, aggregation: Node, time: Any) -> None:
         return
     keys = {identity(key): str(key.name()) for key in items(aggregation.plan.groupingExpressions())}
     names = {each: literal(in_sql(name)) for each, name in keys.items() if name != GROUPING_ID}
-    timed = [nulls for nulls in _nulls(expand) if identity(time) not in nulls]
+    timed = [nulls for nulls in nulls_of(expand) if identity(time) not in nulls]
     sets = [f"[{', '.join(name for each, name in names.items() if each not in nulls)}]" for nulls in timed]
     raise PipelineRefused(
         f"Stage {stage.name}: the {described(aggregation)} has totals over all values of {time.name()}, which are "
@@ -292,19 +290,7 @@ def _gives_no_null(node: Node, made: Any, column: Any) -> bool:
 
 def _made_null(expand: Node) -> frozenset[int]:
     """The columns that are null in some of the rows that an Expand makes of each row."""
-    return frozenset[int]().union(*_nulls(expand))
-
-
-def _nulls(expand: Node) -> list[frozenset[int]]:
-    """The columns that are null, for each of the rows that an Expand makes of each row."""
-    return [
-        frozenset(
-            wanted
-            for wanted, each in zip(expand.ids, items(projection), strict=True)
-            if kind_of(without_alias(each)) == "Literal" and without_alias(each).value() is None
-        )
-        for projection in items(expand.plan.projections())
-    ]
+    return frozenset[int]().union(*nulls_of(expand))
 
 
 def _is_passed(children: Sequence[Node], wanted: int) -> bool:

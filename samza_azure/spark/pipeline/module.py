@@ -3,23 +3,25 @@
 Functions and classes of the pipeline's main module are pickled by value, like those of a script under spark-submit.
 So the module may create a session, register functions and define columns at its top level, although a worker could
 not import it then. Other modules beside it are imported once by each worker, as with --py-files, and keep their
-globals between batches. A module that holds an object of the session cannot be imported by a worker either, so it is
-pickled by value too.
+globals between batches. A module that holds an object of the session, also inside a class, a list or a dict, cannot be
+imported by a worker either, so it is pickled by value too.
 Promised: settings that a module makes on the session at import are in the job file too, or are refused.
 """
 
 import importlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CellType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 from pyspark import Accumulator, Broadcast, SparkContext, cloudpickle
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, WindowSpec
 
 from samza_azure.application import Application
 from samza_azure.config import Config
@@ -32,7 +34,11 @@ from samza_azure.spark.user_code import noted, place_of
 
 _CLOUDPICKLE: Any = cloudpickle.cloudpickle  # untyped
 #: Objects that a worker cannot create: it cannot import a module that holds one of them.
-_OF_THE_SESSION = (SparkSession, SparkContext, DataFrame, Column, Broadcast, Accumulator, Application)
+_OF_THE_SESSION = (SparkSession, SparkContext, DataFrame, Column, WindowSpec, Broadcast, Accumulator, Application)
+#: Most values of a large table in a module are of these types, and have nothing inside.
+_PLAIN = frozenset({bool, bytes, float, int, str, type(None)})
+#: With one of these a class says itself how its objects are pickled.
+_PICKLING = ("__getstate__", "__reduce__", "__reduce_ex__")
 #: Settings that scripts often make but the container decides; no row depends on them.
 _NOT_THEIRS = frozenset({"spark.app.name", "spark.master", "spark.sql.shuffle.partitions"})
 
@@ -151,7 +157,9 @@ class _Loader(SourceFileLoader):
         """Pickle by value during execution: the module may give functions to Spark before it is complete."""
         _CLOUDPICKLE.register_pickle_by_value(module)
         super().exec_module(module)
-        if module.__name__ in self._by_value or any(map(self._is_of_the_session, list(vars(module).values()))):
+        if module.__name__ in self._by_value or any(
+            self._is_of_the_session(each) for value in list(vars(module).values()) for each in _within(value)
+        ):
             self._by_value.add(module.__name__)
         else:
             _CLOUDPICKLE.unregister_pickle_by_value(module)
@@ -164,16 +172,79 @@ class _Loader(SourceFileLoader):
         return isinstance(origin, str) and any(f"{origin}.".startswith(f"{each}.") for each in self._by_value)
 
 
+def _within(value: object, *, to_pickle: bool = False) -> Iterator[object]:
+    """A value of a module, and what can be reached from it. To pickle it, without what is pickled on its own."""
+    known, left = dict[int, object](), [value]
+    while left:
+        each = left.pop()
+        if type(each) not in _PLAIN and id(each) not in known:
+            known[id(each)] = each
+            yield each
+            left += _parts(each, to_pickle=to_pickle)
+
+
+def _parts(value: Any, *, to_pickle: bool) -> Iterable[Any]:
+    """Items, defaults and values around a function; attributes, if the class is the user's."""
+    if isinstance(value, _OF_THE_SESSION):
+        return ()
+    kind = type(value)
+    if issubclass(kind, dict):  # a proxy's class is said to be that of its object
+        return tuple(dict.values(value))
+    if issubclass(kind, list | tuple | set | frozenset | deque):
+        return tuple(value)
+    if isinstance(value, partial):
+        return (value.func, *value.args, *value.keywords.values())
+    if isinstance(value, staticmethod | classmethod):
+        return (value.__func__,)
+    if isinstance(value, FunctionType):
+        around = [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
+        return (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values(), *around)
+    if isinstance(value, type):
+        return () if to_pickle or not _is_users(value) else tuple(vars(value).values())
+    if kind is SimpleNamespace:
+        return tuple(vars(value).values())
+    if to_pickle and any(getattr(kind, each) is not getattr(object, each) for each in _PICKLING):
+        return ()
+    return _attributes(value) if _is_users(kind) else ()
+
+
+def _is_users(kind: type) -> bool:
+    """Whether a class is one of the user's modules'."""
+    spec = getattr(sys.modules.get(kind.__module__), "__spec__", None)
+    return isinstance(getattr(spec, "loader", None), _Loader)
+
+
+def _attributes(value: object) -> Iterator[object]:
+    yield from getattr(value, "__dict__", {}).values()
+    for kind in type(value).__mro__:
+        slots = vars(kind).get("__slots__", ())
+        for name in [slots] if isinstance(slots, str) else slots:
+            if hasattr(value, name):
+                yield getattr(value, name)
+
+
 def _reduced(module: ModuleType) -> Any:
     """Reduce a module that a function refers to. Pickled by value, it leaves out the session's objects."""
-    function, (name, *rest) = _CLOUDPICKLE._module_reduce(module)
-    return function, (name, *({key: each for key, each in state.items() if not _stays(each)} for state in rest))
+    function, (name, *states) = _CLOUDPICKLE._module_reduce(module)
+    return function, (name, *map(_without_session, states))
 
 
-def _stays(value: Any) -> bool:
+def _class_state(kind: type) -> Any:
+    """The attributes of a class that is pickled by value, without the session's objects."""
+    attributes, slots = _STATE_OF_CLASS(kind)
+    return _without_session(attributes), slots
+
+
+def _without_session(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if not any(map(_stays, _within(value, to_pickle=True)))}
+
+
+def _stays(value: object) -> bool:
     return isinstance(value, _OF_THE_SESSION) and not isinstance(value, Broadcast | Accumulator)
 
 
+_STATE_OF_CLASS = _CLOUDPICKLE._class_getstate
+_CLOUDPICKLE._class_getstate = _class_state
 _CLOUDPICKLE.CloudPickler._dispatch_table[ModuleType] = _reduced
 
 

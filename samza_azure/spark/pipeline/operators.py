@@ -27,6 +27,7 @@ from samza_azure.spark.pipeline.catalyst import (
     literal,
     named,
     numbers_of,
+    references,
     scala_object,
     spelled,
     text,
@@ -74,6 +75,8 @@ STATELESS = frozenset(
         "View",
     }
 )
+#: The key by which Spark tells the groups of a rollup or a cube apart.
+GROUPING_ID = "spark_grouping_id"
 #: Operators that read rows of any format: those that make new rows, and those that put out the rows that they get.
 CONVERTING = frozenset({"Generate", "MapInArrow", "MapInPandas", "Project", "PythonMapInArrow"})
 FORWARDING = frozenset({"EventTimeWatermark", "Filter", "LocalLimit", "Union"})
@@ -126,6 +129,32 @@ def keys_of(node: Node) -> list[tuple[Any, ...]]:
         case "TransformWithStateInPySpark":
             return [(each,) for each in node.child.output[: int(node.plan.groupingAttributesLen())]]
     return []
+
+
+def nulls_of(expand: Node) -> list[frozenset[int]]:
+    """The columns that are null, for each of the rows that an Expand makes of each row."""
+    return [
+        frozenset(
+            wanted
+            for wanted, each in zip(expand.ids, items(projection), strict=True)
+            if kind_of(without_alias(each)) == "Literal" and without_alias(each).value() is None
+        )
+        for projection in items(expand.plan.projections())
+    ]
+
+
+def groupings_of(aggregation: Node) -> list[list[Any]]:
+    """The keys of each grouping of a rollup, a cube or GROUPING SETS. Empty for another aggregation."""
+    keys, expand = list(items(aggregation.plan.groupingExpressions())), aggregation.child
+    if expand.kind != "Expand" or not any(map(is_grouping_id, keys)):
+        return []
+    keys = [key for key in keys if not is_grouping_id(key)]
+    return [[key for key in keys if not references(key) & nulls] for nulls in nulls_of(expand)]
+
+
+def is_grouping_id(key: Any) -> bool:
+    """Whether this is the key that Spark adds to those of a rollup, a cube or GROUPING SETS."""
+    return kind_of(key) == "AttributeReference" and str(key.name()) == GROUPING_ID
 
 
 def has_sessions(node: Node) -> bool:
@@ -392,6 +421,12 @@ def _check_constant(stage: Stage, node: Node) -> None:
             f"Stage {stage.name} uses a recursive query, whose rows Spark computes anew for each batch. Put them into "
             "the code, with spark.range or spark.createDataFrame."
         )
+    if node.kind == "LogicalRDD" and _is_kept(node.plan.rdd()):
+        raise PipelineRefused(
+            f"Stage {stage.name} reads a table that localCheckpoint or checkpoint has computed (LogicalRDD). Its plan "
+            "no longer shows whether the rows come from files, which may be others after a hand-over. Remove the call, "
+            "and put a small table into the code, with spark.createDataFrame."
+        )
     raise PipelineRefused(
         f"Stage {stage.name} reads a table or files of its own ({node.kind}). A query lists the files when it starts, "
         "and the list may differ after a hand-over, so its rows would depend on restarts. Produce them into a stream "
@@ -404,6 +439,13 @@ def _is_in_program(rdd: Any) -> bool:
     below = [each.rdd() for each in items(rdd.dependencies())]
     return (
         all(_is_in_program(each) for each in below) if below else kind_of(rdd) in ("ParallelCollectionRDD", "EmptyRDD")
+    )
+
+
+def _is_kept(rdd: Any) -> bool:
+    """Whether rows come from a checkpoint of a DataFrame, behind which Spark forgets where they came from."""
+    return kind_of(rdd) in ("LocalCheckpointRDD", "ReliableCheckpointRDD") or any(
+        _is_kept(each.rdd()) for each in items(rdd.dependencies())
     )
 
 

@@ -22,9 +22,11 @@ from samza_azure.spark.pipeline.catalyst import (
     equalities,
     exact,
     has_pattern,
+    in_sql,
     items,
     join_type,
     kind_of,
+    literal,
     named,
     references,
     substituted,
@@ -32,7 +34,7 @@ from samza_azure.spark.pipeline.catalyst import (
     without_alias,
 )
 from samza_azure.spark.pipeline.destination import FAMILIES, INTEGERS
-from samza_azure.spark.pipeline.operators import described, keys_of, state_of
+from samza_azure.spark.pipeline.operators import described, groupings_of, keys_of, state_of
 
 #: Operators that may drop rows.
 REMOVING = frozenset({"Deduplicate", "DeduplicateWithinWatermark", "Filter", "Generate", "GlobalLimit", "LocalLimit"})
@@ -429,6 +431,13 @@ def _impossible(stage: Stage, offers: Sequence[tuple[Node, Sequence[LeafExpressi
                 f"Stage {stage.name}: the {described(operator)} needs all rows in one task. {_on_one_task(stage)}"
                 + (" If that is too slow, group by a key in an earlier stage." if operator.kind == "Aggregate" else "")
             )
+        groupings = groupings_of(operator) if operator.kind == "Aggregate" else []
+        if not places and groupings and not _shared_keys(operator):
+            return PipelineRefused(
+                f"Stage {stage.name}: the {described(operator)} needs the rows of each key in one task, but none of "
+                "its keys is in all of its groupings (GROUPING SETS, rollup or cube). "
+                f"{_apart(stage, operator.child.child, groupings)}"
+            )
         if not places:
             return PipelineRefused(
                 f"Stage {stage.name}: the {described(operator)} needs the rows of each key in one task, but "
@@ -464,11 +473,30 @@ def _is_random(node: Node, wanted: int) -> bool:
     return any(_is_random(child, each) for child in node.children for each in below if each in child.ids)
 
 
+def _shared_keys(operator: Node) -> list[Any]:
+    """The keys of an operator; of a rollup, a cube or GROUPING SETS those that all groupings have."""
+    groupings = groupings_of(operator) if operator.kind == "Aggregate" else []
+    if not groupings:
+        return [key for key, *_ in keys_of(operator)]
+    return [key for key in groupings[0] if all(any(key is each for each in others) for others in groupings)]
+
+
+def _apart(stage: Stage, grouped: Node, groupings: Sequence[Sequence[Any]]) -> str:
+    """What to write instead of groupings without a common key. `grouped` computes the keys for all of them."""
+    known = {str(each.name()) for child in grouped.children for each in child.output}
+    if not all(grouping and all(str(key.name()) in known for key in grouping) for grouping in groupings):
+        return _on_one_task(stage)
+    lines = [f".groupBy({', '.join(literal(in_sql(str(key.name()))) for key in each)})" for each in groupings]
+    written = f"{', '.join(lines[:-1])} and {lines[-1]}"
+    return f"Write a stage for each of them, {written}. {_on_one_task(stage, 'Or run')}"
+
+
 def _split(stage: Stage, operator: Node, first: str) -> str:
     """What to write: an earlier stage, if its output can be partitioned by the operator's keys; or one task."""
-    keys = [key for key, *_ in keys_of(operator)]
     names = [
-        str(key.name()) for key in keys if kind_of(key) == "AttributeReference" and _family(key) and _can_route(key)
+        str(key.name())
+        for key in _shared_keys(operator)
+        if kind_of(key) == "AttributeReference" and _family(key) and _can_route(key)
     ]
     if not names:
         return _on_one_task(stage)

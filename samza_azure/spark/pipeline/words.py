@@ -60,6 +60,12 @@ _INSTEAD: dict[str, Callable[[Advice, Node], str]] = {
     "Python UDF in the ON clause": lambda _advice, _root: (
         "Write the condition with SQL expressions, or compute a column of one side with the function before the join."
     ),
+    "Offset is not supported": lambda _advice, _root: (
+        "Remove offset: the rows of a stream have no order, so any of them would be skipped. Skip rows where the "
+        "output is read."
+    ),
+    "a static Data": lambda advice, root: advice.with_table(root),
+    "joins with a streaming DataFrame/Dataset on the right": lambda advice, root: advice.with_table(root),
     "Stream-stream": lambda advice, root: (
         "Give both inputs of such a join withWatermark, and let its condition bound the time between the rows"
         f"{advice.in_time(root)}"
