@@ -26,7 +26,10 @@ class Collector(Protocol):
     """Takes the output rows of a handler. Each call of the handler gets its own, valid until the call ends."""
 
     def send(self, row: Mapping[str, Any], /) -> None:
-        """Add a row to the output: a value for each column of the output stream. The next commit makes it durable."""
+        """Add a row to the output: a value for each column of the output stream. The next commit makes it durable.
+
+        A value that its column does not hold exactly fails the task at that commit.
+        """
 
 
 class Handler(Protocol):

@@ -69,7 +69,7 @@ def laid_out(rows: pa.RecordBatch, schema: pa.Schema, stream: str) -> pa.RecordB
     """Rows of a log in the layout that the reader expects. Raise ConfigError if columns or types differ."""
     if rows.schema.equals(schema):
         return rows
-    there, here = ({column.name: _type_name(column.type) for column in each} for each in (rows.schema, schema))
+    there, here = ({column.name: type_name(column.type) for column in each} for each in (rows.schema, schema))
     if there != here:
         differences = [
             f"{name} is {there.get(name, 'missing')} in the log, {here.get(name, 'missing')} in the schema"
@@ -83,7 +83,7 @@ def laid_out(rows: pa.RecordBatch, schema: pa.Schema, stream: str) -> pa.RecordB
     return rows.select(schema.names).cast(schema)
 
 
-def _type_name(kind: pa.DataType) -> str:
+def type_name(kind: pa.DataType) -> str:
     """Spark's name of the type, since Arrow may have several layouts for one Spark type."""
     try:
         return str(from_arrow_type(kind).simpleString())

@@ -23,6 +23,7 @@ import pyarrow as pa
 from samza_azure.application import Envelope, Handler, check_methods
 from samza_azure.errors import PermitExpired, SamzaAzureError
 from samza_azure.machine import boot_time
+from samza_azure.spark.task.sent_rows import NotHeld, table_of
 
 log = logging.getLogger(__name__)
 
@@ -57,14 +58,14 @@ class _Collector:
     """The `Collector` of one call."""
 
     def __init__(self, columns: Sequence[str], what: str) -> None:
-        self._columns, self._what = columns, what
+        self._columns, self.what = columns, what
         self.rows: list[dict[str, Any]] = []
         self.is_open = True
 
     def send(self, row: Mapping[str, Any], /) -> None:
         if not self.is_open:
             raise SamzaAzureError(
-                f"A row was sent after {self._what} had ended. Send it before process returns; if something still runs "
+                f"A row was sent after {self.what} had ended. Send it before process returns; if something still runs "
                 "then, write async def process and await it."
             )
         if not self._columns:
@@ -121,20 +122,10 @@ class HandlerCalls:
         """Take the rows that were sent since the last call of this method, in the order in which their calls ended."""
         calls, self._put_out, self.rows, self.size = self._put_out, [], 0, 0
         try:
-            return pa.Table.from_pylist([row for call in calls for row in call.rows], schema=self._schema)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            for call in calls:
-                self._check_types(call)
-            raise
-
-    def _check_types(self, call: _Collector) -> None:
-        try:
-            pa.Table.from_pylist(call.rows, schema=self._schema)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise SamzaAzureError(
-                f"{self._task}: a row that {call._what} has sent does not fit the stream's schema, "
-                f"{', '.join(f'{each.name} {each.type}' for each in self._schema)}: {error}"
-            ) from error
+            return table_of([row for call in calls for row in call.rows], self._schema)
+        except NotHeld as error:
+            senders = [call.what for call in calls for _ in call.rows]
+            raise SamzaAzureError(f"{self._task}: {senders[error.row]} has sent {error}") from error
 
     def give_up(self) -> None:
         """Stop waiting for calls. From any thread."""
