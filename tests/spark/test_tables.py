@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from samza_azure import tables
+from samza_azure import Collector, Envelope, tables
 from samza_azure.account import Storage
 from samza_azure.application import Application, Stage
 from samza_azure.config import Config, Files, TableSettings
@@ -109,6 +109,44 @@ def test_another_table_is_another_pipeline(spark: SparkSession, tmp_path: Path) 
 def test_mistakes(spark: SparkSession, tmp_path: Path, line: str, message: str) -> None:
     with pytest.raises(PipelineRefused, match=message):
         pipeline(spark, tmp_path, STREAMS.replace('table.time = "ts"', line))
+
+
+@pytest.mark.parametrize("to", ['table.time = "ts"', 'files = "out"'])
+@pytest.mark.parametrize(
+    ("made", "kind"),
+    [(F.struct, "struct<>"), (lambda: F.array(F.struct()), "array<struct<>>")],
+    ids=["struct", "array"],
+)
+def test_a_column_that_no_file_holds_is_refused(
+    spark: SparkSession, tmp_path: Path, to: str, made: Callable[[], Column], kind: str
+) -> None:
+    """The first file failed, at each try."""
+    app = Application()
+
+    @app.stage("orders", output="big")
+    def with_nothing(orders: DataFrame) -> DataFrame:
+        return orders.select("ts", made().alias("nothing"))
+
+    with pytest.raises(PipelineRefused) as found:
+        analyse_pipeline(spark, app, config_of(tmp_path, STREAMS.replace('table.time = "ts"', to)), tmp_path)
+    assert str(found.value) == (
+        f"The rows of stream 'big' go to {'a table' if 'table' in to else 'files'}, but its column 'nothing' is "
+        f"{kind}, which Parquet cannot hold. Give each struct in it a field, or leave the column out."
+    )
+    alone = STREAMS.replace('table.time = "ts"', "")
+    assert analyse_pipeline(spark, app, config_of(tmp_path, alone), tmp_path).plan.stages[0].name == "with_nothing"
+
+
+def test_a_handler_may_not_send_such_a_column_either(spark: SparkSession, tmp_path: Path) -> None:
+    app = Application()
+
+    @app.task("orders", output="big")
+    class Watch:
+        def process(self, envelope: Envelope, collector: Collector) -> None: ...
+
+    streams = STREAMS.replace('table.time = "ts"', 'schema = "nothing struct<>"\nfiles = "out"')
+    with pytest.raises(PipelineRefused, match="'nothing' is struct<>, which Parquet cannot hold"):
+        analyse_pipeline(spark, app, config_of(tmp_path, streams), tmp_path)
 
 
 def test_changes_of_groups_are_no_table(spark: SparkSession, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from samza_azure.spark.pipeline.handlers import analyse_handler
 from samza_azure.spark.pipeline.names import at_once, check_names, declare_timestamp, ordered, undeclared
 from samza_azure.spark.pipeline.placement import Route
 from samza_azure.spark.pipeline.schema import check_carried, check_columns, parse_schema
-from samza_azure.spark.pipeline.sinks import check_producers, check_time, sink_plan, sinks_of
+from samza_azure.spark.pipeline.sinks import check_held, check_producers, check_time, sink_plan, sinks_of
 from samza_azure.spark.pipeline.state import check_chosen, kind_of_state
 from samza_azure.spark.user_code import noted, place_of_function
 
@@ -171,6 +171,7 @@ def analyse_pipeline(spark: SparkSession, application: Application, config: Conf
         if goes_to or any(stage.output in other.inputs for other in stages):
             streams[stage.output] = _intermediate_stream(done, config, _key_of_output(done, streams))
         for sink, to in goes_to.items():
+            check_held(stage.output, to, analysis.schema)
             if isinstance(to, TableSettings):
                 check_time(stage.output, to, analysis.schema)
                 if done.partitions is not None:  # each sink reads all tasks of the stage then

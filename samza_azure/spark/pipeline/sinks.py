@@ -54,6 +54,20 @@ def _sink_mistakes(
         )
 
 
+def check_held(stream: str, to: TableSettings | Files, schema: StructType) -> None:
+    """Raise `PipelineRefused` for a column that cannot be written to a file."""
+    from samza_azure.spark.pipeline.schema import arrow_schema  # with Arrow and the SDK: not for `check --quick`
+    from samza_azure.tables.files import may_be_held
+
+    for column, field in zip(schema.fields, arrow_schema(schema), strict=True):
+        if not may_be_held(field.type):
+            raise PipelineRefused(
+                f"The rows of stream {stream!r} go to {'a table' if isinstance(to, TableSettings) else 'files'}, but "
+                f"its column {column.name!r} is {column.dataType.simpleString()}, which Parquet cannot hold. Give each "
+                "struct in it a field, or leave the column out."
+            )
+
+
 def check_time(stream: str, table: TableSettings, schema: StructType) -> None:
     """Raise `PipelineRefused` unless the table can be divided into segments by its time column."""
     from samza_azure.tables.write import WITHIN_A_DAY  # with the SDK: not for `check --quick`
