@@ -25,15 +25,15 @@ def session_kept(spark: SparkSession, stage: str) -> Iterator[None]:
         yield
     finally:
         changed = _restored(spark, settings)
-        replaced = {kind: found for kind, (now, before) in names.items() if (found := _names_restored(now, before))}
+        replaced = [f"{kind} {name}" for kind, both in names.items() for name in _names_restored(*both)]
     if changed:
         raise PipelineRefused(
             f"Stage {stage} changes {', '.join(changed)}, which all stages share. Set it in the job file instead."
         )
-    for kind, found in replaced.items():
+    if replaced:
         raise PipelineRefused(
-            f"Stage {stage} replaces or drops the {kind} {', '.join(found)}, which all stages share. Choose another "
-            "name, or create it at the top of the module only."
+            f"Stage {stage} replaces or drops the {', '.join(replaced)}, which all stages share. Choose another name, "
+            "or create it at the top of the module only."
         )
 
 
