@@ -15,14 +15,14 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from samza_azure import Application, Collector, Envelope
 from samza_azure.errors import ConfigError, PipelineRefused, SamzaAzureError, StorageUnavailable
@@ -802,10 +802,18 @@ def test_a_row_is_as_it_was_when_it_was_sent() -> None:
 
 
 STRUCT = pa.struct([("a", pa.int64()), ("b", pa.string())])
+TWINS = pa.struct([("a", pa.int64()), ("b", pa.int64())])
 MAP = pa.map_(pa.string(), pa.int64())
 TIMESTAMP, TIMESTAMP_NTZ = pa.timestamp("us", "UTC"), pa.timestamp("us")
 NOON = datetime(2020, 1, 1, 12, tzinfo=UTC)
 BERLIN = ZoneInfo("Europe/Berlin")
+
+
+class Swapped(NamedTuple):
+    """A tuple with the fields of `STRUCT` in another order."""
+
+    b: Any
+    a: int
 
 
 def held(kind: pa.DataType, *values: object) -> list[Any]:
@@ -833,7 +841,6 @@ def held(kind: pa.DataType, *values: object) -> list[Any]:
         (pa.int64(), 1 << 63, "9223372036854775808 as column, whose type is bigint"),
         (pa.int8(), True, "True as column, whose type is tinyint"),
         (pa.float32(), 1e300, "1e+300 as column, whose type is float. Send a number within its range"),
-        (pa.float32(), 1e-60, "1e-60 as column, whose type is float"),
         (pa.float64(), (1 << 53) + 1, "9007199254740993 as column, whose type is double"),
         (
             pa.float64(),
@@ -871,6 +878,13 @@ def held(kind: pa.DataType, *values: object) -> list[Any]:
         (STRUCT, {"a": 1, 2: 3}, "3 as column.2, which the schema does not have"),
         (STRUCT, 5, "5 as column, whose type is struct<a:bigint,b:string>. Send a dict with the fields a, b"),
         (STRUCT, (1, "x", 2), "whose type is struct<a:bigint,b:string>. Send a dict"),
+        (
+            STRUCT,
+            Swapped("x", 1),
+            "Swapped(b='x', a=1) as column, whose type is struct<a:bigint,b:string>. Send a dict",
+        ),
+        (TWINS, Row(b=1, a=2), "Row(b=1, a=2) as column, whose type is struct<a:bigint,b:bigint>. Send a dict"),
+        (pa.list_(pa.int64()), pd.Series([10, 20], [1, 0]), "whose type is array<bigint>. Send a list"),
         (MAP, {"a": 1.5}, "1.5 as column.value, whose type is bigint"),
         (MAP, [None], "[None] as column, whose type is map<string,bigint>. Send a dict"),
         (MAP, {None: 1}, "{None: 1} as column, whose type is map<string,bigint>. Send a dict without None as a key"),
@@ -901,6 +915,8 @@ def test_a_value_that_its_column_does_not_hold_fails_the_task(kind: pa.DataType,
         (pa.float64(), float("inf"), float("inf")),
         (pa.float32(), 0.1, float(np.float32(0.1))),
         (pa.float32(), float("-inf"), float("-inf")),
+        (pa.float32(), 1e-40, float(np.float32(1e-40))),
+        (pa.float32(), 1e-60, 0.0),
         (pa.decimal128(10, 2), Decimal("1.5"), Decimal("1.50")),
         (pa.decimal128(10, 2), 1, Decimal(1)),
         (TIMESTAMP, NOON, NOON),
@@ -916,10 +932,12 @@ def test_a_value_that_its_column_does_not_hold_fails_the_task(kind: pa.DataType,
         (pa.binary(), bytearray(b"text"), b"text"),
         (pa.list_(pa.string()), ("a", None), ["a", None]),
         (pa.list_(pa.int64()), np.array([1, 2]), [1, 2]),
+        (pa.list_(pa.float32()), np.array([0.1, 2], "float32"), [float(np.float32(0.1)), 2.0]),
         (pa.list_(pa.float64()), [], []),
         (STRUCT, {"b": "x", "a": 1}, {"a": 1, "b": "x"}),
         (STRUCT, {"a": 1}, {"a": 1, "b": None}),
         (STRUCT, (1, "x"), {"a": 1, "b": "x"}),
+        (TWINS, Row(a=1, b=2), {"a": 1, "b": 2}),
         (STRUCT, [("a", 1), ("b", "x")], {"a": 1, "b": "x"}),
         (MAP, {"a": 1, "b": None}, [("a", 1), ("b", None)]),
         (MAP, [("a", 1)], [("a", 1)]),
@@ -961,6 +979,8 @@ def test_no_value_of_any_type_comes_back_changed_from_a_column_that_takes_it() -
         [("a", 1)],
         np.array([1.5]),
         np.array([1]),
+        pd.Series([1, 2], [1, 0]),
+        Swapped(2, 1),
         [],
         (),
         {},

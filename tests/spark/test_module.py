@@ -215,7 +215,10 @@ def stage(rows):
 def test_a_module_may_hold_columns_in_classes_lists_and_defaults(
     rows_of: Callable[..., list[dict[str, object]]],
 ) -> None:
-    """No worker can import such a module. The session's objects are left out of what the workers get."""
+    """No worker can import such a module. Workers get it without the session's objects, whose use is an error there.
+
+    Were they left out without a trace, a worker would find another value: that of a base class, or a default.
+    """
     files = {
         "in_class": "class Rules:\n    FROM = 10\n    KNOWN = F.col('n') > 1\n\ndef made(n): return n + Rules.FROM",
         "in_dict": "rules = {'known': [F.col('n') > 1]}\n\ndef made(n):\n    return n + 20",
@@ -239,9 +242,24 @@ class Rule:
     pipeline = f"""{HEAD}
 import {", ".join(names)}
 
-class Own:
+class Base:
+    KNOWN = None
+    def rate(self, n): return n
+
+class Own(Base):
     FROM = 70
     KNOWN = F.col("n") > 1
+    def rate(self, n, by=F.col("n")): return n * 100
+
+def refused(use):
+    try:
+        return str(use())
+    except RuntimeError as error:
+        return str(error).partition(" is or holds an object of the Spark session")[0]
+
+def all_refused(n):
+    uses = lambda: Own.KNOWN, lambda: Own().rate(n), lambda: in_dict.rules[n], lambda: getattr(in_dict, "rules", n).n
+    return list(map(refused, uses))
 
 @app.stage("numbers", output="out")
 def stage(rows):
@@ -249,13 +267,15 @@ def stage(rows):
     rows = rows.where(in_object.known.column).where(Own.KNOWN).where(in_partial.known(True))
     direct = [F.udf(each.made, "int")("n") for each in ({", ".join(names)})]
     named = [{", ".join(f"F.udf(lambda n: {name}.made(n), 'int')('n')" for name in names)}]
-    return rows.select("n", F.array(*direct), F.array(*named), F.udf(lambda n: n + Own.FROM, "int")("n")).toDF(*"nabc")
+    return rows.select("n", F.array(*direct), F.array(*named), F.udf(lambda n: n + Own.FROM, "int")("n"),
+        F.udf(all_refused, "array<string>")("n")).toDF(*"nabcd")
 """
     rows = rows_of(
         {"pipeline.py": pipeline, "plain.py": plain} | {f"{name}.py": imports + text for name, text in files.items()}
     )
     sums = {n: [n + 10 * each for each in range(1, 7)] for n in NUMBERS}
-    assert sorted(tuple(row.values()) for row in rows) == [(n, sums[n], sums[n], n + 70) for n in NUMBERS]
+    refused = ["Own.KNOWN", "Own.rate", "in_dict.rules", "in_dict.rules"]
+    assert sorted(tuple(row.values()) for row in rows) == [(n, sums[n], sums[n], n + 70, refused) for n in NUMBERS]
 
 
 def test_a_time_without_a_zone_is_of_utc_wherever_the_processor_runs(

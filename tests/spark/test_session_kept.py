@@ -182,8 +182,8 @@ def test_what_another_stage_created_is_not_there(analyse: Analyse, spark: SparkS
         said = str(caught.value)
         assert said.startswith("Stage last cannot be analysed: ")
         assert said.endswith(
-            "What a stage's function creates in the session lasts for one call of it: create it in each call, or at "
-            "the top of the module."
+            "If a stage creates it: that lasts for one call of the stage's function. What several calls or stages use "
+            "is created at the top of the module."
         )
 
 

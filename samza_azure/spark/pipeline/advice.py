@@ -95,7 +95,7 @@ class Advice:
         if wanted is not None and windows and not is_marked(node.column(wanted)):
             made = [identity(each) for each in above.output if is_window(each)]
             used = [each for each in windows if each in made] or made  # a window that got a name has another id
-            if all(self._bounds.has_time(above, each) for each in used):
+            if used and all(self._bounds.has_time(above, each) for each in used):
                 return f"Set a watermark before it, {self._watermark(node, wanted)}."
         if line := self._totals(node, groupings, keys) if groupings else self.windowed(node, "1 day", keys):
             return f"Group by a window of the event time {'instead' if windows else 'as well'}, {line}."

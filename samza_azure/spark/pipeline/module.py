@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
-from types import CellType, FunctionType, ModuleType, SimpleNamespace
+from types import CellType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 from pyspark import Accumulator, Broadcast, SparkContext, cloudpickle
@@ -27,6 +27,7 @@ from samza_azure.application import Application
 from samza_azure.config import Config
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.jvm.session import is_stopped
+from samza_azure.spark.pipeline.left_out import LeftOut
 from samza_azure.spark.pipeline.names import nearest
 from samza_azure.spark.pipeline.packages import to_install
 from samza_azure.spark.pipeline.words import said_by_stage
@@ -157,9 +158,7 @@ class _Loader(SourceFileLoader):
         """Pickle by value during execution: the module may give functions to Spark before it is complete."""
         _CLOUDPICKLE.register_pickle_by_value(module)
         super().exec_module(module)
-        if module.__name__ in self._by_value or any(
-            self._is_of_the_session(each) for value in list(vars(module).values()) for each in _within(value)
-        ):
+        if module.__name__ in self._by_value or any(map(self._is_of_the_session, _within(*vars(module).values()))):
             self._by_value.add(module.__name__)
         else:
             _CLOUDPICKLE.unregister_pickle_by_value(module)
@@ -172,9 +171,9 @@ class _Loader(SourceFileLoader):
         return isinstance(origin, str) and any(f"{origin}.".startswith(f"{each}.") for each in self._by_value)
 
 
-def _within(value: object, *, to_pickle: bool = False) -> Iterator[object]:
-    """A value of a module, and what can be reached from it. To pickle it, without what is pickled on its own."""
-    known, left = dict[int, object](), [value]
+def _within(*values: object, to_pickle: bool = False) -> Iterator[object]:
+    """Values of a module, and what can be reached from them. To pickle them, without what is pickled on its own."""
+    known, left = dict[int, object](), [*values]
     while left:
         each = left.pop()
         if type(each) not in _PLAIN and id(each) not in known:
@@ -196,6 +195,10 @@ def _parts(value: Any, *, to_pickle: bool) -> Iterable[Any]:
         return (value.func, *value.args, *value.keywords.values())
     if isinstance(value, staticmethod | classmethod):
         return (value.__func__,)
+    if isinstance(value, MethodType):
+        return (value.__func__, value.__self__)
+    if isinstance(value, property):
+        return (value.fget, value.fset, value.fdel)
     if isinstance(value, FunctionType):
         around = [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
         return (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values(), *around)
@@ -224,19 +227,22 @@ def _attributes(value: object) -> Iterator[object]:
 
 
 def _reduced(module: ModuleType) -> Any:
-    """Reduce a module that a function refers to. Pickled by value, it leaves out the session's objects."""
+    """Reduce a module that a function refers to. Pickled by value, it does without the session's objects."""
     function, (name, *states) = _CLOUDPICKLE._module_reduce(module)
-    return function, (name, *map(_without_session, states))
+    return function, (name, *(_without_session(state, name) for state in states))
 
 
 def _class_state(kind: type) -> Any:
     """The attributes of a class that is pickled by value, without the session's objects."""
     attributes, slots = _STATE_OF_CLASS(kind)
-    return _without_session(attributes), slots
+    return _without_session(attributes, kind.__qualname__), slots
 
 
-def _without_session(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if not any(map(_stays, _within(value, to_pickle=True)))}
+def _without_session(values: dict[str, Any], owner: str) -> dict[str, Any]:
+    return {
+        name: LeftOut(f"{owner}.{name}") if any(map(_stays, _within(value, to_pickle=True))) else value
+        for name, value in values.items()
+    }
 
 
 def _stays(value: object) -> bool:

@@ -5,7 +5,8 @@ analysed, and once for each task that starts, in any order. A name that outlived
 the next one, or none.
 Promised: after a call, settings, temporary views, functions and SQL variables are what they were. A stage that changes
 those that were there before it is refused, since others may use them.
-Not promised: the same for permanent views and functions, and for variables of the user's modules.
+Not promised: the same for permanent views and functions, the current database, and variables of the user's modules;
+and for what other threads of the user's, as those of low-level tasks, create in the session meanwhile.
 """
 
 from collections.abc import Iterator, Mapping

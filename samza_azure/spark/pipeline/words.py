@@ -26,8 +26,8 @@ _NO_ACTION = (
 )
 _SHARE = 'Use a filter by the hash of columns instead, for three of ten rows .where("pmod(xxhash64(key), 10) < 3").'
 _CREATE = (
-    "What a stage's function creates in the session lasts for one call of it: create it in each call, or at the top of "
-    "the module."
+    "If a stage creates it: that lasts for one call of the stage's function. What several calls or stages use is "
+    "created at the top of the module."
 )
 #: What to write instead of what Spark refuses when a query starts, by a part of Spark's message.
 _INSTEAD: dict[str, Callable[[Advice, Node], str]] = {

@@ -16,8 +16,15 @@ import pyarrow as pa
 
 from samza_azure.spark.pipeline.schema import type_name
 
-#: The relative precision of a `float`.
-FLOAT_PRECISION = 2**-23
+#: The relative precision of a `float`, and the absolute one near zero.
+FLOAT_PRECISION, LEAST_FLOAT = 2**-23, 2**-149
+
+#: What numpy calls a type, for arrays that need no look at each of their elements.
+NUMPY = {
+    pa.float32(): "float32",
+    pa.float64(): "float64",
+    **{kind: str(kind) for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
+}
 
 _REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
@@ -38,7 +45,8 @@ def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     """Convert rows that have the columns of the schema. Raise `NotHeld` for the first value that would be changed."""
     try:
         # Tested before Arrow sees them: Arrow 26 aborts the process for a map with the entry None.
-        if all(all(map(_keeps(column.type), (row[column.name] for row in rows))) for column in schema):
+        tests = [(column.name, test) for column in schema if (test := _keeps(column.type))]
+        if all(test(row[name]) for name, test in tests for row in rows):
             return pa.Table.from_pylist(rows, schema=schema)
     except _REFUSALS:
         _look(rows, schema)
@@ -51,28 +59,34 @@ Test = Callable[[Any], bool]
 
 
 @lru_cache(maxsize=1024)
-def _keeps(kind: pa.DataType) -> Test:
-    """A test whether a column of this type has a value unchanged, if Arrow accepts it.
+def _keeps(kind: pa.DataType) -> Test | None:
+    """A test whether a column of this type has a value unchanged, if Arrow accepts it. None: it has.
 
     Texts and bytes become each other, as UTF-8.
     """
     test = _test(kind)
-    return (lambda _: True) if test is None else (lambda sent: sent is None or test(sent))
+    return None if test is None else lambda sent: sent is None or test(sent)
+
+
+def _each(kind: pa.DataType) -> Callable[[Iterable[Any]], bool]:
+    """A test of several values of a type."""
+    test = _keeps(kind)
+    return (lambda _: True) if test is None else lambda sent: all(map(test, sent))
 
 
 def _test(kind: pa.DataType) -> Test | None:
     match kind:
         case pa.StructType():
-            fields = {field.name: _keeps(field.type) for field in kind}
+            fields = {field.name: _each(field.type) for field in kind}
             return lambda sent: all(
-                name in fields and fields[name](value) for name, value in _named(sent, fields).items()
+                name in fields and fields[name]([value]) for name, value in _named(sent, fields).items()
             )
         case pa.MapType():
-            is_key, is_value = _keeps(kind.key_type), _keeps(kind.item_type)
-            return lambda sent: all(is_key(key) and is_value(value) for key, value in _elements(sent))
+            are_keys, are_values = _each(kind.key_type), _each(kind.item_type)
+            return lambda sent: all(are_keys([key]) and are_values([value]) for key, value in _elements(sent))
         case pa.ListType():
-            is_element = _keeps(kind.value_type)
-            return lambda sent: all(map(is_element, _elements(sent)))
+            are_elements, name = _each(kind.value_type), NUMPY.get(kind.value_type)
+            return lambda sent: _is_array_of(name, sent) or are_elements(_elements(sent))
         case pa.TimestampType() if kind.tz is not None:  # without a zone it is a time of UTC, as Python is
             return lambda sent: isinstance(sent, datetime) and not _nanoseconds(sent)
         case pa.TimestampType():
@@ -84,13 +98,18 @@ def _test(kind: pa.DataType) -> Test | None:
     if pa.types.is_date(kind):
         return lambda sent: isinstance(sent, date) and not isinstance(sent, datetime)
     if pa.types.is_float32(kind):
-        return lambda sent: math.isnan(sent) or math.isclose(sent, c_float(sent).value, rel_tol=FLOAT_PRECISION)
+        return lambda sent: (
+            math.isnan(sent) or math.isclose(sent, c_float(sent).value, rel_tol=FLOAT_PRECISION, abs_tol=LEAST_FLOAT)
+        )
     return None
 
 
 def _named(sent: Any, names: Iterable[str]) -> Mapping[Any, Any]:
     """The fields of a struct, however it was written."""
     if isinstance(sent, tuple):
+        named = getattr(sent, "_fields", None) or getattr(sent, "__fields__", None)  # of a namedtuple; of a Row
+        if named is not None and list(named) != list(names):
+            raise ValueError("Arrow takes its values by their positions.")
         return dict(zip(names, sent, strict=True))
     return sent if isinstance(sent, Mapping) else dict(sent)
 
@@ -99,7 +118,14 @@ def _elements(sent: Any) -> Iterable[Any]:
     """The elements of an array, or the entries of a map, however it was written."""
     if isinstance(sent, str | bytes | bytearray | memoryview):
         raise TypeError("Arrow takes it for an array of its letters or bytes.")
+    if hasattr(sent, "iloc"):
+        raise TypeError("Arrow takes the elements of a Series by their labels.")
     return sent.items() if isinstance(sent, Mapping) else sent
+
+
+def _is_array_of(name: str | None, sent: Any) -> bool:
+    """Whether this is an array of numpy with elements of this type."""
+    return name is not None and str(getattr(sent, "dtype", "")) == name and not hasattr(sent, "iloc")
 
 
 def _nanoseconds(sent: datetime | timedelta) -> int:
@@ -126,7 +152,7 @@ def _not_held(path: str, sent: Any, kind: pa.DataType | None) -> Iterator[Place]
     try:
         for inner in _inside(path, sent, kind):
             yield from _not_held(*inner)
-        if _keeps(kind)(sent):
+        if _each(kind)([sent]):
             pa.array([sent], kind)
             return
     except _REFUSALS:
