@@ -23,9 +23,10 @@ from samza_azure.messages import Alive, Command, Report, decode, encode
 LOG_BYTES = 16 << 20
 #: A container that reads nothing for this long, while the socket's buffer is full, hangs.
 SEND_S = 1.0
+#: pyspark needs equal hashes in all its processes, and so does a key that a function computes with `hash`.
+PINNED = {"PYTHONHASHSEED": "0"}
 #: What its processes need. What the user has set counts more.
-ENVIRONMENT = {
-    "PYTHONHASHSEED": "0",  # pyspark needs equal hashes in all its processes
+DEFAULTS = {
     # Arrow's own allocator keeps what threads have used in turn: after 3,500 batches 80 MiB, with nothing in use.
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_ARENA_MAX": "4",  # in glibc's, likewise: it would have eight arenas per core
@@ -74,7 +75,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**ENVIRONMENT, **os.environ},
+                env={**DEFAULTS, **os.environ, **PINNED},
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
                 preexec_fn=die_with_parent,

@@ -32,8 +32,12 @@ def test_a_long_log_is_cut_and_kept_once_beside_while_others_write_to_it(tmp_pat
         child.kill()
 
 
-def test_the_memory_of_arrow_in_a_container_is_the_systems(tmp_path: Path) -> None:
-    """What Arrow's own allocator had given to threads that had ended was never given back."""
+def test_the_environment_of_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Arrow's own allocator had given to threads that had ended was never given back. The user may choose another.
+
+    Hashes are not the user's choice: a key that is made of one would differ between processors.
+    """
+    monkeypatch.setenv("PYTHONHASHSEED", "random")
     child = Child(tmp_path / "no-such-job.toml", tmp_path / "container", tmp_path / "container.log")
     try:
         environment = dict(
@@ -45,6 +49,7 @@ def test_the_memory_of_arrow_in_a_container_is_the_systems(tmp_path: Path) -> No
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "system\n"
     assert environment["MALLOC_ARENA_MAX"] == "4"
+    assert environment["PYTHONHASHSEED"] == "0"
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,17 @@ def test_a_native_library_is_unpacked_into_the_containers_own_directory(tmp_path
     assert {Path(path).parent for path in re.findall(r"/\S*librocksdbjni\S*", mapped)} == {tmp_path / "tmp"}
 
 
+def test_texts_are_the_same_whatever_the_machines_locale(tmp_path: Path) -> None:
+    """Spark's lower and upper follow Java's locale: two processors would route the same key to two tasks."""
+    jvm = java.launch({}, {**os.environ, "LC_ALL": "C", "JAVA_TOOL_OPTIONS": "-Duser.language=tr"}, tmp_path)
+    try:
+        there = client_of(jvm).jvm.java
+        locale, charset = there.util.Locale.getDefault().toString(), there.nio.charset.Charset.defaultCharset().name()
+    finally:
+        jvm.end()
+    assert (locale, charset) == ("en_US", "UTF-8")
+
+
 def test_a_long_directory_leaves_room_for_the_names_of_sockets() -> None:
     chosen = settings_of({}, Path("/var/lib/samza-azure") / ("long" * 30))["spark.python.unix.domain.socket.dir"]
     assert len(chosen) + len(f"/.{uuid.uuid4()}.sock") <= 107

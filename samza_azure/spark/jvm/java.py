@@ -76,6 +76,9 @@ COMPILE_LATER = (
     "-XX:Tier4BackEdgeThreshold=200000",
 )
 
+#: By default the machine's locale says them. In Turkish lower("I") is another letter, so a key would have two groups.
+SAME_EVERYWHERE = ("-Duser.language=en", "-Duser.country=US", "-Dfile.encoding=UTF-8")
+
 #: Java reports an archive that does not fit on standard output, and then does not use it.
 QUIET_ARCHIVE = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
@@ -266,6 +269,7 @@ def _command(java: Java, settings: Mapping[str, str], options: Sequence[str]) ->
         "-Darrow.enable_null_check_for_get=false",  # Spark copies arrays with their nulls and checks afterwards
         "-XX:+ExitOnOutOfMemoryError",  # threads may have died from it; the supervisor starts another container
         *COMPILE_LATER,
+        *SAME_EVERYWHERE,
         f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
         *MODULE_OPTIONS,
         *options,
