@@ -310,6 +310,36 @@ def test_numbers_within_lists_and_structs_keep_their_digits_too(account: Any, tm
         put(account, lines(tmp_path, '"dep_delay": [{"n": 1, "price": 1.005}]'), schema=schema)
 
 
+@pytest.mark.parametrize(
+    ("kind", "number", "shown"),
+    [
+        (pa.date32(), 2_932_897, "10000-01-01"),
+        (pa.date32(), 2**30, ""),
+        (pa.date32(), -(2**30), ""),
+        (pa.timestamp("us"), 253_402_300_800_000_000, "10000-01-01 00:00:00.000000"),
+        (pa.timestamp("us", "UTC"), 2**62, ""),
+    ],
+    ids=str,
+)
+def test_a_date_that_a_csv_file_cannot_show_is_refused(
+    kind: pa.DataType, number: int, shown: str, account: Any, tmp_path: Path
+) -> None:
+    """It was written as <value out of range: 1073741824>, and a time with a zone as one of another year."""
+    far = pa.array([0, None, number], pa.int32() if pa.types.is_date(kind) else pa.int64()).cast(kind)
+    writer = SourceWriter(account.blobs(), account.hints(), "flights", 1)
+    writer.write(pa.table({"at": far}))
+    writer.close()
+    to = tmp_path / "out.csv"
+    if shown:
+        assert exported(account, to)[0] == 3 and shown in to.read_text()
+        return
+    with pytest.raises(ConfigError, match=r"The column 'at' has a date that CSV cannot show\. .* \.parquet or \.jsonl"):
+        exported(account, to)
+    with pytest.raises(ConfigError, match=r"The column 'at' has a date that no folder can be named after\."):
+        exported(account, tmp_path / "days", By.DAY, time="at")
+    assert sorted(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("kind", [pa.float64(), pa.list_(pa.float64())], ids=["by its name", "in a list"])
 def test_long_digits_elsewhere_make_no_file_slow(kind: pa.DataType, tmp_path: Path) -> None:
     columns = {"dep_delay": kind}
