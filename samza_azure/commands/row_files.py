@@ -21,7 +21,7 @@ import pyarrow.json
 import pyarrow.parquet as pq
 
 from samza_azure.errors import ConfigError
-from samza_azure.storage.source_stream import fitted
+from samza_azure.storage.fitting import fitted
 
 #: Rows read from the file at a time.
 CHUNK_ROWS = 50_000
