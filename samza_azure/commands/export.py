@@ -207,9 +207,12 @@ def _days(table: pa.Table, time: str) -> pa.ChunkedArray:
         column = pc.struct_field(table[first], fields) if fields else table[first]
         if not pa.types.is_temporal(column.type):
             raise ConfigError(f"The column {time!r} holds {column.type}, which has no day.")
-        return column.cast(pa.date32()).cast(pa.string())
+        days = column.cast(pa.date32()).cast(pa.string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ConfigError(f"The column {time!r} has no day: {error}") from error
+    if any(_is_far(day) for day in pc.unique(days).to_pylist()):
+        raise ConfigError(f"The column {time!r} has a date that no folder can be named after. Export without --by day.")
+    return days
 
 
 @dataclass(slots=True)
@@ -285,7 +288,26 @@ def _write_whole(parts: list[Path], to: Path, target: Target) -> None:
             return
         with pyarrow.csv.CSVWriter(out, schema) as lines:
             for rows in batches:
+                _refuse_far_dates(rows)
                 lines.write_table(rows)
+
+
+def _refuse_far_dates(rows: pa.Table) -> None:
+    """Raise ConfigError for a date or a time that Arrow writes as `<value out of range>`, or with a zone wrongly."""
+    for column in rows.schema:
+        if not pa.types.is_timestamp(column.type) and not pa.types.is_date(column.type):
+            continue
+        plain = pa.timestamp(column.type.unit) if pa.types.is_timestamp(column.type) else column.type
+        ends = pc.min_max(rows[column.name].cast(plain))
+        if any(_is_far(ends[each].cast(pa.string()).as_py()) for each in ("min", "max")):
+            raise ConfigError(
+                f"The column {column.name!r} has a date that CSV cannot show. Export to a .parquet or .jsonl file."
+            )
+
+
+def _is_far(shown: str | None) -> bool:
+    """Whether this is Arrow's text for a date beyond its calendar, which ends with the year 32767."""
+    return "out of range" in (shown or "")
 
 
 def _filled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:

@@ -5,6 +5,7 @@ partial result. What an ambiguous value was taken for (a time without a zone, NA
 """
 
 import hashlib
+import itertools
 import shutil
 import sys
 import tempfile
@@ -18,7 +19,7 @@ import typer
 
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import look, reach, reach_if_there
-from samza_azure.commands.row_files import Seen, check, chunks, files_in, typed
+from samza_azure.commands.row_files import Seen, check, chunks, files_in
 from samza_azure.commands.terminal import ProgressLine, say, tell
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
@@ -86,7 +87,7 @@ def produce(
     writer = SourceWriter.of(config, account, stream, once=once, content=content, **waiting)
     written, begun = 0, time.monotonic()
     try:
-        for chunk in (typed(chunk, schema) for file in files for chunk in chunks(Seen(), file, schema)):
+        for chunk in itertools.chain.from_iterable(chunks(Seen(), file, schema) for file in files):
             for start in range(0, chunk.num_rows, at_once):
                 rows = chunk.slice(start, at_once)
                 writer.write(rows, key)

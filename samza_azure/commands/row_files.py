@@ -21,7 +21,7 @@ import pyarrow.json
 import pyarrow.parquet as pq
 
 from samza_azure.errors import ConfigError
-from samza_azure.storage.source_stream import fitted
+from samza_azure.storage.fitting import SOME, ZONED, decoded, fitted, is_list, refusal, unknown_field, without_unit
 
 #: Rows read from the file at a time.
 CHUNK_ROWS = 50_000
@@ -29,18 +29,12 @@ CHUNK_ROWS = 50_000
 LONGEST_LINE = 16 << 20
 #: The formats of files, by their endings. Text formats may have .gz after that.
 KINDS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
-#: A type for each whole number in a text.
-_WHOLE = pa.decimal128(38, 0)
 #: A number in JSON that a double may not hold exactly: 16 or more digits, perhaps with a point among them.
 _NUMBER = re.compile(rb"[-:,\[\s][0-9.]{16}")
 _DIGITS, _TO_DIGITS = b"0" * 16, bytes(ord("0") if chr(byte) in "0123456789." else 0 for byte in range(256))
-#: The number of values that are searched before all are.
-SOME = 1_000
 #: The end of a block that is searched again with the next one: a column's name, spaces and a number are shorter.
 KEPT = 4 << 10
 _SPACE = re.compile(r"\s*")
-#: A time with a zone. A date ends like one.
-_ZONED = r"[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
 #: The words for null in a CSV file, in columns that do not hold text.
 _NOTHING = pa.array(["NA", "N/A", "n/a", "#NA", "#N/A", "#N/A N/A", "NULL", "null", "NaN", "nan", "-NaN", "-nan"])
 #: The words for null in columns of floating-point numbers.
@@ -70,6 +64,14 @@ class Seen:
             yield f"{self.without_time} rows have no event time: they are stored, but no window contains them."
 
 
+class _Misfit(ConfigError):
+    """A row of a file that does not fit."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(reason)
+        self.row = row
+
+
 def files_in(given: Sequence[Path]) -> Iterator[Path]:
     """The files, and those of the folders by name."""
     for path in given:
@@ -90,114 +92,51 @@ def _kind(file: Path) -> str | None:
 def check(seen: Seen, file: Path, stream: str, schema: pa.Schema, event_time: str | None, key: str | None) -> None:
     """Check that all rows of a file fit, and note what a user must know about them."""
     total = 0
-    for chunk in chunks(seen, file, schema):
-        if key is not None and key not in chunk.column_names:
-            raise ConfigError(f"{file} has no column {key!r}. Columns: {', '.join(chunk.column_names)}.")
-        try:
-            fitting = fitted(typed(chunk, schema), schema)
-        except ConfigError:
-            row, reason = _first_misfit(chunk, schema)
-            raise ConfigError(
-                f"Row {total + row + 1} of {file} does not fit the stream {stream!r}. {reason.rstrip('.')}. "
-                "Nothing was written."
-            ) from None
-        total += chunk.num_rows
-        seen.left_out |= {*chunk.column_names} - {*schema.names, key}
-        seen.without_zone |= {
-            name
-            for name, values in zip(chunk.column_names, chunk.columns, strict=True)
-            if name in schema.names and _lack_zone(values, schema.field(name).type)
-        }
-        seen.without_time += fitting[event_time].null_count if event_time else 0
+    try:
+        for chunk in chunks(seen, file, schema):
+            if key is not None and key not in chunk.column_names:
+                raise ConfigError(f"{file} has no column {key!r}. Columns: {', '.join(chunk.column_names)}.")
+            try:
+                fitting = fitted(chunk, schema)
+            except ConfigError:
+                row, reason = _first_misfit(chunk, schema)
+                raise _Misfit(total + row, reason) from None
+            total += chunk.num_rows
+            seen.left_out |= {*chunk.column_names} - {*schema.names, key}
+            seen.without_zone |= {
+                name
+                for name, values in zip(chunk.column_names, chunk.columns, strict=True)
+                if name in schema.names and any(_lack_zone(each, schema.field(name).type) for each in values.chunks)
+            }
+            seen.without_time += fitting[event_time].null_count if event_time else 0
+    except _Misfit as misfit:
+        raise ConfigError(
+            f"Row {misfit.row + 1} of {file} does not fit the stream {stream!r}. {str(misfit).rstrip('.')}. "
+            "Nothing was written."
+        ) from None
     seen.rows += total
 
 
-def _lack_zone(values: pa.ChunkedArray, kind: pa.DataType) -> bool:
+def _lack_zone(values: pa.Array, kind: pa.DataType) -> bool:
     """Whether some of the times have no zone, although the stream's type has one."""
+    values = decoded(values)
+    if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
+        given = {field.name for field in values.type}
+        return any(_lack_zone(values.field(each.name), each.type) for each in kind if each.name in given)
+    if pa.types.is_map(kind) and pa.types.is_map(values.type):
+        return _lack_zone(values.keys, kind.key_type) or _lack_zone(values.items, kind.item_type)
+    if pa.types.is_list(kind) and is_list(values.type):
+        return _lack_zone(values.flatten(), kind.value_type)
     if not pa.types.is_timestamp(kind) or kind.tz is None:
         return False
     if pa.types.is_string(values.type):
-        if pc.any(pc.invert(pc.match_substring_regex(values.slice(0, SOME), _ZONED))).as_py():
+        if pc.any(pc.invert(pc.match_substring_regex(values.slice(0, SOME), ZONED))).as_py():
             return True
         with suppress(pa.ArrowInvalid):
             values.cast(kind)
             return False
-        return bool(pc.any(pc.invert(pc.match_substring_regex(values, _ZONED))).as_py())
+        return bool(pc.any(pc.invert(pc.match_substring_regex(values, ZONED))).as_py())
     return pa.types.is_timestamp(values.type) and values.type.tz is None
-
-
-def typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows with the stream's types where a file has texts, or numbers for decimals.
-
-    Raise ConfigError for a value that the stream's type cannot hold exactly.
-    """
-    for index, name in enumerate(rows.column_names):
-        if name in schema.names:
-            column, values = schema.field(name), rows.column(index)
-            try:
-                # Arrow would cast the bits of a double: 0.1 becomes 0.10000000000000000555.
-                values = values.cast(_with_texts(values.type, column.type, pa.types.is_decimal))
-                rows = rows.set_column(index, name, _read_as(values, column.type))
-            except pa.ArrowInvalid as error:
-                shown = next((value.as_py() for value in values if value.is_valid), "")
-                loses = "data loss" in str(error) or "lose data" in str(error)
-                why = f"would change {shown}" if loses else f"cannot hold {shown!r}"
-                remedy = " Write times like 2013-01-31 05:00:00Z." if pa.types.is_timestamp(column.type) else ""
-                raise ConfigError(f"The column {name!r} is {column.type}, which {why}.{remedy}") from error
-    return rows
-
-
-def _read_as(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Texts as values of a type; all others as they are."""
-    if not pa.types.is_string(values.type) or pa.types.is_string(kind):
-        return values
-    if pa.types.is_integer(kind):
-        try:
-            return values.cast(kind)
-        except pa.ArrowInvalid:  # 1.0 and 1e3 are whole numbers, too
-            return values.cast(_WHOLE).cast(kind)
-    if pa.types.is_timestamp(kind):
-        return _times(values, kind)
-    if pa.types.is_date(kind):
-        try:
-            return values.cast(kind)
-        except pa.ArrowInvalid:  # 2013-01-31 00:00:00 is a date, too
-            return _times(values, pa.timestamp("us")).cast(kind)
-    return values.cast(kind) if pa.types.is_primitive(kind) or pa.types.is_decimal(kind) else values
-
-
-def _times(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Times of which some may have a zone; the others are in UTC."""
-    utc, local = pa.timestamp(kind.unit, "UTC"), pa.timestamp(kind.unit)
-    some = pc.match_substring_regex(texts.slice(0, SOME), _ZONED)
-    if pc.any(some) == pc.all(some):  # usually all are alike; searching all values takes longer than the cast
-        with suppress(pa.ArrowInvalid):
-            return texts.cast(utc if pc.any(some).as_py() else local).cast(utc).cast(kind)
-    zoned = pc.match_substring_regex(texts, _ZONED)
-    times = _in_units(pc.if_else(zoned, None, texts), local).cast(utc)
-    return pc.coalesce(_in_units(pc.if_else(zoned, texts, None), utc), times).cast(kind)
-
-
-def _in_units(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    try:
-        return texts.cast(kind)
-    except pa.ArrowInvalid:  # .123456000 has more digits, and loses nothing
-        return texts.cast(pa.timestamp("ns", kind.tz)).cast(kind)
-
-
-def _with_texts(kind: pa.DataType, target: pa.DataType, exact: Callable[[pa.DataType], bool]) -> pa.DataType:
-    """The type, with texts for the floating-point numbers that become a type for which `exact` holds, and for whole
-    numbers that become decimals: Arrow casts those only to decimals that have room for all of them."""
-    if (pa.types.is_floating(kind) and exact(target)) or (pa.types.is_integer(kind) and pa.types.is_decimal(target)):
-        return pa.string()
-    if pa.types.is_list(kind) and pa.types.is_list(target):
-        return pa.list_(_with_texts(kind.value_type, target.value_type, exact))
-    if pa.types.is_struct(kind) and pa.types.is_struct(target):
-        targets = {field.name: field.type for field in target}
-        return pa.struct(
-            [field.with_type(_with_texts(field.type, targets.get(field.name, field.type), exact)) for field in kind]
-        )
-    return kind
 
 
 def _first_misfit(chunk: pa.Table, schema: pa.Schema) -> tuple[int, str]:
@@ -206,7 +145,7 @@ def _first_misfit(chunk: pa.Table, schema: pa.Schema) -> tuple[int, str]:
     while True:
         middle = (low + high) // 2 if high - low > 1 else high
         try:
-            fitted(typed(chunk.slice(low, middle - low), schema), schema)
+            fitted(chunk.slice(low, middle - low), schema)
         except ConfigError as error:
             reason, high = str(error), middle
             if high - low <= 1:
@@ -239,7 +178,7 @@ def chunks(seen: Seen, file: Path, schema: pa.Schema) -> Iterator[pa.Table]:
                     for batch in lines:
                         yield _with_nulls(seen, pa.Table.from_batches([batch]), schema)
             case "json":
-                yield _exact(file, _json_rows(file, schema), schema)
+                yield _json_rows(file, schema)
             case _:
                 raise ConfigError(
                     f"{file} has the ending {file.suffix or 'none'}. Give a .parquet, .csv or .jsonl file, "
@@ -256,55 +195,175 @@ def chunks(seen: Seen, file: Path, schema: pa.Schema) -> Iterator[pa.Table]:
 
 
 def _json_rows(file: Path, schema: pa.Schema) -> pa.Table:
-    """The rows of a JSON-lines file, with times as texts: once Arrow has parsed them, their zone is lost."""
-    texts = [column.name for column in schema if pa.types.is_string(column.type)]
-    times = [column.name for column in schema if pa.types.is_timestamp(column.type)]
+    """The rows of a JSON-lines file, with texts where Arrow would read something else into them.
+
+    Python reads what Arrow cannot, which takes about ten times as long: objects of any keys, numbers beside texts, and
+    numbers that are longer than a double. It also finds the row in which a text is a number.
+    """
+    if any(_some(column.type, pa.types.is_map) for column in schema):
+        return _read_by_python(file, schema)
+    texts = {column.name: kind for column in schema if (kind := _with_texts(column.type)) is not None}
     try:
-        rows = _parsed(file, texts + times)
-    except pa.ArrowInvalid:  # perhaps because times are numbers; the check of the rows has a better message
-        return _parsed(file, texts)
-    # A requested column is there, with nulls, even if the file lacks it.
-    known = [name for name in times if rows[name].null_count < rows.num_rows]
-    return rows if known == times else _parsed(file, texts + known)
+        rows = _parsed(file, texts)
+        # A requested column is there, with nulls, even if the file lacks it.
+        known = {name: kind for name, kind in texts.items() if rows[name].null_count < rows.num_rows}
+        rows = rows if known == texts else _parsed(file, known)
+    except pa.ArrowInvalid as error:
+        if " changed from " not in str(error):
+            raise
+        return _read_by_python(file, schema)
+    doubles = {
+        name: kind
+        for name, kind in zip(rows.column_names, rows.schema.types, strict=True)
+        if name in schema.names and _may_lose_digits(kind, schema.field(name).type)
+    }
+    if doubles and _has_long_number(file, doubles):
+        whole = _read_by_python(file, schema)
+        for name in doubles:
+            rows = rows.set_column(rows.column_names.index(name), name, whole[name])
+    return rows
 
 
-def _parsed(file: Path, texts: Sequence[str]) -> pa.Table:
-    schema = pa.schema([pa.field(name, pa.string()) for name in texts])
-    options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="infer")
+def _parsed(file: Path, texts: Mapping[str, pa.DataType]) -> pa.Table:
+    options = pyarrow.json.ParseOptions(explicit_schema=pa.schema(texts), unexpected_field_behavior="infer")
     blocks = pyarrow.json.ReadOptions(block_size=LONGEST_LINE)
     with pa.input_stream(str(file), compression="detect") as data:
         return pyarrow.json.read_json(data, read_options=blocks, parse_options=options)
 
 
-def _exact(file: Path, rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows of a JSON-lines file, with texts for numbers that Arrow has read as doubles and that are longer.
+def _some(kind: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
+    """Whether a type, or one within it, is of a kind."""
+    return is_kind(kind) or any(_some(kind.field(number).type, is_kind) for number in range(kind.num_fields))
 
-    Only a file with such numbers is read once more, by Python, which takes several times as long.
-    """
-    names = {
-        name: kind
-        for name, kind in zip(rows.column_names, rows.schema.types, strict=True)
-        if name in schema.names and _with_texts(kind, schema.field(name).type, _is_exact) != kind
-    }
-    if not names or not _has_long_number(file, names):
-        return rows
+
+def _with_texts(kind: pa.DataType) -> pa.DataType | None:
+    """The type with only those parts that are texts in JSON, as texts: Arrow takes some for times, and loses zones."""
+    if pa.types.is_list(kind):
+        inside = _with_texts(kind.value_type)
+        return None if inside is None else pa.list_(inside)
+    if pa.types.is_struct(kind):
+        fields = {field.name: found for field in kind if (found := _with_texts(field.type)) is not None}
+        return pa.struct(fields) if fields else None
+    return pa.string() if _is_text(kind) else None
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    """Whether JSON has texts, and nothing else, for values of a type."""
+    is_times = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+    return bool(is_times or pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _may_lose_digits(kind: pa.DataType, target: pa.DataType) -> bool:
+    """Whether Arrow has read numbers as doubles that become decimals or whole numbers."""
+    if pa.types.is_list(kind) and pa.types.is_list(target):
+        return _may_lose_digits(kind.value_type, target.value_type)
+    if pa.types.is_struct(kind) and pa.types.is_struct(target):
+        targets = {field.name: field.type for field in target}
+        return any(_may_lose_digits(each.type, targets[each.name]) for each in kind if each.name in targets)
+    return pa.types.is_floating(kind) and bool(pa.types.is_decimal(target) or pa.types.is_integer(target))
+
+
+class _Number(str):
+    """A number of a JSON file, with all its digits."""
+
+    __slots__ = ()
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; Arrow refuses one that names a key twice, too."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"an object has the key {next(name for name in names if names.count(name) > 1)!r} twice")
+    return found
+
+
+def _read_by_python(file: Path, schema: pa.Schema) -> pa.Table:
+    """The rows of a JSON-lines file, with texts for all values: for numbers, and for the columns the stream has not."""
     with pa.input_stream(str(file), compression="detect") as data:
-        text = data.read().decode()
-    decoder = json.JSONDecoder(parse_float=str, parse_int=str)
-    found: dict[str, list[Any]] = {name: [] for name in names}
-    at = _SPACE.match(text).end()  # type: ignore[union-attr]
+        text = data.read().decode("utf-8-sig")
+    decoder = json.JSONDecoder(
+        parse_float=_Number, parse_int=_Number, parse_constant=_Number, object_pairs_hook=_object
+    )
+    kinds = {column.name: column.type for column in schema}
+    found: dict[str, list[Any]] = {}
+    at, row = _SPACE.match(text).end(), 0  # type: ignore[union-attr]
     while at < len(text):
-        row, at = decoder.raw_decode(text, at)
-        for name, values in found.items():
-            values.append(row.get(name))
-        at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
-    for name, values in found.items():
-        rows = rows.set_column(rows.column_names.index(name), name, pa.chunked_array([pa.array(values)]))
-    return rows
+        values, at = decoder.raw_decode(text, at)
+        if not isinstance(values, dict):
+            raise ValueError(f"row {row + 1} is {_shown(values)}, and not an object")
+        for name, value in values.items():
+            column = found.setdefault(name, [])
+            column += [None] * (row - len(column))
+            try:
+                column.append(_as_texts(value, kinds[name], name) if name in kinds else _text_of(value))
+            except ConfigError as error:
+                raise _Misfit(row, str(error)) from None
+        at, row = _SPACE.match(text, at).end(), row + 1  # type: ignore[union-attr]
+    if not row:
+        raise ValueError("it has no rows")
+    types = {name: _all_texts(kinds.get(name, pa.string())) for name in found}
+    return pa.table(
+        {name: pa.array([*column, *[None] * (row - len(column))], types[name]) for name, column in found.items()}
+    )
 
 
-def _is_exact(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_decimal(kind) or pa.types.is_integer(kind))
+def _as_texts(value: Any, kind: pa.DataType, path: str) -> Any:
+    """A value of JSON for a column of this type, with texts for all that has no parts.
+
+    Raise ConfigError if it is of another kind.
+    """
+    if value is None:
+        return None
+    if pa.types.is_struct(kind) and isinstance(value, dict):
+        for name, inside in value.items():
+            if inside is not None and kind.get_field_index(name) < 0:
+                raise unknown_field(f"{path}.{name}", _shown(inside))
+        return {field.name: _as_texts(value.get(field.name), field.type, f"{path}.{field.name}") for field in kind}
+    if pa.types.is_map(kind) and isinstance(value, dict | list):
+        # As `export` writes it: pairs, since keys need not be texts.
+        pairs = value.items() if isinstance(value, dict) else value
+        if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+            raise refusal(path, kind, _shown(value))
+        if any(key is None for key, _ in pairs):
+            raise ConfigError(f"The field '{path}.key' must not be null.")
+        return [
+            (_as_texts(key, kind.key_type, f"{path}.key"), _as_texts(item, kind.item_type, f"{path}.value"))
+            for key, item in pairs
+        ]
+    if pa.types.is_list(kind) and isinstance(value, list):
+        return [_as_texts(each, kind.value_type, f"{path}.element") for each in value]
+    if isinstance(value, dict | list) or pa.types.is_nested(kind):
+        raise refusal(path, kind, _shown(value))
+    if isinstance(value, _Number) and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+        raise without_unit(path, _shown(value))
+    is_number = not pa.types.is_boolean(kind) and not _is_text(kind)
+    if type(value) is not str and not (is_number if isinstance(value, _Number) else pa.types.is_boolean(kind)):
+        raise refusal(path, kind, _shown(value))
+    return _text_of(value)
+
+
+def _text_of(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+def _all_texts(kind: pa.DataType) -> pa.DataType:
+    """The type of what `_as_texts` returns."""
+    if pa.types.is_map(kind):
+        return pa.map_(_all_texts(kind.key_type), _all_texts(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(_all_texts(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct({field.name: _all_texts(field.type) for field in kind})
+    return pa.string()
+
+
+def _shown(value: Any) -> str:
+    """A value of JSON, with its type; that of a text is plain."""
+    if type(value) is str:
+        return f"{value!r:.80}"
+    names = {_Number: "a number", bool: "a boolean", dict: "an object", list: "a list"}
+    return f"{value if isinstance(value, _Number) else json.dumps(value):.80} ({names.get(type(value), 'null')})"
 
 
 def _has_long_number(file: Path, columns: Mapping[str, pa.DataType]) -> bool:

@@ -16,7 +16,7 @@ advance the frontier: one 9999-12-31, which often means "never", would make all 
 import difflib
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -36,6 +36,7 @@ from samza_azure.storage.arrow import event_times, one_slice
 from samza_azure.storage.connection import Account
 from samza_azure.storage.ddl import arrow_schema
 from samza_azure.storage.driver import BetweenTries, back_off, drive
+from samza_azure.storage.fitting import fitted, pieces
 from samza_azure.storage.interface import Blobs, Hints
 from samza_azure.storage.log import hint_values
 from samza_azure.storage.produced import PRODUCED, Produced, Production
@@ -43,8 +44,6 @@ from samza_azure.storage.produced import PRODUCED, Produced, Production
 #: Rows and bytes in memory at which the buffer is flushed; compression makes the records smaller.
 FLUSH_ROWS = 10_000
 FLUSH_BYTES = 8 << 20
-#: A larger row is refused: a record holds 100 MiB, and may contain other buffered rows.
-ROW_BYTES = 64 << 20
 MAX_FUTURE_S = 86_400.0
 #: With an idempotence key and without a key of partitions, as many rows go to one partition before the next one's turn:
 #: that must not depend on when the writer flushes.
@@ -101,6 +100,7 @@ class SourceWriter:
     ) -> None:
         self._blobs = blobs
         self._hints = hints
+        self._stream = stream
         self._schema = schema
         self._event_time = event_time
         self._frontier_lag_us = round(frontier_lag_s * 1_000_000)
@@ -212,7 +212,7 @@ class SourceWriter:
             raise ConfigError(f"These are more than the {ended} rows that the idempotence key ended with.")
         size = max(1, self._flush_rows)
         for start in range(0, rows.num_rows, size):
-            for piece in _pieces(rows.slice(start, size), self._flush_bytes):
+            for piece in pieces(rows.slice(start, size), self._flush_bytes):
                 self._buffer(piece, key)
                 if self._rows >= self._flush_rows or self._bytes >= self._flush_bytes:
                     self.flush()
@@ -262,7 +262,7 @@ class SourceWriter:
             )
 
     def _buffer(self, rows: pa.Table, key: str | Sequence[str] | None) -> None:
-        given, rows = rows, rows if self._schema is None else fitted(rows, self._schema)
+        given, rows = rows, rows if self._schema is None else self._fitted(rows, self._schema)
         parts = self._partitioned(given, rows, key)
         if self._event_time is not None:
             self._follow(event_times(rows, self._event_time))
@@ -277,6 +277,12 @@ class SourceWriter:
             fresh += left.num_rows
         self._given += rows.num_rows
         self.rows_skipped += rows.num_rows - fresh
+
+    def _fitted(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+        try:
+            return fitted(rows, schema)
+        except ConfigError as error:
+            raise ConfigError(f"The rows do not fit the stream {self._stream!r}. {error}") from error
 
     def _follow(self, times_us: pa.ChunkedArray) -> None:
         """Advance event time to these rows, except those too far in the future."""
@@ -331,38 +337,6 @@ class SourceWriter:
         end = drive(append_shared(log, kind, frontier_us=self.frontier_us, **fields), self._blobs, wait=self._wait)
         with suppress(StorageUnavailable):  # a missing hint only costs time
             self._hints.publish(log.prefix, hint_values(end, self.frontier_us, drained=False))
-
-
-def _pieces(rows: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
-    """The rows in order, in pieces of at most `most_bytes`; a larger row is a piece of its own."""
-    if rows.num_rows <= 1 or rows.nbytes <= most_bytes:
-        yield rows
-        return
-    half = rows.num_rows // 2
-    yield from _pieces(rows.slice(0, half), most_bytes)
-    yield from _pieces(rows.slice(half), most_bytes)
-
-
-def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows with exactly the columns and types of a schema. Raise ConfigError if they do not fit."""
-    missing = [name for name in schema.names if name not in rows.column_names]
-    if missing:
-        raise ConfigError(f"The rows lack {', '.join(missing)}. They have {', '.join(rows.column_names)}.")
-    for column in schema:
-        if rows.column_names.count(column.name) > 1:
-            raise ConfigError(f"The rows have more than one column {column.name!r}.")
-        if pa.types.is_timestamp(column.type) and pa.types.is_integer(rows.schema.field(column.name).type):
-            raise ConfigError(
-                f"The column {column.name!r} holds numbers, and their unit of time is unknown. "
-                "Write timestamps, like 2013-01-31 05:00:00."
-            )
-    try:
-        fitting = pa.table([rows[column.name].cast(column.type) for column in schema], schema=schema)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise ConfigError(f"The rows do not fit the stream's schema: {error}") from error
-    if (largest := max((piece.nbytes for piece in _pieces(fitting, ROW_BYTES)), default=0)) > ROW_BYTES:
-        raise ConfigError(f"A row has {largest} bytes. A stream takes rows of at most {ROW_BYTES} bytes.")
-    return fitting
 
 
 def partition_numbers(rows: pa.Table, key: Sequence[str], partitions: int) -> pa.Array:

@@ -5,9 +5,11 @@ import io
 import json
 import math
 from collections.abc import Callable
+from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.csv
@@ -191,7 +193,10 @@ def test_several_files_and_folders_are_read_in_order_and_checked_before_the_firs
 
 def test_an_empty_field_is_null_and_a_decimal_that_would_change_is_refused(account: Any, tmp_path: Path) -> None:
     schema = "carrier string, ts timestamp, dep_delay decimal(10,2)"
-    with pytest.raises(ConfigError, match=r"Row 2 of .* would change 1.005\. Nothing was written"):
+    with pytest.raises(
+        ConfigError,
+        match=r"Row 2 of .* cannot hold '1\.005'\. Write .*, 2 of them after the point\. Nothing was written",
+    ):
         put(account, flights(tmp_path, "UA,2013-01-01 05:00:00,1.25", "UA,2013-01-01 05:00:00,1.005"), schema=schema)
     put(account, flights(tmp_path, ",2013-01-01 05:00:00,1.25"), schema=schema)
     [row] = [row for batch in batches_of(account.blobs(), "flights") for row in batch.to_pylist()]
@@ -227,7 +232,7 @@ def test_the_types_of_a_csv_file_do_not_depend_on_how_it_begins(
     ]
     with pytest.raises(ConfigError, match=r"cannot hold '1357016400'\. Write times like 2013-01-31 05:00:00Z\."):
         put(account, flights(tmp_path, "UA,1357016400,1,1,", columns=columns), schema=schema)
-    with pytest.raises(ConfigError, match=r"Row 43 of .* The column 'gate' is int32, which would change 1\.5\."):
+    with pytest.raises(ConfigError, match=r"Row 43 of .* The column 'gate' is int32, which cannot hold '1\.5'\."):
         put(account, flights(tmp_path, *some, *others, "UA,,1.5,,", columns=columns), schema=schema)
 
 
@@ -254,7 +259,7 @@ def test_no_number_of_json_lines_is_refused_that_a_decimal_can_hold(account: Any
     file.write_text("".join(row.format(number // 100, number % 100) for number in range(0, 40_000, 7)))
     put(account, file, schema=schema)
     file.write_text(row.format("1.00", 5).replace("1.00.05", "1.005"))
-    with pytest.raises(ConfigError, match=r"which would change 1.005\. Nothing was written"):
+    with pytest.raises(ConfigError, match=r"which cannot hold 1\.005 \(double\)\. Write .*\. Nothing was written"):
         put(account, file, schema=schema)
 
 
@@ -273,9 +278,9 @@ def lines(folder: Path, *rows: str) -> Path:
         ("decimal(10,2)", ["5", "7"], []),
         ("bigint", ["9007199254740993", "1.0", "1e3", "-9223372036854775807"], []),
         ("double", ["0.1", "1", "1234567890.1234567"], []),
-        ("decimal(38,1)", ["1.0", "12345678901234567.89"], ["Row 2", "would change 12345678901234567.89"]),
+        ("decimal(38,1)", ["1.0", "12345678901234567.89"], ["Row 2", "which cannot hold '12345678901234567.89'"]),
         ("bigint", ["1.0", "9223372036854775808"], ["Row 2", "int64, which cannot hold '9223372036854775808'"]),
-        ("bigint", ["9007199254740993", "1.5"], ["Row 2", "int64, which would change 1.5"]),
+        ("bigint", ["9007199254740993", "1.5"], ["Row 2", "int64, which cannot hold '1.5'"]),
     ],
 )
 def test_the_numbers_of_json_lines_are_stored_to_their_last_digit(
@@ -308,6 +313,170 @@ def test_numbers_within_lists_and_structs_keep_their_digits_too(account: Any, tm
     assert second == []
     with pytest.raises(ConfigError, match="Row 1 of"):
         put(account, lines(tmp_path, '"dep_delay": [{"n": 1, "price": 1.005}]'), schema=schema)
+
+
+def stored_values(account: Any) -> list[Any]:
+    return [row["dep_delay"] for batch in batches_of(account.blobs(), "flights") for row in batch.to_pylist()]
+
+
+NOON = datetime(2013, 1, 31, 12, tzinfo=ZoneInfo("UTC"))
+DAY = date(2013, 1, 31)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "stored"),
+    [
+        (
+            "array<string>",
+            ['["2013-01-31"]', '["2013-01-31T05:00:00Z", "x"]'],
+            [["2013-01-31"], ["2013-01-31T05:00:00Z", "x"]],
+        ),
+        (
+            "struct<s: string>",
+            ['{"s": "2013-01-31T05:00:00Z"}', "{}", "null"],
+            [{"s": "2013-01-31T05:00:00Z"}, {"s": None}, None],
+        ),
+        ("array<struct<s: string, n: bigint>>", ['[{"s": "2013-01-31", "n": 1}]'], [[{"s": "2013-01-31", "n": 1}]]),
+        ("struct<t: timestamp>", ['{"t": "2013-01-31T13:00+01:00"}', '{"t": "2013-01-31 12:00"}'], [{"t": NOON}] * 2),
+        ("array<date>", ['["2013-01-31", "2013-01-31 00:00:00"]', "[]"], [[DAY] * 2, []]),
+        ("binary", ['"2013-01-31"'], [b"2013-01-31"]),
+        (
+            "map<string, bigint>",
+            ['{"a": 1, "b": null}', "{}", "null", '[["c", 9007199254740993]]'],
+            [[("a", 1), ("b", None)], [], None, [("c", 9007199254740993)]],
+        ),
+        (
+            "map<int, struct<s: string, flag: boolean>>",
+            ['{"7": {"s": "2013-01-31", "flag": true}}'],
+            [[(7, {"s": "2013-01-31", "flag": True})]],
+        ),
+        ("array<map<string, double>>", ['[{"a": 1.5}, {"b": "NaN"}]'], [[[("a", 1.5)], [("b", math.nan)]]]),
+        ("double", ["1.5", '"NaN"', '"-Infinity"'], [1.5, math.nan, -math.inf]),
+        ("bigint", ['"7"', "8"], [7, 8]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_texts_of_json_lines_are_stored_as_they_are_written(
+    kind: str, values: list[str], stored: list[Any], account: Any, tmp_path: Path
+) -> None:
+    """Within lists and structs Arrow took texts for times, wrote numbers as texts, and lost zones."""
+    file = lines(tmp_path, *(f'"dep_delay": {value}' for value in values))
+    put(account, file, schema=f"carrier string, ts timestamp, dep_delay {kind}", partitions=1)
+    assert repr(stored_values(account)) == repr(stored)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "told"),
+    [
+        ("string", "1.10", "'dep_delay' is string, which cannot hold 1.10 (a number). Write a text."),
+        ("array<string>", "[1.10, 2]", "'dep_delay.element' is string, which cannot hold 1.10 (a number)"),
+        ("struct<s: string>", '{"s": 1e3}', "'dep_delay.s' is string, which cannot hold 1e3 (a number)"),
+        ("struct<x: bigint>", '{"x": "2013-01-31"}', "'dep_delay.x' is int64, which cannot hold 2013-01-31 00:00:00"),
+        ("bigint", '"2013-01-31"', "'dep_delay' is int64, which cannot hold 2013-01-31 00:00:00 (timestamp[s])"),
+        ("bigint", "true", "'dep_delay' is int64, which cannot hold True (bool). Write a whole number"),
+        ("boolean", "7", "'dep_delay' is bool, which cannot hold 7 (int64). Write true or false."),
+        ("date", '"2013-01-31 23:30:00"', "'dep_delay' is date32[day], which cannot hold '2013-01-31 23:30:00'"),
+        ("date", '"2013-01-31T19:00:00-05:00"', "which cannot hold '2013-01-31T19:00:00-05:00'. Write a date like"),
+        ("struct<t: timestamp>", '{"t": 5}', "'dep_delay.t' holds numbers, and their unit of time is unknown: 5"),
+        ("struct<t: timestamp>", '{"t": "x"}', "'dep_delay.t' is timestamp[us, tz=UTC], which cannot hold 'x'"),
+        ("struct<n: bigint>", '{"n": 1, "m": 2}', "field 'dep_delay.m' is 2 (int64), and the stream has no"),
+        ("float", "1e300", "'dep_delay' is float, which cannot hold 1e+300 (double)"),
+        ("map<string, bigint>", "7", "which cannot hold 7 (a number). Write a map, in JSON an object."),
+        ("map<string, bigint>", '{"a": true}', "'dep_delay.value' is int64, which cannot hold true"),
+        ("map<string, bigint>", '{"a": 1, "a": 2}', "has the key 'a' twice"),
+        ("map<string, bigint>", '[["a"]]', 'which cannot hold [["a"]] (a list)'),
+        ("map<string, bigint>", "[[null, 1]]", "The field 'dep_delay.key' must not be null."),
+        ("array<bigint>", '{"a": 1}', "which cannot hold {'a': 1} (struct<a: int64>). Write a list."),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_value_of_json_lines_that_the_column_cannot_hold_is_refused(
+    kind: str, value: str, told: str, account: Any, tmp_path: Path
+) -> None:
+    file = lines(tmp_path, '"dep_delay": null', f'"dep_delay": {value}')
+    with pytest.raises(ConfigError) as refused:
+        put(account, file, schema=f"carrier string, ts timestamp, dep_delay {kind}")
+    assert "twice" in told or f"Row 2 of {file} does not fit the stream 'flights'. The " in str(refused.value)
+    assert told in str(refused.value)
+    assert stored(account) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("struct<t: timestamp>", '{"t": "2013-01-31T12:00:00%s"}'),
+        ("array<struct<t: timestamp>>", '[{"t": "2013-01-31T12:00:00%s"}]'),
+        ("map<string, timestamp>", '{"k": "2013-01-31T12:00:00%s"}'),
+    ],
+)
+def test_times_without_a_zone_are_reported_within_others_too(
+    kind: str, value: str, account: Any, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    schema = f"carrier string, ts timestamp, dep_delay {kind}"
+    put(account, lines(tmp_path, f'"dep_delay": {value % "Z"}'), schema=schema, say=said.append)
+    assert said == []
+    put(account, lines(tmp_path, f'"dep_delay": {value % ""}'), schema=schema, say=said.append)
+    assert said == ["The times of dep_delay have no zone; they are taken as UTC."]
+    first, second = stored_values(account)
+    assert first == second
+
+
+def test_a_text_column_that_a_json_file_lacks_is_named(account: Any, tmp_path: Path) -> None:
+    """It was null in each row, while a column of numbers was missed."""
+    file = lines(tmp_path, '"dep_dalay": "x"')
+    with pytest.raises(ConfigError, match="The rows lack dep_delay"):
+        put(account, file, schema="carrier string, ts timestamp, dep_delay string")
+    put(account, lines(tmp_path, '"dep_delay": null'), schema="carrier string, ts timestamp, dep_delay string")
+    assert stored_values(account) == [None]
+
+
+@pytest.mark.parametrize("text", ["[1]\n", "7\n", '{"carrier": \n', ""], ids=["a list", "a number", "half", "nothing"])
+def test_what_is_no_json_lines_is_refused(text: str, account: Any, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text(text)
+    for kind in ("double", "map<string, int>"):
+        with pytest.raises(ConfigError, match=r"rows\.jsonl cannot be read as jsonl"):
+            put(account, file, schema=f"carrier string, ts timestamp, dep_delay {kind}")
+
+
+@pytest.mark.parametrize("given", ["2013-01-31 23:30:00", "2013-01-31 19:00:00-05:00", "2013-01-31 00:00:00+01:00"])
+def test_a_date_in_a_csv_file_has_no_time_of_day(given: str, account: Any, tmp_path: Path) -> None:
+    schema = "carrier string, ts timestamp, dep_delay date"
+    with pytest.raises(ConfigError, match=r"Row 2 of .* is date32\[day\], which cannot hold '2013-01-31 "):
+        put(account, flights(tmp_path, "UA,2013-01-31,2013-01-31 00:00:00Z", f"UA,2013-01-31,{given}"), schema=schema)
+    put(account, flights(tmp_path, "UA,2013-01-31,2013-01-31 00:00:00Z"), schema=schema)
+    assert stored_values(account) == [DAY]
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "shown"),
+    [
+        (pa.date32(), 2_932_897, "10000-01-01"),
+        (pa.date32(), 2**30, ""),
+        (pa.date32(), -(2**30), ""),
+        (pa.timestamp("us"), 253_402_300_800_000_000, "10000-01-01 00:00:00.000000"),
+        (pa.timestamp("us", "UTC"), 2**62, ""),
+    ],
+    ids=str,
+)
+def test_a_date_that_a_csv_file_cannot_show_is_refused(
+    kind: pa.DataType, number: int, shown: str, account: Any, tmp_path: Path
+) -> None:
+    """It was written as <value out of range: 1073741824>, and a time with a zone as one of another year."""
+    far = pa.array([0, None, number], pa.int32() if pa.types.is_date(kind) else pa.int64()).cast(kind)
+    writer = SourceWriter(account.blobs(), account.hints(), "flights", 1)
+    writer.write(pa.table({"at": far}))
+    writer.close()
+    to = tmp_path / "out.csv"
+    if shown:
+        assert exported(account, to)[0] == 3 and shown in to.read_text()
+        return
+    with pytest.raises(ConfigError, match=r"The column 'at' has a date that CSV cannot show\. .* \.parquet or \.jsonl"):
+        exported(account, to)
+    with pytest.raises(ConfigError, match=r"The column 'at' has a date that no folder can be named after\."):
+        exported(account, tmp_path / "days", By.DAY, time="at")
+    assert sorted(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.list_(pa.float64())], ids=["by its name", "in a list"])

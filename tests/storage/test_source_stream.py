@@ -18,10 +18,11 @@ from samza_azure.logs.record import Kind, Slice
 from samza_azure.logs.source_log import SharedLog, append_shared
 from samza_azure.logs.task_log import LogLimits
 from samza_azure.storage.driver import perform
+from samza_azure.storage.fitting import fitted
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
-from samza_azure.storage.source_stream import SourceWriter, fitted, partition_numbers
+from samza_azure.storage.source_stream import SourceWriter, partition_numbers
 from tests.storage.conftest import AnyAccount
 from tests.storage.stored_rows import export
 
@@ -256,8 +257,19 @@ def test_a_column_that_is_missing_is_named() -> None:
 
 
 def test_a_value_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"do not fit the stream's schema.*'D1'"):
+    with pytest.raises(ConfigError, match=r"The column 'dest' is int32, which cannot hold 'D1'\. Write a whole number"):
         fitted(flights([1]), pa.schema([("dest", pa.int32())]))
+
+
+def test_a_writer_refuses_what_the_stream_would_change_and_names_the_stream(account: AnyAccount) -> None:
+    """Arrow stored 0.125 as 0.12, and a time as a number in whatever unit."""
+    schema = pa.schema({"price": pa.decimal128(10, 2), "n": pa.int64()})
+    for rows in ({"price": [0.5, 0.125], "n": [1, 2]}, {"price": [0.5, 0.25], "n": [NOON, NOON]}):
+        producer = SourceWriter(account.blobs(), account.hints(), "flights", 3, schema=schema)
+        with pytest.raises(
+            ConfigError, match=r"^The rows do not fit the stream 'flights'\. The column '(price|n)' is "
+        ):
+            producer.write(pa.table(rows))
 
 
 def test_the_key_need_not_be_a_column_of_the_stream() -> None:
