@@ -1622,3 +1622,96 @@ def test_state_by_a_value_that_differs_from_start_to_start_is_refused(analyse: A
 
     with pytest.raises(PipelineRefused, match="depends on a value that your code works out, which differs from start"):
         analyse(stage)
+
+
+HOURS = '[streams.out]\nevent_time = "hour"\n'
+
+
+def by_window_and_hour(rows: DataFrame) -> DataFrame:
+    return rows.withWatermark("ts", "1 minute").groupBy(
+        F.window("ts", "1 day"), F.date_trunc("hour", "ts").alias("hour"), "carrier"
+    )
+
+
+def test_a_time_computed_beside_a_longer_window(refusal: Refusal, analyse: Analyse) -> None:
+    """A row is emitted when its window is complete, up to a day after the hour: 15 of 24 rows were late behind it."""
+
+    def hours(rows: DataFrame) -> DataFrame:
+        return by_window_and_hour(rows).count().select("hour", "carrier", "count")
+
+    assert refusal(hours, streams=HOURS) == (
+        "Stage stage writes hour as event time of stream 'out', but how old its later rows can be is unknown: the "
+        "aggregation keeps its groups until the watermark passes, and this is not the event time. Use the event time "
+        "of an input, or window_time(window). Or declare under [streams.out] how far rows can lag behind the inputs: "
+        'frontier_lag = "1 hour".'
+    )
+    analyse(hours, streams=HOURS + 'frontier_lag = "2 days"')
+
+    def copies(rows: DataFrame, others: DataFrame) -> DataFrame:
+        copied = rows.withWatermark("ts", "1 minute").withColumn("at", F.expr("ts + INTERVAL 0 SECONDS"))
+        counted = (
+            copied.groupBy(F.window("ts", "1 day"), "at", "carrier").count().select("at", F.col("carrier").alias("c"))
+        )
+        return counted.join(others.withWatermark("ts", "1 minute"), F.expr("c = carrier AND at = ts"))
+
+    assert "judged by column at: the aggregation keeps its groups until" in refusal(copies, "flights", "flights")
+
+    def by_hour(rows: DataFrame) -> DataFrame:
+        marked = rows.withWatermark("ts", "1 minute").where("ts IS NOT NULL")
+        return marked.groupBy("ts", F.date_trunc("hour", "ts").alias("hour"), "carrier").count()
+
+    assert analyse(by_hour, streams=HOURS).stages["stage"].analysis.frontier == (Term(None, -3_600_000_000),)
+
+
+def test_an_event_time_in_a_struct_that_the_optimiser_takes_out(refusal: Refusal, analyse: Analyse) -> None:
+    """Its mark comes along, and the operator above drops rows by it: 2 of 4 joined rows were late."""
+
+    def latest(*fields: str) -> Callable[[DataFrame, DataFrame], DataFrame]:
+        def stage(rows: DataFrame, others: DataFrame) -> DataFrame:
+            last = F.max(F.struct("ts", "delay", F.expr("ts + INTERVAL 0 SECONDS").alias("copy"))).alias("last")
+            days = rows.withWatermark("ts", "1 minute").groupBy(F.window("ts", "1 day"), "carrier").agg(last)
+            return days.select("carrier", "last").join(others, "carrier").select("carrier", *fields)
+
+        return stage
+
+    assert refusal(latest("last.ts"), "flights", "plain").startswith(
+        "Stage stage: the join on carrier = carrier would drop rows that are not late, judged by column ts: "
+    )
+    for fields in ("last.*", "last.delay", "last.copy"):
+        analyse(latest(fields), "flights", "plain")
+
+    def counted(copy: str) -> Callable[[DataFrame, DataFrame], DataFrame]:
+        def stage(rows: DataFrame, others: DataFrame) -> DataFrame:
+            packed = rows.withWatermark("ts", "1 minute").withColumn("copy", F.expr("ts + INTERVAL 0 SECONDS"))
+            packed = packed.select("carrier", F.struct("ts", "copy").alias("s"))
+            return packed.join(others, "carrier").groupBy(copy, "carrier").count()
+
+        return stage
+
+    said = refusal(counted("s.ts"), "flights", "plain", output_mode="update")
+    assert "would drop rows that are not late, judged by column ts: " in said
+    assert 'put into the struct what is computed of it, F.expr("… + INTERVAL 0 SECONDS")' in said
+    analyse(counted("s.copy"), "flights", "plain", output_mode="update")
+
+
+def test_the_mark_of_a_watermark_from_a_schema(refusal: Refusal, analyse: Analyse) -> None:
+    """Nothing ever came out: the mark is in the schema, and no watermark is behind it."""
+
+    def stage(kind: str) -> Callable[[DataFrame], DataFrame]:
+        def made(rows: DataFrame) -> DataFrame:
+            schema = rows.withWatermark("ts", "1 minute").schema
+            marked = (rows.withWatermark("ts", "1 hour") if "right" in kind else rows).to(schema)
+            if "unique" in kind:
+                return marked.dropDuplicatesWithinWatermark(["carrier"])
+            return marked.groupBy(F.window("ts", "1 hour"), "carrier").count()
+
+        return made
+
+    remedy = (
+        "since no withWatermark is before it. Its column {} has the mark of one from a schema that was taken from "
+        'other rows. Set one before it, .withWatermark("ts", "1 hour").'
+    )
+    assert refusal(stage("counted")).endswith(" would never emit a group, " + remedy.format("window"))
+    assert refusal(stage("unique")).endswith(" would never forget a key, " + remedy.format("ts"))
+    analyse(stage("counted, right"))
+    analyse(stage("counted"), output_mode="update")

@@ -101,6 +101,10 @@ class Advice:
             return f"Group by a window of the event time {'instead' if windows else 'as well'}, {line}."
         return f"Group by a window of an event time as well. {self._kept()}"
 
+    def is_reached(self, node: Node) -> bool:
+        """Whether an operator gets a watermark."""
+        return self._bounds.shift_us(node) is not None
+
     def timed(self, node: Node) -> str:
         """Give the rows of a node a watermark."""
         wanted = self._bounds.time_of(node)

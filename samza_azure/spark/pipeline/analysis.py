@@ -121,7 +121,7 @@ def analyse(
     watermarks = watermarks_of(stage, root, optimised, inputs, bounds)
     copies = copies_of(stage, root, optimised)
     check_joins(spark, stage, root, optimised, bounds)
-    check_on_time(stage, operators, watermarks, bounds, copies)
+    check_on_time(stage, root, optimised, watermarks, bounds, copies)
     check_timers(stage, operators, bounds, advice)
     placement = place_stage(spark, stage, root, inputs, tasks)
     tracer = Tracer(spark)

@@ -227,7 +227,7 @@ class Bounds:
     def _of_column(self, node: Node, wanted: int) -> Bound:
         if node.kind != "Aggregate":
             return self.of(node.child, wanted)
-        if is_marked(node.child.column(wanted)):
+        if wanted in event_times(node, node.child):
             return self._watermark(node)
         if self._updates or state_of(node) is None:
             return self.of(node.child, wanted)  # a group is emitted when one of its rows arrives
@@ -493,3 +493,13 @@ def _made_window_us(made: Any) -> int | None:
 def marked(node: Node) -> list[int]:
     """The columns that Spark takes for event time in a node's output."""
     return [wanted for wanted, column in zip(node.ids, node.output, strict=True) if is_marked(column, EVENT_TIME_MARK)]
+
+
+def event_times(operator: Node, child: Node) -> list[int]:
+    """The columns of a child by which an operator may decide whether a row is late."""
+    times = list(dict.fromkeys(marked(child)))  # transformWithState gets its keys twice
+    if operator.kind != "Aggregate":
+        return times
+    grouping = items(operator.plan.groupingExpressions())  # with sessions, which are no keys of the state
+    keys = {identity(key) for key in grouping if kind_of(key) == "AttributeReference"}
+    return [wanted for wanted in times if wanted in keys]  # not what is computed of a time

@@ -77,6 +77,7 @@ def check_emission(stage: Stage, root: Node, advice: Advice) -> None:
             check_null_keys(stage, node, equalities(node, ["EqualTo"]))
         elif node.kind == "DeduplicateWithinWatermark" and node.is_streaming:
             for time in _times(node.child):
+                _check_reached(stage, node, time, "would never forget a key", advice)
                 _check_not_null(stage, node.child, time, f"the {described(node)} does not know how long to keep it")
         elif node.kind == "TransformWithStateInPySpark" and "pandas" in str(node.plan.userFacingDataType().toString()):
             _check_pandas_keys(stage, node)
@@ -121,9 +122,20 @@ def _check_complete(stage: Stage, aggregation: Node, advice: Advice) -> None:
                 f"a group: {stage.decorator(output_mode='update')}."
             )
         )
+    _check_reached(stage, aggregation, times[0], "would never emit a group", advice)
     for key in times:
         _check_totals(stage, aggregation, key)
         _check_not_null(stage, aggregation.child, key, f"the {described(aggregation)} never completes its group")
+
+
+def _check_reached(stage: Stage, operator: Node, time: Any, consequence: str, advice: Advice) -> None:
+    """Refuse a column that has Spark's mark of an event time, as from the schema of other rows, but no watermark."""
+    if not advice.is_reached(operator):
+        raise PipelineRefused(
+            f"Stage {stage.name}: the {described(operator)} {consequence}, since no withWatermark is before it. Its "
+            f"column {time.name()} has the mark of one from a schema that was taken from other rows. "
+            f"{advice.timed(operator.leaves()[0])}"
+        )
 
 
 def _check_totals(stage: Stage, aggregation: Node, time: Any) -> None:

@@ -4,7 +4,7 @@ Derived from the analysed plan and from the optimised one, which may have copies
 the rules.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from samza_azure.application import Stage
 from samza_azure.config.values import in_words
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.pipeline.advice import Advice, declare_event_time, is_time
-from samza_azure.spark.pipeline.bounds import Bounds, Input, Term, Unbounded, marked
+from samza_azure.spark.pipeline.bounds import Bounds, Input, Term, Unbounded, event_times, marked
 from samza_azure.spark.pipeline.catalyst import (
     EVENT_TIME_MARK,
     Node,
@@ -24,9 +24,11 @@ from samza_azure.spark.pipeline.catalyst import (
     in_sql,
     is_marked,
     is_window,
-    items,
     kind_of,
     literal,
+    named,
+    text,
+    without_alias,
 )
 from samza_azure.spark.pipeline.names import no_time
 from samza_azure.spark.pipeline.operators import MAKING, described, has_sessions, state_of
@@ -99,12 +101,16 @@ def watermarks_of(
 
 def _compares_times(operator: Node) -> bool:
     """Whether it compares a time with the watermark, not only the end of a window; merges sessions; or has timers."""
-    times_of = _watched if operator.is_join_of_streams else _event_times
     return (
         has_sessions(operator)
         or operator.kind.startswith("TransformWithState")
-        or any(not is_window(child.column(each)) for child in operator.children for each in times_of(operator, child))
+        or any(not is_window(child.column(each)) for child in operator.children for each in _compared(operator, child))
     )
+
+
+def _compared(operator: Node, child: Node) -> list[int]:
+    """The columns of a child by which an operator decides whether a row is late."""
+    return _watched(operator, child) if operator.is_join_of_streams else event_times(operator, child)
 
 
 def _check_watermark(stage: Stage, node: Node, inputs: Sequence[Input], bounds: Bounds) -> None:
@@ -144,37 +150,72 @@ def _delay_ms(node: Node) -> int:
 
 
 def check_on_time(
-    stage: Stage, operators: Sequence[Node], watermarks: Sequence[Watermark], bounds: Bounds, copies: frozenset[int]
+    stage: Stage,
+    root: Node,
+    optimised: Node,
+    watermarks: Sequence[Watermark],
+    bounds: Bounds,
+    copies: frozenset[int],
 ) -> None:
     """Refuse an operator that would drop rows in time, because a watermark has already passed them."""
     delays = {each.reads: each.delay_ms * 1000 for each in watermarks}
-    for operator in operators:
-        shift = bounds.shift_us(operator)
-        if shift is None or state_of(operator) == "limit":
-            continue
-        watched = [(child, _watched(operator, child)) for child in operator.children]
-        copied = [(child, [each for each in child.ids if each in copies]) for child in operator.children]
-        for below, wanted in [(child, each) for child, found in (*watched, *copied) for each in found]:
-            bound = bounds.of(below, wanted)
+    judged = set[int]()
+    for operator, below, wanted in _watching(root, lambda operator, child: [*_watched(operator, child), *copies]):
+        judged.add(wanted)
+        if reason := _why_late(operator, below, wanted, delays, bounds):
             name = str(below.column(wanted).name())
-            reason, remedy = "", ""
-            if isinstance(bound, Unbounded):
-                reason, remedy = bound.reason, bound.remedy
-                if wanted in copies:
-                    time = literal(f"{in_sql(name)} + INTERVAL 0 SECONDS")
-                    remedy = (
-                        f"Spark's optimiser finds that {name} is an event time with a watermark. To be judged by none, "
-                        f"compute it before the operator, .withColumn({literal(name)}, F.expr({time}))."
-                    )
-            elif any(term.shift_us < shift for term in bound if term.reads is None):
-                reason = "an operator before it emits rows later than its watermark allows for"
-            elif any(term.shift_us < shift - delays.get(term.reads, 0) for term in bound if term.reads is not None):
-                reason = "its rows may be older than the input's event time by more than the withWatermark says"
-            if reason:
-                raise PipelineRefused(
-                    f"Stage {stage.name}: the {described(operator)} would drop rows that are not late, judged by "
-                    f"column {name}: {reason}. {remedy or SPLIT}"
+            remedy = reason.remedy
+            if wanted in copies:
+                time = literal(f"{in_sql(name)} + INTERVAL 0 SECONDS")
+                remedy = (
+                    f"Spark's optimiser finds that {name} is an event time with a watermark. To be judged by none, "
+                    f"compute it before the operator, .withColumn({literal(name)}, F.expr({time}))."
                 )
+            raise _drops(stage, operator, name, reason.reason, remedy)
+    for operator, below, wanted in _watching(optimised, _compared):
+        if wanted not in judged and (reason := _why_late(operator, below, wanted, delays, bounds)):
+            remedy = (
+                "Spark's optimiser takes this event time, which has a watermark, out of a struct before the operator. "
+                'To be judged by none, put into the struct what is computed of it, F.expr("… + INTERVAL 0 SECONDS").'
+            )
+            raise _drops(stage, operator, _origin(below, wanted), reason.reason, remedy)
+
+
+def _origin(node: Node, wanted: int) -> str:
+    """What a column of the optimiser's own is made of, where its name does not say it."""
+    name = str(node.column(wanted).name())
+    if name == "_groupingexpression" and node.kind == "Project":
+        name = text(without_alias(named(node.made, wanted)))
+    return name.removeprefix("_extract_")
+
+
+def _watching(root: Node, times_of: Callable[[Node, Node], Sequence[int]]) -> Iterator[tuple[Node, Node, int]]:
+    """The operators of a plan that drop late rows, with the columns of their children by which they may do so."""
+    for operator in root.walk():
+        if state_of(operator) not in (None, "limit"):
+            for child in operator.children:
+                yield from ((operator, child, each) for each in times_of(operator, child) if each in child.ids)
+
+
+def _why_late(operator: Node, below: Node, wanted: int, delays: Mapping[int, int], bounds: Bounds) -> Unbounded | None:
+    """Why a row that is not late may be older in this column than the operator's watermark. None: it is not."""
+    shift, bound = bounds.shift_us(operator), bounds.of(below, wanted)
+    if shift is None:
+        return None
+    if isinstance(bound, Unbounded):
+        return bound
+    if any(term.shift_us < shift for term in bound if term.reads is None):
+        return Unbounded("an operator before it emits rows later than its watermark allows for")
+    if any(term.shift_us < shift - delays.get(term.reads, 0) for term in bound if term.reads is not None):
+        return Unbounded("its rows may be older than the input's event time by more than the withWatermark says")
+    return None
+
+
+def _drops(stage: Stage, operator: Node, column: str, reason: str, remedy: str) -> PipelineRefused:
+    return PipelineRefused(
+        f"Stage {stage.name}: the {described(operator)} would drop rows that are not late, judged by column {column}: "
+        f"{reason}. {remedy or SPLIT}"
+    )
 
 
 def check_timers(stage: Stage, operators: Sequence[Node], bounds: Bounds, advice: Advice) -> None:
@@ -191,7 +232,7 @@ def check_timers(stage: Stage, operators: Sequence[Node], bounds: Bounds, advice
 def check_one_event_time(stage: Stage, operator: Node) -> None:
     """Spark uses one column to decide whether a row is late. If there are two, the query fails at its start."""
     for child in operator.children:
-        times = _event_times(operator, child)
+        times = event_times(operator, child)
         if len(times) > 1:
             names = " and ".join(str(child.column(wanted).name()) for wanted in times)
             raise PipelineRefused(
@@ -200,23 +241,13 @@ def check_one_event_time(stage: Stage, operator: Node) -> None:
             )
 
 
-def _event_times(operator: Node, child: Node) -> list[int]:
-    """The columns of a child by which an operator may decide whether a row is late."""
-    times = list(dict.fromkeys(marked(child)))  # transformWithState gets its keys twice
-    if operator.kind != "Aggregate":
-        return times
-    grouping = items(operator.plan.groupingExpressions())  # with sessions, which are no keys of the state
-    keys = {identity(key) for key in grouping if kind_of(key) == "AttributeReference"}
-    return [wanted for wanted in times if wanted in keys]  # not what is computed of a time
-
-
 def copies_of(stage: Stage, root: Node, optimised: Node) -> frozenset[int]:
     """The columns that the optimiser finds to be the event time itself, as a cast to its own type. So they are event
     times as well. Refuse an operator that gets several event times by them."""
     known, found = {wanted for node in root.walk() for wanted in marked(node)}, set[int]()
     for operator in optimised.walk():
         for child in operator.children if state_of(operator) and operator.kind != "GlobalLimit" else ():
-            times = _event_times(operator, child)
+            times = event_times(operator, child)
             copies = [wanted for wanted in times if wanted not in known]
             if copies and len(times) > 1 and operator.kind == "Aggregate":
                 raise PipelineRefused(
