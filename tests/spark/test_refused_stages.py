@@ -1169,7 +1169,7 @@ def test_a_pandas_function_of_groups(refusal: Refusal) -> None:
         return rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 hour"), "carrier").agg(mean("delay"))
 
     said = refusal(stage)
-    assert "uses a pandas_udf that makes one value of a group, which Spark cannot run on a stream." in said
+    assert "uses a pandas_udf or arrow_udf that makes one value of a group, which Spark cannot run on a stream." in said
 
 
 def test_columns_that_only_files_have(refusal: Refusal) -> None:
@@ -1715,3 +1715,25 @@ def test_the_mark_of_a_watermark_from_a_schema(refusal: Refusal, analyse: Analys
     assert refusal(stage("unique")).endswith(" would never forget a key, " + remedy.format("ts"))
     analyse(stage("counted, right"))
     analyse(stage("counted"), output_mode="update")
+
+
+def test_less_usual_sql_is_refused_by_what_its_author_wrote(refusal: Refusal, spark: SparkSession) -> None:
+    """Spark's own plan has a join, a table or a name that nobody wrote."""
+    near = "SELECT carrier, (SELECT max(id) FROM range(9) WHERE id < delay) AS n FROM {rows}"
+    assert "Spark computes a subquery by joining a stream with itself" in refusal(
+        lambda rows: spark.sql(near, rows=rows)
+    )
+
+    now = "SELECT carrier, at FROM {rows} CROSS JOIN (VALUES (current_timestamp())) AS t(at)"
+    assert "has VALUES with a value that is no constant" in refusal(lambda rows: spark.sql(now, rows=rows))
+
+    first = "SELECT * FROM {rows} QUALIFY row_number() OVER (PARTITION BY carrier ORDER BY ts) = 1"
+    assert "PARTITION BY carrier ORDER BY ts" in refusal(lambda rows: spark.sql(first, rows=rows))
+
+    def outer(rows: DataFrame, others: DataFrame) -> DataFrame:
+        ours = rows.where("ts IS NOT NULL").withWatermark("ts", "1 hour")
+        theirs = others.withWatermark("ts", "1 hour").select(F.col("carrier").alias("c"), F.col("ts").alias("at"))
+        return ours.join(theirs, F.expr("carrier = c AND at BETWEEN ts AND ts + INTERVAL 1 HOUR"), "left")
+
+    said = refusal(outer, "flights", "flights", output_mode="update")
+    assert said.endswith('Use output mode append: remove output_mode="update" from @app.stage.')

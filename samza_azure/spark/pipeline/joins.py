@@ -51,10 +51,19 @@ def check_joins(spark: SparkSession, stage: Stage, root: Node, optimised: Node, 
         _check_times(stage, join)
         _check_seconds(stage, join)
     run = [node for node in optimised.walk() if node.is_join_of_streams]
+    written = [_inputs(join) for join in joins]
+    if len(run) > len(joins) and any(
+        left == right and [left, right] not in written for left, right in map(_inputs, run)
+    ):
+        raise PipelineRefused(
+            f"Stage {stage.name}: Spark computes a subquery by joining a stream with itself, which would keep all rows "
+            "as state. Join the table instead, on the subquery's condition, and choose among the rows of its partners "
+            "where the output is read."
+        )
     for join in run:
         _check_unmatched(stage, join, bounds)
         _check_limits(stage, join, bounds)
-    if [_inputs(join) for join in run] == [_inputs(join) for join in joins]:
+    if [_inputs(join) for join in run] == written:
         for join, ours in zip(run, joins, strict=True):
             _check_condition(spark, stage, join, ours, bounds)
         return

@@ -327,8 +327,9 @@ def _check_pandas_aggregates(stage: Stage, node: Node) -> None:
     made = node.made if node.kind == "Aggregate" else ()
     if any(contains(each, "PythonUDAF") for each in made):
         raise PipelineRefused(
-            f"Stage {stage.name}: the {described(node)} uses a pandas_udf that makes one value of a group, which Spark "
-            "cannot run on a stream. Collect the values with F.collect_list, and apply a F.udf to the list behind it."
+            f"Stage {stage.name}: the {described(node)} uses a pandas_udf or arrow_udf that makes one value of a "
+            "group, which Spark cannot run on a stream. Collect the values with F.collect_list, and apply a F.udf to "
+            "the list behind it."
         )
 
 
@@ -420,6 +421,11 @@ def _check_constant(stage: Stage, node: Node) -> None:
         raise PipelineRefused(
             f"Stage {stage.name} uses a recursive query, whose rows Spark computes anew for each batch. Put them into "
             "the code, with spark.range or spark.createDataFrame."
+        )
+    if node.kind == "ResolvedInlineTable":
+        raise PipelineRefused(
+            f"Stage {stage.name} has VALUES with a value that is no constant, as the time or a random number, so each "
+            "batch would have other rows. Write constants."
         )
     if node.kind == "LogicalRDD" and _is_kept(node.plan.rdd()):
         raise PipelineRefused(

@@ -49,6 +49,9 @@ _INSTEAD: dict[str, Callable[[Advice, Node], str]] = {
     "Union between streaming and batch": lambda _advice, _root: (
         "Produce the rows of the table into a stream, and name it in @app.stage."
     ),
+    "only in Append output mode": lambda _advice, _root: (
+        'Use output mode append: remove output_mode="update" from @app.stage.'
+    ),
     "session window streaming aggregations": lambda _advice, _root: (
         'Use output mode append: remove output_mode="update" from @app.stage.'
     ),
@@ -116,6 +119,7 @@ def _plain(text: str) -> str:
     """Spark's sentence without its error class, SQLSTATE and plan."""
     sentence = text.strip().partition("\n")[0]
     sentence = re.sub(r"^\[[A-Z0-9_.]+\] ", "", sentence)
+    sentence = re.sub(r"\b_pyspark_[0-9a-f]{32}\.", "", sentence)  # what spark.sql calls a DataFrame
     return re.sub(r" ?SQLSTATE: \w+|; line \d+ pos \d+", "", sentence).rstrip(" ;")
 
 
