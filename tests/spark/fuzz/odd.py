@@ -41,6 +41,7 @@ class _OddDrawing(Drawing):
         self.later = Random(f"later oddities of {seed}")  # of shapes that came later: the seeds before them stay
         self.last = Random(f"types and functions of {seed}")  # of those that came after these
         self.newest = Random(f"equal times and sessions of {seed}")  # and after these
+        self.times = Random(f"times as keys of {seed}")  # and last
 
     def may(self, share: float) -> bool:
         return self.odds.random() < share
@@ -276,13 +277,18 @@ class _OddDrawing(Drawing):
         named = ", ".join(["window", *keys, *(f"{expression} AS {name}" for name, expression in computed.items())])
         groups = f"SELECT {named}, {counted} AS {count} FROM {{rows}} GROUP BY {grouped}{having}"
         columns = {time: "timestamp", window: "window", **{key: frame.columns[key] for key in keys}, count: "bigint"}
-        columns |= dict.fromkeys(computed, "int")
+        columns |= {each: "timestamp" if "date_trunc" in text else "int" for each, text in computed.items()}
         selected = ", ".join([f"window_time(window) AS {time}", f"window AS {window}", *keys, *computed, count])
         text = f"SELECT {selected} FROM ({groups})"
+        computed_times = [each for each in computed if columns[each] == "timestamp"]
+        if computed_times and self.times.random() < 0.3:
+            time = computed_times[0]  # it may be older than the window's end by more than the window
         return frame.call("window aggregation in SQL", _sql(text), columns=columns, time=time, lag=None)
 
     def computed_key(self, frame: Frame) -> dict[str, str]:
         """A key that is computed of the event time, beside its window; mostly none."""
+        if self.times.random() < 0.2:
+            return {self.name("h"): f"date_trunc('HOUR', {frame.time})"}
         if self.later.random() < 0.7:
             return {}
         return {self.name("h"): self.later.choice(["hour({})", "minute({}) % 2", "day({})"]).format(frame.time)}
