@@ -176,7 +176,8 @@ def check_on_time(
         if wanted not in judged and (reason := _why_late(operator, below, wanted, delays, bounds)):
             remedy = (
                 "Spark's optimiser takes this event time, which has a watermark, out of a struct before the operator. "
-                'To be judged by none, put into the struct what is computed of it, F.expr("… + INTERVAL 0 SECONDS").'
+                "To be judged by none, put into the struct what is computed of it, such as the time + INTERVAL 0 "
+                "SECONDS."
             )
             raise _drops(stage, operator, _origin(below, wanted), reason.reason, remedy)
 
