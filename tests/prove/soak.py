@@ -53,8 +53,9 @@ ALLOWED = {
     "heap": (8 * MIB, 300),
     "Python's files": (2, 0),
     "JVM's files": (8, 0),
-    "names": (600, 0),  # Spark cleans up once a minute, so they follow the number of batches in a minute
-    "files in the log": (600, 0),
+    # Spark cleans up once a minute, and so do we: these are for each batch of a minute, whatever the speed.
+    "names": (3, 0),
+    "files in the log": (3, 0),
     "their bytes": (1 * MIB, 0),
     "objects": (5000, 0.5),
     "Java's objects": (100, 0),  # to which Python refers, without the help of its cyclic collector
@@ -103,10 +104,11 @@ def soak(around: Alone, fleet: Fleet, batches: int) -> int:
             continue
         rate, begun = (batch - last) / (time.monotonic() - begun), time.monotonic()
         last = batch
-        for name, value in figures(around, fleet).items():
+        for name, value in figures(around, fleet, rate * 60).items():
             found[name].append((batch, value))
         values = (found[name][-1][1] for name in ALLOWED)
-        print("".join(f"{value:>17,.0f}" for value in (batch, *values)) + f"{rate:>17.1f}", flush=True)
+        shown = (f"{value:>17,.{int(value < 100)}f}" for value in values)
+        print(f"{batch:>17,}{''.join(shown)}{rate:>17.1f}", flush=True)
     return judged(found, ALLOWED)
 
 
@@ -123,8 +125,8 @@ def feed(fleet: Fleet, writers: list[SourceWriter], second: int) -> int:
     return second + 1
 
 
-def figures(around: Alone, fleet: Fleet) -> dict[str, float]:
-    """What there is to be seen now."""
+def figures(around: Alone, fleet: Fleet, per_minute: float) -> dict[str, float]:
+    """What there is to be seen now, at so many batches a minute."""
     java = len(ThreadSafeFinalizer.finalizers)
     gc.collect()
     task, python = fleet.tasks[TASK], psutil.Process()
@@ -137,8 +139,8 @@ def figures(around: Alone, fleet: Fleet) -> dict[str, float]:
         "heap": heap,
         "Python's files": python.num_fds(),
         "JVM's files": around.jvm.num_fds(),
-        "names": task._batches._files.tracked,
-        "files in the log": len(task._writer._log.files),
+        "names": task._batches._files.tracked / per_minute,
+        "files in the log": len(task._writer._log.files) / per_minute,
         "their bytes": task._writer.held_bytes,
         "objects": len(gc.get_objects()),
         "Java's objects": java,
