@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from samza_azure.account import Secret, Storage
 from samza_azure.commands.azurite.emulator import Azurite
-from samza_azure.spark.jvm import java, local_files
+from samza_azure.spark.jvm import java, local_files, selectors
 from samza_azure.spark.jvm.session import connect_session, jvm_of
 from samza_azure.spark.jvm.settings import settings_of
 from samza_azure.spark.source.account import to_environment
@@ -53,6 +53,7 @@ def alone(chosen: Mapping[str, str]) -> Iterator[Alone]:
             session = connect_session("prove", settings, jvm)
             session.dataSource.register(LogSource)
             local_files.install(session)
+            selectors.install(session)
             try:
                 yield Alone(session, account, directory, psutil.Process(jvm.process.pid))
             finally:

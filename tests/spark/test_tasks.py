@@ -283,11 +283,11 @@ class Container:
                 task.finish()
 
 
-def test_a_task_that_moves_again_and_again_leaves_no_thread_and_no_listener(
+def test_a_task_that_moves_again_and_again_leaves_nothing_of_sparks_behind(
     fleet: Callable[[Application, str], Fleet], spark: SparkSession
 ) -> None:
-    """Each start left a thread of Spark's for each source, which kept the session of the query, 400 kB; and a listener,
-    to which Spark handed all events of later queries."""
+    """Each start left a thread of Spark's for each source, which kept the session of the query, 400 kB; a listener, to
+    which Spark handed all events of later queries; and three open files for each source, of them two of a selector."""
     application = Application()
 
     @F.udf("string")
@@ -302,7 +302,9 @@ def test_a_task_that_moves_again_and_again_leaves_no_thread_and_no_listener(
     writer = run.writer("wandering", 1, flush_rows=10, event_time=None)
     run.start("copy-0")
 
-    def after(moves: int) -> tuple[int, int]:
+    jvm = Path(f"/proc/{jvm_of(spark).java.lang.ProcessHandle.current().pid()}/fd")
+
+    def after(moves: int) -> tuple[int, int, int]:
         for _ in range(moves):
             writer.write(pa.Table.from_pylist([{"key": "k"}]))
             writer.flush()
@@ -310,7 +312,8 @@ def test_a_task_that_moves_again_and_again_leaves_no_thread_and_no_listener(
             run.move("copy-0")
         threads = jvm_of(spark).java.lang.Thread.getAllStackTraces().keySet().toArray()
         listeners = spark.sparkContext._jsc.sc().listenerBus().listeners()
-        return sum(each.getName().startswith("Idle Worker Monitor") for each in threads), listeners.size()
+        selectors = sum(str(each.readlink()) == "anon_inode:[eventpoll]" for each in jvm.iterdir())
+        return sum(each.getName().startswith("Idle Worker Monitor") for each in threads), listeners.size(), selectors
 
     assert after(2) == after(4)
     writer.close()

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from samza_azure.spark.jvm.session import java_class
+from samza_azure.spark.jvm.session import compiled
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +62,4 @@ def end_leftovers(spark: SparkSession, query: StreamingQuery) -> None:
 
 @lru_cache(maxsize=1)
 def _leftovers(spark: SparkSession) -> Any:
-    compiler = java_class(spark, "org.codehaus.janino.SimpleCompiler")()
-    compiler.cook(SOURCE)
-    return compiler.getClassLoader().loadClass(NAME).getConstructor(None).newInstance(None)
+    return compiled(spark, NAME, SOURCE)

@@ -11,7 +11,7 @@ import logging
 
 from pyspark.sql import SparkSession
 
-from samza_azure.spark.jvm.session import java_class
+from samza_azure.spark.jvm.session import compiled, java_class
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +48,9 @@ public class {NAME} extends org.apache.hadoop.fs.LocalFileSystem {{
 def install(spark: SparkSession) -> None:
     """Install `LocalFiles` in this JVM. A failure only costs time."""
     try:
-        compiler = java_class(spark, "org.codehaus.janino.SimpleCompiler")()
-        compiler.cook(SOURCE)
         settings = spark.sparkContext._jsc.hadoopConfiguration()
         root = java_class(spark, "java.net.URI").create("file:///")
-        files = compiler.getClassLoader().loadClass(NAME).getConstructor(None).newInstance(None)
+        files = compiled(spark, NAME, SOURCE)
         files.initialize(root, settings)
         classes = java_class(spark, "java.lang.Class")
         base = classes.forName("org.apache.hadoop.fs.FileSystem")

@@ -59,6 +59,13 @@ def java_class(spark: SparkSession, name: str) -> Any:
     return getattr(jvm_of(spark), name)
 
 
+def compiled(spark: SparkSession, name: str, source: str) -> Any:
+    """An object of a Java class without arguments, compiled from its source as Spark compiles its generated code."""
+    compiler = java_class(spark, "org.codehaus.janino.SimpleCompiler")()
+    compiler.cook(source)
+    return compiler.getClassLoader().loadClass(name).getConstructor(None).newInstance(None)
+
+
 def _gateway_of(spark: SparkSession) -> Any:
     return spark.sparkContext._gateway
 

@@ -18,7 +18,7 @@ from samza_azure.config import Config
 from samza_azure.config.spark import cores_of
 from samza_azure.errors import SamzaAzureError
 from samza_azure.messages import OUT_OF_MEMORY, Ready
-from samza_azure.spark.jvm import java, local_files
+from samza_azure.spark.jvm import java, local_files, selectors
 from samza_azure.spark.jvm.session import connect_session
 from samza_azure.spark.jvm.watermark import probe
 from samza_azure.spark.pipeline.module import load
@@ -68,6 +68,7 @@ def _serve(config: Config, directory: Path, spark: SparkSession, channel: Channe
     with ThreadPoolExecutor(2) as threads:  # Spark starts a Python process to register a source
         registered = threads.submit(spark.dataSource.register, LogSource)
         threads.submit(local_files.install, spark)
+        threads.submit(selectors.install, spark)
         pipeline = analyse_pipeline(spark, load(config), config, directory / "analysis")
         registered.result()
 
