@@ -884,6 +884,7 @@ def held(kind: pa.DataType, *values: object) -> list[Any]:
             "Swapped(b='x', a=1) as column, whose type is struct<a:bigint,b:string>. Send a dict",
         ),
         (TWINS, Row(b=1, a=2), "Row(b=1, a=2) as column, whose type is struct<a:bigint,b:bigint>. Send a dict"),
+        (pa.list_(pa.int64()), np.ma.array([1, 2], mask=[0, 1]), "whose type is array<bigint>. Send a list"),
         (pa.list_(pa.int64()), pd.Series([10, 20], [1, 0]), "whose type is array<bigint>. Send a list"),
         (MAP, {"a": 1.5}, "1.5 as column.value, whose type is bigint"),
         (MAP, [None], "[None] as column, whose type is map<string,bigint>. Send a dict"),

@@ -59,6 +59,24 @@ UNITS_US = {
     "yyyy": 366 * DAY_US,
     "yy": 366 * DAY_US,
 }
+#: Operators that pass rows on as they arrive, with all their columns.
+PASSING = frozenset(
+    {
+        "ArrowEvalPython",
+        "BatchEvalPython",
+        "CollectMetrics",
+        "Deduplicate",
+        "DeduplicateWithinWatermark",
+        "EventTimeWatermark",
+        "Filter",
+        "Generate",
+        "RebalancePartitions",
+        "Repartition",
+        "RepartitionByExpression",
+        "SubqueryAlias",
+        "View",
+    }
+)
 #: In milliseconds: Spark is asked for the state watermark that belongs to this input watermark, far from zero.
 PROBE_MS = 1 << 41
 JOIN_HELPER = "org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper"
@@ -227,8 +245,14 @@ class Bounds:
     def _of_column(self, node: Node, wanted: int) -> Bound:
         if node.kind != "Aggregate":
             return self.of(node.child, wanted)
-        if wanted in event_times(node, node.child):
+        times = event_times(node, node.child)
+        if wanted in times:
             return self._watermark(node)
+        lengths = [
+            self.window_us(node.child, each) for each in times if self._time_of_window(node.child, each) == wanted
+        ]
+        if lengths:  # a window that ends after the watermark begins at most its length before
+            return shifted(self._watermark(node), None if lengths[0] is None else -lengths[0], "a session has no limit")
         if self._updates or state_of(node) is None:
             return self.of(node.child, wanted)  # a group is emitted when one of its rows arrives
         return Unbounded("the aggregation keeps its groups until the watermark passes, and this is not the event time")
@@ -248,7 +272,7 @@ class Bounds:
         window = expression.child()
         field = str(expression.extractFieldName())
         if not is_window(window):
-            return Unbounded(_computed_text(expression))
+            return self._of_field(node, identity(window), field) or Unbounded(_computed_text(expression))
         base = self._of_column(node, identity(window))
         if field == "end":
             return base
@@ -256,6 +280,37 @@ class Bounds:
         return shifted(
             base, None if length is None else -length, "it is the start of a session, whose length has no limit"
         )
+
+    def _of_field(self, node: Node, struct: int, field: str) -> Bound | None:
+        """The bound of a field of a struct that is made below this node, if its rows are passed on as they arrive."""
+        while below := next((child for child in node.children if struct in child.ids), None):
+            if below.kind == "Project":
+                made = without_alias(named(below.made, struct))
+                parts = list(items(made.children())) if kind_of(made) == "CreateNamedStruct" else []
+                values = {str(name.value()): value for name, value in zip(parts[::2], parts[1::2], strict=True)}
+                if field in values:
+                    return self._of_expression(below, values[field])
+                if kind_of(made) != "AttributeReference":
+                    return None
+                struct = identity(made)
+            elif below.kind not in PASSING:
+                return None
+            node = below
+        return None
+
+    def _time_of_window(self, node: Node, wanted: int) -> int | None:
+        """The column from which a window is computed. None if it is not known."""
+        while below := next((each for each in (node, *node.children) if wanted in each.ids), None):
+            if below.kind == "Project":
+                made = without_alias(named(below.made, wanted))
+                if kind_of(made) != "AttributeReference":
+                    time = _time_in(made)
+                    return identity(time) if time is not None and kind_of(time) == "AttributeReference" else None
+                wanted = identity(made)
+            if not below.children:
+                return None
+            node = below.child
+        return None
 
     def window_us(self, node: Node, wanted: int) -> int | None:
         """The length of the longest windows in a column, from what creates them. None if it is not known."""

@@ -130,12 +130,19 @@ def _check_complete(stage: Stage, aggregation: Node, advice: Advice) -> None:
 
 def _check_reached(stage: Stage, operator: Node, time: Any, consequence: str, advice: Advice) -> None:
     """Refuse a column that has Spark's mark of an event time, as from the schema of other rows, but no watermark."""
-    if not advice.is_reached(operator):
+    if advice.is_reached(operator):
+        return
+    if any(node.kind == "EventTimeWatermark" for node in operator.walk()):
         raise PipelineRefused(
-            f"Stage {stage.name}: the {described(operator)} {consequence}, since no withWatermark is before it. Its "
-            f"column {time.name()} has the mark of one from a schema that was taken from other rows. "
-            f"{advice.timed(operator.leaves()[0])}"
+            f"Stage {stage.name}: the {described(operator)} {consequence}, since no watermark passes the function with "
+            "state before it. Move what comes after that function into a separate stage, with event_time and "
+            "frontier_lag on the stream between."
         )
+    raise PipelineRefused(
+        f"Stage {stage.name}: the {described(operator)} {consequence}, since no withWatermark is before it. Its "
+        f"column {time.name()} has the mark of one from a schema that was taken from other rows. "
+        f"{advice.timed(operator.leaves()[0])}"
+    )
 
 
 def _check_totals(stage: Stage, aggregation: Node, time: Any) -> None:

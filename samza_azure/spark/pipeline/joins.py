@@ -16,6 +16,7 @@ from samza_azure.spark.jvm.session import java_class
 from samza_azure.spark.pipeline.bounds import Bounds, linear
 from samza_azure.spark.pipeline.catalyst import (
     Node,
+    contains,
     equalities,
     in_sql,
     is_marked,
@@ -51,10 +52,8 @@ def check_joins(spark: SparkSession, stage: Stage, root: Node, optimised: Node, 
         _check_times(stage, join)
         _check_seconds(stage, join)
     run = [node for node in optimised.walk() if node.is_join_of_streams]
-    written = [_inputs(join) for join in joins]
-    if len(run) > len(joins) and any(
-        left == right and [left, right] not in written for left, right in map(_inputs, run)
-    ):
+    written, known = [_inputs(join) for join in joins], [_kept_by(each, bounds) for each in joins]
+    if len(run) > len(joins) and any(_has_subquery(node) for node in root.walk()):
         raise PipelineRefused(
             f"Stage {stage.name}: Spark computes a subquery by joining a stream with itself, which would keep all rows "
             "as state. Join the table instead, on the subquery's condition, and choose among the rows of its partners "
@@ -67,12 +66,16 @@ def check_joins(spark: SparkSession, stage: Stage, root: Node, optimised: Node, 
         for join, ours in zip(run, joins, strict=True):
             _check_condition(spark, stage, join, ours, bounds)
         return
-    known = [_kept_by(each, bounds) for each in joins]
     if len(run) == len(joins) or any(_kept_by(each, bounds) not in known for each in run):
         raise PipelineRefused(  # it may move a semi join below a union
             f"Stage {stage.name} has {len(joins)} joins of two streams, and Spark's optimiser makes {len(run)} "
             "others of them. Move each join into a separate stage, and what is after it into the next one."
         )
+
+
+def _has_subquery(node: Node) -> bool:
+    """Whether an expression of this operator is a query of its own."""
+    return any(contains(each, "ScalarSubquery") for each in items(node.plan.expressions()))
 
 
 def _inputs(join: Node) -> list[list[int | None]]:

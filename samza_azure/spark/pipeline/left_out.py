@@ -36,4 +36,5 @@ class LeftOut:
             "Spark calls run in other processes, which have no session. Keep what they use in a name of its own."
         )
 
+    __str__ = __format__ = _refuse
     __call__ = __getitem__ = __iter__ = __contains__ = __len__ = __bool__ = __eq__ = __hash__ = _refuse

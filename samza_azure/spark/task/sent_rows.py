@@ -125,7 +125,7 @@ def _elements(sent: Any) -> Iterable[Any]:
 
 def _is_array_of(name: str | None, sent: Any) -> bool:
     """Whether this is an array of numpy with elements of this type."""
-    return name is not None and str(getattr(sent, "dtype", "")) == name and not hasattr(sent, "iloc")
+    return name is not None and type(sent).__name__ == "ndarray" and str(sent.dtype) == name
 
 
 def _nanoseconds(sent: datetime | timedelta) -> int:
