@@ -602,17 +602,19 @@ class Drawing:
         if not keys:
             return self.windowed(frame)
         aggregates, made = self.aggregates(frame)
-        time = self.name("t")
+        time, began = self.name("t"), "began"
+        if began in keys:  # of sessions before these
+            began = self.name("began")
         gap = self.dice.choice(["5 minutes", "1 hour", "1 day"])
         grouped = ", ".join([f"F.session_window({frame.time!r}, {gap!r})", *(repr(key) for key in keys)])
         selected = ", ".join(
             [
                 f"F.col('session_window.end').alias({time!r})",
-                "F.col('session_window.start').alias('began')",
+                f"F.col('session_window.start').alias({began!r})",
                 *(repr(name) for name in [*keys, *made]),
             ]
         )
-        columns = {time: "timestamp", "began": "timestamp", **{key: frame.columns[key] for key in keys}, **made}
+        columns = {time: "timestamp", began: "timestamp", **{key: frame.columns[key] for key in keys}, **made}
         return frame.call(
             "session aggregation",
             f".groupBy({grouped}).agg({aggregates}).select({selected})",
