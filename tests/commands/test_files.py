@@ -599,6 +599,13 @@ def test_long_digits_elsewhere_make_no_file_slow(kind: pa.DataType, tmp_path: Pa
     assert _has_long_number(text.replace(b"dep_delay", b"another"), columns) == pa.types.is_nested(kind)
 
 
+@pytest.mark.parametrize("name", ["a/b", "a\\/b", "a\\u0026b", "a&b"])
+def test_long_numbers_are_found_behind_names_that_have_two_spellings(name: str) -> None:
+    """JSON may escape any character; many writers do so with those that HTML or JavaScript would take for their own."""
+    columns = {json.loads(f'"{name}"'): pa.float64()}
+    assert _has_long_number(f'{{"{name}": 9007199254740993}}'.encode(), columns)
+
+
 def test_the_same_file_produced_twice_under_one_key_is_there_once(account: Any, tmp_path: Path) -> None:
     """Also if it was interrupted in the middle, and goes on with another rate. Another file of that key is refused."""
     file = flights(tmp_path, *(f"UA,2013-01-01 05:{number:02}:00,{number}" for number in range(30)))
