@@ -87,7 +87,7 @@ def produce(
     writer = SourceWriter.of(config, account, stream, once=once, content=content, **waiting)
     written, begun = 0, time.monotonic()
     try:
-        for chunk in itertools.chain.from_iterable(chunks(Seen(), file, schema) for file in files):
+        for chunk in itertools.chain.from_iterable(chunks(Seen(), file, schema, key) for file in files):
             for start in range(0, chunk.num_rows, at_once):
                 rows = chunk.slice(start, at_once)
                 writer.write(rows, key)

@@ -8,7 +8,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,19 +21,30 @@ import pyarrow.json
 import pyarrow.parquet as pq
 
 from samza_azure.errors import ConfigError
-from samza_azure.storage.fitting import SOME, ZONED, decoded, fitted, is_list, refusal, unknown_field, without_unit
+from samza_azure.storage.fitting import (
+    SOME,
+    ZONED,
+    decoded,
+    fitted,
+    is_list,
+    lacking,
+    refusal,
+    unknown_field,
+    without_unit,
+)
+from samza_azure.storage.source_stream import partition_numbers
 
 #: Rows read from the file at a time.
 CHUNK_ROWS = 50_000
-#: The longest line of a CSV or JSON-lines file, in bytes: the size of the blocks that are parsed.
+#: The longest line of a CSV or JSON-lines file, in bytes: the size of the parts that are parsed.
 LONGEST_LINE = 16 << 20
 #: The formats of files, by their endings. Text formats may have .gz after that.
 KINDS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
 #: A number in JSON that a double may not hold exactly: 16 or more digits, perhaps with a point among them.
 _NUMBER = re.compile(rb"[-:,\[\s][0-9.]{16}")
 _DIGITS, _TO_DIGITS = b"0" * 16, bytes(ord("0") if chr(byte) in "0123456789." else 0 for byte in range(256))
-#: The end of a block that is searched again with the next one: a column's name, spaces and a number are shorter.
-KEPT = 4 << 10
+#: The number of a row in Arrow's errors, which begins with 0.
+_ROW = re.compile(r"(?<= in row )\d+$")
 _SPACE = re.compile(r"\s*")
 #: The words for null in a CSV file, in columns that do not hold text.
 _NOTHING = pa.array(["NA", "N/A", "n/a", "#NA", "#N/A", "#N/A N/A", "NULL", "null", "NaN", "nan", "-NaN", "-nan"])
@@ -62,6 +73,14 @@ class Seen:
             yield f"{self.words_for_null.total()} fields of {columns} say NA, NULL or the like; they are null."
         if self.without_time:
             yield f"{self.without_time} rows have no event time: they are stored, but no window contains them."
+
+
+@dataclass(slots=True)
+class _Behind:
+    """What of a JSON-lines file has been read."""
+
+    rows: int = 0
+    columns: dict[str, None] = field(default_factory=dict)
 
 
 class _Misfit(ConfigError):
@@ -93,14 +112,17 @@ def check(seen: Seen, file: Path, stream: str, schema: pa.Schema, event_time: st
     """Check that all rows of a file fit, and note what a user must know about them."""
     total = 0
     try:
-        for chunk in chunks(seen, file, schema):
+        for chunk in chunks(seen, file, schema, key):
             if key is not None and key not in chunk.column_names:
-                raise ConfigError(f"{file} has no column {key!r}. Columns: {', '.join(chunk.column_names)}.")
+                raise _no_key(file, key, chunk.column_names)
             try:
                 fitting = fitted(chunk, schema)
-            except ConfigError:
-                row, reason = _first_misfit(chunk, schema)
-                raise _Misfit(total + row, reason) from None
+            except ConfigError as error:
+                if (misfit := _first_misfit(chunk, schema)) is not None:
+                    raise _Misfit(total + misfit.row, str(misfit)) from None
+                raise ConfigError(f"{file} does not fit the stream {stream!r}. {error} Nothing was written.") from error
+            if key is not None:
+                partition_numbers(fitting if key in schema.names else chunk, [key], 1)
             total += chunk.num_rows
             seen.left_out |= {*chunk.column_names} - {*schema.names, key}
             seen.without_zone |= {
@@ -139,22 +161,32 @@ def _lack_zone(values: pa.Array, kind: pa.DataType) -> bool:
     return pa.types.is_timestamp(values.type) and values.type.tz is None
 
 
-def _first_misfit(chunk: pa.Table, schema: pa.Schema) -> tuple[int, str]:
-    """The number of the first row that does not fit, found by bisection, and why it does not."""
-    low, high, reason = 0, chunk.num_rows, ""
+def _first_misfit(chunk: pa.Table, schema: pa.Schema) -> _Misfit | None:
+    """The first row that does not fit, found by bisection. None: the rows do not fit together, but in parts they do."""
+    low, high = 0, chunk.num_rows
     while True:
-        middle = (low + high) // 2 if high - low > 1 else high
+        middle = (low + high + 1) // 2
         try:
             fitted(chunk.slice(low, middle - low), schema)
         except ConfigError as error:
-            reason, high = str(error), middle
-            if high - low <= 1:
-                return low, reason
+            if middle - low <= 1:
+                return _Misfit(low, str(error))
+            high = middle
         else:
+            if middle == high:
+                return None
             low = middle
 
 
-def chunks(seen: Seen, file: Path, schema: pa.Schema) -> Iterator[pa.Table]:
+def _no_key(file: Path, key: str, columns: Iterable[str]) -> ConfigError:
+    return ConfigError(f"{file} has no column {key!r}. Columns: {', '.join(columns)}.")
+
+
+def _too_long(file: Path) -> ConfigError:
+    return ConfigError(f"{file} has a line longer than {LONGEST_LINE >> 20} MiB. Is it one row per line?")
+
+
+def chunks(seen: Seen, file: Path, schema: pa.Schema, key: str | None) -> Iterator[pa.Table]:
     """The rows of a file in chunks, in file order.
 
     Text columns of the stream are read as text, such as 00501, and so are times in texts. So is a CSV file as a whole,
@@ -178,7 +210,7 @@ def chunks(seen: Seen, file: Path, schema: pa.Schema) -> Iterator[pa.Table]:
                     for batch in lines:
                         yield _with_nulls(seen, pa.Table.from_batches([batch]), schema)
             case "json":
-                yield _json_rows(file, schema)
+                yield from _json_chunks(file, schema, key)
             case _:
                 raise ConfigError(
                     f"{file} has the ending {file.suffix or 'none'}. Give a .parquet, .csv or .jsonl file, "
@@ -188,47 +220,83 @@ def chunks(seen: Seen, file: Path, schema: pa.Schema) -> Iterator[pa.Table]:
         raise ConfigError(f"There is no file {file}.") from None
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, csv.Error, OSError) as error:
         if "straddling object" in str(error):  # pyarrow's message for a line longer than a block
-            raise ConfigError(
-                f"{file} has a line longer than {LONGEST_LINE >> 20} MiB. Is it one row per line?"
-            ) from error
+            raise _too_long(file) from error
         raise ConfigError(f"{file} cannot be read as {file.suffix[1:]}: {error}") from error
 
 
-def _json_rows(file: Path, schema: pa.Schema) -> pa.Table:
-    """The rows of a JSON-lines file, with texts where Arrow would read something else into them.
+def _json_chunks(file: Path, schema: pa.Schema, key: str | None) -> Iterator[pa.Table]:
+    """The rows of a JSON-lines file, part by part. A column that a part lacks, and another part has, is null there.
+
+    Arrow decides on the kinds of values for each block, so that it gets each part as one block: over several, a column
+    of two kinds was stored with wrong values, or ended the process.
+    """
+    behind = _Behind()
+    for part in _parts(file):
+        try:
+            rows = _json_rows(part, schema, behind)
+        except pa.ArrowInvalid as error:
+            raise ValueError(_ROW.sub(lambda row: f"{behind.rows + int(row[0]) + 1}", str(error))) from error
+        for name in (*schema.names, *([key] if key else [])):
+            if name not in rows.column_names:
+                rows = rows.append_column(name, pa.nulls(rows.num_rows))
+        behind.rows += rows.num_rows
+        yield rows
+    if not behind.rows:
+        raise ValueError("it has no rows")
+    if key is not None and key not in behind.columns:
+        raise _no_key(file, key, behind.columns)
+    if missing := [name for name in schema.names if name not in behind.columns]:
+        raise _Misfit(0, str(lacking(missing, behind.columns)))
+
+
+def _parts(file: Path) -> Iterator[bytes]:
+    """The bytes of a text file in parts of whole lines."""
+    rest = b""
+    with pa.input_stream(str(file), compression="detect") as data:
+        while part := rest + data.read(LONGEST_LINE - len(rest)):
+            end = max(part.rfind(b"\n"), part.rfind(b"\r")) + 1 or len(part)
+            if end == LONGEST_LINE and not part.endswith((b"\n", b"\r")):
+                raise _too_long(file)
+            yield part[:end]
+            rest = part[end:]
+
+
+def _json_rows(part: bytes, schema: pa.Schema, behind: _Behind) -> pa.Table:
+    """Rows of a JSON-lines file, with texts where Arrow would read something else into them.
 
     Python reads what Arrow cannot, which takes about ten times as long: objects of any keys, numbers beside texts, and
     numbers that are longer than a double. It also finds the row in which a text is a number.
     """
     if any(_some(column.type, pa.types.is_map) for column in schema):
-        return _read_by_python(file, schema)
+        return _read_by_python(part, schema, behind)
     texts = {column.name: kind for column in schema if (kind := _with_texts(column.type)) is not None}
     try:
-        rows = _parsed(file, texts)
-        # A requested column is there, with nulls, even if the file lacks it.
-        known = {name: kind for name, kind in texts.items() if rows[name].null_count < rows.num_rows}
-        rows = rows if known == texts else _parsed(file, known)
+        rows = _parsed(part, texts)
     except pa.ArrowInvalid as error:
         if " changed from " not in str(error):
             raise
-        return _read_by_python(file, schema)
+        return _read_by_python(part, schema, behind)
+    # A requested column is there, with nulls, even if the file lacks it.
+    known = {
+        name: kind for name, kind in texts.items() if name in behind.columns or rows[name].null_count < rows.num_rows
+    }
+    behind.columns |= dict.fromkeys((rows if known == texts else _parsed(part, known)).column_names)
     doubles = {
         name: kind
         for name, kind in zip(rows.column_names, rows.schema.types, strict=True)
         if name in schema.names and _may_lose_digits(kind, schema.field(name).type)
     }
-    if doubles and _has_long_number(file, doubles):
-        whole = _read_by_python(file, schema)
+    if doubles and _has_long_number(part, doubles):
+        exact = _read_by_python(part, schema, behind, only=doubles)
         for name in doubles:
-            rows = rows.set_column(rows.column_names.index(name), name, whole[name])
+            rows = rows.set_column(rows.column_names.index(name), name, exact[name])
     return rows
 
 
-def _parsed(file: Path, texts: Mapping[str, pa.DataType]) -> pa.Table:
+def _parsed(part: bytes, texts: Mapping[str, pa.DataType]) -> pa.Table:
     options = pyarrow.json.ParseOptions(explicit_schema=pa.schema(texts), unexpected_field_behavior="infer")
     blocks = pyarrow.json.ReadOptions(block_size=LONGEST_LINE)
-    with pa.input_stream(str(file), compression="detect") as data:
-        return pyarrow.json.read_json(data, read_options=blocks, parse_options=options)
+    return pyarrow.json.read_json(pa.BufferReader(part), read_options=blocks, parse_options=options)
 
 
 def _some(kind: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
@@ -278,30 +346,33 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _read_by_python(file: Path, schema: pa.Schema) -> pa.Table:
-    """The rows of a JSON-lines file, with texts for all values: for numbers, and for the columns the stream has not."""
-    with pa.input_stream(str(file), compression="detect") as data:
-        text = data.read().decode("utf-8-sig")
+def _read_by_python(part: bytes, schema: pa.Schema, behind: _Behind, only: Collection[str] | None = None) -> pa.Table:
+    """Rows of a JSON-lines file, with texts for all values: for numbers, and for the columns the stream has not."""
+    text = part.decode("utf-8-sig")
     decoder = json.JSONDecoder(
         parse_float=_Number, parse_int=_Number, parse_constant=_Number, object_pairs_hook=_object
     )
-    kinds = {column.name: column.type for column in schema}
-    found: dict[str, list[Any]] = {}
+    kinds = {column.name: column.type for column in schema if only is None or column.name in only}
+    found: dict[str, list[Any]] = {name: [] for name in kinds}
     at, row = _SPACE.match(text).end(), 0  # type: ignore[union-attr]
     while at < len(text):
-        values, at = decoder.raw_decode(text, at)
+        try:
+            values, at = decoder.raw_decode(text, at)
+        except ValueError as error:
+            raise ValueError(f"{getattr(error, 'msg', error)} in row {behind.rows + row + 1}") from error
         if not isinstance(values, dict):
-            raise ValueError(f"row {row + 1} is {_shown(values)}, and not an object")
+            raise ValueError(f"row {behind.rows + row + 1} is {_shown(values)}, and not an object")
+        behind.columns |= dict.fromkeys(values)
         for name, value in values.items():
+            if only is not None and name not in only:
+                continue
             column = found.setdefault(name, [])
             column += [None] * (row - len(column))
             try:
                 column.append(_as_texts(value, kinds[name], name) if name in kinds else _text_of(value))
             except ConfigError as error:
-                raise _Misfit(row, str(error)) from None
+                raise _Misfit(behind.rows + row, str(error)) from None
         at, row = _SPACE.match(text, at).end(), row + 1  # type: ignore[union-attr]
-    if not row:
-        raise ValueError("it has no rows")
     types = {name: _all_texts(kinds.get(name, pa.string())) for name in found}
     return pa.table(
         {name: pa.array([*column, *[None] * (row - len(column))], types[name]) for name, column in found.items()}
@@ -366,21 +437,14 @@ def _shown(value: Any) -> str:
     return f"{value if isinstance(value, _Number) else json.dumps(value):.80} ({names.get(type(value), 'null')})"
 
 
-def _has_long_number(file: Path, columns: Mapping[str, pa.DataType]) -> bool:
-    """Whether one of these columns of a file has a number of more digits than a double holds."""
-    # After its name. A number in a list has no name, and letters beyond ASCII may be written in two ways.
-    are_plain = all(name.isascii() and not pa.types.is_nested(kind) for name, kind in columns.items())
-    named = b"|".join(re.escape(json.dumps(name).encode()) for name in columns)
-    number = re.compile(rb"(?:%s)\s*:\s*-?[0-9.]{16}" % named) if are_plain else _NUMBER
-    end = b""
-    with pa.input_stream(str(file), compression="detect") as data:
-        while block := data.read(LONGEST_LINE):
-            block = end + block
-            # The search for digits takes a small part of the time of a search for any number.
-            if (are_plain or _DIGITS in block.translate(_TO_DIGITS)) and number.search(block):
-                return True
-            end = block[-KEPT:]
-    return False
+def _has_long_number(part: bytes, columns: Mapping[str, pa.DataType]) -> bool:
+    """Whether one of these columns has a number of more digits than a double holds."""
+    # After its name. A number in a list has no name, and all but words may be written in two ways: a/b, a\/b.
+    if all(re.fullmatch(r"[\w ]+", name, re.ASCII) and not pa.types.is_nested(kind) for name, kind in columns.items()):
+        named = b"|".join(re.escape(json.dumps(name).encode()) for name in columns)
+        return re.search(rb"(?:%s)\s*:\s*-?[0-9.]{16}" % named, part) is not None
+    # The search for digits takes a small part of the time of a search for any number.
+    return _DIGITS in part.translate(_TO_DIGITS) and _NUMBER.search(part) is not None
 
 
 def _header(file: Path) -> list[str]:

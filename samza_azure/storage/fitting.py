@@ -7,7 +7,7 @@ changed, cut or left out: Arrow's casts take true for 1, 5 for 5 µs after 1970,
 Whether a value is taken does not depend on the rows around it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,7 +32,7 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """The rows with exactly the columns and types of a schema. Raise ConfigError if they do not fit."""
     missing = [name for name in schema.names if name not in rows.column_names]
     if missing:
-        raise ConfigError(f"The rows lack {', '.join(missing)}. They have {', '.join(rows.column_names)}.")
+        raise lacking(missing, rows.column_names)
     for name in schema.names:
         if rows.column_names.count(name) > 1:
             raise ConfigError(f"The rows have more than one column {name!r}.")
@@ -53,6 +53,11 @@ def pieces(rows: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
     half = rows.num_rows // 2
     yield from pieces(rows.slice(0, half), most_bytes)
     yield from pieces(rows.slice(half), most_bytes)
+
+
+def lacking(missing: Iterable[str], found: Iterable[str]) -> ConfigError:
+    """The error for rows without columns that the stream has."""
+    return ConfigError(f"The rows lack {', '.join(missing)}. They have {', '.join(found)}.")
 
 
 def refusal(path: str, kind: pa.DataType, shown: str) -> ConfigError:

@@ -18,7 +18,7 @@ import pytest
 
 from samza_azure.commands.export import By, Target, export
 from samza_azure.commands.produce import _without_stdin, produce, refuse_other_partitions
-from samza_azure.commands.row_files import LONGEST_LINE, _has_long_number
+from samza_azure.commands.row_files import _first_misfit, _has_long_number
 from samza_azure.commands.rows import as_lines
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
@@ -27,6 +27,7 @@ from samza_azure.logs.names import source_log
 from samza_azure.logs.partition import partition_of
 from samza_azure.logs.record import Slice, Writer
 from samza_azure.storage.arrow import encode
+from samza_azure.storage.fitting import fitted
 from samza_azure.storage.log import LogReader, take_over
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.source_stream import SourceWriter
@@ -431,6 +432,115 @@ def test_a_text_column_that_a_json_file_lacks_is_named(account: Any, tmp_path: P
     assert stored_values(account) == [None]
 
 
+@pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz"])
+@pytest.mark.parametrize(
+    ("kind", "first", "last", "stored_or_told"),
+    [
+        ("bigint", "1.0", '"9007199254740993"', [1, 9007199254740993]),
+        ("bigint", "1.0", "9007199254740993", [1, 9007199254740993]),
+        ("bigint", "9007199254740993", "1.0", [9007199254740993, 1]),
+        ("decimal(38,2)", "1.5", '"12345678901234567.89"', [Decimal("1.50"), Decimal("12345678901234567.89")]),
+        ("boolean", "true", '"true"', [True, True]),
+        ("map<string, bigint>", '{"a": 1}', "[]", [[("a", 1)], []]),
+        ("string", "null", '"x"', [None, "x"]),
+        ("struct<b: bigint>", '{"b": 1}', "5", "'dep_delay' is struct<b: int64>, which cannot hold 5 (int64)"),
+        ("array<bigint>", "[1]", "5", "which cannot hold 5 (int64). Write a list."),
+        ("string", '"x"', "1.10", "'dep_delay' is string, which cannot hold 1.10 (a number). Write a text."),
+        ("map<string, bigint>", '{"a": 1}', "5", "which cannot hold 5 (a number). Write a map, in JSON an object."),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_column_of_json_lines_may_change_its_kind_far_behind(
+    kind: str,
+    first: str,
+    last: str,
+    stored_or_told: Any,
+    ending: str,
+    account: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Arrow sees a change of kind only within 16 MiB. Behind that, values were changed, or the process was killed."""
+    monkeypatch.setattr("samza_azure.commands.row_files.LONGEST_LINE", 256)
+    between = ['"dep_delay": null'] * 10 + ['"more": 1'] * 10
+    file = lines(tmp_path, f'"dep_delay": {first}', *between, f'"dep_delay": {last}', *between)
+    if ending.endswith("gz"):
+        file.with_suffix(".jsonl.gz").write_bytes(gzip.compress(file.read_bytes()))
+        file = file.with_suffix(".jsonl.gz")
+    schema = f"carrier string, ts timestamp, dep_delay {kind}"
+    if isinstance(stored_or_told, str):
+        with pytest.raises(ConfigError) as refused:
+            put(account, file, schema=schema)
+        assert str(refused.value).startswith(f"Row 22 of {file} does not fit the stream 'flights'. ")
+        assert stored_or_told in str(refused.value)
+        assert stored(account) == 0
+        return
+    said: list[str] = []
+    assert put(account, file, schema=schema, partitions=1, say=said.append) == 42
+    assert said == ["Columns that the stream does not have are left out: more."]
+    found = stored_values(account)
+    assert [found[0], found[21]] == stored_or_told
+    assert found[1:21] == found[22:] == [None] * 20
+
+
+def test_long_numbers_are_found_wherever_a_part_of_a_json_file_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = ["1.0", "9007199254740993", "1.0"]
+    file = lines(tmp_path, *(f'"dep_delay": {number}' for number in numbers))
+    for size in range(81, 250):  # a line has at most 81 bytes
+        monkeypatch.setattr("samza_azure.commands.row_files.LONGEST_LINE", size)
+        account = MemoryAccount()
+        account.ensure_created()
+        put(account, file, schema="carrier string, ts timestamp, dep_delay bigint", partitions=1)
+        assert stored_values(account) == [1, 9007199254740993, 1]
+
+
+@pytest.mark.parametrize("kind", ["string", "double", "map<string, int>"])
+def test_what_a_large_json_file_lacks_is_named(
+    kind: str, account: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("samza_azure.commands.row_files.LONGEST_LINE", 256)
+    schema = f"carrier string, ts timestamp, dep_delay {kind}"
+    file = lines(tmp_path, *['"more": 1'] * 20, '"other": 1')
+    with pytest.raises(ConfigError, match=r"Row 1 of .* The rows lack dep_delay\. They have .*more, other\. Nothing"):
+        put(account, file, schema=schema)
+    file = lines(tmp_path, *['"dep_delay": null'] * 20)
+    with pytest.raises(ConfigError, match=r"has no column 'zip'\. Columns: carrier, ts, dep_delay\."):
+        put(account, file, schema=schema, key="zip")
+    with pytest.raises(ConfigError, match=r"rows\.jsonl has a line longer than 0 MiB\. Is it one row per line\?"):
+        put(account, lines(tmp_path, '"dep_delay": null', f'"more": "{"x" * 512}"'), schema=schema)
+    with pytest.raises(ConfigError, match=r"cannot be read as jsonl: .* in row 21"):
+        put(account, lines(tmp_path, *['"dep_delay": null'] * 20, '"dep_delay": ?'), schema=schema)
+    assert stored(account) == 0
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("kind", ["double", "map<string, int>"])
+def test_the_last_line_of_a_json_file_needs_no_end(
+    kind: str, end: str, account: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty object is a row, too."""
+    monkeypatch.setattr("samza_azure.commands.row_files.LONGEST_LINE", 128)
+    file = lines(tmp_path, '"dep_delay": null')
+    file.write_bytes(("\ufeff" + end.join([file.read_text().strip(), *["{}"] * 99, "", " " * 99, "{}"])).encode())
+    assert put(account, file, schema=f"carrier string, ts timestamp, dep_delay {kind}") == 101
+    assert stored(account) == 101
+
+
+def test_a_key_that_the_stream_does_not_store_may_be_rare_in_a_json_file(
+    account: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it a row goes to partition 0. One that is no key is refused before the first row is written."""
+    monkeypatch.setattr("samza_azure.commands.row_files.LONGEST_LINE", 256)
+    many = ['"dep_delay": 1'] * 20
+    with pytest.raises(ConfigError, match="A float cannot decide a partition"):
+        put(account, lines(tmp_path, '"zip": 7', *many, '"zip": 7.5'), key="zip")
+    assert stored(account) == 0
+    assert put(account, lines(tmp_path, '"zip": 7', *many, '"zip": "7"', *many, '"zip": "x"'), key="zip") == 43
+    assert stored(account) == 43
+
+
 @pytest.mark.parametrize("text", ["[1]\n", "7\n", '{"carrier": \n', ""], ids=["a list", "a number", "half", "nothing"])
 def test_what_is_no_json_lines_is_refused(text: str, account: Any, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
@@ -482,14 +592,18 @@ def test_a_date_that_a_csv_file_cannot_show_is_refused(
 @pytest.mark.parametrize("kind", [pa.float64(), pa.list_(pa.float64())], ids=["by its name", "in a list"])
 def test_long_digits_elsewhere_make_no_file_slow(kind: pa.DataType, tmp_path: Path) -> None:
     columns = {"dep_delay": kind}
-    file = lines(tmp_path, '"dep_delay": 1.5, "more": "12345678901234567890"')
-    assert not _has_long_number(file, columns)
-    text = file.read_text().replace("1.5", "-1.123456789012345678")
-    for begin in range(25):  # also where one block ends and the next begins
-        file.write_text(" " * (LONGEST_LINE - text.index("1.12") - begin + 3) + text)
-        assert _has_long_number(file, columns)
-    file.write_text(text.replace("dep_delay", "another"))
-    assert _has_long_number(file, columns) == pa.types.is_nested(kind)
+    text = lines(tmp_path, '"dep_delay": 1.5, "more": "12345678901234567890"').read_bytes()
+    assert not _has_long_number(text, columns)
+    text = text.replace(b"1.5", b"-1.123456789012345678")
+    assert _has_long_number(text, columns)
+    assert _has_long_number(text.replace(b"dep_delay", b"another"), columns) == pa.types.is_nested(kind)
+
+
+@pytest.mark.parametrize("name", ["a/b", "a\\/b", "a\\u0026b", "a&b"])
+def test_long_numbers_are_found_behind_names_that_have_two_spellings(name: str) -> None:
+    """JSON may escape any character; many writers do so with those that HTML or JavaScript would take for their own."""
+    columns = {json.loads(f'"{name}"'): pa.float64()}
+    assert _has_long_number(f'{{"{name}": 9007199254740993}}'.encode(), columns)
 
 
 def test_the_same_file_produced_twice_under_one_key_is_there_once(account: Any, tmp_path: Path) -> None:
@@ -547,6 +661,16 @@ def test_a_line_that_is_too_long(account: Any, tmp_path: Path) -> None:
     file = flights(tmp_path, f"{'x' * (33 << 20)},2013-01-01 05:00:00,1")
     with pytest.raises(ConfigError, match="a line longer than 16 MiB"):
         put(account, file)
+
+
+def test_no_row_is_at_fault_where_the_parts_of_a_chunk_fit() -> None:
+    """An array of Arrow's holds 2^31 elements. The search for a row that is at fault never ended."""
+    chunk = pa.table({"all": pa.FixedSizeListArray.from_arrays(pa.nulls(1 << 31), 1 << 29)})
+    schema = pa.schema({"all": pa.list_(pa.null())})
+    with pytest.raises(ConfigError, match="They do not fit its schema"):
+        fitted(chunk, schema)
+    assert _first_misfit(chunk, schema) is None
+    assert fitted(chunk.slice(0, 2), schema).num_rows == fitted(chunk.slice(2), schema).num_rows == 2
 
 
 def test_an_export_over_an_upgrade_has_the_columns_of_both_runs(account: Any, tmp_path: Path) -> None:
