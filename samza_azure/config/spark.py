@@ -23,6 +23,7 @@ OWN = {
     "spark.sql.streaming.disabledV2MicroBatchReaders": "the streams are read by such a source",
     "spark.hadoop.fs.defaultFS": "the files of a task are on the local disk; in its log they are durable",
     "spark.sql.streaming.join.stateFormatVersion": "in version 1 of the state of joins rows would be wrong",
+    "spark.sql.adaptive.streaming.stateless.enabled": "a stage that reads an input twice would wait for ever",
     "spark.sql.streaming.noDataMicroBatches.enabled": "the container decides when a batch without rows runs",
     "spark.sql.streaming.checkpointLocation": "the checkpoint of a task is its log",
     "spark.sql.streaming.checkpointFileManagerClass": "the container reads and writes checkpoints as local files",

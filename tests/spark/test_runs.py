@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -782,3 +783,24 @@ def test_rows_at_the_end_of_time_come_out_with_a_drain(fleet: MakeFleet) -> None
     found = [(row["key"], datetime.fromtimestamp(row["start"] / 1e6, UTC)) for row in run.rows("by-day")]  # type: ignore[operator]
     assert sorted(found) == sorted(expected)
     assert run.late == 0
+
+
+def test_an_input_that_is_read_twice_with_a_shuffle_for_each(fleet: MakeFleet) -> None:
+    """Adaptive execution planned the two at the same time, and both asked the source's only process: it hung."""
+    application = Application()
+
+    @application.stage("doubled", output="twice")
+    def twice(rows: DataFrame) -> DataFrame:
+        table = rows.sparkSession.createDataFrame([(1, "a"), (2, "b")], "m long, w string")
+        named = rows.join(table, F.expr("n = m"), "left").drop("m")
+        return named.unionByName(named.where("n > 1"))
+
+    run = fleet(application, '[streams.doubled]\nschema = "n long"\n[task]\ncommit.ms = 0\n')
+    writer = run.writer("doubled", 1, flush_rows=10, event_time=None)
+    run.start("twice-0")
+    for batch in range(3):
+        writer.write(pa.table({"n": pa.array([1, 2, 3], pa.int64())}))
+        writer.flush()
+        run.until(lambda batch=batch: len(run.rows("twice")) == 5 * (batch + 1))
+    writer.close()
+    assert Counter(row["w"] for row in run.rows("twice")) == {"a": 3, "b": 6, None: 6}
