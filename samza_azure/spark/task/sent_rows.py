@@ -120,6 +120,8 @@ def _elements(sent: Any) -> Iterable[Any]:
         raise TypeError("Arrow takes it for an array of its letters or bytes.")
     if hasattr(sent, "iloc"):
         raise TypeError("Arrow takes the elements of a Series by their labels.")
+    if hasattr(sent, "mask"):
+        raise TypeError("Arrow takes the elements of an array without its mask.")
     return sent.items() if isinstance(sent, Mapping) else sent
 
 
