@@ -60,7 +60,7 @@ UNITS_US = {
     "yy": 366 * DAY_US,
 }
 #: Operators that pass rows on as they arrive, with all their columns.
-PASSING = frozenset(
+IMMEDIATE = frozenset(
     {
         "ArrowEvalPython",
         "BatchEvalPython",
@@ -293,7 +293,7 @@ class Bounds:
                 if kind_of(made) != "AttributeReference":
                     return None
                 struct = identity(made)
-            elif below.kind not in PASSING:
+            elif below.kind not in IMMEDIATE:
                 return None
             node = below
         return None

@@ -104,11 +104,11 @@ def _compares_times(operator: Node) -> bool:
     return (
         has_sessions(operator)
         or operator.kind.startswith("TransformWithState")
-        or any(not is_window(child.column(each)) for child in operator.children for each in _compared(operator, child))
+        or any(not is_window(child.column(each)) for child in operator.children for each in _times_of(operator, child))
     )
 
 
-def _compared(operator: Node, child: Node) -> list[int]:
+def _times_of(operator: Node, child: Node) -> list[int]:
     """The columns of a child by which an operator decides whether a row is late."""
     return _watched(operator, child) if operator.is_join_of_streams else event_times(operator, child)
 
@@ -172,7 +172,7 @@ def check_on_time(
                     f"compute it before the operator, .withColumn({literal(name)}, F.expr({time}))."
                 )
             raise _drops(stage, operator, name, reason.reason, remedy)
-    for operator, below, wanted in _watching(optimised, _compared):
+    for operator, below, wanted in _watching(optimised, _times_of):
         if (*_place(operator), wanted) in judged:
             continue
         if reason := _why_late(operator, below, wanted, delays, bounds):
