@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -287,7 +288,8 @@ def test_a_task_that_moves_again_and_again_leaves_nothing_of_sparks_behind(
     fleet: Callable[[Application, str], Fleet], spark: SparkSession
 ) -> None:
     """Each start left a thread of Spark's for each source, which kept the session of the query, 400 kB; a listener, to
-    which Spark handed all events of later queries; and three open files for each source, of them two of a selector."""
+    which Spark handed all events of later queries; three open files for each source, of them two of a selector; and a
+    connection by which Java calls Python, with a thread of Python's."""
     application = Application()
 
     @F.udf("string")
@@ -302,18 +304,26 @@ def test_a_task_that_moves_again_and_again_leaves_nothing_of_sparks_behind(
     writer = run.writer("wandering", 1, flush_rows=10, event_time=None)
     run.start("copy-0")
 
-    jvm = Path(f"/proc/{jvm_of(spark).java.lang.ProcessHandle.current().pid()}/fd")
+    jvm = psutil.Process(jvm_of(spark).java.lang.ProcessHandle.current().pid())
+    port = spark.sparkContext._gateway._callback_server.server_socket.getsockname()[1]
 
-    def after(moves: int) -> tuple[int, int, int]:
+    def connections() -> int:
+        return sum(bool(each.raddr) and each.raddr.port == port for each in jvm.net_connections("tcp"))
+
+    def after(moves: int) -> list[int]:
         for _ in range(moves):
+            run.move("copy-0")
             writer.write(pa.Table.from_pylist([{"key": "k"}]))
             writer.flush()
             run.until_all_is_read("wandering")
-            run.move("copy-0")
         threads = jvm_of(spark).java.lang.Thread.getAllStackTraces().keySet().toArray()
-        listeners = spark.sparkContext._jsc.sc().listenerBus().listeners()
-        selectors = sum(str(each.readlink()) == "anon_inode:[eventpoll]" for each in jvm.iterdir())
-        return sum(each.getName().startswith("Idle Worker Monitor") for each in threads), listeners.size(), selectors
+        files = Path(f"/proc/{jvm.pid}/fd").iterdir()
+        return [
+            sum(each.getName().startswith("Idle Worker Monitor") for each in threads),
+            spark.sparkContext._jsc.sc().listenerBus().listeners().size(),
+            sum(str(each.readlink()) == "anon_inode:[eventpoll]" for each in files),
+        ]
 
     assert after(2) == after(4)
+    assert connections() <= 2  # that of the query that runs, and one by which Java says what it has collected
     writer.close()

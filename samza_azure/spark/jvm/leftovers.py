@@ -1,8 +1,10 @@
-"""End what Spark keeps of a query that has ended: a thread for each source, and a listener.
+"""End what is left of a query that has ended: a thread of Spark's for each source, a listener, and a connection.
 
 Spark has a thread for each factory of Python processes, which ends those that are idle. A source has a factory of its
 own, whose only process is never idle. Its thread outlives the source, and keeps the session of the source's query, 400
 kB. The listener belongs to that session, too: Spark still hands it each event of each later query.
+py4j has a connection for each thread of Java's that calls Python, as that of a query does for its batches. It outlives
+the thread, and Python has a thread that reads from it.
 """
 
 import logging
@@ -12,7 +14,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from samza_azure.spark.jvm.session import compiled
+from samza_azure.spark.jvm.session import compiled, gateway_of
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +38,32 @@ public class {NAME} implements Thread.UncaughtExceptionHandler {{
         session.sparkContext().removeSparkListener((org.apache.spark.scheduler.SparkListenerInterface) listener);
     }}
 
+    // Only idle connections are in this list. A thread that calls Python takes its own out of it first, under the lock,
+    // and opens a new one if that is closed. So closing the connection of a query that still runs does no harm.
+    public void endConnections(py4j.CallbackClient client) throws Exception {{
+        java.util.concurrent.locks.Lock lock =
+            (java.util.concurrent.locks.Lock) valueOf(py4j.CallbackClient.class, client, "lock");
+        lock.lock();
+        try {{
+            java.util.Collection idle =
+                (java.util.Collection) valueOf(py4j.CallbackClient.class, client, "connections");
+            for (java.util.Iterator i = idle.iterator(); i.hasNext();) {{
+                py4j.ClientServerConnection each = (py4j.ClientServerConnection) i.next();
+                if (!each.isInitiatedFromClient()) continue;  // Python has opened it for its own calls
+                i.remove();
+                each.shutdown();
+            }}
+        }} finally {{
+            lock.unlock();
+        }}
+    }}
+
     private Object valueOf(Object object, String name) throws Exception {{
-        java.lang.reflect.Field field = object.getClass().getDeclaredField(name);
+        return valueOf(object.getClass(), object, name);
+    }}
+
+    private Object valueOf(Class declaring, Object object, String name) throws Exception {{
+        java.lang.reflect.Field field = declaring.getDeclaredField(name);
         field.setAccessible(true);
         return field.get(object);
     }}
@@ -56,8 +82,9 @@ def end_leftovers(spark: SparkSession, query: StreamingQuery) -> None:
         leftovers = _leftovers(spark)
         leftovers.endThreads()
         leftovers.endListener(query._jsq.streamingQuery().sparkSessionForStream())
+        leftovers.endConnections(gateway_of(spark).java_gateway_server.getCallbackClient())
     except Exception as error:  # noqa: BLE001  # any error of Java or py4j
-        log.info("Spark keeps a thread and a listener of a query that has ended: %s", error)
+        log.info("A thread, a listener or a connection of a query that has ended is left: %s", error)
 
 
 @lru_cache(maxsize=1)

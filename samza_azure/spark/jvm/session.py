@@ -31,7 +31,7 @@ def connect_session(name: str, settings: Mapping[str, str], jvm: Jvm) -> SparkSe
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark = _connected(builder, jvm)
-    _gateway_of(spark).proc = jvm.process  # as if pyspark had started it
+    gateway_of(spark).proc = jvm.process  # as if pyspark had started it
     return spark
 
 
@@ -66,7 +66,8 @@ def compiled(spark: SparkSession, name: str, source: str) -> Any:
     return compiler.getClassLoader().loadClass(name).getConstructor(None).newInstance(None)
 
 
-def _gateway_of(spark: SparkSession) -> Any:
+def gateway_of(spark: SparkSession) -> Any:
+    """py4j's connections between this process and its JVM."""
     return spark.sparkContext._gateway
 
 
