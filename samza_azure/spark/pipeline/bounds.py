@@ -103,6 +103,7 @@ class Unbounded:
 
 
 Bound: TypeAlias = frozenset[Term] | Unbounded
+KEPT = Unbounded("the aggregation keeps its groups until the watermark passes, and this is not the event time")
 
 
 def least(bounds: Iterable[Bound]) -> Bound:
@@ -253,9 +254,11 @@ class Bounds:
         ]
         if lengths:  # a window that ends after the watermark begins at most its length before
             return shifted(self._watermark(node), None if lengths[0] is None else -lengths[0], "a session has no limit")
-        if self._updates or state_of(node) is None:
-            return self.of(node.child, wanted)  # a group is emitted when one of its rows arrives
-        return Unbounded("the aggregation keeps its groups until the watermark passes, and this is not the event time")
+        return KEPT if self._keeps_groups(node) else self.of(node.child, wanted)
+
+    def _keeps_groups(self, node: Node) -> bool:
+        """Whether a node emits a group when the watermark has passed, and not when one of its rows arrives."""
+        return node.kind == "Aggregate" and state_of(node) is not None and not self._updates
 
     def _of_cast(self, node: Node, expression: Any) -> Bound:
         source, target = (str(each.dataType().simpleString()) for each in (expression.children().apply(0), expression))
@@ -270,26 +273,25 @@ class Bounds:
     def _of_window_field(self, node: Node, expression: Any) -> Bound:
         """`window.end` is later than each time in the window; `window.start` is earlier by the window's length."""
         window = expression.child()
-        field = str(expression.extractFieldName())
         if not is_window(window):
-            return self._of_field(node, identity(window), field) or Unbounded(_computed_text(expression))
+            if self._keeps_groups(node):
+                return KEPT
+            return self._of_field(node, identity(window), expression.ordinal()) or Unbounded(_computed_text(expression))
         base = self._of_column(node, identity(window))
-        if field == "end":
+        if str(expression.extractFieldName()) == "end":
             return base
         length = self.window_us(node.child, identity(window)) if is_marked(window, WINDOW_MARK) else None
         return shifted(
             base, None if length is None else -length, "it is the start of a session, whose length has no limit"
         )
 
-    def _of_field(self, node: Node, struct: int, field: str) -> Bound | None:
+    def _of_field(self, node: Node, struct: int, field: int) -> Bound | None:
         """The bound of a field of a struct that is made below this node, if its rows are passed on as they arrive."""
         while below := next((child for child in node.children if struct in child.ids), None):
             if below.kind == "Project":
                 made = without_alias(named(below.made, struct))
-                parts = list(items(made.children())) if kind_of(made) == "CreateNamedStruct" else []
-                values = {str(name.value()): value for name, value in zip(parts[::2], parts[1::2], strict=True)}
-                if field in values:
-                    return self._of_expression(below, values[field])
+                if kind_of(made) == "CreateNamedStruct":
+                    return self._of_expression(below, made.children().apply(2 * field + 1))
                 if kind_of(made) != "AttributeReference":
                     return None
                 struct = identity(made)
@@ -307,7 +309,7 @@ class Bounds:
                     time = _time_in(made)
                     return identity(time) if time is not None and kind_of(time) == "AttributeReference" else None
                 wanted = identity(made)
-            if not below.children:
+            if not below.children or below.kind == "Union":  # its branches may compute it from other columns
                 return None
             node = below.child
         return None

@@ -288,7 +288,8 @@ class _OddDrawing(Drawing):
     def computed_key(self, frame: Frame) -> dict[str, str]:
         """A key that is computed of the event time, beside its window; mostly none."""
         if self.times.random() < 0.2:
-            return {self.name("h"): f"date_trunc('HOUR', {frame.time})"}
+            time = frame.time if self.later.random() < 0.7 else f"named_struct('t', {frame.time}).t"
+            return {self.name("h"): f"date_trunc('HOUR', {time})"}
         if self.later.random() < 0.7:
             return {}
         return {self.name("h"): self.later.choice(["hour({})", "minute({}) % 2", "day({})"]).format(frame.time)}
