@@ -30,6 +30,7 @@ OWN = {
     "spark.rdd.compress": "rows leave Spark through blocks on the disk, which are read uncompressed",
     "spark.scheduler.mode": "the tasks of a container share it fairly",
     "spark.python.unix.domain.socket.enabled": "rows come through such a socket; without it each batch waits 40 ms",
+    "spark.python.use.daemon": "the processes of sources run without it, and what they leave is told apart by that",
     "spark.sql.shuffle.partitions": "a task is one partition; more would only add files",
 }
 #: The masters that are allowed: Spark in the container's own JVM.

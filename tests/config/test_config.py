@@ -321,6 +321,10 @@ def test_each_profile_fits_itself() -> None:
         ("hadoop.fs.defaultFS", "local disk"),
         ("scheduler.mode", "share it fairly"),
         ("python.unix.domain.socket.enabled", "40 ms"),
+        ("python.use.daemon", "processes of sources"),
+        ("sql.adaptive.streaming.stateless.enabled", "wait for ever"),
+        ("sql.streaming.queryEvolution.enableSourceEvolution", "have no names"),
+        ("sql.streaming.disabledV2MicroBatchReaders", "read by such a source"),
     ],
 )
 def test_a_setting_that_the_container_needs_is_refused_with_the_reason(key: str, reason: str) -> None:

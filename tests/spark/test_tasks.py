@@ -32,7 +32,7 @@ from samza_azure.messages import (
     TaskReport,
     decode,
 )
-from samza_azure.spark.jvm.session import jvm_of
+from samza_azure.spark.jvm.session import compiled, jvm_of
 from samza_azure.spark.task.channel import Channel
 from samza_azure.spark.task.sink_task import SinkTask
 from samza_azure.spark.task.task import Task
@@ -327,3 +327,21 @@ def test_a_task_that_moves_again_and_again_leaves_nothing_of_sparks_behind(
     assert after(2) == after(4)
     assert connections() <= 2  # that of the query that runs, and one by which Java says what it has collected
     writer.close()
+
+
+def test_a_selector_that_another_one_closes_is_in_nobodys_way(spark: SparkSession) -> None:
+    """It was asked for its keys, which a closed selector refuses, each time that anybody opened one."""
+    opener = compiled(
+        spark,
+        "Opener",
+        """
+        public class Opener {
+            public boolean createSimpleWorker() throws java.io.IOException {
+                java.nio.channels.Selector selector = java.nio.channels.Selector.open();
+                selector.close();
+                return selector.isOpen();
+            }
+        }
+        """,
+    )
+    assert [opener.createSimpleWorker() for _ in range(3)] == [False] * 3

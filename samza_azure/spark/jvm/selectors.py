@@ -23,20 +23,26 @@ public class {NAME} extends {SPI}.SelectorProvider {{
     private final {SPI}.SelectorProvider own = {SPI}.SelectorProvider.provider();
     private final java.util.List open = new java.util.ArrayList();
 
-    public synchronized {SPI}.AbstractSelector openSelector() throws java.io.IOException {{
-        for (int i = open.size() - 1; i >= 0; i--) {{
-            java.nio.channels.Selector each = (java.nio.channels.Selector) open.get(i);
-            if (hasServed(each)) {{
-                each.close();
-                open.remove(i);
-            }}
-        }}
+    public {SPI}.AbstractSelector openSelector() throws java.io.IOException {{
         {SPI}.AbstractSelector selector = own.openSelector();
-        if (isOfSource()) open.add(selector);
+        if (isOfSource()) remember(selector);
         return selector;
     }}
 
+    private synchronized void remember(java.nio.channels.Selector selector) {{
+        for (int i = open.size() - 1; i >= 0; i--) {{
+            java.nio.channels.Selector each = (java.nio.channels.Selector) open.get(i);
+            if (!hasServed(each)) continue;
+            open.remove(i);
+            try {{
+                each.close();
+            }} catch (java.io.IOException error) {{}}  // that of a source that has ended concerns no other
+        }}
+        open.add(selector);
+    }}
+
     private boolean hasServed(java.nio.channels.Selector selector) {{
+        if (!selector.isOpen()) return true;
         java.util.Iterator keys = selector.keys().iterator();
         return keys.hasNext() && !((java.nio.channels.SelectionKey) keys.next()).channel().isOpen();
     }}
