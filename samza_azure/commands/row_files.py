@@ -439,8 +439,10 @@ def _shown(value: Any) -> str:
 
 def _has_long_number(part: bytes, columns: Mapping[str, pa.DataType]) -> bool:
     """Whether one of these columns has a number of more digits than a double holds."""
-    # After its name. A number in a list has no name, and all but words may be written in two ways: a/b, a\/b.
-    if all(re.fullmatch(r"[\w ]+", name, re.ASCII) and not pa.types.is_nested(kind) for name, kind in columns.items()):
+    # After its name. A number in a list has no name, and all but words may be written in two ways: a/b, a\/b. So may
+    # words, where a name has a letter by its number.
+    plain = all(re.fullmatch(r"[\w ]+", name, re.ASCII) and not pa.types.is_nested(columns[name]) for name in columns)
+    if plain and re.search(rb'\\u[^"]*"\s*:', part) is None:
         named = b"|".join(re.escape(json.dumps(name).encode()) for name in columns)
         return re.search(rb"(?:%s)\s*:\s*-?[0-9.]{16}" % named, part) is not None
     # The search for digits takes a small part of the time of a search for any number.
