@@ -1,10 +1,11 @@
 """Rows in the types of a source stream: exactly, or refused.
 
 Promised: a value keeps its meaning. A text is read as what it says, times without a zone are in UTC, and `float` and
-`double` round to the nearest number that they hold, except whole numbers, which they hold exactly. Nothing else is
+`double` round to the nearest number that they hold, except Arrow's integers, which they hold exactly. Nothing else is
 changed, cut or left out: Arrow's casts take true for 1, 5 for 5 µs after 1970, and the day of a time for a date.
 
-Whether a value is taken does not depend on the rows around it.
+Whether a value of one of Arrow's types is taken does not depend on the rows around it. Of which type a value in JSON is
+does: a column with whole numbers and fractions is one of doubles.
 """
 
 from collections.abc import Iterable, Iterator
@@ -130,12 +131,12 @@ def decoded(values: pa.Array) -> pa.Array:
         return decoded(pc.run_end_decode(values))
     if pa.types.is_large_string(values.type) or pa.types.is_string_view(values.type):
         return values.cast(pa.string())
-    if _is_bytes(values.type):
+    if _has_layout_of_bytes(values.type):
         return values.cast(pa.binary())
     return values
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
+def _has_layout_of_bytes(kind: pa.DataType) -> bool:
     return bool(pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind))
 
 
@@ -189,13 +190,13 @@ def _converted(values: pa.Array, kind: pa.DataType) -> pa.Array:
         return _if_same(values.cast(kind), values)
     if types.is_string(kind) and (types.is_integer(given) or types.is_decimal(given) or types.is_date(given)):
         return _if_same(values.cast(kind), values)
-    of_one_kind = (types.is_duration, types.is_time, _holds_bytes)
+    of_one_kind = (types.is_duration, types.is_time, _is_text_or_bytes)
     if any(is_kind(given) and is_kind(kind) for is_kind in of_one_kind):
         return values.cast(kind)
     raise pa.ArrowInvalid(f"{given} is not {kind}")
 
 
-def _holds_bytes(kind: pa.DataType) -> bool:
+def _is_text_or_bytes(kind: pa.DataType) -> bool:
     """Texts and bytes become each other, as UTF-8."""
     return bool(pa.types.is_binary(kind) or pa.types.is_string(kind))
 

@@ -104,7 +104,7 @@ def soak(around: Alone, fleet: Fleet, batches: int) -> int:
         written = feed(fleet, writers, written)
         batch = fleet.tasks[TASK].report.batch
         done.append((time.monotonic(), batch))
-        while done[-1][0] - done[0][0] > MINUTE_S:
+        while len(done) > 2 and done[-1][0] - done[0][0] > MINUTE_S:
             done.popleft()
         if batch // every == last // every:
             continue

@@ -8,6 +8,7 @@ the thread, and Python has a thread that reads from it.
 """
 
 import logging
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -38,8 +39,9 @@ public class {NAME} implements Thread.UncaughtExceptionHandler {{
         session.sparkContext().removeSparkListener((org.apache.spark.scheduler.SparkListenerInterface) listener);
     }}
 
-    // Only idle connections are in this list. A thread that calls Python takes its own out of it first, under the lock,
-    // and opens a new one if that is closed. So closing the connection of a query that still runs does no harm.
+    // Only idle connections are in this list, since no call from Java to Python leads to another. A thread that calls
+    // Python takes its own out of it first, under the lock, and opens a new one if that is closed. So closing the
+    // connection of a query that still runs does no harm.
     public void endConnections(py4j.CallbackClient client) throws Exception {{
         java.util.concurrent.locks.Lock lock =
             (java.util.concurrent.locks.Lock) valueOf(py4j.CallbackClient.class, client, "lock");
@@ -78,13 +80,18 @@ def end_leftovers(spark: SparkSession, query: StreamingQuery) -> None:
 
     The threads of all sources are ended, also of sources that still run: they do nothing.
     """
-    try:
-        leftovers = _leftovers(spark)
-        leftovers.endThreads()
-        leftovers.endListener(query._jsq.streamingQuery().sparkSessionForStream())
-        leftovers.endConnections(gateway_of(spark).java_gateway_server.getCallbackClient())
-    except Exception as error:  # noqa: BLE001  # any error of Java or py4j
-        log.info("A thread, a listener or a connection of a query that has ended is left: %s", error)
+    ends: dict[str, Callable[[], None]] = {
+        "thread": lambda: _leftovers(spark).endThreads(),
+        "listener": lambda: _leftovers(spark).endListener(query._jsq.streamingQuery().sparkSessionForStream()),
+        "connection": lambda: _leftovers(spark).endConnections(
+            gateway_of(spark).java_gateway_server.getCallbackClient()
+        ),
+    }
+    for what, end in ends.items():
+        try:
+            end()
+        except Exception as error:  # noqa: BLE001  # any error of Java or py4j; the others end nevertheless
+            log.info("A %s of a query that has ended is left: %s", what, error)
 
 
 @lru_cache(maxsize=1)

@@ -30,7 +30,7 @@ from samza_azure.spark.pipeline.catalyst import (
     without_alias,
 )
 from samza_azure.spark.pipeline.destination import INTEGERS
-from samza_azure.spark.pipeline.operators import GROUPING_ID, described, keys_of, nulls_of, state_of
+from samza_azure.spark.pipeline.operators import described, is_grouping_id, keys_of, nulls_of, state_of
 
 #: Operators that emit exactly their input rows.
 PASSING = frozenset(
@@ -150,8 +150,8 @@ def _check_totals(stage: Stage, aggregation: Node, time: Any) -> None:
     expand = aggregation.child
     if expand.kind != "Expand" or identity(time) not in _made_null(expand):
         return
-    keys = {identity(key): str(key.name()) for key in items(aggregation.plan.groupingExpressions())}
-    names = {each: literal(in_sql(name)) for each, name in keys.items() if name != GROUPING_ID}
+    keys = [key for key in items(aggregation.plan.groupingExpressions()) if not is_grouping_id(key)]
+    names = {identity(key): literal(in_sql(str(key.name()))) for key in keys}
     timed = [nulls for nulls in nulls_of(expand) if identity(time) not in nulls]
     sets = [f"[{', '.join(name for each, name in names.items() if each not in nulls)}]" for nulls in timed]
     raise PipelineRefused(
@@ -361,8 +361,7 @@ def _check_changes(stage: Stage, root: Node, aggregation: Node) -> None:
         if node.kind == "Project":
             keys = [{identity(made) for made in node.made if _shows(made, key)} for key in keys]
     if not all(keys):
-        columns = (key for (key,) in keys_of(aggregation) if kind_of(key) == "AttributeReference")
-        is_rollup = any(str(each.name()) == GROUPING_ID for each in columns)
+        is_rollup = any(is_grouping_id(key) for (key,) in keys_of(aggregation))
         more = ", and F.grouping_id() beside them" if is_rollup else ""
         raise PipelineRefused(
             f"Stage {stage.name}: in output mode update the {described(aggregation)} emits a row for each change of a "

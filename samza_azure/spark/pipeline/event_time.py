@@ -31,7 +31,7 @@ from samza_azure.spark.pipeline.catalyst import (
     without_alias,
 )
 from samza_azure.spark.pipeline.names import no_time
-from samza_azure.spark.pipeline.operators import MAKING, described, has_sessions, state_of
+from samza_azure.spark.pipeline.operators import MAKING, STATEFUL, described, has_sessions, state_of
 
 #: The remedy if an operator keeps rows for an unknown time before another one.
 SPLIT = (
@@ -202,7 +202,7 @@ def _origin(node: Node, wanted: int) -> str:
 def _watching(root: Node, times_of: Callable[[Node, Node], Sequence[int]]) -> Iterator[tuple[Node, Node, int]]:
     """The operators of a plan that drop late rows, with the columns of their children by which they may do so."""
     for operator in root.walk():
-        if state_of(operator) not in (None, "limit"):
+        if state_of(operator) not in (None, STATEFUL["GlobalLimit"]):
             for child in operator.children:
                 yield from ((operator, child, each) for each in times_of(operator, child) if each in child.ids)
 

@@ -1,5 +1,6 @@
 """Storage and a Spark session for a program that plays cases outside of pytest."""
 
+import json
 import os
 import tempfile
 import uuid
@@ -25,7 +26,8 @@ SETTINGS = {
 @contextmanager
 def bench() -> Iterator[Bench]:
     """Everything that cases share; gone at the end."""
-    os.environ["NODE_OPTIONS"] = f"--require {Path(__file__).with_name('keep_deleted.js')}"
+    script = json.dumps(str(Path(__file__).with_name("keep_deleted.js")))
+    os.environ["NODE_OPTIONS"] = f"{os.environ.get('NODE_OPTIONS', '')} --require {script}".strip()
     with Azurite() as emulator, tempfile.TemporaryDirectory(prefix="samza-azure-fuzz-") as name:
         unique = uuid.uuid4().hex
         storage = Storage(Secret(emulator.connection_string), None, f"c{unique}", f"t{unique}")
