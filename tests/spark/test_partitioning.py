@@ -296,6 +296,33 @@ def test_a_python_function_as_a_key(plan: Plan) -> None:
     assert "no part of the key can be computed from an input row alone" in said
 
 
+def test_a_filter_after_the_python_function_of_a_key(plan: Plan) -> None:
+    """Spark moves it below the function, which it need not be able to take: the router called it for all rows, and the
+    run failed. A filter by the function's result comes after it in any case."""
+    parity = F.udf(lambda n: n % 2, "int")
+    computed = lambda rows: rows.withColumn("odd", parity("n"))  # noqa: E731
+    said = refused(plan, lambda rows: computed(rows).where("n is not null").select("odd").distinct())
+    assert "a filter keeps rows from the Python function that computes it. Move what comes before it into a" in said
+    ((_, (by,)),) = routers(plan(lambda rows: computed(rows).where("odd is not null").select("odd").distinct()))
+    assert "<lambda>(n)" in by
+    said = refused(plan, lambda rows: computed(rows).where("odd is not null and key <> 'a'").select("odd").distinct())
+    assert "a filter keeps rows" in said
+
+
+def test_a_python_function_as_a_key_beside_a_window(plan: Plan) -> None:
+    """They were routed by the window alone: Spark's own filter of rows without a time counted as one of the job's."""
+    parity = F.udf(lambda n: n % 2, "int")
+
+    def grouped(rows: DataFrame, condition: str = "ts is not null") -> DataFrame:
+        marked = rows.withWatermark("ts", "1 hour").where(condition)
+        return marked.groupBy(F.window("ts", "1 day"), parity("n").alias("odd")).count()
+
+    assert "<lambda>(n)" in str(routers(plan(grouped)))
+    slow = plan(lambda rows: grouped(rows, "n is not null"))
+    assert "struct" in str(routers(slow)) and "<lambda>(n)" not in str(routers(slow))
+    assert [each for each in slow.plan.warnings if "by their time alone, so all that arrive together go to one" in each]
+
+
 def test_two_functions_of_one_name_are_two_routes(plan: Plan) -> None:
     """They are printed alike. So are texts that hold what looks like an id."""
     two, three = F.udf(lambda n: n % 2, "int"), F.udf(lambda n: n % 3, "int")

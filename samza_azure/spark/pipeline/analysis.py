@@ -153,7 +153,11 @@ def analyse(
         needs_rocksdb=any(node.kind.startswith("TransformWithState") for node in operators),
         needs_memory=len(operators) > 1 and any(has_sessions(node) for node in operators),
         fires_after_rows=bool(operators) and all(node.kind in FIRE_AFTER_ROWS for node in operators),
-        warnings=(*_warnings(stage, plan, root, drifts=drifts), *_kept_for_ever(stage, operators, bounds)),
+        warnings=(
+            *_warnings(stage, plan, root, drifts=drifts),
+            *_kept_for_ever(stage, operators, bounds),
+            *placement.warnings,
+        ),
     )
 
 

@@ -19,10 +19,13 @@ from samza_azure.errors import PipelineRefused
 from samza_azure.spark.pipeline.bounds import Input
 from samza_azure.spark.pipeline.catalyst import (
     Node,
+    conjuncts,
+    contains,
     equalities,
     exact,
     has_pattern,
     in_sql,
+    is_marked,
     items,
     join_type,
     kind_of,
@@ -66,6 +69,7 @@ class Placement:
 
     routes: Mapping[int, Route] = field(default_factory=dict)
     output_key: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class Tracer:
@@ -91,12 +95,27 @@ class Tracer:
                 return self._through_union(node, expression)
             case "Join":
                 return self._through_join(node, expression)
-        if node.kind in REMOVING and has_pattern(self._spark, expression, "PYTHON_UDF"):
-            return None  # routing would call the function for rows that this operator drops
         streaming = [child for child in node.children if child.is_streaming]
-        if len(streaming) == 1 and references(expression) <= set(streaming[0].ids):
-            return self.place(streaming[0], expression)
-        return None  # this operator creates the column
+        if len(streaming) != 1 or not references(expression) <= set(streaming[0].ids):
+            return None  # this operator creates the column
+        if node.kind in REMOVING and self._is_kept_from_rows(node, streaming[0], expression):
+            return None
+        return self.place(streaming[0], expression)
+
+    def _is_kept_from_rows(self, node: Node, below: Node, expression: Any) -> bool:
+        """Whether a Python function in an expression is not called for rows that a node drops; routing would call it.
+
+        Spark also moves a condition below the functions whose results it does not read.
+        """
+        above = has_pattern(self._spark, expression, "PYTHON_UDF")
+        if node.kind != "Filter":
+            return above
+        results = {each for each in references(expression) if self._calls_python(below, below.column(each))}
+        parts = [each for each in conjuncts(node.plan.condition()) if not _is_null_filter(below, each)]
+        return bool(above and parts) or (bool(results) and not all(references(each) & results for each in parts))
+
+    def _calls_python(self, node: Node, column: Any) -> bool:
+        return any(has_pattern(self._spark, each, "PYTHON_UDF") for each in (self.place(node, column) or {}).values())
 
     def origins(self, node: Node, expression: Any) -> list[str]:
         """What an expression is computed from, in full, traced down as far as possible."""
@@ -218,6 +237,11 @@ def _can_route(expression: Any) -> bool:
     return not _has_type(expression, "COLLATE", "MAP<", "VARIANT")
 
 
+def _is_null_filter(node: Node, condition: Any) -> bool:
+    """Whether it is what Spark puts below a window: the rows without a time are dropped."""
+    return kind_of(condition) == "IsNotNull" and all(is_marked(node.column(each)) for each in references(condition))
+
+
 def _has_type(expression: Any, *words: str) -> bool:
     kind = str(expression.dataType().sql())
     return any(word in kind for word in words)
@@ -260,7 +284,15 @@ def place_stage(spark: SparkSession, stage: Stage, root: Node, inputs: Sequence[
         if leaf.reads in routed:  # also where no operator with state needs it
             route = routed[leaf.reads]
             keys[leaf] = tracer.rebased(route, leaf) if route.like_keys else ()
-    return Placement(routed, _output_key(tracer, root, keys))
+    warnings = tuple(
+        f"Stage {stage.name}: the {described(needed_by[reads])} gets the rows of stream {inputs[reads].stream!r} "
+        "by their time alone, so all that arrive together go to one task. Compute another part of its key in an "
+        "earlier stage, with partition_by."
+        for reads, route in routed.items()
+        if all(map(_is_time, route.expressions))
+        and not all(_is_time(each) for key in keys_of(needed_by[reads]) for each in key)
+    )
+    return Placement(routed, _output_key(tracer, root, keys), warnings)
 
 
 def _stream(leaf: Node, inputs: Sequence[Input]) -> Input:
@@ -458,10 +490,11 @@ def _obstacle(operator: Node) -> str:
         return "its key is not deterministic, so the same row could go to different tasks"
     if not any(_can_route(part) for part in parts):
         return "equal values of the key's type may have different bytes (a collation, a map or a variant)"
-    return (
-        "no part of the key can be computed from an input row alone: an earlier operator creates it, or an earlier "
-        "join uses another key"
-    )
+    reasons = ["an earlier operator creates it", "an earlier join uses another key"]
+    making = [node for node in operator.walk() if node.kind in ("Project", "Aggregate")]
+    if any(contains(made, "PythonUDF") for node in making for made in node.made):
+        reasons.append("a filter keeps rows from the Python function that computes it")
+    return f"no part of the key can be computed from an input row alone: {', or '.join(reasons)}"
 
 
 def _is_random(node: Node, wanted: int) -> bool:
