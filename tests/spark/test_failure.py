@@ -133,6 +133,14 @@ def test_the_innermost_line_of_the_users_code_is_named(tmp_path: Path) -> None:
         (PythonException("An exception was thrown from the Python worker:\n"), None),
         (ConfigError("Name a stream."), "Name a stream."),
         (KeyError("a"), "KeyError: 'a'"),
+        (
+            ValueError("[STATEFUL_PROCESSOR_INCORRECT_TIME_MODE_TO_ASSIGN_TTL] use TimeMode.ProcessingTime()"),
+            (
+                "ValueError: [STATEFUL_PROCESSOR_INCORRECT_TIME_MODE_TO_ASSIGN_TTL] use TimeMode.ProcessingTime()\n"
+                "A drain cannot complete what depends on the clock: "
+                'use timeMode "EventTime" and a timer that clears the state.'
+            ),
+        ),
         (OSError(), "OSError: "),
     ],
 )

@@ -1609,7 +1609,7 @@ def test_what_spark_numbers_anew_is_no_warning(analyse: Analyse, spark: SparkSes
         query = (
             "WITH few AS (SELECT * FROM {rows}) SELECT carrier, many FROM few UNION ALL SELECT carrier, many FROM few"
         )
-        return spark.sql(query, rows=rows)
+        return spark.sql(query, rows=rows.observe("seen", F.count("*")))
 
     assert not analyse(stage).stages["stage"].analysis.warnings
 

@@ -221,6 +221,7 @@ def tree(thing: Any) -> str:
 #: What differs between Spark's own texts of two analyses of one query, and means nothing.
 DIFFERING = (
     r"#\d+L?|\b_pyspark_[0-9a-f]{32}\b|(?<=\blambda )\w+"
+    r"|(?m:(?<=\]), \d+$)"  # what `observe` numbers its DataFrames by
     r"|(?<=EventTimeWatermark )[0-9a-f-]{36}|(?<=CTERelation(?:Def|Ref) )\d+|(?<=\bCommonExpressionId\()\d+"
 )
 

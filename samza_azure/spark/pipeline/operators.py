@@ -93,7 +93,10 @@ INSTEAD = {
     "FlatMapCoGroupsInPandas": ("cogroup", "Use a join, or a union and then applyInPandasWithState."),
     "LateralJoin": (
         "a lateral join",
-        "Compute its columns with withColumn; for several rows of one, use F.explode or LATERAL VIEW explode(...).",
+        (
+            "Compute its columns with withColumn; for several rows of one, use F.explode or LATERAL VIEW explode(...). "
+            "Instead of a Python table function over a stream, which would see one batch, use transformWithState."
+        ),
     ),
 }
 OTHERWISE = "Use grouping, joins or applyInPandasWithState instead."

@@ -16,6 +16,12 @@ FROM_A_WORKER = "An exception was thrown from the Python worker:\n"
 _PLACE = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)')
 #: Begins the lines after it: the line of code, and the underlining of a part of it.
 _CODE = "    "
+#: What to do instead of what an error of Spark's advises, by the class of the error.
+_INSTEAD = {
+    "STATEFUL_PROCESSOR_INCORRECT_TIME_MODE_TO_ASSIGN_TTL": (
+        'A drain cannot complete what depends on the clock: use timeMode "EventTime" and a timer that clears the state.'
+    ),
+}
 MESSAGE_LIMIT, TRACE_LIMIT = 4096, 12_288
 
 
@@ -40,7 +46,8 @@ def in_short(error: BaseException) -> str:
         return str(error) or type(error).__name__
     text = str(error).partition(QUERY_DESCRIBED)[0]
     _, introduction, traced = text.partition(FROM_A_WORKER)
-    return (introduction and _raised(traced)) or f"{type(error).__name__}: {text}"
+    said = (introduction and _raised(traced)) or f"{type(error).__name__}: {text}"
+    return "\n".join([said, *(instead for name, instead in _INSTEAD.items() if name in text)])
 
 
 def _raised(traced: str) -> str:
