@@ -306,6 +306,16 @@ def test_the_fingerprint_sees_the_state(spark: SparkSession, tmp_path: Path) -> 
         joined = rows.join(again, (rows["key"] == again["key"]) & less)
         return joined.select(rows["key"], (rows if by == "n" else again)["n"]).dropDuplicates()
 
+    def used(rows: DataFrame, function: str) -> DataFrame:
+        groups = rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 day"), "key")
+        return groups.agg(F.min("n").alias("least"), F.max("n").alias("most")).select(
+            (F.expr(function) * 10).alias("x")
+        )
+
+    def joined(rows: DataFrame, others: DataFrame, column: str) -> DataFrame:
+        found = rows.withColumn("more", F.col("n") * 2).join(others, F.col("key") == F.col("name"))
+        return found.select((F.col(column) * 10).alias("x"))
+
     codes: list[tuple[Any, ...]] = [
         (counted,),
         (partial(counted, window="1 hour"),),
@@ -337,6 +347,10 @@ def test_the_fingerprint_sees_the_state(spark: SparkSession, tmp_path: Path) -> 
         *((partial(counted, function=f"max(key LIKE ANY ('a', '{more}'))"),) for more in "bc"),
         *((partial(pairs, turned=turned), "timed", "timed") for turned in (False, True)),
         (partial(pairs, turned=True, by="again"), "timed", "timed"),
+    ]
+    codes += [  # Spark's optimiser removes what nothing uses from the state: one sum went on as the other
+        *((partial(used, function=each),) for each in ("least", "most", "least + most")),
+        *((partial(joined, column=each), "timed", "others") for each in ("n", "more")),
     ]
     codes += [  # offsets and state are numbered in the order of sources and operators
         *((partial(both, turned=turned), "timed", "timed") for turned in (False, True)),

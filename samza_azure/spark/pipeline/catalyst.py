@@ -161,6 +161,14 @@ def contains(expression: Any, kind: str) -> bool:
     return kind_of(expression) == kind or any(contains(child, kind) for child in items(expression.children()))
 
 
+def all_of(expression: Any, kind: str) -> Iterator[Any]:
+    """The expressions of this kind in it, from left to right."""
+    if kind_of(expression) == kind:
+        yield expression
+    for child in items(expression.children()):
+        yield from all_of(child, kind)
+
+
 def has_pattern(spark: SparkSession, expression: Any, pattern: str) -> bool:
     """Whether one of Catalyst's tree patterns, for example PYTHON_UDF, is anywhere in the expression."""
     patterns = java_class(spark, "org.apache.spark.sql.catalyst.trees.TreePattern")

@@ -14,6 +14,7 @@ from samza_azure.spark.pipeline.catalyst import (
     COMMON,
     SESSION_MARK,
     Node,
+    all_of,
     contains,
     data_type,
     equalities,
@@ -535,6 +536,19 @@ def fingerprints_of(operators: Sequence[Node], origins: Any) -> list[dict[str, A
         {**state, "below": _below(node)} if found.count(state) > 1 else state
         for node, state in zip(operators, found, strict=True)
     ]
+
+
+def kept_of(optimised: Node) -> list[Any]:
+    """What the state of each operator holds, in an optimised plan: Spark removes the columns of joins and the functions
+    of aggregations that nothing above them uses. The state of the others holds all that their fingerprints name."""
+    kept: list[Any] = []
+    for node in (each for each in optimised.walk() if state_of(each)):
+        if node.kind == "Join":
+            kept.append([[_column(each) for each in child.output] for child in node.children])
+        elif node.kind == "Aggregate":
+            functions = (each for made in node.made for each in all_of(made, "AggregateExpression"))
+            kept.append(list(dict.fromkeys(_exact(node, functions))))
+    return kept
 
 
 def _below(node: Node) -> list[list[str]]:
