@@ -278,6 +278,58 @@ def stage(rows):
     assert sorted(tuple(row.values()) for row in rows) == [(n, sums[n], sums[n], n + 70, refused) for n in NUMBERS]
 
 
+def test_workers_have_what_the_module_sets_for_its_process(
+    rows_of: Callable[..., list[dict[str, object]]], tmp_path: Path
+) -> None:
+    """Variables of the environment, as load_dotenv sets them, and folders to import from. The job file's come first."""
+    pipeline = """
+import os, sys
+import pandas as pd
+from pathlib import Path
+os.environ["RATE"], os.environ["MODE"] = "2000000001", "of the module"
+os.environ["LANG"] = "C"
+sys.path.append(str(Path(__file__).with_name("lib")))
+import shared, settings
+from pyspark.sql import SparkSession, functions as F
+from samza_azure import Application
+app = Application()
+spark = SparkSession.builder.getOrCreate()
+
+def rate(n):
+    return f"{os.environ.get('RATE')} {os.environ.get('MODE')} {os.environ.get('LANG')}"
+
+@F.pandas_udf("string")
+def in_pandas(numbers: "pd.Series") -> "pd.Series":
+    return numbers.map(rate)
+
+def in_frames(frames):
+    for frame in frames:
+        yield frame.assign(f=frame.n.map(rate))
+
+spark.udf.register("early", rate, "string")
+os.environ["LATER"] = "3"
+
+@app.stage("numbers", output="out")
+def stage(rows):
+    later = F.udf(lambda n: os.environ["LATER"], "string")
+    rows = rows.select("n", F.udf(rate, "string")("n"), F.expr("early(n)"), in_pandas("n"),
+        F.udf(settings.rate, "string")("n"), F.udf(lambda n: shared.doubled(n), "int")("n"), later("n"))
+    rows = rows.toDF("n", "a", "b", "c", "d", "e", "g")
+    return rows.mapInPandas(in_frames, "n int, a string, b string, c string, d string, e int, g string, f string")
+"""
+    files = {
+        "pipeline.py": pipeline,
+        "lib/shared.py": "def doubled(n):\n    return 2 * n\n",
+        "settings.py": "import os\nRATE = os.environ.get('RATE')\n\ndef rate(n):\n    return RATE\n",
+    }
+    rows = rows_of(files, 'packages = []\n[spark]\n"executorEnv.MODE" = "of the job file"')
+    set_there = "2000000001 of the job file C"
+    assert sorted(tuple(row.values()) for row in rows) == [
+        (n, set_there, set_there, set_there, "2000000001", 2 * n, "3", set_there) for n in NUMBERS
+    ]
+    assert "2000000001" not in (tmp_path / "container.log").read_text(), "it may be a secret"
+
+
 def test_a_time_without_a_zone_is_of_utc_wherever_the_processor_runs(
     rows_of: Callable[..., list[dict[str, object]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ from samza_azure.application import Application
 from samza_azure.config import Config
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.jvm.session import is_stopped
+from samza_azure.spark.pipeline.environment import environment_sent
 from samza_azure.spark.pipeline.left_out import LeftOut
 from samza_azure.spark.pipeline.names import nearest
 from samza_azure.spark.pipeline.packages import to_install
@@ -73,7 +74,7 @@ def _imported(name: str, config: Config) -> ModuleType:
     if str(directory) not in sys.path:
         sys.path.insert(0, str(directory))
     _Finder.install(name, directory)
-    with _settings_kept(name):
+    with _settings_kept(name), environment_sent(name):
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
