@@ -27,6 +27,7 @@ from samza_azure.application import Application
 from samza_azure.config import Config
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.jvm.session import is_stopped
+from samza_azure.spark.pipeline import reducers
 from samza_azure.spark.pipeline.environment import environment_sent
 from samza_azure.spark.pipeline.left_out import LeftOut
 from samza_azure.spark.pipeline.names import nearest
@@ -97,7 +98,8 @@ def _imported(name: str, config: Config) -> ModuleType:
 
 
 def _said(error: BaseException) -> str:
-    return f"Syntax error: {error.msg}." if isinstance(error, SyntaxError) else f"{said_by_stage(error, [])}."
+    said = f"Syntax error: {error.msg}" if isinstance(error, SyntaxError) else said_by_stage(error, [])
+    return f"{said.rstrip('.')}."
 
 
 def _needs(error: ModuleNotFoundError) -> str:
@@ -253,6 +255,7 @@ def _stays(value: object) -> bool:
 _STATE_OF_CLASS = _CLOUDPICKLE._class_getstate
 _CLOUDPICKLE._class_getstate = _class_state
 _CLOUDPICKLE.CloudPickler._dispatch_table[ModuleType] = _reduced
+reducers.install()
 
 
 # The session's settings.
