@@ -481,14 +481,16 @@ def test_settings_that_a_module_makes_are_refused_unless_the_job_file_has_them(c
         HEAD
         + """
 builder = SparkSession.builder.config("spark.sql.ansi.enabled", "false").config("spark.sql.caseSensitive", "true")
+builder = builder.config("spark.sql.session.timeZone", "Europe/Berlin")
 spark = builder.config("spark.driver.memory", "9g").getOrCreate()
 """
     )
     child = container({"pipeline.py": pipeline}, 'packages = []\n[spark]\n"sql.caseSensitive" = true')
     assert child.report() == Rejected(
-        "The module pipeline sets spark.driver.memory, spark.sql.ansi.enabled. The session exists before the module is "
-        "imported, and all processors need the same settings: write them under [spark] in the job file, not in the "
-        "module."
+        "The module pipeline sets spark.sql.session.timeZone. Remove it: event time is UTC everywhere; in another zone "
+        "a processor would cut other windows. The module pipeline sets spark.driver.memory, spark.sql.ansi.enabled. "
+        "The session exists before the module is imported, and all processors need the same settings: write them under "
+        "[spark] in the job file, not in the module."
     )
 
 

@@ -25,6 +25,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, WindowSpec
 
 from samza_azure.application import Application
 from samza_azure.config import Config
+from samza_azure.config.spark import OWN
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.jvm.session import is_stopped
 from samza_azure.spark.pipeline import reducers
@@ -273,10 +274,14 @@ def _settings_kept(name: str) -> Iterator[None]:
         raise PipelineRefused(f"The module {name} stops the session, which the stages need. Remove the call to stop().")
     after = dict(spark.conf.getAll)
     changed = {key for key in after.keys() | before.keys() if after.get(key) != before.get(key)}
-    if refused := sorted(changed - _NOT_THEIRS):
-        raise PipelineRefused(
-            f"The module {name} sets {', '.join(refused)}. The session exists before the module is imported, and all "
+    refused = sorted(changed - _NOT_THEIRS)
+    said = [f"The module {name} sets {key}. Remove it: {OWN[key]}." for key in refused if key in OWN]
+    if movable := [key for key in refused if key not in OWN]:
+        said.append(
+            f"The module {name} sets {', '.join(movable)}. The session exists before the module is imported, and all "
             "processors need the same settings: write them under [spark] in the job file, not in the module."
         )
+    if said:
+        raise PipelineRefused(" ".join(said))
     for key in changed:  # past the check of `spark.conf.set`, which leaves Spark's core settings alone
         spark._jsparkSession.sessionState().conf().setConfString(key, before[key])
