@@ -114,6 +114,14 @@ def test_a_module_with_a_mistake_in_its_grammar(tmp_path: Path) -> None:
     assert said.endswith(f"{tmp_path / 'pipeline_grammar.py'}, line 1: def f(:")
 
 
+def test_a_file_with_the_name_of_a_module_of_pythons(tmp_path: Path) -> None:
+    """Python has imported its own long before."""
+    assert refused(tmp_path, "calendar", "from samza_azure import Application\napp = Application()\n").startswith(
+        "app.main is 'calendar:app', but Python has a module calendar of its own, which is imported instead. Rename "
+        f"calendar.py, and write its new name in app.main.\n  {tmp_path}"
+    )
+
+
 def test_an_attribute_that_is_not_there(tmp_path: Path) -> None:
     assert refused(tmp_path, "pipeline_empty", "x = 1\n").startswith(
         "app.main is 'pipeline_empty:app', but pipeline_empty has no attribute app. Write there: app = Application()."

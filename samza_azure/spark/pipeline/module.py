@@ -51,6 +51,7 @@ def load(config: Config) -> Application:
     """The application that `app.main` names, from a module beside the job file or an installed one."""
     module_name, _, attribute = config.app.main.partition(":")
     module = _imported(module_name, config)
+    _check_file(module, config)
     application = getattr(module, attribute, None)
     if application is None:
         others = [name for name, each in vars(module).items() if isinstance(each, Application)]
@@ -96,6 +97,19 @@ def _imported(name: str, config: Config) -> ModuleType:
             refused = PipelineRefused(f"The module {name} cannot be imported: {_said(error)}")
             noted(refused, place_of(error))
             raise refused from error
+
+
+def _check_file(module: ModuleType, config: Config) -> None:
+    """Refuse a file beside the job file instead of which Python imports, or has imported, its own module."""
+    name, file = module.__name__, config.path.absolute().with_name(f"{module.__name__}.py")
+    origin = getattr(module, "__file__", None)  # it has none if it is part of Python's program
+    if name in sys.stdlib_module_names and file.exists() and not (origin and file.samefile(origin)):
+        refused = PipelineRefused(
+            f"app.main is {config.app.main!r}, but Python has a module {name} of its own, which is imported instead. "
+            f"Rename {file.name}, and write its new name in app.main."
+        )
+        noted(refused, str(config.path))
+        raise refused
 
 
 def _said(error: BaseException) -> str:
