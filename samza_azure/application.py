@@ -105,7 +105,8 @@ class Application:
         keys = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
 
         def register(function: StageFunction) -> StageFunction:
-            self._add(Stage(function.__name__, inputs, output, keys, output_mode, function, tasks))
+            name = _name_of(function, "stage", "the DataFrame")
+            self._add(Stage(name, inputs, output, keys, output_mode, function, tasks))
             return function
 
         return register
@@ -130,20 +131,17 @@ class Application:
         keys = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
 
         def register(factory: HandlerFactory) -> HandlerFactory:
-            name = getattr(factory, "__name__", None)
-            if name is None:
-                raise PipelineRefused(
-                    f"A task takes the name of what is decorated, and {factory!r} has no name. Decorate a function "
-                    "with def that returns the handler."
-                )
+            name = _name_of(factory, "task", "the handler")
             stage = Stage(name, inputs, output or name, keys, "append", factory, tasks, True, max_concurrency)
-            _check_handler(stage)
             self._add(stage)
             return factory
 
         return register
 
     def _add(self, stage: Stage) -> None:
+        _check_streams(stage)
+        if stage.is_handler:
+            _check_handler(stage)
         if not stage.inputs:
             decorator = stage.decorator().partition("(")[0]
             raise PipelineRefused(f"Stage {stage.name} reads no stream. Name one as the first argument of {decorator}.")
@@ -163,6 +161,28 @@ class Application:
                     "Give each stage its own output."
                 )
         self.stages.append(stage)
+
+
+def _name_of(decorated: Callable[..., Any], kind: str, returned: str) -> str:
+    name = getattr(decorated, "__name__", None)
+    if name is None:
+        raise PipelineRefused(
+            f"A {kind} takes the name of what is decorated, and {decorated!r} has no name. Decorate a function with "
+            f"def that returns {returned}."
+        )
+    return str(name)
+
+
+def _check_streams(stage: Stage) -> None:
+    """Refuse what is no name of a stream."""
+    streams = (*stage.inputs, stage.output)
+    if wrong := [each for each in streams if not isinstance(each, str)]:
+        flat = [name for each in streams for name in (each if isinstance(each, list | tuple) else [each])]
+        *inputs, output = (each if isinstance(each, str) else "name" for each in flat)
+        raise PipelineRefused(
+            f"Stage {stage.name} names the stream {wrong[0]!r}. A name is a text, and each input is an argument of its "
+            f"own. Write {replace(stage, inputs=tuple(inputs), output=output).decorator()}."
+        )
 
 
 def _check_handler(stage: Stage) -> None:

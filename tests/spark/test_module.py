@@ -1,16 +1,21 @@
 """What a user's module may do at its top, and what its functions may refer to: tried in a container of its own."""
 
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from samza_azure.account import Storage
-from samza_azure.errors import ConfigError
+from samza_azure.config import Config
+from samza_azure.errors import ConfigError, PipelineRefused
 from samza_azure.machine import boot_time
 from samza_azure.messages import Alive, Permit, Phase, Ready, Rejected, StartTask, TaskReport
+from samza_azure.spark.pipeline.module import load
+from samza_azure.spark.pipeline.pipeline import analyse_pipeline
 from samza_azure.storage.connection import Account
 from samza_azure.storage.source_stream import SourceWriter
 from tests.storage.stored_rows import export
@@ -35,6 +40,7 @@ from samza_azure import Application
 app = Application()
 """
 NUMBERS = [3, 5, 8]
+CONNECT = "UseDevelopmentStorage=true"
 
 
 @pytest.fixture
@@ -278,6 +284,164 @@ def stage(rows):
     assert sorted(tuple(row.values()) for row in rows) == [(n, sums[n], sums[n], n + 70, refused) for n in NUMBERS]
 
 
+def test_workers_have_what_the_module_sets_for_its_process(
+    rows_of: Callable[..., list[dict[str, object]]], tmp_path: Path
+) -> None:
+    """Variables of the environment, as load_dotenv sets them, and folders to import from. The job file's come first."""
+    pipeline = """
+import os, sys
+import pandas as pd
+from pathlib import Path
+os.environ["RATE"], os.environ["MODE"] = "2000000001", "of the module"
+os.environ["LANG"] = "C"
+sys.path.append(str(Path(__file__).with_name("lib")))
+import shared, settings
+from pyspark.sql import SparkSession, functions as F
+from samza_azure import Application
+app = Application()
+spark = SparkSession.builder.getOrCreate()
+
+def rate(n):
+    return f"{os.environ.get('RATE')} {os.environ.get('MODE')} {os.environ.get('LANG')}"
+
+@F.pandas_udf("string")
+def in_pandas(numbers: "pd.Series") -> "pd.Series":
+    return numbers.map(rate)
+
+def in_frames(frames):
+    for frame in frames:
+        yield frame.assign(f=frame.n.map(rate))
+
+spark.udf.register("early", rate, "string")
+os.environ["LATER"] = "3"
+
+@app.stage("numbers", output="out")
+def stage(rows):
+    later = F.udf(lambda n: os.environ["LATER"], "string")
+    rows = rows.select("n", F.udf(rate, "string")("n"), F.expr("early(n)"), in_pandas("n"),
+        F.udf(settings.rate, "string")("n"), F.udf(lambda n: shared.doubled(n), "int")("n"), later("n"))
+    rows = rows.toDF("n", "a", "b", "c", "d", "e", "g")
+    return rows.mapInPandas(in_frames, "n int, a string, b string, c string, d string, e int, g string, f string")
+"""
+    files = {
+        "pipeline.py": pipeline,
+        "lib/shared.py": "def doubled(n):\n    return 2 * n\n",
+        "settings.py": "import os\nRATE = os.environ.get('RATE')\n\ndef rate(n):\n    return RATE\n",
+    }
+    rows = rows_of(files, 'packages = []\n[spark]\n"executorEnv.MODE" = "of the job file"')
+    set_there = "2000000001 of the job file C"
+    assert sorted(tuple(row.values()) for row in rows) == [
+        (n, set_there, set_there, set_there, "2000000001", 2 * n, "3", set_there) for n in NUMBERS
+    ]
+    assert "2000000001" not in (tmp_path / "container.log").read_text(), "it may be a secret"
+
+
+def test_functions_and_classes_of_all_forms_are_sent_by_value(
+    rows_of: Callable[..., list[dict[str, object]]],
+) -> None:
+    """Those of the main module, which no worker can import. What is beside it keeps its caches between batches."""
+    forms = """
+import dataclasses, decimal, enum, functools
+from typing import NewType
+import helpers
+from helpers import Marked, remembered
+spark = SparkSession.builder.getOrCreate()
+Cents = NewType("Cents", int)
+
+@functools.lru_cache(maxsize=None, typed=True)
+def doubled(n):
+    return 2 * n
+
+@functools.cache
+def sum_to(n):
+    return n and n + sum_to(n - 1)
+
+class Tariff:
+    @functools.lru_cache
+    def of(self, n: Cents) -> Cents:
+        return Cents(n * 3)
+    @functools.cached_property
+    def base(self):
+        return 7
+
+class Status(enum.Enum):
+    OPEN = 1
+    CLOSED = 2
+    DONE = 2
+
+class Access(enum.Flag):
+    READ = enum.auto()
+    WRITE = enum.auto()
+    ALL = READ | WRITE
+
+class Price(decimal.Decimal, enum.Enum):
+    LOW = "1.5"
+
+class Planet(enum.Enum):
+    EARTH = (5, 6)
+    MARS = (3, 4)
+    def __init__(self, mass, radius):
+        self.mass, self.radius = mass, radius
+        self.near = [mass]
+    def of(self, n):
+        return self.mass * n
+
+@dataclasses.dataclass
+class Order:
+    n: int
+    note: str = ""
+
+class Point:
+    __slots__ = ("__x", "y")
+    def __init__(self, x):
+        self.__x = self.y = x
+    def of(self):
+        return self.__x + self.y
+
+home = Planet.MARS
+
+def made(n):
+    required = [each.name for each in dataclasses.fields(Order) if each.default is dataclasses.MISSING]
+    planets = [Planet.EARTH.of(n), Planet((3, 4)).radius, home is Planet.MARS, home.near]
+    statuses = [Status.__members__["DONE"] is Status.CLOSED, list(Status.__members__), str(Price.LOW + 1)]
+    access = [Access["ALL"] is Access.READ | Access.WRITE, list(Access.__members__), Access(3).name]
+    caches = [doubled(n), sum_to(n), sum_to.cache_info().currsize, Tariff().of(n), Tariff().base]
+    beside = [remembered is helpers.remembered, Marked is helpers.Marked, remembered(n)]
+    return str([required, planets, statuses, access, caches, beside, Point(n).of(), doubled.cache_parameters()])
+"""
+    stage = """
+@app.stage("numbers", output="out")
+def stage(rows):
+    return rows.select("n", F.udf(made, "string")("n"), F.udf(lambda n: made(n), "string")("n")).toDF(*"nab")
+"""
+    helpers = """
+import functools
+from typing import NewType
+Marked = NewType("Marked", int)
+
+@functools.cache
+def remembered(n):
+    return -n
+"""
+    rows = rows_of({"pipeline.py": HEAD + forms + stage, "helpers.py": helpers})
+    wanted = {
+        n: str(
+            [
+                ["n"],
+                [5 * n, 4, True, [3]],
+                [True, ["OPEN", "CLOSED", "DONE"], "2.5"],
+                [True, ["READ", "WRITE", "ALL"], "ALL"],
+                [2 * n, n * (n + 1) // 2, n + 1, 3 * n, 7],
+                [True, True, -n],
+                2 * n,
+                {"maxsize": None, "typed": True},
+            ]
+        )
+        for n in NUMBERS
+    }
+    assert sorted(tuple(row.values()) for row in rows) == [(n, wanted[n], wanted[n]) for n in NUMBERS]
+
+
 def test_a_time_without_a_zone_is_of_utc_wherever_the_processor_runs(
     rows_of: Callable[..., list[dict[str, object]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,14 +481,16 @@ def test_settings_that_a_module_makes_are_refused_unless_the_job_file_has_them(c
         HEAD
         + """
 builder = SparkSession.builder.config("spark.sql.ansi.enabled", "false").config("spark.sql.caseSensitive", "true")
+builder = builder.config("spark.sql.session.timeZone", "Europe/Berlin")
 spark = builder.config("spark.driver.memory", "9g").getOrCreate()
 """
     )
     child = container({"pipeline.py": pipeline}, 'packages = []\n[spark]\n"sql.caseSensitive" = true')
     assert child.report() == Rejected(
-        "The module pipeline sets spark.driver.memory, spark.sql.ansi.enabled. The session exists before the module is "
-        "imported, and all processors need the same settings: write them under [spark] in the job file, not in the "
-        "module."
+        "The module pipeline sets spark.sql.session.timeZone. Remove it: event time is UTC everywhere; in another zone "
+        "a processor would cut other windows. The module pipeline sets spark.driver.memory, spark.sql.ansi.enabled. "
+        "The session exists before the module is imported, and all processors need the same settings: write them under "
+        "[spark] in the job file, not in the module."
     )
 
 
@@ -335,3 +501,99 @@ def test_a_module_that_stops_the_session_is_refused(container: Callable[..., Chi
     assert child.report() == Rejected(
         "The module pipeline stops the session, which the stages need. Remove the call to stop()."
     )
+
+
+SHARED = """
+import datetime, enum, functools, os, threading
+from pyspark.sql import DataFrame, SparkSession, functions as F
+from samza_azure import Application
+app = Application()
+spark = SparkSession.getActiveSession()
+"""
+STAGE = """
+@app.stage("numbers", output="out")
+def stage(rows):
+    return rows.select(F.udf(lambda n: %s, "int")("n").alias("n"))
+"""
+WITH_ARGUMENTS = """
+class Plug:
+    def __init_subclass__(cls, /, rate):
+        cls.rate = rate
+
+class Double(Plug, rate=2):
+    pass
+"""
+WITH_NEW = """
+class Code(bytes, enum.Enum):
+    LOW = (1, "low")
+    def __new__(cls, value, label):
+        made = bytes.__new__(cls, [value])
+        made._value_, made.label = value, label
+        return made
+"""
+OF_DATES = """
+class Day(datetime.date, enum.Enum):
+    FIRST = 2020, 1, 1
+"""
+WITH_COLUMN = """
+class Rule:
+    def __init__(self):
+        self.column = F.col("n")
+    def of(self, n):
+        return n
+
+rule = Rule()
+"""
+REGISTERED = """
+lock = threading.Lock()
+spark.udf.register("locked", lambda n: lock.locked())
+"""
+_PUT = "Put it into a module beside the pipeline, which the workers import."
+_COLUMN = (
+    "A function that Spark calls refers to a Column, perhaps through an attribute of an object. It runs in another "
+    "process, which has no session. Use objects of the session only in the stage's function itself, and keep what "
+    "other functions use in a name of its own."
+)
+_CREATE = (
+    "Functions that Spark calls run in other processes, and what they use is pickled for those. Create it inside the "
+    "function, or put it into a module beside the pipeline, which they import."
+)
+_ZONE = (
+    "The module MODULE sets the environment variable TZ. Python is in UTC, as the session is: a time without a zone is "
+    "one of UTC. Remove the line, and give times their zone where they are parsed."
+)
+#: What a module has, what a function of it makes of n, and how the message ends.
+NOT_FOR_WORKERS = [
+    (WITH_ARGUMENTS, "n * Double.rate", f"since the arguments of its __init_subclass__ are not known there. {_PUT}"),
+    (WITH_NEW, "Code.LOW.value", f"The class Code cannot be sent to workers, since it is an Enum with __new__. {_PUT}"),
+    (OF_DATES, "Day.FIRST.year", f"The class Day cannot be sent to workers, since it is an Enum of date. {_PUT}"),
+    ("LIMIT = F.lit(3)", "n if LIMIT is None else 1", f"Stage stage cannot be analysed: {_COLUMN}"),
+    (WITH_COLUMN, "rule.of(n)", _COLUMN),
+    ("", "spark.range(n).count()", _COLUMN.replace("Column", "SparkSession")),
+    ("lock = threading.Lock()", "lock.locked()", f"TypeError: cannot pickle '_thread.lock' object. {_CREATE}"),
+    ("@functools.singledispatch\ndef of(x):\n    return 1", "of(n)", f"'weakref.ReferenceType' object. {_CREATE}"),
+    (REGISTERED, "n", f"cannot pickle '_thread.lock' object. {_CREATE}"),
+    ("os.environ['TZ'] = 'Asia/Tokyo'", "n", _ZONE),
+]
+
+
+def test_what_workers_cannot_have_is_refused_with_a_remedy(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def analyse(module: str, text: str) -> None:
+        (tmp_path / f"{module}.py").write_text(text)
+        (tmp_path / "job.toml").write_text(
+            JOB.replace("pipeline:app", f"{module}:app") % ("", CONNECT, "files", "rows")
+        )
+        config = Config.load(tmp_path / "job.toml")
+        analyse_pipeline(spark, load(config), config, tmp_path / "analysis")
+
+    for name in ("path", "meta_path"):
+        monkeypatch.setattr(sys, name, list(getattr(sys, name)))
+    monkeypatch.setenv("TZ", "UTC")
+    for number, (text, made, said) in enumerate(NOT_FOR_WORKERS):
+        module = f"not_for_workers_{number}"
+        with pytest.raises(PipelineRefused) as caught:
+            analyse(module, SHARED + text + STAGE % made)
+        assert str(caught.value).endswith(said.replace("MODULE", module))
+    assert "TZ" not in spark.sparkContext.environment

@@ -114,6 +114,37 @@ def test_a_module_with_a_mistake_in_its_grammar(tmp_path: Path) -> None:
     assert said.endswith(f"{tmp_path / 'pipeline_grammar.py'}, line 1: def f(:")
 
 
+def test_a_file_with_the_name_of_a_module_of_pythons(tmp_path: Path) -> None:
+    """Python has imported its own long before."""
+    assert refused(tmp_path, "calendar", "from samza_azure import Application\napp = Application()\n").startswith(
+        "app.main is 'calendar:app', but Python has a module calendar of its own, which is imported instead. Rename "
+        f"calendar.py, and write its new name in app.main.\n  {tmp_path}"
+    )
+
+
+HEAD = "from functools import partial\nfrom samza_azure import Application\napp = Application()\ndef f(a, by): ...\n"
+#: A decorator as somebody might write it, and what is said.
+DECORATED = {
+    "app.stage(['a', 'c'], output='b')(f)": "Stage f names the stream ['a', 'c']. A name is a text, and each input is "
+    'an argument of its own. Write @app.stage("a", "c", output="b").',
+    "app.stage(f, output='b')(f)": "A name is a text, and each input is an argument of its own. "
+    'Write @app.stage("name", output="b").',
+    "app.stage('a', output=['b'])(f)": "Stage f names the stream ['b']. A name is a text, and each input is an "
+    'argument of its own. Write @app.stage("a", output="b").',
+    "app.task(['a'])(f)": "Stage f names the stream ['a']. A name is a text, and each input is an argument of its own. "
+    'Write @app.task("a").',
+    "app.stage('a', output='b')(partial(f, by=3))": "A stage takes the name of what is decorated, and functools.p",
+    "app.task('a')(partial(f, by=3))": "by=3) has no name. Decorate a function with def that returns the handler.",
+}
+
+
+@pytest.mark.parametrize("number", range(len(DECORATED)))
+def test_a_decorator_with_what_is_no_name(tmp_path: Path, number: int) -> None:
+    line, wanted = list(DECORATED.items())[number]
+    said = refused(tmp_path, f"pipeline_decorated_{number}", HEAD + line + "\n")
+    assert wanted in said and "line 5: app." in said
+
+
 def test_an_attribute_that_is_not_there(tmp_path: Path) -> None:
     assert refused(tmp_path, "pipeline_empty", "x = 1\n").startswith(
         "app.main is 'pipeline_empty:app', but pipeline_empty has no attribute app. Write there: app = Application()."

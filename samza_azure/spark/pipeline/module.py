@@ -25,8 +25,11 @@ from pyspark.sql import Column, DataFrame, SparkSession, WindowSpec
 
 from samza_azure.application import Application
 from samza_azure.config import Config
+from samza_azure.config.spark import OWN
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.jvm.session import is_stopped
+from samza_azure.spark.pipeline import reducers
+from samza_azure.spark.pipeline.environment import environment_sent
 from samza_azure.spark.pipeline.left_out import LeftOut
 from samza_azure.spark.pipeline.names import nearest
 from samza_azure.spark.pipeline.packages import to_install
@@ -48,6 +51,7 @@ def load(config: Config) -> Application:
     """The application that `app.main` names, from a module beside the job file or an installed one."""
     module_name, _, attribute = config.app.main.partition(":")
     module = _imported(module_name, config)
+    _check_file(module, config)
     application = getattr(module, attribute, None)
     if application is None:
         others = [name for name, each in vars(module).items() if isinstance(each, Application)]
@@ -73,7 +77,7 @@ def _imported(name: str, config: Config) -> ModuleType:
     if str(directory) not in sys.path:
         sys.path.insert(0, str(directory))
     _Finder.install(name, directory)
-    with _settings_kept(name):
+    with _settings_kept(name), environment_sent(name):
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
@@ -95,8 +99,22 @@ def _imported(name: str, config: Config) -> ModuleType:
             raise refused from error
 
 
+def _check_file(module: ModuleType, config: Config) -> None:
+    """Refuse a file beside the job file instead of which Python imports, or has imported, its own module."""
+    name, file = module.__name__, config.path.absolute().with_name(f"{module.__name__}.py")
+    origin = getattr(module, "__file__", None)  # it has none if it is part of Python's program
+    if name in sys.stdlib_module_names and file.exists() and not (origin and file.samefile(origin)):
+        refused = PipelineRefused(
+            f"app.main is {config.app.main!r}, but Python has a module {name} of its own, which is imported instead. "
+            f"Rename {file.name}, and write its new name in app.main."
+        )
+        noted(refused, str(config.path))
+        raise refused
+
+
 def _said(error: BaseException) -> str:
-    return f"Syntax error: {error.msg}." if isinstance(error, SyntaxError) else f"{said_by_stage(error, [])}."
+    said = f"Syntax error: {error.msg}" if isinstance(error, SyntaxError) else said_by_stage(error, [])
+    return f"{said.rstrip('.')}."
 
 
 def _needs(error: ModuleNotFoundError) -> str:
@@ -252,6 +270,7 @@ def _stays(value: object) -> bool:
 _STATE_OF_CLASS = _CLOUDPICKLE._class_getstate
 _CLOUDPICKLE._class_getstate = _class_state
 _CLOUDPICKLE.CloudPickler._dispatch_table[ModuleType] = _reduced
+reducers.install()
 
 
 # The session's settings.
@@ -269,10 +288,14 @@ def _settings_kept(name: str) -> Iterator[None]:
         raise PipelineRefused(f"The module {name} stops the session, which the stages need. Remove the call to stop().")
     after = dict(spark.conf.getAll)
     changed = {key for key in after.keys() | before.keys() if after.get(key) != before.get(key)}
-    if refused := sorted(changed - _NOT_THEIRS):
-        raise PipelineRefused(
-            f"The module {name} sets {', '.join(refused)}. The session exists before the module is imported, and all "
+    refused = sorted(changed - _NOT_THEIRS)
+    said = [f"The module {name} sets {key}. Remove it: {OWN[key]}." for key in refused if key in OWN]
+    if movable := [key for key in refused if key not in OWN]:
+        said.append(
+            f"The module {name} sets {', '.join(movable)}. The session exists before the module is imported, and all "
             "processors need the same settings: write them under [spark] in the job file, not in the module."
         )
+    if said:
+        raise PipelineRefused(" ".join(said))
     for key in changed:  # past the check of `spark.conf.set`, which leaves Spark's core settings alone
         spark._jsparkSession.sessionState().conf().setConfString(key, before[key])

@@ -7,6 +7,7 @@ import re
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from pickle import PicklingError
 
 import pyspark
 from py4j.protocol import Py4JJavaError
@@ -16,6 +17,7 @@ from samza_azure.spark.pipeline.advice import Advice, count_in_windows
 from samza_azure.spark.pipeline.catalyst import Node, in_sql, literal
 from samza_azure.spark.pipeline.names import nearest
 from samza_azure.spark.pipeline.packages import to_install
+from samza_azure.spark.pipeline.reducers import NotForWorkers
 
 _PYSPARK = str(Path(pyspark.__file__).parent)
 #: Spark's message for any action on a streaming DataFrame.
@@ -28,6 +30,10 @@ _SHARE = 'Use a filter by the hash of columns instead, for three of ten rows .wh
 _CREATE = (
     "If a stage creates it: that lasts for one call of the stage's function. What several calls or stages use is "
     "created at the top of the module."
+)
+_SEND = (
+    "Functions that Spark calls run in other processes, and what they use is pickled for those. Create it inside the "
+    "function, or put it into a module beside the pipeline, which they import."
 )
 #: What to write instead of what Spark refuses when a query starts, by a part of Spark's message.
 _INSTEAD: dict[str, Callable[[Advice, Node], str]] = {
@@ -94,6 +100,10 @@ def said_by_stage(error: BaseException, columns: list[str], time: str | None = N
         return f"{_plain(text)} Make it one before withWatermark, {cast}."
     if re.match(r"\[(UNRESOLVED_ROUTINE|UNRESOLVABLE_TABLE_VALUED_FUNCTION|TABLE_OR_VIEW_NOT_FOUND)\b", text):
         return f"{_plain(text)} {_CREATE}"
+    if isinstance(error, NotForWorkers):
+        return text
+    if isinstance(error, PicklingError):
+        return f"{text.rstrip('.')}. {_SEND}"
     if type(error).__module__.startswith("pyspark."):
         return _plain(text)
     if isinstance(error, Py4JJavaError):

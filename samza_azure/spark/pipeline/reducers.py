@@ -1,0 +1,112 @@
+"""How objects of the user's modules are pickled for Spark's workers where cloudpickle has no way, or a wrong one.
+
+cloudpickle sends a function or a class by value if no worker can import it. A cache around such a function, and a
+`NewType`, it still sends by name; of enumerations it forgets aliases and what `__init__` has set; and other classes it
+sends in a form that cannot be made again. These are mended here, or refused with a remedy.
+"""
+
+import dataclasses
+import inspect
+from enum import Enum
+from functools import cached_property, lru_cache
+from pickle import PicklingError
+from types import FunctionType, MemberDescriptorType, MethodType
+from typing import Any, NewType, NoReturn
+
+from pyspark import SparkContext, cloudpickle
+from pyspark.sql import SparkSession
+from pyspark.sql.classic.column import Column
+from pyspark.sql.classic.dataframe import DataFrame
+from pyspark.sql.classic.window import WindowSpec
+
+from samza_azure.spark.pipeline.rebuilt import cached, set_state_of_enum, with_property
+
+_CLOUDPICKLE: Any = cloudpickle.cloudpickle  # untyped
+_REDUCED_CLASS = _CLOUDPICKLE._dynamic_class_reduce
+
+#: Objects that belong to this process. pyspark would say that some lock of theirs cannot be pickled.
+_OF_THE_SESSION = (SparkSession, SparkContext, Column, DataFrame, WindowSpec)
+
+
+class NotForWorkers(PicklingError):
+    """A function that Spark calls refers to something that is not sent to workers. The message says what to do."""
+
+
+def _is_importable(value: object) -> bool:
+    """Whether a worker can import the value by its name."""
+    found = _CLOUDPICKLE._lookup_module_and_qualname(value)
+    return found is not None and not _CLOUDPICKLE._is_registered_pickle_by_value(found[0])
+
+
+def _cache(value: Any) -> Any:
+    return value.__reduce__() if _is_importable(value) else (cached, (value.__wrapped__, value.cache_parameters()))
+
+
+def _new_type(value: Any) -> Any:
+    return value.__reduce__() if _is_importable(value) else (NewType, (value.__name__, value.__supertype__))
+
+
+def _class(kind: Any) -> Any:
+    """Reduce a class that is pickled by value."""
+    if why := _cannot_be_made(kind):
+        raise NotForWorkers(
+            f"The class {kind.__qualname__} cannot be sent to workers, since {why}. Put it into a module "
+            "beside the pipeline, which the workers import."
+        )
+    function, arguments, (attributes, slots), *nothing, setter = _REDUCED_CLASS(kind)
+    attributes = {name: each for name, each in attributes.items() if not isinstance(each, MemberDescriptorType)}
+    if not issubclass(kind, Enum):
+        return function, arguments, (attributes, slots), *nothing, setter
+    bases, name, qualified, _, *others = arguments
+    members = kind.__members__
+    values = {name: each.value for name, each in members.items()}  # those of aliases, too
+    attributes = {name: each for name, each in attributes.items() if name not in members}
+    of_members = {name: dict(vars(each)) for name, each in members.items()}
+    arguments = bases, name, qualified, values, *others
+    return function, arguments, ((attributes, slots), of_members), *nothing, set_state_of_enum
+
+
+def _cannot_be_made(kind: Any) -> str:
+    """Why a worker could not make the class again: it does so without its attributes, which are set afterwards."""
+    hook = super(kind, kind).__init_subclass__
+    if isinstance(hook, MethodType):
+        try:
+            inspect.signature(hook).bind()
+        except TypeError:
+            return "the arguments of its __init_subclass__ are not known there"
+    if issubclass(kind, Enum):
+        new = vars(kind).get("_new_member_")
+        if isinstance(new, FunctionType) and new.__module__ != "enum":
+            return "it is an Enum with __new__"
+        if not all(map(_is_made_of_value, kind)):
+            return f"it is an Enum of {kind._member_type_.__qualname__}"
+    return ""
+
+
+def _is_made_of_value(member: Any) -> bool:
+    """Whether the type that a member is of, such as `date`, makes the value of the member from this value."""
+    of = member._member_type_
+    try:
+        return of.__module__ == "builtins" or bool(of(member.value) == member.value)
+    except Exception:  # noqa: BLE001  # a user's class may do anything
+        return False
+
+
+def _of_the_session(value: object) -> NoReturn:
+    raise NotForWorkers(
+        f"A function that Spark calls refers to a {type(value).__name__}, perhaps through an attribute of an object. "
+        "It runs in another process, which has no session. Use objects of the session only in the stage's function "
+        "itself, and keep what other functions use in a name of its own."
+    )
+
+
+def install() -> None:
+    """Let cloudpickle use these."""
+    _CLOUDPICKLE._dynamic_class_reduce = _class
+    table = _CLOUDPICKLE.CloudPickler._dispatch_table
+    table[type(lru_cache(len))] = _cache
+    table[cached_property] = lambda value: (with_property, (value.func, value.attrname))
+    table[NewType] = _new_type
+    table[type(dataclasses.MISSING)] = lambda _: "MISSING"  # by its name, since it is compared by identity
+    for kind in _OF_THE_SESSION:
+        table[kind] = _of_the_session
