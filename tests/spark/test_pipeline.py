@@ -222,6 +222,8 @@ def test_the_fingerprint_is_of_what_a_run_depends_on(analyse: Analyse) -> None:
     assert analyse(("first", ["numbers"], "shuffled", "text"), second).plan.fingerprint != print_of
     assert analyse(first, second, streams=SOURCE % 3).plan.fingerprint != print_of
     assert analyse(first, second, streams=(SOURCE % 2).replace("n int", "n long")).plan.fingerprint != print_of
+    commented = (SOURCE % 2).replace("n int", "n int COMMENT 'of the day'")
+    assert analyse(first, second, streams=commented).plan.fingerprint == print_of
     unread = [(SOURCE % 2).replace("partitions = 3", f"partitions = {count}") for count in (3, 4)]
     assert len({analyse(first, streams=streams).plan.fingerprint for streams in unread}) == 2
 

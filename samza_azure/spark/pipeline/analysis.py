@@ -116,7 +116,7 @@ def analyse(
             f"Stage {stage.name} has no columns, and a log cannot store such rows. Select at least one column."
         )
     check_columns(frame.schema, f"Stage {stage.name}")
-    schema = nullable(frame.schema, spark)
+    schema = nullable(frame.schema)
     check_carried(schema, f"Stage {stage.name}")
     watermarks = watermarks_of(stage, root, optimised, inputs, bounds)
     copies = copies_of(stage, root, optimised)
