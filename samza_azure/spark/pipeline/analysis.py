@@ -131,7 +131,7 @@ def analyse(
     if drifts := without_ids(tree(plan)) != without_ids(tree(analysed(again)).replace(str(other), str(directory))):
         _check_drift(stage, root, read_plan(spark, again, other), tracer, is_random=_is_random(root))
     delays = [str(each.delay_ms) for each in watermarks]
-    fingerprint = tuple({**each, "delays": delays} for each in fingerprints_of(operators, tracer.origins))
+    fingerprint = tuple({**each, "delays": delays} for each in fingerprints_of(operators, tracer.origin))
     sources = _sources(spark, plan, directory)
     by_stream = {inputs[each.reads].stream: each.delay_ms for each in watermarks}
     return Analysis(
@@ -297,7 +297,7 @@ def _check_drift(stage: Stage, root: Node, again: Node, tracer: Tracer, *, is_ra
             )
     operators = ([node for node in each.walk() if state_of(node)] for each in (root, again))
     for one, other in zip(*operators, strict=False):
-        if fingerprint_of(one, tracer.origins) != fingerprint_of(other, tracer.origins):
+        if fingerprint_of(one, tracer.origin) != fingerprint_of(other, tracer.origin):
             raise PipelineRefused(
                 f"Stage {stage.name}: the {described(one)} depends on {cause}, which differs from start to start. So "
                 f"no processor could go on with the state of another. {remedy}."
