@@ -299,6 +299,48 @@ def test_a_task_that_moves_in_the_middle_of_a_batch_goes_on_behind_what_is_done(
     assert seen(run) == {**{("at", number): 1 for number in range(20)}, ("total", 190): 1, ("total", 0): 1}
 
 
+def test_a_handler_without_restore_does_not_go_on_from_nothing(fleet: MakeFleet) -> None:
+    """New code that has lost the methods of its state fails, and changes nothing; the old code goes on."""
+
+    class Forgets:
+        def __init__(self) -> None:
+            self.total = 0
+
+        def process(self, envelope: Envelope, collector: Collector) -> None:
+            self.total += envelope.row["n"]
+            collector.send({"what": "total", "n": self.total})
+
+    class Keeps(Forgets):
+        def snapshot(self) -> bytes:
+            return str(self.total).encode()
+
+        def restore(self, state: bytes) -> None:
+            self.total = int(state)
+
+    application, code = Application(), [Keeps]
+
+    @application.task("numbers", output="seen")
+    def watch() -> Forgets:
+        return code[-1]()
+
+    run = fleet(application, STREAMS)
+    put(run, "numbers", 1, 2, partition=0)
+    run.start("watch-0")
+    run.until(lambda: len(rows(run, "seen")) == 2)
+    run.release("watch-0")
+    put(run, "numbers", 3, partition=0)
+    code.append(Forgets)
+    run.start("watch-0", first=False)
+    assert failure_of(run, "watch-0") == (
+        "watch-0: the log has a state of this handler, which has no restore and would go on without it. Write "
+        "def restore(self, state) and def snapshot(self), or drain the run first, with the code that had them."
+    )
+    code.append(Keeps)
+    run.start("watch-0", first=False)
+    run.until(lambda: len(rows(run, "seen")) == 3)
+    assert seen(run) == {("total", 1): 1, ("total", 3): 1, ("total", 6): 1}
+
+
 def batches(run: Fleet, task: str) -> list[int]:
     """How many rows each record of a task's log has, of those that have any."""
     reader, found, at = LogReader(run.account.blobs(), f"runs/{run.run_id}/{task}"), Counter[Position](), (0, 0)

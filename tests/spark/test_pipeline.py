@@ -253,18 +253,23 @@ def test_the_fingerprint_is_of_what_a_run_depends_on(analyse: Analyse) -> None:
     assert analyse(("first", ["numbers"], "shuffled", "text"), second).plan.fingerprint != print_of
     assert analyse(first, second, streams=SOURCE % 3).plan.fingerprint != print_of
     assert analyse(first, second, streams=(SOURCE % 2).replace("n int", "n long")).plan.fingerprint != print_of
+    commented = (SOURCE % 2).replace("n int", "n int COMMENT 'of the day'")
+    assert analyse(first, second, streams=commented).plan.fingerprint == print_of
+    unread = [(SOURCE % 2).replace("partitions = 3", f"partitions = {count}") for count in (3, 4)]
+    assert len({analyse(first, streams=streams).plan.fingerprint for streams in unread}) == 2
 
 
 TIMED = """
 [streams.timed]
 partitions = 2
-schema = "key string, n int, ts timestamp"
+schema = "key string, n int, ts timestamp, spare int, `k#1` string, `k#2` string"
 event_time = "ts"
 [streams.others]
 partitions = 2
 schema = "name string, m int, at timestamp"
 event_time = "at"
 """
+ONE_TASK = "[task]\ncount = 1\n"  # without routed streams, whose keys are part of the fingerprint as well
 
 
 class Silent(StatefulProcessor):
@@ -276,18 +281,27 @@ class Silent(StatefulProcessor):
         return iter(())
 
 
-def test_the_fingerprint_sees_the_state(spark: SparkSession, tmp_path: Path) -> None:
-    """Codes that would read each other's state are different pipelines; a fix beside it is none."""
+@pytest.fixture
+def one_stage(spark: SparkSession, tmp_path: Path) -> Callable[..., Pipeline]:
+    """Analyses a function as the only stage of a pipeline."""
 
-    def print_of(
+    def analysed(
         function: Callable[..., DataFrame], *inputs: str, more: str = "", streams: str = TIMED, mode: str = "append"
-    ) -> str:
+    ) -> Pipeline:
         application = Application()
         _named(application, function, "stage", inputs or ["timed"], "out", (), output_mode=mode)
         config = config_of(tmp_path, streams + more)
-        pipeline = analyse_pipeline(spark, application, config, tmp_path / "analysis")
-        analysed.append(pipeline)
-        return pipeline.plan.fingerprint
+        return analyse_pipeline(spark, application, config, tmp_path / "analysis")
+
+    return analysed
+
+
+def test_the_fingerprint_sees_the_state(one_stage: Callable[..., Pipeline]) -> None:
+    """Codes that would read each other's state are different pipelines; a fix beside it is none."""
+
+    def print_of(*code: Any, **options: str) -> str:
+        analysed.append(one_stage(*code, **options))
+        return analysed[-1].plan.fingerprint
 
     analysed: list[Pipeline] = []
 
@@ -390,9 +404,8 @@ def test_the_fingerprint_sees_the_state(spark: SparkSession, tmp_path: Path) -> 
     prints = [print_of(*code) for code in codes]
     assert [print_of(*code) for code in codes] == prints, "a second analysis in one process"
     assert not any("common_expr" in str(each.plan.described) for each in analysed)
-    alone = "[task]\ncount = 1\n"  # without routed streams, whose keys are part of the fingerprint as well
     on_one_task = (some, partial(some, most=4), partial(distinct, by=["key"]), partial(distinct, by=["key", "n"]))
-    prints += [print_of(code, more=alone) for code in on_one_task]
+    prints += [print_of(code, more=ONE_TASK) for code in on_one_task]
     timed = '[streams.out]\nevent_time = "window"\n'
     prints += [print_of(counted, more=more) for more in (timed, timed + 'frontier_lag = "1 h"\n')]
     prints.append(print_of(counted, mode="update"))
@@ -400,3 +413,104 @@ def test_the_fingerprint_sees_the_state(spark: SparkSession, tmp_path: Path) -> 
     assert len(set(prints)) == len(prints)
     assert print_of(partial(counted, only="n > 3")) == prints[0]
     assert print_of(counted, more='[task]\nstate = "rocksdb"\n') not in prints
+
+
+def summed(rows: DataFrame, of: str = "x") -> DataFrame:
+    return rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 day"), "key").agg(F.sum(of).alias("total"))
+
+
+def near(rows: DataFrame, others: DataFrame, condition: str, **columns: str) -> DataFrame:
+    """A join of rows that have more columns before it."""
+    rows = rows.withWatermark("ts", "1 hour").withColumns({name: F.expr(each) for name, each in columns.items()})
+    in_time = "key = name AND at BETWEEN ts AND ts + INTERVAL 1 DAY"
+    return rows.join(others.withWatermark("at", "1 hour"), F.expr(f"{in_time} AND {condition}"))
+
+
+def test_the_fingerprint_sees_what_state_is_computed_from(one_stage: Callable[..., Pipeline]) -> None:
+    """An operator names a column that an earlier one computes. Computed otherwise, it went on with the old state."""
+
+    def total(rows: DataFrame, of: str) -> DataFrame:
+        return summed(rows.select("key", "ts", F.expr(of).alias("x")))
+
+    def limited(rows: DataFrame, others: DataFrame, times: int) -> DataFrame:
+        return near(rows, others, "m < most", most=f"n * {times}").select("key", "n", "m")
+
+    def until(rows: DataFrame, others: DataFrame, hours: int) -> DataFrame:
+        condition = "unix_micros(at) <= unix_micros(until)"
+        return near(rows, others, condition, until=f"ts + INTERVAL {hours} HOURS").select("key", "n", "m")
+
+    def beside(rows: DataFrame, others: DataFrame, times: int) -> DataFrame:
+        joined = near(rows, others, "true", most=f"n * {times}").withColumn("both", F.expr("most + m"))
+        return joined.select("both").dropDuplicates()
+
+    def words(rows: DataFrame, made: str) -> DataFrame:
+        found = rows.withWatermark("ts", "1 hour").selectExpr(made, "ts")
+        return found.groupBy(F.window("ts", "1 day"), "word").count()
+
+    def merged(rows: DataFrame, again: DataFrame, of: str) -> DataFrame:
+        return summed(rows.selectExpr("key", "ts", "n AS x").union(again.selectExpr("key", "ts", f"{of} AS x")))
+
+    def odd(rows: DataFrame, name: str) -> DataFrame:
+        return rows.select(F.col(f"`{name}`").alias("k")).dropDuplicates(["k"])
+
+    two = ("timed", "others")
+    alone = {"more": ONE_TASK}
+    pairs: dict[str, list[tuple[Callable[..., DataFrame], tuple[str, ...], dict[str, str]]]] = {
+        "a column": [(partial(total, of=of), (), {}) for of in ("n", "spare")],
+        "a subquery": [(partial(total, of=f"n * (SELECT max(id) FROM range({most}))"), (), {}) for most in (3, 4)],
+        "a limit": [(partial(limited, times=times), two, {}) for times in (2, 3)],
+        "a time": [(partial(until, hours=hours), two, {}) for hours in (2, 3)],
+        "both sides": [(partial(beside, times=times), two, alone) for times in (2, 3)],
+        "a list": [(partial(words, made=f"explode(split(key, '{by}')) AS word"), (), alone) for by in ("-", "_")],
+        "a part": [
+            (partial(words, made=f"posexplode(array(n)) AS ({names})"), (), alone) for names in ("at, word", "word, at")
+        ],
+        "a union": [(partial(merged, of=of), ("timed", "timed"), alone) for of in ("n", "spare")],
+        "a name": [(partial(odd, name=name), (), more) for name in ("k#1", "k#2") for more in (alone,)],
+        "a routed name": [(partial(odd, name=name), (), {}) for name in ("k#1", "k#2")],
+    }
+    prints = {
+        what: [one_stage(code, *inputs, **options).plan.fingerprint for code, inputs, options in [*pair, pair[0]]]
+        for what, pair in pairs.items()
+    }
+    assert {what for what, (one, other, _) in prints.items() if one == other} == set(), "not seen"
+    assert {what for what, (one, _, again) in prints.items() if one != again} == set(), "in a second analysis"
+
+
+def test_the_fingerprint_does_not_see_what_no_state_depends_on(one_stage: Callable[..., Pipeline]) -> None:
+    """A fix of it needs no drain."""
+
+    def total(
+        rows: DataFrame, *, only: str = "n > 1", beside: str = "n", called: str = "x", times: int = 2, after: str = "1"
+    ) -> DataFrame:
+        made = F.udf(lambda n: n * times, "bigint")("n")
+        found = rows.where(only).withColumn("beside", F.expr(beside)).withColumn(called, made)
+        return summed(found, called).select("window", "key", F.expr(f"total * {after}L").alias("total"))
+
+    def carried(rows: DataFrame, others: DataFrame, *, beside: str = "n * 2") -> DataFrame:
+        return near(rows, others, "n < m", beside=beside).select("key", "beside")
+
+    def stateless(rows: DataFrame, *, times: int = 2) -> DataFrame:
+        return rows.select("key", (F.col("n") * times).alias("x"))
+
+    def prints(stage: Callable[..., DataFrame], *inputs: str, **changes: Any) -> set[str]:
+        codes = [stage, *(partial(stage, **{name: value}) for name, value in changes.items())]
+        return {one_stage(code, *inputs).plan.fingerprint for code in codes}
+
+    assert len(prints(total, only="n > 2", beside="n * 2", called="y", times=3, after="2")) == 1
+    assert len(prints(carried, "timed", "others", beside="n * 3")) == 1
+    assert len(prints(stateless, times=3)) == 1
+
+
+def test_a_column_that_is_used_twice_at_each_of_many_steps(one_stage: Callable[..., Pipeline]) -> None:
+    """Spelled out, it would be named a billion times."""
+
+    def doubled(rows: DataFrame, first: str, steps: int) -> DataFrame:
+        rows = rows.withColumn("x", F.expr(first))
+        for _ in range(steps):
+            rows = rows.withColumn("x", F.expr("(x + x) % 1000"))
+        return summed(rows)
+
+    found = [one_stage(partial(doubled, first=first, steps=steps)) for first in ("n", "spare") for steps in (1, 30)]
+    assert len({each.plan.fingerprint for each in found}) == 4
+    assert len({len(str(each.stages["stage"].analysis.fingerprint)) for each in found}) == 1

@@ -1104,6 +1104,13 @@ def test_state_that_depends_on_a_random_seed(refusal: Refusal, analyse: Analyse)
     )
     analyse(lambda rows: salted(rows, 7))
 
+    def summed(rows: DataFrame, *seed: int) -> DataFrame:
+        rows = rows.withWatermark("ts", "1 hour").withColumn("share", F.rand(*seed))
+        return rows.groupBy(F.window("ts", "1 hour"), "carrier").agg(F.sum("share").alias("total"))
+
+    assert "the aggregation by window, carrier depends on a random seed" in refusal(summed)
+    analyse(lambda rows: summed(rows, 7))
+
 
 @pytest.mark.parametrize("method", ["mapInPandas", "mapInArrow"])
 def test_a_function_of_many_rows_at_once_is_a_warning(analyse: Analyse, method: str) -> None:

@@ -117,7 +117,7 @@ def analyse(
             f"Stage {stage.name} has no columns, and a log cannot store such rows. Select at least one column."
         )
     check_columns(frame.schema, f"Stage {stage.name}")
-    schema = nullable(frame.schema, spark)
+    schema = nullable(frame.schema)
     check_carried(schema, f"Stage {stage.name}")
     watermarks = watermarks_of(stage, root, optimised, inputs, bounds)
     copies = copies_of(stage, root, optimised)
@@ -133,7 +133,7 @@ def analyse(
         _check_drift(stage, root, read_plan(spark, again, other), tracer, is_random=_is_random(root))
     delays = [str(each.delay_ms) for each in watermarks]
     kept = kept_of(optimised)
-    fingerprint = tuple({**each, "delays": delays, "kept": kept} for each in fingerprints_of(operators, tracer.origins))
+    fingerprint = tuple({**each, "delays": delays, "kept": kept} for each in fingerprints_of(operators, tracer.origin))
     sources = _sources(spark, plan, directory)
     by_stream = {inputs[each.reads].stream: each.delay_ms for each in watermarks}
     return Analysis(
@@ -303,7 +303,7 @@ def _check_drift(stage: Stage, root: Node, again: Node, tracer: Tracer, *, is_ra
             )
     operators = ([node for node in each.walk() if state_of(node)] for each in (root, again))
     for one, other in zip(*operators, strict=False):
-        if fingerprint_of(one, tracer.origins) != fingerprint_of(other, tracer.origins):
+        if fingerprint_of(one, tracer.origin) != fingerprint_of(other, tracer.origin):
             raise PipelineRefused(
                 f"Stage {stage.name}: the {described(one)} depends on {cause}, which differs from start to start. So "
                 f"no processor could go on with the state of another. {remedy}."

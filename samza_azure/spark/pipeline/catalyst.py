@@ -69,8 +69,14 @@ class Node:
     @property
     def made(self) -> tuple[Any, ...]:
         """The named expressions of a projection or an aggregation."""
-        plan = self.plan
-        return tuple(items(plan.projectList() if self.kind == "Project" else plan.aggregateExpressions()))
+        return tuple(items(self._expressions()))
+
+    def maker(self, wanted: int) -> Any:
+        """The expression from which a projection or an aggregation makes a column of its output."""
+        return without_alias(self._expressions().apply(self.ids.index(wanted)))
+
+    def _expressions(self) -> Any:
+        return self.plan.projectList() if self.kind == "Project" else self.plan.aggregateExpressions()
 
     @property
     def is_join_of_streams(self) -> bool:
@@ -226,11 +232,12 @@ def tree(thing: Any) -> str:
     return str(thing.treeString(True, False, 2**31 - 1, False, False))
 
 
-#: What differs between Spark's own texts of two analyses of one query, and means nothing.
+#: What differs between Spark's own texts of two analyses of one query, also on another machine, and means nothing.
 DIFFERING = (
     r"#\d+L?|\b_pyspark_[0-9a-f]{32}\b|(?<=\blambda )\w+"
     r"|(?m:(?<=\]), \d+$)"  # what `observe` numbers its DataFrames by
     r"|(?<=EventTimeWatermark )[0-9a-f-]{36}|(?<=CTERelation(?:Def|Ref) )\d+|(?<=\bCommonExpressionId\()\d+"
+    r"|, splits=Some\(\d+\)"
 )
 
 
@@ -244,8 +251,9 @@ VARIABLE = "namedlambdavariable()"
 
 
 def text(expression: Any) -> str:
-    """The expression as SQL, without ids and names of views that differ between analyses. Quoted text is unchanged."""
-    differing = r"('(?:[^'\\]|\\.)*')|#\d+L?|\b_pyspark_[0-9a-f]{32}\.|(?<=\bCommonExpressionId\()\d+"
+    """The expression as SQL, without ids and names of views that differ between analyses. What is quoted is unchanged:
+    texts, and names in backticks."""
+    differing = r"('(?:[^'\\]|\\.)*'|`(?:[^`]|``)*`)|#\d+L?|\b_pyspark_[0-9a-f]{32}\.|(?<=\bCommonExpressionId\()\d+"
     said = re.sub(differing, lambda found: found[1] or "", str(expression.sql()))
     return _with_variables(said, expression) if VARIABLE in said else said
 
@@ -284,10 +292,22 @@ def spelled(node: Node, expression: Any, said_of: Callable[[Any], str] = text) -
 
 def exact(expression: Any, numbers: Mapping[int, str] | None = None) -> str:
     """The expression as SQL and as Spark's tree, for comparisons. SQL lacks arguments that are no expressions, such as
-    the patterns of LIKE ANY and the schema of from_json. `numbers` tells attributes of one name apart, by their ids."""
+    the patterns of LIKE ANY and the schema of from_json. Neither shows the plan of a subquery, so it follows.
+    `numbers` tells attributes of one name apart, by their ids."""
     known = numbers or {}
-    in_spark = re.sub(r"#(\d+)L?", lambda found: known.get(int(found[1]), ""), tree(expression))
-    return f"{text(expression)}\n{without_ids(in_spark)}"
+    said = tree(expression)
+    in_spark = re.sub(r"#(\d+)L?", lambda found: known.get(int(found[1]), ""), said)
+    plans = map(tree, _subqueries(expression)) if re.search(r"(?:subquery|exists|list)#\d", said) else ()
+    below = (COMMON.sub("computed", without_ids(each)) for each in plans)
+    return "\n".join((text(expression), without_ids(in_spark), *below))
+
+
+def _subqueries(expression: Any) -> Iterator[Any]:
+    """The plans of the subqueries in it."""
+    if kind_of(expression) in ("Exists", "ListQuery", "ScalarSubquery"):
+        yield expression.plan()
+    for child in items(expression.children()):
+        yield from _subqueries(child)
 
 
 def numbers_of(node: Node) -> dict[int, str]:

@@ -3,7 +3,7 @@
 An operator that is not named here is refused, since it is not known to compute the same on a stream as on a table.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -497,26 +497,25 @@ def _check_time(stage: Stage, node: Node) -> None:
         )
 
 
-def fingerprint_of(node: Node, origins: Any) -> dict[str, Any]:
-    """What an operator's state depends on. `origins` expresses a key in columns of the stage's inputs."""
+def fingerprint_of(node: Node, origin: Callable[[Sequence[Node], Any], str]) -> dict[str, Any]:
+    """What an operator's state depends on. `origin` says what the operator computes an expression from."""
     plan = node.plan
     state: dict[str, Any] = {
         "kind": node.kind,
         "keys": [
-            [origins(child, key) for child, key in zip(node.children, keys, strict=False)] for keys in keys_of(node)
+            [origin([child], key) for child, key in zip(node.children, keys, strict=False)] for keys in keys_of(node)
         ],
     }
     match node.kind:
         case "Join":
             condition = plan.condition()
             state["type"] = join_type(node)
-            state["condition"] = _exact(node, [condition.get()])[0] if condition.isDefined() else None
+            state["condition"] = origin(node.children, condition.get()) if condition.isDefined() else None
             state["sides"] = [[_column(each) for each in child.output] for child in node.children]
         case "Aggregate":
-            state["window"] = [origins(node.child, each) for each in items(plan.groupingExpressions())]
-            made = node.made
-            said = zip(_exact(node, made), made, strict=True)
-            state["functions"] = [f"{function}: {data_type(each)}" for function, each in said]
+            state["window"] = [origin(node.children, each) for each in items(plan.groupingExpressions())]
+            made = map(without_alias, node.made)
+            state["functions"] = [f"{origin(node.children, each)}: {data_type(each)}" for each in made]
         case "GlobalLimit":
             state["limit"] = text(plan.limitExpr())
         case "FlatMapGroupsInPandasWithState":
@@ -528,10 +527,10 @@ def fingerprint_of(node: Node, origins: Any) -> dict[str, Any]:
     return state
 
 
-def fingerprints_of(operators: Sequence[Node], origins: Any) -> list[dict[str, Any]]:
+def fingerprints_of(operators: Sequence[Node], origin: Callable[[Sequence[Node], Any], str]) -> list[dict[str, Any]]:
     """The fingerprint of each operator. If two are equal, what is below them tells them apart: Spark numbers operators
     in their order, so that in another order each would go on with the state of the other."""
-    found = [fingerprint_of(node, origins) for node in operators]
+    found = [fingerprint_of(node, origin) for node in operators]
     return [
         {**state, "below": _below(node)} if found.count(state) > 1 else state
         for node, state in zip(operators, found, strict=True)

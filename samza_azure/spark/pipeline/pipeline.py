@@ -387,6 +387,7 @@ def _plan(
                 "output": stage.plan.output,
                 "tasks": stage.plan.tasks,
                 "partition_by": stage.plan.partition_by,
+                "partitions": stage.plan.partitions,
                 "schema": stage.plan.schema,
                 "state": stage.analysis.fingerprint,
                 "sources": stage.analysis.sources,

@@ -8,6 +8,7 @@ additional stream. If no partitioning of the inputs is right, the stage is refus
 Promised: in an accepted stage, each operator with state gets all rows of a key in one task.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -24,6 +25,7 @@ from samza_azure.spark.pipeline.catalyst import (
     equalities,
     exact,
     has_pattern,
+    identity,
     in_sql,
     is_marked,
     items,
@@ -32,6 +34,7 @@ from samza_azure.spark.pipeline.catalyst import (
     literal,
     named,
     references,
+    scala_seq,
     substituted,
     text,
     without_alias,
@@ -77,6 +80,7 @@ class Tracer:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+        self._origins: dict[tuple[Node, int], str] = {}
 
     def place(self, node: Node, expression: Any) -> LeafExpressions | None:
         """The expression in terms of each leaf below. None if rows that agree in it may be in different tasks."""
@@ -117,26 +121,49 @@ class Tracer:
     def _calls_python(self, node: Node, column: Any) -> bool:
         return any(has_pattern(self._spark, each, "PYTHON_UDF") for each in (self.place(node, column) or {}).values())
 
-    def origins(self, node: Node, expression: Any) -> list[str]:
-        """What an expression is computed from, in full, traced down as far as possible."""
-        if not references(expression):
-            return [exact(expression)]
+    def origin(self, children: Sequence[Node], expression: Any) -> str:
+        """What an operator computes an expression from, for comparisons.
+
+        Each column is called after a hash of its own origin. Spelled out, a column that is used twice at each of many
+        steps would make a text without end.
+        """
+        if kind_of(expression) == "AttributeReference":
+            return self._origin_of(children, expression)
+        by = {}
+        for column in items(expression.references().toSeq()):
+            name = hashlib.sha256(self._origin_of(children, column).encode()).hexdigest()[:32]
+            by[identity(column)] = column.withQualifier(scala_seq(self._spark, [])).withName(f"of_{name}")
+        return exact(substituted(self._spark, expression, by))
+
+    def _origin_of(self, children: Sequence[Node], column: Any) -> str:
+        wanted = identity(column)
+        for side, child in enumerate(children):
+            if wanted in child.ids:
+                origin = self._traced(child, wanted)
+                return f"{side} of {origin}" if len(children) > 1 else origin
+        return f"new {column.name()}"  # of a function or a table of the user's
+
+    def _traced(self, node: Node, wanted: int) -> str:
+        """The origin of a column of a node's output."""
+        if (known := self._origins.get((node, wanted))) is not None:
+            return known
+        column = node.column(wanted)
         if node.reads is not None:
-            return [f"{node.reads}: {exact(substituted(self._spark, expression, node.columns))}"]
-        if node.kind in ("Project", "Aggregate"):
-            return self.origins(node.child, self._inlined(expression, node.made))
-        if node.kind in ("Expand", "Union"):
-            found = [
-                each
-                for child, substitute in self._alternatives(node, expression)
-                for each in self.origins(child, substitute)
-            ]
-            return list(dict.fromkeys(found))
-        below = [child for child in node.children if references(expression) <= set(child.ids)]
-        if not below:
-            return [exact(expression)]
-        side = f"{node.children.index(below[0])} of " if node.kind == "Join" else ""
-        return [f"{side}{each}" for each in self.origins(below[0], expression)]
+            found = f"input {node.reads}: {column.name()}"
+        elif node.kind in ("Project", "Aggregate"):
+            made = node.maker(wanted)
+            follow = self._origin_of if kind_of(made) == "AttributeReference" else self.origin
+            found = follow(node.children, made)
+        elif node.kind in ("Expand", "Union"):
+            every = [self.origin([child], each) for child, each in self._alternatives(node, column)]
+            found = every[0] if len(set(every)) == 1 else " or ".join(every)
+        elif node.kind == "Generate" and wanted not in node.child.ids:
+            place = len(node.ids) - node.ids.index(wanted)  # from the end, where a generator's columns are
+            found = f"{place} of {self.origin(node.children, node.plan.generator())}"
+        else:
+            found = self._origin_of(node.children, column)
+        self._origins[node, wanted] = found
+        return found
 
     def _inlined(self, expression: Any, columns: Sequence[Any]) -> Any:
         by = {}

@@ -17,6 +17,7 @@ from pyspark.sql.types import (
     DataType,
     MapType,
     StringType,
+    StructField,
     StructType,
     UserDefinedType,
     YearMonthIntervalType,
@@ -48,16 +49,24 @@ def parse_schema(spark: SparkSession, ddl: str, stream: str) -> StructType:
             f"streams.{stream}.schema cannot be read: {reason}. "
             'Write it like "carrier string, ts timestamp, delay double".'
         ) from error
-    return nullable(_parse_datatype_json_string(declared.json()), spark)
+    parsed = _parse_datatype_json_string(declared.json())
+    assert isinstance(parsed, StructType)
+    return nullable(parsed)
 
 
-def nullable(schema: DataType, spark: SparkSession) -> StructType:
-    """The same schema, with every column and every element allowed to be null, and without metadata."""
-    ddl = java_class(spark, "org.apache.spark.sql.types.DataType").fromJson(schema.json()).asNullable().toDDL()
-    parsed = java_class(spark, STRUCT).fromDDL(ddl)
-    result = _parse_datatype_json_string(parsed.json())
-    assert isinstance(result, StructType)
-    return result
+def nullable(schema: StructType) -> StructType:
+    """The same schema, with every column and every element allowed to be null, and without metadata and comments."""
+    return StructType([StructField(each.name, _nullable(each.dataType)) for each in schema.fields])
+
+
+def _nullable(kind: DataType) -> DataType:
+    if isinstance(kind, StructType):
+        return nullable(kind)
+    if isinstance(kind, ArrayType):
+        return ArrayType(_nullable(kind.elementType))
+    if isinstance(kind, MapType):
+        return MapType(_nullable(kind.keyType), _nullable(kind.valueType))
+    return kind
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -187,7 +187,13 @@ class HandlerCalls:
         with self._named("making its handler"):
             handler = self._factory()
         check_methods(handler, self._task, self._at_once)
-        if state is not None and hasattr(handler, "restore"):
+        if state is not None:
+            if not hasattr(handler, "restore"):
+                raise SamzaAzureError(
+                    f"{self._task}: the log has a state of this handler, which has no restore and would go on without "
+                    "it. Write def restore(self, state) and def snapshot(self), or drain the run first, with the code "
+                    "that had them."
+                )
             with self._named("restore of its handler"):
                 await _called(handler.restore, state)
         self._handler = handler
