@@ -1,5 +1,6 @@
 """Where state lives: RocksDB by `task.state`, its snapshots in the log, and the way back from there."""
 
+import itertools
 import json
 import threading
 from collections import Counter
@@ -12,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pytest
 from pyspark.sql import Column, DataFrame, GroupedData, SparkSession
@@ -26,6 +28,7 @@ from samza_azure.logs.position import Ends
 from samza_azure.logs.record import Kind, Record, Reference, decode, decode_header
 from samza_azure.logs.restart_files import snapshot_parts
 from samza_azure.messages import BATCH_PHASES, LastBatch, Phase
+from samza_azure.spark.jvm.session import jvm_of
 from samza_azure.spark.pipeline.pipeline import analyse_pipeline
 from samza_azure.spark.pipeline.state import PROVIDERS, check_chosen
 from samza_azure.spark.task.figures import Counted, counted_since
@@ -148,6 +151,43 @@ def test_rocksdb_is_restored_from_snapshots_whose_parts_are_in_the_log_once(flee
     assert {place.blob for place in large} <= {name for name, _ in blobs.list(f"{large_prefix(log)}/")}
     assert {row["key"]: row["n"] for row in run.rows("counts")} == expected
     assert run.late == 0
+
+
+def test_the_stores_of_a_task_that_moves_are_closed_and_nothing_of_them_is_left(
+    fleet: MakeFleet, spark: SparkSession, often: None
+) -> None:
+    """Spark left them open for up to a minute. Then it uploaded their last snapshots, and so made the directory of the
+    former task anew."""
+    run = fleet(counting("kept"), JOB % ("kept", "rocksdb"))
+    writer, numbers = run.writer("kept", 1, flush_rows=10), itertools.count()
+    folder = run.directory / "tasks" / "count-0"
+    jvm = psutil.Process(jvm_of(spark).java.lang.ProcessHandle.current().pid())
+
+    def write() -> None:
+        number = next(numbers)
+        writer.write(table(range(number, number + 1)))
+        writer.flush()
+        run.until_all_is_read("kept")
+
+    def newest() -> int:
+        """The last snapshot that the task's last start has, of those that it was restored with or has uploaded."""
+        own = run.tasks["count-0"]._directory
+        return max((int(path.stem) for path in own.rglob("*.zip")), default=0)
+
+    run.start("count-0")
+    for _ in range(3):
+        for _ in range(3):  # the last snapshot waits for its upload
+            write()
+        (folder / "0-1" / "checkpoint").mkdir(parents=True)  # by an upload that had begun before the last move
+        run.move("count-0")
+    write()
+    assert sum(Path(each.path).name == "LOCK" for each in jvm.open_files()) == 1, "that of the task's own store"
+    for _ in range(2):  # so Spark has also maintained what was left when the task moved
+        before = newest()
+        while newest() == before:
+            write()
+    assert [path.name for path in folder.iterdir()] == [run.tasks["count-0"]._directory.name]
+    writer.close()
 
 
 def test_queries_that_start_side_by_side_have_the_stores_of_their_own_tasks(fleet: MakeFleet) -> None:

@@ -32,7 +32,7 @@ from samza_azure.messages import (
     TaskReport,
     decode,
 )
-from samza_azure.spark.jvm.session import compiled, jvm_of
+from samza_azure.spark.jvm.session import compiled, java_class, jvm_of
 from samza_azure.spark.task.channel import Channel
 from samza_azure.spark.task.sink_task import SinkTask
 from samza_azure.spark.task.task import Task
@@ -288,8 +288,9 @@ def test_a_task_that_moves_again_and_again_leaves_nothing_of_sparks_behind(
     fleet: Callable[[Application, str], Fleet], spark: SparkSession
 ) -> None:
     """Each start left a thread of Spark's for each source, which kept the session of the query, 400 kB; a listener, to
-    which Spark handed all events of later queries; three open files for each source, of them two of a selector; and a
-    connection by which Java calls Python, with a thread of Python's."""
+    which Spark handed all events of later queries; three open files for each source, of them two of a selector; an
+    allocator of Arrow's and the path of a socket for each source; and a connection by which Java calls Python, with a
+    thread of Python's."""
     application = Application()
 
     @F.udf("string")
@@ -306,6 +307,8 @@ def test_a_task_that_moves_again_and_again_leaves_nothing_of_sparks_behind(
 
     jvm = psutil.Process(jvm_of(spark).java.lang.ProcessHandle.current().pid())
     port = spark.sparkContext._gateway._callback_server.server_socket.getsockname()[1]
+    paths = java_class(spark, "java.lang.Class").forName("java.io.DeleteOnExitHook").getDeclaredField("files")
+    paths.setAccessible(True)
 
     def connections() -> int:
         return sum(bool(each.raddr) and each.raddr.port == port for each in jvm.net_connections("tcp"))
@@ -322,6 +325,8 @@ def test_a_task_that_moves_again_and_again_leaves_nothing_of_sparks_behind(
             sum(each.getName().startswith("Idle Worker Monitor") for each in threads),
             spark.sparkContext._jsc.sc().listenerBus().listeners().size(),
             sum(str(each.readlink()) == "anon_inode:[eventpoll]" for each in files),
+            java_class(spark, "org.apache.spark.sql.util.ArrowUtils").rootAllocator().getChildAllocators().size(),
+            paths.get(None).size(),
         ]
 
     assert after(2) == after(4)

@@ -1,10 +1,16 @@
-"""End what is left of a query that has ended: a thread of Spark's for each source, a listener, and a connection.
+"""End what is left of a query that has ended: for each source a thread, an allocator and a path, and for the query its
+stores, a listener and a connection.
 
 Spark has a thread for each factory of Python processes, which ends those that are idle. A source has a factory of its
 own, whose only process is never idle. Its thread outlives the source, and keeps the session of the source's query, 400
 kB. The listener belongs to that session, too: Spark still hands it each event of each later query.
+A source also leaves an allocator of Arrow's, and Java remembers the path of its process's socket to delete it when the
+JVM exits, although Spark has deleted it by then.
+Spark leaves stores open until its maintenance finds that their query has ended, up to a minute later. Before it closes
+one, it uploads its last snapshot, and so makes the directory of a task that is gone anew.
 py4j has a connection for each thread of Java's that calls Python, as that of a query does for its batches. It outlives
 the thread, and Python has a thread that reads from it.
+What stays is a logger of log4j for each store in RocksDB, 1.2 kB.
 """
 
 import logging
@@ -20,6 +26,7 @@ from samza_azure.spark.jvm.session import compiled, gateway_of
 log = logging.getLogger(__name__)
 
 NAME = "Leftovers"
+STREAMING = "org.apache.spark.sql.execution.streaming"
 SOURCE = f"""
 public class {NAME} implements Thread.UncaughtExceptionHandler {{
     public void endThreads() throws Exception {{
@@ -37,6 +44,38 @@ public class {NAME} implements Thread.UncaughtExceptionHandler {{
     public void endListener(org.apache.spark.sql.classic.SparkSession session) throws Exception {{
         Object listener = valueOf(session.streams(), "listenerBus");
         session.sparkContext().removeSparkListener((org.apache.spark.scheduler.SparkListenerInterface) listener);
+    }}
+
+    public void closeAllocators({STREAMING}.runtime.StreamExecution query) throws Exception {{
+        for (scala.collection.Iterator i = query.sources().iterator(); i.hasNext();) {{
+            Object runner = valueOf(i.next(), "runner");
+            ((org.apache.arrow.memory.BufferAllocator) valueOf(runner, "allocator")).close();
+        }}
+    }}
+
+    // A socket that is just being made may be forgotten, too. Spark deletes it itself.
+    public void forgetSockets() throws Exception {{
+        Class hook = Class.forName("java.io.DeleteOnExitHook");
+        synchronized (hook) {{
+            for (java.util.Iterator i = ((java.util.Set) valueOf(hook, null, "files")).iterator(); i.hasNext();) {{
+                String path = (String) i.next();
+                if (path.endsWith(".sock") && !new java.io.File(path).exists()) i.remove();
+            }}
+        }}
+    }}
+
+    public void closeStores(java.util.UUID run) throws Exception {{
+        {STREAMING}.state.StateStore$ stores = {STREAMING}.state.StateStore$.MODULE$;
+        scala.collection.mutable.HashMap loaded =
+            (scala.collection.mutable.HashMap) valueOf(stores, "loadedProviders");
+        scala.collection.Iterator ids;
+        synchronized (loaded) {{
+            ids = loaded.keysIterator().toList().iterator();
+        }}
+        while (ids.hasNext()) {{
+            {STREAMING}.state.StateStoreProviderId id = ({STREAMING}.state.StateStoreProviderId) ids.next();
+            if (id.queryRunId().equals(run)) stores.removeFromLoadedProvidersAndClose(id);  // without an upload
+        }}
     }}
 
     // Only idle connections are in this list, since no call from Java to Python leads to another. A thread that calls
@@ -76,14 +115,17 @@ public class {NAME} implements Thread.UncaughtExceptionHandler {{
 
 
 def end_leftovers(spark: SparkSession, query: StreamingQuery) -> None:
-    """Call this after the query was stopped. A failure costs only memory.
+    """Call this after the query was stopped. A failure costs memory, open files, and room on the disk.
 
     The threads of all sources are ended, also of sources that still run: they do nothing.
     """
     ends: dict[str, Callable[[], None]] = {
-        "thread": lambda: _leftovers(spark).endThreads(),
+        "stores": lambda: _leftovers(spark).closeStores(query._jsq.runId()),
+        "threads": lambda: _leftovers(spark).endThreads(),
+        "allocators": lambda: _leftovers(spark).closeAllocators(query._jsq.streamingQuery()),
+        "paths": lambda: _leftovers(spark).forgetSockets(),
         "listener": lambda: _leftovers(spark).endListener(query._jsq.streamingQuery().sparkSessionForStream()),
-        "connection": lambda: _leftovers(spark).endConnections(
+        "connections": lambda: _leftovers(spark).endConnections(
             gateway_of(spark).java_gateway_server.getCallbackClient()
         ),
     }
@@ -91,7 +133,7 @@ def end_leftovers(spark: SparkSession, query: StreamingQuery) -> None:
         try:
             end()
         except Exception as error:  # noqa: BLE001  # any error of Java or py4j; the others end nevertheless
-            log.info("A %s of a query that has ended is left: %s", what, error)
+            log.info("Left of a query that has ended: %s: %s", what, error)
 
 
 @lru_cache(maxsize=1)

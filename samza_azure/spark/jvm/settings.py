@@ -1,14 +1,10 @@
 """The Spark settings that the container relies on."""
 
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from samza_azure.machine import memory
-
-#: The longest directory of sockets: the path of one has at most 107 characters, and the last 43 are the socket's name.
-SOCKET_DIRECTORY_MAX = 64
 
 #: Each value is needed for a promise of the container, or was measured to matter.
 BASE = {
@@ -47,17 +43,23 @@ BASE = {
 
 
 def settings_of(chosen: Mapping[str, str], directory: Path) -> dict[str, str]:
-    """All settings of a session with this working directory. The user's own take precedence."""
+    """All settings of a session of this process with this working directory. The user's own take precedence."""
     own = {
         "spark.driver.memory": f"{memory().heap_mib}m",
         "spark.local.dir": str(directory / "spark"),
-        "spark.python.unix.domain.socket.dir": _socket_directory(),
+        "spark.python.unix.domain.socket.dir": _socket_directory(directory),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
     }
     return {**BASE, **own, **chosen}
 
 
-def _socket_directory() -> str:
-    """Not below the container's directory, as Java's own temporary files are, since that may have a long path."""
-    found = tempfile.gettempdir()
-    return found if len(os.fsencode(found)) <= SOCKET_DIRECTORY_MAX else "/tmp"  # noqa: S108  # of all systems
+def _socket_directory(directory: Path) -> str:
+    """A folder of the container's directory, which the next container empties. The JVM ends with its container, killed,
+    and so deletes no socket.
+
+    The path of a socket has at most 107 bytes, so it names the folder by a descriptor. This process keeps that open for
+    as long as it lives, and the JVM lives no longer.
+    """
+    folder = directory / "sockets"
+    folder.mkdir(parents=True, exist_ok=True)
+    return f"/proc/{os.getpid()}/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}"

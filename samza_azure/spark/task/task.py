@@ -202,7 +202,10 @@ class Task:
 
     def _lay_out(self, checkpoint: Path, writer: LogWriter, restored: Restored) -> None:
         """Write the files that query and sources need."""
-        shutil.rmtree(self._directory, ignore_errors=True)
+        # With what earlier starts have left, such as a snapshot whose upload had begun before its store was closed. The
+        # query of one of them may be ending still (`_start_after` waits for the last start only): nothing that it does
+        # counts, since this start has taken over the log. A later start waits until this one is finished.
+        shutil.rmtree(self._directory.parent, ignore_errors=True)
         last = lay_out(checkpoint, restored.files, restored.last_batch, restored.watermark_us)
         self._step, self.inputs.stands_at = (last.step, last.offsets) if last else (0, ())
         if last:
