@@ -537,7 +537,7 @@ def fingerprints_of(operators: Sequence[Node], origin: Callable[[Sequence[Node],
     ]
 
 
-def kept_of(optimised: Node) -> list[Any]:
+def kept_of(optimised: Node, origin: Callable[[Sequence[Node], Any], str]) -> list[Any]:
     """What the state of each operator holds, in an optimised plan: Spark removes the columns of joins and the functions
     of aggregations that nothing above them uses. The state of the others holds all that their fingerprints name."""
     kept: list[Any] = []
@@ -546,7 +546,7 @@ def kept_of(optimised: Node) -> list[Any]:
             kept.append([[_column(each) for each in child.output] for child in node.children])
         elif node.kind == "Aggregate":
             functions = (each for made in node.made for each in all_of(made, "AggregateExpression"))
-            kept.append(list(dict.fromkeys(_exact(node, functions))))
+            kept.append(list(dict.fromkeys(origin(node.children, each) for each in functions)))
     return kept
 
 
