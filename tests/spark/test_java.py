@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 import uuid
@@ -58,19 +59,25 @@ def test_without_any_the_message_says_what_to_install(tmp_path: Path, monkeypatc
     )
 
 
-@pytest.mark.parametrize("folder", ["short", "/".join(["long" * 30] * 3)])
-def test_sockets_are_below_the_containers_directory_and_their_paths_are_short(tmp_path: Path, folder: str) -> None:
+@pytest.mark.parametrize("length", [40, 55, 56, 500])
+def test_sockets_are_below_the_containers_directory_and_their_paths_are_short(length: int) -> None:
     """The next container empties it. In /tmp they stayed: a container's end is a kill to its JVM."""
-    chosen = settings_of({}, tmp_path / folder)["spark.python.unix.domain.socket.dir"]
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory, *["long" * 30] * (length // 120))
+        can_connect_below(folder / ("x" * (length - len(str(folder)) - 1)))
+
+
+def can_connect_below(directory: Path) -> None:
+    chosen = settings_of({}, directory)["spark.python.unix.domain.socket.dir"]
     address = f"{chosen}/.{uuid.uuid4()}.sock"
-    longest = re.sub(r"\d+", lambda found: found[0].rjust(7, "9"), chosen)  # a kernel's processes have numbers as long
+    longest = re.sub(r"(?<=/proc/)\d+|(?<=/fd/)\d+", lambda found: found[0].rjust(7, "9"), chosen)  # of any process
     assert len(f"{longest}/.{uuid.uuid4()}.sock") <= 107
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen()
         connect = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
         subprocess.run([sys.executable, "-c", connect, address], check=True)
-    assert [path.is_socket() for path in (tmp_path / folder).rglob("*.sock")] == [True]
+    assert [path.is_socket() for path in directory.rglob("*.sock")] == [True]
 
 
 def test_the_wheels_java_runs() -> None:

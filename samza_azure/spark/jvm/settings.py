@@ -6,6 +6,8 @@ from pathlib import Path
 
 from samza_azure.machine import memory
 
+#: So that the path of a socket in it has at most 107 bytes: Spark gives it a name of 42.
+SOCKET_DIRECTORY_MAX = 64
 #: Each value is needed for a promise of the container, or was measured to matter.
 BASE = {
     "spark.master": "local[*,4]",
@@ -57,9 +59,11 @@ def _socket_directory(directory: Path) -> str:
     """A folder of the container's directory, which the next container empties. The JVM ends with its container, killed,
     and so deletes no socket.
 
-    The path of a socket has at most 107 bytes, so it names the folder by a descriptor. This process keeps that open for
-    as long as it lives, and the JVM lives no longer.
+    The path of a socket has at most 107 bytes. A folder with a long path is named by a descriptor, which this process
+    keeps open for as long as it lives, and the JVM lives no longer.
     """
-    folder = directory / "sockets"
+    folder = directory.absolute() / "sockets"
     folder.mkdir(parents=True, exist_ok=True)
+    if len(os.fsencode(folder)) <= SOCKET_DIRECTORY_MAX:
+        return str(folder)
     return f"/proc/{os.getpid()}/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}"
