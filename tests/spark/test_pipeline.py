@@ -394,7 +394,7 @@ def test_the_fingerprint_sees_the_state(one_stage: Callable[..., Pipeline]) -> N
         (partial(pairs, turned=True, by="again"), "timed", "timed"),
     ]
     codes += [  # Spark's optimiser removes what nothing uses from the state: one sum went on as the other
-        *((partial(used, function=each),) for each in ("least", "most", "least + most")),
+        *((partial(used, function=each),) for each in ("least", "most", "least + most", "most + least")),
         *((partial(joined, column=each), "timed", "others") for each in ("n", "more")),
     ]
     codes += [  # offsets and state are numbered in the order of sources and operators
@@ -514,3 +514,13 @@ def test_a_column_that_is_used_twice_at_each_of_many_steps(one_stage: Callable[.
     found = [one_stage(partial(doubled, first=first, steps=steps)) for first in ("n", "spare") for steps in (1, 30)]
     assert len({each.plan.fingerprint for each in found}) == 4
     assert len({len(str(each.stages["stage"].analysis.fingerprint)) for each in found}) == 1
+
+
+def test_the_fingerprint_does_not_see_when_a_pipeline_is_analysed(one_stage: Callable[..., Pipeline]) -> None:
+    """Spark's optimiser replaces the functions of the present time, and each processor analyses for itself."""
+
+    def aged(rows: DataFrame, age: str) -> DataFrame:
+        return summed(rows.withColumn("x", F.expr(age)))
+
+    for age in ("unix_micros(current_timestamp()) - unix_micros(ts)", "datediff(current_date(), ts)"):
+        assert len({one_stage(partial(aged, age=age)).plan.fingerprint for _ in range(2)}) == 1

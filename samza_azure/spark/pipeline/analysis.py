@@ -132,7 +132,7 @@ def analyse(
     if drifts := without_ids(tree(plan)) != without_ids(tree(analysed(again)).replace(str(other), str(directory))):
         _check_drift(stage, root, read_plan(spark, again, other), tracer, is_random=_is_random(root))
     delays = [str(each.delay_ms) for each in watermarks]
-    kept = kept_of(optimised, tracer.origin)
+    kept = kept_of(operators, optimised, tracer.origin)
     fingerprint = tuple({**each, "delays": delays, "kept": kept} for each in fingerprints_of(operators, tracer.origin))
     sources = _sources(spark, plan, directory)
     by_stream = {inputs[each.reads].stream: each.delay_ms for each in watermarks}

@@ -3,7 +3,7 @@
 An operator that is not named here is refused, since it is not known to compute the same on a stream as on a table.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -537,17 +537,36 @@ def fingerprints_of(operators: Sequence[Node], origin: Callable[[Sequence[Node],
     ]
 
 
-def kept_of(optimised: Node, origin: Callable[[Sequence[Node], Any], str]) -> list[Any]:
-    """What the state of each operator holds, in an optimised plan: Spark removes the columns of joins and the functions
-    of aggregations that nothing above them uses. The state of the others holds all that their fingerprints name."""
-    kept: list[Any] = []
+def kept_of(
+    operators: Sequence[Node], optimised: Node, origin: Callable[[Sequence[Node], Any], str]
+) -> list[list[Any]]:
+    """What the state of joins and aggregations holds, in its order: Spark's optimiser removes the columns and functions
+    that nothing above the operator uses. The state of the others holds all that their fingerprints name.
+
+    A function is described as it was before: the optimiser puts the time of the analysis into it, for example.
+    """
+    known = {_number_of(each): origin(node.children, each) for node in operators for each in _functions(node)}
+    kept: list[list[Any]] = []
     for node in (each for each in optimised.walk() if state_of(each)):
         if node.kind == "Join":
             kept.append([[_column(each) for each in child.output] for child in node.children])
         elif node.kind == "Aggregate":
-            functions = (each for made in node.made for each in all_of(made, "AggregateExpression"))
-            kept.append(list(dict.fromkeys(origin(node.children, each) for each in functions)))
+            names = (
+                known.get(_number_of(each)) or str(each.aggregateFunction().prettyName()) for each in _functions(node)
+            )
+            kept.append(list(dict.fromkeys(names)))
     return kept
+
+
+def _functions(node: Node) -> Iterator[Any]:
+    """The aggregate functions of an aggregation."""
+    for made in node.made if node.kind == "Aggregate" else ():
+        yield from all_of(made, "AggregateExpression")
+
+
+def _number_of(function: Any) -> int:
+    """What the optimiser leaves as it is."""
+    return int(function.resultId().id())
 
 
 def _below(node: Node) -> list[list[str]]:
