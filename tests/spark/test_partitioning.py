@@ -309,6 +309,18 @@ def test_a_filter_after_the_python_function_of_a_key(plan: Plan) -> None:
     assert "a filter keeps rows" in said
 
 
+def test_many_filters_below_a_key(plan: Plan) -> None:
+    """Each was followed twice from the one above it."""
+    parity = F.udf(lambda n: n % 2, "int")
+
+    def filtered(rows: DataFrame) -> DataFrame:
+        for number in range(40):
+            rows = rows.where(F.col("odd") > number) if "odd" in rows.columns else rows.withColumn("odd", parity("n"))
+        return rows.select("odd").distinct()
+
+    assert "<lambda>(n)" in str(routers(plan(filtered)))
+
+
 def test_a_python_function_as_a_key_beside_a_window(plan: Plan) -> None:
     """They were routed by the window alone: Spark's own filter of rows without a time counted as one of the job's."""
     parity = F.udf(lambda n: n % 2, "int")

@@ -81,6 +81,7 @@ class Tracer:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._origins: dict[tuple[Node, int], str] = {}
+        self._known_results: dict[Node, frozenset[int]] = {}
 
     def place(self, node: Node, expression: Any) -> LeafExpressions | None:
         """The expression in terms of each leaf below. None if rows that agree in it may be in different tasks."""
@@ -114,12 +115,31 @@ class Tracer:
         above = has_pattern(self._spark, expression, "PYTHON_UDF")
         if node.kind != "Filter":
             return above
-        results = {each for each in references(expression) if self._calls_python(below, below.column(each))}
         parts = [each for each in conjuncts(node.plan.condition()) if not _is_null_filter(below, each)]
+        results = references(expression) & self._results(below)
         return bool(above and parts) or (bool(results) and not all(references(each) & results for each in parts))
 
-    def _calls_python(self, node: Node, column: Any) -> bool:
-        return any(has_pattern(self._spark, each, "PYTHON_UDF") for each in (self.place(node, column) or {}).values())
+    def _results(self, node: Node) -> frozenset[int]:
+        """The columns of a node's output that Python functions compute."""
+        if not has_pattern(self._spark, node.plan, "PYTHON_UDF"):
+            return frozenset()
+        if node in self._known_results:
+            return self._known_results[node]
+        below = frozenset[int]().union(*map(self._results, node.children))
+        if node.kind in ("Project", "Aggregate"):
+            rows = [node.made]
+        elif node.kind == "Expand":
+            rows = [tuple(items(each)) for each in items(node.plan.projections())]
+        else:
+            rows = [tuple(child.output) for child in node.children] if node.kind == "Union" else []
+        found = {
+            wanted
+            for row in rows
+            for wanted, each in zip(node.ids, row, strict=True)
+            if references(each) & below or has_pattern(self._spark, each, "PYTHON_UDF")
+        }
+        self._known_results[node] = known = frozenset(found) if rows else below & set(node.ids)
+        return known
 
     def origin(self, children: Sequence[Node], expression: Any) -> str:
         """What an operator computes an expression from, for comparisons.
@@ -266,7 +286,9 @@ def _can_route(expression: Any) -> bool:
 
 def _is_null_filter(node: Node, condition: Any) -> bool:
     """Whether it is what Spark puts below a window: the rows without a time are dropped."""
-    return kind_of(condition) == "IsNotNull" and all(is_marked(node.column(each)) for each in references(condition))
+    if kind_of(condition) != "IsNotNull" or kind_of(condition.child()) != "AttributeReference":
+        return False
+    return is_marked(node.column(identity(condition.child())))
 
 
 def _has_type(expression: Any, *words: str) -> bool:
