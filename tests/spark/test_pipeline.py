@@ -453,6 +453,17 @@ def test_the_fingerprint_sees_what_state_is_computed_from(one_stage: Callable[..
     def odd(rows: DataFrame, name: str) -> DataFrame:
         return rows.select(F.col(f"`{name}`").alias("k")).dropDuplicates(["k"])
 
+    called = F.udf(lambda n: n, "bigint")
+
+    def used(rows: DataFrame, of: str) -> DataFrame:
+        groups = rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 day"), "key")
+        sums = groups.agg(*(F.sum(called(each)).alias(each) for each in ("n", "spare")))
+        return sums.select("key", (F.col(of) * 10).alias("x"))
+
+    def field(rows: DataFrame, others: DataFrame, of: str) -> DataFrame:
+        structs = [F.struct(F.col(each).alias("a")).alias(each) for each in ("n", "spare")]
+        return near(rows.select("key", "ts", *structs), others, "true").select(F.col(f"{of}.a").alias("x"))
+
     two = ("timed", "others")
     alone = {"more": ONE_TASK}
     pairs: dict[str, list[tuple[Callable[..., DataFrame], tuple[str, ...], dict[str, str]]]] = {
@@ -466,6 +477,8 @@ def test_the_fingerprint_sees_what_state_is_computed_from(one_stage: Callable[..
             (partial(words, made=f"posexplode(array(n)) AS ({names})"), (), alone) for names in ("at, word", "word, at")
         ],
         "a union": [(partial(merged, of=of), ("timed", "timed"), alone) for of in ("n", "spare")],
+        "a function that is left": [(partial(used, of=of), (), {}) for of in ("n", "spare")],
+        "a field that is left": [(partial(field, of=of), two, {}) for of in ("n", "spare")],
         "a name": [(partial(odd, name=name), (), more) for name in ("k#1", "k#2") for more in (alone,)],
         "a routed name": [(partial(odd, name=name), (), {}) for name in ("k#1", "k#2")],
     }

@@ -56,7 +56,7 @@ from samza_azure.spark.pipeline.operators import (
     fingerprint_of,
     fingerprints_of,
     has_sessions,
-    kept_of,
+    held_by,
     state_of,
 )
 from samza_azure.spark.pipeline.packages import check_packages
@@ -132,8 +132,8 @@ def analyse(
     if drifts := without_ids(tree(plan)) != without_ids(tree(analysed(again)).replace(str(other), str(directory))):
         _check_drift(stage, root, read_plan(spark, again, other), tracer, is_random=_is_random(root))
     delays = [str(each.delay_ms) for each in watermarks]
-    kept = kept_of(operators, optimised, tracer.origin)
-    fingerprint = tuple({**each, "delays": delays, "kept": kept} for each in fingerprints_of(operators, tracer.origin))
+    held = held_by(operators, optimised, tracer.origin)
+    fingerprint = tuple({**each, "delays": delays, "holds": held} for each in fingerprints_of(operators, tracer.origin))
     sources = _sources(spark, plan, directory)
     by_stream = {inputs[each.reads].stream: each.delay_ms for each in watermarks}
     return Analysis(

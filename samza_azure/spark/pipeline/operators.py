@@ -537,7 +537,7 @@ def fingerprints_of(operators: Sequence[Node], origin: Callable[[Sequence[Node],
     ]
 
 
-def kept_of(
+def held_by(
     operators: Sequence[Node], optimised: Node, origin: Callable[[Sequence[Node], Any], str]
 ) -> list[list[Any]]:
     """What the state of joins and aggregations holds, in its order: Spark's optimiser removes the columns and functions
@@ -545,17 +545,26 @@ def kept_of(
 
     A function is described as it was before: the optimiser puts the time of the analysis into it, for example.
     """
+    named = {number for node in operators for child in node.children for number in child.ids}
     known = {_number_of(each): origin(node.children, each) for node in operators for each in _functions(node)}
-    kept: list[list[Any]] = []
+    held: list[list[Any]] = []
     for node in (each for each in optimised.walk() if state_of(each)):
         if node.kind == "Join":
-            kept.append([[_column(each) for each in child.output] for child in node.children])
+            held.append([_held(child, named, origin) for child in node.children])
         elif node.kind == "Aggregate":
             names = (
                 known.get(_number_of(each)) or str(each.aggregateFunction().prettyName()) for each in _functions(node)
             )
-            kept.append(list(dict.fromkeys(names)))
-    return kept
+            held.append(list(dict.fromkeys(names)))
+    return held
+
+
+def _held(side: Node, named: set[int], origin: Callable[[Sequence[Node], Any], str]) -> list[str]:
+    """The columns of a join's side; of those that the optimiser makes, what it makes them from."""
+    return [
+        _column(each) if number in named else f"{origin([side], each)}: {data_type(each)}"
+        for number, each in side.columns.items()
+    ]
 
 
 def _functions(node: Node) -> Iterator[Any]:
