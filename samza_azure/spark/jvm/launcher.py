@@ -12,6 +12,9 @@ import os
 import sys
 from _socket import AF_UNIX, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
 
+#: A variable with folders that Python looks into after its own, as `sys.path` of the user's module has them.
+APPENDED_PATH = "SAMZA_AZURE_APPENDED_PATH"
+
 
 def main() -> None:
     """Exit with the code of the requested process."""
@@ -20,6 +23,8 @@ def main() -> None:
         code = ask(address, arguments, float(patience))
         if code is not None:
             sys.exit(code)
+    if folders := os.environ.get(APPENDED_PATH):  # Python itself looks there before its own
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), folders]))
     os.execv(python, [python, *arguments])  # noqa: S606  # Spark expects this process id
 
 

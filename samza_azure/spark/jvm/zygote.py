@@ -27,6 +27,7 @@ from pyspark import util
 
 from samza_azure.errors import ConfigError
 from samza_azure.machine import die_with_parent
+from samza_azure.spark.jvm.launcher import APPENDED_PATH
 from samza_azure.spark.user_code import note_values
 
 #: The modules that Spark's Python processes import. Missing ones are skipped: pyspark uses pandas if it is installed.
@@ -172,8 +173,13 @@ def _take(environment: dict[bytes, bytes], directory: bytes, files: Sequence[int
     os.chdir(directory)
     os.environb.clear()
     os.environb.update(environment)
-    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    sys.path[:0] = [path for path in paths if path not in sys.path]
+    sys.path[:0] = _folders("PYTHONPATH")
+    sys.path += _folders(APPENDED_PATH)
+
+
+def _folders(name: str) -> list[str]:
+    """The folders in a variable of the environment that are not in `sys.path`."""
+    return [path for path in os.environ.get(name, "").split(os.pathsep) if path and path not in sys.path]
 
 
 def _become(connection: socket.socket, arguments: Sequence[str]) -> NoReturn:

@@ -1,7 +1,7 @@
-"""Let Spark's workers have what the user's module sets for its process, as from a script that then makes a session.
+"""Let Spark's workers have the environment variables that the user's module sets, and its folders of `sys.path`.
 
-These are variables of the environment, and folders that it adds to `sys.path`. Workers have the environment of the JVM,
-which is started before the module is imported.
+In a plain script they have them, since the session is made afterwards. Here the JVM, whose environment they have, is
+started before the module is imported.
 Promised: a function that is given to Spark finds what the module had set until then. What the job file says under
 `spark.executorEnv` wins, as in Spark. The values may be secrets: they go to the JVM with the functions, and no message,
 plan or setting shows them. Not promised: that what the module removes is missing there too.
@@ -9,6 +9,7 @@ plan or setting shows them. Not promised: that what the module removes is missin
 
 import os
 import sys
+import sysconfig
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from samza_azure.errors import PipelineRefused
+from samza_azure.spark.jvm.launcher import APPENDED_PATH
+
+#: What comes after it in `sys.path` hides none of Python's own modules.
+STDLIB = sysconfig.get_path("stdlib")
 
 
 @contextmanager
@@ -33,7 +38,7 @@ def environment_sent(module: str) -> Iterator[None]:
         yield
     finally:
         context.environment = dict(environment)  # what is set later is not the module's
-    if os.environ.get("TZ") not in (zone, "UTC"):
+    if os.environ.get("TZ") not in (zone, "UTC", "Etc/UTC", "GMT"):
         raise PipelineRefused(
             f"The module {module} sets the environment variable TZ. Python is in UTC, as the session is: a time "
             "without a zone is one of UTC. Remove the line, and give times their zone where they are parsed."
@@ -50,9 +55,11 @@ class _Environment(Mapping[str, str]):
         changed = {name: value for name, value in os.environ.items() if self._variables.get(name) != value}
         changed.pop("TZ", None)  # it is refused
         changed.update(self._settled)
-        added = [str(Path(each).absolute()) for each in sys.path if each not in self._folders]
-        if path := [*added, *filter(None, [changed.get("PYTHONPATH")])]:
-            changed["PYTHONPATH"] = os.pathsep.join(path)
+        own = sys.path.index(STDLIB) if STDLIB in sys.path else len(sys.path)
+        for name, folders in (("PYTHONPATH", sys.path[:own]), (APPENDED_PATH, sys.path[own:])):
+            added = [str(Path(each).absolute()) for each in folders if each not in self._folders]
+            if path := [*added, *filter(None, [changed.get(name)])]:
+                changed[name] = os.pathsep.join(path)
         return changed
 
     def __getitem__(self, name: str) -> str:
