@@ -177,8 +177,10 @@ def _check_streams(stage: Stage) -> None:
     """Refuse what is no name of a stream."""
     streams = (*stage.inputs, stage.output)
     if wrong := [each for each in streams if not isinstance(each, str)]:
-        flat = [name for each in streams for name in (each if isinstance(each, list | tuple) else [each])]
-        *inputs, output = (each if isinstance(each, str) else "name" for each in flat)
+        flat = (name for each in stage.inputs for name in (each if isinstance(each, list | tuple) else [each]))
+        inputs = [each if isinstance(each, str) else "name" for each in flat]
+        [output] = stage.output if isinstance(stage.output, list | tuple) and len(stage.output) == 1 else [stage.output]
+        output = output if isinstance(output, str) else "name"
         raise PipelineRefused(
             f"Stage {stage.name} names the stream {wrong[0]!r}. A name is a text, and each input is an argument of its "
             f"own. Write {replace(stage, inputs=tuple(inputs), output=output).decorator()}."

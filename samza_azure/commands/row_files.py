@@ -440,7 +440,7 @@ def _shown(value: Any) -> str:
 def _has_long_number(part: bytes, columns: Mapping[str, pa.DataType]) -> bool:
     """Whether one of these columns has a number of more digits than a double holds."""
     # After its name. A number in a list has no name, and all but words may be written in two ways: a/b, a\/b. So may
-    # words, where a name has a letter by its number.
+    # words, if a letter is written as \uXXXX.
     plain = all(re.fullmatch(r"[\w ]+", name, re.ASCII) and not pa.types.is_nested(columns[name]) for name in columns)
     if plain and re.search(rb'\\u[^"]*"\s*:', part) is None:
         named = b"|".join(re.escape(json.dumps(name).encode()) for name in columns)

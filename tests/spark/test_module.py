@@ -325,7 +325,8 @@ def stage(rows):
 """
     files = {
         "pipeline.py": pipeline,
-        "lib/shared.py": "def doubled(n):\n    return 2 * n\n",
+        "lib/shared.py": "import colorsys\n\ndef doubled(n):\n    return 2 * n\n",
+        "lib/colorsys.py": "raise ImportError('Python has a module of this name, and looks there first')",
         "settings.py": "import os\nRATE = os.environ.get('RATE')\n\ndef rate(n):\n    return RATE\n",
     }
     rows = rows_of(files, 'packages = []\n[spark]\n"executorEnv.MODE" = "of the job file"')
@@ -377,6 +378,13 @@ class Access(enum.Flag):
 class Price(decimal.Decimal, enum.Enum):
     LOW = "1.5"
 
+class Level(str, enum.Enum):
+    LOW = "low", "a label"
+    def __new__(cls, value, label):
+        made = str.__new__(cls, value)
+        made._value_, made.label = value, label
+        return made
+
 class Planet(enum.Enum):
     EARTH = (5, 6)
     MARS = (3, 4)
@@ -403,7 +411,8 @@ home = Planet.MARS
 def made(n):
     required = [each.name for each in dataclasses.fields(Order) if each.default is dataclasses.MISSING]
     planets = [Planet.EARTH.of(n), Planet((3, 4)).radius, home is Planet.MARS, home.near]
-    statuses = [Status.__members__["DONE"] is Status.CLOSED, list(Status.__members__), str(Price.LOW + 1)]
+    statuses = [Status.__members__["DONE"] is Status.CLOSED, list(Status.__members__)]
+    statuses += [str(Price.LOW + 1), Level("low").label]
     access = [Access["ALL"] is Access.READ | Access.WRITE, list(Access.__members__), Access(3).name]
     caches = [doubled(n), sum_to(n), sum_to.cache_info().currsize, Tariff().of(n), Tariff().base]
     beside = [remembered is helpers.remembered, Marked is helpers.Marked, remembered(n)]
@@ -429,7 +438,7 @@ def remembered(n):
             [
                 ["n"],
                 [5 * n, 4, True, [3]],
-                [True, ["OPEN", "CLOSED", "DONE"], "2.5"],
+                [True, ["OPEN", "CLOSED", "DONE"], "2.5", "a label"],
                 [True, ["READ", "WRITE", "ALL"], "ALL"],
                 [2 * n, n * (n + 1) // 2, n + 1, 3 * n, 7],
                 [True, True, -n],
@@ -551,8 +560,8 @@ spark.udf.register("locked", lambda n: lock.locked())
 _PUT = "Put it into a module beside the pipeline, which the workers import."
 _COLUMN = (
     "A function that Spark calls refers to a Column, perhaps through an attribute of an object. It runs in another "
-    "process, which has no session. Use objects of the session only in the stage's function itself, and keep what "
-    "other functions use in a name of its own."
+    "process, which has no session. Use objects of the session only in the stage's function itself, and assign "
+    "what a function needs to a variable of its own."
 )
 _CREATE = (
     "Functions that Spark calls run in other processes, and what they use is pickled for those. Create it inside the "
@@ -565,7 +574,7 @@ _ZONE = (
 #: What a module has, what a function of it makes of n, and how the message ends.
 NOT_FOR_WORKERS = [
     (WITH_ARGUMENTS, "n * Double.rate", f"since the arguments of its __init_subclass__ are not known there. {_PUT}"),
-    (WITH_NEW, "Code.LOW.value", f"The class Code cannot be sent to workers, since it is an Enum with __new__. {_PUT}"),
+    (WITH_NEW, "Code.LOW.value", f"The class Code cannot be sent to workers, since it is an Enum of bytes. {_PUT}"),
     (OF_DATES, "Day.FIRST.year", f"The class Day cannot be sent to workers, since it is an Enum of date. {_PUT}"),
     ("LIMIT = F.lit(3)", "n if LIMIT is None else 1", f"Stage stage cannot be analysed: {_COLUMN}"),
     (WITH_COLUMN, "rule.of(n)", _COLUMN),

@@ -48,8 +48,10 @@ public class {NAME} implements Thread.UncaughtExceptionHandler {{
 
     public void closeAllocators({STREAMING}.runtime.StreamExecution query) throws Exception {{
         for (scala.collection.Iterator i = query.sources().iterator(); i.hasNext();) {{
-            Object runner = valueOf(i.next(), "runner");
-            ((org.apache.arrow.memory.BufferAllocator) valueOf(runner, "allocator")).close();
+            Object source = i.next();
+            try {{
+                ((org.apache.arrow.memory.BufferAllocator) valueOf(valueOf(source, "runner"), "allocator")).close();
+            }} catch (IllegalStateException error) {{}}  // rows of it were under way; those of the others close
         }}
     }}
 
@@ -119,21 +121,24 @@ def end_leftovers(spark: SparkSession, query: StreamingQuery) -> None:
 
     The threads of all sources are ended, also of sources that still run: they do nothing.
     """
+    try:
+        left = _leftovers(spark)
+    except Exception as error:  # noqa: BLE001  # any error of Java or py4j
+        log.info("Nothing of an ended query could be closed: %s", error)
+        return
     ends: dict[str, Callable[[], None]] = {
-        "stores": lambda: _leftovers(spark).closeStores(query._jsq.runId()),
-        "threads": lambda: _leftovers(spark).endThreads(),
-        "allocators": lambda: _leftovers(spark).closeAllocators(query._jsq.streamingQuery()),
-        "paths": lambda: _leftovers(spark).forgetSockets(),
-        "listener": lambda: _leftovers(spark).endListener(query._jsq.streamingQuery().sparkSessionForStream()),
-        "connections": lambda: _leftovers(spark).endConnections(
-            gateway_of(spark).java_gateway_server.getCallbackClient()
-        ),
+        "stores": lambda: left.closeStores(query._jsq.runId()),
+        "threads": left.endThreads,
+        "allocators": lambda: left.closeAllocators(query._jsq.streamingQuery()),
+        "paths": left.forgetSockets,
+        "listener": lambda: left.endListener(query._jsq.streamingQuery().sparkSessionForStream()),
+        "connections": lambda: left.endConnections(gateway_of(spark).java_gateway_server.getCallbackClient()),
     }
     for what, end in ends.items():
         try:
             end()
         except Exception as error:  # noqa: BLE001  # any error of Java or py4j; the others end nevertheless
-            log.info("Left of a query that has ended: %s: %s", what, error)
+            log.info("The %s of an ended query could not be closed: %s", what, error)
 
 
 @lru_cache(maxsize=1)

@@ -36,7 +36,7 @@ public class {NAME} extends {SPI}.SelectorProvider {{
             open.remove(i);
             try {{
                 each.close();
-            }} catch (java.io.IOException error) {{}}  // that of a source that has ended concerns no other
+            }} catch (java.io.IOException error) {{}}  // of a source that has ended
         }}
         open.add(selector);
     }}

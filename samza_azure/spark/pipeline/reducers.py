@@ -10,7 +10,7 @@ import inspect
 from enum import Enum
 from functools import cached_property, lru_cache
 from pickle import PicklingError
-from types import FunctionType, MemberDescriptorType, MethodType
+from types import MemberDescriptorType, MethodType
 from typing import Any, NewType, NoReturn
 
 from pyspark import SparkContext, cloudpickle
@@ -74,20 +74,16 @@ def _cannot_be_made(kind: Any) -> str:
             inspect.signature(hook).bind()
         except TypeError:
             return "the arguments of its __init_subclass__ are not known there"
-    if issubclass(kind, Enum):
-        new = vars(kind).get("_new_member_")
-        if isinstance(new, FunctionType) and new.__module__ != "enum":
-            return "it is an Enum with __new__"
-        if not all(map(_is_made_of_value, kind)):
-            return f"it is an Enum of {kind._member_type_.__qualname__}"
+    if issubclass(kind, Enum) and not all(map(_is_made_of_value, kind)):
+        return f"it is an Enum of {kind._member_type_.__qualname__}"
     return ""
 
 
 def _is_made_of_value(member: Any) -> bool:
-    """Whether the type that a member is of, such as `date`, makes the value of the member from this value."""
+    """Whether the type that a member is of, such as `date`, makes the member from its value."""
     of = member._member_type_
     try:
-        return of.__module__ == "builtins" or bool(of(member.value) == member.value)
+        return of is object or bool(of(member.value) == member)
     except Exception:  # noqa: BLE001  # a user's class may do anything
         return False
 
@@ -96,7 +92,7 @@ def _of_the_session(value: object) -> NoReturn:
     raise NotForWorkers(
         f"A function that Spark calls refers to a {type(value).__name__}, perhaps through an attribute of an object. "
         "It runs in another process, which has no session. Use objects of the session only in the stage's function "
-        "itself, and keep what other functions use in a name of its own."
+        "itself, and assign what a function needs to a variable of its own."
     )
 
 
