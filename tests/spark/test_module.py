@@ -289,7 +289,7 @@ def test_workers_have_what_the_module_sets_for_its_process(
 ) -> None:
     """Variables of the environment, as load_dotenv sets them, and folders to import from. The job file's come first."""
     pipeline = """
-import os, sys
+import os, sys, threading
 import pandas as pd
 from pathlib import Path
 os.environ["RATE"], os.environ["MODE"] = "2000000001", "of the module"
@@ -313,6 +313,11 @@ def in_frames(frames):
         yield frame.assign(f=frame.n.map(rate))
 
 spark.udf.register("early", rate, "string")
+found = []
+beside = threading.Thread(target=lambda: found.append(dict(spark.sparkContext.environment)))  # as our source is sent
+beside.start()
+beside.join()
+assert "RATE" in spark.sparkContext.environment and "RATE" not in found[0]
 os.environ["LATER"] = "3"
 
 @app.stage("numbers", output="out")

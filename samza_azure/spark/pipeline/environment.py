@@ -10,6 +10,7 @@ plan or setting shows them. Not promised: that what the module removes is missin
 import os
 import sys
 import sysconfig
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,12 +47,18 @@ def environment_sent(module: str) -> Iterator[None]:
 
 
 class _Environment(Mapping[str, str]):
-    """The variables that pyspark reads when Spark gets a function: those of before, and what is set by then."""
+    """The variables that pyspark reads when Spark gets a function: those of before, and what is set by then.
+
+    Another thread gives our own source to Spark meanwhile; what the module sets is not for that.
+    """
 
     def __init__(self, settled: Mapping[str, str]) -> None:
         self._settled, self._variables, self._folders = settled, dict(os.environ), set(sys.path)
+        self._thread = threading.get_ident()
 
     def _now(self) -> dict[str, str]:
+        if threading.get_ident() != self._thread:
+            return dict(self._settled)
         changed = {name: value for name, value in os.environ.items() if self._variables.get(name) != value}
         changed.pop("TZ", None)  # it is refused
         changed.update(self._settled)
