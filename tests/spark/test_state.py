@@ -174,14 +174,17 @@ def test_the_stores_of_a_task_that_moves_are_closed_and_nothing_of_them_is_left(
         own = run.tasks["count-0"]._directory
         return max((int(path.stem) for path in own.rglob("*.zip")), default=0)
 
+    def stores() -> int:
+        return sum(Path(each.path).name == "LOCK" for each in jvm.open_files())
+
     run.start("count-0")
     for _ in range(3):
         for _ in range(3):  # the last snapshot waits for its upload
             write()
         (folder / "0-1" / "checkpoint").mkdir(parents=True)  # by an upload that had begun before the last move
         run.move("count-0")
-    write()
-    assert sum(Path(each.path).name == "LOCK" for each in jvm.open_files()) == 1, "that of the task's own store"
+    while stores() != 1:  # on a slow machine the task's own may be opened by a later batch
+        write()
     for _ in range(2):  # so Spark has also maintained what was left when the task moved
         before = newest()
         while newest() == before:
