@@ -11,6 +11,7 @@ from samza_azure.account import Secret, Storage
 from samza_azure.application import Application
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.storage.connection import Account
+from samza_azure.storage.interface import DELETE_MAX
 
 from .session import QUICK_JAVA, session
 from .task_driver import Fleet, config_of
@@ -53,7 +54,15 @@ def spark(storage: Storage, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 def fleet(spark: SparkSession, account: Account, tmp_path: Path) -> Iterator[Callable[[Application, str], Fleet]]:
-    """Makes a fleet of an application and the stream sections of its job file."""
+    """Makes a fleet of an application and the stream sections of its job file. All source streams are empty at first:
+    another test may have used the same name."""
+    blobs, hints = account.blobs(), account.hints()
+    names = [name for name, _ in blobs.list("streams/")]
+    for start in range(0, len(names), DELETE_MAX):
+        blobs.delete_many(names[start : start + DELETE_MAX])
+    for name in hints.poll():
+        if name.startswith("streams/"):
+            hints.remove(name)
     fleets: list[Fleet] = []
 
     def make(application: Application, streams: str) -> Fleet:

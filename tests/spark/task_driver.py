@@ -27,7 +27,7 @@ from samza_azure.spark.task.tasks import LOOK_DRAINING_S, task_of
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs
-from samza_azure.storage.listing import first_blobs, stream_of
+from samza_azure.storage.listing import first_blobs, log_indexes, stream_of
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.source_stream import SourceWriter
 from samza_azure.streams.pace import HINTS_BUSY_S
@@ -254,7 +254,8 @@ def last_rows(blobs: Blobs, sources: Iterable[str]) -> Ends:
     found: Ends = {}
     for source in sources:
         reader = LogReader(blobs, f"streams/{source}")
-        scan = reader.scan((0, 0))
+        first, *_ = log_indexes(blobs, f"{reader.prefix}/").get(reader.prefix, [0])  # retention may have deleted some
+        scan = reader.scan((first, 0))
         while True:
             if scan.parts:
                 found[source] = scan.parts[-1].position

@@ -34,8 +34,6 @@ from samza_azure.spark.task import batch
 from samza_azure.spark.task.handler import HandlerCalls, TimeLimits
 from samza_azure.spark.task.handler_task import BATCH_BYTES, HandlerTask
 from samza_azure.spark.task.sent_rows import NotHeld, table_of
-from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import DELETE_MAX
 from samza_azure.storage.log import LogReader
 
 from .task_driver import PATIENCE_S, Fleet, config_of
@@ -51,19 +49,6 @@ schema = "n int, at string"
 schema = "what string, n int"
 """
 MakeFleet = Callable[[Application, str], Fleet]
-
-
-@pytest.fixture(autouse=True)
-def _no_rows_of_others(account: Account) -> None:
-    """All tests here read the same source streams."""
-    blobs = account.blobs()
-    names = [name for name, _ in blobs.list("streams/")]
-    for start in range(0, len(names), DELETE_MAX):
-        blobs.delete_many(names[start : start + DELETE_MAX])
-    hints = account.hints()
-    for name in hints.poll():
-        if name.startswith("streams/"):
-            hints.remove(name)
 
 
 class Said:
