@@ -45,6 +45,7 @@ from samza_azure.spark.pipeline.event_time import (
     frontier_of,
     watermarks_of,
 )
+from samza_azure.spark.pipeline.fingerprint import Origins, fingerprint_of, fingerprints_of, held_by
 from samza_azure.spark.pipeline.joins import check_joins
 from samza_azure.spark.pipeline.operators import (
     FIRE_AFTER_ROWS,
@@ -53,14 +54,11 @@ from samza_azure.spark.pipeline.operators import (
     check_operators,
     check_row_formats,
     described,
-    fingerprint_of,
-    fingerprints_of,
     has_sessions,
-    held_by,
     state_of,
 )
 from samza_azure.spark.pipeline.packages import check_packages
-from samza_azure.spark.pipeline.placement import Placement, Tracer, place_stage
+from samza_azure.spark.pipeline.placement import Placement, place_stage
 from samza_azure.spark.pipeline.schema import check_carried, check_columns, nullable
 from samza_azure.spark.pipeline.session_kept import session_kept
 from samza_azure.spark.pipeline.words import said_at_start, said_by_stage
@@ -125,15 +123,15 @@ def analyse(
     check_on_time(stage, root, optimised, watermarks, bounds, copies)
     check_timers(stage, operators, bounds, advice)
     placement = place_stage(spark, stage, root, inputs, tasks)
-    tracer = Tracer(spark)
+    origins = Origins(spark)
     other = directory / "again"
     again = _called(spark, stage, _empty_streams(spark, inputs, other), inputs)
     _check_frames(stage, again, other)
     if drifts := without_ids(tree(plan)) != without_ids(tree(analysed(again)).replace(str(other), str(directory))):
-        _check_drift(stage, root, read_plan(spark, again, other), tracer, is_random=_is_random(root))
+        _check_drift(stage, root, read_plan(spark, again, other), origins, is_random=_is_random(root))
     delays = [str(each.delay_ms) for each in watermarks]
-    held = held_by(operators, optimised, tracer.origin)
-    fingerprint = tuple({**each, "delays": delays, "holds": held} for each in fingerprints_of(operators, tracer.origin))
+    held = held_by(operators, optimised, origins)
+    fingerprint = tuple({**each, "delays": delays, "holds": held} for each in fingerprints_of(operators, origins))
     sources = _sources(spark, plan, directory)
     by_stream = {inputs[each.reads].stream: each.delay_ms for each in watermarks}
     return Analysis(
@@ -284,7 +282,7 @@ def _is_random(root: Node) -> bool:
     return any(not each.deterministic() for node in nodes for each in items(node.plan.expressions()))
 
 
-def _check_drift(stage: Stage, root: Node, again: Node, tracer: Tracer, *, is_random: bool) -> None:
+def _check_drift(stage: Stage, root: Node, again: Node, origins: Origins, *, is_random: bool) -> None:
     """Refuse a plan that another call of the function makes with other names or keys: because of a random seed, or of a
     value that Python works out, as `datetime.now()`.
 
@@ -303,7 +301,7 @@ def _check_drift(stage: Stage, root: Node, again: Node, tracer: Tracer, *, is_ra
             )
     operators = ([node for node in each.walk() if state_of(node)] for each in (root, again))
     for one, other in zip(*operators, strict=False):
-        if fingerprint_of(one, tracer.origin) != fingerprint_of(other, tracer.origin):
+        if fingerprint_of(one, origins) != fingerprint_of(other, origins):
             raise PipelineRefused(
                 f"Stage {stage.name}: the {described(one)} depends on {cause}, which differs from start to start. So "
                 f"no processor could go on with the state of another. {remedy}."

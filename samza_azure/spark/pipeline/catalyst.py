@@ -199,6 +199,20 @@ def substituted(spark: SparkSession, expression: Any, by: Mapping[int, Any]) -> 
     return helper.replaceAlias(expression, helper.getAliasMap(scala_seq(spark, named)))
 
 
+def alternatives(spark: SparkSession, node: Node, expression: Any) -> Iterator[tuple[Node, Any]]:
+    """The expression over each branch of a union, or over the child for each projection of an expand."""
+    wanted = references(expression)
+    if node.kind == "Union":
+        for child in node.children:
+            by = {old: new for old, new in zip(node.ids, child.output, strict=True) if old in wanted}
+            yield child, substituted(spark, expression, by)
+    else:
+        for projection in items(node.plan.projections()):
+            columns = zip(node.ids, items(projection), strict=True)
+            by = {old: without_alias(new) for old, new in columns if old in wanted}
+            yield node.child, substituted(spark, expression, by)
+
+
 def scala_object(spark: SparkSession, name: str) -> Any:
     """A Scala object, also for those of its methods that have no static twin."""
     return getattr(java_class(spark, f"{name}$"), "MODULE$")

@@ -3,7 +3,7 @@
 An operator that is not named here is refused, since it is not known to compute the same on a stream as on a table.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -11,14 +11,10 @@ from pyspark.sql import SparkSession
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.pipeline.catalyst import (
-    COMMON,
     SESSION_MARK,
     Node,
-    all_of,
     contains,
-    data_type,
     equalities,
-    exact,
     identity,
     in_sql,
     is_marked,
@@ -27,7 +23,6 @@ from samza_azure.spark.pipeline.catalyst import (
     kind_of,
     literal,
     named,
-    numbers_of,
     references,
     scala_object,
     spelled,
@@ -495,100 +490,3 @@ def _check_time(stage: Stage, node: Node) -> None:
             f'Stage {stage.name} uses timeMode "ProcessingTime", which a drain cannot complete. '
             'Use timeMode "EventTime".'
         )
-
-
-def fingerprint_of(node: Node, origin: Callable[[Sequence[Node], Any], str]) -> dict[str, Any]:
-    """What an operator's state depends on. `origin` says what the operator computes an expression from."""
-    plan = node.plan
-    state: dict[str, Any] = {
-        "kind": node.kind,
-        "keys": [
-            [origin([child], key) for child, key in zip(node.children, keys, strict=False)] for keys in keys_of(node)
-        ],
-    }
-    match node.kind:
-        case "Join":
-            condition = plan.condition()
-            state["type"] = join_type(node)
-            state["condition"] = origin(node.children, condition.get()) if condition.isDefined() else None
-            state["sides"] = [[_column(each) for each in child.output] for child in node.children]
-        case "Aggregate":
-            state["window"] = [origin(node.children, each) for each in items(plan.groupingExpressions())]
-            made = map(without_alias, node.made)
-            state["functions"] = [f"{origin(node.children, each)}: {data_type(each)}" for each in made]
-        case "GlobalLimit":
-            state["limit"] = text(plan.limitExpr())
-        case "FlatMapGroupsInPandasWithState":
-            state["timeout"] = str(plan.timeout().toString())
-            state["state"] = str(plan.stateType().json())
-        case "TransformWithStateInPySpark":
-            state["time"] = str(plan.timeMode().toString())
-            state["mode"] = str(plan.outputMode().toString())
-    return state
-
-
-def fingerprints_of(operators: Sequence[Node], origin: Callable[[Sequence[Node], Any], str]) -> list[dict[str, Any]]:
-    """The fingerprint of each operator. If two are equal, what is below them tells them apart: Spark numbers operators
-    in their order, so that in another order each would go on with the state of the other."""
-    found = [fingerprint_of(node, origin) for node in operators]
-    return [
-        {**state, "below": _below(node)} if found.count(state) > 1 else state
-        for node, state in zip(operators, found, strict=True)
-    ]
-
-
-def held_by(
-    operators: Sequence[Node], optimised: Node, origin: Callable[[Sequence[Node], Any], str]
-) -> list[list[Any]]:
-    """What the state of joins and aggregations holds, in its order: Spark's optimiser removes the columns and functions
-    that nothing above the operator uses. The state of the others holds all that their fingerprints name.
-
-    A function is described as it was before: the optimiser puts the time of the analysis into it, for example.
-    """
-    named = {number for node in operators for child in node.children for number in child.ids}
-    known = {_number_of(each): origin(node.children, each) for node in operators for each in _functions(node)}
-    held: list[list[Any]] = []
-    for node in (each for each in optimised.walk() if state_of(each)):
-        if node.kind == "Join":
-            held.append([_held(child, named, origin) for child in node.children])
-        elif node.kind == "Aggregate":
-            names = (
-                known.get(_number_of(each)) or str(each.aggregateFunction().prettyName()) for each in _functions(node)
-            )
-            held.append(list(dict.fromkeys(names)))
-    return held
-
-
-def _held(side: Node, named: set[int], origin: Callable[[Sequence[Node], Any], str]) -> list[str]:
-    """The columns of a join's side; of those that the optimiser makes, what it makes them from."""
-    return [
-        _column(each) if number in named else f"{origin([side], each)}: {data_type(each)}"
-        for number, each in side.columns.items()
-    ]
-
-
-def _functions(node: Node) -> Iterator[Any]:
-    """The aggregate functions of an aggregation."""
-    for made in node.made if node.kind == "Aggregate" else ():
-        yield from all_of(made, "AggregateExpression")
-
-
-def _number_of(function: Any) -> int:
-    """What the optimiser leaves as it is."""
-    return int(function.resultId().id())
-
-
-def _below(node: Node) -> list[list[str]]:
-    below = (each for child in node.children for each in child.walk() if each.children)
-    return [[each.kind, *_exact(each, items(each.plan.expressions()))] for each in below]
-
-
-def _exact(node: Node, expressions: Iterable[Any]) -> list[str]:
-    """An operator's expressions, for comparisons, with what Spark has put into a projection below it spelled out."""
-    numbers = numbers_of(node)
-    found = (spelled(node, expression, lambda each: exact(each, numbers)) for expression in expressions)
-    return [COMMON.sub("computed", each) for each in found]
-
-
-def _column(attribute: Any) -> str:
-    return f"{COMMON.sub('computed', str(attribute.name()))}: {data_type(attribute)}"

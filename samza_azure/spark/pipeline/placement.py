@@ -8,8 +8,7 @@ additional stream. If no partitioning of the inputs is right, the stage is refus
 Promised: in an accepted stage, each operator with state gets all rows of a key in one task.
 """
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -20,10 +19,10 @@ from samza_azure.errors import PipelineRefused
 from samza_azure.spark.pipeline.bounds import Input
 from samza_azure.spark.pipeline.catalyst import (
     Node,
+    alternatives,
     conjuncts,
     contains,
     equalities,
-    exact,
     has_pattern,
     identity,
     in_sql,
@@ -34,7 +33,6 @@ from samza_azure.spark.pipeline.catalyst import (
     literal,
     named,
     references,
-    scala_seq,
     substituted,
     text,
     without_alias,
@@ -80,7 +78,6 @@ class Tracer:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._origins: dict[tuple[Node, int], str] = {}
         self._known_results: dict[Node, frozenset[int]] = {}
 
     def place(self, node: Node, expression: Any) -> LeafExpressions | None:
@@ -141,50 +138,6 @@ class Tracer:
         self._known_results[node] = known = frozenset(found) if rows else below & set(node.ids)
         return known
 
-    def origin(self, children: Sequence[Node], expression: Any) -> str:
-        """What an operator computes an expression from, for comparisons.
-
-        Each column is called after a hash of its own origin. Spelled out, a column that is used twice at each of many
-        steps would make a text without end.
-        """
-        if kind_of(expression) == "AttributeReference":
-            return self._origin_of(children, expression)
-        by = {}
-        for column in items(expression.references().toSeq()):
-            name = hashlib.sha256(self._origin_of(children, column).encode()).hexdigest()[:32]
-            by[identity(column)] = column.withQualifier(scala_seq(self._spark, [])).withName(f"of_{name}")
-        return exact(substituted(self._spark, expression, by))
-
-    def _origin_of(self, children: Sequence[Node], column: Any) -> str:
-        wanted = identity(column)
-        for side, child in enumerate(children):
-            if wanted in child.ids:
-                origin = self._traced(child, wanted)
-                return f"{side} of {origin}" if len(children) > 1 else origin
-        return f"new {column.name()}"  # of a function or a table of the user's
-
-    def _traced(self, node: Node, wanted: int) -> str:
-        """The origin of a column of a node's output."""
-        if (known := self._origins.get((node, wanted))) is not None:
-            return known
-        column = node.column(wanted)
-        if node.reads is not None:
-            found = f"input {node.reads}: {column.name()}"
-        elif node.kind in ("Project", "Aggregate"):
-            made = node.maker(wanted)
-            follow = self._origin_of if kind_of(made) == "AttributeReference" else self.origin
-            found = follow(node.children, made)
-        elif node.kind in ("Expand", "Union"):
-            every = [self.origin([child], each) for child, each in self._alternatives(node, column)]
-            found = every[0] if len(set(every)) == 1 else " or ".join(every)
-        elif node.kind == "Generate" and wanted not in node.child.ids:
-            place = len(node.ids) - node.ids.index(wanted)  # from the end, where a generator's columns are
-            found = f"{place} of {self.origin(node.children, node.plan.generator())}"
-        else:
-            found = self._origin_of(node.children, column)
-        self._origins[node, wanted] = found
-        return found
-
     def _inlined(self, expression: Any, columns: Sequence[Any]) -> Any:
         by = {}
         for wanted in references(expression):
@@ -213,29 +166,16 @@ class Tracer:
             return None
         return self.place(node.child, inlined)
 
-    def _alternatives(self, node: Node, expression: Any) -> Iterator[tuple[Node, Any]]:
-        """The expression over each branch of a union, or over the child for each projection of an expand."""
-        wanted = references(expression)
-        if node.kind == "Union":
-            for child in node.children:
-                by = {old: new for old, new in zip(node.ids, child.output, strict=True) if old in wanted}
-                yield child, substituted(self._spark, expression, by)
-        else:
-            for projection in items(node.plan.projections()):
-                columns = zip(node.ids, items(projection), strict=True)
-                by = {old: without_alias(new) for old, new in columns if old in wanted}
-                yield node.child, substituted(self._spark, expression, by)
-
     def _through_expand(self, node: Node, expression: Any) -> LeafExpressions | None:
         """A row becomes several rows: only an expression that is the same in all of them can be traced."""
-        (_, first), *others = self._alternatives(node, expression)
+        (_, first), *others = alternatives(self._spark, node, expression)
         if not all(first.semanticEquals(other) for _, other in others):
             return None
         return self.place(node.child, first)
 
     def _through_union(self, node: Node, expression: Any) -> LeafExpressions | None:
         found: LeafExpressions = {}
-        for child, substitute in self._alternatives(node, expression):
+        for child, substitute in alternatives(self._spark, node, expression):
             place = self.place(child, substitute)
             if place is None:
                 return None
