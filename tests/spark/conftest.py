@@ -53,9 +53,8 @@ def spark(storage: Storage, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.fixture
-def fleet(spark: SparkSession, account: Account, tmp_path: Path) -> Iterator[Callable[[Application, str], Fleet]]:
-    """Makes a fleet of an application and the stream sections of its job file. All source streams are empty at first:
-    another test may have used the same name."""
+def empty_streams(account: Account) -> None:
+    """No source stream has rows: another test may have used the same name."""
     blobs, hints = account.blobs(), account.hints()
     names = [name for name, _ in blobs.list("streams/")]
     for start in range(0, len(names), DELETE_MAX):
@@ -63,6 +62,13 @@ def fleet(spark: SparkSession, account: Account, tmp_path: Path) -> Iterator[Cal
     for name in hints.poll():
         if name.startswith("streams/"):
             hints.remove(name)
+
+
+@pytest.fixture
+def fleet(
+    spark: SparkSession, account: Account, empty_streams: None, tmp_path: Path
+) -> Iterator[Callable[[Application, str], Fleet]]:
+    """Makes a fleet of an application and the stream sections of its job file."""
     fleets: list[Fleet] = []
 
     def make(application: Application, streams: str) -> Fleet:
