@@ -107,7 +107,7 @@ def test_a_pipeline_that_no_fleet_runs_like_a_batch_is_refused(ready: Bench) -> 
 @pytest.mark.long
 def test_a_second_analysis_finds_what_the_first_one_did(ready: Bench) -> None:
     """Else a processor would take the code of another one for a different pipeline."""
-    found = {seed: [ready.analysis(odd(seed)) for _ in range(2)] for seed in range(30)}
+    found = {seed: [ready.analysis(odd(seed)) for _ in range(2)] for seed in range(60)}
     assert {seed: both for seed, both in found.items() if both[0] != both[1]} == {}
     assert sum(both[0] is not None for both in found.values()) > 15
 
