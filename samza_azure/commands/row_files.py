@@ -42,6 +42,8 @@ LONGEST_LINE = 16 << 20
 KINDS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
 #: A number in JSON that a double may not hold exactly: 16 or more digits, perhaps with a point among them.
 _NUMBER = re.compile(rb"[-:,\[\s][0-9.]{16}")
+#: A name of words in which a letter is written as \uXXXX.
+_ESCAPED_NAME = re.compile(rb'[{,]\s*"[\w ]*(?:\\u00[0-7][0-9a-fA-F][\w ]*)+"\s*:')
 _DIGITS, _TO_DIGITS = b"0" * 16, bytes(ord("0") if chr(byte) in "0123456789." else 0 for byte in range(256))
 #: The number of a row in Arrow's errors, which begins with 0.
 _ROW = re.compile(r"(?<= in row )\d+$")
@@ -442,7 +444,7 @@ def _has_long_number(part: bytes, columns: Mapping[str, pa.DataType]) -> bool:
     # After its name. A number in a list has no name, and all but words may be written in two ways: a/b, a\/b. So may
     # words, if a letter is written as \uXXXX.
     plain = all(re.fullmatch(r"[\w ]+", name, re.ASCII) and not pa.types.is_nested(columns[name]) for name in columns)
-    if plain and re.search(rb'\\u[^"]*"\s*:', part) is None:
+    if plain and _ESCAPED_NAME.search(part) is None:
         named = b"|".join(re.escape(json.dumps(name).encode()) for name in columns)
         return re.search(rb"(?:%s)\s*:\s*-?[0-9.]{16}" % named, part) is not None
     # The search for digits takes a small part of the time of a search for any number.

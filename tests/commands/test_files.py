@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import math
+import time
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
@@ -599,7 +600,19 @@ def test_long_digits_elsewhere_make_no_file_slow(kind: pa.DataType, tmp_path: Pa
     assert _has_long_number(text.replace(b"dep_delay", b"another"), columns) == pa.types.is_nested(kind)
 
 
-@pytest.mark.parametrize("name", ["a/b", "a\\/b", "a\\u0026b", "a&b", "\\u0061b"])
+def test_letters_that_are_escaped_make_no_file_slow() -> None:
+    """As `json.dumps` writes all letters but ASCII. The search for names began again at each, up to the text's end."""
+
+    def seconds(letter: str) -> float:
+        text = json.dumps({"more": letter * (300_000 // len(json.dumps(letter)))}).encode()
+        before = time.perf_counter()
+        assert not _has_long_number(text, {"dep_delay": pa.float64()})
+        return time.perf_counter() - before
+
+    assert seconds("\u4e2d") < 100 * (seconds("a") + 0.001)
+
+
+@pytest.mark.parametrize("name", ["a/b", "a\\/b", "a\\u0026b", "a&b", "\\u0061b", "b \\u0061", "\\u0061\\u005F1"])
 def test_long_numbers_are_found_behind_names_that_have_two_spellings(name: str) -> None:
     """JSON may escape any character; many writers do so with those that HTML or JavaScript would take for their own."""
     columns = {json.loads(f'"{name}"'): pa.float64()}
