@@ -464,6 +464,15 @@ def test_the_fingerprint_sees_what_state_is_computed_from(one_stage: Callable[..
         structs = [F.struct(F.col(each).alias("a")).alias(each) for each in ("n", "spare")]
         return near(rows.select("key", "ts", *structs), others, "true").select(F.col(f"{of}.a").alias("x"))
 
+    def looked_up(rows: DataFrame, by: str, kind: str = "left") -> DataFrame:
+        table = rows.sparkSession.sql("SELECT 'a' AS word, 1 AS number")
+        found = rows.withColumn("by", F.expr(by)).join(table, F.col("by") == F.col("word"), kind)
+        return summed(found, "number")
+
+    def made(rows: DataFrame, times: int) -> DataFrame:
+        passed = rows.select((F.col("n") * times).alias("x")).mapInPandas(lambda each: each, "x int")
+        return passed.dropDuplicates(["x"])
+
     two = ("timed", "others")
     alone = {"more": ONE_TASK}
     pairs: dict[str, list[tuple[Callable[..., DataFrame], tuple[str, ...], dict[str, str]]]] = {
@@ -479,6 +488,11 @@ def test_the_fingerprint_sees_what_state_is_computed_from(one_stage: Callable[..
         "a union": [(partial(merged, of=of), ("timed", "timed"), alone) for of in ("n", "spare")],
         "a function that is left": [(partial(used, of=of), (), {}) for of in ("n", "spare")],
         "a field that is left": [(partial(field, of=of), two, {}) for of in ("n", "spare")],
+        "a row of a table": [(partial(looked_up, by=by), (), {}) for by in ("key", "reverse(key)")],
+        "a kind of join with a table": [
+            (partial(looked_up, by="key", kind=kind), (), {}) for kind in ("left", "inner")
+        ],
+        "what a function gets": [(partial(made, times=times), (), alone) for times in (2, 3)],
         "a name": [(partial(odd, name=name), (), more) for name in ("k#1", "k#2") for more in (alone,)],
         "a routed name": [(partial(odd, name=name), (), {}) for name in ("k#1", "k#2")],
     }
@@ -535,5 +549,11 @@ def test_the_fingerprint_does_not_see_when_a_pipeline_is_analysed(one_stage: Cal
     def aged(rows: DataFrame, age: str) -> DataFrame:
         return summed(rows.withColumn("x", F.expr(age)))
 
+    def field(rows: DataFrame, others: DataFrame, age: str) -> DataFrame:
+        both = F.struct(F.expr(age).alias("age"), "n").alias("both")
+        return near(rows.select("key", "ts", both), others, "true").select("both.age")
+
     for age in ("unix_micros(current_timestamp()) - unix_micros(ts)", "datediff(current_date(), ts)"):
-        assert len({one_stage(partial(aged, age=age)).plan.fingerprint for _ in range(2)}) == 1
+        for code, *others in [(aged,), (field, "timed", "others")]:
+            prints = {one_stage(partial(code, age=age), *others).plan.fingerprint for _ in range(2)}
+            assert len(prints) == 1, (age, code)

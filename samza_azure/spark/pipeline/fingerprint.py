@@ -16,6 +16,7 @@ from samza_azure.spark.pipeline.catalyst import (
     alternatives,
     data_type,
     exact,
+    has_pattern,
     identity,
     items,
     join_type,
@@ -36,6 +37,7 @@ class Origins:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._known: dict[tuple[Node, int], str] = {}
+        self._functions: dict[int, str] = {}
 
     def of(self, children: Sequence[Node], expression: Any) -> str:
         """What an operator computes an expression from, for comparisons.
@@ -47,9 +49,20 @@ class Origins:
             return self._origin_of(children, expression)
         by = {}
         for column in items(expression.references().toSeq()):
-            name = hashlib.sha256(self._origin_of(children, column).encode()).hexdigest()[:32]
-            by[identity(column)] = column.withQualifier(scala_seq(self._spark, [])).withName(f"of_{name}")
+            name = f"of_{_hash_of(self._origin_of(children, column))}"
+            by[identity(column)] = column.withQualifier(scala_seq(self._spark, [])).withName(name)
         return exact(substituted(self._spark, expression, by))
+
+    def of_function(self, children: Sequence[Node], function: Any) -> str:
+        """The same of an aggregate function. Each is wanted twice."""
+        number = _number_of(function)
+        if number not in self._functions:
+            self._functions[number] = self.of(children, function)
+        return self._functions[number]
+
+    def use_the_present_time(self, node: Node) -> bool:
+        """Whether an operator, or one below it, uses a function such as `current_timestamp`."""
+        return has_pattern(self._spark, node.plan, "CURRENT_LIKE")
 
     def _origin_of(self, children: Sequence[Node], column: Any) -> str:
         wanted = identity(column)
@@ -57,7 +70,7 @@ class Origins:
             if wanted in child.ids:
                 origin = self._traced(child, wanted)
                 return f"{side} of {origin}" if len(children) > 1 else origin
-        return f"new {column.name()}"  # of a function or a table of the user's
+        return f"new {column.name()}"
 
     def _traced(self, node: Node, wanted: int) -> str:
         """The origin of a column of a node's output."""
@@ -76,10 +89,24 @@ class Origins:
         elif node.kind == "Generate" and wanted not in node.child.ids:
             place = len(node.ids) - node.ids.index(wanted)  # from the end, where a generator's columns are
             found = f"{place} of {self.of(node.children, node.plan.generator())}"
+        elif not any(wanted in child.ids for child in node.children):  # a user's function makes it of all that it gets
+            given = [self._origin_of([child], each) for child in node.children for each in child.output]
+            found = f"new {column.name()} of {_hash_of(str(given))}" if given else f"new {column.name()}"
+        elif node.kind == "Join" and not node.is_join_of_streams and not self._side_of(node, wanted).is_streaming:
+            condition = node.plan.condition()  # it decides which row of a table the column is from
+            by = self.of(node.children, condition.get()) if condition.isDefined() else ""
+            found = f"{self._origin_of(node.children, column)}, {join_type(node)} by {by}"
         else:
             found = self._origin_of(node.children, column)
         self._known[node, wanted] = found
         return found
+
+    def _side_of(self, join: Node, wanted: int) -> Node:
+        return next(child for child in join.children if wanted in child.ids)
+
+
+def _hash_of(origin: str) -> str:
+    return hashlib.sha256(origin.encode()).hexdigest()[:32]
 
 
 def fingerprint_of(node: Node, origins: Origins) -> dict[str, Any]:
@@ -101,7 +128,7 @@ def fingerprint_of(node: Node, origins: Origins) -> dict[str, Any]:
         case "Aggregate":
             state["window"] = [origins.of(node.children, each) for each in items(plan.groupingExpressions())]
             made = map(without_alias, node.made)
-            state["functions"] = [f"{origins.of(node.children, each)}: {data_type(each)}" for each in made]
+            state["functions"] = [f"{_origin_of_made(node, each, origins)}: {data_type(each)}" for each in made]
         case "GlobalLimit":
             state["limit"] = text(plan.limitExpr())
         case "FlatMapGroupsInPandasWithState":
@@ -111,6 +138,11 @@ def fingerprint_of(node: Node, origins: Origins) -> dict[str, Any]:
             state["time"] = str(plan.timeMode().toString())
             state["mode"] = str(plan.outputMode().toString())
     return state
+
+
+def _origin_of_made(node: Node, made: Any, origins: Origins) -> str:
+    is_function = kind_of(made) == "AggregateExpression"
+    return (origins.of_function if is_function else origins.of)(node.children, made)
 
 
 def fingerprints_of(operators: Sequence[Node], origins: Origins) -> list[dict[str, Any]]:
@@ -127,14 +159,18 @@ def held_by(operators: Sequence[Node], optimised: Node, origins: Origins) -> lis
     """What the state of joins and aggregations holds, in its order: Spark's optimiser removes the columns and functions
     that nothing above the operator uses. The state of the others holds all that their fingerprints name.
 
-    A function is described as it was before: the optimiser puts the time of the analysis into it, for example.
+    A function is described as it was before: the optimiser puts the time of the analysis into it, for example. So of a
+    stage that uses the present time, a column that the optimiser makes has only its type here.
     """
     named = {number for node in operators for child in node.children for number in child.ids}
-    known = {_number_of(each): origins.of(node.children, each) for node in operators for each in _functions(node)}
+    known = {
+        _number_of(each): origins.of_function(node.children, each) for node in operators for each in _functions(node)
+    }
+    is_timeless = not any(origins.use_the_present_time(node) for node in operators)
     held: list[list[Any]] = []
     for node in (each for each in optimised.walk() if state_of(each)):
         if node.kind == "Join":
-            held.append([_held(child, named, origins) for child in node.children])
+            held.append([_held(child, named, origins if is_timeless else None) for child in node.children])
         elif node.kind == "Aggregate":
             names = (
                 known.get(_number_of(each)) or str(each.aggregateFunction().prettyName()) for each in _functions(node)
@@ -143,10 +179,12 @@ def held_by(operators: Sequence[Node], optimised: Node, origins: Origins) -> lis
     return held
 
 
-def _held(side: Node, named: set[int], origins: Origins) -> list[str]:
-    """The columns of a join's side; of those that the optimiser makes, what it makes them from."""
+def _held(side: Node, named: set[int], origins: Origins | None) -> list[str]:
+    """The columns of a join's side; of those that the optimiser makes, what it makes them from, if `origins` knows."""
     return [
-        _column(each) if number in named else f"{origins.of([side], each)}: {data_type(each)}"
+        _column(each)
+        if number in named
+        else f"{origins.of([side], each) if origins else 'computed'}: {data_type(each)}"
         for number, each in side.columns.items()
     ]
 
