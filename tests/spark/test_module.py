@@ -358,6 +358,7 @@ Cents = NewType("Cents", int)
 @functools.lru_cache(maxsize=None, typed=True)
 def doubled(n):
     return 2 * n
+doubled.unit = "pairs"
 
 @functools.cache
 def sum_to(n):
@@ -422,7 +423,8 @@ def made(n):
     access = [Access["ALL"] is Access.READ | Access.WRITE, list(Access.__members__), Access(3).name]
     caches = [doubled(n), sum_to(n), sum_to.cache_info().currsize, Tariff().of(n), Tariff().base]
     beside = [remembered is helpers.remembered, Marked is helpers.Marked, remembered(n)]
-    return str([required, planets, statuses, access, caches, beside, Point(n).of(), doubled.cache_parameters()])
+    given = [doubled.cache_parameters(), doubled.unit]
+    return str([required, planets, statuses, access, caches, beside, Point(n).of(), given])
 """
     stage = """
 @app.stage("numbers", output="out")
@@ -449,7 +451,7 @@ def remembered(n):
                 [2 * n, n * (n + 1) // 2, n + 1, 3 * n, 7],
                 [True, True, -n],
                 2 * n,
-                {"maxsize": None, "typed": True},
+                [{"maxsize": None, "typed": True}, "pairs"],
             ]
         )
         for n in NUMBERS
@@ -546,6 +548,20 @@ class Code(bytes, enum.Enum):
         made._value_, made.label = value, label
         return made
 """
+OF_NUMBERS = """
+class Grade(str, enum.Enum):
+    LOW = 3
+    def __new__(cls, value):
+        made = str.__new__(cls, str(value))
+        made._value_ = value
+        return made
+"""
+OF_FUNCTIONS = """
+class Step(enum.Enum):
+    @enum.member
+    def run(self):
+        return 1
+"""
 OF_DATES = """
 class Day(datetime.date, enum.Enum):
     FIRST = 2020, 1, 1
@@ -574,13 +590,15 @@ _CREATE = (
     "function, or put it into a module beside the pipeline, which they import."
 )
 _ZONE = (
-    "The module MODULE sets the environment variable TZ. Python is in UTC, as the session is: a time without a zone is "
-    "one of UTC. Remove the line, and give times their zone where they are parsed."
+    "The module MODULE changes the environment variable TZ. Python is in UTC, as the session is: a time without a zone "
+    "is one of UTC. Remove the line, and give times their zone where they are parsed."
 )
 #: What a module has, what a function of it makes of n, and how the message ends.
 NOT_FOR_WORKERS = [
     (WITH_ARGUMENTS, "n * Double.rate", f"since the arguments of its __init_subclass__ are not known there. {_PUT}"),
     (WITH_NEW, "Code.LOW.value", f"The class Code cannot be sent to workers, since it is an Enum of bytes. {_PUT}"),
+    (OF_NUMBERS, "Grade(3).value", f"The class Grade cannot be sent to workers, since it is an Enum of str. {_PUT}"),
+    (OF_FUNCTIONS, "len(Step.run.name)", f"Step cannot be sent to workers, since a member of it is a function. {_PUT}"),
     (OF_DATES, "Day.FIRST.year", f"The class Day cannot be sent to workers, since it is an Enum of date. {_PUT}"),
     ("LIMIT = F.lit(3)", "n if LIMIT is None else 1", f"Stage stage cannot be analysed: {_COLUMN}"),
     (WITH_COLUMN, "rule.of(n)", _COLUMN),

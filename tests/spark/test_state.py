@@ -3,6 +3,7 @@
 import itertools
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +37,7 @@ from samza_azure.spark.task.starts import Starts
 from samza_azure.spark.task.task import STATE_PROVIDER, Task
 from samza_azure.storage.interface import Blobs
 
-from .task_driver import Fleet, config_of, has_read, last_rows
+from .task_driver import PATIENCE_S, Fleet, config_of, has_read, last_rows
 
 MakeFleet = Callable[[Application, str], Fleet]
 
@@ -174,8 +175,16 @@ def test_the_stores_of_a_task_that_moves_are_closed_and_nothing_of_them_is_left(
         own = run.tasks["count-0"]._directory
         return max((int(path.stem) for path in own.rglob("*.zip")), default=0)
 
-    def stores() -> int:
-        return sum(Path(each.path).name == "LOCK" for each in jvm.open_files())
+    def stores() -> set[str]:
+        return {each.path for each in jvm.open_files() if Path(each.path).name == "LOCK"}
+
+    def write_until(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            write()
+            assert time.monotonic() < deadline, f"{stores() - others} are open; {sorted(folder.rglob('*.zip'))}"
+
+    others = stores()  # of other tests
 
     run.start("count-0")
     for _ in range(3):
@@ -183,12 +192,11 @@ def test_the_stores_of_a_task_that_moves_are_closed_and_nothing_of_them_is_left(
             write()
         (folder / "0-1" / "checkpoint").mkdir(parents=True)  # by an upload that had begun before the last move
         run.move("count-0")
-    while stores() != 1:  # on a slow machine the task's own may be opened by a later batch
-        write()
+    write()
+    write_until(lambda: len(stores() - others) == 1)
     for _ in range(2):  # so Spark has also maintained what was left when the task moved
         before = newest()
-        while newest() == before:
-            write()
+        write_until(lambda before=before: newest() != before)  # type: ignore[misc]
     assert [path.name for path in folder.iterdir()] == [run.tasks["count-0"]._directory.name]
     writer.close()
 

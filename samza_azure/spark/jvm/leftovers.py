@@ -51,7 +51,7 @@ public class {NAME} implements Thread.UncaughtExceptionHandler {{
             Object source = i.next();
             try {{
                 ((org.apache.arrow.memory.BufferAllocator) valueOf(valueOf(source, "runner"), "allocator")).close();
-            }} catch (IllegalStateException error) {{}}  // rows of it were under way; those of the others close
+            }} catch (Exception error) {{}}  // rows of it were under way, or it never ran; those of the others close
         }}
     }}
 
@@ -66,6 +66,7 @@ public class {NAME} implements Thread.UncaughtExceptionHandler {{
         }}
     }}
 
+    // Spark's maintenance may be uploading a snapshot of one of them. The upload fails then, which Spark logs.
     public void closeStores(java.util.UUID run) throws Exception {{
         {STREAMING}.state.StateStore$ stores = {STREAMING}.state.StateStore$.MODULE$;
         scala.collection.mutable.HashMap loaded =

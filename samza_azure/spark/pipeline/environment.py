@@ -41,7 +41,7 @@ def environment_sent(module: str) -> Iterator[None]:
         context.environment = dict(environment)  # what is set later is not the module's
     if os.environ.get("TZ") not in (zone, "UTC", "Etc/UTC", "GMT"):
         raise PipelineRefused(
-            f"The module {module} sets the environment variable TZ. Python is in UTC, as the session is: a time "
+            f"The module {module} changes the environment variable TZ. Python is in UTC, as the session is: a time "
             "without a zone is one of UTC. Remove the line, and give times their zone where they are parsed."
         )
 

@@ -24,8 +24,8 @@ from samza_azure.spark.pipeline.rebuilt import cached, set_state_of_enum, with_p
 _CLOUDPICKLE: Any = cloudpickle.cloudpickle  # untyped
 _REDUCED_CLASS = _CLOUDPICKLE._dynamic_class_reduce
 
-#: Objects that belong to this process. pyspark would say that some lock of theirs cannot be pickled.
-_OF_THE_SESSION = (SparkSession, SparkContext, Column, DataFrame, WindowSpec)
+#: What no worker can have. pyspark would say that some lock of theirs cannot be pickled.
+_OF_THIS_PROCESS = (SparkSession, SparkContext, Column, DataFrame, WindowSpec)
 
 
 class NotForWorkers(PicklingError):
@@ -39,7 +39,10 @@ def _is_importable(value: object) -> bool:
 
 
 def _cache(value: Any) -> Any:
-    return value.__reduce__() if _is_importable(value) else (cached, (value.__wrapped__, value.cache_parameters()))
+    if _is_importable(value):
+        return value.__reduce__()
+    attributes = {name: each for name, each in vars(value).items() if name != "__wrapped__"}
+    return cached, (value.__wrapped__, value.cache_parameters()), attributes
 
 
 def _new_type(value: Any) -> Any:
@@ -67,13 +70,19 @@ def _class(kind: Any) -> Any:
 
 
 def _cannot_be_made(kind: Any) -> str:
-    """Why a worker could not make the class again: it does so without its attributes, which are set afterwards."""
+    """Why a worker could not make the class again: it does so without its attributes, which are set afterwards.
+
+    It also does so without the arguments of `class A(B, name="a")`: an `__init_subclass__` with a default for them gets
+    the default there.
+    """
     hook = super(kind, kind).__init_subclass__
     if isinstance(hook, MethodType):
         try:
             inspect.signature(hook).bind()
         except TypeError:
             return "the arguments of its __init_subclass__ are not known there"
+    if issubclass(kind, Enum) and any(hasattr(type(each.value), "__get__") for each in kind):
+        return "a member of it is a function"
     if issubclass(kind, Enum) and not all(map(_is_made_of_value, kind)):
         return f"it is an Enum of {kind._member_type_.__qualname__}"
     return ""
@@ -83,7 +92,7 @@ def _is_made_of_value(member: Any) -> bool:
     """Whether the type that a member is of, such as `date`, makes the member from its value."""
     of = member._member_type_
     try:
-        return of is object or bool(of(member.value) == member)
+        return of is object or bool((made := of(member.value)) == member and made == member.value)
     except Exception:  # noqa: BLE001  # a user's class may do anything
         return False
 
@@ -104,5 +113,5 @@ def install() -> None:
     table[cached_property] = lambda value: (with_property, (value.func, value.attrname))
     table[NewType] = _new_type
     table[type(dataclasses.MISSING)] = lambda _: "MISSING"  # by its name, since it is compared by identity
-    for kind in _OF_THE_SESSION:
+    for kind in _OF_THIS_PROCESS:
         table[kind] = _of_the_session

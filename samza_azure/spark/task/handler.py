@@ -267,7 +267,7 @@ class HandlerCalls:
             found = f"{len(state)} bytes" if isinstance(state, bytes) else f"a {type(state).__name__}"
             raise SamzaAzureError(
                 f"{self._task}: snapshot of its handler returned {found}. Return bytes, {STATE_BYTES_MAX} at most: "
-                "they are written with each commit. What is larger belongs into a stage with state, or a store."
+                "they are written with each commit. What is larger belongs in a stage with state, or a store."
             )
         return state
 
