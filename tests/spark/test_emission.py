@@ -280,7 +280,15 @@ def test_totals_over_all_times_are_never_complete(
     assert "has totals over all values of w, which are never complete, and their rows would never be emitted" in said
     line = re.search(r"\.groupingSets\(.*\)(?=, and add)", said)
     assert line is not None and line[0] == '.groupingSets([["w", "user"], ["w"]], "w", "user")'
+    assert "withColumn" not in said
     accepted(grouped(line[0]))
+
+
+def test_totals_over_all_times_whose_columns_are_made_by_the_grouping(refusal: Callable[..., str]) -> None:
+    def stage(rows: DataFrame) -> DataFrame:
+        return rows.withWatermark("ts", "1 hour").cube(F.window("ts", "1 hour"), "user").count()
+
+    assert refusal(stage).endswith('they are read. Make "window" with withColumn before it, if the grouping makes it.')
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, GroupedData, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
@@ -757,6 +757,10 @@ def _in_sql(text: str) -> Callable[[DataFrame], DataFrame]:
     return lambda rows: rows.sparkSession.sql(text, rows=rows)
 
 
+def _by_hour(rows: DataFrame) -> GroupedData:
+    return rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 hour"), "carrier")
+
+
 def _mapped(rows: DataFrame) -> DataFrame:
     return rows.mapInPandas(lambda parts: parts, "carrier string, ts timestamp")
 
@@ -772,13 +776,35 @@ COUNTED = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE 
         (lambda rows: rows.select("carrier", "delay").subtract(_table(rows)), 'a join of kind "left_anti" do'),
         (lambda rows: rows.select("carrier", "delay").exceptAll(_table(rows)), 'a join of kind "left_anti" do'),
         (lambda rows: rows.select("carrier").subtract(rows.select("carrier")), "Subtract where the output is read"),
-        (lambda rows: rows.select("carrier").intersect(rows.select("carrier")), 'a join of kind "left_semi" do'),
+        (lambda rows: rows.select("carrier").intersect(rows.select("carrier")), "Intersect where the output is read"),
+        (lambda rows: rows.dropDuplicatesWithinWatermark(["carrier"]), '.withWatermark("ts", "1 hour").'),
+        (lambda rows: rows.groupBy("carrier").pivot("delay"), '.pivot("kind", ["a", "b"])'),
+        (_in_sql("SELECT * FROM {rows} WHERE carrier IN (SELECT carrier FROM {rows})"), "Write it as a join, or as"),
+        (lambda rows: _by_hour(rows).agg(F.sum_distinct("delay")), 'Use F.collect_set("delay"), and'),
+        (lambda rows: _by_hour(rows).agg(F.expr("sum(DISTINCT delay + 1)")), "F.collect_set(F.expr("),
+        (
+            _in_sql("SELECT row_number() OVER (PARTITION BY carrier ORDER BY ts) AS n FROM {rows}"),
+            "the first row of each",
+        ),
+        (
+            lambda rows: (
+                rows.withWatermark("ts", "1 hour")
+                .where("carrier IS NOT NULL")
+                .alias("l")
+                .join(
+                    rows.withWatermark("ts", "1 hour").where("carrier IS NOT NULL").alias("r"),
+                    F.expr("l.carrier = r.carrier AND r.ts BETWEEN l.ts AND l.ts + INTERVAL 1 HOUR"),
+                    "left_anti",
+                )
+            ),
+            "Use a left outer join whose condition bounds the time, and",
+        ),
         (
             lambda rows: rows.select("carrier", "delay").union(_table(rows)),
             "Produce the rows of the table into a stream",
         ),
-        (lambda rows: rows.randomSplit([0.5, 0.5], 7)[0], 'rows .where("pmod(xxhash64(key), 10) < 3").'),
-        (lambda rows: rows.sample(0.5).orderBy("delay"), 'rows .where("pmod(xxhash64(key), 10) < 3").'),
+        (lambda rows: rows.randomSplit([0.5, 0.5], 7)[0], 'rows .where("pmod(xxhash64(carrier), 10) < 3").'),
+        (lambda rows: rows.sample(0.5).orderBy("delay"), 'rows .where("pmod(xxhash64(carrier), 10) < 3").'),
         (lambda rows: rows.join(rows.sparkSession.sql(COUNTED), F.col("n") == F.col("delay")), "with spark.range or"),
         (
             lambda rows: (
@@ -793,6 +819,20 @@ COUNTED = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE 
 )
 def test_the_remedy_is_for_the_operator_that_was_written(refusal: Refusal, stage: Any, remedy: str) -> None:
     assert remedy in refusal(stage)
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        "lag(delay) OVER (PARTITION BY carrier ORDER BY ts)",
+        "row_number() OVER (PARTITION BY carrier ORDER BY ts DESC)",
+        "sum(delay) OVER (PARTITION BY carrier)",
+    ],
+)
+def test_a_window_function_that_does_not_number_rows_from_the_first(refusal: Refusal, window: str) -> None:
+    said = refusal(_in_sql(f"SELECT {window} AS n FROM {{rows}}"))
+    assert "first row of each" not in said
+    assert "#" not in said
 
 
 def test_the_remedy_is_for_output_mode_update(refusal: Refusal) -> None:
@@ -1167,6 +1207,32 @@ def test_a_key_with_a_collation(refusal: Refusal, analyse: Analyse) -> None:
     analyse(stage(line), tasks=1)
 
 
+def test_a_key_with_a_collation_that_it_makes(refusal: Refusal, analyse: Analyse) -> None:
+    def counted(rows: DataFrame, by: Any) -> DataFrame:
+        return rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 hour"), by).count()
+
+    said = refusal(lambda rows: counted(rows, F.expr("collate(carrier, 'UTF8_LCASE')")), tasks=1)
+    line = 'F.lower(F.expr("carrier"))'
+    assert said.endswith(f"Use a text without one: {line}.")
+    analyse(lambda rows: counted(rows, eval(line, {"F": F})), tasks=1)
+
+
+def test_a_map_as_key(refusal: Refusal, analyse: Analyse) -> None:
+    """Spark 4.3 makes one group of {"a": null} and {"a": 0}, also in a batch over a file."""
+
+    def counted(by: str) -> Callable[[DataFrame], DataFrame]:
+        def function(rows: DataFrame) -> DataFrame:
+            rows = rows.withColumn("m", F.expr("map('a', delay)")).withWatermark("ts", "1 hour")
+            return rows.groupBy(F.window("ts", "1 hour"), eval(by, {"F": F}).alias("k")).count().drop("k")
+
+        return function
+
+    line = 'F.array_sort(F.map_entries("m"))'
+    assert f"takes a null in a map of numbers for 0. Group by its entries, {line}." in refusal(counted('F.col("m")'))
+    assert "has a map in its key" in refusal(counted('F.struct("m")'))
+    analyse(counted(line))
+
+
 def test_a_pandas_function_of_groups(refusal: Refusal) -> None:
     @F.pandas_udf("double")  # type: ignore[call-overload]
     def mean(delay: pd.Series) -> float:
@@ -1322,7 +1388,7 @@ def paired(
 
 def advised(said: str) -> str:
     """The part of a join's condition that is to be written."""
-    found = re.search(r"Write in (?:the join's|its) condition:( AND .*)\.$", said)
+    found = re.search(r"Write in (?:the join's|its) condition(?: instead)?:( AND .*)\.$", said)
     assert found is not None, said
     return found[1]
 

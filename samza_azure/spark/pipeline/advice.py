@@ -11,6 +11,7 @@ from pyspark.sql.types import DataType, DateType, StructType, TimestampNTZType, 
 from samza_azure.spark.pipeline.bounds import Bounds, Input
 from samza_azure.spark.pipeline.catalyst import (
     Node,
+    all_of,
     equalities,
     identity,
     in_sql,
@@ -128,17 +129,22 @@ class Advice:
     def first(self, root: Node) -> str:
         """The first row of each key, for a stage that numbers its rows."""
         for node in root.walk():
-            if node.kind == "Window" and (wanted := self._bounds.time_of(node.child)) is not None:
+            numbers = node.kind == "Window" and all(map(_numbers_rows, items(node.plan.windowExpressions())))
+            if numbers and (wanted := self._bounds.time_of(node.child)) is not None:
                 keys = [each for each in items(node.plan.partitionSpec()) if kind_of(each) == "AttributeReference"]
                 if keys:
                     return f" For the first row of each: {self._unrepeated(node.child, wanted, keys)}."
         return ""
 
     def distinct(self, root: Node) -> str:
-        """The number of distinct values, for a stage that counts them exactly."""
+        """The number of distinct values, for a stage that counts them exactly; all of them for another aggregate."""
         for node in (each for each in root.walk() if each.kind == "Aggregate"):
             for each in (found for made in items(node.plan.aggregateExpressions()) for found in _distinct(made)):
-                column = next(items(each.aggregateFunction().children()), None)
+                function = each.aggregateFunction()
+                column = next(items(function.children()), None)
+                if kind_of(function) != "Count":
+                    values = _written(next(items(function.children())))
+                    return f"Use F.collect_set({values}), and compute the result from that, as with F.aggregate."
                 if column is not None and kind_of(column) == "AttributeReference":
                     return (
                         f"Use F.approx_count_distinct({_quoted(column)}); or group by {_quoted(column)} as well, and "
@@ -184,7 +190,17 @@ class Advice:
                     "Which rows of the table have no partner is known only where the output is read. Put out those "
                     f"that have one, {wanted}, and subtract them there."
                 )
+        if any(node.is_join_of_streams and join_type(node) == "LeftAnti" for node in root.walk()):
+            return (
+                "Use a left outer join whose condition bounds the time, and keep the rows without a partner where the "
+                "output is read."
+            )
         return "Join the table to the stream, with the stream on the left."
+
+    def watermark_before(self, root: Node) -> str:
+        """A watermark for a stage whose deduplication has none."""
+        kind = "DeduplicateWithinWatermark"
+        return next((self.timed(node.child) for node in root.walk() if node.kind == kind), self._kept())
 
     def _unrepeated(self, node: Node, wanted: int, keys: Sequence[Any]) -> str:
         time = node.column(wanted)
@@ -195,6 +211,15 @@ class Advice:
     def _watermark(self, node: Node, wanted: int) -> str:
         time = node.column(wanted)
         return "" if is_marked(time) else f'.withWatermark({_quoted(time)}, "1 hour")'
+
+
+def _numbers_rows(made: Any) -> bool:
+    """Whether a window function numbers the rows in ascending order, so that the first is that which comes first."""
+    found = next(all_of(made, "WindowExpression"), None)
+    if found is None or kind_of(found.windowFunction()) not in ("RowNumber", "Rank", "DenseRank"):
+        return False
+    first = next(items(found.windowSpec().orderSpec()), None)
+    return first is not None and str(first.direction().toString()) == "Ascending"
 
 
 def _distinct(expression: Any) -> Iterator[Any]:

@@ -154,10 +154,13 @@ def _check_totals(stage: Stage, aggregation: Node, time: Any) -> None:
     names = {identity(key): literal(in_sql(str(key.name()))) for key in keys}
     timed = [nulls for nulls in nulls_of(expand) if identity(time) not in nulls]
     sets = [f"[{', '.join(name for each, name in names.items() if each not in nulls)}]" for nulls in timed]
+    columns = {literal(in_sql(str(each.name()))) for child in expand.child.children for each in child.output}
+    made = [name for name in names.values() if name not in columns or name == '"window"']  # as F.window calls it
+    first = f" Make {', '.join(made)} with withColumn before it, if the grouping makes it." if made else ""
     raise PipelineRefused(
         f"Stage {stage.name}: the {described(aggregation)} has totals over all values of {time.name()}, which are "
         f"never complete, and their rows would never be emitted. Use totals of each {time.name()} only, "
-        f".groupingSets([{', '.join(sets)}], {', '.join(names.values())}), and add them up where they are read."
+        f".groupingSets([{', '.join(sets)}], {', '.join(names.values())}), and add them up where they are read.{first}"
     )
 
 

@@ -163,9 +163,16 @@ def _check_seconds(stage: Stage, join: Node) -> None:
                 is_whole = _type_of(cast) not in ("float", "double", "decimal")
                 seconds = f"unix_seconds({time})" if is_whole else f"(unix_micros({time}) / 1000000)"
                 written = written.replace(text(cast), seconds)
+            times = list(dict.fromkeys(text(cast.child()) for cast in casts))
+            remedy = f"Write in its condition instead: AND {written}"
+            if len(times) == 2 and join_type(join) != "Inner":  # Spark wants a range of times there
+                later, earlier = times
+                remedy = (
+                    f"Compare the times themselves, as in {later} BETWEEN {earlier} AND {earlier} + INTERVAL 1 HOUR"
+                )
             raise PipelineRefused(
                 f"Stage {stage.name}: the {described(join)} would drop rows up to a second early by {text(each)}, "
-                f"since Spark takes the seconds for the time itself. Write in its condition: AND {written}."
+                f"since Spark takes the seconds for the time itself. {remedy}."
             )
 
 

@@ -26,7 +26,6 @@ _NO_ACTION = (
     "{method}a stage must not run an action (count, collect, show, toPandas, foreach, cache or write). Return the "
     "DataFrame instead; to count rows, aggregate them: {count}."
 )
-_SHARE = 'Use a filter by the hash of columns instead, for three of ten rows .where("pmod(xxhash64(key), 10) < 3").'
 _CREATE = (
     "If a stage creates it: that lasts for one call of the stage's function. What several calls or stages use is "
     "created at the top of the module."
@@ -35,23 +34,27 @@ _SEND = (
     "Functions that Spark calls run in other processes, and what they use is pickled for those. Create it inside the "
     "function, or put it into a module beside the pipeline, which they import."
 )
+_SEEN = (
+    "where the output is read, or write one stage over both streams with transformWithState, which remembers what it "
+    "has seen."
+)
+#: What to write instead of what Spark refuses when a stage's function is called, by a part of Spark's message.
+_INSTEAD_OF_CALLS = {
+    "pivot is not supported": 'Name the values, as in .pivot("kind", ["a", "b"]).',
+    "Streaming query is not allowed in subquery": "Write it as a join, or as a left semi join.",
+    "Cannot have MAP type columns in": "Make a text of the map first, with F.to_json.",
+}
 #: What to write instead of what Spark refuses when a query starts, by a part of Spark's message.
 _INSTEAD: dict[str, Callable[[Advice, Node], str]] = {
     "Sorting is not supported": lambda advice, root: (
-        f"randomSplit sorts the rows. {_SHARE}"
+        f"randomSplit sorts the rows. {_share(root)}"
         if any(node.kind == "Sample" and node.child.kind == "Sort" for node in root.walk())
         else "Remove orderBy and sort: a stream never ends, so it has no final order. Sort where the output is read"
         f"{advice.greatest(root)}."
     ),
-    "Sampling is not supported": lambda _advice, _root: _SHARE,
-    "Except on a streaming": lambda _advice, _root: (
-        "Subtract where the output is read, or write one stage over both streams with transformWithState, which "
-        "remembers what it has seen."
-    ),
-    "Intersect of streaming": lambda _advice, _root: (
-        "Intersect where the output is read. Where no column is null and each row is wanted once, dropDuplicates and "
-        'then a join of kind "left_semi" do the same.'
-    ),
+    "Sampling is not supported": lambda _advice, root: _share(root),
+    "Except on a streaming": lambda _advice, _root: f"Subtract {_SEEN}",
+    "Intersect of streaming": lambda _advice, _root: f"Intersect {_SEEN}",
     "Union between streaming and batch": lambda _advice, _root: (
         "Produce the rows of the table into a stream, and name it in @app.stage."
     ),
@@ -69,6 +72,7 @@ _INSTEAD: dict[str, Callable[[Advice, Node], str]] = {
     "Python UDF in the ON clause": lambda _advice, _root: (
         "Write the condition with SQL expressions, or compute a column of one side with the function before the join."
     ),
+    "without watermark": lambda advice, root: advice.watermark_before(root),
     "Offset is not supported": lambda _advice, _root: (
         "Remove offset: the rows of a stream have no order, so any of them would be skipped. Skip rows where the "
         "output is read."
@@ -105,7 +109,8 @@ def said_by_stage(error: BaseException, columns: list[str], time: str | None = N
     if isinstance(error, PicklingError):
         return f"{text.rstrip('.')}. {_SEND}"
     if type(error).__module__.startswith("pyspark."):
-        return _plain(text)
+        remedy = next((instead for part, instead in _INSTEAD_OF_CALLS.items() if part in text), "")
+        return f"{_plain(text).rstrip('.')}. {remedy}" if remedy else _plain(text)
     if isinstance(error, Py4JJavaError):
         return _plain(_message(error))
     return f"{type(error).__name__}: {text}"
@@ -129,8 +134,16 @@ def _plain(text: str) -> str:
     """Spark's sentence without its error class, SQLSTATE and plan."""
     sentence = text.strip().partition("\n")[0]
     sentence = re.sub(r"^\[[A-Z0-9_.]+\] ", "", sentence)
+    sentence = re.sub(r"#\d+L?\b", "", sentence)  # the number of a column
     sentence = re.sub(r"\b_pyspark_[0-9a-f]{32}\.", "", sentence)  # what spark.sql calls a DataFrame
     return re.sub(r" ?SQLSTATE: \w+|; line \d+ pos \d+", "", sentence).rstrip(" ;")
+
+
+def _share(root: Node) -> str:
+    """A filter that keeps some of the rows, for a stage that draws them at random."""
+    sample = next(node for node in root.walk() if node.kind == "Sample")
+    hashed = f"pmod(xxhash64({in_sql(str(sample.output[0].name()))}), 10) < 3"
+    return f"Use a filter by the hash of columns instead, for three of ten rows .where({literal(hashed)})."
 
 
 def _no_column(name: str, columns: list[str]) -> str:
