@@ -645,6 +645,31 @@ def test_sessions_that_are_grouped_again(refusal: Refusal, analyse: Analyse) -> 
         analyse(stage(behind))
 
 
+VARYING = "CASE WHEN delay > 3 THEN '5 minutes' ELSE '10 minutes' END"
+
+
+@pytest.mark.parametrize("gap", ["10 minutes", VARYING])
+def test_a_condition_on_sessions_that_spark_moves_below_them(refusal: Refusal, analyse: Analyse, gap: str) -> None:
+    """A session of three rows has the length of one there; so no session was longer than the gap, also in a batch."""
+
+    def sessions(rows: DataFrame) -> DataFrame:
+        session = F.session_window("ts", F.expr(gap) if gap == VARYING else gap).alias("w")
+        found = rows.withWatermark("ts", "1 hour").groupBy(session, "carrier").agg(F.count("*").alias("n"))
+        return found.select(F.col("w.start").alias("start"), F.col("w.end").alias("end"), "carrier", "n")
+
+    def matched(rows: DataFrame, condition: str) -> DataFrame:
+        table = rows.sparkSession.sql("SELECT timestamp'2013-01-01' AS at, 'UA' AS who UNION SELECT now(), 'DL'")
+        return sessions(rows).join(table, F.expr(condition), "left_semi")
+
+    for condition in ("end - start > INTERVAL 10 MINUTES", "start < '2013-01-02' AND n > 3", "hour(start) = 3"):
+        said = refusal(lambda rows, condition=condition: sessions(rows).where(condition))
+        assert "a filter or a join after the aggregation by carrier has a condition on the session that Spark" in said
+    assert "has a condition on the session" in refusal(lambda rows: matched(rows, "carrier = who AND start = at"))
+    analyse(lambda rows: matched(rows, "carrier = who"))
+    for condition in ("n > 3", "carrier = 'UA'", "n > 3 OR start > '2013-01-01'", "start IS NOT NULL"):
+        analyse(lambda rows, condition=condition: sessions(rows.where("ts > '2013-01-01'")).where(condition))
+
+
 @pytest.mark.parametrize("keys", ["", ', F.lit("all").alias("all")'])
 def test_sessions_without_another_key(refusal: Refusal, analyse: Analyse, keys: str) -> None:
     """Spark fails at the first batch, on one task, too."""

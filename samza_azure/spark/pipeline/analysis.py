@@ -53,6 +53,7 @@ from samza_azure.spark.pipeline.operators import (
     check_global_sessions,
     check_operators,
     check_row_formats,
+    check_whole_sessions,
     described,
     has_sessions,
     state_of,
@@ -110,6 +111,7 @@ def analyse(
     optimised = _optimised(spark, stage, plan, root, advice, directory)
     check_row_formats(spark, stage, optimised)
     check_global_sessions(stage, root, optimised)
+    check_whole_sessions(stage, root, optimised)
     if not frame.columns:
         raise PipelineRefused(
             f"Stage {stage.name} has no columns, and a log cannot store such rows. Select at least one column."

@@ -13,6 +13,7 @@ from samza_azure.errors import PipelineRefused
 from samza_azure.spark.pipeline.catalyst import (
     SESSION_MARK,
     Node,
+    conjuncts,
     contains,
     equalities,
     identity,
@@ -23,6 +24,7 @@ from samza_azure.spark.pipeline.catalyst import (
     kind_of,
     literal,
     named,
+    parts_of,
     references,
     scala_object,
     spelled,
@@ -298,6 +300,32 @@ def check_global_sessions(stage: Stage, root: Node, optimised: Node) -> None:
         f"Stage {stage.name}: the aggregation by session windows has no key besides, and Spark cannot run it on a "
         f"stream. Group by another column as well, or by a number that is 0 in each row: {zero}."
     )
+
+
+def check_whole_sessions(stage: Stage, root: Node, optimised: Node) -> None:
+    """Refuse a condition on sessions that Spark's optimiser moves below their aggregation, where each session has one
+    row: Spark takes a session for a key like any other. A batch has the same wrong rows."""
+    before, after = (
+        [each for each in top.walk() if each.is_streaming and has_sessions(each)] for top in (root, optimised)
+    )
+    for sessions, moved in zip(before, after, strict=False):
+        if len(_conditions_below(moved)) > len(_conditions_below(sessions)):
+            raise PipelineRefused(
+                f"Stage {stage.name}: a filter or a join after the {described(sessions)} has a condition on the session "
+                "that Spark would apply to the single rows, before it merges them into sessions. Write it in the next "
+                "stage: put out the session's start or end, and declare the end as event_time of the stream between."
+            )
+
+
+def _conditions_below(sessions: Node) -> list[Any]:
+    """The conditions on sessions, or on a time that windows are made of, below their aggregation."""
+    found = []
+    for node in sessions.child.walk():
+        parts = parts_of(node) if node.kind == "Join" else []
+        parts += conjuncts(node.plan.condition()) if node.kind == "Filter" else []
+        marked = {each for child in node.children for each in child.ids if is_marked(child.column(each), SESSION_MARK)}
+        found += [part for part in parts if references(part) & marked or contains(part, "PreciseTimestampConversion")]
+    return [part for part in found if kind_of(part) != "IsNotNull"]
 
 
 def _has_hash(column: Any) -> bool:
