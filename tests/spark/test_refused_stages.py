@@ -663,7 +663,7 @@ def test_a_condition_on_sessions_that_spark_moves_below_them(refusal: Refusal, a
 
     for condition in ("end - start > INTERVAL 10 MINUTES", "start < '2013-01-02' AND n > 3", "hour(start) = 3"):
         said = refusal(lambda rows, condition=condition: sessions(rows).where(condition))
-        assert "a filter or a join after the aggregation by carrier has a condition on the session that Spark" in said
+        assert "a filter or join after the aggregation by carrier has a condition on the session that Spark" in said
     assert "has a condition on the session" in refusal(lambda rows: matched(rows, "carrier = who AND start = at"))
     analyse(lambda rows: matched(rows, "carrier = who"))
     for condition in ("n > 3", "carrier = 'UA'", "n > 3 OR start > '2013-01-01'", "start IS NOT NULL"):

@@ -311,7 +311,7 @@ def check_whole_sessions(stage: Stage, root: Node, optimised: Node) -> None:
     for sessions, moved in zip(before, after, strict=False):
         if len(_conditions_below(moved)) > len(_conditions_below(sessions)):
             raise PipelineRefused(
-                f"Stage {stage.name}: a filter or a join after the {described(sessions)} has a condition on the session "
+                f"Stage {stage.name}: a filter or join after the {described(sessions)} has a condition on the session "
                 "that Spark would apply to the single rows, before it merges them into sessions. Write it in the next "
                 "stage: put out the session's start or end, and declare the end as event_time of the stream between."
             )
