@@ -209,10 +209,10 @@ class Bench:
             for each in case.inputs
         }
         application = self._application(case, batch=True)
-        for stage in application.stages:
-            frames[stage.output] = stage.function(*(frames[name] for name in stage.inputs))
-        last = frames[case.stages[-1].output]
-        with self.starts.session:  # no other thread may see the setting
+        with self.starts.session:  # no other thread may see the setting, or the views that SQL makes of DataFrames
+            for stage in application.stages:
+                frames[stage.output] = stage.function(*(frames[name] for name in stage.inputs))
+            last = frames[case.stages[-1].output]
             self.spark.conf.set(EXCLUDED, WRONG_RULES)
             try:
                 last._jdf.queryExecution().executedPlan()  # it is kept
