@@ -189,7 +189,7 @@ MUTANTS = (
     ),
     Mutant(
         "the frontier is that of the inputs",
-        0,
+        1,
         replace(
             ALONE,
             stages=(0, 1, 0),
