@@ -11,10 +11,9 @@ from samza_azure.account import Secret, Storage
 from samza_azure.application import Application
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import DELETE_MAX
 
 from .session import QUICK_JAVA, session
-from .task_driver import Fleet, config_of
+from .task_driver import Fleet, config_of, delete_below
 
 
 @pytest.fixture(scope="session")
@@ -55,13 +54,7 @@ def spark(storage: Storage, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.fixture
 def empty_streams(account: Account) -> None:
     """No source stream has rows: another test may have used the same name."""
-    blobs, hints = account.blobs(), account.hints()
-    names = [name for name, _ in blobs.list("streams/")]
-    for start in range(0, len(names), DELETE_MAX):
-        blobs.delete_many(names[start : start + DELETE_MAX])
-    for name in hints.poll():
-        if name.startswith("streams/"):
-            hints.remove(name)
+    delete_below(account, "streams/")
 
 
 @pytest.fixture

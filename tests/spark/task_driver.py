@@ -26,7 +26,7 @@ from samza_azure.spark.task.task import Task
 from samza_azure.spark.task.tasks import LOOK_DRAINING_S, task_of
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import Blobs
+from samza_azure.storage.interface import DELETE_MAX, Blobs
 from samza_azure.storage.listing import first_blobs, log_indexes, stream_of
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.source_stream import SourceWriter
@@ -244,6 +244,18 @@ def batches_of(blobs: Blobs, prefix: str, first: int) -> Iterator[pa.RecordBatch
         if found.at_end:
             return
         position = found.end
+
+
+def delete_below(account: Account, *prefixes: str) -> None:
+    """Delete blobs and hints whose names begin so."""
+    blobs, hints = account.blobs(), account.hints()
+    for name in hints.poll():
+        if name.startswith(prefixes):
+            hints.remove(name)
+    for prefix in prefixes:
+        names = [name for name, _ in blobs.list(prefix)]
+        for start in range(0, len(names), DELETE_MAX):
+            blobs.delete_many(names[start : start + DELETE_MAX])
 
 
 def last_rows(blobs: Blobs, sources: Iterable[str]) -> Ends:

@@ -142,9 +142,10 @@ class Advice:
             for each in (found for made in items(node.plan.aggregateExpressions()) for found in _distinct(made)):
                 function = each.aggregateFunction()
                 column = next(items(function.children()), None)
-                if kind_of(function) != "Count":
-                    values = _written(next(items(function.children())))
-                    return f"Use F.collect_set({values}), and compute the result from that, as with F.aggregate."
+                if column is not None and kind_of(function) != "Count":
+                    return (
+                        f"Use F.collect_set({_written(column)}), and compute the result from that, as with F.aggregate."
+                    )
                 if column is not None and kind_of(column) == "AttributeReference":
                     return (
                         f"Use F.approx_count_distinct({_quoted(column)}); or group by {_quoted(column)} as well, and "

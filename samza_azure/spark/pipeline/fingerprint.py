@@ -60,7 +60,7 @@ class Origins:
             self._functions[number] = self.of(children, function)
         return self._functions[number]
 
-    def use_the_present_time(self, node: Node) -> bool:
+    def uses_present_time(self, node: Node) -> bool:
         """Whether an operator, or one below it, uses a function such as `current_timestamp`."""
         return has_pattern(self._spark, node.plan, "CURRENT_LIKE")
 
@@ -166,7 +166,7 @@ def held_by(operators: Sequence[Node], optimised: Node, origins: Origins) -> lis
     known = {
         _number_of(each): origins.of_function(node.children, each) for node in operators for each in _functions(node)
     }
-    is_timeless = not any(origins.use_the_present_time(node) for node in operators)
+    is_timeless = not any(origins.uses_present_time(node) for node in operators)
     held: list[list[Any]] = []
     for node in (each for each in optimised.walk() if state_of(each)):
         if node.kind == "Join":

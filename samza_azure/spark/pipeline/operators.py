@@ -352,7 +352,8 @@ def _check_collations(stage: Stage, node: Node) -> None:
 
 
 def _check_maps(stage: Stage, node: Node) -> None:
-    """Spark 4.3 sorts a map that is a key, and reads a null among its numbers as 0; so two groups become one."""
+    """Spark 4.3 takes a null in a map of numbers that is a key for 0, so two groups become one; also in a batch over
+    a file."""
     for (key,) in keys_of(node) if node.kind == "Aggregate" else ():
         if "MAP<" in str(key.dataType().sql()):
             is_column = kind_of(key) == "AttributeReference" and str(key.dataType().sql()).startswith("MAP<")

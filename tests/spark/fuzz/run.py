@@ -28,10 +28,9 @@ from samza_azure.spark.task.starts import Starts
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.connection import Account
 from samza_azure.storage.ddl import arrow_schema
-from samza_azure.storage.interface import DELETE_MAX
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.source_stream import SourceWriter
-from tests.spark.task_driver import PATIENCE_S, Fleet, config_of, has_read, last_rows
+from tests.spark.task_driver import PATIENCE_S, Fleet, config_of, delete_below, has_read, last_rows
 
 from .case import (
     Action,
@@ -157,15 +156,7 @@ class Bench:
 
     def _remove(self, case: Case, run_id: str) -> None:
         """Remove what a case has stored: each poll reads the hints of all logs, and thousands take long."""
-        hints, blobs = self.account.hints(), self.account.blobs()
-        logs = (run_folder(run_id), *(stream_folder(each.name) for each in case.inputs))
-        for name in hints.poll():
-            if name.startswith(logs):
-                hints.remove(name)
-        for prefix in logs:
-            names = [name for name, _ in blobs.list(prefix)]
-            for start in range(0, len(names), DELETE_MAX):
-                blobs.delete_many(names[start : start + DELETE_MAX])
+        delete_below(self.account, run_folder(run_id), *(stream_folder(each.name) for each in case.inputs))
 
     def _application(self, case: Case, *, batch: bool = False) -> Application:
         scope: dict[str, Any] = {"__name__": "drawn_pipeline"}
