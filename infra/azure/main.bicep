@@ -68,8 +68,11 @@ param clusterIssuer string = ''
 @description('A group whose members may drain and stop the job. Empty: nobody.')
 param operators string = ''
 
-@description('A group whose members may write and delete what the job stores: produce, compact, delete. Empty: nobody.')
+@description('A group whose members may write into streams: produce, SourceWriter. Empty: nobody.')
 param producers string = ''
+
+@description('A group whose members may write and delete all that the job stores: compact, delete, rewind. Empty: nobody.')
+param maintainers string = ''
 
 @description('scale-set: a group whose members may upload releases, which the machines run. Empty: nobody.')
 param releasers string = ''
@@ -141,6 +144,7 @@ module roles 'roles.bicep' = {
     processors: identity.outputs.principalId
     operators: operators
     producers: producers
+    maintainers: maintainers
     releasers: releasers
     readers: readers
     registryName: registryName

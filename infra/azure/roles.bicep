@@ -22,8 +22,11 @@ param operators string = ''
 @description('A group whose members may look: status, export. Empty: nobody.')
 param readers string = ''
 
-@description('A group whose members may write and delete what the job stores: produce, compact, delete. Empty: nobody.')
+@description('A group whose members may write into streams: produce, SourceWriter. Empty: nobody.')
 param producers string = ''
+
+@description('A group whose members may write and delete all that the job stores: compact, delete, rewind. Its members can do what a processor can. Empty: nobody.')
+param maintainers string = ''
 
 @description('A group whose members may upload releases, which virtual machines run. Empty: nobody.')
 param releasers string = ''
@@ -40,6 +43,26 @@ var tableDataContributor = subscriptionResourceId('Microsoft.Authorization/roleD
 var tableDataReader = subscriptionResourceId('Microsoft.Authorization/roleDefinitions', '76199698-9eea-4c19-bc75-cec21354c6b6')
 var acrPull = subscriptionResourceId('Microsoft.Authorization/roleDefinitions', '7f951dda-4ed3-4680-a7ca-43fe172d538d')
 var metricsPublisher = subscriptionResourceId('Microsoft.Authorization/roleDefinitions', '3913510d-42f4-4e42-8a64-420c390055eb')
+// A task trusts the logs below runs/ with its state, so nobody but processors and maintainers may write there. All four
+// actions of Storage Blob Data Contributor that change a blob are held below streams/; reading is not restricted. Azure
+// has such conditions for blobs and queues, and none for the rows of a table.
+var streamsOnly = '''
+(
+ (
+  !(ActionMatches{'Microsoft.Storage/storageAccounts/blobServices/containers/blobs/write'})
+  AND
+  !(ActionMatches{'Microsoft.Storage/storageAccounts/blobServices/containers/blobs/add/action'})
+  AND
+  !(ActionMatches{'Microsoft.Storage/storageAccounts/blobServices/containers/blobs/delete'})
+  AND
+  !(ActionMatches{'Microsoft.Storage/storageAccounts/blobServices/containers/blobs/move/action'})
+ )
+ OR
+ (
+  @Resource[Microsoft.Storage/storageAccounts/blobServices/containers/blobs:path] StringLike 'streams/*'
+ )
+)
+'''
 
 resource account 'Microsoft.Storage/storageAccounts@2025-06-01' existing = {
   name: accountName
@@ -154,6 +177,8 @@ resource producersBlobs 'Microsoft.Authorization/roleAssignments@2022-04-01' = i
     roleDefinitionId: blobDataContributor
     principalId: producers
     principalType: 'Group'
+    condition: streamsOnly
+    conditionVersion: '2.0'
   }
 }
 
@@ -163,6 +188,28 @@ resource producersRows 'Microsoft.Authorization/roleAssignments@2022-04-01' = if
   properties: {
     roleDefinitionId: tableDataContributor
     principalId: producers
+    principalType: 'Group'
+  }
+}
+
+// Compaction and deletion write wherever the job does.
+
+resource maintainersBlobs 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (!empty(maintainers)) {
+  scope: container
+  name: guid(container.id, maintainers, blobDataContributor)
+  properties: {
+    roleDefinitionId: blobDataContributor
+    principalId: maintainers
+    principalType: 'Group'
+  }
+}
+
+resource maintainersRows 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (!empty(maintainers)) {
+  scope: table
+  name: guid(table.id, maintainers, tableDataContributor)
+  properties: {
+    roleDefinitionId: tableDataContributor
+    principalId: maintainers
     principalType: 'Group'
   }
 }

@@ -510,6 +510,8 @@ def _text(node: Node) -> str:
 def _unquoted(text: str) -> str:
     if not text.startswith("'"):
         return text
+    if text.startswith("'''"):  # as it stands there; a line break right after the quotes is no part of it
+        return text[3:-3].removeprefix("\n")
     return text[1:-1].replace("\\'", "'").replace("\\\\", "\\")
 
 

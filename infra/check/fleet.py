@@ -29,6 +29,8 @@ _IMAGE = (
     (r'^ENTRYPOINT \["tini", "--"', "tini should be process 1, without -g"),
     (r"^HEALTHCHECK ", "Docker and Podman ask HEALTHCHECK"),
     (STAYS, f"the image should run with {STAYS}"),
+    (r"--owner=root --group=root --mode=0755 /job$", "/job should be root's: Python imports from there first"),
+    (r"--mode=0700 /var/lib/samza\b", "/var/lib/samza, which holds rows, should be readable by its user only"),
 )
 
 
@@ -133,6 +135,8 @@ def unit(name: str, text: str) -> tuple[str, list[Finding]]:
     if not re.search(r"^RestartPreventExitStatus=2$", text, re.MULTILINE):
         why = "RestartPreventExitStatus should be 2: a wrong configuration would be started for ever"
         found.append(Finding(name, _line(text, "RestartPreventExitStatus"), why))
+    if not re.search(r"^UMask=0077$", text, re.MULTILINE):
+        found.append(Finding(name, _line(text, "UMask"), "UMask should be 0077: the processor's files hold rows"))
     if shutil.which("systemd-analyze") is None:
         return f"{name} was not verified: there is no systemd-analyze on this machine.", found
     with tempfile.TemporaryDirectory() as folder:

@@ -54,9 +54,15 @@ RIGHTS = {
     "operators": {("Storage Blob Data Reader", "container"), ("Storage Table Data Contributor", "table")},
     "readers": {("Storage Blob Data Reader", "container"), ("Storage Table Data Reader", "table")},
     "producers": {("Storage Blob Data Contributor", "container"), ("Storage Table Data Contributor", "table")},
+    # What the job stores includes the state of tasks: they can do what a processor can.
+    "maintainers": {("Storage Blob Data Contributor", "container"), ("Storage Table Data Contributor", "table")},
     # What is uploaded there runs as the processors' identity.
     "releasers": {("Storage Blob Data Contributor", "releases")},
 }
+#: The part of the container in which a principal may change blobs, where its role alone would open all of it.
+CONFINED = {("producers", "Storage Blob Data Contributor"): "streams/*"}
+#: The data actions of Storage Blob Data Contributor that change blobs.
+CHANGES = ("write", "add/action", "delete", "move/action")
 #: The platform metrics that alerts may be on, by their namespace.
 METRICS = {
     ACCOUNT: {"Transactions", "Availability", "SuccessE2ELatency", "SuccessServerLatency"},
@@ -173,6 +179,8 @@ def least_privilege(file: File) -> Iterator[Finding]:
             yield Finding(file.name, each.line, f"{each.name}: {who} should be a {wanted}, and is a {kind}")
         if who != "processors" and text_of(each.condition) != f"!empty({who})":
             yield Finding(file.name, each.line, f"{each.name} should be made if there are {who}: !empty({who})")
+        for lack in _of_condition(file, each, who, role):
+            yield Finding(file.name, each.line, f"{each.name} {lack}")
         name = text_of(each.body.entries.get("name"))
         if name in names or not name.endswith(f", {who}, {text_of(written)})"):
             yield Finding(
@@ -182,6 +190,30 @@ def least_privilege(file: File) -> Iterator[Finding]:
     for who, rights in RIGHTS.items() if names else ():
         for role, place in sorted(rights - {(role, place) for principal, role, place in held if principal == who}):
             yield Finding(file.name, 1, f"the {who} lack {role} at the {place}")
+
+
+def _of_condition(file: File, assignment: Resource, who: str, role: str) -> Iterator[str]:
+    """Where CONFINED names a part of the container, every action that changes a blob is held to it."""
+    condition, version = (
+        _literal(file, _at(assignment.body, ("properties", name))) for name in ("condition", "conditionVersion")
+    )
+    part = CONFINED.get((who, role))
+    if part is None:
+        if condition is not None:
+            yield "has a condition that CONFINED does not list"
+        return
+    if not isinstance(condition, str):
+        yield f"has no condition, so {who} may write the whole container and not only {part}"
+        return
+    blobs = f"{CONTAINER}/blobs"
+    denied, _, allowed = " ".join(condition.split()).partition(" OR ")
+    for action in CHANGES:
+        if f"!(ActionMatches{{'{blobs}/{action}'}})" not in denied:
+            yield f"has a condition that leaves {action} open outside of {part}"
+    if allowed.strip("() ") != f"@Resource[{blobs}:path] StringLike '{part}'":
+        yield f"has a condition that should allow the path {part} and nothing else"
+    if version != "2.0":
+        yield "has a condition without conditionVersion '2.0', which Azure refuses"
 
 
 def children_of_their_parents(file: File) -> Iterator[Finding]:

@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks, cli
+from infra.check.rules import CONFINED
+from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks, SourceWriter, cli
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.errors import AccessDenied, Verdict
 from samza_azure.storage.connection import Account
@@ -217,6 +219,24 @@ def test_read_only_commands_write_nothing_and_need_reader_roles_only(place: Plac
     assert place.blobs.refused == place.tables.refused == []
     assert {each.split()[0] for each in place.blobs.seen} == {"GET", "HEAD"}
     assert {each.split()[0] for each in place.tables.seen} == {"GET"}
+
+
+def test_a_producer_writes_no_blob_outside_of_the_streams(place: Place, tmp_path: Path) -> None:
+    """The condition of its role, as infra/azure/roles.bicep has it, refuses every other change of a blob."""
+    part = f"/{place.container}/{CONFINED['producers', 'Storage Blob Data Contributor'].removesuffix('*')}"
+    place.create()
+    place.allow(lambda method, path: writes(method, path) and part not in path, creates)
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(ROW)
+    assert place.command("produce", "orders", str(rows))[:2] == (0, "1 rows into orders\n")
+    assert place.command("produce", "orders", str(rows), "--once", "monday")[:2] == (0, "1 rows into orders\n")
+    with SourceWriter.from_job(place.job, "orders") as writer:
+        writer.write(pa.table({"id": [2], "at": pa.array([0], pa.timestamp("us", "UTC"))}))
+    assert place.blobs.refused == place.tables.refused == []
+    assert [each for each in place.blobs.seen if each.startswith("PUT")]
+    other = Account.from_config(place.config(place.guarded).storage).blobs()
+    with pytest.raises(AccessDenied, match="AuthorizationPermissionMismatch"):
+        other.put("runs/forged", b"")
 
 
 def test_drain_and_stop_write_only_table_rows(place: Place) -> None:

@@ -590,6 +590,41 @@ OF_THE_FLEET = [
         "to readers, which RIGHTS does not list",
     ),
     (
+        "producers without a condition",
+        "roles.bicep",
+        "    condition: streamsOnly\n",
+        "",
+        "producersBlobs has no condition, so producers may write the whole container and not only streams/*",
+    ),
+    (
+        "producers of another path",
+        "roles.bicep",
+        "StringLike 'streams/*'",
+        "StringLike '*'",
+        "producersBlobs has a condition that should allow the path streams/* and nothing else",
+    ),
+    (
+        "a condition that forgets an action",
+        "roles.bicep",
+        "blobs/add/action'}",
+        "blobs/adds/action'}",
+        "producersBlobs has a condition that leaves add/action open outside of streams/*",
+    ),
+    (
+        "a condition of the first version",
+        "roles.bicep",
+        "conditionVersion: '2.0'",
+        "conditionVersion: '1.0'",
+        "without conditionVersion '2.0', which Azure refuses",
+    ),
+    (
+        "a condition on another role",
+        "roles.bicep",
+        "    principalId: maintainers\n    principalType: 'Group'\n",
+        "    principalId: maintainers\n    principalType: 'Group'\n    condition: streamsOnly\n",
+        "maintainersBlobs has a condition that CONFINED does not list",
+    ),
+    (
         "nobody as a group",
         "roles.bicep",
         "if (!empty(operators))",
@@ -768,6 +803,7 @@ def test_a_mistake_in_a_manifest_is_seen(old: str, new: str, said: str) -> None:
         (" --wait-for-upgrade", "", "has no --wait-for-upgrade"),
         ("IntervalSec=0", "IntervalSec=600", "the unit would give up"),
         ("RestartPreventExitStatus=2", "RestartPreventExitStatus=3", "would be started for ever"),
+        ("UMask=0077", "UMask=0022", "UMask should be 0077"),
     ],
 )
 def test_a_mistake_in_the_unit_is_seen(old: str, new: str, said: str) -> None:
@@ -801,6 +837,8 @@ def test_a_mistake_in_the_settings_of_a_machine_is_found(old: str, new: str, sai
         ('"tini", "--", ', "", "tini"),
         ("USER 10001:10001", "USER root", "without rights"),
         ("HEALTHCHECK", "# HEALTHCHECK", "HEALTHCHECK"),
+        ("--owner=root --group=root", "--owner=samza --group=samza", "/job should be root's"),
+        ("--mode=0700 /var", "/var", "readable by its user only"),
     ],
 )
 def test_a_mistake_in_the_image_is_seen(old: str, new: str, said: str) -> None:
