@@ -39,6 +39,11 @@ GIVEN_UP = (
     f"It accepted this processor before and has refused it for {DENIED_S:.0f} s, so the processor ends. Start it again "
     "with a valid secret or role."
 )
+NOT_ALONE = (
+    "{leader} runs this job, and with PassthroughJobCoordinatorFactory a job has one processor. Stop that one first, "
+    "for example with samza-azure stop. For several processors set job.coordinator.factory to "
+    "samza_azure.AzureJobCoordinatorFactory, or leave it out."
+)
 HANDED_OVER = "Left the group; its tasks were handed over."
 #: How long a leaving processor waits for its last calls before it exits anyway.
 FAREWELL_S = 5.0
@@ -66,6 +71,8 @@ def verdict(view: View) -> Finish | None:
             Verdict.FAILED,
             "The control blob belongs to another group: it was deleted and created again while this one ran.",
         )
+    if (rival := _rival(view, control)) is not None:
+        return Finish(Verdict.REFUSED, NOT_ALONE.format(leader=rival))
     if control.stop is not None and view.member in control.stop.members:
         return Finish(Verdict.DONE, f"Run {control.run_id} is stopped. The next start resumes it.")
     match control.phase:
@@ -79,6 +86,13 @@ def verdict(view: View) -> Finish | None:
         case RunPhase.RUNNING | RunPhase.DRAINING | RunPhase.FAILED:
             return _misfit(view, control)
     return None
+
+
+def _rival(view: View, control: Control) -> str | None:
+    """The processor that leads, and certainly lives, although we are to be alone."""
+    if not view.settings.alone or view.leads or view.others.leader_beats < membership.RIVAL_WRITES:
+        return None
+    return control.leader.processor if control.leader not in (None, view.member) else None
 
 
 def _refused(view: View) -> Finish | None:

@@ -386,11 +386,21 @@ def _read_leader_row(view: View, answer: LeaderRow | Absent | Nothing, now: floa
             if view.others.leader_age is None or view.others.leader_age.etag != etag:
                 view.candidacy.patience = view.random
             view.others.leader_age = observed(view.others.leader_age, etag, now, view.read_interval())
+            if view.settings.alone:
+                view.others.leader_beats = _leader_beats(view, row)
             view.others.leader_row, view.others.leader_read_at = row, now
         case Trouble() | Denied() | Later():
             pass
         case _:
             assert_never(answer)
+
+
+def _leader_beats(view: View, row: LeaderRow | Absent) -> int:
+    """How many changes of one leadership's row we have seen, this read included. Our own writes are not among them."""
+    known = view.others.leader_row
+    if not isinstance(row, LeaderRow) or not isinstance(known, LeaderRow) or known.epoch != row.epoch:
+        return 0
+    return view.others.leader_beats + (known.etag != row.etag)
 
 
 def _wrote_leader_row(view: View, row: LeaderRow, answer: str | No | Nothing, now: float) -> None:

@@ -32,7 +32,8 @@ from samza_azure.group.rows import ProcessorRow, ProcessorState, ending
 from samza_azure.group.timing import WAITS_PER_S
 from samza_azure.group.view import View
 
-#: A row of our id that changes this often has a live owner. One change may be a dead owner's last write, landing late.
+#: A row of our id, or a leader's, that changes this often has a live owner. One change may be the last write of a dead
+#: one, landing late.
 RIVAL_WRITES = 2
 
 
@@ -103,7 +104,7 @@ def own_row(view: View) -> ProcessorRow:
             for task, local in view.work.tasks.items()
             if (report := tasks.reported(view, local)) is not None
         },
-        fingerprint=view.work.plan.fingerprint if view.work.plan else "",
+        fingerprint=view.work.plan.fingerprint if view.work.plan and _takes_tasks(view) else "",
         new_run=next_run.wanted_run(view),
         boot=view.settings.boot,
         too_old_for=view.too_old_for
@@ -112,6 +113,11 @@ def own_row(view: View) -> ProcessorRow:
         cut_off=view.cut_off,
         ending=ending(Verdict.FAILED, view.gave_up) if view.gave_up else "",
     )
+
+
+def _takes_tasks(view: View) -> bool:
+    """Whether a leader may give us tasks. A group of one takes them from itself alone."""
+    return not view.settings.alone or view.leads or bool(tasks.assigned(view))
 
 
 def fenced(view: View) -> bool:
@@ -154,12 +160,14 @@ def candidates(view: View, control: Control) -> dict[str, ProcessorRow]:
     """The processors that can be given tasks: they have the run's pipeline, can read the control blob and do not leave.
 
     An existing member keeps its tasks until the barrier times out: after the first version nobody has adopted one yet.
+    The leader of a group of one has no other candidate; others stand by, and take over when it leaves.
     """
     members = set(control.members)
     return {
         processor: row
         for processor, row in view.present.items()
-        if row.state is not ProcessorState.LEAVING
+        if (processor == view.me or not view.settings.alone)
+        and row.state is not ProcessorState.LEAVING
         and row.fingerprint == control.fingerprint
         and (row.adopted or not control.version or Member(processor, row.incarnation) in members)
     }

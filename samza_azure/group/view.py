@@ -54,6 +54,7 @@ class Settings:
     restarted: bool = False  # just after its run was drained: it waits as well, until it takes part in a run
     boot: str = ""  # identifies this machine's boot
     holds_directory: bool = True  # so a row of this boot with our id belongs to a dead processor
+    alone: bool = False  # a group of one: it shares its tasks with nobody, and ends if another processor leads
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +207,7 @@ class Others:
     leader_row: LeaderRow | Absent | None = None
     leader_age: Age | None = None
     leader_read_at: float = -1e9
+    leader_beats: int = 0  # of one leadership of another processor, seen one after the other; counted if `alone`
     leaderless_since: float = 0.0
     members: Mapping[str, ProcessorRow] = field(default_factory=dict)
     ages: dict[str, Age] = field(default_factory=dict)

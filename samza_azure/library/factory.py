@@ -2,8 +2,6 @@
 
 import asyncio
 import logging
-import time
-import uuid
 from collections import defaultdict
 from dataclasses import replace
 from typing import Any
@@ -11,8 +9,6 @@ from typing import Any
 from samza_azure.config import Config, check_processor_id
 from samza_azure.coordinator import CoordinationUtils, JobCoordinator
 from samza_azure.errors import AccessDenied, StorageUnavailable
-from samza_azure.group import control as control_blob
-from samza_azure.group.control import Control
 from samza_azure.group.timing import ROLE_S
 from samza_azure.group.view import Settings
 from samza_azure.host.processor import UNREACHABLE_S, WAITS_FOR_ROLE
@@ -24,7 +20,6 @@ from samza_azure.machine import boot_place, boot_time
 from samza_azure.metrics.observer import Observer
 from samza_azure.seldom import Seldom
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import MemoryAccount
 
 log = logging.getLogger(__name__)
@@ -37,6 +32,9 @@ ROLE_AGAIN_S = 2.0
 
 class AzureJobCoordinatorFactory:
     """Coordinates over the storage account that the job file names."""
+
+    #: The group is in the account, where commands look.
+    group_in_account = True
 
     def get_job_coordinator(self, processor_id: str, config: Config, metrics: Any = None) -> JobCoordinator:
         """Return a coordinator that has not started. Sends nothing yet."""
@@ -58,13 +56,20 @@ class AzureJobCoordinatorFactory:
 
 
 class PassthroughJobCoordinatorFactory:
-    """A group of one, coordinated in memory: no election, no failover. The task logs are still in storage."""
+    """A group of one: no other processor shares its tasks.
+
+    The group is kept in the account, as with `AzureJobCoordinatorFactory`, so all commands see it, and the next start
+    resumes its run, also with the other factory. A second processor of this factory ends with 2 as soon as it has seen
+    that the first one lives. One of the other factory stands by, and takes over when the first one leaves or dies.
+    """
+
+    #: The group is in the account, where commands look.
+    group_in_account = True
 
     def get_job_coordinator(self, processor_id: str, config: Config, metrics: Any = None) -> JobCoordinator:
-        """Return a coordinator that has not started."""
-        run_id = config.app.run_id or "passthrough"
-        alone = replace(settings(processor_id, config), run_id=run_id)
-        return ThreadedCoordinator(alone, lambda: _alone(config, run_id), Observer(processor_id, metrics))
+        """Return a coordinator that has not started. Sends nothing yet."""
+        alone = replace(settings(processor_id, config), alone=True)
+        return ThreadedCoordinator(alone, lambda: _azure(config), Observer(processor_id, metrics))
 
     def get_coordination_utils(self, group: str, processor_id: str, config: Config) -> CoordinationUtils:
         """Return the tools of a group of one, in memory: its locks hold only between threads of this process."""
@@ -121,18 +126,6 @@ async def reached(account: Account) -> Stores:
             await asyncio.sleep(ROLE_AGAIN_S)
     blob, table = account.control_blob(), account.rows()
     return Stores(blob, table, RunLogs(account.blobs()), account.aclose)
-
-
-async def _alone(config: Config, run_id: str) -> Stores:
-    """A control blob in memory. Versions begin at the wall clock, so that a later start's writers are higher."""
-    account = MemoryAccount()
-    account.ensure_created()
-    blob, table = account.control_blob(), account.rows()
-    group_id = uuid.uuid5(uuid.NAMESPACE_URL, f"samza-azure:{config.app.name}:{config.app.id}:{run_id}").hex
-    first = Control(group_id=group_id, revision=time.time_ns() // 1_000_000, run_id="")
-    await blob.create(control_blob.encode(first), timeout=1.0)
-    logs: Blobs = Account.from_config(config.storage).blobs()
-    return Stores(blob, table, RunLogs(logs), account.aclose)
 
 
 async def _in_memory(account: MemoryAccount) -> Stores:
