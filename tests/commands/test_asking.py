@@ -24,7 +24,6 @@ import pyarrow as pa
 import pytest
 
 from samza_azure import (
-    AzureJobCoordinatorFactory,
     Config,
     ConfigError,
     DrainMonitor,
@@ -35,6 +34,7 @@ from samza_azure import (
 )
 from samza_azure.commands.ask import Asked, ask_drain
 from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.coordinator import load_factory
 from samza_azure.errors import Ending
 from samza_azure.group.control import Control, RunPhase, signal, signalled
 from samza_azure.group.requests import ALREADY_DRAINED
@@ -71,7 +71,7 @@ class Member(SharedTasks):
     """Its tasks read a source, as far as the leader can tell, and never report that they have stopped for a drain."""
 
     def __init__(self, config: Config, name: str, count: int, *, reads: bool) -> None:
-        super().__init__(AzureJobCoordinatorFactory().get_job_coordinator(name, config), "part", count)
+        super().__init__(load_factory(config.coordinator.factory).get_job_coordinator(name, config), "part", count)
         self.steps: list[str] = []
         self.may_let_go = threading.Event()
         self.may_let_go.set()
@@ -93,10 +93,10 @@ class Member(SharedTasks):
 class Group:
     """Members and the job file that they share with the commands."""
 
-    def __init__(self, emulator: Azurite, directory: Path) -> None:
+    def __init__(self, emulator: Azurite, directory: Path, more: str = "") -> None:
         self.environment = {**os.environ, "CONNECT": emulator.connection_string}
         self.job = directory / "job.toml"
-        self.job.write_text(JOB.format(id=uuid.uuid4().hex[:8]))
+        self.job.write_text(JOB.format(id=uuid.uuid4().hex[:8]) + more)
         self.config = Config.load(self.job, environment=self.environment)
         self.account = Account.from_config(self.config.storage)
         self.account.ensure_created()
@@ -515,6 +515,19 @@ def test_a_monitor_beside_a_group_calls_back_when_the_drain_is_final(group: Grou
     assert drains.read().notifications == ()
     known = drains.wanted(run_id)  # the rows are gone, the control blob knows
     assert known is not None and known.uuid == asked.uuid
+
+
+def test_the_drains_of_a_job_that_has_never_run_are_kept_for_its_first_run(group: Group) -> None:
+    """Its account has neither the container nor the table: the first call creates them."""
+    storage = replace(group.config.storage, container=f"new-{uuid.uuid4().hex}", table=f"new{uuid.uuid4().hex}")
+    drains = DrainNotifications.of(replace(group.config, storage=storage))
+    assert (drains.read().notifications, drains.wanted("r1")) == ((), None)
+    with pytest.raises(ConfigError, match="No run is in progress"):
+        drains.write()
+    asked = drains.write("r1")
+    assert drains.wanted("r1") == asked
+    assert DrainNotifications.of(replace(group.config, storage=storage)).read().notifications == (asked,)
+    assert (drains.clean("r2"), drains.clean("r1"), drains.wanted("r1")) == (0, 1, None)
 
 
 def test_a_monitor_says_nothing_of_a_drain_that_is_cancelled(group: Group) -> None:

@@ -30,6 +30,7 @@ from samza_azure.group.notification import from_fields
 from samza_azure.group.rows import REQUESTS
 from samza_azure.library.drain import MonitorState
 from samza_azure.messages import DrainStep
+from samza_azure.storage.interface import Content
 from samza_azure.storage.limits import HINTS, drain_hint, hint_name
 from samza_azure.storage.memory import Link, MemoryAccount
 
@@ -72,6 +73,18 @@ class Store:
         async def write() -> None:
             blob = self.account.control_blob()
             await blob.create(control_blob.encode(control), timeout=10)
+
+        asyncio.run(write())
+
+    def replace(self, control: Control) -> None:
+        """What a leader would write over anything."""
+
+        async def write() -> None:
+            blob = self.account.control_blob()
+            found = await blob.read(timeout=10)
+            assert isinstance(found, Content)
+            await blob.acquire(UUID, seconds=60, timeout=10, etag=found.etag)
+            await blob.write(control_blob.encode(control), etag=found.etag, lease_id=UUID, timeout=10)
 
         asyncio.run(write())
 
@@ -368,13 +381,21 @@ def test_the_watch_survives_errors_of_the_storage(
     assert sum("cannot be read" in record.getMessage() for record in caplog.records) == 1, "one line a minute"
 
 
-def test_the_watch_survives_a_control_blob_that_cannot_be_read(store: Store, heard: Heard) -> None:
+def test_the_watch_survives_a_control_blob_that_cannot_be_read(
+    store: Store, monitor: DrainMonitor, heard: Heard
+) -> None:
     asyncio.run(store.account.control_blob().create(b"garbage", timeout=10))
-    monitor = DrainMonitor(store.drains, RUN, POLL_S)
+    seldom = DrainMonitor(store.drains, RUN, 3600.0)
+    seldom.register_drain_callback(heard)
+    seldom.start()
+    assert (seldom.state, seldom.failures) == (MonitorState.RUNNING, 1)
+    seldom.stop()
+
     monitor.register_drain_callback(heard)
     monitor.start()
-    assert (monitor.state, monitor.failures) == (MonitorState.RUNNING, 1)
-    monitor.stop()
+    store.replace(Control("g", run_id=RUN, phase=RunPhase.DRAINED, past=(RUN,)))
+    assert heard.called.wait(PATIENCE_S)
+    assert [each.run_id for each in heard.calls] == [RUN]
 
 
 def test_a_callback_that_raises_is_not_called_again(store: Store, monitor: DrainMonitor) -> None:
