@@ -117,7 +117,12 @@ class JobCoordinator(ABC):
 
 
 class JobCoordinatorFactory(Protocol):
-    """Makes coordinators from the configuration."""
+    """Makes coordinators from the configuration.
+
+    A factory whose coordinators are ours, or keep the group in the account as ours do, has the attribute
+    `group_in_account = True`. Without it the commands that look for the group there, or ask it for something, are
+    refused: they would find nobody.
+    """
 
     def get_job_coordinator(self, processor_id: str, config: Any, metrics: Any = None) -> JobCoordinator:
         """Return a coordinator that has not started."""
@@ -270,9 +275,9 @@ def _load(path: str, method: str) -> Any:
     module_name, _, name = path.rpartition(".")
     try:
         found = getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # an import runs the user's code
         raise ConfigError(
-            f"job.coordinator.factory = {path!r} cannot be loaded: {error}. "
+            f"job.coordinator.factory = {path!r} cannot be loaded: {type(error).__name__}: {error}. "
             "Name a class by its dotted path, for example samza_azure.AzureJobCoordinatorFactory."
         ) from error
     if not callable(getattr(found, method, None)):

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from samza_azure.commands.job import Job, load
+from samza_azure.commands.job import Job, factory_of, load
 from samza_azure.commands.terminal import say
 from samza_azure.messages import Plan
 from samza_azure.spark.pipeline.early import check_early
@@ -19,6 +19,8 @@ def command(
     Example: samza-azure check job.toml --quick
     """
     config = load(job, reaches_storage=False)
+    if not config.coordinator.is_ours:
+        factory_of(config)
     found = check_early(config)
     if quick:
         for warning in found.warnings:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from samza_azure.commands.alone import Held, alone
-from samza_azure.commands.job import Job, load
+from samza_azure.commands.job import Job, load, load_seen
 from samza_azure.commands.reach import look, reach
 from samza_azure.commands.terminal import say, tell
 from samza_azure.config import Config, table_of
@@ -55,7 +55,7 @@ def command(
     """
     if sum(map(bool, (run, stream, everything))) != 1 or (reader and not stream):
         raise ConfigError("Say what to delete: --run ID, --stream ID, --stream ID --reader NAME, or --all.")
-    config = load(job)
+    config = load(job) if reader else load_seen(job)
     account = reach(config, create=False)
     if reader:
         forget_reader(account.readers(), stream, reader)

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.commands.fleet import Fleet
-from samza_azure.commands.job import Job
+from samza_azure.commands.job import Job, processors_of, refuse_unseen
 from samza_azure.commands.logs import last_entry
 from samza_azure.commands.show import starting_spark, status_view
 from samza_azure.commands.terminal import console, counted, error_lines, if_interrupted, printable, say
@@ -32,10 +32,11 @@ from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
 
 VARIABLE = "AZURE_STORAGE_CONNECTION_STRING"
 REFRESH_S = 1.0
+PROCESSORS = 2
 CORRECT = "Correct it; the processors start when it is saved."
 
 
-def develop(job: Path, processors: int, data: Path | None, *, reload: bool, new_run: bool = False) -> int:
+def develop(job: Path, processors: int | None, data: Path | None, *, reload: bool, new_run: bool = False) -> int:
     """Run until Ctrl-C, or until processors fail. Return the highest of their exit codes."""
     checking = _check(job)  # while the emulator starts
     with Azurite(say=say, data=data).start() as emulator:
@@ -51,7 +52,9 @@ def develop(job: Path, processors: int, data: Path | None, *, reload: bool, new_
         directory = Path(tempfile.mkdtemp(prefix="samza-azure-dev-"))
         fleet = Fleet(job, directory)
         _refuse_other_storage(fleet.config, emulator)
-        view = _View(fleet, processors, data, reload=reload, new_run=new_run)
+        refuse_unseen(fleet.config)  # its view would stay empty
+        number = processors_of(fleet.config, processors, PROCESSORS)
+        view = _View(fleet, number, data, reload=reload, new_run=new_run)
         try:
             code = view.watch(refused)
         finally:
@@ -257,7 +260,9 @@ def _in_one_line(shown: dict[str, Any]) -> str:
 
 def command(
     job: Job,
-    processors: Annotated[int, typer.Option(min=1, max=64, help="Processors to start.")] = 2,
+    processors: Annotated[
+        int | None, typer.Option(min=1, max=64, help="Processors to start. [default: 2, or 1 in a group of one]")
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(help="A folder that keeps the data; without it dev deletes it.", file_okay=False)
     ] = None,

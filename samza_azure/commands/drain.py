@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from samza_azure.commands.job import Job, load
+from samza_azure.commands.job import Job, load_seen
 from samza_azure.commands.terminal import say
 from samza_azure.commands.wait_limit import WaitLimit
 from samza_azure.errors import ConfigError
@@ -35,7 +35,7 @@ def command(
     limit = WaitLimit(timeout)
     if timeout is not None and not (wait or when_caught_up or cancel):
         raise ConfigError("--timeout bounds a wait. Add --wait, --when-caught-up or --cancel, or leave it out.")
-    config = load(job, {"app.run.id": run_id} if run_id else None)
+    config = load_seen(job, {"app.run.id": run_id} if run_id else None)
     if cancel and (wait or when_caught_up):
         raise ConfigError("--cancel waits for its answer by itself. Leave --wait and --when-caught-up out.")
     if cancel:

@@ -5,15 +5,20 @@ from typing import Annotated
 import typer
 
 from samza_azure import explain as arithmetic
-from samza_azure.commands.job import Job, load
+from samza_azure.commands.job import Job, is_seen, load, processors_of
 from samza_azure.commands.terminal import say
 from samza_azure.host.processor import call_timeout_s
 from samza_azure.spark.pipeline.plan import plan_of
 
+PROCESSORS = 3
+ALONE = "It is a group of one: nobody takes over but the next start, or a processor of AzureJobCoordinatorFactory."
+
 
 def command(
     job: Job,
-    processors: Annotated[int, typer.Option(min=1, help="Processors to calculate for.")] = 3,
+    processors: Annotated[
+        int | None, typer.Option(min=1, help="Processors to calculate for. [default: 3, or 1 in a group of one]")
+    ] = None,
 ) -> None:
     """Show the stages with their streams, keys and state, and what the timings cost and promise. Starts Spark, but
     reads no storage.
@@ -21,6 +26,7 @@ def command(
     Example: samza-azure explain job.toml --processors 5
     """
     config = load(job, reaches_storage=False)
+    number, seen = processors_of(config, processors, PROCESSORS), is_seen(config)
     say("Analysing the pipeline with Spark; this takes some seconds.")
     plan = plan_of(config)
     for warning in plan.warnings:
@@ -29,4 +35,11 @@ def command(
     commit_s = config.task.commit_ms / 1000
     flows = arithmetic.flows_of(plan)
     shown = [*arithmetic.pipeline_lines(plan, commit_s), *arithmetic.flush_lines(plan, config.task.state), ""]
-    print("\n".join(shown + arithmetic.lines(timing, flows, processors, commit_s, call_timeout_s(timing))))
+    if seen:
+        shown += arithmetic.lines(timing, flows, number, commit_s, call_timeout_s(timing))
+    else:
+        shown += [arithmetic.cheaper(flows, number, commit_s), *arithmetic.storage_lines(), ""]
+        shown += [f"What {config.coordinator.factory} costs and promises is not known here."]
+    if config.coordinator.is_alone:
+        shown += [ALONE]
+    print("\n".join(shown))

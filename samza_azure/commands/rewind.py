@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from samza_azure.commands.alone import Held, alone
-from samza_azure.commands.job import Job, load
+from samza_azure.commands.job import Job, load_seen
 from samza_azure.commands.reach import reach
 from samza_azure.commands.terminal import tell
 from samza_azure.errors import ConfigError
@@ -36,7 +36,7 @@ def command(
     Example: samza-azure rewind job.toml --to earliest
     """
     time_us = None if to == "earliest" else microseconds(to)
-    config = load(job)
+    config = load_seen(job)
     account = reach(config, create=False)
     blobs = account.blobs()
 

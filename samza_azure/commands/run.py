@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from enum import StrEnum
@@ -12,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from samza_azure.commands.job import Job, load
+from samza_azure.commands.job import Job, factory_of, is_seen, load
 from samza_azure.commands.logs import configure, name_the_run
 from samza_azure.config import Config
-from samza_azure.coordinator import JobCoordinator, load_factory
+from samza_azure.coordinator import JobCoordinator
 from samza_azure.host.endpoint import Endpoint
 from samza_azure.host.health import Health, patience
 from samza_azure.host.notify import VARIABLE
@@ -73,12 +72,11 @@ def command(
     config = load(job, {"processor.id": processor_id} if processor_id is not None else None)
     spark_jars()  # raises if Spark is not installed; otherwise container after container would be started
     slot = take_slot(config.processor.dir / config.storage.container, config.processor.id)
-    sys.path.insert(0, str(config.path.parent))  # a user's factory is next to the job file, or installed
     configure(slot.processor_id, config.app.name, as_json=log_format == "json", level=log_level, file=log_file)
     host, port = config.processor.host, config.processor.port
     if config.metrics_prometheus_port is not None:
         log.info("metrics on port %d", serve(config.metrics_prometheus_port, host))
-    coordinator = load_factory(config.coordinator.factory).get_job_coordinator(slot.processor_id, config)
+    coordinator: JobCoordinator = factory_of(config).get_job_coordinator(slot.processor_id, config)
     name_the_run(lambda: "" if (model := coordinator.job_model) is None else model.run_id)
     restarted = not new_run and slot.is_restarted_after_a_drain(time.time())
     if restarted and not wait_for_upgrade:
@@ -110,7 +108,10 @@ def command(
             leaving=lambda: supervisor.is_leaving,
             patience=patience(config.coordinator.timing.heartbeat_s),
         )
-        endpoint = Endpoint(health, *(() if port is None else (on_scrape(), _page(config, coordinator))))
+        endpoint = Endpoint(health)
+        if port is not None:
+            page = [_page(config, coordinator)] if is_seen(config) else []  # it shows what is in the account
+            endpoint = Endpoint(health, on_scrape(), *page)
         listens_on = endpoint.start(host, port)
         if listens_on is not None:
             log.info("health on %s, port %d", host, listens_on)

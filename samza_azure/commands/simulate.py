@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from samza_azure.commands.job import load
+from samza_azure.commands.job import load, processors_of, refuse_unseen
 from samza_azure.errors import ConfigError, Verdict
 from samza_azure.sim.simulate import simulate as play
 from samza_azure.sim.simulate import simulate_job
@@ -24,7 +24,8 @@ def command(
         int | None, typer.Option(min=1, max=100_000, help="Histories of a job, from --seed on.  [default: 10]")
     ] = None,
     processors: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="Processors. [default: by the seed; with a job 3]")
+        int | None,
+        typer.Option(min=1, max=1000, help="Processors. [default: by the seed; of a job 3, or 1 in a group of one]"),
     ] = None,
     hours: Annotated[
         float | None, typer.Option(min=0.001, max=1000, help="Virtual hours with faults; without it some minutes.")
@@ -41,14 +42,16 @@ def command(
             raise ConfigError("--seeds is for a job: samza-azure simulate job.toml --seeds 20.")
         well = play(print, seed=seed, processors=processors, hours=hours)
     else:
-        coordinator = load(job, reaches_storage=False).coordinator
+        config = load(job, reaches_storage=False)
+        refuse_unseen(config)  # it has a protocol of its own
+        coordinator = config.coordinator
         first = Random().randrange(1 << 32) if seed is None else seed
         well = simulate_job(
             print,
             str(job),
             coordinator.profile,
             coordinator.timing,
-            processors=processors or PROCESSORS,
+            processors=processors_of(config, processors, PROCESSORS),
             seeds=range(first, first + (seeds or SEEDS)),
             hours=hours,
         )

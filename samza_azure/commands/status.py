@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.live import Live
 
 from samza_azure.commands.backlog import behind, behind_of_tasks
-from samza_azure.commands.job import Job, load
+from samza_azure.commands.job import Job, load_seen
 from samza_azure.commands.reach import look, reach
 from samza_azure.commands.show import status_view
 from samza_azure.commands.terminal import console
@@ -33,7 +33,7 @@ def command(
 
     Example: samza-azure status job.toml --json
     """
-    config = load(job)
+    config = load_seen(job)
     account = reach(config, create=False)
 
     def shown() -> dict[str, Any]:

@@ -6,7 +6,7 @@ import typer
 
 from samza_azure.commands.ask import ask_stop
 from samza_azure.commands.backlog import rows_are_optional, say_unread
-from samza_azure.commands.job import Job, load
+from samza_azure.commands.job import Job, load_seen
 from samza_azure.commands.reach import look, reach, with_rows
 from samza_azure.commands.terminal import if_interrupted, say, tell
 from samza_azure.commands.waiting import wait_for_stop
@@ -21,7 +21,7 @@ def command(
 
     Example: samza-azure stop job.toml --wait
     """
-    config = load(job)
+    config = load_seen(job)
     account = reach(config, create=False)
     control, rows = look(config, account)
     asked = with_rows(account, lambda blob, table: ask_stop(control, rows, table))

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import typer
 from aiohttp import web
 
-from samza_azure.commands.job import Job, load
+from samza_azure.commands.job import Job, load_seen
 from samza_azure.commands.terminal import say
 from samza_azure.config import Config
 from samza_azure.config.sections import HOST_PATTERN, HOST_RULE
@@ -36,7 +36,7 @@ def command(
 
     Example: samza-azure ui job.toml --port 8421
     """
-    config = load(job)
+    config = load_seen(job)
     base = base_of(base_path)
     if not re.fullmatch(HOST_PATTERN, host):
         raise ConfigError(f"--host {host!r} {HOST_RULE}.")

@@ -21,7 +21,6 @@ from samza_azure.config.account import (
 )
 from samza_azure.config.files import mistakes_of_files
 from samza_azure.config.sections import (
-    AZURE_FACTORY,
     STREAM_ID,
     App,
     Coordinator,
@@ -240,8 +239,8 @@ class _Check:
                 self.mistakes.append(f"azure.storage.connect.file and {other} are both set. Keep one of them.")
             elif self.reaches_storage:
                 connect = self._from_file(file)
-        # Factories other than Azure's may need no account.
-        needed = self.reaches_storage and coordinator is not None and coordinator.factory == AZURE_FACTORY
+        # Factories other than ours may need no account.
+        needed = self.reaches_storage and coordinator is not None and coordinator.is_ours
         if needed and keys.connect is None and file is None and keys.account is None:
             self.mistakes.append(
                 "azure.storage.connect is missing. Set it to a connection string, best as "

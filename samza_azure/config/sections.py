@@ -87,6 +87,16 @@ class Coordinator:
     blob_length: int
     timing: Timing
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether the factory is one of this package, so the group is in the account."""
+        return self.factory.partition(".")[0] == "samza_azure"
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the factory is ours and makes groups of one."""
+        return self.is_ours and self.factory.endswith(".PassthroughJobCoordinatorFactory")
+
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorKeys:

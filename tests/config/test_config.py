@@ -165,10 +165,13 @@ def test_spark_settings_pass_through_as_text() -> None:
     assert dict(settings) == {"spark.master": "local[2]", "spark.ui.enabled": "true", "spark.driver.cores": "2"}
 
 
-def test_another_coordinator_needs_no_account() -> None:
-    text = MINIMAL.replace('connect = "UseDevelopmentStorage=true"', "")
-    text += '[job.coordinator]\nfactory = "samza_azure.PassthroughJobCoordinatorFactory"\n'
-    assert (parsed(text).storage.connect, parsed(text).storage.account) == (None, None)
+def test_a_coordinator_of_ones_own_needs_no_account_and_ours_do() -> None:
+    text = MINIMAL.replace('connect = "UseDevelopmentStorage=true"', "") + '[job.coordinator]\nfactory = "%s"\n'
+    own = parsed(text % "mine.Factory")
+    assert (own.storage.connect, own.storage.account) == (None, None)
+    for ours in ("samza_azure.AzureJobCoordinatorFactory", "samza_azure.PassthroughJobCoordinatorFactory"):
+        with pytest.raises(ConfigError, match=r"azure\.storage\.connect is missing"):
+            parsed(text % ours)
 
 
 # Mistakes.
