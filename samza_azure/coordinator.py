@@ -37,7 +37,9 @@ class JobCoordinatorListener:
         """This processor has adopted a version of the job model."""
 
     def on_leadership(self, leads: bool, epoch: int) -> None:
-        """This processor leads now, or no longer leads. Each leadership has a higher epoch: a fencing token."""
+        """This processor leads now, or no longer leads. The epoch, a fencing token, never falls, and has risen if
+        anybody else has led meanwhile. If nobody has, as after an outage of the storage for all, it is the same.
+        """
 
     def on_drain(self, notification: DrainNotification) -> None:
         """The run is being drained. Called once per step, with the step in `notification.reached`: FREEZE, FLUSH,
@@ -92,7 +94,9 @@ class JobCoordinator(ABC):
     @property
     @abstractmethod
     def is_leader(self) -> bool:
-        """Whether this processor leads. It may just have been deposed: all it does as leader must carry the epoch."""
+        """Whether this processor leads. It ends with the permit, and before another one says so, unless a clock jumps.
+        A process may be paused right after it has asked, so all that it does as leader must carry the epoch.
+        """
 
     @property
     @abstractmethod
@@ -172,7 +176,7 @@ class LeaderElectorListener:
     """The callbacks of an elector, on a thread of its own. They must not block it."""
 
     def on_becoming_leader(self, epoch: int) -> None:
-        """This processor leads. All it does as leader must carry the epoch, which rises with each leadership."""
+        """This processor leads. All it does as leader must carry the epoch, which has risen if anybody else has led."""
 
     def on_losing_leadership(self) -> None:
         """This processor no longer leads."""
@@ -196,7 +200,9 @@ class LeaderElector(ABC):
     @property
     @abstractmethod
     def is_leader(self) -> bool:
-        """Whether this processor leads. It may just have been deposed: all it does as leader must carry the epoch."""
+        """Whether this processor leads. It ends with the permit, and before another one says so, unless a clock jumps.
+        A process may be paused right after it has asked, so all that it does as leader must carry the epoch.
+        """
 
     @property
     @abstractmethod

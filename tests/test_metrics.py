@@ -93,7 +93,7 @@ class Meters:
 
 def test_a_task_that_is_owned_but_does_not_run_is_seen() -> None:
     view = view_of(MODEL)
-    view.leadership = Leadership(Lease("l", 90.0), 0.0, 0.0)
+    view.leadership = Leadership(Lease("l", 90.0), 0.0, 0.0, row_sent_at=99.0, free_from=0.0)
     view.work.tasks["a-0"] = LocalTask(7, 1, 95.0, report("a-0", 7))
     view.work.tasks["a-1"] = LocalTask(7, 2, 95.0, report("a-1", 7, Phase.STARTING))
     assert facts(view) == ProcessorFigures(leads=True, epoch=2, version=7, owned=2, running=1)
@@ -168,7 +168,7 @@ def test_a_take_over_a_version_its_barrier_and_its_rebalance_are_counted_once() 
     observer = meters.observer
     observer.turned(view_of(replace(MODEL, leader=THERE, epoch=1, version=5, revision=6)))
     view = view_of(replace(MODEL, leader=HERE, version=5), now=101.0)
-    view.leadership = Leadership(Lease("l", 100.9), 0.0, 0.0)
+    view.leadership = Leadership(Lease("l", 100.9), 0.0, 0.0, row_sent_at=104.5, free_from=0.0)
     observer.turned(view)
     dead = replace(
         MODEL, tasks={**MODEL.tasks, "a-2": owned(HERE, 8)}, version=8, barrier=Barrier(8, BarrierState.START)
@@ -184,6 +184,7 @@ def test_a_take_over_a_version_its_barrier_and_its_rebalance_are_counted_once() 
         tasks={name: report(name, dead.tasks[name].owner.generation) for name in dead.tasks},
     )
     for view.turn_at in (104.0, 105.0, 106.0):
+        view.life.accepted_at = view.turn_at
         observer.turned(view)
     points = meters.points()
     assert points["failovers"] == [({}, 1)]

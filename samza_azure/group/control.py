@@ -45,6 +45,8 @@ LEFT_OUT = ("given_up", "kept", "readers", "described", "events", "drains")
 LATER_OF_DRAIN: dict[str, Any] = {"by": "", "asked_ms": 0, "at_ms": []}
 #: In characters: the longest reason for giving up a task, since a bad machine may give up thousands.
 REASON_LIMIT = 300
+#: The part of a signal that says that nobody leads.
+VACANT = ":vacant"
 #: The text of ten thousand tasks has 3 MiB.
 UNPACKED_LIMIT = 256 << 20
 
@@ -198,10 +200,15 @@ def signal(control: Control) -> str:
     """
     drain = f"{control.drain.uuid}:{control.drain.step}" if control.drain else "-"
     stop = f":{control.stop.uuid}:{len(control.stop.members)}" if control.stop else ""
-    vacant = "" if control.leader else ":vacant"
+    vacant = "" if control.leader else VACANT
     churn = f":churn {control.churn}" if control.churn else ""  # how long a leader may be silent
     cleaned = ":cleaned" if control.phase is RunPhase.DRAINED and control.cleaned else ""  # whoever waits for it ends
     return f"{control.run_id}:{control.phase}:{drain}{stop}{vacant}{churn}{cleaned}"
+
+
+def announces_vacancy(text: str) -> bool:
+    """Whether a signal says that nobody leads."""
+    return VACANT in text
 
 
 def signalled(text: str) -> tuple[str, str]:

@@ -50,6 +50,7 @@ def lead(view: View, now: float) -> list[Action]:
     lease, control = view.lease, view.control
     if lease is None or not isinstance(control, Control):
         return []
+    view.is_leader(now)  # the next turn comes when that changes, so that the host is told
     if last := election.step_down(view, lease, control, now):
         return last
     return [

@@ -319,6 +319,8 @@ def _say_vacant(view: View, control: Control, now: float) -> list[Action]:
     seen = view.others.leader_row
     if not isinstance(seen, LeaderRow) or seen.epoch != control.epoch or seen.signal == signal(control):
         return []
+    if not view.vacates:  # a leader before us may still say that it leads, so the successor must wait for that to end
+        return []
     if not view.free(LEADER_ROW, now):
         return []
     row = replace(seen, signal=signal(control), control_etag=view.life.control_etag, beat=seen.beat + 1)

@@ -56,7 +56,7 @@ from samza_azure.group.answers import (
     Unchanged,
     expected,
 )
-from samza_azure.group.control import Control, Member, Owner, RunPhase
+from samza_azure.group.control import Control, Member, Owner, RunPhase, announces_vacancy
 from samza_azure.group.reports import report_of
 from samza_azure.group.rows import LeaderRow, ProcessorRow, ProcessorState, Request
 from samza_azure.group.timing import DENIED_S, FIT_AGAIN_S, FORGIVE_AFTER_S
@@ -91,6 +91,8 @@ def started(view: View, action: StorageAction, now: float) -> None:
             view.calls.beat_sent_at = now
         case WriteLeaderRow():
             view.calls.leader_row_sent_at = now
+        case WriteControl(control=Control(leader=None)) if view.leadership is not None:
+            view.leadership.resigns = True  # the successor may lead before we have the answer
         case AnswerRequest(key=key, answer=answer) if view.leadership is not None:
             view.leadership.answering[key] = answer
 
@@ -121,8 +123,8 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
             _wrote_own_row(view, action, expected(answer, str, No), sent_at, now)
         case ReadLeaderRow():
             _read_leader_row(view, expected(answer, LeaderRow, Absent), now)
-        case WriteLeaderRow(row=row):
-            _wrote_leader_row(view, row, expected(answer, str, No), now)
+        case WriteLeaderRow():
+            _wrote_leader_row(view, action, expected(answer, str, No), sent_at, now)
         case ReadControl():
             _read_control(view, action, expected(answer, ControlRead, Unchanged, Absent, No), now)
         case CreateControl(control=control):
@@ -379,10 +381,13 @@ def _read_leader_row(view: View, answer: LeaderRow | Absent | Nothing, now: floa
         case LeaderRow() | Absent() as row:
             etag = row.etag if isinstance(row, LeaderRow) else ""
             ours, view.calls.leader_row_unsettled = view.calls.leader_row_unsettled, None
-            if view.others.leader_age is not None and ours is not None and row == replace(ours, etag=etag):
+            is_ours = ours is not None and row == replace(ours, etag=etag)
+            if view.others.leader_age is not None and is_ours:
                 view.others.leader_age = replace(
                     view.others.leader_age, etag=etag
                 )  # our own write is no sign of the leader's life
+            if (leading := view.leadership) is not None and leading.row_etag is not None and etag != leading.row_etag:
+                leading.row_etag = etag if is_ours else None
             if view.others.leader_age is None or view.others.leader_age.etag != etag:
                 view.candidacy.patience = view.random
             view.others.leader_age = observed(view.others.leader_age, etag, now, view.read_interval())
@@ -403,9 +408,14 @@ def _leader_beats(view: View, row: LeaderRow | Absent) -> int:
     return view.others.leader_beats + (known.etag != row.etag)
 
 
-def _wrote_leader_row(view: View, row: LeaderRow, answer: str | No | Nothing, now: float) -> None:
+def _wrote_leader_row(
+    view: View, action: WriteLeaderRow, answer: str | No | Nothing, sent_at: float, now: float
+) -> None:
+    row = action.row
     match answer:
         case str() as etag:
+            if view.leadership is not None:
+                _shown(view, view.leadership, action, etag, sent_at, now)
             view.others.leader_row = replace(row, etag=etag)
             view.others.leader_read_at = now
         case No():
@@ -416,6 +426,22 @@ def _wrote_leader_row(view: View, row: LeaderRow, answer: str | No | Nothing, no
             pass
         case _:
             assert_never(answer)
+
+
+def _shown(view: View, leading: Leadership, action: WriteLeaderRow, etag: str, sent_at: float, now: float) -> None:
+    """Our write of the leader row was accepted: from now on no earlier leader can prolong its claim to lead.
+
+    A leader says that it leads for a part of the leader timeout after it has sent a write of this row that is accepted.
+    So nobody does if the row that we have replaced is our own, or was unchanged for the whole timeout, or announces
+    that its writer has handed over. Otherwise the claim of its writer ends within the timeout from now.
+    """
+    seen = view.others.leader_row
+    is_vacant = isinstance(seen, LeaderRow) and seen.epoch == action.row.epoch - 1 and announces_vacancy(seen.signal)
+    if is_vacant or action.row.epoch == 1 or (action.etag or "") == leading.row_etag:
+        leading.free_from = now if leading.free_from == float("inf") else leading.free_from
+    else:
+        leading.free_from = now + view.timing.leader_timeout_s
+    leading.row_etag, leading.row_sent_at = etag, sent_at
 
 
 def _read_control(
@@ -491,6 +517,12 @@ def _acquired_lease(
 
 
 def _wrote_control(view: View, action: WriteControl, answer: str | No | TooLarge | Nothing, now: float) -> None:
+    if view.leadership is not None:
+        view.leadership.resigns = False
+        lost = answer is Trouble.UNSETTLED and action.control.leader is None
+        view.leadership.may_have_resigned = lost or (
+            view.leadership.may_have_resigned and not isinstance(answer, str)  # a later write settles it
+        )
     match answer:
         case str() as etag:
             _control_written(view, action, action.control, etag, now)
@@ -590,11 +622,15 @@ def _has_begun(view: View, task: str, owner: Owner) -> bool:
 def _control_written(view: View, action: WriteControl, control: Control, etag: str, now: float) -> None:
     won = view.candidacy.campaign.lease if view.candidacy.campaign is not None else None
     if won is not None and won.id == action.lease_id:
-        view.leadership, view.candidacy.campaign = Leadership(won, since=now, barrier_since=now), None
+        age = view.others.leader_age
+        silent = age.etag if age is not None and age.silent(view.timing.leader_timeout_s) else None
+        view.leadership, view.candidacy.campaign = Leadership(won, now, barrier_since=now, row_etag=silent), None
         view.others.scanned_at = -1e9  # nothing is decided before the first scan of the others
         view.others.leader_row = None  # the next write takes it over
     _know_control(view, control, etag, now)
     if control.leader != view.member:
+        leading = view.leadership
+        view.vacates = leading is not None and now >= leading.free_from
         view.leadership, view.handing_over = None, view.lease
         observe_again(view, now)  # a leader that hands over and stays gives the successor time
 

@@ -198,6 +198,12 @@ class Leadership:
     clean_kept: tuple[str, int] = ("", 0)  # a run of which only undeletable blobs remain, and their number
     clean_tries: int = 0  # consecutive clean-ups with that result
     cut_off: Mapping[str, float] = field(default_factory=dict)  # incarnation cut off -> since when we reach the blob
+    # What we may say of it (`learn._wrote_leader_row`).
+    row_etag: str | None = None  # of the leader row when we last wrote it, or of a leader that was silent
+    row_sent_at: float = -1e9  # when our last accepted write of it was sent
+    free_from: float = float("inf")  # from when no earlier leader says that it leads
+    resigns: bool = False  # a write of the control blob that names no leader is under way
+    may_have_resigned: bool = False  # the answer to one was lost
 
 
 @dataclass(slots=True)
@@ -261,6 +267,7 @@ class View:
     candidacy: Candidacy = field(default_factory=Candidacy)
     leadership: Leadership | None = None
     handing_over: Lease | None = None  # the blob no longer names a leader; the lease must still be released
+    vacates: bool = False  # meanwhile: nobody says any more that it leads, so the leader row may announce the vacancy
     work: Work = field(default_factory=Work)
     calls: Calls = field(default_factory=Calls)
     group_id: str = ""
@@ -349,8 +356,23 @@ class View:
 
     @property
     def leads(self) -> bool:
-        """Whether we wrote the control blob last, under a lease that we believe to hold."""
+        """Whether we wrote the control blob last, under a lease that we believe to hold: whether we act as leader."""
         return self.leadership is not None
+
+    def is_leader(self, now: float) -> bool:
+        """Whether we say that we lead: whether nobody else can say so. What we do as leader needs no such belief."""
+        leading = self.leadership
+        if leading is None or leading.resigns or leading.may_have_resigned:
+            return False
+        return reached(leading.free_from, now) and not reached(self.leader_until, now)
+
+    @property
+    def leader_until(self) -> float:
+        """Until when others must hold that we lead, unless we write the leader row again: nobody suspects us before the
+        whole timeout, so we stop first if the rates of the clocks differ by less than a quarter."""
+        leading = self.office
+        heeded = leading.row_sent_at + SELF_STOP * self.timing.leader_timeout_s
+        return min(leading.lease.ends_at, self.permit_until, heeded)
 
     @property
     def permit_until(self) -> float:

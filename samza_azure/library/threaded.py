@@ -78,8 +78,7 @@ class ThreadedCoordinator(JobCoordinator):
 
     @property
     def is_leader(self) -> bool:
-        lease = self.view.lease if self.view is not None and self.ending is None else None
-        return lease is not None and boot_time() < lease.ends_at
+        return self.view is not None and self.ending is None and self.view.is_leader(boot_time())
 
     @property
     def epoch(self) -> int:
@@ -227,8 +226,8 @@ class ThreadedCoordinator(JobCoordinator):
         """Tell the listener of new versions and of the drain's steps, once each."""
         self._turns += 1
         self._observer.turned(view)
-        if view.leads != self._led:
-            self._led = view.leads
+        if (leads := view.is_leader(boot_time())) != self._led:
+            self._led = leads
             self._listener.on_leadership(self._led, self.epoch)
         value = view.control
         if not isinstance(value, Control):

@@ -93,7 +93,8 @@ def facts(view: View) -> ProcessorFigures:
     strange = ignored(control, view.office.requests) if view.leads else 0
     strangers = sum(not row.is_ours for row in view.others.members.values()) if view.leads else 0
     kept = sum(control.kept.values()) if view.leads else 0
-    return ProcessorFigures(view.leads, control.epoch, control.version, len(mine), running, strange, strangers, kept)
+    leads = view.is_leader(view.turn_at or 0.0)
+    return ProcessorFigures(leads, control.epoch, control.version, len(mine), running, strange, strangers, kept)
 
 
 def outcome(answer: Answer) -> str:

@@ -40,9 +40,9 @@ def unhealed(ledger: Ledger, lives: Mapping[str, Life], blind: str) -> str | Non
         return f"the run is {control.phase}"
     if control.stop is not None or ledger.asked(RequestKind.STOP):
         return "it is still being stopped"
-    leading = [name for name, life in alive.items() if life.processor.view.leads]
+    leading = [name for name, life in alive.items() if life.processor.view.is_leader(life.clock.now())]
     if control.leader is None or leading != [control.leader.processor]:
-        return f"{leading} lead, the blob says {control.leader}"
+        return f"{leading} say that they lead, the blob says {control.leader}"
     for task, assignment in control.tasks.items():
         owner = assignment.owner
         if owner is None or owner.processor not in alive:

@@ -70,6 +70,7 @@ INVARIANTS = {
     "sooner than that asks for, or after five seconds.",
     "Overlap": "No task starts while an earlier owner of it, alive and permitted, still runs it, unless the new owner "
     "has waited for as long as a release may take.",
+    "Leader": "No two processors say at the same time that they lead, and none says it past its permit.",
     "Fresh": "What a processor knows of another's row never becomes older.",
     "Patience": "A processor that was given a task, and may work, waits for the earlier owners no longer than 1.5 "
     "times as long as a release may take. A task that ended for want of a permit or a container is started again "

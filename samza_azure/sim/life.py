@@ -49,6 +49,9 @@ class LifeContext(Protocol):
     def ended(self, life: "Life", finish: Finish) -> None:
         """Called when the processor has ended."""
 
+    def turned(self, life: "Life") -> None:
+        """Called when the processor has had a turn."""
+
     def check_command(self, life: "Life", command: Command) -> None:
         """Check what must hold when a command is given to the container."""
 
@@ -167,6 +170,7 @@ class Life:
             SimulatedRuns(self.account),
             clock,
             tell=self._tell,
+            watch=lambda view: world.turned(self),
         )
         self.work = self.supervisor.spawn(self._live())
         self._start_container()

@@ -27,7 +27,7 @@ from samza_azure.sim.life import RATE_ERROR, Clock, Life
 from samza_azure.sim.loop import Callback, VirtualLoop
 from samza_azure.sim.network import Weather
 from samza_azure.sim.outcome import check_output
-from samza_azure.sim.promises import check_command
+from samza_azure.sim.promises import check_command, check_leader
 from samza_azure.sim.scenario import Scenario
 from samza_azure.storage.memory import Link, MemoryAccount, SimulatedAccount
 
@@ -288,6 +288,10 @@ class Processors:
         lives = [str(row.values["incarnation"]) for row in self.ledger.query(MEMBERS) if "incarnation" in row.values]
         meant = lives if kind is RequestKind.STOP and self.dice.random() < 0.5 else ()
         self.ledger.insert(REQUESTS, key, request_columns(kind, key, run_id, meant))
+
+    def turned(self, life: Life) -> None:
+        """Check Leader when a processor has had a turn."""
+        check_leader(self.ledger, self.lives.values(), life)
 
     def check_command(self, life: Life, command: Command) -> None:
         """Check S4, S5 and Overlap when a command is given."""

@@ -64,6 +64,20 @@ def check_command(ledger: Ledger, lives: Iterable[Life], life: Life, command: Co
         demand(not (running and still), f"S5: {life.name} releases {command.task}, which is still its own")
 
 
+def check_leader(ledger: Ledger, lives: Iterable[Life], life: Life) -> None:
+    """Check Leader when a processor has had a turn, in which it may have begun to say that it leads."""
+    if not _says_that_it_leads(life):
+        return
+    now, bound = ledger.facts.instant(), ledger.permit_bound(life.processor.view.incarnation)
+    demand(now <= bound, f"Leader: {life.name} says so at {now:.2f}, and its permit ended by {bound:.2f}")
+    others = [other.name for other in lives if other is not life and _says_that_it_leads(other)]
+    demand(not others, f"Leader: {life.name} says so, and so does {', '.join(others)}")
+
+
+def _says_that_it_leads(life: Life) -> bool:
+    return life.supervisor.alive and life.processor.view.is_leader(life.clock.now())
+
+
 def check_overlap(ledger: Ledger, lives: Iterable[Life], life: Life, start: StartTask, shutdown_s: float) -> None:
     """Check Overlap: no task starts while an earlier owner, alive and permitted, still runs it, unless the time for its
     release is over."""

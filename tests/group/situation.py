@@ -122,7 +122,9 @@ def without_blob(processor: str, **more: object) -> View:
 def leader(control: Control = CONTROL, **more: object) -> View:
     """The same for p1, which leads."""
     since = NOW - 100
-    view = view_of("p1", control, leadership=Leadership(Lease("lease", NOW), since, barrier_since=0.0))
+    leading = Leadership(Lease("lease", NOW), since, barrier_since=0.0, row_etag="leader row", row_sent_at=NOW)
+    leading.free_from = since
+    view = view_of("p1", control, leadership=leading)
     view.calls.leader_row_sent_at = view.office.requests_read_at = NOW
     put(view, more)
     return view

@@ -289,6 +289,29 @@ def the_lease_is_believed_too_long(patch: Patch) -> None:
     patch.setattr(view.Lease, "ends_at", property(lambda lease: lease.asked_at + view.LEASE_S + 25.0))
 
 
+def the_lease_is_the_leadership(patch: Patch) -> None:
+    """our review: a leader that is cut off says that it leads until its lease ends, beside the next one."""
+    patch.setattr(
+        view.View, "is_leader", lambda self, now: self.leadership is not None and now < self.leadership.lease.ends_at
+    )
+
+
+def the_permit_is_the_leadership(patch: Patch) -> None:
+    """client-go: a leader says that it leads as long as it may work. The others suspect it before that ends."""
+    patch.setattr(view.View, "leader_until", property(lambda self: self.permit_until))
+
+
+def the_next_leader_does_not_wait(patch: Patch) -> None:
+    """client-go: who holds the lease leads. A leader that was deposed alive does not know of it yet."""
+    shown = learning._shown
+
+    def at_once(view: Any, leading: Any, action: Any, etag: str, sent_at: float, now: float) -> None:
+        shown(view, leading, action, etag, sent_at, now)
+        leading.free_from = min(leading.free_from, now)
+
+    patch.setattr(learning, "_shown", at_once)
+
+
 def cut_off_keeps_its_tasks(patch: Patch) -> None:
     """our review: a member that sends heartbeats but cannot reach the control blob keeps its tasks."""
     patch.setattr(membership, "is_cut_off", lambda view, row: False)

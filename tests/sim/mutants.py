@@ -141,7 +141,7 @@ MUTANTS = [
     Mutant("more processors than tasks", "Exit", samza.too_many_processors, 0, QUIET, more=CROWD),
     Mutant("processors without a task exit", "Exit", samza.the_surplus_goes, 0, QUIET, more=CROWD),
     Mutant("a refused leader goes on", "S6", samza.zombie_leader, 49),
-    Mutant("losing the leadership ends the processor", "Exit", samza.losing_the_leadership_ends_the_processor, 4),
+    Mutant("losing the leadership ends the processor", "Exit", samza.losing_the_leadership_ends_the_processor, 7),
     Mutant("a renewal is tried once", "S11", samza.a_renewal_is_tried_once, 10, (), more=MILD | {"refused": 0.1}),
     Mutant("a refused heartbeat is fatal", "Exit", samza.a_refused_beat_is_fatal, 11),
     Mutant("a refused leader row is fatal", "Exit", samza.a_refused_leader_row_is_fatal, 25),
@@ -281,6 +281,9 @@ MUTANTS = [
     Mutant("a stop keeps the freeze", "S12", review.a_stop_keeps_the_freeze, 0, ("drain", "stop"), more=BUSILY),
     Mutant("ages survive an outage", "S10", review.ages_survive_an_outage, 26, ("outage",)),
     Mutant("a processor that is cut off keeps its tasks", "L2", review.cut_off_keeps_its_tasks, 0, (), more=MILD),
+    Mutant("the lease is the leadership", "Leader", review.the_lease_is_the_leadership, 0, ("cut off",)),
+    Mutant("the permit is the leadership", "Leader", review.the_permit_is_the_leadership, 0, ("cut off",)),
+    Mutant("the next leader does not wait", "Leader", review.the_next_leader_does_not_wait, 16, ("cut off",)),
     Mutant("a report of being cut off is believed at once", "S10", review.cut_off_is_believed_at_once, 7, ("outage",)),
 ]
 

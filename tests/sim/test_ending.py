@@ -35,8 +35,8 @@ CALM = Scenario(
 class Story(World):
     """A fleet that runs, without faults but those of the story. A processor that ends is started again."""
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(replace(CALM, seed=seed))
+    def __init__(self, seed: int, profile: str = "default") -> None:
+        super().__init__(replace(CALM, seed=seed, profile=profile))
         self.code = ""  # of processors that start from now on
         self.stuck: set[str] = set()  # their containers never come up
 

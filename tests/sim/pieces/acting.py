@@ -69,7 +69,7 @@ def _drawn(drawn: Drawn) -> View:
         view.candidacy.campaign = Campaign("c1", dice.choice(["", "asked"]), lease, dice.random() < 0.7)
         view.too_old_for = drawn.often(view.too_old_for, 7, 0.8)  # a task of ours may have met a record of that format
     if view.leadership is None and dice.random() < 0.3:
-        view.handing_over = Lease("l", NOW)
+        view.handing_over, view.vacates = Lease("l", NOW), True
     if isinstance(control, Control) and dice.random() < 0.1:
         view.calls.unsettled = a.WriteControl(control, "c1", "l")
     if dice.random() < 0.3:
@@ -93,7 +93,7 @@ def _drawn(drawn: Drawn) -> View:
         view.calls.failing = {a.SCAN: Failing(dice.choice([4, 5, 9]), NOW - 1.0)}
         view.others.scanned_at = view.leadership.since = NOW - dice.choice([24.0, 25.0])
     if isinstance(view.life.control, Control) and dice.random() < 0.1:  # it has handed over, and does not say so yet
-        view.leadership, view.handing_over = None, Lease("l", NOW)
+        view.leadership, view.handing_over, view.vacates = None, Lease("l", NOW), True
         view.others.leader_row = LeaderRow(view.life.control.epoch, view.life.control.version, "s", "c", 1, (), "e")
     if dice.random() < 0.1:  # it joins
         drawn.undisturbed(view)

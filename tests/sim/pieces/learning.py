@@ -53,6 +53,11 @@ def known(view: View) -> Known:
     return found
 
 
+#: Who says that it leads is judged by the invariant Leader.
+SAID = {f"leadership.{name}" for name in ("row_etag", "row_sent_at", "free_from", "resigns", "may_have_resigned")}
+SAID |= {"vacates"}
+
+
 def _copied(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: replace(each) if isinstance(each, LocalTask) else each for name, each in value.items()}
@@ -180,7 +185,8 @@ class Case:
             wanted |= {f"leadership.{each.name}": getattr(office, each.name) for each in fields(office)} | {
                 "leadership": True
             }
-        differs = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+        names = (wanted.keys() | found.keys()) - SAID
+        differs = sorted(name for name in names if wanted.get(name) != found.get(name))
         told = "; ".join(
             f"{name} is {str(found.get(name))[:120]}, not {str(wanted.get(name))[:120]}" for name in differs
         )
