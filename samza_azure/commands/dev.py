@@ -38,6 +38,8 @@ CORRECT = "Correct it; the processors start when it is saved."
 
 def develop(job: Path, processors: int | None, data: Path | None, *, reload: bool, new_run: bool = False) -> int:
     """Run until Ctrl-C, or until processors fail. Return the highest of their exit codes."""
+    if (config := _config(job)) is not None:
+        _number(config, processors)
     checking = _check(job)  # while the emulator starts
     with Azurite(say=say, data=data).start() as emulator:
         os.environ[VARIABLE] = emulator.connection_string
@@ -52,9 +54,7 @@ def develop(job: Path, processors: int | None, data: Path | None, *, reload: boo
         directory = Path(tempfile.mkdtemp(prefix="samza-azure-dev-"))
         fleet = Fleet(job, directory)
         _refuse_other_storage(fleet.config, emulator)
-        refuse_unseen(fleet.config)  # its view would stay empty
-        number = processors_of(fleet.config, processors, PROCESSORS)
-        view = _View(fleet, number, data, reload=reload, new_run=new_run)
+        view = _View(fleet, _number(fleet.config, processors), data, reload=reload, new_run=new_run)
         try:
             code = view.watch(refused)
         finally:
@@ -62,6 +62,20 @@ def develop(job: Path, processors: int | None, data: Path | None, *, reload: boo
     kept = f"The data is kept in {data}: dev --data {data} goes on with it." if data else "The data is gone with it."
     say(f"The emulator has ended. {kept} The processors' logs are in {directory}.")
     return code
+
+
+def _config(job: Path) -> Config | None:
+    """The job file as it is, before there is an account; None if it has mistakes, which the check reports."""
+    try:
+        return Config.load(job, reaches_storage=False)
+    except ConfigError:
+        return None
+
+
+def _number(config: Config, asked: int | None) -> int:
+    """How many processors there are to be. Raise `ConfigError` if none of them would be seen."""
+    refuse_unseen(config)
+    return processors_of(config, asked, PROCESSORS)
 
 
 def _loads(job: Path) -> bool:

@@ -108,10 +108,7 @@ def command(
             leaving=lambda: supervisor.is_leaving,
             patience=patience(config.coordinator.timing.heartbeat_s),
         )
-        endpoint = Endpoint(health)
-        if port is not None:
-            page = [_page(config, coordinator)] if is_seen(config) else []  # it shows what is in the account
-            endpoint = Endpoint(health, on_scrape(), *page)
+        endpoint = Endpoint(health, *(() if port is None else (on_scrape(), page_of(config, coordinator))))
         listens_on = endpoint.start(host, port)
         if listens_on is not None:
             log.info("health on %s, port %d", host, listens_on)
@@ -123,11 +120,13 @@ def command(
     raise typer.Exit(ending.code)
 
 
-def _page(config: Config, coordinator: JobCoordinator) -> Callable[[Any], None]:
+def page_of(config: Config, coordinator: JobCoordinator) -> Callable[[Any], None]:
     """The status page, for this machine only; others use `samza-azure ui`. It reads the account while it is open.
 
-    Its curves are drawn all the time, from what the coordinator knows.
+    Its curves are drawn all the time, from what the coordinator knows. Nothing if the group is not in the account.
     """
+    if not is_seen(config):
+        return lambda app: None
     from samza_azure.page.server import Access, add_page  # imported only if there is a port to serve it on
     from samza_azure.page.watch import Watcher, lines_of, note
 

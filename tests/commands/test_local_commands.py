@@ -66,10 +66,14 @@ class Coordinator(JobCoordinator):
         pass
 
 
-class Factory:
+class Elsewhere:
     def get_job_coordinator(self, processor_id, config, metrics=None):
         del os.environ["AZURE_STORAGE_CONNECTION_STRING"]  # no container stays: it says what it lacks
         return Coordinator(processor_id)
+
+
+class Factory(Elsewhere):
+    group_in_account = True  # as far as dev can tell
 """
 
 
@@ -137,6 +141,22 @@ def test_dev_starts_processors_ends_them_in_order_and_has_the_worst_of_their_cod
         assert "STOPPED" not in said, "they were started, and have not joined yet"
     finally:
         process.kill()
+
+
+def test_dev_shows_no_group_that_is_elsewhere_and_starts_one_processor_in_a_group_of_one(job: Path) -> None:
+    """Its view would say for ever that Spark starts."""
+    text = job.read_text()
+    job.write_text(text.replace("own.Factory", "own.Elsewhere"))
+    process = begun("dev", str(job))
+    said = process.communicate(timeout=60)[1]
+    assert (process.returncode, "own.Elsewhere coordinates this job, and keeps its group elsewhere" in said) == (
+        2,
+        True,
+    )
+    job.write_text(text.replace("own.Factory", "samza_azure.PassthroughJobCoordinatorFactory"))
+    process = begun("dev", str(job), "--processors", "2")
+    said = process.communicate(timeout=60)[1]
+    assert (process.returncode, "--processors is 2, and with samza_azure.Passthrough" in said) == (2, True)
 
 
 def test_dev_sees_code_that_changes_while_other_files_come_and_go(tmp_path: Path) -> None:

@@ -1,20 +1,23 @@
 """What the commands say of a job whose coordinator is not Azure's: a group of one, or one of the user's.
 
-On the emulator, without Spark. `tests/end_to_end/test_drain_integration.py` plays upstream's tests with the group of
+On the emulator, without Spark. `tests/spark/test_drain_integration.py` plays upstream's tests with the group of
 one.
 """
 
 import json
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from samza_azure import Config, ConfigError, DrainMonitor, DrainNotification, DrainNotifications
-from samza_azure.cli import app
+from samza_azure.cli import COMMANDS, app
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.commands.job import is_seen, processors_of
+from samza_azure.commands.run import page_of
 from samza_azure.errors import Verdict
 from samza_azure.group.ending import NOT_ALONE
 from samza_azure.library.factory import PassthroughJobCoordinatorFactory
@@ -162,6 +165,10 @@ ABOUT_THE_GROUP = (
     ("delete", "--all", "--yes"),
     ("simulate",),
 )
+#: Those that read and write rows, which are in logs and tables whoever coordinates.
+OF_ROWS = frozenset({"produce", "export", "peek", "follow", "table", "compact"})
+#: `run` asks the factory itself, `dev` is refused when its emulator runs, and the others know no group.
+OTHERS = frozenset({"run", "dev", "azurite", "check", "explain"})
 
 
 def job_with(factory: str, directory: Path, connect: str = "UseDevelopmentStorage=true") -> Path:
@@ -190,6 +197,32 @@ def test_commands_that_would_see_nobody_are_refused(
     assert said.startswith("own_factory_of_a_test.Elsewhere coordinates this job, and keeps its group elsewhere")
 
 
+def test_each_command_says_what_it_does_with_a_coordinator_of_ones_own() -> None:
+    """Whoever adds a command decides where it belongs."""
+    assert {name for name, *_ in ABOUT_THE_GROUP} | OF_ROWS | OTHERS == set(COMMANDS)
+
+
+def test_commands_of_rows_work_whoever_coordinates(
+    emulator: Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    job = job_with("own_factory_of_a_test.Elsewhere", tmp_path, emulator.connection_string)
+    with job.open("a") as more:
+        more.write(f'azure.storage.container = "own-{uuid.uuid4().hex}"\n[streams.s]\nschema = "v int"\n')
+    (tmp_path / "rows.jsonl").write_text('{"v": 1}\n{"v": 2}\n')
+    for name, *options in (
+        ("produce", "s", str(tmp_path / "rows.jsonl")),
+        ("peek", "s"),
+        ("export", "s", "--to", str(tmp_path / "out.jsonl")),
+        ("follow", "s", "--from", "earliest", "--until-now"),
+    ):
+        capsys.readouterr()
+        app([name, str(job), *options], standalone_mode=False)
+        assert "2 rows" in (said := "".join(capsys.readouterr())) or said.startswith('{"v": 1}\n{"v": 2}\n'), name
+    assert "has no reader 'nobody'" in refused(job, "delete", "--stream", "s", "--reader", "nobody")
+    assert (tmp_path / "out.jsonl").read_text() == '{"v": 1}\n{"v": 2}\n'
+
+
 def test_a_factory_that_says_so_is_seen_and_one_that_cannot_be_loaded_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,6 +243,18 @@ def test_a_group_of_one_has_one_processor(tmp_path: Path, command: str) -> None:
     assert "a job has one processor" in refused(config.path, command, "--processors", "2")
     others = Config.load(job_with("samza_azure.AzureJobCoordinatorFactory", tmp_path))
     assert (processors_of(others, None, 3), processors_of(others, 2, 3)) == (3, 2)
+
+
+def test_a_processor_has_no_page_if_the_account_does_not_have_its_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    shown = {}
+    for factory in ("own_factory_of_a_test.Elsewhere", "own_factory_of_a_test.Wrapped"):
+        config, served = Config.load(job_with(factory, tmp_path)), web.Application()
+        page_of(config, PassthroughJobCoordinatorFactory().get_job_coordinator("a", config))(served)
+        shown[factory.rpartition(".")[2]] = "/" in {each.canonical for each in served.router.resources()}
+    assert shown == {"Elsewhere": False, "Wrapped": True}
 
 
 def test_the_factory_sends_nothing_before_the_start() -> None:
