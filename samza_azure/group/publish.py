@@ -241,6 +241,8 @@ def _is_back(view: View, owner: Owner) -> bool:
 
 def _comes_up(view: View, control: Control, owner: Owner, now: float) -> bool:
     """Whether an owner's new incarnation may still become a candidate. It has as much time as it had to come back."""
+    if view.settings.alone and owner.processor != view.me:
+        return False
     if not _is_back(view, owner) or view.present[owner.processor].fingerprint not in ("", control.fingerprint):
         return False
     _, since = view.others.back[owner.processor]
