@@ -29,7 +29,7 @@ def reach(config: Config, *, create: bool = True) -> Account:
     """
     if create:
         account = Account.from_config(config.storage)
-        _patient(tell=True)(account.ensure_created)
+        patient(tell=True)(account.ensure_created)
         return account
     found = reach_if_there(config)
     if found is None:
@@ -43,7 +43,7 @@ def reach(config: Config, *, create: bool = True) -> Account:
 def reach_if_there(config: Config) -> Account | None:
     """The account, once it answers; None if its container and table do not exist. Creates nothing."""
     account = Account.from_config(config.storage)
-    return account if _patient(tell=True)(account.exists) else None
+    return account if patient(tell=True)(account.exists) else None
 
 
 def look(config: Config, account: Account) -> tuple[Control | None, list[ProcessorRow]]:
@@ -85,10 +85,10 @@ def with_rows(account: Account, ask: Callable[[Any, Any], Coroutine[Any, Any, T]
         finally:
             await account.aclose()
 
-    return _patient(tell=tell)(lambda: asyncio.run(once()))
+    return patient(tell=tell)(lambda: asyncio.run(once()))
 
 
-def _patient(*, tell: bool) -> Retrying:
+def patient(*, tell: bool) -> Retrying:
     """Retries every second for `PATIENCE_S`."""
     return Retrying(
         retry=retry_if_exception_type(StorageUnavailable),
@@ -116,6 +116,7 @@ __all__ = [
     "answered",
     "control_of",
     "look",
+    "patient",
     "reach",
     "reach_if_there",
     "with_rows",

@@ -7,7 +7,10 @@ kept-alive connection breaks. The synchronous side serves many threads, the asyn
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
@@ -86,6 +89,36 @@ class Account:
         self._refuse_what_cannot_work(clients.container)
         if not self._has_table():
             self._create(clients.table.create_table, f"the table {self._table}", "Table")
+
+    def delete(self) -> None:
+        """Delete the container and the table with all that is in them, if they are there."""
+        clients = self._synchronous()
+        for call, what in (
+            (clients.container.delete_container, f"the container {self._container}"),
+            (clients.table.delete_table, f"the table {self._table}"),
+        ):
+            self._calls.make(call, f"Deleting {what}", write=True)
+
+    def described(self) -> str:
+        """The account, what kind it is if we may know, and what opens it; no secret."""
+        kind = self._properties(
+            self._synchronous().container.get_account_information, "Asking what kind of account this is"
+        )
+        kinds = [str(kind[name]) for name in ("account_kind", "sku_name") if kind.get(name)]
+        opens = "a signature" if self._where.signature else "a key" if self._where.key else "an identity"
+        return f"{self._where.host} ({', '.join([*kinds, f'opened by {opens}'])})"
+
+    def clock_ahead_s(self) -> float:
+        """How far the account's clock is ahead of this machine's, in seconds, to a second or two."""
+        answered: list[datetime] = []
+
+        def note(response: Any) -> None:
+            answered.append(parsedate_to_datetime(response.http_response.headers["Date"]))
+
+        pages = self._synchronous().container.list_blobs(results_per_page=1, raw_response_hook=note).by_page()
+        begun = time.time()
+        self._calls.make(lambda: next(pages, None), "Asking for the account's clock", write=False)
+        return answered[0].timestamp() + 0.5 - (begun + time.time()) / 2  # the answer has whole seconds
 
     def exists(self) -> bool:
         """Whether the container and the table are there. Reads, and creates nothing."""

@@ -1,35 +1,11 @@
 """What `Blobs` promises, on memory and on Azurite."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
 from samza_azure.errors import SamzaAzureError
 from samza_azure.logs.operations import Span
 from samza_azure.storage.interface import Missing, Refused
 from tests.storage.conftest import A, AnyAccount
-
-
-def test_a_blob_is_created_once_and_the_second_creation_does_not_empty_it(account: AnyAccount) -> None:
-    blobs = account.blobs()
-    assert blobs.create("log/0") is True
-    assert blobs.append("log/0", b"rows", 0) == 4
-    assert blobs.create("log/0") is False
-    assert blobs.read("log/0", 0) == Span(b"rows", 4)
-
-
-def test_an_append_at_the_end_extends_the_blob_and_any_other_is_refused(account: AnyAccount) -> None:
-    blobs = account.blobs()
-    blobs.create("log/0")
-    assert blobs.append("log/0", b"one", 0) == 3
-    assert blobs.append("log/0", b"two", 3) == 6
-    assert blobs.append("log/0", b"two", 3) == Refused("AppendPositionConditionNotMet")
-    assert blobs.append("log/0", b"three", 7) == Refused("AppendPositionConditionNotMet")
-    assert blobs.read("log/0", 0) == Span(b"onetwo", 6)
-
-
-def test_an_append_to_no_blob_says_that_it_is_missing(account: AnyAccount) -> None:
-    assert account.blobs().append("log/0", b"rows", 0) == Missing()
 
 
 def test_an_append_to_an_immutable_blob_is_refused(account: AnyAccount) -> None:
@@ -84,10 +60,6 @@ def test_a_read_of_an_empty_blob_gives_nothing(account: AnyAccount, start: int) 
     assert blobs.read("log/0", start, 16) == Span(b"", 0)
 
 
-def test_a_read_of_no_blob_says_that_it_is_missing(account: AnyAccount) -> None:
-    assert account.blobs().read("log/0", 0) == Missing()
-
-
 @pytest.mark.parametrize("length", [0, -1])
 def test_a_read_of_no_bytes_is_not_sent(account: AnyAccount, length: int) -> None:
     with pytest.raises(ValueError, match="ask for at least one"):
@@ -101,15 +73,6 @@ async def test_a_blob_that_is_leased_is_not_deleted(account: AnyAccount) -> None
     with pytest.raises(SamzaAzureError, match="LeaseIdMissing"):
         account.blobs().delete("control.json")
     assert account.blobs().read("control.json", 0) == Span(b"0", 1)
-
-
-def test_an_immutable_blob_is_written_once(account: AnyAccount) -> None:
-    blobs = account.blobs()
-    assert blobs.put("large/1", b"first") is True
-    assert blobs.put("large/1", b"second") is False
-    assert blobs.read("large/1", 0) == Span(b"first", 5)
-    assert blobs.put("large/empty", b"") is True
-    assert blobs.read("large/empty", 0) == Span(b"", 0)
 
 
 def test_a_large_blob_is_written_in_blocks_and_only_once(account: AnyAccount) -> None:
@@ -165,12 +128,3 @@ def test_names_may_hold_what_the_names_of_streams_and_tasks_hold(account: AnyAcc
     name = "runs/1763719200000-0a1b2c3d/by-carrier_2.x/00000000"
     assert blobs.create(name) is True
     assert list(blobs.list("runs/1763719200000-0a1b2c3d/")) == [(name, 0)]
-
-
-def test_one_of_many_appends_at_the_same_position_wins(account: AnyAccount) -> None:
-    blobs = account.blobs()
-    blobs.create("log/0")
-    with ThreadPoolExecutor(16) as threads:
-        answers = list(threads.map(lambda number: blobs.append("log/0", b"%04d" % number, 0), range(16)))
-    assert min(answers, key=str) == 4
-    assert answers.count(Refused("AppendPositionConditionNotMet")) == 15

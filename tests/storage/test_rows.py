@@ -21,34 +21,8 @@ async def inserted(rows: Rows, key: str, **values: Value) -> str:
     return etag
 
 
-async def test_a_row_comes_back_as_it_was_written(account: AnyAccount) -> None:
-    rows = account.rows()
-    values: dict[str, Value] = {
-        "beat": 1,
-        "boot": -(2**63),
-        "end": 2**63 - 1,
-        "leaving": True,
-        "dead": False,
-        "state": "RUNNING",
-        "note": "",
-        "text": "ä \U0001f680 'quoted' \\ / # ?",
-    }
-    etag = await inserted(rows, "one", **values)
-    assert await rows.get("members", "one", timeout=SECONDS) == Row("one", etag, values)
-    read = await rows.get("members", "one", timeout=SECONDS)
-    assert read is not None
-    assert {name: type(value) for name, value in read.values.items()} == {n: type(v) for n, v in values.items()}
-
-
 async def test_a_row_that_is_not_there_is_none(account: AnyAccount) -> None:
     assert await account.rows().get("members", "one", timeout=SECONDS) is None
-
-
-async def test_a_row_is_inserted_once(account: AnyAccount) -> None:
-    rows = account.rows()
-    etag = await inserted(rows, "one", beat=1)
-    assert await rows.insert("members", "one", {"beat": 2}, timeout=SECONDS) == Refused("EntityAlreadyExists")
-    assert await rows.get("members", "one", timeout=SECONDS) == Row("one", etag, {"beat": 1})
 
 
 async def test_a_merge_sets_its_columns_and_leaves_the_others(account: AnyAccount) -> None:
@@ -66,34 +40,6 @@ async def test_a_replacement_leaves_nothing(account: AnyAccount) -> None:
     second = await rows.replace("members", "one", {"incarnation": "b"}, etag=first, timeout=SECONDS)
     assert isinstance(second, str) and second != first
     assert await rows.get("members", "one", timeout=SECONDS) == Row("one", second, {"incarnation": "b"})
-
-
-async def test_a_write_of_the_same_values_changes_the_etag_too(account: AnyAccount) -> None:
-    rows = account.rows()
-    first = await inserted(rows, "one", beat=1)
-    second = await rows.merge("members", "one", {"beat": 1}, etag=first, timeout=SECONDS)
-    assert second != first
-
-
-async def test_a_write_with_an_old_etag_is_refused(account: AnyAccount) -> None:
-    rows = account.rows()
-    first = await inserted(rows, "one", beat=1)
-    second = await rows.merge("members", "one", {"beat": 2}, etag=first, timeout=SECONDS)
-    assert isinstance(second, str)
-    refused = Refused("UpdateConditionNotSatisfied")
-    assert await rows.merge("members", "one", {"beat": 3}, etag=first, timeout=SECONDS) == refused
-    assert await rows.replace("members", "one", {"beat": 3}, etag=first, timeout=SECONDS) == refused
-    assert await rows.delete("members", "one", etag=first, timeout=SECONDS) == refused
-    assert await rows.get("members", "one", timeout=SECONDS) == Row("one", second, {"beat": 2})
-
-
-async def test_a_write_to_a_row_that_is_gone_is_refused(account: AnyAccount) -> None:
-    rows = account.rows()
-    etag = await inserted(rows, "one", beat=1)
-    assert await rows.delete("members", "one", etag=etag, timeout=SECONDS) is None
-    assert isinstance(await rows.merge("members", "one", {"beat": 2}, etag=etag, timeout=SECONDS), Refused)
-    assert isinstance(await rows.replace("members", "one", {"beat": 2}, etag=etag, timeout=SECONDS), Refused)
-    assert await rows.get("members", "one", timeout=SECONDS) is None
 
 
 async def test_an_etag_does_not_survive_deletion_and_insertion(account: AnyAccount) -> None:
