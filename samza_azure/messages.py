@@ -314,5 +314,10 @@ def plan_from(fields: dict[str, Any]) -> Plan:
 
 
 def ends_from(fields: dict[str, Any]) -> Ends:
-    """Make positions from their JSON form, which has lists for pairs."""
-    return {partition: (int(blob), int(position)) for partition, (blob, position) in fields.items()}
+    """Make positions from their JSON form, which has lists for pairs. Raise ValueError for what is none."""
+    ends: Ends = {}
+    for partition, (blob, position) in fields.items():
+        if type(blob) is not int or type(position) is not int or min(blob, position) < 0:
+            raise ValueError(f"{[blob, position]!r:.80} is no position")
+        ends[partition] = blob, position
+    return ends

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from samza_azure.foreign import parsed
 from samza_azure.group.shape import Grows
 from samza_azure.logs.position import Ends
 from samza_azure.messages import DrainStep
@@ -63,8 +64,8 @@ class DrainNotification(Grows):
     def from_json(cls, text: str | bytes) -> "DrainNotification":
         """Parse what `to_json` made. Raise `ValueError` for any other text."""
         try:
-            fields = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            fields = parsed(text)
+        except ValueError as error:
             raise ValueError(f"A drain notification is a JSON object, and this is none: {error}") from error
         if not isinstance(fields, dict):
             raise ValueError(f"A drain notification is a JSON object, not a {type(fields).__name__}")

@@ -18,6 +18,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
+from samza_azure.foreign import parsed, unpacked
 from samza_azure.group.notification import DrainMode, mode_of
 from samza_azure.group.shape import made
 from samza_azure.logs.position import Ends
@@ -43,8 +44,8 @@ COLUMN_LIMIT = 32_000
 TASKS_COLUMNS, RELEASED_COLUMNS = 12, 2
 #: The prefix of a packed text. JSON never begins with it.
 PACKED = "z:"
-#: A foreign row may unpack to any size; no more than this is read.
-UNPACKED_LIMIT = 32 << 20
+#: A foreign row may unpack to any size; no more than this is read. Those of thousands of tasks have some MiB.
+UNPACKED_LIMIT = 8 << 20
 #: The characters of all tracebacks in a row together. A single one has at most a quarter of that.
 TRACEBACKS = 16_000
 #: Valid processor ids: they name a row and a directory.
@@ -367,8 +368,8 @@ def _joined(name: str, values: Mapping[str, Any]) -> str:
     if not text.startswith(PACKED):
         return text
     try:
-        return zlib.decompressobj().decompress(base64.b64decode(text.removeprefix(PACKED)), UNPACKED_LIMIT).decode()
-    except (ValueError, zlib.error):
+        return unpacked(base64.b64decode(text.removeprefix(PACKED)), UNPACKED_LIMIT).decode()
+    except ValueError:
         return ""
 
 
@@ -458,8 +459,8 @@ def _ends(fields: Any) -> Ends | None:
 
 def _object(text: object) -> dict[str, Any]:
     try:
-        value = json.loads(str(text or "{}"))
-    except (ValueError, RecursionError):
+        value = parsed(str(text or "{}"))
+    except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from samza_azure.errors import ConfigError
+from samza_azure.foreign import parsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,8 @@ class DrainMessage:
     def from_json(cls, text: str | bytes) -> "DrainMessage":
         """Parse what `to_json` made. Raise `ValueError` for any other text."""
         try:
-            fields = json.loads(text)
-        except RecursionError as error:
+            fields = parsed(text)
+        except ValueError as error:
             raise ValueError(f"A drain message is a short JSON object: {error}") from error
         run_id, task = (fields.get("run-id"), fields.get("task-name")) if isinstance(fields, dict) else (None, None)
         if not isinstance(run_id, str) or not (task is None or isinstance(task, str)):

@@ -27,6 +27,7 @@ from typing import Protocol
 from samza_azure.account import Storage
 from samza_azure.coordinator import Lock
 from samza_azure.errors import ConfigError, CorruptState, StorageUnavailable
+from samza_azure.foreign import parsed
 from samza_azure.logs.names import LOCKS
 from samza_azure.machine import boot_time
 from samza_azure.seldom import Seldom
@@ -348,6 +349,6 @@ def _content(token: int, nonce: str) -> bytes:
 
 def _token(data: bytes, name: str) -> int:
     try:
-        return int(json.loads(data)["token"])
+        return int(parsed(data)["token"])
     except (ValueError, LookupError, TypeError, OverflowError) as error:
         raise CorruptState("The blob is not a lock of samza-azure", blob=name) from error

@@ -76,7 +76,12 @@ class Production:
                 f"The key {self.key!r} was used for other rows in the stream {self.stream!r}. Give the same files in "
                 "the same order, or another key."
             )
-        rows = int(values.get("rows", -1))
+        rows = values.get("rows", -1)
+        if type(rows) is not int:
+            raise ConfigError(
+                f"Another program has written the row of the key {self.key!r} in the stream {self.stream!r}: its rows "
+                f"are {rows!r:.80}. Give another key."
+            )
         at = decode(from_columns(values), self.stream).at
         return Produced(content, str(values.get("divided", "")), at, None if rows < 0 else rows)
 

@@ -8,12 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from samza_azure.errors import ConfigError
+from samza_azure.foreign import parsed, unpacked
 from samza_azure.logs.position import Position
+from samza_azure.messages import ends_from
 from samza_azure.storage.interface import Value
 from samza_azure.storage.limits import TEXT_MAX
 
 #: The column of a row that holds a token. Columns with 1, 2 and so on appended hold what does not fit into it.
 COLUMN = "at"
+#: The text of a token. That of ten thousand logs has 600 KB.
+UNPACKED_MAX = 16 << 20
 
 
 @dataclass(slots=True)
@@ -40,15 +44,11 @@ def encode(stream: str, stand: Stand) -> str:
 def decode(token: str, stream: str) -> Stand:
     """Decode a token. Raise `ConfigError` if it is invalid, or of another stream."""
     try:
-        content = json.loads(
-            zlib.decompress(base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True))
-        )
-        of, at = (
-            content["stream"],
-            {prefix: (int(blob), int(offset)) for prefix, (blob, offset) in content["at"].items()},
-        )
+        packed = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        content = parsed(unpacked(packed, UNPACKED_MAX))
+        of, at = str(content["stream"]), ends_from(content["at"])
         ended = {str(prefix) for prefix in content.get("ended", [])}
-    except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             "This is not a reader's token, or not all of it. Give the one that was printed last, earliest, or latest."
         ) from error
