@@ -10,7 +10,7 @@ from samza_azure.commands.terminal import say
 from samza_azure.errors import CorruptState, SamzaAzureError
 from samza_azure.logs.names import blob_index, source_log, stream_and_partition, task_log
 from samza_azure.logs.position import Position
-from samza_azure.logs.task_log import READ
+from samza_azure.logs.record import READ
 from samza_azure.messages import Progress
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs

@@ -13,8 +13,7 @@ from typing import TypeVar
 from samza_azure.errors import CorruptState, StateLost, StorageUnavailable, TooOld
 from samza_azure.group.answers import Kept
 from samza_azure.logs.names import RUNS, blob_name, large_prefix, run_folder, stage_and_number
-from samza_azure.logs.record import Header
-from samza_azure.logs.task_log import INTERMEDIATE
+from samza_azure.logs.record import INTERMEDIATE, Header
 from samza_azure.storage.interface import DELETE_MAX, Blobs
 from samza_azure.storage.listing import first_blobs
 from samza_azure.storage.log import LogReader

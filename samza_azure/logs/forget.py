@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from samza_azure.logs.names import blob_index, large_index, large_prefix
 from samza_azure.logs.operations import Enumerate, Rule
 from samza_azure.logs.reading import tail
-from samza_azure.logs.record import Reference
-from samza_azure.logs.task_log import NEEDS, TaskLog
+from samza_azure.logs.record import NEEDS, Reference
+from samza_azure.logs.task_log import TaskLog
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,11 @@ def large_index(prefix: str, name: str) -> int | None:
     return blob_index(large_prefix(prefix), name.rpartition("/")[0])
 
 
+def belongs_to(prefix: str, name: str) -> bool:
+    """Whether a record of this log may refer to this blob: one of the log's own, or an immutable one beside it."""
+    return blob_index(prefix, name) is not None or large_index(prefix, name) is not None
+
+
 def large_name(prefix: str, index: int, mark: str) -> str:
     """The name of an immutable blob that a record of blob `index` refers to."""
     return f"{large_prefix(prefix)}/{index:08d}/{mark}"

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from samza_azure.errors import CorruptState
-from samza_azure.logs.names import blob_name
+from samza_azure.logs.names import belongs_to, blob_name
 from samza_azure.logs.operations import CHUNK, INDEX, Read, Rule, Span, Window, fetch, indexes, next_blob
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import (
+    STOOD_AT,
     TRAILER_LENGTH,
     Entry,
     Header,
@@ -23,8 +24,6 @@ from samza_azure.logs.record import (
     last_length,
 )
 
-#: In the meta of a task's idle FRONTIER: the task's position in each log that it reads.
-STOOD_AT = "stood_at"
 #: The most ranged reads of one scan. A longer scan ends early, and the next one goes on from there.
 READS_MAX = 32
 #: A record from here on is large: less than a quarter of it comes along with what is read ahead.
@@ -113,7 +112,7 @@ def scan(
             break
         if until is not None and (index, position + header.length) > until > (index, position):
             raise CorruptState(f"No record ends at {until}", blob=window.name, position=position)
-        found.check(header, window.name)
+        found.check(header, prefix, window.name)
         entries = [entry for entry in header.entries if destinations is None or entry.destination in destinations]
         if max_bytes is not None and found.parts and found.size + sum(part.length for part in entries) > max_bytes:
             break
@@ -177,16 +176,24 @@ def unchanged(prefix: str, position: Position) -> Rule[bool]:
     """Whether a log still ends at `position`, and if its task is idle there, whether its inputs are unchanged, too.
 
     A task that reported itself idle and then died, or was slow, may have rows to read by now. So the report counts only
-    as long as nothing was appended to its inputs, which only the logs can show, never a clock.
+    as long as nothing was appended to its inputs, which only the logs can show, never a clock. Reports that refer
+    to each other in a circle are each read once.
     """
-    last = yield from tail(prefix, position[0])
-    if last is None:
-        return position[1] == 0
-    if last.end != position:
-        return False
-    for source, (blob, place) in last.header.meta.get(STOOD_AT, {}).items():
-        if not (yield from unchanged(source, (blob, place))):
+    pending = [(prefix, position)]
+    known = set(pending)
+    while pending:
+        source, place = pending.pop()
+        last = yield from tail(source, place[0])
+        if last is None:
+            if place[1]:
+                return False
+            continue
+        if last.end != place:
             return False
+        for name, (blob, offset) in last.header.meta.get(STOOD_AT, {}).items():
+            if (one := (name, (blob, offset))) not in known:
+                known.add(one)
+                pending.append(one)
     return True
 
 
@@ -232,8 +239,12 @@ class _Found:
     def __post_init__(self) -> None:
         self.end = self.start
 
-    def check(self, header: Header, blob: str) -> None:
-        """Raise CorruptState for a record of another group."""
+    def check(self, header: Header, prefix: str, blob: str) -> None:
+        """Raise CorruptState for a record of another group, or one that refers to blobs of other logs."""
+        if foreign := [name for name in header.blobs if not belongs_to(prefix, name)]:
+            raise CorruptState(
+                f"The record refers to {min(foreign)}, which is no blob of this log", blob=blob, position=self.end[1]
+            )
         self.group_id = self.group_id or header.group_id
         if header.group_id != self.group_id:
             raise CorruptState(

@@ -20,12 +20,15 @@ All numbers are little-endian; times are microseconds since 1970 UTC.
 import json
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 from samza_azure.errors import CorruptState, TooOld
+from samza_azure.foreign import parsed, unpacked
+
+T = TypeVar("T")
 
 MAGIC = b"SZAL"
 MAGIC_AT_END = b"LAZS"
@@ -37,6 +40,24 @@ RAW_BYTES = 16 << 10
 
 #: The most bytes that the service accepts in one append.
 LENGTH_MAX = 100 << 20
+#: The most bytes of a header, which takes many times as much memory. One slice takes 48, one file about 150.
+HEADER_MAX = 8 << 20
+
+#: In the meta of a log: other tasks read it, and its old blobs are deleted when these are done with them.
+INTERMEDIATE = "intermediate"
+#: In the meta of a source log's first record: the columns by which its rows are partitioned, and into how many.
+KEY, PARTITIONS = "key", "partitions"
+#: In the meta of a record: for each log, the first blob that the task may have to read again. 0 is left out.
+NEEDS = "needs"
+#: In the meta of a record: up to where the task has read each source partition, for whoever looks from outside.
+READ = "read"
+#: In the meta of a record: how many bytes of input a batch of its owner may have. 0, unknown, is left out.
+BATCH_BYTES = "batch_bytes"
+#: In the meta of a task's idle FRONTIER: the task's position in each log that it reads.
+STOOD_AT = "stood_at"
+#: In the meta of a record: the producer's idempotence key, and up to which of its rows, counted over all partitions,
+#: the log has those of its partition.
+ONCE = "once"
 
 #: magic, format, kind, flags, length of the header, length of the record
 _PREFIX = struct.Struct("<4sHBBIQ")
@@ -69,6 +90,10 @@ class Kind(IntEnum):
     FRONTIER = 4  # event time moved, or the writer is idle; no rows
     DRAINED = 5  # like BATCH, and the last one: the task is done
     ROLLED = 6  # the log continues in the next blob
+
+
+#: The kinds of records that may carry files: only with a batch, or all at once, does state change.
+CARRIERS = (Kind.BATCH, Kind.SNAPSHOT, Kind.DRAINED)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -162,6 +187,12 @@ class Header:
     files_crc: int
     crc: int  # the header's own
 
+    @property
+    def blobs(self) -> frozenset[str]:
+        """The blobs that it refers to, besides the one that it is in."""
+        entries = (entry.blob for entry in self.entries if entry.blob is not None)
+        return frozenset((*entries, *(self.references[path].blob for path in self.references.keys() - self.raw)))
+
 
 def encode(record: Record) -> bytes:
     """The record's bytes. Raise ValueError if they are too many for one append."""
@@ -169,6 +200,8 @@ def encode(record: Record) -> bytes:
         raise ValueError(f"A group id has 16 bytes, not {len(record.group_id)}.")
     raw = {path: content for path, content in record.files.items() if _is_raw(content, path)}
     files = _pack_files({path: content for path, content in record.files.items() if path not in raw})
+    if len(files) > LENGTH_MAX:
+        raise ValueError(f"Small files of {len(files)} bytes; one record takes at most {LENGTH_MAX}.")
     packed = zlib.compress(files, 1) if files else b""
     blobs = _blobs(record)
     text = _text(record, blobs, raw)
@@ -187,6 +220,8 @@ def encode(record: Record) -> bytes:
     length = offset + TRAILER_LENGTH
     if length > LENGTH_MAX:
         raise ValueError(f"A record of {length} bytes; one append takes at most {LENGTH_MAX}.")
+    if size > HEADER_MAX:
+        raise ValueError(f"A header of {size} bytes; a record has one of at most {HEADER_MAX}.")
 
     prefix = _PREFIX.pack(MAGIC, FORMAT if raw else 1, record.kind, _IDLE if record.idle else 0, size, length)
     fixed = _FIXED.pack(
@@ -233,22 +268,40 @@ def decode_header(data: Buffer, *, blob: str, position: int) -> Header:
         raise TooOld(f"The record at {position} of {blob}", needs, FORMAT)
     try:
         header = _header(view, crc, blob, position)
-    except (ValueError, KeyError, IndexError, struct.error) as error:
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, struct.error) as error:
         raise CorruptState(f"The record's header makes no sense ({error})", blob=blob, position=position) from error
-    inside = sum(entry.length for entry in header.entries if entry.blob is None)
-    inside += sum(header.references[path].length for path in header.raw)
-    if header.length != size + header.files_length + inside + TRAILER_LENGTH:
+    at = size + header.files_length
+    for offset, length in _inside(header, position):
+        if offset != at:
+            raise CorruptState("The record's parts do not follow each other", blob=blob, position=position)
+        at += length
+    if header.length != at + TRAILER_LENGTH:
         raise CorruptState("The record's parts do not add up to its length", blob=blob, position=position)
     return header
+
+
+def _inside(header: Header, position: int) -> Iterator[tuple[int, int]]:
+    """Offset and length of each raw file and each slice that is in the record itself, as the header has them."""
+    for path, reference in header.references.items():
+        if path in header.raw:
+            yield reference.offset - position, reference.length
+    for entry in header.entries:
+        if entry.blob is None:
+            yield entry.offset, entry.length
 
 
 def decode_files(data: Buffer, header: Header, *, blob: str, position: int) -> dict[str, bytes]:
     """The small files of a record, from the bytes of its files part. The others are in `header.references`."""
     if zlib.crc32(data) != header.files_crc:
         raise CorruptState("The record's files are damaged", blob=blob, position=position + header.size)
-    if not data:
-        return {}
-    return _unpack_files(zlib.decompress(data, bufsize=max(header.files_unpacked, 1)))
+    try:
+        files = _unpack_files(unpacked(data, header.files_unpacked) if data else b"")
+        if files.keys() & header.references.keys():
+            raise ValueError("two have the same name")
+    except (ValueError, struct.error) as error:
+        where = position + header.size
+        raise CorruptState(f"The record's files make no sense ({error})", blob=blob, position=where) from error
+    return files
 
 
 def checked(data: Buffer, crc: int, *, blob: str, position: int) -> Buffer:
@@ -378,10 +431,16 @@ def _header(view: memoryview, crc: int, name: str, position: int) -> Header:
     text_at = index + slices * _ENTRY.size
     if text_at + text_length + _CRC.size != size:
         raise ValueError("its parts do not add up")
-    text = json.loads(bytes(view[text_at : text_at + text_length]))
-    blobs = [None, *text.get("blobs", ())]
+    if size > HEADER_MAX:
+        raise ValueError(f"it has {size} bytes, at most {HEADER_MAX} are possible")
+    if files_unpacked > LENGTH_MAX:
+        raise ValueError(f"its files unpack to {files_unpacked} bytes, at most {LENGTH_MAX} are possible")
+    text = parsed(bytes(view[text_at : text_at + text_length]))
+    blobs: list[Any] = [None, *_each(str, text.get("blobs", []))]
     first_raw = position + size + files_length
-    listed = text.get("files", {})
+    listed = {path: _each(int, of) for path, of in text.get("files", {}).items()}
+    if any(len(of) != 4 or min(of) < 0 for of in listed.values()):
+        raise ValueError("a file has no place")
     entries = tuple(
         Entry(
             destination, rows, _time_or_none(least), _time_or_none(greatest), offset, part_length, part_crc, blobs[blob]
@@ -393,7 +452,7 @@ def _header(view: memoryview, crc: int, name: str, position: int) -> Header:
     return Header(
         Kind(kind),
         group_id,
-        text["task"],
+        _exactly(str, text["task"]),
         Writer(generation, attempt),
         batch,
         number,
@@ -406,7 +465,7 @@ def _header(view: memoryview, crc: int, name: str, position: int) -> Header:
             for path, (blob, offset, *rest) in listed.items()
         },
         frozenset(path for path, (blob, *_) in listed.items() if blob == 0),
-        text.get("meta", {}),
+        _meta(text.get("meta", {})),
         size,
         length,
         files_length,
@@ -414,6 +473,65 @@ def _header(view: memoryview, crc: int, name: str, position: int) -> Header:
         files_crc,
         crc,
     )
+
+
+def _exactly(kind: type[T], value: Any) -> T:
+    if type(value) is not kind:  # a bool is no number here
+        raise TypeError(f"{kind.__name__} is expected")
+    return value
+
+
+def _each(kind: type[T], values: Any) -> list[T]:
+    return [_exactly(kind, value) for value in _exactly(list, values)]
+
+
+def _number(value: Any) -> None:
+    if _exactly(int, value) < 0:
+        raise ValueError("a negative number")
+
+
+def _place(value: Any) -> None:
+    blob, position = _each(int, value)
+    _number(blob)
+    _number(position)
+
+
+def _by_name(check: Callable[[Any], object]) -> Callable[[Any], None]:
+    def of_all(value: Any) -> None:
+        for each in _exactly(dict, value).values():
+            check(each)
+
+    return of_all
+
+
+def _named_row(value: Any) -> None:
+    name, row = _exactly(list, value)
+    _exactly(str, name)
+    _number(row)
+
+
+#: What the values of the names in `meta` are that this release knows.
+_CHECKS: Mapping[str, Callable[[Any], object]] = {
+    INTERMEDIATE: lambda value: _exactly(bool, value),
+    KEY: lambda value: _each(str, value),
+    PARTITIONS: _number,
+    NEEDS: _by_name(_number),
+    READ: _by_name(_place),
+    BATCH_BYTES: _number,
+    STOOD_AT: _by_name(_place),
+    ONCE: _named_row,
+}
+
+
+def _meta(value: Any) -> Mapping[str, Any]:
+    """The meta of a record, in which the known names have values of the right types."""
+    for name, found in _exactly(dict, value).items():
+        if name in _CHECKS:
+            try:
+                _CHECKS[name](found)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"meta {name!r}: {error}") from error
+    return dict[str, Any](value)
 
 
 def _pack_files(files: Mapping[str, Buffer | Reference]) -> bytes:
@@ -430,6 +548,12 @@ def _unpack_files(data: bytes) -> dict[str, bytes]:
     while at < len(data):
         name_length, length = _FILE.unpack_from(data, at)
         at += _FILE.size
-        files[data[at : at + name_length].decode()] = data[at + name_length : at + name_length + length]
-        at += name_length + length
+        name = data[at : at + name_length].decode()
+        at += name_length
+        if at + length > len(data):
+            raise ValueError("one is cut short")
+        if name in files:
+            raise ValueError("two have the same name")
+        files[name] = data[at : at + length]
+        at += length
     return files

@@ -10,12 +10,15 @@ when an older snapshot names it and the newest one does not.
 """
 
 import io
-import json
 import re
+import struct
 import zipfile
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar
 
+from samza_azure.foreign import parsed
 from samza_azure.logs.record import Reference
 
 T = TypeVar("T")
@@ -23,10 +26,16 @@ T = TypeVar("T")
 #: A file of at least this size that several snapshots of the log may need goes to a separate blob.
 LARGE_BYTES = 64 << 10
 
-_VERSIONED = re.compile(r"(?P<store>state/.+)/(?P<version>\d+)\.(?P<kind>snapshot|zip|delta|changelog)")
+#: The list of the files of a snapshot. That of a state of 1 TB has about 3 MiB.
+METADATA_MAX = 8 << 20
+
+_STORE, _NUMBER = r"(?P<store>state/[0-9]+/[0-9]+(/[A-Za-z][\w-]*)?)", "(0|[1-9][0-9]{0,17})"
+#: A file of one version of a store, and one of several versions, as RocksDB has.
+VERSIONED = re.compile(rf"{_STORE}/(?P<version>{_NUMBER})\.(?P<kind>snapshot|zip|delta|changelog)", re.ASCII)
+PART = re.compile(rf"{_STORE}/(SSTs/[\w-]+\.sst|logs/[\w-]+\.log)", re.ASCII)
 _SNAPSHOTS = ("snapshot", "zip")
 _KINDS = {"delta": "memory", "snapshot": "memory", "changelog": "rocksdb", "zip": "rocksdb"}
-_SOURCE = re.compile(r"(?P<source>sources/\d+)/(?P<number>\d+)(?P<compact>\.compact)?")
+SOURCE = re.compile(rf"(?P<source>sources/[0-9]+)/(?P<number>{_NUMBER})(?P<compact>\.compact)?")
 
 
 def needed(files: Mapping[str, T], batch: int) -> dict[str, T]:
@@ -51,7 +60,7 @@ def is_lasting(path: str) -> bool:
 
 def state_kind(paths: Iterable[str]) -> str | None:
     """The state store that wrote these files, as a value of `task.state`; None: there are no state files."""
-    found = (_VERSIONED.fullmatch(path) for path in paths)
+    found = (VERSIONED.fullmatch(path) for path in paths)
     return next((_KINDS[each["kind"]] for each in found if each), None)
 
 
@@ -60,10 +69,10 @@ def _is_needed(path: str, batch: int, snapshots: Mapping[str, int], compactions:
         return False
     if path.startswith("offsets/"):
         return path in (f"offsets/{batch - 1}", f"offsets/{batch}")
-    if found := _VERSIONED.fullmatch(path):
+    if found := VERSIONED.fullmatch(path):
         version, since = int(found["version"]), snapshots.get(found["store"], 0)
         return version == since if found["kind"] in _SNAPSHOTS else since < version <= batch + 1
-    if found := _SOURCE.fullmatch(path):
+    if found := SOURCE.fullmatch(path):
         return int(found["number"]) >= compactions.get(found["source"], 0)
     return True
 
@@ -72,7 +81,7 @@ def _newest_snapshots(files: Mapping[str, object], version_max: int) -> dict[str
     """The version of each store's newest complete snapshot."""
     newest: dict[str, int] = {}
     for path, content in files.items():
-        found = _VERSIONED.fullmatch(path)
+        found = VERSIONED.fullmatch(path)
         if found is None or found["kind"] not in _SNAPSHOTS:
             continue
         store, version = found["store"], int(found["version"])
@@ -96,7 +105,7 @@ def _outdated_parts(files: Mapping[str, object], snapshots: Mapping[str, int]) -
     older: set[str] = set()
     newest: set[str] = set()
     for path, content in files.items():
-        found = _VERSIONED.fullmatch(path)
+        found = VERSIONED.fullmatch(path)
         if found and found["kind"] == "zip":
             since = snapshots.get(found["store"], 0)
             if int(found["version"]) < since:
@@ -113,21 +122,58 @@ def snapshot_parts(path: str, content: object) -> dict[str, int]:
     if not path.endswith(".zip") or not isinstance(content, bytes):
         return {}
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        with opened(content) as archive:
+            if archive.getinfo("metadata").file_size > METADATA_MAX:
+                return {}
             _, _, text = archive.read("metadata").partition(b"\n")  # after a line with the format's version
-        named = json.loads(text)
+        named = parsed(text)
         store = path.rpartition("/")[0]
         parts = {f"{store}/SSTs/{file['dfsSstFileName']}": file["sizeBytes"] for file in named["sstFiles"]}
         logs = named.get("logFiles") or ()
         return parts | {f"{store}/logs/{file['dfsLogFileName']}": file["sizeBytes"] for file in logs}
-    except (zipfile.BadZipFile, KeyError, ValueError):
+    except (KeyError, ValueError, TypeError, AttributeError):
         return {}
+
+
+@contextmanager
+def opened(content: bytes) -> Iterator[zipfile.ZipFile]:
+    """A zip to read; an entry never becomes larger than it says. Raise ValueError if it cannot be read."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            yield archive
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        NotImplementedError,
+        RuntimeError,
+        OverflowError,
+        OSError,
+        EOFError,
+        struct.error,
+    ) as error:
+        raise ValueError(f"it is no archive ({error})") from error
+
+
+def lacking(paths: Iterable[str], stores: Iterable[str], batch: int) -> str | None:
+    """A store without its state after a batch; None if all have it. `paths` are those of `needed`.
+
+    Spark would begin it anew, or go on with an older one.
+    """
+    held: dict[str, list[tuple[int, bool]]] = {store: [] for store in stores}
+    for found in filter(None, map(VERSIONED.fullmatch, paths)):
+        held.setdefault(found["store"], []).append((int(found["version"]), found["kind"] in _SNAPSHOTS))
+    for store, versions in held.items():
+        since = max((version for version, is_snapshot in versions if is_snapshot), default=0)
+        later = {version for version, is_snapshot in versions if not is_snapshot and since < version <= batch + 1}
+        if since > batch + 1 or len(later) != batch + 1 - since:
+            return store
+    return None
 
 
 def _newest_compactions(files: Mapping[str, object]) -> dict[str, int]:
     newest: dict[str, int] = {}
     for path in files:
-        found = _SOURCE.fullmatch(path)
+        found = SOURCE.fullmatch(path)
         if found and found["compact"]:
             newest[found["source"]] = max(int(found["number"]), newest.get(found["source"], 0))
     return newest

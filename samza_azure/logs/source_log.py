@@ -37,15 +37,20 @@ from samza_azure.logs.names import blob_index, blob_name
 from samza_azure.logs.operations import INDEX, Create, Delete, EnumerateAges, Rule, Window, indexes, next_blob
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import opening, tail
-from samza_azure.logs.record import Header, Kind, Record, Slice, Writer, decode_header, encode
+from samza_azure.logs.record import (
+    KEY,
+    ONCE,
+    PARTITIONS,
+    Header,
+    Kind,
+    Record,
+    Slice,
+    Writer,
+    decode_header,
+    encode,
+)
 from samza_azure.logs.retention import Listed
 from samza_azure.logs.task_log import LogLimits, NotSent, send
-
-#: In the meta of a source log's first record: the columns by which its rows are partitioned, and into how many.
-KEY, PARTITIONS = "key", "partitions"
-#: In the meta of a record: the producer's idempotence key, and up to which of its rows, counted over all partitions,
-#: the log has those of its partition.
-ONCE = "once"
 
 #: How rows are partitioned: the columns, and the number of partitions. Without columns a row may be anywhere.
 Partitioning: TypeAlias = tuple[tuple[str, ...], int]

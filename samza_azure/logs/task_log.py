@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from samza_azure.errors import CorruptState, StateLost, Superseded
-from samza_azure.logs.names import blob_index, blob_name, large_name
+from samza_azure.logs.names import belongs_to, blob_index, blob_name, large_name
 from samza_azure.logs.operations import (
     Append,
     AppendRefused,
@@ -44,6 +44,11 @@ from samza_azure.logs.operations import (
 )
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import (
+    BATCH_BYTES,
+    CARRIERS,
+    INTERMEDIATE,
+    NEEDS,
+    READ,
     Buffer,
     Header,
     Kind,
@@ -66,16 +71,6 @@ COMPARED = 64 << 10
 #: How many bytes of files that may no longer be needed are kept in memory.
 PRUNE_BYTES = 8 << 20
 
-#: In the meta of a log: other tasks read it, and its old blobs are deleted when these are done with them.
-INTERMEDIATE = "intermediate"
-#: In the meta of a record: for each log, the first blob that the task may have to read again. 0 is left out.
-NEEDS = "needs"
-
-#: In the meta of a record: up to where the task has read each source partition, for whoever looks from outside.
-READ = "read"
-
-#: In the meta of a record: how many bytes of input a batch of its owner may have. 0, unknown, is left out.
-BATCH_BYTES = "batch_bytes"
 _REPEATED = (NEEDS, READ, BATCH_BYTES)
 #: A batch that fails because of its size is made no smaller than this. One record of input is always read.
 BATCH_BYTES_MIN = 64 << 10
@@ -125,6 +120,7 @@ class TaskLog:
     batch_bytes: int = 0  # of input; repeated in each record
     is_fruitless: bool = False  # whether the last owner has appended nothing but its EPOCH
     files: dict[str, bytes | Reference] = field(default_factory=dict)  # only small ones as bytes
+    places: dict[str, tuple[str, int]] = field(default_factory=dict)  # of their records: blob and position
     number: int = 0  # of the next record in its blob
     snapshot_end: int = 0  # rolling counts bytes from here
     records: int = 0  # read by a take-over
@@ -141,6 +137,7 @@ class TaskLog:
     def add(self, header: Header, files: Mapping[str, bytes]) -> None:
         """Apply the record at the end. Raise CorruptState if no rule of ours could have written it there."""
         self._check(header)
+        place = self.blob, self.end[1]
         self.end = (self.end[0], self.end[1] + header.length)
         self.number += 1
         if header.kind is Kind.EPOCH:
@@ -161,8 +158,8 @@ class TaskLog:
             meta = header.meta.items()
             self.meta = self.meta or {name: value for name, value in meta if name not in _REPEATED}
         if header.kind is Kind.SNAPSHOT:
-            self.files, self.snapshot_end = {}, self.end[1]
-        self._keep(header, files)
+            self.files, self.places, self.snapshot_end = {}, {}, self.end[1]
+        self._keep(header, files, place)
         if header.kind is Kind.DRAINED:
             self.drained = True
         if header.kind is Kind.ROLLED:
@@ -178,11 +175,13 @@ class TaskLog:
     def prune(self) -> None:
         """Forget the files that no restart needs."""
         self.files = needed(self.files, self.last_batch)
+        self.places = {path: self.places[path] for path in self.files}
         self._prune_at = 64 + 2 * len(self.files)
 
-    def _keep(self, header: Header, files: Mapping[str, bytes]) -> None:
-        self.files |= files
-        self.files |= header.references
+    def _keep(self, header: Header, files: Mapping[str, bytes], place: tuple[str, int]) -> None:
+        fresh: dict[str, bytes | Reference] = {**files, **header.references}
+        self.files |= fresh
+        self.places |= dict.fromkeys(fresh, place)
         self._unpruned += header.files_unpacked
         if len(self.files) > self._prune_at or self._unpruned > PRUNE_BYTES:  # rarely, so it is cheap on average
             self.prune()
@@ -195,6 +194,10 @@ class TaskLog:
             self.refuse(f"This record is of task {header.task!r}, not {self.task!r}")
         if header.number != self.number:
             self.refuse(f"This is record {header.number} of its blob, where {self.number} belongs")
+        if header.kind not in CARRIERS and (header.files_length or header.references):
+            self.refuse(f"A record of the kind {header.kind.name} carries no files")
+        if foreign := [name for name in header.blobs if not belongs_to(self.prefix, name)]:
+            self.refuse(f"The record refers to {min(foreign)}, which is no blob of this log")
         opens, is_epoch = header.number == 0, header.kind is Kind.EPOCH
         if opens and not is_epoch:
             self.refuse("The blob does not begin with an EPOCH")

@@ -23,18 +23,9 @@ from samza_azure.logs.names import run_folder, stage_and_number, task_log, task_
 from samza_azure.logs.operations import BUSY_MOST_S, Append, Create, Enumerate, Operation, Pause, Put, Read, Rule
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import fetch_part, scan
-from samza_azure.logs.record import Kind, Slice, Writer
+from samza_azure.logs.record import INTERMEDIATE, Kind, Slice, Writer
 from samza_azure.logs.repeating import repeating
-from samza_azure.logs.task_log import (
-    INTERMEDIATE,
-    LogLimits,
-    TaskLog,
-    append,
-    log_record,
-    look,
-    restored_files,
-    take_over,
-)
+from samza_azure.logs.task_log import LogLimits, TaskLog, append, log_record, look, restored_files, take_over
 from samza_azure.messages import (
     Command,
     Drain,

@@ -29,8 +29,8 @@ from samza_azure.errors import ConfigError, StorageUnavailable
 from samza_azure.logs.names import source_log, source_partition
 from samza_azure.logs.partition import partition_of
 from samza_azure.logs.reading import tail
-from samza_azure.logs.record import Kind
-from samza_azure.logs.source_log import KEY, PARTITIONS, SharedLog, append_shared, resume
+from samza_azure.logs.record import KEY, PARTITIONS, Kind
+from samza_azure.logs.source_log import SharedLog, append_shared, resume
 from samza_azure.machine import boot_time
 from samza_azure.storage.arrow import event_times, one_slice
 from samza_azure.storage.connection import Account

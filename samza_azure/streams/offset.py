@@ -15,6 +15,8 @@ from samza_azure.logs.position import Position
 #: The end of time in microseconds, in the year 33658. The window of a row of 9999-12-31 ends after the last datetime of
 #: Python, and must fire, too. It is a ninth of what 64 bits hold, so that Spark can add delays and windows to it.
 INFINITY_US = 10**18
+#: The last of the steps of an offset.
+LAST_STEP = 2
 
 
 class ProducerState(StrEnum):
@@ -60,8 +62,11 @@ class Offset:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Offset":
-        """Make an offset from what `to_json` returned."""
-        return cls(value["of"], value["step"], value["fired"], tuple(_producer(each) for each in value["at"]))
+        """Make an offset from what `to_json` returned. Raise ValueError, KeyError or TypeError for anything else."""
+        of, step, fired = value["of"], value["step"], value["fired"]
+        if type(of) is not str or type(step) is not int or not 0 <= step <= LAST_STEP or not _is_time(fired):
+            raise ValueError(f"the offset {value!r:.200} makes no sense")
+        return cls(of, step, fired, tuple(_producer(each) for each in value["at"]))
 
 
 def _producer_json(producer: ProducerPosition) -> list[Any]:
@@ -71,7 +76,16 @@ def _producer_json(producer: ProducerPosition) -> list[Any]:
 
 def _producer(value: Sequence[Any]) -> ProducerPosition:
     blob, position, frontier, *state = value
+    if type(blob) is not int or type(position) is not int or min(blob, position) < 0 or not _is_time(frontier):
+        raise ValueError(f"the position {value!r:.200} makes no sense")
+    if len(state) > 1:
+        raise ValueError(f"the position {value!r:.200} has too many parts")
     return ProducerPosition((blob, position), frontier, ProducerState(state[0]) if state else ProducerState.ACTIVE)
+
+
+def _is_time(value: Any) -> bool:
+    """Whether this is a time in microseconds of 64 bits, or None."""
+    return value is None or (type(value) is int and -(1 << 63) <= value < 1 << 63)
 
 
 def least_us(producers: Sequence[ProducerPosition]) -> int | None:

@@ -3,6 +3,7 @@
 import json
 import struct
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from samza_azure.errors import CorruptState
 from samza_azure.logs.names import blob_name
 from samza_azure.logs.operations import CHUNK, Append, Create, Read, Sent, Span
-from samza_azure.logs.reading import fetch_part, scan, tail
+from samza_azure.logs.reading import fetch_part, scan, tail, unchanged
 from samza_azure.logs.record import (
     PREFIX_LENGTH,
     RAW_BYTES,
@@ -21,6 +22,7 @@ from samza_azure.logs.record import (
     Reference,
     Slice,
     Writer,
+    decode_files,
     decode_header,
     encode,
     header_size,
@@ -206,3 +208,46 @@ def test_a_damaged_end_of_a_long_record_is_noticed_although_its_header_is_read_b
     blobs.append(BLOB, bytes(data), 0)
     with pytest.raises(CorruptState, match="The record's end is damaged"):
         drive(tail(PREFIX), blobs)
+
+
+@pytest.mark.parametrize("kind", [Kind.EPOCH, Kind.FRONTIER, Kind.ROLLED])
+@pytest.mark.parametrize("size", [1, RAW_BYTES])
+def test_only_records_of_state_carry_files(kind: Kind, size: int) -> None:
+    """Finding F1: a FRONTIER replaced the state of a task."""
+    log = owner(OLD, 0).log
+    if kind is not Kind.EPOCH:
+        log.add(EPOCH, {})
+    record = Record(kind, GROUP, "clean-0", OLD, -1, log.number, files={"state/0/0/1.delta": bytes(size)})
+    with pytest.raises(CorruptState, match=f"A record of the kind {kind.name} carries no files"):
+        log.add(decode_header(encode(record), blob=BLOB, position=0), {})
+
+
+@pytest.mark.parametrize("name", ["control.json", "runs/r/clean-1/00000000", "runs/r/large/clean-1/00000000/x", ""])
+def test_records_refer_to_no_blobs_of_others(name: str) -> None:
+    """Otherwise a program that may write one log could have any other blob read as a part of it."""
+    record = Record(Kind.BATCH, GROUP, "clean-0", OLD, 0, 1, slices=[Slice(0, Reference(name, 0, 4, 0), 1)])
+    log, blobs = owner(OLD, 0).log, MemoryAccount().blobs()
+    drive(take_over(log, first=True, meta={}), blobs)
+    with pytest.raises(CorruptState, match="which is no blob of this log"):
+        log.add(decode_header(encode(record), blob=BLOB, position=log.end[1]), {})
+    blobs.append(BLOB, encode(record), log.end[1])
+    with pytest.raises(CorruptState, match="which is no blob of this log"):
+        drive(scan(PREFIX, (0, 0)), blobs)
+
+
+def test_files_that_would_fill_the_memory_are_not_unpacked() -> None:
+    data = encode(Record(Kind.BATCH, GROUP, "clean-0", OLD, 0, files={"offsets/0": b"x"}))
+    good = decode_header(data, blob=BLOB, position=0)
+    for packed, unpacked in ((zlib.compress(bytes(50 << 20)), 1000), (b"x", 5), (zlib.compress(b"x" * 6), 6)):
+        header = replace(good, files_unpacked=unpacked, files_crc=zlib.crc32(packed))
+        with pytest.raises(CorruptState, match=f"The record's files make no sense .*position {good.size}"):
+            decode_files(packed, header, blob=BLOB, position=0)
+
+
+def test_reports_of_idle_tasks_that_refer_to_each_other_are_read_once() -> None:
+    blobs = MemoryAccount().blobs()
+    length = len(encode(Record(Kind.EPOCH, GROUP, "a", OLD, meta={"stood_at": {PREFIX: [0, 100]}})))
+    data = encode(Record(Kind.EPOCH, GROUP, "a", OLD, meta={"stood_at": {PREFIX: [0, length]}}))
+    blobs.create(BLOB)
+    blobs.append(BLOB, data, 0)
+    assert drive(unchanged(PREFIX, (0, length)), blobs)

@@ -13,18 +13,8 @@ from samza_azure.logs.names import blob_name, large_prefix
 from samza_azure.logs.operations import Append, AppendRefused, Create, Enumerate, Operation, Pause, Read, Rule, Sent
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import Part, fetch_part, scan
-from samza_azure.logs.record import Kind, Record, Reference, Slice, Writer
-from samza_azure.logs.task_log import (
-    INTERMEDIATE,
-    NEEDS,
-    PRUNE_BYTES,
-    LogLimits,
-    append,
-    log_record,
-    restored_files,
-    set_aside,
-    take_over,
-)
+from samza_azure.logs.record import INTERMEDIATE, NEEDS, Kind, Record, Reference, Slice, Writer
+from samza_azure.logs.task_log import PRUNE_BYTES, LogLimits, append, log_record, restored_files, set_aside, take_over
 from samza_azure.storage.driver import drive, perform
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import MemoryAccount

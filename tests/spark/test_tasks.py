@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from samza_azure.application import Application, Collector, Envelope
-from samza_azure.logs.task_log import READ
+from samza_azure.logs.record import READ
 from samza_azure.machine import boot_time
 from samza_azure.messages import (
     Command,

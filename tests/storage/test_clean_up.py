@@ -17,8 +17,8 @@ from samza_azure.group.control import Control
 from samza_azure.host.perform import perform
 from samza_azure.host.runs import RunLogs
 from samza_azure.host.status import document
-from samza_azure.logs.record import FORMAT, Slice, Writer, header_size
-from samza_azure.logs.task_log import INTERMEDIATE, LogLimits
+from samza_azure.logs.record import FORMAT, INTERMEDIATE, Slice, Writer, header_size
+from samza_azure.logs.task_log import LogLimits
 from samza_azure.sim.sdk import SdkAccount
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs

@@ -25,8 +25,8 @@ from samza_azure.application import Stage
 from samza_azure.config import Config, Files
 from samza_azure.errors import CorruptState, Superseded
 from samza_azure.logs.operations import Span
-from samza_azure.logs.record import Kind, Writer
-from samza_azure.logs.task_log import NEEDS, LogLimits
+from samza_azure.logs.record import NEEDS, Kind, Writer
+from samza_azure.logs.task_log import LogLimits
 from samza_azure.messages import Drain, DrainStep, Phase, Plan, StagePlan, StartTask
 from samza_azure.spark.pipeline.pipeline import AnalysedStage, AnalysedStream, Pipeline
 from samza_azure.spark.pipeline.schema import arrow_schema

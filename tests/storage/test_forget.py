@@ -10,8 +10,8 @@ from samza_azure.errors import Superseded
 from samza_azure.logs.names import blob_name, large_prefix
 from samza_azure.logs.operations import Rule
 from samza_azure.logs.position import Position
-from samza_azure.logs.record import Kind, Slice, Writer
-from samza_azure.logs.task_log import INTERMEDIATE, LogLimits, TaskLog, append, log_record
+from samza_azure.logs.record import INTERMEDIATE, Kind, Slice, Writer
+from samza_azure.logs.task_log import LogLimits, TaskLog, append, log_record
 from samza_azure.logs.task_log import take_over as take_over_rule
 from samza_azure.storage.driver import perform
 from samza_azure.storage.interface import Blobs, Missing

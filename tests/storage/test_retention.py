@@ -12,10 +12,10 @@ from samza_azure.errors import ConfigError, RowsGone
 from samza_azure.logs.names import blob_name
 from samza_azure.logs.operations import Create, indexes
 from samza_azure.logs.position import Position
-from samza_azure.logs.record import Kind, Record, Slice, Writer
+from samza_azure.logs.record import KEY, PARTITIONS, Kind, Record, Slice, Writer
 from samza_azure.logs.record import encode as encode_record
 from samza_azure.logs.retention import Keeps
-from samza_azure.logs.source_log import KEY, PARTITIONS, SPARED_S, SharedLog, append_shared
+from samza_azure.logs.source_log import SPARED_S, SharedLog, append_shared
 from samza_azure.logs.task_log import LogLimits
 from samza_azure.machine import boot_time
 from samza_azure.storage.arrow import decode, encode

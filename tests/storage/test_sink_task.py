@@ -11,8 +11,8 @@ from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 from samza_azure.application import Stage
 from samza_azure.config import Config
-from samza_azure.logs.record import Kind, Writer
-from samza_azure.logs.task_log import NEEDS, LogLimits
+from samza_azure.logs.record import NEEDS, Kind, Writer
+from samza_azure.logs.task_log import LogLimits
 from samza_azure.machine import boot_time
 from samza_azure.messages import Drain, DrainStep, Phase, Plan, Progress, StagePlan, StartTask
 from samza_azure.spark.pipeline.pipeline import AnalysedStage, AnalysedStream, Pipeline

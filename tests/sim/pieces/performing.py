@@ -17,8 +17,8 @@ from samza_azure.group.rows import MEMBERS, LeaderRow, ProcessorRow, columns, pr
 from samza_azure.host import runs
 from samza_azure.host.perform import NOBODY, perform
 from samza_azure.logs.names import blob_name, large_prefix
-from samza_azure.logs.record import Slice, Writer
-from samza_azure.logs.task_log import INTERMEDIATE, LogLimits
+from samza_azure.logs.record import INTERMEDIATE, Slice, Writer
+from samza_azure.logs.task_log import LogLimits
 from samza_azure.storage.interface import Content
 from samza_azure.storage.limits import HINTS, hint_key, hint_name
 from samza_azure.storage.log import take_over

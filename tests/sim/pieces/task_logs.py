@@ -15,9 +15,8 @@ from samza_azure.errors import CorruptState, StateLost, Superseded
 from samza_azure.logs.forget import kept, outdated
 from samza_azure.logs.names import blob_index, blob_name, large_prefix
 from samza_azure.logs.operations import Append, AppendRefused, Read, Sent, indexes
-from samza_azure.logs.record import Kind, Record, Reference, Slice, Writer, encode
+from samza_azure.logs.record import INTERMEDIATE, Kind, Record, Reference, Slice, Writer, encode
 from samza_azure.logs.task_log import (
-    INTERMEDIATE,
     LogLimits,
     NotSent,
     Parcel,
