@@ -6,17 +6,20 @@ Not promised: that a record whose `append` raised is *not* there; the next owner
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+import pyarrow as pa
 
 from samza_azure.errors import CorruptState, PermitExpired, SamzaAzureError, StorageUnavailable
 from samza_azure.logs.forget import NeededBlobs, kept, outdated
 from samza_azure.logs.operations import CHUNK, Rule
 from samza_azure.logs.position import Position
-from samza_azure.logs.reading import STOOD_AT, Part, Scan, Tail, fetch_part, opening, scan, tail, unchanged
-from samza_azure.logs.record import Buffer, Header, Kind, Reference, Slice, Writer
+from samza_azure.logs.reading import Part, Scan, Tail, fetch_part, opening, scan, tail, unchanged
+from samza_azure.logs.record import STOOD_AT, Buffer, Header, Kind, Reference, Slice, Writer
 from samza_azure.logs.task_log import LogLimits, StoredFiles, TaskLog, append, log_record, look, set_aside
 from samza_azure.logs.task_log import take_over as take_over_rule
+from samza_azure.storage.arrow import rows_of
 from samza_azure.storage.driver import BetweenTries, back_off, drive
 from samza_azure.storage.interface import DELETE_MAX, Blobs, Value
 
@@ -36,6 +39,8 @@ class Restored:
     bytes: int
     meta: Mapping[str, Any]  # as the log's first owner gave it
     batch_bytes: int  # how much input a batch may have
+    #: Of each file: blob and position of the record that holds it, for messages.
+    places: Mapping[str, tuple[str, int]] = field(default_factory=dict, compare=False)
 
 
 class _Files(Mapping[str, bytes]):
@@ -226,6 +231,7 @@ def take_over(
         log.length,
         log.meta,
         log.batch_bytes,
+        dict(log.places),
     )
     return log_writer, restored
 
@@ -267,17 +273,22 @@ class LogReader:
                 return
             start = found.end
 
-    def slices(self, start: Position, end: Position) -> Iterator[bytes]:
-        """The rows between two positions that a scan has returned, as Arrow IPC streams, one per slice."""
+    def parts(self, start: Position, end: Position) -> tuple[Part, ...]:
+        """The slices between two positions that a scan has returned."""
         found = self._scan(start, until=end, reads_max=None)
         if found.end != end:
             raise CorruptState(f"The log ends before {end}", blob=self.prefix, position=found.end[1])
-        return self.fetch(found.parts)
+        return found.parts
 
     def fetch(self, parts: Iterable[Part]) -> Iterator[bytes]:
-        """The rows of these parts. What the scan has downloaded is not downloaded again."""
+        """The rows of these parts, as Arrow IPC streams. What the scan has downloaded is not downloaded again."""
         for part in parts:
             yield drive(fetch_part(part), self._blobs)
+
+    def rows(self, parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
+        """The same, unpacked. Raise CorruptState for bytes that are no rows."""
+        for part in parts:
+            yield from rows_of(part, drive(fetch_part(part), self._blobs))
 
     def opening(self, index: int = 0) -> Header | None:
         """The first record of a blob; None while there is none."""

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from samza_azure.errors import CorruptState
+from samza_azure.errors import CorruptState, SamzaAzureError
 from samza_azure.spark.jvm.watermark import INFINITY_MS
 from samza_azure.spark.task.checkpoint import NewFiles, Planned, lay_out, planned
 from samza_azure.streams.offset import Offset, ProducerPosition
+from tests.hostile.contents import samples
 
 
 def offsets_file(watermark_ms: int, *steps: int) -> bytes:
@@ -62,7 +63,7 @@ def test_a_log_without_a_batch_is_an_empty_directory(tmp_path: Path) -> None:
 
 
 def test_a_file_outside_of_the_checkpoint_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CorruptState, match="outside of the checkpoint"):
+    with pytest.raises(CorruptState, match=r"holds '\.\./evil', which is none of ours"):
         lay_out(tmp_path / "c", {"../evil": b""}, 3, None)
 
 
@@ -141,3 +142,43 @@ def snapshot(sizes: dict[str, int]) -> bytes:
     with zipfile.ZipFile(sink, "w") as archive:
         archive.writestr("metadata", "v1\n" + json.dumps({"sstFiles": files, "numKeys": 1}))
     return sink.getvalue()
+
+
+ROCKSDB = samples()["rocksdb-9"]
+
+
+def test_a_checkpoint_of_spark_is_laid_out_again(tmp_path: Path) -> None:
+    """Without the options of RocksDB: they may name directories for its data and logs, and nothing reads them."""
+    lay_out(tmp_path / "c", ROCKSDB, 9, None, is_stateful=True)
+    with zipfile.ZipFile(tmp_path / "c/state/0/0/8.zip") as archive:
+        assert sorted(archive.namelist()) == ["000018.log", "CURRENT", "MANIFEST-000019", "metadata"]
+    assert json.loads(commit_of(tmp_path / "c", 9)[1])["nextBatchWatermarkMs"] > 0
+
+
+@pytest.mark.parametrize("name", [name for name in ROCKSDB if "_metadata" not in name and name != "metadata"])
+def test_a_checkpoint_without_the_state_of_its_batch_is_refused(tmp_path: Path, name: str) -> None:
+    files = {path: content for path, content in ROCKSDB.items() if path != name}
+    if name == "offsets/8":
+        lay_out(tmp_path / "c", files, 9, None, is_stateful=True)
+        return
+    where = dict.fromkeys(files, ("runs/r/count-0/00000000", 77))
+    with pytest.raises(CorruptState, match="blob runs/r/count-0/00000000, position 77"):
+        lay_out(tmp_path / "c", files, 9, None, is_stateful=True, places=where)
+
+
+def test_state_of_an_older_batch_is_refused(tmp_path: Path) -> None:
+    files = {**ROCKSDB, "offsets/10": ROCKSDB["offsets/9"]}
+    with pytest.raises(CorruptState, match="lacks what state/0/0 held after batch 10"):
+        lay_out(tmp_path / "c", files, 10, None, is_stateful=True)
+    with pytest.raises(CorruptState, match="lacks what state held after batch 7"):
+        lay_out(tmp_path / "d", {"offsets/7": offsets_file(20, 0)}, 7, None, is_stateful=True)
+
+
+def test_a_batch_whose_state_is_elsewhere_is_not_appended(tmp_path: Path) -> None:
+    """As with executors on other machines, or with a directory that somebody has emptied."""
+    for name in ("metadata", "offsets/3", "state/0/0/3.delta", "state/0/1/4.delta"):
+        _put(tmp_path / name)
+    with pytest.raises(SamzaAzureError, match="Spark has written no state of batch 3 for state/0/0 below"):
+        NewFiles(tmp_path, {}).of_batch(3, is_stateful=True)
+    _put(tmp_path / "state/0/0/4.delta")
+    assert "state/0/0/4.delta" in NewFiles(tmp_path, {}).of_batch(3, is_stateful=True)

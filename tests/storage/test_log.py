@@ -16,7 +16,7 @@ from samza_azure.errors import (
     Superseded,
     Unsettled,
 )
-from samza_azure.logs.names import large_prefix
+from samza_azure.logs.names import large_name, large_prefix
 from samza_azure.logs.operations import CHUNK, INDEX, Pause, Span
 from samza_azure.logs.record import Kind, Reference, Slice, Writer, decode_header
 from samza_azure.logs.task_log import LogLimits
@@ -561,7 +561,7 @@ def test_a_scan_stops_at_the_given_end(blobs: Blobs) -> None:
     ends = [writer.append(**batch(number)) for number in range(6)]
     reader = LogReader(blobs, PREFIX, frozenset({0}))
     assert [reader.scan((0, 0), until=end).end for end in ends] == ends
-    assert [len(list(reader.slices((0, 0), end))) for end in ends] == [1, 2, 3, 4, 5, 6]
+    assert [len(reader.parts((0, 0), end)) for end in ends] == [1, 2, 3, 4, 5, 6]
     with pytest.raises(CorruptState, match="No record ends at"):
         reader.scan((0, 0), until=(0, ends[0][1] + 1))
 
@@ -570,7 +570,7 @@ def test_slices_that_a_scan_has_promised_must_be_there(blobs: Blobs) -> None:
     writer, _ = own(blobs, OLD, first=True)
     index, position = writer.append(**batch(0))
     with pytest.raises(CorruptState, match="The log ends before"):
-        LogReader(blobs, PREFIX).slices((0, 0), (index, position + 10))
+        LogReader(blobs, PREFIX).parts((0, 0), (index, position + 10))
 
 
 @dataclass(slots=True)
@@ -791,8 +791,9 @@ def test_damage_beside_the_log_is_noticed_too() -> None:
 
 
 def test_a_reference_in_a_batch_is_kept_as_it_is(blobs: Blobs) -> None:
-    blobs.put("elsewhere", b"xxrowsxx")
+    beside = large_name(PREFIX, 0, "rows")
+    blobs.put(beside, b"xxrowsxx")
     writer, _ = own(blobs, OLD, first=True)
-    writer.append(0, slices=(Slice(0, Reference("elsewhere", 2, 4, 0x2F4CC2C4), 1),))
+    writer.append(0, slices=(Slice(0, Reference(beside, 2, 4, 0x2F4CC2C4), 1),))
     part = LogReader(blobs, PREFIX).scan((0, 0)).parts[0]
-    assert part.reference == Reference("elsewhere", 2, 4, 0x2F4CC2C4)
+    assert part.reference == Reference(beside, 2, 4, 0x2F4CC2C4)

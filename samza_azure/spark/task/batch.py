@@ -193,7 +193,7 @@ class BatchWriter:
             raise SamzaAzureError(
                 f"Spark has planned the last batch of a drain with the watermark {plan.watermark_ms}."
             )
-        files = self._files.of_batch(batch)
+        files = self._files.of_batch(batch, is_stateful=bool(self._stage.plan.stateful))
         watermark = _watermark_us(plan, self._stage)
         self._own().raise_to(0 if watermark is None else watermark // 1000)
         self._append(batch, plan, parts, files)

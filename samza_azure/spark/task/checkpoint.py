@@ -7,18 +7,24 @@ directory is a cache; its only durable form is the log.
 import json
 import mmap
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
-from samza_azure.errors import CorruptState
+from samza_azure.errors import CorruptState, SamzaAzureError
 from samza_azure.logs.record import Buffer
-from samza_azure.logs.restart_files import size_of, snapshot_parts
+from samza_azure.logs.restart_files import VERSIONED, lacking, size_of, snapshot_parts
 from samza_azure.spark.jvm.watermark import INFINITY_MS
+from samza_azure.spark.task.checkpoint_files import laid_out, plan_of, stores_of
 from samza_azure.streams.offset import Offset
 
 #: Files from this size on are sent from the disk as they are, and not read into memory first.
 MAPPED_BYTES = 1 << 20
+#: The metadata of an operator with state, which says how many stores it has.
+_OPERATOR = re.compile(r"state/[0-9]+/_metadata/(metadata|v2/[0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,27 +55,51 @@ def as_file(plan: Planned) -> bytes:
 
 
 def _parse(data: bytes) -> Planned:
-    _, metadata, *offsets = data.decode().splitlines()
-    read = [Offset.from_json(json.loads(line)) for line in offsets if line != "-"]
-    return Planned(int(json.loads(metadata)["batchWatermarkMs"]), tuple(read))
+    settings, offsets = plan_of(data)
+    return Planned(settings["batchWatermarkMs"], tuple(each for each in offsets if each is not None))
 
 
-def lay_out(checkpoint: Path, files: Mapping[str, bytes], batch: int, watermark_us: int | None) -> Planned | None:
+def lay_out(
+    checkpoint: Path,
+    files: Mapping[str, bytes],
+    batch: int,
+    watermark_us: int | None,
+    *,
+    is_stateful: bool = False,
+    places: Mapping[str, tuple[str, int]] = MappingProxyType({}),
+) -> Planned | None:
     """Fill an empty directory from the log. Return the last batch's plan, or None if there was no batch yet.
 
-    `commits/N` is our own: Spark has it only after the record is appended, so no record can hold it.
+    `commits/N` is our own: Spark has it only after the record is appended, so no record can hold it. `places` say which
+    record, by blob and position, holds a file. Raise CorruptState for a file that no record of ours can hold, and if
+    the state after the batch is not there, as that of a query that `is_stateful` must be.
     """
     checkpoint.mkdir(parents=True)
-    root = checkpoint.resolve()
-    for name, content in files.items():
+    stores, last = list[str](), None
+    sizes: dict[str, int] = {}
+    for name in sorted(files, key=lambda name: name.endswith(".zip") or "/_metadata/" in name):
+        with _at(name, places):
+            content = laid_out(name, files[name], sizes, str(checkpoint))
+            sizes[name] = len(content)
+            if _OPERATOR.fullmatch(name):
+                stores += _stores(name.partition("/_metadata/")[0], stores_of(content), len(files))
+            if name == f"offsets/{batch}":
+                last = _parse(content)
         path = checkpoint / name
-        if not path.resolve().is_relative_to(root):
-            raise CorruptState(f"A record holds a file outside of the checkpoint: {name}", blob=str(checkpoint))
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(_at_home(content, name, checkpoint))
+        path.write_bytes(content)
     if batch < 0:
         return None
-    last = _parse(files[f"offsets/{batch}"])
+    with _at(f"offsets/{batch}", places):
+        if last is None:
+            raise KeyError("it is not there")
+    if is_stateful and (store := lacking(files, stores or ["state"], batch)) is not None:
+        blob, position = _place(f"offsets/{batch}", places)
+        raise CorruptState(
+            f"The log lacks what {store} held after batch {batch}, so the task would begin with another state",
+            blob=blob,
+            position=position,
+        )
     next_ms = last.watermark_ms if watermark_us is None else max(last.watermark_ms, watermark_us // 1000)
     if last.step >= 1:
         next_ms = INFINITY_MS
@@ -79,17 +109,30 @@ def lay_out(checkpoint: Path, files: Mapping[str, bytes], batch: int, watermark_
     return last
 
 
-def _at_home(content: bytes, name: str, checkpoint: Path) -> bytes:
-    """A file as this directory needs it. The metadata of transformWithState names its schemas by absolute paths."""
-    operator, found, _ = name.partition("/_metadata/v2/")
-    if not found:
-        return content
-    version, _, text = content.decode().partition("\n")
-    metadata = json.loads(text)
-    for store in metadata["stateStoreInfo"]:
-        schemas = [path.rpartition(f"/{operator}/")[2] for path in store["stateSchemaFilePaths"]]
-        store["stateSchemaFilePaths"] = [f"file:{checkpoint / operator / schema}" for schema in schemas]
-    return f"{version}\n{json.dumps(metadata)}".encode()
+@contextmanager
+def _at(name: str, places: Mapping[str, tuple[str, int]]) -> Iterator[None]:
+    """Turn the errors of a file that makes no sense into CorruptState."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        blob, position = _place(name, places)
+        raise CorruptState(
+            f"The record holds {name!r:.200}, which is none of ours: {error}", blob=blob, position=position
+        ) from error
+
+
+def _place(name: str, places: Mapping[str, tuple[str, int]]) -> tuple[str, int]:
+    """The record that holds a file, or the last one that holds any."""
+    return places.get(name) or max(places.values(), default=(name, 0))
+
+
+def _stores(operator: str, stores: Iterable[tuple[str, int]], most: int) -> Iterator[str]:
+    """The directories of an operator's stores. Each holds files, so there are at most as many as these."""
+    for name, partitions in stores:
+        if not 0 < partitions <= most:
+            raise ValueError(f"it has {partitions} partitions")
+        for partition in range(partitions):
+            yield f"{operator}/{partition}" if name == "default" else f"{operator}/{partition}/{name}"
 
 
 class NewFiles:
@@ -104,8 +147,11 @@ class NewFiles:
         """How many names of recorded files are kept: those of files that were on disk at the last look."""
         return len(self._recorded)
 
-    def of_batch(self, batch: int) -> dict[str, Buffer]:
+    def of_batch(self, batch: int, *, is_stateful: bool = False) -> dict[str, Buffer]:
         """What the record of this batch must hold. All state files of it are on disk by now.
+
+        Raise SamzaAzureError if they are not: a record without the state of its batch must never be appended, since a
+        restart would go on with an older state.
 
         Spark writes the parts of a RocksDB snapshot in place, and the snapshot that names them last. So a part is taken
         only together with a snapshot, and only if it has the size that the snapshot says.
@@ -125,6 +171,19 @@ class NewFiles:
             if all(size_of(part) == parts[path] for path, part in new.items()):
                 found |= new
                 found[name] = content
+        if is_stateful:
+            versions = [each for each in map(VERSIONED.fullmatch, names) if each]
+            stores = {each["store"] for each in versions}
+            written = {
+                each["store"] for each in map(VERSIONED.fullmatch, found) if each and int(each["version"]) == batch + 1
+            }
+            if not stores or stores != written:
+                missing = min(stores - written, default="any store")
+                raise SamzaAzureError(
+                    f"Spark has written no state of batch {batch} for {missing} below {self._checkpoint}. The batch is "
+                    "not appended, since a restart would lose its state. Keep processor.dir on this machine's own "
+                    "disk, and let nothing else delete files there."
+                )
         return found
 
     def recorded(self, names: Iterable[str]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from samza_azure.config import Files
+from samza_azure.errors import CorruptState
 from samza_azure.logs.record import Buffer
 from samza_azure.messages import StartTask
 from samza_azure.spark.pipeline.schema import arrow_schema
@@ -45,7 +46,13 @@ class DeliveryTask(SinkTask):
             record=self._record,
             may_write=self._context.may_append,
         )
-        self._sink.claim(restored.files.get(POSITION))
+        try:
+            self._sink.claim(restored.files.get(POSITION))
+        except ValueError as error:
+            blob, position = restored.places[POSITION]
+            raise CorruptState(
+                f"The record's file {POSITION!r} is none of ours: {error}", blob=blob, position=position
+            ) from error
         return True
 
     def _flush(self) -> bool:

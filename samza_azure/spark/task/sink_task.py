@@ -14,8 +14,7 @@ from typing import Any, Protocol
 from samza_azure.errors import PermitExpired, StorageUnavailable, Superseded, TooOld
 from samza_azure.logs.names import run_folder, task_log
 from samza_azure.logs.position import Position
-from samza_azure.logs.record import Buffer, Kind, Writer
-from samza_azure.logs.task_log import INTERMEDIATE
+from samza_azure.logs.record import INTERMEDIATE, Buffer, Kind, Writer
 from samza_azure.machine import boot_time, wall_ms
 from samza_azure.messages import (
     Drain,

@@ -20,8 +20,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Superseded, TooOld
 from samza_azure.logs.names import stage_and_number, task_log
-from samza_azure.logs.record import Writer
-from samza_azure.logs.task_log import BATCH_BYTES_MIN, INTERMEDIATE
+from samza_azure.logs.record import INTERMEDIATE, Writer
+from samza_azure.logs.task_log import BATCH_BYTES_MIN
 from samza_azure.machine import boot_time, wall_ms
 from samza_azure.messages import (
     Drain,
@@ -206,7 +206,14 @@ class Task:
         # query of one of them may be ending still (`_start_after` waits for the last start only): nothing that it does
         # counts, since this start has taken over the log. A later start waits until this one is finished.
         shutil.rmtree(self._directory.parent, ignore_errors=True)
-        last = lay_out(checkpoint, restored.files, restored.last_batch, restored.watermark_us)
+        last = lay_out(
+            checkpoint,
+            restored.files,
+            restored.last_batch,
+            restored.watermark_us,
+            is_stateful=bool(self.stage.plan.stateful) and not self.stage.plan.at_once,
+            places=restored.places,
+        )
         self._step, self.inputs.stands_at = (last.step, last.offsets) if last else (0, ())
         if last:
             self._tell(read=self.inputs.read_to(last.offsets))  # otherwise all its rows seem unread until more arrive

@@ -1,0 +1,1 @@
+"""What whoever may write blobs and rows can write."""
