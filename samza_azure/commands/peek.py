@@ -1,8 +1,10 @@
 """`samza-azure peek`: the first rows of a stream that are still stored."""
 
+import json
 import sys
 from typing import Annotated
 
+import pyarrow as pa
 import typer
 
 from samza_azure.commands.job import Job, load
@@ -13,6 +15,14 @@ from samza_azure.storage.reader import Reader
 
 #: Bytes to read at a time: a few rows need few.
 AT_ONCE = 64 << 10
+
+
+def shown(table: pa.Table) -> str:
+    """The rows as JSON lines for a terminal: what it might obey is written out, as JSON does it."""
+    lines = as_lines(table)
+    if lines.replace("\n", "").isprintable():
+        return lines
+    return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in lines)
 
 
 def command(
@@ -32,7 +42,7 @@ def command(
         )
     left = number
     for table in reader:
-        sys.stdout.write(as_lines(table.slice(0, left)))
+        sys.stdout.write(shown(table.slice(0, left)))
         left -= min(left, table.num_rows)
         if not left:
             return

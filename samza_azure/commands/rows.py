@@ -58,6 +58,8 @@ def _value(scalar: Any) -> object:
             return scalar.as_py()
         except (ValueError, OverflowError):
             return _far(scalar)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return bytes(scalar.as_buffer()).decode(errors="replace")  # Spark's texts may have any bytes
     value = scalar.as_py()
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

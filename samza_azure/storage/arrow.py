@@ -6,16 +6,30 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from samza_azure.errors import ConfigError
+from samza_azure.errors import ConfigError, CorruptState
+from samza_azure.logs.reading import Part
 from samza_azure.logs.record import Slice
+from samza_azure.storage.arrow_size import unfolded_bytes, unpacked_bytes
 
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 _BATCH_ROWS = 64 << 10
+#: What one stream may unpack to: it is in memory, of whoever reads it.
+UNPACKED_MAX = 512 << 20
+_BYTES_OF = {
+    pa.string(): pa.binary(),
+    pa.large_string(): pa.large_binary(),
+    pa.string_view(): pa.binary_view(),
+}
 _MICROSECONDS = pa.timestamp("us", tz="UTC")
 
 
 def encode(rows: pa.Table) -> bytes:
-    """The rows as one stream, in their order."""
+    """The rows as one stream, in their order. Raise ConfigError if it would unpack to more than readers take."""
+    if rows.nbytes > UNPACKED_MAX:
+        raise ConfigError(
+            f"{rows.num_rows} rows of {rows.nbytes:,} bytes for one partition in one record, and {UNPACKED_MAX:,} are "
+            "possible. Write fewer rows at once, or divide a row that is so large."
+        )
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, rows.schema, options=_OPTIONS) as stream:
         stream.write_table(rows.combine_chunks(), max_chunksize=_BATCH_ROWS)
@@ -23,9 +37,57 @@ def encode(rows: pa.Table) -> bytes:
 
 
 def decode(data: bytes) -> Iterator[pa.RecordBatch]:
-    """The rows of one stream."""
-    with pa.ipc.open_stream(data) as stream:
-        yield from stream
+    """The rows of one stream. Raise ValueError for bytes that `encode` cannot have written.
+
+    Sizes are checked before anything is unpacked, and offsets before anybody follows them: Arrow checks neither. A text
+    may have any bytes, as Spark's texts may.
+    """
+    left = UNPACKED_MAX
+    try:
+        for message in pa.ipc.MessageReader.open_stream(data):
+            if (left := left - unpacked_bytes(message)) < 0:
+                raise ValueError(f"the rows unpack to more than {UNPACKED_MAX} bytes")
+        left = UNPACKED_MAX
+        with pa.ipc.open_stream(data) as stream:
+            as_bytes = [_as_bytes(field.type) for field in stream.schema]
+            for batch in stream:
+                for column, kind in zip(batch.columns, as_bytes, strict=True):
+                    (column if kind == column.type else column.view(kind)).validate(full=True)
+                if batch.num_rows > _BATCH_ROWS:
+                    raise ValueError(f"{batch.num_rows} rows in a batch, at most {_BATCH_ROWS} are possible")
+                if (left := left - sum(map(unfolded_bytes, batch.columns))) < 0:
+                    raise ValueError(f"the rows take more than {UNPACKED_MAX} bytes")
+                yield batch
+    except (pa.ArrowException, OSError, EOFError, RecursionError) as error:
+        raise ValueError(f"they are no rows in Arrow's format ({error})") from error
+
+
+def rows_of(part: Part, data: bytes) -> Iterator[pa.RecordBatch]:
+    """The rows of a slice of a record. Raise CorruptState, with the slice's place, if they are not what it says."""
+    rows = 0
+    try:
+        for batch in decode(data):
+            rows += batch.num_rows
+            yield batch
+        if rows != part.rows:
+            raise ValueError(f"there are {rows}, and its record says {part.rows}")
+    except ValueError as error:
+        at = part.reference
+        raise CorruptState(f"The rows cannot be read: {error}", blob=at.blob, position=at.offset) from error
+
+
+def _as_bytes(kind: pa.DataType) -> pa.DataType:
+    """The type with bytes in place of texts, at any depth."""
+    match kind:
+        case pa.StructType():
+            return pa.struct([field.with_type(_as_bytes(field.type)) for field in kind])
+        case pa.MapType():
+            return pa.map_(kind.key_field.with_type(_as_bytes(kind.key_type)), _as_bytes(kind.item_type))
+        case pa.ListType():
+            return pa.list_(kind.value_field.with_type(_as_bytes(kind.value_type)))
+        case pa.LargeListType():
+            return pa.large_list(kind.value_field.with_type(_as_bytes(kind.value_type)))
+    return _BYTES_OF.get(kind, kind)
 
 
 def tables(batches: Iterable[pa.RecordBatch], at_most: int) -> Iterator[pa.Table]:

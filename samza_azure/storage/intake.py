@@ -13,7 +13,6 @@ import pyarrow as pa
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import Scan
 from samza_azure.logs.record import Kind
-from samza_azure.storage.arrow import decode
 from samza_azure.storage.log import LogReader
 from samza_azure.streams.offset import ProducerPosition, ProducerState
 
@@ -104,7 +103,7 @@ class Intake:
     def _take(self, prefix: str, found: Scan) -> None:
         """Take in the rows of a scan, and what the log says with them of event time."""
         # All of them are fetched before the first is kept: after an error the scan is repeated as a whole.
-        batches = [batch for data in self._readers[prefix].fetch(found.parts) for batch in decode(data)]
+        batches = list(self._readers[prefix].rows(found.parts))
         self._held[prefix] += batches
         self.rows += sum(batch.num_rows for batch in batches)
         self.size += sum(batch.nbytes for batch in batches)

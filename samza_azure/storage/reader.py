@@ -22,7 +22,6 @@ from samza_azure.config import Config
 from samza_azure.errors import ConfigError, RowsGone, StateLost, StorageUnavailable
 from samza_azure.logs.names import RUNS, run_of, stage_and_number, stream_folder
 from samza_azure.logs.record import Kind
-from samza_azure.storage.arrow import decode
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs, Positions
 from samza_azure.storage.listing import log_indexes, log_sizes, stream_of, streams
@@ -161,7 +160,7 @@ class Reader:
             while True:
                 try:
                     found = reader.scan(self._stand.at[prefix], self._table_bytes)
-                    batches = [batch for data in reader.fetch(found.parts) for batch in decode(data)]
+                    batches = list(reader.rows(found.parts))
                 except StorageUnavailable:
                     if self._until_now:
                         raise

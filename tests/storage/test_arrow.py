@@ -1,12 +1,17 @@
 """Rows as bytes and back, split by destination, with the range of their event times."""
 
 import datetime as dt
+import io
+import struct
 
 import pyarrow as pa
 import pytest
 
-from samza_azure.errors import ConfigError
-from samza_azure.storage.arrow import decode, encode, event_time_range, slices
+from samza_azure.errors import ConfigError, CorruptState
+from samza_azure.logs.reading import Part
+from samza_azure.logs.record import Reference
+from samza_azure.storage import arrow
+from samza_azure.storage.arrow import decode, encode, event_time_range, rows_of, slices
 
 NOON = dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC)
 NOON_US = 1_357_041_600_000_000
@@ -96,3 +101,66 @@ def test_a_text_is_no_event_time() -> None:
 def test_an_event_time_that_the_rows_do_not_have() -> None:
     with pytest.raises(ConfigError, match=r"There is no event-time column 'nope'\. Columns are a, b\."):
         event_time_range(pa.table({"a": [1], "b": [2]}), "nope")
+
+
+def unchecked(rows: pa.Table) -> bytes:
+    """As any program writes them."""
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows)
+    return sink.getvalue()
+
+
+def test_offsets_that_lead_elsewhere_are_not_followed() -> None:
+    """Arrow follows them, out of its memory."""
+    data = unchecked(pa.table({"s": ["abc", "def"]}))
+    offsets = struct.pack("<3i", 0, 3, 6)
+    assert data.count(offsets) == 1
+    for wrong in ((0, 3, 1 << 30), (0, -5, 6), (3, 0, 6)):
+        with pytest.raises(ValueError, match="no rows in Arrow's format"):
+            list(decode(data.replace(offsets, struct.pack("<3i", *wrong))))
+
+
+def test_a_buffer_that_says_it_is_huge_is_not_allocated() -> None:
+    data = encode(pa.table({"z": pa.array([0] * 10_000, pa.int64())}))
+    said = struct.pack("<q", 80_000)
+    assert data.count(said) == 1
+    with pytest.raises(ValueError, match="the rows unpack to more than"):
+        list(decode(data.replace(said, struct.pack("<q", 1 << 45))))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.DictionaryArray.from_arrays(pa.array([0] * 20_000, pa.int32()), pa.array(["x" * 50_000])),
+        pa.RunEndEncodedArray.from_arrays(pa.array([20_000], pa.int32()), pa.array(["x" * 50_000])),
+        pa.ListViewArray.from_arrays(
+            pa.array([0] * 20_000, pa.int32()),
+            pa.array([10_000] * 20_000, pa.int32()),
+            pa.array([1] * 10_000, pa.int64()),
+        ),
+    ],
+    ids=lambda column: type(column).__name__,
+)
+def test_few_bytes_that_unfold_to_many_are_refused(column: pa.Array) -> None:
+    with pytest.raises(ValueError, match="the rows take more than"):
+        list(decode(unchecked(pa.table({"c": column}))))
+
+
+def test_texts_with_any_bytes_are_read_as_spark_writes_them() -> None:
+    rows = pa.table({"s": pa.array([[b"\xff", None]], pa.list_(pa.binary())).view(pa.list_(pa.string()))})
+    (batch,) = decode(encode(rows))
+    assert pa.Table.from_batches([batch]).equals(rows)
+
+
+def test_no_more_is_written_than_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "UNPACKED_MAX", 100)
+    with pytest.raises(ConfigError, match=r"20 rows of 160 bytes .* 100 are possible"):
+        encode(pa.table({"n": list(range(20))}))
+
+
+def test_rows_are_as_many_as_their_record_says() -> None:
+    """A handler would wait for the others for ever."""
+    part = Part((0, 7), 0, 3, None, None, Reference("streams/s/0/00000000", 99, 1, 0), None)
+    with pytest.raises(CorruptState, match=r"there are 1, and its record says 3 .blob streams/s/0/00000000, .*99"):
+        list(rows_of(part, encode(pa.table({"n": [1]}))))

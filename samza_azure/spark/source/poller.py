@@ -31,7 +31,7 @@ from samza_azure.machine import boot_time
 from samza_azure.spark.pipeline.schema import arrow_schema, laid_out
 from samza_azure.spark.source.account import blobs
 from samza_azure.spark.source.gate_files import Acknowledgement, Spec, read_gate
-from samza_azure.storage.arrow import decode
+from samza_azure.storage.arrow import rows_of
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader
 from samza_azure.streams.gate import Gate, is_all_read, read_too_far
@@ -63,8 +63,9 @@ def read_range(
         for number, (reader, here, there) in enumerate(zip(_readers(spec), first.at, last.at, strict=True)):
             if here.position != there.position:
                 parts = None if known is None else known[number]
-                slices = patiently(reader, here.position, there.position, parts, spec)
-                yield from _batches(slices, arrow_schema(schema), spec.stream)
+                for part, data in patiently(reader, here.position, there.position, parts, spec):
+                    for batch in rows_of(part, data):
+                        yield laid_out(batch, arrow_schema(schema), spec.stream)
     except StorageUnavailable:
         raise
     except SamzaAzureError as error:  # Spark would bury it in pages of its own text
@@ -86,27 +87,20 @@ def _readers(spec: Spec, logs: Blobs | None = None) -> list[LogReader]:
 
 def patiently(
     reader: LogReader, start: Position, end: Position, parts: list[Part] | None, spec: Spec
-) -> Iterator[bytes]:
+) -> Iterator[tuple[Part, bytes]]:
     """The slices of a range, each once. Retry after storage errors while the permit is valid."""
     given = 0
     while True:
         try:
-            slices = reader.slices(start, end) if parts is None else reader.fetch(parts)
-            for number, data in enumerate(slices):
-                if number >= given:
-                    given += 1
-                    yield data
+            found = reader.parts(start, end) if parts is None else parts
+            for part, data in zip(found[given:], reader.fetch(found[given:]), strict=True):
+                given += 1
+                yield part, data
             return
         except StorageUnavailable as error:
             if boot_time() >= _permit(spec):
                 raise
             time.sleep(max(0.2, min(error.after_s, BUSY_MOST_S)))
-
-
-def _batches(slices: Iterator[bytes], schema: pa.Schema, stream: str) -> Iterator[pa.RecordBatch]:
-    for data in slices:
-        for batch in decode(data):
-            yield laid_out(batch, schema, stream)
 
 
 def _permit(spec: Spec) -> float:
@@ -373,13 +367,11 @@ class Poller:
             if any(part.data is not None for parts in self.parts for part in parts):
                 self.found = (_text(start.to_json()), _text(offset.to_json()), self.parts)
             return
-        slices = (
-            data
+        batches = [
+            laid_out(batch, self.schema, self.spec.stream)
             for reader, parts in zip(self.readers, self.parts, strict=True)
-            if parts
-            for data in reader.fetch(parts)
-        )
-        batches = list(_batches(slices, self.schema, self.spec.stream))
+            for batch in reader.rows(parts)
+        ]
         self.ready = (_text(start.to_json()), _text(offset.to_json()), batches)
 
     # Reports to Spark and to the container.

@@ -35,7 +35,7 @@ from samza_azure.spark.task.failure import drop_frames
 from samza_azure.spark.task.figures import Counted
 from samza_azure.spark.task.handler import CLOSE_S, HandlerCalls, TimeLimits
 from samza_azure.spark.task.task import Task
-from samza_azure.storage.arrow import decode
+from samza_azure.storage.arrow import rows_of
 from samza_azure.storage.source_stream import partition_numbers
 from samza_azure.streams.offset import Offset
 
@@ -193,7 +193,7 @@ class HandlerTask(Task):
         """Finish the batch that an earlier owner has begun, before anything else is read."""
         if not unfinished:
             return
-        known: dict[str, Any] = json.loads(unfinished)
+        known: dict[str, Any] = json.loads(unfinished)  # of a record that `lay_out` has checked
         starts, ends = self._where(), [Offset.from_json(each) for each in known["ends"]]
         parts = []
         for poller, start, end in zip(self._pollers, starts, ends, strict=True):
@@ -240,7 +240,7 @@ class HandlerTask(Task):
                 each.producers, poller.readers, start.positions, end.positions, logs, strict=False
             ):
                 read = patiently(reader, first, last, slices, poller.spec)
-                found += [Packed(each, producer, *both) for both in zip(slices, read, strict=True)]
+                found += [Packed(each, producer, part, data) for part, data in read]
         return found
 
     def _commit(self, offsets: Iterable[Offset], unfinished: bytes) -> None:
@@ -275,7 +275,7 @@ def _pieces(slices: Iterable[Packed]) -> Iterator[Piece]:
         this = each.producer.prefix, each.part.position, each.part.destination
         if this != record:
             record, number = this, 0
-        for rows in decode(each.data):
+        for rows in rows_of(each.part, each.data):
             yield Piece(each, laid_out(rows, arrow_schema(each.input.schema), each.input.stream), number)
             number += rows.num_rows
 

@@ -25,7 +25,6 @@ from samza_azure.logs.position import Ends
 from samza_azure.spark.pipeline.pipeline import analyse_pipeline
 from samza_azure.spark.task import task
 from samza_azure.spark.task.starts import Starts
-from samza_azure.storage.arrow import decode
 from samza_azure.storage.connection import Account
 from samza_azure.storage.ddl import arrow_schema
 from samza_azure.storage.log import LogReader
@@ -323,8 +322,8 @@ class _Play:
         yield schema.empty_table()
         for number in range(each.partitions):
             reader = LogReader(self._fleet._context.blobs, f"streams/{each.name}/{number}")
-            for rows in reader.slices((0, 0), self._ends.get(f"{each.name}/{number}", (0, 0))):
-                yield pa.Table.from_batches(decode(rows)).cast(schema)
+            for rows in reader.rows(reader.parts((0, 0), self._ends.get(f"{each.name}/{number}", (0, 0)))):
+                yield pa.Table.from_batches([rows]).cast(schema)
 
     def _name(self, number: int) -> str:
         return self._tasks[number % len(self._tasks)]
