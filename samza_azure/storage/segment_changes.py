@@ -20,9 +20,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from samza_azure.foreign import parsed
 from samza_azure.segments import Publish, Segment, SequenceNumber
 from samza_azure.storage.interface import Row, Value
-from samza_azure.storage.segment_rows import SegmentReader, segment_key, segment_values
+from samza_azure.storage.segment_rows import RowReading, SegmentReader, segment_key, segment_values
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +68,9 @@ def changed_by(row: Row, reader: SegmentReader) -> list[Segment] | None:
     parts = row.values.get("parts")
     if not isinstance(parts, int) or parts < 0:
         return None
-    text = "".join(str(row.values[f"part{number}"]) for number in range(parts))
-    return [reader.segment(Row(key, "", values)) for key, values in json.loads(text)]
+    with RowReading(row):
+        text = "".join(str(row.values[f"part{number}"]) for number in range(parts))
+        return [reader.segment(Row(key, "", values)) for key, values in parsed(text)]
 
 
 @dataclass(frozen=True, slots=True)

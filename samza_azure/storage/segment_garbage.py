@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from samza_azure.errors import ConfigError
+from samza_azure.foreign import parsed
 from samza_azure.segments import (
     Blocked,
     Granted,
@@ -29,7 +30,7 @@ from samza_azure.storage import segment_reading as reading
 from samza_azure.storage.interface import DELETE_MAX, Value
 from samza_azure.storage.limits import TEXT_MAX
 from samza_azure.storage.segment_changes import CHANGE, changed_key, is_change
-from samza_azure.storage.segment_rows import HEAD, READER, is_ours, past, segment_key
+from samza_azure.storage.segment_rows import HEAD, READER, RowReading, is_ours, past, segment_key, sequence_of
 from samza_azure.storage.segment_table import SegmentTable, Snapshot, TableLocks, in_parts
 from samza_azure.storage.transactions import Act, Write
 
@@ -85,8 +86,8 @@ def restore(table: SegmentTable, interval: Interval) -> int:
             )
         if not dropped:
             return bool(sent), []
-        collected = str(state.head.values.get("collected", ""))
-        if collected and any(map(SequenceNumber.parse(collected).includes, dropped)):
+        collected = sequence_of(state.head, "collected")
+        if collected is not None and any(map(collected.includes, dropped)):
             return False, []  # the segments that it hides may be partly deleted by now
         there = [one for one in state.box.active() if one.interval.overlaps(interval) and not one.is_used_up]
         if busy := [str(lock.id) for lock in there]:
@@ -127,7 +128,8 @@ def collect(table: SegmentTable, now_us: int, grace_us: int) -> Collected:
     left = reading.snapshot(table)
     kept = {one.file.name for one in (*left.timeline, *left.staged) if one.file is not None}
     kept.add(str(state.head.values.get("checkpoint", "")))
-    mine = {one.file.name for one in garbage if one.file is not None} - kept
+    # Whoever may write rows could name any blob of the container.
+    mine = {one.file.name for one in garbage if one.file is not None and one.file.name.startswith(table.prefix)} - kept
     orphans = [name for name, _ in uploads if name not in kept | mine and not _may_still_publish(table, name, state)]
     for names in in_parts([*sorted(mine), *orphans], DELETE_MAX):
         table.blobs.delete_many(names)
@@ -151,9 +153,9 @@ def _pinned(table: SegmentTable, now_us: int) -> list[SequenceNumber]:
     """The sequence numbers that readers have pinned. Expired pins are deleted, unless they are prolonged now."""
     found = []
     for row in filter(is_ours, table.read(READER, past(READER))):
-        until = row.values["until"]
-        if isinstance(until, int) and until > now_us:
-            found.append(SequenceNumber.parse(str(row.values["sequence"])))
+        until, sequence = row.values["until"], sequence_of(row, "sequence")
+        if isinstance(until, int) and until > now_us and sequence is not None:
+            found.append(sequence)
         else:
             table.sent([Write(Act.DELETE, row.key, etag=row.etag)])
     return found
@@ -165,13 +167,15 @@ def _mark(table: SegmentTable, now_us: int, grace_us: int) -> tuple[Snapshot, Se
     def decide(state: TableLocks) -> tuple[tuple[Snapshot, SequenceNumber | None], list[Write]]:
         snapshot = reading.snapshot(table)  # without drops that are restored before the head is written
         pinned = _pinned(table, now_us)
-        marks: list[tuple[int, str]] = json.loads(str(state.head.values["marks"]))
-        collected = SequenceNumber.parse(str(state.head.values.get("collected") or "0:"))
+        with RowReading(state.head):
+            marks = [(int(at), str(text)) for at, text in parsed(str(state.head.values["marks"]))]
+            parsed_marks = {text: SequenceNumber.parse(text) for _, text in marks}
+        collected = sequence_of(state.head, "collected") or SequenceNumber(0)
         old = [one for one in marks if one[0] <= now_us - grace_us]
         # A mark that is neither later nor earlier was written by an earlier release, which listed more locks.
         able = [
             mark
-            for mark in (SequenceNumber.parse(text) for _, text in old)
+            for mark in (parsed_marks[text] for _, text in old)
             if all(mark <= pin for pin in pinned) and (mark <= collected or collected <= mark)
         ]
         kept = [one for one in marks if one not in old or one == old[-1]]

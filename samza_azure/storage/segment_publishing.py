@@ -11,10 +11,11 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
+from samza_azure.errors import ConfigError, CorruptState, SamzaAzureError, StorageUnavailable
 from samza_azure.logs.operations import Pause
 from samza_azure.segments import Advance, Interval, LockType, LostRace, Publish, Published, Segment, TableLock
 from samza_azure.segments.locks import Replaced
@@ -34,6 +35,7 @@ from samza_azure.storage.segment_rows import (
     partitions_value,
     past,
     position_key,
+    position_of,
     position_stream,
     segment_key,
     segment_values,
@@ -120,7 +122,11 @@ def position(table: SegmentTable, stream: str) -> Any:
 def positions(table: SegmentTable) -> dict[str, Any]:
     """All positions, by stream."""
     rows = table.read(POSITION, past(POSITION))
-    return {position_stream(row.key): json.loads(str(row.values["position"])) for row in rows if is_ours(row)}
+    found = {}
+    for row in filter(is_ours, rows):
+        with suppress(CorruptState):  # a foreign row must not end the housekeeping of all others
+            found[position_stream(row.key)] = position_of(row)
+    return found
 
 
 def forget(table: SegmentTable, stream: str) -> None:
@@ -330,7 +336,7 @@ def _position(table: SegmentTable, stream: str) -> tuple[Row | None, Any]:
     """The row of a stream's position, and the position."""
     key = position_key(stream)
     found = table.read(key, key + "\x20")
-    return (found[0], json.loads(str(found[0].values["position"]))) if found and found[0].key == key else (None, None)
+    return (found[0], position_of(found[0])) if found and found[0].key == key else (None, None)
 
 
 def _moved(stream: str, at: Row | None, end: Any) -> Write:

@@ -20,7 +20,17 @@ from samza_azure.storage.segment_changes import (
     is_change,
     no_collection,
 )
-from samza_azure.storage.segment_rows import HEAD, LOCK, READER, SEGMENT, SegmentReader, is_ours, past, segment_key
+from samza_azure.storage.segment_rows import (
+    HEAD,
+    LOCK,
+    READER,
+    SEGMENT,
+    SegmentReader,
+    is_ours,
+    past,
+    segment_key,
+    sequence_of,
+)
 from samza_azure.storage.segment_table import Known, SegmentTable, Snapshot, TableLocks
 from samza_azure.storage.transactions import Act, AtOnce, Write
 
@@ -75,8 +85,8 @@ def strangers(table: SegmentTable) -> int:
 
 def _check_kept(table: SegmentTable, head: Row, at: SequenceNumber | None) -> None:
     """Raise ConfigError if any of what the table showed then was collected."""
-    collected = str(head.values.get("collected", ""))
-    if at is not None and collected and not SequenceNumber.parse(collected) <= at:
+    collected = sequence_of(head, "collected")
+    if at is not None and collected is not None and not collected <= at:
         raise ConfigError(
             f"The garbage of {table.name} was collected up to {collected}; what it showed at {at} is no "
             "longer there. Read at a later sequence number, or keep garbage for longer."
@@ -157,11 +167,12 @@ def _from_checkpoint(table: SegmentTable, state: TableLocks) -> Known | None:
     if isinstance(data, Missing):
         return None
     restored, collected = state.head.values.get("restored", 0), str(state.head.values.get("collected", ""))
+    least = sequence_of(state.head, "collected")
     with no_collection():
         found = Checkpoint.decode(data.data, SegmentReader(table.name))
         if found is None or found.restored != restored:
             return None
-        if collected and not SequenceNumber.parse(collected) <= found.sequence:
+        if least is not None and not least <= found.sequence:
             return None
         counted, waiting = found.parts()
         timeline = Timeline(counted)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from samza_azure.errors import ConfigError, CorruptState
+from samza_azure.foreign import parsed
 from samza_azure.segments import (
     File,
     Interval,
@@ -93,6 +94,19 @@ def position_stream(key: str) -> str:
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), key.removeprefix(POSITION).replace("|", "/"))
 
 
+def position_of(row: Row) -> Any:
+    """The position in such a row. Raise CorruptState if it is none."""
+    with RowReading(row):
+        return parsed(str(row.values["position"]))
+
+
+def sequence_of(row: Row, column: str) -> SequenceNumber | None:
+    """The sequence number in a column of a row; None if it has none. Raise CorruptState for another text."""
+    with RowReading(row):
+        text = row.values.get(column)
+        return SequenceNumber.parse(str(text)) if text else None
+
+
 def _interval(interval: Interval) -> str:
     return f"{interval.start + _ZERO:016x}.{interval.end + _ZERO:016x}"
 
@@ -119,28 +133,28 @@ def lock_values(lock: TableLock, owners: Mapping[str, LockOwner]) -> dict[str, V
 
 def lock_of(datasource: str, row: Row) -> tuple[TableLock, dict[str, LockOwner]]:
     """The lock of a row, and who holds it."""
-    with _RowReading(row):
+    with RowReading(row):
         values: Mapping[str, Any] = row.values
-        owners = {task: LockOwner(*owner) for task, owner in json.loads(values["holders"]).items()}
+        owners = {task: LockOwner(*owner) for task, owner in parsed(values["holders"]).items()}
         return TableLock(
             int(row.key.removeprefix(LOCK)),
             LockType(values["type"]),
-            values["group"],
+            _exactly(str, values["group"]),
             datasource,
-            Interval(values["start"], values["end"]),
-            values["version"],
+            Interval(_exactly(int, values["start"]), _exactly(int, values["end"])),
+            _exactly(int, values["version"]),
             _partitions(values["partitions"]),
-            values["priority"],
-            values["revoked"],
+            _exactly(int, values["priority"]),
+            _exactly(bool, values["revoked"]),
             frozenset(owners),
-            values["count"],
+            _exactly(int, values["count"]),
             SequenceNumber.parse(values["read"]) if values["read"] else None,
             tuple(_intervals_of(values["writes"])),
             tuple(
                 Replaced(lock, number, version, tuple(_intervals_of(text)))
-                for lock, number, version, text in json.loads(values["replaced"])
+                for lock, number, version, text in parsed(values["replaced"])
             ),
-            values["staged"],
+            _exactly(int, values["staged"]),
         ), owners
 
 
@@ -169,10 +183,11 @@ def segment_values(segment: Segment) -> dict[str, Value]:
 class _Statistics(Mapping[str, Any]):
     """The statistics of a file, parsed at the first use: those of most files are never used."""
 
-    __slots__ = ("_found", "_text")
+    __slots__ = ("_file", "_found", "_text")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, file: str) -> None:
         self._text: str = text
+        self._file = file
         self._found: dict[str, Any] | None = None
 
     def __getitem__(self, column: str) -> Any:
@@ -189,7 +204,14 @@ class _Statistics(Mapping[str, Any]):
 
     def _all(self) -> dict[str, Any]:
         if self._found is None:
-            self._found = json.loads(self._text)
+            try:
+                found = parsed(self._text)
+                if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
+                    raise ValueError("an object of objects is expected")
+            except (ValueError, TypeError) as error:
+                message = f"A segment's row has statistics that cannot be read: {error!r:.300}"
+                raise CorruptState(message, blob=self._file) from error
+            self._found = found
         return self._found
 
 
@@ -213,12 +235,15 @@ class SegmentReader:
 
     def segment(self, row: Row) -> Segment:
         """The segment of a row. Raise CorruptState if the row is not a segment."""
-        with _RowReading(row):
+        with RowReading(row):
             values: Mapping[str, Any] = row.values
             start, end, version, partition = row.key.removeprefix(SEGMENT).split(".")
             file = None
             if name := values.get("file"):
-                file = File(name, values["rows"], values["bytes"], _Statistics(values["statistics"]), values.get("crc"))
+                statistics = _Statistics(_exactly(str, values["statistics"]), name)
+                crc = None if values.get("crc") is None else _exactly(int, values["crc"])
+                rows, size = _exactly(int, values["rows"]), _exactly(int, values["bytes"])
+                file = File(_exactly(str, name), rows, size, statistics, crc)
             published = _publishes(values["published"])
             return Segment(
                 self._datasource,
@@ -226,7 +251,7 @@ class SegmentReader:
                 int(version),
                 int(partition),
                 self._set(values["covers"]),
-                values["generation"],
+                _exactly(int, values["generation"]),
                 self._set(values["group"]),
                 self._set(values["overshadows"]),
                 file,
@@ -239,7 +264,7 @@ class SegmentReader:
         numbered = zip(of["lock"], of["number"], of["more"], strict=True)
         published = _each_once(numbered, lambda one: (Publish(*one[:2]), *_publishes(one[2])))
         files = [
-            None if name is None else File(name, rows or 0, size or 0, _Statistics(text or "{}"), crc)
+            None if name is None else File(name, rows or 0, size or 0, _Statistics(text or "{}", name), crc)
             for name, rows, size, text, crc in zip(
                 *(of[column] for column in ("file", "rows", "bytes", "statistics", "crc")), strict=True
             )
@@ -268,12 +293,24 @@ class SegmentReader:
         return known
 
 
+def granted_by(head: Row) -> int:
+    """How many locks were granted so far, as the head row says."""
+    with RowReading(head):
+        return _exactly(int, head.values["granted"])
+
+
+def _exactly(kind: type[T], value: Any) -> T:
+    if type(value) is not kind:  # a bool is no number here
+        raise TypeError(f"{kind.__name__} is expected, not {value!r:.80}")
+    return value
+
+
 def checked_head(row: Row, datasource: str) -> Row:
     """Return the head row. Raise ConfigError if a newer program wrote it."""
     found = row.values.get("format")
     if not isinstance(found, int) or found > FORMAT:
         raise ConfigError(
-            f"The table {datasource} has format {found}, and this program knows formats up to {FORMAT}. "
+            f"The table {datasource} has format {found!r:.80}, and this program knows formats up to {FORMAT}. "
             "Use the version of samza-azure that wrote it, or a newer one."
         )
     return row
@@ -296,7 +333,7 @@ def _intervals_of(text: str) -> list[Interval]:
     return [Interval(*map(int, one.split(":"))) for one in text.split(",") if one]
 
 
-class _RowReading:
+class RowReading:
     """Turn errors while a row is read into a CorruptState that names the row."""
 
     def __init__(self, row: Row) -> None:
@@ -307,4 +344,4 @@ class _RowReading:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, LookupError | ValueError | TypeError | AttributeError):
-            raise CorruptState(f"The row cannot be read: {error!r}", blob=self._row.key) from error
+            raise CorruptState(f"The row cannot be read: {error!r:.300}", blob=self._row.key) from error

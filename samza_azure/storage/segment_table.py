@@ -15,7 +15,7 @@ from samza_azure.logs.operations import Pause
 from samza_azure.segments import Interval, LockBox, LockOwner, LockTask, Segment, SequenceNumber, TableLock, Timeline
 from samza_azure.storage.driver import BetweenTries, back_off
 from samza_azure.storage.interface import Blobs, Refused, Row, Value
-from samza_azure.storage.segment_rows import FORMAT, HEAD, LOCK, checked_head, is_ours, lock_of, past
+from samza_azure.storage.segment_rows import FORMAT, HEAD, LOCK, checked_head, granted_by, is_ours, lock_of, past
 from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Transactions, Write
 
 T = TypeVar("T")
@@ -101,9 +101,7 @@ class SegmentTable:
             raise ConfigError(f"There is no table {self.name}. It is created by the first job that writes to it.")
         head = checked_head(found[0], self.name)
         box, rows = LockBox(), {}
-        granted = head.values["granted"]
-        assert isinstance(granted, int)
-        box.granted = granted
+        box.granted = granted_by(head)
         for row in found[1:]:
             if row.key.startswith(LOCK) and is_ours(row):
                 lock, owners = lock_of(self.name, row)

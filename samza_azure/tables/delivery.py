@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from samza_azure.config import Files
 from samza_azure.errors import CorruptState
+from samza_azure.foreign import parsed
 from samza_azure.logs.names import FILES
 from samza_azure.logs.position import Position
 from samza_azure.messages import ends_from
@@ -44,10 +45,15 @@ class FilePosition:
 
     @classmethod
     def parse(cls, data: bytes) -> "FilePosition":
-        """The inverse of `bytes`."""
-        value = json.loads(data)
-        until = value["until"]
-        return cls(value["number"], ends_from(value["at"]), None if until is None else ends_from(until))
+        """The inverse of `bytes`. Raise ValueError for anything else."""
+        try:
+            value = parsed(data)
+            number, until = value["number"], value["until"]
+            if type(number) is not int or number < 0:
+                raise ValueError("a number of a file is expected")
+            return cls(number, ends_from(value["at"]), None if until is None else ends_from(until))
+        except (LookupError, TypeError, AttributeError) as error:
+            raise ValueError(f"it makes no sense ({error!r})") from error
 
 
 def file_name(folder: str, run: str, task: str, number: int) -> str:

@@ -205,7 +205,12 @@ _TESTS: dict[str, Any] = {
 def span(file: File, time: str) -> Interval | None:
     """The times of the first and the last row of a file. None if unknown."""
     found = file.statistics.get(time, {})
-    return Interval.of(found["least"], found["most"]) if "least" in found else None
+    if "least" not in found:
+        return None
+    try:
+        return Interval.of(found["least"], found["most"])
+    except (LookupError, TypeError, ValueError) as error:
+        raise CorruptState(f"A segment's row has statistics that cannot be read: {error!r}", blob=file.name) from error
 
 
 def lies_in(file: File, time: str, interval: Interval) -> bool:

@@ -17,7 +17,8 @@ from dataclasses import asdict, dataclass, field, replace
 import pyarrow as pa
 
 from samza_azure.config import TableSettings
-from samza_azure.errors import StateLost, Superseded
+from samza_azure.errors import CorruptState, StateLost, Superseded
+from samza_azure.foreign import parsed
 from samza_azure.logs.names import stage_of
 from samza_azure.logs.position import Position
 from samza_azure.messages import ends_from
@@ -56,17 +57,24 @@ class SinkPosition:
         return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
 
     @classmethod
-    def parse(cls, text: str) -> "SinkPosition":
-        """The inverse of `str`."""
-        value = json.loads(text)
-        until = value["until"]
-        return cls(
-            (value["writer"][0], value["writer"][1]),
-            ends_from(value["at"]),
-            None if until is None else ends_from(until),
-            value["before_us"],
-            value["drained"],
-        )
+    def parse(cls, text: object, stream: str = "a stream") -> "SinkPosition":
+        """The inverse of `str`. Raise CorruptState for anything else."""
+        try:
+            value = parsed(str(text))
+            (generation, attempt), before_us, until = value["writer"], value["before_us"], value["until"]
+            if not all(type(each) is int for each in (generation, attempt, before_us or 0)):
+                raise ValueError("whole numbers are expected")
+            return cls(
+                (generation, attempt),
+                ends_from(value["at"]),
+                None if until is None else ends_from(until),
+                before_us,
+                bool(value["drained"]),
+            )
+        except (LookupError, ValueError, TypeError, AttributeError) as error:
+            raise CorruptState(
+                f"The table holds a position that no sink has written: {error!r}", blob=f"position of {stream}"
+            ) from error
 
 
 Parts = list[tuple[Interval, pa.Table]]
@@ -128,7 +136,7 @@ class Sink(Follower):
         widen(self._store, self._schema)
         while True:
             known = self._store.position(self._stream)
-            position = SinkPosition(self._writer) if known is None else SinkPosition.parse(known)
+            position = SinkPosition(self._writer) if known is None else SinkPosition.parse(known, self._stream)
             if known is None and not first:
                 raise StateLost(
                     f"The table {self._table.name} does not know how far {self._stream} is, and it has been there",
@@ -298,7 +306,7 @@ class Sink(Follower):
         StateLost if the position is ours but none that we have sent.
         """
         known = self._store.position(self._stream)
-        position = None if known is None else SinkPosition.parse(known)
+        position = None if known is None else SinkPosition.parse(known, self._stream)
         if position is None or position.writer != self._writer:
             raise Superseded(f"{self._stream} belongs to writer {position and position.writer}; we are {self._writer}.")
         if (tried := self._tries.get(known)) is not None:
@@ -326,6 +334,6 @@ def group_of(task: str) -> str:
 def is_drained(position: object) -> bool:
     """Whether a position in a table belongs to a sink that has published everything."""
     try:
-        return SinkPosition.parse(str(position)).drained
-    except (ValueError, LookupError, TypeError, AttributeError):
+        return SinkPosition.parse(position).drained
+    except CorruptState:
         return False  # not the position of a sink

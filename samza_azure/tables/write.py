@@ -61,8 +61,9 @@ class Shape:
             schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(str(head.values["schema"]))))
             # Any column may have nulls: rows may lack it, or come from a later run in which it may be null.
             schema = files.plain(pa.schema([field.with_nullable(True) for field in schema]))
-            return cls(str(head.values["time"]), Granularity(str(head.values["granularity"])), schema)
-        except (KeyError, ValueError, pa.ArrowInvalid) as error:
+            time = schema.field(str(head.values["time"])).name
+            return cls(time, Granularity(str(head.values["granularity"])), schema)
+        except (LookupError, ValueError, TypeError, OSError, pa.ArrowException) as error:
             raise ConfigError(f"The head of the table {name} does not say what its rows are: {error!r}.") from error
 
 
