@@ -5,6 +5,7 @@ Not promised: that the settings can work. `config` checks those of a job file; `
 """
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,4 +56,18 @@ def is_this_machine(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-__all__ = ["Secret", "Storage", "is_this_machine", "parts_of"]
+REDACTED = "**********"
+_LOOKS_SECRET = re.compile(
+    r"(sig=|AccountKey=|SharedAccessSignature=|Bearer |SharedKey [^:\s]+:|_token[\"']?\s*[:=]\s*[\"']?)[^\s&;,\"'}]+",
+    re.IGNORECASE,
+)
+#: A token of Entra: three parts, of which the first two are JSON objects.
+_TOKEN = re.compile(r"\beyJ[\w-]+\.eyJ[\w-]+(\.[\w-]*)?")
+
+
+def without_secrets(text: str) -> str:
+    """The text of an error without what looks like a key, a signature or a token."""
+    return _TOKEN.sub(REDACTED, _LOOKS_SECRET.sub(lambda match: match[1] + REDACTED, text))
+
+
+__all__ = ["REDACTED", "Secret", "Storage", "is_this_machine", "parts_of", "without_secrets"]

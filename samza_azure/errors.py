@@ -2,10 +2,11 @@
 
 SamzaAzureError
 ├── ConfigError            you wrote it: correct the job file, the pipeline or the command (exit 2)
-│   ├── AccessDenied       the account refuses the key or the identity
+│   ├── AccessDenied       the account refuses the key or the identity (exit 3 if that may pass)
 │   │   └── AccessLost     it accepted them before: start the processor again with valid ones (exit 5)
 │   └── PipelineRefused    a stage. That the run has another pipeline is no exception: `group/ending.py:_misfit`
 ├── StorageUnavailable     wait and try again; what was sent did not happen (exit 3 before joining)
+│   ├── SignInFailed       there is no token: see to the identity of this machine or user (exit 3)
 │   └── Unsettled          wait, then read: what was sent may have happened
 ├── RowsGone               rows were deleted before they were read; begin elsewhere
 ├── Superseded             a newer owner has the log; stop the task. Not an error for the user
@@ -30,7 +31,7 @@ class Verdict(IntEnum):
     DONE = 0  # drained, stopped, left, or there was nothing to do
     FAILED = 1  # a task failed wherever it was tried, or state was lost or is corrupt
     REFUSED = 2  # the job file, the pipeline or the command has to change before another start helps
-    UNREACHABLE = 3  # the account never answered; another start may find it
+    UNREACHABLE = 3  # the account never answered or let us in; another start may find it as it should be
     TIMED_OUT = 4  # what a command waited for did not happen in time
     ACCESS_LOST = 5  # the account accepted us and now refuses us; another start may bring a new secret
 
@@ -67,13 +68,15 @@ class ModelTooLarge(ConfigError):
 class AccessDenied(ConfigError):
     """The storage account refuses the key, the token or the identity.
 
-    `may_pass` says that the account knows us but a right is missing: a new role assignment takes effect only after some
-    minutes.
+    `may_pass` says that a later try may be let in with the same configuration: a new role assignment takes effect only
+    after some minutes, a firewall is opened, a clock is set right. Then the exit code is 3 and not 2.
     """
 
     def __init__(self, message: str, *, may_pass: bool = False) -> None:
         super().__init__(message)
         self.may_pass = may_pass
+        if may_pass and self.exit_code is Verdict.REFUSED:
+            self.exit_code = Verdict.UNREACHABLE
 
 
 class AccessLost(AccessDenied):
@@ -94,6 +97,11 @@ class StorageUnavailable(SamzaAzureError):
     def __init__(self, message: str, *, after_s: float = 0.0) -> None:
         super().__init__(message)
         self.after_s = after_s
+
+
+class SignInFailed(StorageUnavailable):
+    """The identity of this machine or user gave no token, so the account was not asked. azure-identity has tried more
+    than once where that makes sense."""
 
 
 class Unsettled(StorageUnavailable):

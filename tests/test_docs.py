@@ -13,6 +13,7 @@ import pytest
 
 import samza_azure
 from samza_azure.sim.ledger import INVARIANTS, Violation
+from tests.commands.access_failures import FAILURES
 from tests.model.fences import CLAIMS
 from tests.sim.mutants import MUTANTS
 
@@ -259,3 +260,9 @@ def test_each_decision_is_listed_and_has_the_same_headings() -> None:
         assert page.read_text().startswith(f"# {number}. ")
         assert page.name.startswith(f"{number:04}-")
         assert list(sections(page)) == ["Decision", "Why", "What it costs", "What was considered instead"]
+
+
+def test_the_table_of_failed_access_is_the_one_that_is_played() -> None:
+    rows = [line for line in ROOT.joinpath("docs/accounts.md").read_text().splitlines() if line.startswith("| ")]
+    played = [f"| {each.opened_by} | {each.what} | {each.outcome.value.word} | {each.says} |" for each in FAILURES]
+    assert rows[-len(played) :] == played

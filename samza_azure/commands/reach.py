@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+from tenacity import Retrying, retry_if_exception_type, retry_if_not_exception_type, stop_after_delay, wait_fixed
 
 from samza_azure.commands.ask import Asked, answer_to
 from samza_azure.commands.terminal import say
 from samza_azure.config import Config
-from samza_azure.errors import ConfigError, StorageUnavailable
+from samza_azure.errors import ConfigError, SignInFailed, StorageUnavailable
 from samza_azure.group.control import Control
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.host.status import control_of, read
@@ -89,9 +89,9 @@ def with_rows(account: Account, ask: Callable[[Any, Any], Coroutine[Any, Any, T]
 
 
 def patient(*, tell: bool) -> Retrying:
-    """Retries every second for `PATIENCE_S`."""
+    """Retries every second for `PATIENCE_S`; not for want of a token, since azure-identity has tried several times."""
     return Retrying(
-        retry=retry_if_exception_type(StorageUnavailable),
+        retry=retry_if_exception_type(StorageUnavailable) & retry_if_not_exception_type(SignInFailed),
         stop=stop_after_delay(PATIENCE_S),
         wait=wait_fixed(1),
         reraise=True,

@@ -101,11 +101,9 @@ def _refused(view: View) -> Finish | None:
     let_in = view.calls.let_in
     lasting = next((each for each in denied if each.last - each.since >= patience_s(each, let_in=let_in)), None)
     if lasting is not None:
-        return (
-            Finish(Verdict.ACCESS_LOST, f"{lasting.reason} {GIVEN_UP}")
-            if let_in
-            else Finish(Verdict.REFUSED, lasting.reason)
-        )
+        if let_in:
+            return Finish(Verdict.ACCESS_LOST, f"{lasting.reason} {GIVEN_UP}")
+        return Finish(Verdict.UNREACHABLE if lasting.may_pass else Verdict.REFUSED, lasting.reason)
     if view.work.rejected:
         return Finish(Verdict.REFUSED, view.work.rejected)
     if view.leadership is not None and view.leadership.in_vain:

@@ -41,8 +41,8 @@ UNREACHABLE_S = 30.0
 CALL_S = 3.0
 #: What a processor does if its release is too old for what is stored.
 STANDS_BY = "Until then this processor stands by: it releases its tasks, and others run them."
-#: What a processor does if it lacks a right and has not joined.
-WAITS_FOR_ROLE = f"A new role assignment takes some minutes to count: it is tried again for {ROLE_S:.0f} s."
+#: What a processor does if it is refused for a reason that may pass, and has not joined.
+WAITS_FOR_ROLE = f"That may pass, so it is tried again for {ROLE_S:.0f} s."
 #: The least time between two turns, unless there is news.
 LEAST_SLEEP_S = 0.002
 

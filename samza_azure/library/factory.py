@@ -6,6 +6,15 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception,
+    retry_if_exception_type,
+    stop_after_delay,
+    wait_fixed,
+)
+
 from samza_azure.config import Config, check_processor_id
 from samza_azure.coordinator import CoordinationUtils, JobCoordinator
 from samza_azure.errors import AccessDenied, StorageUnavailable
@@ -16,7 +25,7 @@ from samza_azure.host.runs import RunLogs
 from samza_azure.library import group_tools as tools
 from samza_azure.library import lease_lock as lock
 from samza_azure.library.threaded import Stores, ThreadedCoordinator
-from samza_azure.machine import boot_place, boot_time
+from samza_azure.machine import boot_place
 from samza_azure.metrics.observer import Observer
 from samza_azure.seldom import Seldom
 from samza_azure.storage.connection import Account
@@ -26,8 +35,10 @@ log = logging.getLogger(__name__)
 
 #: The seconds between two tries to create container and table while the account does not answer.
 KNOCK_S = 1.0
-#: The same while a right is missing.
+#: The same while the account refuses us for a reason that may pass.
 ROLE_AGAIN_S = 2.0
+#: What a processor does while the account does not answer, or while there is no token for it.
+WAITS_FOR_ACCOUNT = f"It is tried again for {UNREACHABLE_S:.0f} s."
 
 
 class AzureJobCoordinatorFactory:
@@ -104,26 +115,33 @@ async def _azure(config: Config) -> Stores:
 
 
 async def reached(account: Account) -> Stores:
-    """Sign in, create container and table if they are missing, and return what a coordinator needs of the account."""
-    await asyncio.to_thread(account.sign_in)  # it has a timeout of its own, so before all that has a deadline
-    begun, seldom = boot_time(), Seldom()
-    unreached: float | None = None  # since when no call was answered
-    while True:
-        try:
-            await asyncio.to_thread(account.ensure_created)
-            break
-        except StorageUnavailable:
-            unreached = boot_time() if unreached is None else unreached
-            if boot_time() > unreached + UNREACHABLE_S:
-                raise
-            await asyncio.sleep(KNOCK_S)
-        except AccessDenied as error:
-            now, unreached = boot_time(), None
-            if not error.may_pass or now > begun + ROLE_S:
-                raise
-            if seldom.is_due("a right"):
-                log.warning("%s %s", error, WAITS_FOR_ROLE)
-            await asyncio.sleep(ROLE_AGAIN_S)
+    """Sign in, create container and table if they are missing, and return what a coordinator needs of the account.
+
+    Tries again for `UNREACHABLE_S` while the account does not answer or there is no token, and for `ROLE_S` while it
+    refuses us for a reason that may pass; then raises the last error.
+    """
+    seldom = Seldom()
+
+    def tell(state: RetryCallState) -> None:
+        error = state.outcome and state.outcome.exception()
+        if seldom.is_due(type(error).__name__):
+            log.warning("%s %s", error, WAITS_FOR_ROLE if isinstance(error, AccessDenied) else WAITS_FOR_ACCOUNT)
+
+    answered = AsyncRetrying(
+        retry=retry_if_exception_type(StorageUnavailable),
+        stop=stop_after_delay(UNREACHABLE_S),
+        wait=wait_fixed(KNOCK_S),
+        before_sleep=tell,
+        reraise=True,
+    )
+    let_in = AsyncRetrying(
+        retry=retry_if_exception(lambda error: isinstance(error, AccessDenied) and error.may_pass),
+        stop=stop_after_delay(ROLE_S),
+        wait=wait_fixed(ROLE_AGAIN_S),
+        before_sleep=tell,
+        reraise=True,
+    )
+    await let_in(answered, asyncio.to_thread, account.ensure_created)
     blob, table = account.control_blob(), account.rows()
     return Stores(blob, table, RunLogs(account.blobs()), account.aclose)
 

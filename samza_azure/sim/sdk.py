@@ -46,7 +46,7 @@ class SdkAccount(Account):
 
     def __init__(self, storage: MemoryStorage, *, link: Link | None = None, identity: Identity | None = None) -> None:
         super().__init__(EMULATOR if identity is None else ENTERED, "simulated", "simulated", identity=identity)
-        self._calls = _Impatient(self._calls.account, self._calls.remedy, identity=identity)
+        self._calls = _Impatient(self._calls.where, identity)
         self._memory, self._link = storage, link if link is not None else Link()
         self._asynchronous().use(_Session(self._understand, self._link))
         self._synchronous().use(_Adapter(self._answer))
@@ -74,7 +74,7 @@ class SdkAccount(Account):
 
 
 class _Impatient(AccountCalls):
-    async def wait(self, call: Awaitable[T], doing: str, *, write: bool, timeout: float) -> T | Reading:
+    async def wait(self, call: Callable[[], Awaitable[T]], doing: str, *, write: bool, timeout: float) -> T | Reading:
         token = _PATIENCE.set(timeout)
         try:
             return await super().wait(call, doing, write=write, timeout=timeout)

@@ -4,20 +4,25 @@ The one rule: *a write that may have happened is never called a failure*. Unless
 That nothing was sent is certain only if no connection was made; that nothing was done, if Azure says so by an error
 code. A status without such a code may come from a proxy in between and proves nothing.
 
-Messages contain the operation and Azure's code, never a URL, header or body: those can carry signatures.
+Messages contain the operation and Azure's code, never a URL, header or body: those can carry signatures. Only the text
+of azure-identity is kept, without what looks secret.
 """
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import NoReturn, TypeAlias, TypeVar
 
-from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
+from azure.core.exceptions import AzureError, HttpResponseError
 
-from samza_azure.errors import AccessDenied, SamzaAzureError, StorageUnavailable, Unsettled
-from samza_azure.storage.identity import Identity
+from samza_azure.errors import AccessDenied, SamzaAzureError, SignInFailed, StorageUnavailable, Unsettled
+from samza_azure.storage.address import Address
+from samza_azure.storage.identity import Identity, NoToken
 from samza_azure.storage.interface import Missing, NotModified, Refused
+from samza_azure.storage.refusals import refusal
 from samza_azure.storage.secret_file import SecretFile
 
 Reading: TypeAlias = Refused | Missing | NotModified
@@ -49,85 +54,114 @@ _REFUSED = frozenset(
     }
 )
 _MISSING = frozenset({"BlobNotFound", "ContainerNotFound", "EntityNotFound", "ResourceNotFound"})
-# The service knows us, but a right is missing: a new role assignment may take effect soon.
-_NO_RIGHT = frozenset({"AuthorizationPermissionMismatch", "InsufficientAccountPermissions"})
-# For an identity this is a firewall rule, which may change soon, too. The emulator answers this for a wrong key.
-_NO_RIGHT_OR_WRONG_KEY = "AuthorizationFailure"
 # The service did not accept the request, or container or table are missing now: nothing was changed.
-_NOT_NOW = frozenset({"ContainerBeingDeleted", "ServerBusy", "TableBeingDeleted", "TableNotFound"})
+_NOT_NOW = frozenset(
+    {
+        "AccountBeingCreated",
+        "ContainerBeingDeleted",
+        "ServerBusy",
+        "TableBeingDeleted",
+        "TableNotFound",
+        "TooManyRequests",
+    }
+)
+# Statuses that say the same whatever the code: the service lacks time or room, not the request sense.
+_TOO_MANY, _TOO_LATE = 429, 408
 
 
 @dataclass(frozen=True, slots=True)
 class AccountCalls:
-    """Makes the calls to one account and reads their answers. `remedy` tells the user what to do if it refuses us;
-    with `quiet` the SDK's error is not chained to ours, because it may contain a URL with a signature."""
+    """Makes the calls to one account and reads their answers.
 
-    account: str
-    remedy: str
-    quiet: bool = False
+    If a secret in a URL opens the account, the SDK's error is not chained to ours, because it may contain that URL.
+    """
+
+    where: Address
     identity: Identity | None = None
     file: SecretFile | None = None
 
     def make(self, call: Callable[[], T], doing: str, *, write: bool) -> T | Reading:
         """Make one synchronous call. If it is refused and there is a new secret, make it again: nothing was done."""
-        used = self.file.version if self.file else 0
-        try:
-            return call()
-        except AzureError as error:
-            if self.file is None or not is_refusal(error) or self.file.read_again() == used:
-                return self.reading(error, doing, write=write)
-        return self.make(call, doing, write=write)
+        while True:
+            used = self._secret
+            try:
+                return call()
+            except AzureError as error:
+                if not self._has_new_secret(error, used):
+                    return self.reading(error, doing, write=write)
 
-    async def wait(self, call: Awaitable[T], doing: str, *, write: bool, timeout: float) -> T | Reading:
-        """Make one asynchronous call, for at most `timeout` seconds from now."""
+    async def wait(self, call: Callable[[], Awaitable[T]], doing: str, *, write: bool, timeout: float) -> T | Reading:
+        """Like `make` for an asynchronous call, for at most `timeout` seconds from now."""
         try:
             async with asyncio.timeout(timeout):
-                return await call
+                while True:
+                    used = self._secret
+                    try:
+                        return await call()
+                    except AzureError as error:
+                        if not self._has_new_secret(error, used):
+                            return self.reading(error, doing, write=write)
         except TimeoutError as error:
             token = ", and no token of the identity yet" if self.identity and self.identity.awaited else ""
-            self._raise(error, f"{doing}: no answer from {self.account} within {timeout:g} s{token}", write=write)
-        except AzureError as error:
-            return self.reading(error, doing, write=write)
+            self._raise(error, f"{doing}: no answer from {self.where.host} within {timeout:g} s{token}", write=write)
+
+    @property
+    def _secret(self) -> int:
+        return self.file.version if self.file else 0
+
+    def _has_new_secret(self, error: AzureError, used: int) -> bool:
+        return self.file is not None and is_refusal(error) and self.file.read_again() != used
 
     def reading(self, error: AzureError, doing: str, *, write: bool) -> Reading:
         """Translate an error of the SDK: return it if it is a plain answer, otherwise raise our error for it."""
-        cause = None if self.quiet else error
+        cause = self._cause(error)
+        host = self.where.host
+        if isinstance(error, NoToken):
+            raise SignInFailed(
+                f"{doing}: there is no token for {host}, so nothing was sent. Give this machine a managed identity, or "
+                f"sign in with `az login`. The identity says: {error}"
+            ) from cause
         status = error.status_code if isinstance(error, HttpResponseError) else None
         code = error_code(error)
         if is_refusal(error):
             if self.identity is not None:
                 self.identity.refused()
-            if self.file is not None:
-                self.file.read_again()
+            found = refusal(code, self.where, now=time.time(), answered=_answered_at(error))
             raise AccessDenied(
-                f"{doing}: the storage account {self.account} refuses us ({code or 'no credential'}). {self.remedy}",
-                may_pass=code in _NO_RIGHT or (code == _NO_RIGHT_OR_WRONG_KEY and self.identity is not None),
+                f"{doing}: the storage account {host} refuses us ({code}). {found.why}", may_pass=found.may_pass
             ) from cause
-        if code in _NOT_NOW:
-            after_s = retry_after_s(error)
-            raise StorageUnavailable(f"{doing}: {self.account} answers {code}.", after_s=after_s) from cause
+        after_s = retry_after_s(error)
+        if code in _NOT_NOW or (code and status == _TOO_MANY):
+            raise StorageUnavailable(f"{doing}: {host} answers {code}.", after_s=after_s) from cause
         if status == 304:
             return NotModified()
         if status in (409, 412) and code in _REFUSED:
             return Refused(code)
         if status == 404 and code in _MISSING:
             return Missing(container=code == "ContainerNotFound")
-        if status is None or status >= 500 or not code:
+        if status in (401, 403, 407):
+            between = f"a proxy or firewall between this machine and {host} answers {status}, without a code of Azure's"
+            remedy = "Ask who runs it, or see the variables HTTPS_PROXY and NO_PROXY"
+            self._raise(error, f"{doing}: {between}. {remedy}", write=write, after_s=after_s)
+        if status is None or status >= 500 or status == _TOO_LATE or not code:
             reason = code or (f"status {status}" if status else _why(error))
-            self._raise(error, f"{doing}: {self.account} cannot be reached or failed ({reason})", write=write)
-        raise SamzaAzureError(f"{doing}: {self.account} does not accept it ({status} {code}).") from cause
+            failed = f"{doing}: {host} cannot be reached or failed ({reason})"
+            self._raise(error, failed, write=write, after_s=after_s)
+        raise SamzaAzureError(f"{doing}: {host} does not accept it ({status} {code}).") from cause
 
-    def _raise(self, error: Exception, message: str, *, write: bool) -> NoReturn:
-        cause = None if self.quiet else error
+    def _cause(self, error: Exception) -> Exception | None:
+        return None if self.where.signature is not None else error
+
+    def _raise(self, error: Exception, message: str, *, write: bool, after_s: float = 0.0) -> NoReturn:
         if write and not nothing_was_sent(error):
-            raise Unsettled(f"{message}. It may have happened nevertheless.") from cause
-        raise StorageUnavailable(f"{message}.") from cause
+            raise Unsettled(f"{message}. It may have happened nevertheless.", after_s=after_s) from self._cause(error)
+        raise StorageUnavailable(f"{message}.", after_s=after_s) from self._cause(error)
 
 
 def is_refusal(error: AzureError) -> bool:
-    """Whether the account refuses us, or refuses us this operation."""
+    """Whether the account refuses us, or refuses us this operation. Without a code of Azure's, somebody else does."""
     status = error.status_code if isinstance(error, HttpResponseError) else None
-    return status in (401, 403) or isinstance(error, ClientAuthenticationError)
+    return status in (401, 403) and bool(error_code(error))
 
 
 def error_code(error: AzureError) -> str:
@@ -152,6 +186,15 @@ def retry_after_s(error: AzureError) -> float:
     response = getattr(error, "response", None)
     named = str(response.headers.get("Retry-After", "")) if response is not None else ""
     return float(named) if named.isascii() and named.isdecimal() else 0.0
+
+
+def _answered_at(error: AzureError) -> float | None:
+    """The account's time when it answered, in seconds since 1970."""
+    response = getattr(error, "response", None)
+    try:
+        return parsedate_to_datetime(response.headers["Date"]).timestamp() if response is not None else None
+    except (LookupError, TypeError, ValueError):
+        return None
 
 
 def nothing_was_sent(error: Exception) -> bool:

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from azure.core import MatchConditions
-from azure.core.exceptions import AzureError, HttpResponseError
+from azure.core.exceptions import HttpResponseError
 from azure.storage.blob import BlobBlock, BlobProperties, ContainerClient
 
 from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable, Unsettled
 from samza_azure.logs.operations import Span
 from samza_azure.logs.record import Buffer
 from samza_azure.logs.retention import Listed
-from samza_azure.storage.account_calls import AccountCalls, error_code
+from samza_azure.storage.account_calls import AccountCalls, error_code, is_refusal
 from samza_azure.storage.interface import DELETE_MAX, Missing, Refused
 from samza_azure.storage.limits import checked_append, checked_length
 
@@ -64,20 +64,26 @@ class AzureBlobs:
     def read(self, name: str, start: int, length: int | None = None) -> Span | Missing:
         blob = self._client(name)
         checked_length(length)
-        try:
-            download = blob.download_blob(offset=start, length=length, **self._timeouts())
-            data = download.readall()
-        except AzureError as error:
-            if isinstance(error, HttpResponseError) and error.status_code == 416:
-                return Span(b"", self._size(name, error))
-            answer = self._calls.reading(error, f"Reading {name} from {start}", write=False)
-            if isinstance(answer, Missing):
-                return answer
-            raise StorageUnavailable(f"Reading {name} from {start}: unexpected answer {answer}.") from error
-        if len(data) != max(download.size, 0):
-            # If a body breaks off, the SDK reads it once more, finds it empty, and takes that for its end.
-            raise StorageUnavailable(f"Reading {name} from {start}: the answer broke off.")
-        return Span(data, _total(download.properties.content_range or ""))
+
+        def fetch() -> Span | HttpResponseError:
+            try:
+                download = blob.download_blob(offset=start, length=length, **self._timeouts())
+                data = download.readall()
+            except HttpResponseError as error:
+                if error.status_code != 416:
+                    raise
+                return error
+            if len(data) != max(download.size, 0):
+                # If a body breaks off, the SDK reads it once more, finds it empty, and takes that for its end.
+                raise StorageUnavailable(f"Reading {name} from {start}: the answer broke off.")
+            return Span(data, _total(download.properties.content_range or ""))
+
+        answer = self._calls.make(fetch, f"Reading {name} from {start}", write=False)
+        if isinstance(answer, HttpResponseError):
+            return Span(b"", self._size(name, answer))
+        if not isinstance(answer, Span | Missing):
+            raise StorageUnavailable(f"Reading {name} from {start}: unexpected answer {answer}.")
+        return answer
 
     def put(self, name: str, data: Buffer) -> bool:
         blob = self._client(name)
@@ -197,19 +203,25 @@ class AzureBlobs:
                 name: (part.status_code, part.headers.get("x-ms-error-code", ""))
                 for name, part in zip(names, answer, strict=True)
             }
-        if any(status >= 500 for status, _ in found.values()):
+        if any(status >= 500 or status in (408, 429) for status, _ in found.values()):
             raise Unsettled(f"{doing}: not all were answered. The next try may safely repeat those that are deleted.")
         return {name: code or str(status) for name, (status, code) in found.items() if status >= 400 and status != 404}
 
     def _delete_one(self, name: str) -> tuple[int, str]:
         """Delete one blob; return status and code."""
-        try:
-            self._client(name).delete_blob(delete_snapshots="include", **self._timeouts())
-        except HttpResponseError as error:
-            return error.status_code or 500, error_code(error)
-        except AzureError as error:
-            self._calls.reading(error, f"Deleting {name}", write=True)
-        return 202, ""
+
+        def delete() -> tuple[int, str]:
+            try:
+                self._client(name).delete_blob(delete_snapshots="include", **self._timeouts())
+            except HttpResponseError as error:
+                if is_refusal(error):
+                    raise
+                return error.status_code or 500, error_code(error)
+            return 202, ""
+
+        answer = self._calls.make(delete, f"Deleting {name}", write=True)
+        assert isinstance(answer, tuple)  # whatever else the service answers is in it
+        return answer
 
     def _created(self, answer: object, name: str) -> bool:
         if isinstance(answer, Missing):

@@ -53,13 +53,7 @@ class Account:
         self._identity = (identity or of_this_process()) if where.by_identity else None
         self._secret = _secret(where)
         self._file = None if where.file is None or self._secret is None else SecretFile(where.file, where, self._secret)
-        self._calls = AccountCalls(
-            where.host,
-            _remedy(where),
-            quiet=where.signature is not None,
-            identity=self._identity,
-            file=self._file,
-        )
+        self._calls = AccountCalls(where, self._identity, self._file)
         self._lock = threading.Lock()
         self._now: Clients | None = None
         self._soon: AsyncClients | None = None
@@ -289,19 +283,6 @@ def _found(ask: Callable[[], object], missing: str) -> Callable[[], bool]:
         return True
 
     return asked
-
-
-def _remedy(where: Address) -> str:
-    if where.by_identity:
-        return (
-            f"{where.setting} names it: give this machine a managed identity or sign in with `az login`. A processor "
-            "needs Storage Blob Data Contributor on the container and Storage Table Data Contributor on the table; to "
-            "drain or stop, Blob Data Reader and Table Data Contributor suffice; to look, Reader on both."
-        )
-    return (
-        f"Check the key or signature in {where.setting}, the account's firewall, and that this machine's clock "
-        "is right to 15 minutes."
-    )
 
 
 def _hide_signature(record: logging.LogRecord) -> bool:

@@ -4,7 +4,8 @@ Each method is one call, sent once; a write that is not answered within its time
 lease id, which keeps everybody else out, *and* If-Match, which is the fence.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from azure.core import MatchConditions
@@ -27,19 +28,18 @@ class AzureControlBlob:
         self._calls = calls
 
     async def create(self, data: bytes, *, timeout: float) -> str | Refused:
-        return await self._put(
-            self._blob.upload_blob(data, length=len(data), overwrite=False), f"Creating {self._name}", timeout
-        )
+        call = partial(self._blob.upload_blob, data, length=len(data), overwrite=False)
+        return await self._put(call, f"Creating {self._name}", timeout)
 
     async def read(
         self, *, timeout: float, unless_etag: str | None = None, lease_id: str | None = None
     ) -> Content | NotModified | Missing | Refused:
-        return await self._calls.wait(
-            self._download(unless_etag, lease_id), f"Reading {self._name}", write=False, timeout=timeout
-        )
+        call = partial(self._download, unless_etag, lease_id)
+        return await self._calls.wait(call, f"Reading {self._name}", write=False, timeout=timeout)
 
     async def write(self, data: bytes, *, etag: str, lease_id: str, timeout: float) -> str | Refused:
-        call = self._blob.upload_blob(
+        call = partial(
+            self._blob.upload_blob,
             data,
             length=len(data),
             overwrite=True,
@@ -52,20 +52,20 @@ class AzureControlBlob:
     async def acquire(
         self, lease_id: str, *, seconds: int, timeout: float, etag: str | None = None
     ) -> None | Refused | Missing:
-        call = self._lease(lease_id).acquire(lease_duration=seconds, **_if_match(etag))
+        call = partial(self._lease(lease_id).acquire, lease_duration=seconds, **_if_match(etag))
         return await self._lease_call(call, f"Leasing {self._name}", timeout)
 
     async def renew(self, lease_id: str, *, timeout: float, etag: str | None = None) -> None | Refused | Missing:
-        call = self._lease(lease_id).renew(**_if_match(etag))
+        call = partial(self._lease(lease_id).renew, **_if_match(etag))
         return await self._lease_call(call, f"Renewing the lease of {self._name}", timeout)
 
     async def break_now(self, *, timeout: float, etag: str | None = None) -> None | Refused | Missing:
         # Breaking needs no lease id, but the client requires one.
-        call = self._lease(None).break_lease(lease_break_period=0, **_if_match(etag))
+        call = partial(self._lease(None).break_lease, lease_break_period=0, **_if_match(etag))
         return await self._lease_call(call, f"Breaking the lease of {self._name}", timeout)
 
     async def release(self, lease_id: str, *, timeout: float) -> None | Refused | Missing:
-        return await self._lease_call(self._lease(lease_id).release(), f"Releasing the lease of {self._name}", timeout)
+        return await self._lease_call(self._lease(lease_id).release, f"Releasing the lease of {self._name}", timeout)
 
     def _lease(self, lease_id: str | None) -> BlobLeaseClient:
         return BlobLeaseClient(self._blob, lease_id)
@@ -84,7 +84,7 @@ class AzureControlBlob:
             raise StorageUnavailable(f"Reading {self._name}: the answer broke off.")
         return Content(data, download.properties.etag)
 
-    async def _put(self, call: Awaitable[dict[str, Any]], doing: str, timeout: float) -> str | Refused:
+    async def _put(self, call: Callable[[], Awaitable[dict[str, Any]]], doing: str, timeout: float) -> str | Refused:
         answer = await self._calls.wait(call, doing, write=True, timeout=timeout)
         match answer:
             case Refused():
@@ -94,7 +94,9 @@ class AzureControlBlob:
             case _:
                 return str(answer["etag"])
 
-    async def _lease_call(self, call: Awaitable[Any], doing: str, timeout: float) -> None | Refused | Missing:
+    async def _lease_call(
+        self, call: Callable[[], Awaitable[Any]], doing: str, timeout: float
+    ) -> None | Refused | Missing:
         answer = await self._calls.wait(call, doing, write=True, timeout=timeout)
         return answer if isinstance(answer, Refused | Missing) else None
 

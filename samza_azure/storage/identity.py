@@ -5,6 +5,11 @@ So no call requests a token itself. One thread does, for all callers; it goes on
 in time, while calls go on with the old one. An account that refuses us may accept us again after a role was given back,
 so after a refusal a new credential is made.
 
+A request for a token that fails says nothing about the account, and may pass: the machine's endpoint is busy, restarts,
+or does not know a new identity yet. So it becomes `NoToken`, with the text of azure-identity, and the account counts as
+one that does not answer. The outcome of a request is a value; each caller that it fails raises an error of its own,
+because Python adds to an error's traceback each time that it is raised.
+
 Synchronous clients use `Identity`, asynchronous ones its `asynchronous` side.
 """
 
@@ -19,7 +24,10 @@ from functools import cache
 from typing import Any, Protocol, TypeAlias
 
 from azure.core.credentials import AccessToken, AccessTokenInfo
-from azure.core.exceptions import ServiceRequestError
+from azure.core.exceptions import AzureError
+
+from samza_azure.account import without_secrets
+from samza_azure.seldom import Seldom
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +41,8 @@ RENEW_BEFORE_S = 300.0
 RETRY_S, RETRY_MOST_S = 1.0, 60.0
 #: Makes the SDK request the token for each call; otherwise each client would cache one.
 _AT_ONCE = 1
+#: As many letters of azure-identity's text are kept: it tries eight ways, and says of each why it fails.
+TEXT_MAX = 2000
 
 #: The purpose of a token: scopes, and what a challenge of the service adds.
 _Purpose: TypeAlias = tuple[tuple[str, ...], str | None, str | None]
@@ -45,13 +55,27 @@ class Credential(Protocol):
         """Return a token, new or cached."""
 
 
+class NoToken(AzureError):
+    """The identity gave no token, so nothing was sent to the account. The message has no secret in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """The outcome of a request without a token."""
+
+    why: str
+
+
+_Outcome: TypeAlias = AccessTokenInfo | _Failed
+
+
 @dataclass(slots=True)
 class _Token:
     """The state of the token for one purpose."""
 
     found: AccessTokenInfo | None = None
     renew_at: float = 0.0
-    asked: "Future[AccessTokenInfo] | None" = None  # the one request under way, or the one that failed last
+    asked: "Future[_Outcome] | None" = None  # the one request under way, or the one that failed last
     asked_at: float = 0.0
     failures: int = 0
     not_before: float = 0.0
@@ -67,6 +91,7 @@ class Identity:
         self._tokens: dict[_Purpose, _Token] = {}
         self._lock = threading.Lock()
         self._renewed_at = -RETRY_MOST_S
+        self._seldom = Seldom()
         self.asynchronous = _Asynchronous(self)
 
     @property
@@ -79,7 +104,6 @@ class Identity:
         waiting = self.ask((scope,), None)
         try:
             waiting.result(TELL_AFTER_S)
-            return
         except TimeoutError:
             log.warning(
                 "Waiting for a token for %s, for at most %.0f s: the managed identity of this machine, or `az`, "
@@ -87,7 +111,7 @@ class Identity:
                 who,
                 PATIENCE_S,
             )
-        _result(waiting)
+        _result(waiting, PATIENCE_S - TELL_AFTER_S)
 
     def get_token(self, *scopes: str, **options: Any) -> AccessToken:
         """Return a token, for clients that do not know `get_token_info`."""
@@ -96,7 +120,7 @@ class Identity:
 
     def get_token_info(self, *scopes: str, options: Any = None) -> AccessTokenInfo:
         """Return the valid token, or wait for the requested one."""
-        return _for_one_call(_result(self.ask(scopes, options)))
+        return _for_one_call(_result(self.ask(scopes, options), PATIENCE_S))
 
     def refused(self) -> None:
         """The account refused a token: get the next one from a new credential, which has nothing cached."""
@@ -108,8 +132,8 @@ class Identity:
             for token in self._tokens.values():
                 token.renew_at = now  # it stays in use meanwhile: perhaps not every call was refused
 
-    def ask(self, scopes: tuple[str, ...], options: Any) -> "Future[AccessTokenInfo]":
-        """A future of the token, already done if there is a valid one."""
+    def ask(self, scopes: tuple[str, ...], options: Any) -> "Future[_Outcome]":
+        """A future of the token, already done if there is a valid one, or if the last request has just failed."""
         given = options or {}
         purpose = scopes, given.get("claims"), given.get("tenant_id")
         with self._lock:
@@ -119,7 +143,7 @@ class Identity:
             if now >= token.renew_at and not self._is_asked(token, now):
                 self._send(token, scopes, {name: value for name, value in given.items() if name != "enable_cae"}, now)
             if token.found is not None and self._is_valid(token):
-                done: Future[AccessTokenInfo] = Future()
+                done: Future[_Outcome] = Future()
                 done.set_result(token.found)
                 return done
             assert token.asked is not None
@@ -135,26 +159,33 @@ class Identity:
         return now < (token.not_before if token.asked.done() else token.asked_at + PATIENCE_S)
 
     def _send(self, token: _Token, scopes: tuple[str, ...], options: Any, now: float) -> None:
-        asked: Future[AccessTokenInfo] = Future()
+        asked: Future[_Outcome] = Future()
         token.asked, token.asked_at = asked, now
         # Not on a pool of threads: the end of the process would wait for it.
         threading.Thread(target=self._fetch, args=(token, asked, scopes, options), name="token", daemon=True).start()
 
-    def _fetch(self, token: _Token, asked: "Future[AccessTokenInfo]", scopes: tuple[str, ...], options: Any) -> None:
+    def _fetch(self, token: _Token, asked: "Future[_Outcome]", scopes: tuple[str, ...], options: Any) -> None:
         try:
             credential = self._credential
             if credential is None:
                 credential = self._credential = self._make()  # not under the lock: it may import much
             found = credential.get_token_info(*scopes, options=options)
-        except Exception as error:  # noqa: BLE001  # it is passed on to all waiters
+        except Exception as error:  # noqa: BLE001  # all waiters are told
+            failed = _Failed(_in_a_line(error))
             with token.lock:
                 token.failures += 1
                 token.not_before = self._clock() + min(RETRY_S * 2 ** (token.failures - 1), RETRY_MOST_S)
-            asked.set_exception(error)
+                goes_on = self._is_valid(token)
+            if goes_on and self._seldom.is_due("renewal"):
+                log.warning(
+                    "The token could not be renewed; calls go on with the old one until it ends. %s", failed.why
+                )
+            asked.set_result(failed)
             return
         with token.lock:
             token.found, token.failures = found, 0
-            token.renew_at = found.refresh_on or found.expires_on - RENEW_BEFORE_S
+            half = (self._clock() + found.expires_on) / 2  # a short-lived one is not asked for again at each call
+            token.renew_at = max(found.refresh_on or found.expires_on - RENEW_BEFORE_S, half)
             if token.asked is asked:
                 token.asked = None
         asked.set_result(found)
@@ -175,9 +206,9 @@ class _Asynchronous:
         """Return the valid token, or wait for the requested one. If the waiting call ends first, the request goes on,
         for the next call."""
         waiting = self._identity.ask(scopes, options)
-        if waiting.done():
-            return _for_one_call(waiting.result())
-        return _for_one_call(await asyncio.shield(asyncio.wrap_future(waiting)))
+        if not waiting.done():
+            await asyncio.shield(asyncio.wrap_future(waiting))
+        return _for_one_call(_token_in(waiting.result()))
 
 
 @cache
@@ -196,8 +227,21 @@ def _for_one_call(found: AccessTokenInfo) -> AccessTokenInfo:
     return AccessTokenInfo(found.token, found.expires_on, token_type=found.token_type, refresh_on=_AT_ONCE)
 
 
-def _result(waiting: "Future[AccessTokenInfo]") -> AccessTokenInfo:
+def _result(waiting: "Future[_Outcome]", seconds: float) -> AccessTokenInfo:
     try:
-        return waiting.result(PATIENCE_S)
+        outcome = waiting.result(max(seconds, 0.0))
     except TimeoutError:
-        raise ServiceRequestError(f"no token within {PATIENCE_S:.0f} s") from None
+        outcome = _Failed(f"There was no answer within {PATIENCE_S:.0f} s.")
+    return _token_in(outcome)
+
+
+def _token_in(outcome: _Outcome) -> AccessTokenInfo:
+    if isinstance(outcome, _Failed):
+        raise NoToken(outcome.why)
+    return outcome
+
+
+def _in_a_line(error: Exception) -> str:
+    """What azure-identity says, in one line of the log."""
+    text = " ".join(without_secrets(str(error)).split()) or type(error).__name__
+    return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}…"

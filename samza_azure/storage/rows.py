@@ -4,7 +4,8 @@ Each method is one call (a query one per 1,000 rows), sent once, with a timeout 
 every row.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from azure.core import MatchConditions
@@ -26,8 +27,10 @@ class AzureRows:
         self._calls = calls
 
     async def insert(self, partition: str, key: str, values: Mapping[str, Value], *, timeout: float) -> str | Refused:
-        call = self._table.create_entity(entity(partition, key, values))
-        return await self._write(call, f"Inserting the row {partition}/{key}", timeout)
+        one = entity(partition, key, values)
+        return await self._write(
+            lambda: self._table.create_entity(one), f"Inserting the row {partition}/{key}", timeout
+        )
 
     async def merge(
         self, partition: str, key: str, values: Mapping[str, Value], *, etag: str, timeout: float
@@ -40,7 +43,7 @@ class AzureRows:
         return await self._update(partition, key, values, etag, timeout, UpdateMode.REPLACE)
 
     async def get(self, partition: str, key: str, *, timeout: float) -> Row | None:
-        call = self._table.get_entity(checked_key(partition), checked_key(key))
+        call = partial(self._table.get_entity, checked_key(partition), checked_key(key))
         doing = f"Reading the row {partition}/{key}"
         match await self._calls.wait(call, doing, write=False, timeout=timeout):
             case TableEntity() as found:
@@ -57,7 +60,7 @@ class AzureRows:
         )
         pages, rows = found.by_page(), list[Row]()
         while True:  # the timeout is for a page: a scan of thousands of rows is no less alive for taking longer
-            answer = await self._calls.wait(_page(pages), doing, write=False, timeout=timeout)
+            answer = await self._calls.wait(lambda: _page(pages), doing, write=False, timeout=timeout)
             if answer is None:
                 return rows
             if not isinstance(answer, list):
@@ -65,8 +68,12 @@ class AzureRows:
             rows += answer
 
     async def delete(self, partition: str, key: str, *, etag: str, timeout: float) -> None | Refused:
-        call = self._table.delete_entity(
-            checked_key(partition), checked_key(key), etag=etag, match_condition=MatchConditions.IfNotModified
+        call = partial(
+            self._table.delete_entity,
+            checked_key(partition),
+            checked_key(key),
+            etag=etag,
+            match_condition=MatchConditions.IfNotModified,
         )
         answer = await self._calls.wait(call, f"Deleting the row {partition}/{key}", write=True, timeout=timeout)
         return answer if isinstance(answer, Refused) else None
@@ -74,12 +81,18 @@ class AzureRows:
     async def _update(
         self, partition: str, key: str, values: Mapping[str, Value], etag: str, timeout: float, mode: UpdateMode
     ) -> str | Refused:
-        call = self._table.update_entity(
-            entity(partition, key, values), mode, etag=etag, match_condition=MatchConditions.IfNotModified
+        call = partial(
+            self._table.update_entity,
+            entity(partition, key, values),
+            mode,
+            etag=etag,
+            match_condition=MatchConditions.IfNotModified,
         )
         return await self._write(call, f"Writing the row {partition}/{key}", timeout)
 
-    async def _write(self, call: Awaitable[Mapping[str, Any]], doing: str, timeout: float) -> str | Refused:
+    async def _write(
+        self, call: Callable[[], Awaitable[Mapping[str, Any]]], doing: str, timeout: float
+    ) -> str | Refused:
         answer = await self._calls.wait(call, doing, write=True, timeout=timeout)
         match answer:
             case Refused():

@@ -213,7 +213,7 @@ def test_a_processor_that_lacks_a_right_before_joining_tries_for_ten_minutes(
         assert not newcomer.life.done() and not newcomer.running
         if after_s is None:
             await until(newcomer.life.done)
-            assert newcomer.life.result() == Finish(2, REASON)
+            assert newcomer.life.result() == Finish(3, REASON)  # another start may be let in
             assert asyncio.get_running_loop().time() - begun >= ROLE_S
         else:
             newcomer.link.refused = ()

@@ -1,10 +1,16 @@
-"""A TCP proxy that can lose what passes through it, and a server that always gives the same answer."""
+"""A TCP proxy that can lose what passes through it, a server that always gives the same answer, and servers before an
+emulator that answer some requests themselves."""
 
 import contextlib
+import json
 import socket
+import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from email.message import Message
+from email.utils import formatdate
 from enum import Enum, auto
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -155,38 +161,76 @@ class Answering(Server):
         super().__init__(Handler)
 
 
-class Guard(Server):
-    """An HTTP proxy before one of an emulator's services, which answers what it refuses as Azure does for want of a
-    right. It keeps the method and path of each request that it saw, and of each that it refused."""
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request that arrives at a `Front`."""
 
-    def __init__(self, target: int, refuses: Callable[[str, str], bool]) -> None:
-        self.refuses = refuses
-        self.seen: list[str] = []
-        self.refused: list[str] = []
-        guard = self
+    method: str
+    path: str
+    headers: Message
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer in Azure's form: the code is in a header, and for tables in the body. Without a code: a proxy's."""
+
+    status: int
+    code: str | None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def body(self) -> bytes:
+        return b"<html>no answer of Azure's</html>" if self.code is None else json.dumps(self._said).encode()
+
+    @property
+    def all_headers(self) -> list[tuple[str, str]]:
+        said = {"x-ms-error-code": self.code, "Content-Type": "application/json"} if self.code else {}
+        return list({"Content-Type": "text/html", "Date": formatdate(usegmt=True), **said, **self.headers}.items())
+
+    @property
+    def _said(self) -> object:
+        return {"odata.error": {"code": self.code, "message": {"lang": "en-us", "value": "no"}}}
+
+
+#: What an account answers for want of a role.
+NO_ROLE = Reply(403, "AuthorizationPermissionMismatch")
+
+
+class Front(Server):
+    """An HTTP server before an emulator: it passes requests on, or answers them itself.
+
+    It also takes requests by CONNECT, as a proxy for https does, if it has a certificate for the hosts.
+    """
+
+    certificate: ssl.SSLContext | None = None
+
+    def __init__(self) -> None:
+        front = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def handle_one_request(self) -> None:
-                self.raw_requestline = self.rfile.readline(65537)
-                if not self.raw_requestline or not self.parse_request():
-                    self.close_connection = True
-                    return
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                guard.seen.append(f"{self.command} {self.path}")
-                if guard.refuses(self.command, self.path):
-                    guard.refused.append(f"{self.command} {self.path}")
-                    said = b'{"odata.error": {"code": "AuthorizationPermissionMismatch"}}'
-                    self.answer(403, [("x-ms-error-code", "AuthorizationPermissionMismatch")], said)
-                    return
-                there = HTTPConnection("127.0.0.1", target, timeout=30)
                 try:
-                    there.request(self.command, self.path, body, dict(self.headers))
-                    found = there.getresponse()
-                    self.answer(found.status, found.getheaders(), found.read())
-                finally:
-                    there.close()
+                    self.raw_requestline = self.rfile.readline(65537)
+                    if not self.raw_requestline or not self.parse_request():
+                        self.close_connection = True
+                    elif self.command == "CONNECT":
+                        self.become_https()
+                    else:
+                        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                        self.answer(*front.answer(Request(self.command, self.path, self.headers, body)))
+                except OSError:  # the client has gone
+                    self.close_connection = True
+
+            def become_https(self) -> None:
+                assert front.certificate is not None
+                self.send_response_only(200)
+                self.end_headers()
+                self.connection = front.certificate.wrap_socket(self.connection, server_side=True)
+                self.rfile, self.wfile = self.connection.makefile("rb"), self.connection.makefile("wb", 0)
+                self.close_connection = False
 
             def answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
                 self.send_response_only(status)
@@ -204,3 +248,48 @@ class Guard(Server):
                 pass
 
         super().__init__(Handler)
+
+    def answer(self, request: Request) -> tuple[int, list[tuple[str, str]], bytes]:
+        """The answer to one request: our own, or the emulator's."""
+        reply = self.instead(request)
+        if reply is not None:
+            return reply.status, reply.all_headers, reply.body
+        port, request = self.passed_on(request)
+        there = HTTPConnection("127.0.0.1", port, timeout=30)
+        try:
+            there.request(request.method, request.path, request.body, dict(request.headers))
+            found = there.getresponse()
+            return found.status, found.getheaders(), found.read()
+        finally:
+            there.close()
+
+    def instead(self, request: Request) -> Reply | None:
+        """What to answer instead of the emulator."""
+        return None
+
+    def passed_on(self, request: Request) -> tuple[int, Request]:
+        """The port to which a request is passed on, and in which form."""
+        raise NotImplementedError
+
+
+class Guard(Front):
+    """In front of one of an emulator's services; what it refuses it answers as Azure does for want of a role. It keeps
+    the method and path of each request that it saw, and of each that it refused."""
+
+    def __init__(self, target: int, refuses: Callable[[str, str], bool]) -> None:
+        self.refuses = refuses
+        self.seen: list[str] = []
+        self.refused: list[str] = []
+        self._target = target
+        super().__init__()
+
+    def instead(self, request: Request) -> Reply | None:
+        shown = f"{request.method} {request.path}"
+        self.seen.append(shown)
+        if not self.refuses(request.method, request.path):
+            return None
+        self.refused.append(shown)
+        return NO_ROLE
+
+    def passed_on(self, request: Request) -> tuple[int, Request]:
+        return self._target, request

@@ -5,16 +5,18 @@ seconds.
 """
 
 import asyncio
+import gc
 import logging
 import threading
 import time
+import traceback
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 from azure.core.credentials import AccessTokenInfo
 from azure.core.exceptions import ClientAuthenticationError
 
-from samza_azure.errors import AccessDenied, Ending, StorageUnavailable
+from samza_azure.errors import Ending, SignInFailed, StorageUnavailable
 from samza_azure.group.timing import PROFILES
 from samza_azure.group.view import Settings
 from samza_azure.library.factory import reached
@@ -40,6 +42,8 @@ class Slow:
         self.may_answer = threading.Event()
         self.delay_s: float | None = None
         self.refuses = False
+        self.says = "nobody has signed in"
+        self.lasts_s = HOUR_S
         self.begun = threading.Semaphore(0)
 
     def make(self) -> "Slow":
@@ -55,8 +59,8 @@ class Slow:
         else:
             assert self.may_answer.wait(30)
         if self.refuses:
-            raise ClientAuthenticationError("nobody has signed in")
-        return AccessTokenInfo(f"token {number}", int(self.clock.now + HOUR_S))
+            raise ClientAuthenticationError(self.says)
+        return AccessTokenInfo(f"token {number}", int(self.clock.now + self.lasts_s))
 
 
 @pytest.fixture
@@ -159,14 +163,80 @@ async def test_concurrent_callers_wait_for_one_token_request(account: SdkAccount
     assert slow.asked == 1
 
 
-async def test_an_account_without_a_login_is_an_error_at_once(account: SdkAccount, slow: Slow) -> None:
+async def test_a_processor_without_a_token_asks_less_and_less_often_and_says_why(
+    account: SdkAccount, slow: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may come: the machine's endpoint restarts, or the identity is assigned later."""
+    monkeypatch.setattr("samza_azure.library.factory.UNREACHABLE_S", 0.5)
     slow.refuses = True
     slow.may_answer.set()
-    with pytest.raises(AccessDenied, match=r"Signing in to blob.invalid: .* sign in with `az login`"):
+    with pytest.raises(SignInFailed, match=r"Signing in to blob.invalid: .* `az login`. .* says: nobody has signed in"):
         await reached(account)
-    with pytest.raises(AccessDenied):
+    with pytest.raises(SignInFailed):
         await account.rows().query("members", timeout=CALL_S)
-    assert slow.asked == 1  # `az` is a process each time
+    assert slow.asked == 1  # `az` is a process each time, and the clock of this test stands still
+    slow.clock.now += 1.0
+    slow.refuses = False
+    await reached(account)
+    assert slow.asked == 2
+
+
+async def test_each_caller_without_a_token_raises_an_error_of_its_own(
+    account: SdkAccount, slow: Slow, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One error for all has a longer traceback with each caller: 11,086 lines in 100 s."""
+    await asyncio.to_thread(signed_in, account, slow)
+    slow.clock.now += HOUR_S + 1
+    rows = account.rows()
+    with pytest.raises(StorageUnavailable, match="no token of the identity yet"):
+        await rows.query("members", timeout=0.05)  # it has given up before the request fails
+    slow.refuses = True
+    slow.may_answer.set()
+    lines = []
+    for _ in range(10):
+        with pytest.raises(SignInFailed) as raised:
+            await rows.query("members", timeout=CALL_S)
+        lines.append(len("".join(traceback.format_exception(raised.value)).splitlines()))
+    assert max(lines[1:]) == min(lines[1:])
+    gc.collect()
+    assert [record.name for record in caplog.records if record.name == "asyncio"] == []
+
+
+async def test_a_token_that_cannot_be_renewed_is_told_once_a_minute_while_calls_go_on(
+    account: SdkAccount, slow: Slow, caplog: pytest.LogCaptureFixture
+) -> None:
+    await asyncio.to_thread(signed_in, account, slow)
+    slow.clock.now += HOUR_S - 60
+    slow.refuses = True
+    slow.may_answer.set()
+    for _ in range(5):
+        assert await account.rows().query("members", timeout=CALL_S) == []
+        assert await asyncio.to_thread(slow.begun.acquire, timeout=5)
+        slow.clock.now += 10
+    [said] = [record.getMessage() for record in caplog.records if "could not be renewed" in record.getMessage()]
+    assert said.endswith("calls go on with the old one until it ends. nobody has signed in")
+
+
+async def test_a_token_that_ends_soon_is_not_asked_for_at_each_call(account: SdkAccount, slow: Slow) -> None:
+    slow.lasts_s = 200.0
+    await asyncio.to_thread(signed_in, account, slow)
+    slow.may_answer.set()
+    for _ in range(10):
+        await account.rows().query("members", timeout=CALL_S)
+        slow.clock.now += 5
+    assert slow.asked == 1
+
+
+def test_no_token_is_in_the_text_of_a_failure(account: SdkAccount, slow: Slow) -> None:
+    token = "eyJhbGciOiJub25lIn0.eyJhdWQiOiJ4In0.c2ln"
+    slow.says = f"Unexpected response \"{{'access_token': '{token}', 'refresh_token': 'abcdef'}}\"\nBearer {token}"
+    slow.refuses = True
+    slow.may_answer.set()
+    with pytest.raises(SignInFailed) as raised:
+        account.ensure_created()
+    assert str(raised.value).endswith(
+        "says: Unexpected response \"{'access_token': '**********', 'refresh_token': '**********'}\" Bearer **********"
+    )
 
 
 async def test_an_account_that_refuses_us_gets_a_token_of_a_new_credential_once_a_minute(

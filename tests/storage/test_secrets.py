@@ -21,18 +21,25 @@ from samza_azure.storage.connection import Account
 Connect = Callable[[str], Account]
 
 
-def signature_of(azurite: Azurite, lasts: timedelta = timedelta(hours=1)) -> str:
-    """A signature that opens Azurite's account for this long."""
-    emulator = from_connection_string(azurite.connection_string)
+def signature_of(
+    azurite: Azurite,
+    lasts: timedelta = timedelta(hours=1),
+    *,
+    begins: timedelta | None = None,
+    services: str = "bt",
+    resources: str = "sco",
+    permissions: str = "rwdlacup",
+) -> str:
+    """A signature that opens Azurite's account for this long, and from now on unless it `begins` later."""
+    emulator, now = from_connection_string(azurite.connection_string), datetime.now(UTC)
     return generate_account_sas(
         emulator.name,
         emulator.key or "",
-        ResourceTypes(service=True, container=True, object=True),
-        AccountSasPermissions(
-            read=True, write=True, delete=True, list=True, add=True, create=True, update=True, process=True
-        ),
-        expiry=datetime.now(UTC) + lasts,
-        services="bt",
+        ResourceTypes.from_string(resources),
+        AccountSasPermissions.from_string(permissions),
+        start=None if begins is None else now + begins,
+        expiry=now + (begins or timedelta()) + lasts,
+        services=services,
     )
 
 

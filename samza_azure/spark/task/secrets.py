@@ -4,14 +4,10 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from samza_azure.account import parts_of
+from samza_azure.account import REDACTED, parts_of, without_secrets
 from samza_azure.config import Config
 
-_REDACTED = "**********"
 _SENSITIVE = re.compile(r"key|secret|password|token|credential|sas|connection.?string", re.IGNORECASE)
-_SIGNATURE = re.compile(
-    r"(sig=|AccountKey=|SharedAccessSignature=|Bearer |SharedKey [^:\s]+:)[^\s&;\"']+", re.IGNORECASE
-)
 #: Shorter values would take ordinary words out of messages.
 _SHORTEST = 6
 
@@ -32,8 +28,8 @@ class Secrets:
             with suppress(OSError, UnicodeDecodeError):
                 self._values |= set(_secrets_in(self._file.read_text()))
         for value in _longest_first(self._values):
-            text = text.replace(value, _REDACTED)
-        return _SIGNATURE.sub(lambda match: match[1] + _REDACTED, text)
+            text = text.replace(value, REDACTED)
+        return without_secrets(text)
 
 
 def _secrets_in(connect: str) -> Iterator[str]:

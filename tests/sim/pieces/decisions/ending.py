@@ -141,7 +141,7 @@ def _verdict(view: View) -> int | None:
     for denial in view.calls.denied.values():
         patience = 120.0 if view.calls.let_in else 600.0 if denial.may_pass else 0.0
         if denial.last - denial.since >= patience:
-            return 5 if view.calls.let_in else 2
+            return 5 if view.calls.let_in else 3 if denial.may_pass else 2
     if view.work.rejected or (view.leadership is not None and view.leadership.in_vain):
         return 2
     if view.too_old_for:
