@@ -26,6 +26,7 @@ from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs, Positions
 from samza_azure.storage.listing import log_indexes, log_sizes, stream_of, streams
 from samza_azure.storage.log import LogReader
+from samza_azure.storage.patience import PatientOnceLetIn
 from samza_azure.storage.retention import readers_of, row_of
 from samza_azure.storage.token import Stand, columns
 from samza_azure.storage.token import decode as stand_of
@@ -65,7 +66,8 @@ class Reader:
         `positions`, which stores it; remove a reader that is no longer used with `forget_reader`.
         """
         self.stream, self.name = stream, name
-        self._blobs, self._until_now, self._table_bytes, self._wait = blobs, until_now, table_bytes, wait
+        self._blobs: Blobs = PatientOnceLetIn(blobs)
+        self._until_now, self._table_bytes, self._wait = until_now, table_bytes, wait
         self._stand = Stand()
         self._untouched: set[str] = set()  # logs of which nothing was read: they may begin with any blob
         self._streams: dict[str, str] = {}  # task's log -> the stream that it holds
@@ -114,7 +116,11 @@ class Reader:
         self._positions.publish(row_of(self.stream, self.name), columns(self.token))
 
     def __iter__(self) -> Iterator[pa.Table]:
-        """Yield tables with at least one row. Wait while the storage does not answer."""
+        """Yield tables with at least one row.
+
+        Wait while the storage does not answer, and for two minutes while it refuses access that it gave before, if that
+        may pass.
+        """
         while True:
             any_rows = False
             for _, table in self._round(_in_order):

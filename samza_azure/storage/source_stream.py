@@ -39,6 +39,7 @@ from samza_azure.storage.driver import BetweenTries, back_off, drive
 from samza_azure.storage.fitting import fitted, pieces
 from samza_azure.storage.interface import Blobs, Hints
 from samza_azure.storage.log import hint_values
+from samza_azure.storage.patience import PatientOnceLetIn
 from samza_azure.storage.produced import PRODUCED, Produced, Production
 
 #: Rows and bytes in memory at which the buffer is flushed; compression makes the records smaller.
@@ -73,7 +74,8 @@ class SourceWriter:
 
     With `schema`, rows are converted to it, or refused. `key` is the stream's (`streams.<id>.key`): the log's first
     record holds it, all writers of the stream must have the same, and jobs rely on it. While the storage does not
-    answer, `wait` is called repeatedly with a `Pause`: it waits for `seconds`, and gives up by raising. After an error
+    answer, and for two minutes while it refuses a writer that it let in before, `wait` is called repeatedly with a
+    `Pause`: it waits for `seconds`, and gives up by raising. After an error
     the writer must not be used again: the outcome of the last append is unknown. `clock` is the machine's clock, which
     `max_future` is measured by; `now` runs on while the machine sleeps.
     """
@@ -98,8 +100,8 @@ class SourceWriter:
         now: Callable[[], float] = boot_time,
         once: Production | None = None,
     ) -> None:
-        self._blobs = blobs
-        self._hints = hints
+        self._blobs: Blobs = PatientOnceLetIn(blobs)
+        self._hints: Hints = PatientOnceLetIn(hints)
         self._stream = stream
         self._schema = schema
         self._event_time = event_time
@@ -170,7 +172,7 @@ class SourceWriter:
         settings = source_of(config, stream)
         if once:
             wait = options.get("wait", back_off)
-            options["once"] = Production(account.transactions(PRODUCED), stream, once, content, wait)
+            options["once"] = Production(PatientOnceLetIn(account.transactions(PRODUCED)), stream, once, content, wait)
         return cls(
             account.blobs(),
             account.hints(),

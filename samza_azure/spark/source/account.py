@@ -9,10 +9,10 @@ import os
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from samza_azure.account import Secret, Storage
-from samza_azure.errors import AccessDenied, StorageUnavailable
+from samza_azure.storage.patience import Patient
 
 if TYPE_CHECKING:
     from samza_azure.storage.connection import Account
@@ -42,19 +42,19 @@ def account() -> "Account":
 
 def blobs() -> "Blobs":
     """The logs, as a running task sees them."""
-    logs: Blobs = _Patient(account().blobs())
+    logs: Blobs = Patient(account().blobs())
     return logs
 
 
 def hints() -> "Hints":
     """The hints, as a running task sees them."""
-    rows: Hints = _Patient(account().hints())
+    rows: Hints = Patient(account().hints())
     return rows
 
 
 def positions() -> "Positions":
     """The positions of the named readers, as a running task sees them."""
-    rows: Positions = _Patient(account().readers())
+    rows: Positions = Patient(account().readers())
     return rows
 
 
@@ -62,26 +62,5 @@ def segments(table: str) -> "SegmentStore":
     """A table of segments, as a running task sees it."""
     from samza_azure.storage.segments import SegmentStore
 
-    rows: Transactions = _Patient(account().transactions(f"table.{table}"))
+    rows: Transactions = Patient(account().transactions(f"table.{table}"))
     return SegmentStore(rows, blobs(), table)
-
-
-class _Patient:
-    """Treat denied access as an outage, since a running task may get it back: a token expired, a rule changed.
-
-    A key that was wrong from the beginning is found earlier, by the supervisor.
-    """
-
-    def __init__(self, storage: Any) -> None:
-        self._storage = storage
-
-    def __getattr__(self, name: str) -> Any:
-        call = getattr(self._storage, name)
-
-        def patiently(*arguments: Any, **options: Any) -> Any:
-            try:
-                return call(*arguments, **options)
-            except AccessDenied as error:
-                raise StorageUnavailable(str(error)) from error
-
-        return patiently
