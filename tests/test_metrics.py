@@ -18,7 +18,7 @@ from samza_azure.group.age import Age
 from samza_azure.group.answers import Absent, Answer, Denied, No, Trouble, Unchanged
 from samza_azure.group.control import Assignment, Barrier, BarrierState, Control, Event, Member, Owner, RunPhase
 from samza_azure.group.drain import rows_to_drain
-from samza_azure.group.learn import learn
+from samza_azure.group.learn import heard_task, learn
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.group.timing import PROFILES, Timing
@@ -402,15 +402,14 @@ def test_the_progress_of_tasks_is_counted_once_by_stage() -> None:
     view = view_of(MODEL)
     view.wall_ms = 60_000
     first = Progress(batches=2, rows=100, rows_out=10, size=4_000, seconds=1.0, watermark_ms=30_000, behind={"in": 800})
-    view.work.tasks["a-0"] = LocalTask(7, 1, 95.0, replace(report("a-0", 7), progress=first, late=3))
-    meters.observer.turned(view)
+    view.work.tasks["a-0"] = LocalTask(7, 1, 95.0)
+    hear(meters, view, replace(report("a-0", 7), progress=first, late=3))
     points = meters.points()
     assert points["stream.backlog"] == [({"stream": "in", "stage": "a"}, 800)]
     assert points["stream.backlog.rows"] == [({"stream": "in", "stage": "a"}, 20)], "a row had 40 bytes so far"
     second = replace(first, batches=3, rows=150, seconds=2.0, watermark_ms=50_000, behind={})
-    view.work.tasks["a-0"].report = replace(report("a-0", 7), progress=second, late=3)
     view.turn_at = 102.0
-    meters.observer.turned(view)
+    hear(meters, view, replace(report("a-0", 7), progress=second, late=3))
     points = meters.points()
     assert points["task.rows"] == [
         ({"stage": "a", "direction": "in"}, 150),
@@ -423,6 +422,52 @@ def test_the_progress_of_tasks_is_counted_once_by_stage() -> None:
     gone = {"stream": "in", "stage": "a"}
     assert points["stream.backlog"] == [(gone, 0)], "a gauge would keep its last value for ever"
     assert points["stream.backlog.rows"] == [(gone, 0)]
+
+
+def test_the_last_batch_of_a_task_that_has_left_the_view_is_counted_too() -> None:
+    """Spark's figures of a batch come after its append, up to some seconds after the release. The next control blob,
+    which tells that all have adopted the version, removes a released task from the view; and a task that came and went
+    between two looks was never seen there."""
+    meters, view = Meters(), view_of(MODEL)
+    progress = Progress(batches=2, rows=100, rows_out=10, size=4_000, seconds=1.0)
+    running = replace(report("a-0", 7), progress=progress)
+    view.work.tasks["a-0"] = LocalTask(7, 1, 95.0)
+    hear(meters, view, running)
+    hear(meters, view, replace(running, phase=Phase.RELEASED))
+    view.work.tasks = {}
+    last = replace(progress, batches=3, rows=150, rows_out=15, seconds=2.0)
+    hear(meters, view, replace(running, phase=Phase.RELEASED, progress=last, late=4))
+    hear(meters, view, replace(running, task="b-0", progress=progress))
+    view.turn_at = 110.0
+    meters.observer.turned(view)
+    points = meters.points()
+    assert points["task.batch.duration"] == [({"stage": "a"}, 2.0), ({"stage": "b"}, 1.0)]
+    assert points["task.rows"] == [
+        ({"stage": "a", "direction": "in"}, 150),
+        ({"stage": "a", "direction": "out"}, 15),
+        ({"stage": "a", "direction": "late"}, 4),
+        ({"stage": "b", "direction": "in"}, 100),
+        ({"stage": "b", "direction": "out"}, 10),
+        ({"stage": "b", "direction": "late"}, 0),
+    ]
+
+
+def test_a_report_that_is_repeated_or_late_counts_nothing_and_a_new_attempt_begins_at_nothing() -> None:
+    meters, view = Meters(), view_of(MODEL)
+    first = replace(report("a-0", 7), progress=Progress(batches=2, rows=100, seconds=1.0))
+    second = replace(first, attempt=2, progress=Progress(batches=1, rows=7, seconds=1.0))
+    view.work.tasks["a-0"] = LocalTask(7, 2, 95.0)
+    for each in (first, first, second, first, second):
+        hear(meters, view, each)
+    meters.observer.turned(view)
+    assert meters.points()["task.rows"][0] == ({"stage": "a", "direction": "in"}, 107)
+
+
+def hear(meters: Meters, view: View, said: TaskReport) -> None:
+    """A report comes in, at the coordinator's view and at its observer."""
+    heard_task(view, said, 101.0)
+    meters.observer.reported(said)
+    meters.observer.turned(view)
 
 
 def test_a_drain_shows_since_when_it_is_at_its_step_and_the_rows_to_do() -> None:

@@ -20,7 +20,7 @@ from samza_azure.group.view import Settings, View
 from samza_azure.host.processor import ContainerLost, Processor
 from samza_azure.host.runs import RunLogs
 from samza_azure.machine import boot_time
-from samza_azure.messages import Command, Report
+from samza_azure.messages import Command, Report, TaskReport
 from samza_azure.metrics.observer import Observer
 from samza_azure.storage.interface import ControlBlob, Rows
 
@@ -142,6 +142,8 @@ class ThreadedCoordinator(JobCoordinator):
         def hear(processor: Processor) -> None:
             for report in reports:
                 processor.hear(report)
+                if isinstance(report, TaskReport):
+                    self._observer.reported(report)
 
         self._post(hear)
 

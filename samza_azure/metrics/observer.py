@@ -15,7 +15,7 @@ from samza_azure.group.drain import rows_to_drain
 from samza_azure.group.view import View
 from samza_azure.logs.names import stage_and_number
 from samza_azure.logs.source_log import SOURCE_LIMITS
-from samza_azure.messages import Progress
+from samza_azure.messages import Progress, TaskReport
 from samza_azure.metrics.facts import (
     GroupFacts,
     ProcessorFigures,
@@ -49,7 +49,7 @@ class Observer:
         self._slowest_s = 0.0
         self._warned = False
         self._counted_at = -1e9
-        self._done: dict[tuple[str, int, int], tuple[Progress, int]] = {}  # by task and attempt, as reported last
+        self._counted: dict[str, TaskReport] = {}  # by task: the last report whose figures are counted
         self._shown: dict[Any, set[tuple[str, ...]]] = {}  # gauge -> the attributes that have a value
         self._begun = False
 
@@ -97,6 +97,32 @@ class Observer:
             self._balancing_since = None
         self._led = view.leads
 
+    def reported(self, report: TaskReport) -> None:
+        """The container reports on a task: count what it has done since its last report, under the same attempt.
+
+        The last figures of a task come when it is released, or after that, when the view may have forgotten it.
+        """
+        before = self._counted.get(report.task)
+        if before is not None and (report.generation, report.attempt) < (before.generation, before.attempt):
+            return
+        self._counted[report.task] = report
+        is_same = before is not None and (report.generation, report.attempt) == (before.generation, before.attempt)
+        old, old_late = (
+            (before.progress or Progress(), before.late) if before is not None and is_same else (Progress(), 0)
+        )
+        new, instruments = report.progress or Progress(), self._instruments
+        who = {**self._who, "stage": stage_and_number(report.task)[0]}
+        for direction, more in (
+            ("in", new.rows - old.rows),
+            ("out", new.rows_out - old.rows_out),
+            ("late", report.late - old_late),
+        ):
+            instruments.rows.add(max(more, 0), {**who, "direction": direction})
+        instruments.bytes.add(max(new.size - old.size, 0), who)
+        batches = new.batches - old.batches
+        for _ in range(batches):
+            instruments.batches.record((new.seconds - old.seconds) / batches, who)
+
     def container_lost(self) -> None:
         """The container has ended unasked."""
         self._instruments.restarts.add(1, self._who)
@@ -137,45 +163,25 @@ class Observer:
         instruments.failed.set(int(now.failed), self._who)
 
     def _show_work(self, view: View) -> None:
-        """Show what our tasks have done since the last look, and how far behind they are."""
+        """Show how far behind our tasks are."""
         ages, to_drain = dict[tuple[str, ...], float](), Counter[tuple[str, ...]]()
         behind, behind_rows = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
-        done: dict[tuple[str, int, int], tuple[Progress, int]] = {}
         for task, local in view.work.tasks.items():
             report = local.report
-            if report is None:
+            if report is None or local.closed:
                 continue
-            stage, _ = stage_and_number(task)
-            attempt = task, report.generation, report.attempt
-            now = done[attempt] = report.progress or Progress(), report.late
-            self._add_work({**self._who, "stage": stage}, self._done.get(attempt, (Progress(), 0)), now)
-            if local.closed:
-                continue
-            if now[0].watermark_ms is not None:
-                ages[(stage,)] = max(ages.get((stage,), 0.0), (view.wall_ms - now[0].watermark_ms) / 1000)
-            for stream, size in now[0].behind.items():
+            (stage, _), now = stage_and_number(task), report.progress or Progress()
+            if now.watermark_ms is not None:
+                ages[(stage,)] = max(ages.get((stage,), 0.0), (view.wall_ms - now.watermark_ms) / 1000)
+            for stream, size in now.behind.items():
                 behind[stream, stage] += size
-                behind_rows[stream, stage] += now[0].rows_in(size)
+                behind_rows[stream, stage] += now.rows_in(size)
             if (rows := rows_to_drain(self._control, report, SOURCE_LIMITS.roll_bytes)) is not None:
                 to_drain[(stage,)] += rows
-        self._done = done
         self._set_all(self._instruments.watermark_age, ("stage",), ages)
         self._set_all(self._instruments.backlog, ("stream", "stage"), behind)
         self._set_all(self._instruments.backlog_rows, ("stream", "stage"), behind_rows)
         self._set_all(self._instruments.drain_rows, ("stage",), to_drain)
-
-    def _add_work(self, who: Mapping[str, str], before: tuple[Progress, int], now: tuple[Progress, int]) -> None:
-        instruments, (old, old_late), (new, new_late) = self._instruments, before, now
-        for direction, more in (
-            ("in", new.rows - old.rows),
-            ("out", new.rows_out - old.rows_out),
-            ("late", new_late - old_late),
-        ):
-            instruments.rows.add(max(more, 0), {**who, "direction": direction})
-        instruments.bytes.add(max(new.size - old.size, 0), who)
-        batches = new.batches - old.batches
-        for _ in range(batches):
-            instruments.batches.record((new.seconds - old.seconds) / batches, who)
 
     def _set_all(self, gauge: Any, names: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> None:
         """Set the values, and 0 for attributes that are gone: a gauge would keep its last value for ever."""
