@@ -52,6 +52,16 @@ def boot_place(directory: Path) -> str:
     return hashlib.sha256(f"{boot} {mounts} {directory.resolve()}".encode()).hexdigest()[:32]
 
 
+def how_it_ended(code: int) -> str:
+    """How a process ended, from `Popen.returncode`: "was killed by signal 9 (SIGKILL)", "exited with code 1"."""
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        return f"was killed by signal {-code} ({signal.Signals(-code).name})"
+    except ValueError:  # a real-time signal has no name
+        return f"was killed by signal {-code}"
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """How many bytes this process and its children may use together, and whether a cgroup sets that limit."""

@@ -183,6 +183,13 @@ class Alive:
 
 
 @dataclass(frozen=True, slots=True)
+class JvmEnded:
+    """The container's JVM has ended, with this code (negative: by that signal). The container ends with it."""
+
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
 class DrainAsked:
     """A hint says that a drain was requested: the supervisor should hear of it soon."""
 
@@ -267,19 +274,21 @@ class TaskReport:
 
 Command: TypeAlias = Permit | StartTask | ReleaseTask | Drain | Exit
 Report: TypeAlias = Ready | Rejected | DrainAsked | TaskReport
+#: What a container tells its supervisor about itself. The coordinator hears of it in other words.
+Sign: TypeAlias = Alive | JvmEnded
 
 _TYPES: dict[str, type] = {
     kind.__name__: kind
-    for kind in (Permit, StartTask, ReleaseTask, Drain, Exit, Ready, Rejected, Alive, DrainAsked, TaskReport)
+    for kind in (Permit, StartTask, ReleaseTask, Drain, Exit, Ready, Rejected, Alive, JvmEnded, DrainAsked, TaskReport)
 }
 
 
-def encode(message: Command | Report | Alive) -> bytes:
+def encode(message: Command | Report | Sign) -> bytes:
     """Encode a message as one line."""
     return json.dumps({"is": type(message).__name__, **asdict(message)}).encode() + b"\n"
 
 
-def decode(line: bytes) -> Command | Report | Alive:
+def decode(line: bytes) -> Command | Report | Sign:
     """Decode a line that `encode` made."""
     fields: dict[str, Any] = json.loads(line)
     kind = fields.pop("is")

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from samza_azure.machine import die_with_parent
-from samza_azure.messages import Alive, Command, Report, decode, encode
+from samza_azure.messages import Command, Report, Sign, decode, encode
 
 #: The size at which a container's log is rotated. One old log is kept beside it.
 LOG_BYTES = 16 << 20
@@ -63,6 +63,8 @@ class Child:
         ours, theirs = socket.socketpair()
         self._socket, self._lock = ours, threading.Lock()
         self._buffer = b""
+        #: Why it was killed before it had ended by itself; empty if it was not.
+        self.killed_because = ""
         ours.settimeout(SEND_S)
         command = [sys.executable, "-m", "samza_azure.spark.container", str(job)]
         command += ["--channel", str(theirs.fileno()), "--directory", str(directory)]
@@ -96,11 +98,11 @@ class Child:
             try:
                 self._socket.sendall(encode(command))
             except TimeoutError:
-                self.end_group()  # it hangs; waiting would delay our own heartbeat
+                self.end_hanging("it read no command")  # waiting would delay our own heartbeat
             except OSError:
                 return
 
-    def receive(self) -> Iterator[Report | Alive] | None:
+    def receive(self) -> Iterator[Report | Sign] | None:
         """The reports of one read; None at end of file, when the child is gone or going."""
         try:
             data = self._socket.recv(1 << 16)
@@ -139,6 +141,11 @@ class Child:
         code = self._process.wait()
         self._socket.close()
         return code
+
+    def end_hanging(self, because: str) -> None:
+        """Send SIGKILL, since it hangs. Its channel is at end of file when it is gone."""
+        self.killed_because = self.killed_because or because
+        self.end_group()
 
     def end_group(self) -> None:
         """Send SIGKILL to the child and its process group, without waiting."""

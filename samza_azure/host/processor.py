@@ -65,9 +65,7 @@ class ProcessorContext(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ContainerLost:
-    """The container process ended; `reason` is for the log."""
-
-    reason: str
+    """The container process ended."""
 
 
 class Processor:
@@ -130,8 +128,7 @@ class Processor:
                 heard_task(self.view, report, now)
                 if self.view.too_old_for > stands_by and report.error is not None:
                     log.warning("%s %s", report.error.message, STANDS_BY)
-            case ContainerLost(reason=reason):
-                log.warning("The container ended: %s", reason)
+            case ContainerLost():
                 heard_container_lost(self.view, now)
             case Rejected(message=message):
                 heard_rejected(self.view, message)

@@ -22,12 +22,13 @@ from samza_azure.group.notification import DrainNotification
 from samza_azure.host.child import Child
 from samza_azure.host.deaths import LISTEN_S, Deaths
 from samza_azure.host.notify import notify
-from samza_azure.machine import Memory, RecentKills, boot_time, memory, memory_of_session
+from samza_azure.machine import Memory, RecentKills, boot_time, how_it_ended, memory, memory_of_session
 from samza_azure.messages import (
     OUT_OF_MEMORY,
     Alive,
     Command,
     Exit,
+    JvmEnded,
     Permit,
     Phase,
     Ready,
@@ -66,6 +67,7 @@ class Supervisor(JobCoordinatorListener):
         self._child_lock = threading.Lock()
         self._deaths = Deaths(death_limit)
         self._started_at = 0.0
+        self._jvm_code: int | None = None  # of the container's JVM, once it has said so
         self._is_ready = False  # the container has reported it; before that it holds no tasks
         self._has_handlers = False  # its tasks have something to close
         self._start_at = boot_time()
@@ -184,11 +186,14 @@ class Supervisor(JobCoordinatorListener):
         return None if self._start_at == math.inf else max(0.0, self._start_at - now)
 
     def _notice_pause(self) -> None:
-        """Log once that the permit has expired, and once that it is renewed: else an outage would leave no trace."""
+        """Log once that the permit has expired, and once that it is renewed: else an outage would leave no trace.
+
+        Without a container nothing works, so nothing pauses, and no permit is renewed.
+        """
         until, now = self._permit_until, boot_time()
         if until is None or self._is_leaving or self._ending is not None:
             return
-        if self._paused_at is None and now >= until:
+        if self._paused_at is None and self._child is not None and now >= until:
             self._paused_at = now
             log.warning("paused: no heartbeat was accepted in time, so no task may append; work resumes by itself")
         elif self._paused_at is not None and now < until:
@@ -206,9 +211,7 @@ class Supervisor(JobCoordinatorListener):
         """The container has sent nothing for another `LISTEN_S`."""
         self._silent_s += LISTEN_S
         if self._silent_s >= self._silence_s:
-            log.warning("the container has sent nothing for %.0f s: it hangs, and is killed", self._silence_s)
-            self._silent_s = 0.0
-            child.end_group()  # when it is gone, its channel is at end of file
+            child.end_hanging(_silent_for(self._silent_s))
 
     def _start_child(self, now: float) -> None:
         try:
@@ -217,7 +220,9 @@ class Supervisor(JobCoordinatorListener):
         except OSError as error:
             self._give_up(f"The container cannot be started: {error}")
             return
-        self._started_at, self._is_ready = now, False
+        self._started_at, self._is_ready, self._jvm_code = now, False, None
+        if self._deaths.in_a_row:
+            self._permit_until = None  # it was the last container's; this one gets its own when it is ready
         with self._child_lock:
             self._child = child
         log.debug("Container %d started", child.pid)
@@ -234,6 +239,9 @@ class Supervisor(JobCoordinatorListener):
         for report in reports:
             if isinstance(report, Alive):
                 child.cut_log()
+                continue
+            if isinstance(report, JvmEnded):
+                self._jvm_code = report.code
                 continue
             if isinstance(report, Ready):
                 self._is_ready = True
@@ -261,7 +269,9 @@ class Supervisor(JobCoordinatorListener):
             return
         now = boot_time()
         self._deaths = self._deaths.after(now - self._started_at)
-        reason = why_it_ended(code, child.last_error(), memory() if self._kills.any else None)
+        reason = child.killed_because or why_it_ended(
+            code, self._jvm_code, child.last_error(), memory() if self._kills.any else None
+        )
         self._coordinator.container_lost(reason)
         if self._deaths.are_too_many:
             where = self._directory / "container.log"
@@ -315,15 +325,24 @@ class Supervisor(JobCoordinatorListener):
             os._exit(1)
 
 
-def why_it_ended(code: int, last_error: str, killed_in: Memory | None) -> str:
-    """The reason why a container ended, for messages: its exit code, the last error in its log, and the memory, if the
-    kernel has killed a process of ours lately."""
+def _silent_for(seconds: float) -> str:
+    return f"it or its JVM did not answer for {seconds:.0f} s"
+
+
+def why_it_ended(code: int, jvm_code: int | None, last_error: str, killed_in: Memory | None) -> str:
+    """The reason why a container ended, for messages: how its process or its JVM ended, the last error in its log, and
+    the memory, if the kernel has killed a process of ours lately.
+
+    `jvm_code` is known if the JVM ended first. Then the exit code and the calls that failed are only what followed.
+    """
+    how = f"it {how_it_ended(code)}" if jvm_code is None else f"its JVM {how_it_ended(jvm_code)}"
     if killed_in is not None:
         last = f". The last error in its log: {last_error}" if last_error else ""
-        return f"exit code {code}: {killed_for_memory(killed_in)}{last}"
-    if code == OUT_OF_MEMORY:
+        return f"{how}: {killed_for_memory(killed_in)}{last}"
+    if OUT_OF_MEMORY in (code, jvm_code):
         return "its JVM ran out of memory; tasks that made no progress get less input, see spark.driver.memory"
-    return f"exit code {code}: {last_error}" if last_error else f"exit code {code}"
+    is_killed = (code if jvm_code is None else jvm_code) < 0
+    return how if is_killed or not last_error else f"{how}: {last_error}"
 
 
 def killed_for_memory(found: Memory) -> str:

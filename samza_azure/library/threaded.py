@@ -148,8 +148,9 @@ class ThreadedCoordinator(JobCoordinator):
         self._post(hear)
 
     def container_lost(self, reason: str) -> None:
+        log.debug("The container ended: %s", reason)  # whoever runs it says so, with what follows
         self._observer.container_lost()
-        self._post(lambda processor: processor.hear(ContainerLost(reason)))
+        self._post(lambda processor: processor.hear(ContainerLost()))
 
     def container_uses(self, size: int) -> None:
         self._observer.container_uses(size)

@@ -199,7 +199,7 @@ class Life:
         if self.container is None:
             return
         self._end_container()
-        self.supervisor.spawn(self._hear(ContainerLost("killed by the world")))
+        self.supervisor.spawn(self._hear(ContainerLost()))
         self.deaths = self.deaths.after(self.clock.now() - self._started_at)
         if self.deaths.are_too_many:
             self.supervisor.spawn(self._leave(f"the container ended {self.deaths.in_a_row} times in a row"))

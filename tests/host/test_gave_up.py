@@ -16,7 +16,7 @@ job.coordinator.profile = "fast"
 processor = {{ id = "p1", dir = "{}" }}
 task.restart.limit = 1
 """
-REASON = "The container ended 2 times in a row (exit code 7)."
+REASON = "The container ended 2 times in a row (it exited with code 7)."
 
 
 def test_status_says_why_a_processor_gave_up(tmp_path: Path) -> None:

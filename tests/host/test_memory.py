@@ -166,15 +166,28 @@ def test_a_kill_is_recent_for_one_reading_and_no_longer_than_two(tmp_path: Path)
 
 def test_a_container_that_was_killed_says_its_last_error_too() -> None:
     in_here = Memory(2 * GIB, is_set=True)
-    assert why_it_ended(1, "", None) == "exit code 1"
-    assert why_it_ended(1, "ValueError: no", None) == "exit code 1: ValueError: no"
-    assert why_it_ended(OUT_OF_MEMORY, "", None).startswith("its JVM ran out of memory")
-    killed = why_it_ended(-9, "ValueError: no", in_here)
+    assert why_it_ended(1, None, "", None) == "it exited with code 1"
+    assert why_it_ended(1, None, "ValueError: no", None) == "it exited with code 1: ValueError: no"
+    assert why_it_ended(OUT_OF_MEMORY, OUT_OF_MEMORY, "", None).startswith("its JVM ran out of memory")
+    killed = why_it_ended(-9, None, "ValueError: no", in_here)
     assert killed.startswith(
-        "exit code -9: the kernel killed it or its JVM, because the 2048 MiB of the container or unit"
+        "it was killed by signal 9 (SIGKILL): the kernel killed it or its JVM, because the 2048 MiB of the container"
     )
     assert killed.endswith(". The last error in its log: ValueError: no")
-    assert why_it_ended(OUT_OF_MEMORY, "", in_here).endswith("or run more processors")
+    assert why_it_ended(OUT_OF_MEMORY, 3, "", in_here).endswith("or run more processors")
+
+
+def test_a_container_whose_jvm_ended_first_says_how_that_ended_and_not_which_call_failed_then() -> None:
+    """`kill -9` of the JVM read "exit code 1: py4j.protocol.Py4JError: An error occurred while calling o2154"."""
+    call = "py4j.protocol.Py4JError: An error occurred while calling o2154.isActive"
+    assert why_it_ended(1, -9, call, None) == "its JVM was killed by signal 9 (SIGKILL)"
+    assert why_it_ended(1, -6, call, None) == "its JVM was killed by signal 6 (SIGABRT)"
+    assert why_it_ended(-11, None, call, None) == "it was killed by signal 11 (SIGSEGV)"
+    assert why_it_ended(-40, None, "", None) == "it was killed by signal 40"
+    assert why_it_ended(1, 7, "java.lang.Exception: no", None) == "its JVM exited with code 7: java.lang.Exception: no"
+    assert why_it_ended(1, -9, call, Memory(2 * GIB, is_set=True)).startswith(
+        "its JVM was killed by signal 9 (SIGKILL): the kernel killed it"
+    )
 
 
 def test_a_machine_that_tells_nothing_of_it_has_killed_nothing(tmp_path: Path) -> None:

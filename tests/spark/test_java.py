@@ -206,7 +206,7 @@ CONTAINER = textwrap.dedent(
 
     jvm = java.launch({"spark.driver.memory": "64m"}, os.environ, Path(sys.argv[1]))
     client = client_of(jvm)
-    with ended_with(jvm):
+    with ended_with(jvm, print):
         threading.Timer(0.5, client.new_array, [client.jvm.long, 10_000_000]).start()
         raise Py4JError("as of a connection that breaks half a second before the process ends")
     """
@@ -217,6 +217,7 @@ def test_a_container_that_notices_a_dying_jvm_early_says_that_it_had_no_memory(t
     """A call failed before the JVM had ended, so its container ended with 1 for no reason that counts."""
     done = subprocess.run([sys.executable, "-c", CONTAINER, tmp_path], capture_output=True, text=True, timeout=120)
     assert done.returncode == OUT_OF_MEMORY, done.stderr
+    assert "JvmEnded(code=3)" in done.stdout
 
 
 def _is_alive(process: int) -> bool:

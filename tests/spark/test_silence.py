@@ -48,6 +48,6 @@ def test_a_container_that_says_nothing_is_killed_and_another_one_starts(processo
 
         stopped.send_signal(signal.SIGSTOP)
 
-        hears(processor, "has sent nothing for 4 s")
+        hears(processor, "container ended (it or its JVM did not answer for 4 s)")
     os.kill(processor.pid, signal.SIGTERM)
     assert processor.wait(60) == 0

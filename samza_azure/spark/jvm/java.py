@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from samza_azure.errors import ConfigError, SamzaAzureError
-from samza_azure.machine import die_with_parent
+from samza_azure.machine import die_with_parent, how_it_ended
 
 OLDEST_JAVA = 17
 START_TIMEOUT_S = 60
@@ -212,7 +212,7 @@ class Jvm:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self.information.exists():
             if self.process.poll() is not None:
-                raise SamzaAzureError(f"Java ended with code {self.process.returncode} before Spark was up.")
+                raise SamzaAzureError(f"Java {how_it_ended(self.process.returncode)} before Spark was up.")
             if time.monotonic() > deadline:
                 self.process.kill()
                 raise SamzaAzureError(f"Java did not start within {START_TIMEOUT_S} s.")

@@ -5,7 +5,7 @@ import queue
 import socket
 import threading
 
-from samza_azure.messages import Alive, Command, Report, decode, encode
+from samza_azure.messages import Command, Report, Sign, decode, encode
 
 
 class Channel:
@@ -14,15 +14,17 @@ class Channel:
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
         self.commands: queue.Queue[Command | None] = queue.Queue()  # None: look at the tasks now
+        self._sending = threading.Lock()
 
     def listen(self) -> None:
         """Start to receive commands, and to notice the supervisor's end."""
         threading.Thread(target=self._listen, name="channel", daemon=True).start()
 
-    def tell(self, report: Report | Alive) -> None:
-        """Send one report as a whole. Only the main thread calls this."""
+    def tell(self, report: Report | Sign) -> None:
+        """Send one report as a whole, from any thread."""
         try:
-            self._socket.sendall(encode(report))
+            with self._sending:
+                self._socket.sendall(encode(report))
         except OSError:
             os._exit(1)
 

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 from samza_azure.config import Config
 from samza_azure.config.spark import cores_of
 from samza_azure.errors import SamzaAzureError
-from samza_azure.messages import OUT_OF_MEMORY, Ready
+from samza_azure.machine import how_it_ended
+from samza_azure.messages import OUT_OF_MEMORY, JvmEnded, Ready
 from samza_azure.spark.jvm import java, local_files, selectors
 from samza_azure.spark.jvm.session import connect_session
 from samza_azure.spark.jvm.watermark import probe
@@ -44,14 +45,14 @@ JVM_ENDS_S = 10.0
 def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: java.Jvm, channel: Channel) -> None:
     """Report the plan, then carry out commands until Exit."""
     spark = connect_session(config.app.name, settings, jvm)
-    with ended_with(jvm):
+    with ended_with(jvm, channel.tell):
         _serve(config, directory, spark, channel)
 
 
 @contextmanager
-def ended_with(jvm: java.Jvm) -> Iterator[None]:
-    """Inside, this process ends with its JVM, and by the code of the JVM."""
-    watching = threading.Thread(target=_die_with_java, args=[jvm], name="java", daemon=True)
+def ended_with(jvm: java.Jvm, tell: Callable[[JvmEnded], None]) -> Iterator[None]:
+    """Inside, this process ends with its JVM, and tells the supervisor how that has ended."""
+    watching = threading.Thread(target=_die_with_java, args=[jvm, tell], name="java", daemon=True)
     watching.start()
     try:
         yield
@@ -100,11 +101,12 @@ def _serve(config: Config, directory: Path, spark: SparkSession, channel: Channe
     Tasks(channel, context, permit).run()
 
 
-def _die_with_java(jvm: java.Jvm) -> None:
+def _die_with_java(jvm: java.Jvm, tell: Callable[[JvmEnded], None]) -> None:
     """Without its JVM a container can only fail its tasks. The supervisor starts another."""
     code = jvm.process.wait()
-    log.error("The JVM ended with code %d", code)
+    log.error("The JVM %s", how_it_ended(code))
     sys.stderr.flush()
+    tell(JvmEnded(code))
     os._exit(code if code == OUT_OF_MEMORY else 1)
 
 
