@@ -7,6 +7,7 @@ import coordination
 import drain
 import drain_backlog
 import drain_idle
+import fail_over
 import hand_over
 import restore
 import routing
@@ -24,6 +25,7 @@ SCRIPTS = [
     routing,
     small_batch,
     hand_over,
+    fail_over,
     start,
     restore,
     drain,

@@ -116,6 +116,11 @@ class JobCoordinator(ABC):
     def container_lost(self, reason: str) -> None:
         """The container has ended, and all its tasks with it. Call it from any thread."""
 
+    def container_silent(self, seconds: float) -> None:  # noqa: B027  # a coordinator that moves no task need not
+        """The container has sent nothing for so many seconds, and perhaps hangs; 0: it has just sent something. Call it
+        from any thread. The coordinator may answer with the command `Kill`.
+        """
+
     def container_uses(self, size: int) -> None:  # noqa: B027  # a coordinator without metrics need not override it
         """The container and its processes use `size` bytes of memory. Call it from any thread."""
 

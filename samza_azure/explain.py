@@ -14,6 +14,7 @@ from samza_azure.group.election import SUCCESSORS
 from samza_azure.group.timing import (
     LEASE_MARGIN_S,
     LEASE_S,
+    LISTEN_S,
     RENEW_EVERY_S,
     SELF_STOP,
     SIGHT_S,
@@ -105,6 +106,7 @@ class WorstCases:
     leader_lost: float  # a named successor takes over
     leaderless: float  # until the successor leads
     leader_and_successors_lost: float
+    container_lost: float  # or hangs, beside a processor that has one
     two_leaders: float  # both believe that they lead; the storage accepts the writes of one
     two_owners: float  # both may start batches; only one's appends are accepted
     pause_after: float  # a processor that is cut off pauses itself
@@ -238,6 +240,7 @@ def bounds(timing: Timing, processors: int, call_s: float) -> WorstCases:
         leader_lost=max(member_lost + farthest * timing.scan_s, leader_missed),
         leaderless=leader_missed,
         leader_and_successors_lost=_noticed(timing.leader_timeout_s + 6 * timing.heartbeat_s, look) + member_lost,
+        container_lost=timing.hangs_after_s + LISTEN_S + scan + timing.debounce_s,
         two_leaders=max(timing.heartbeat_s + call_s, LEASE_S - LEASE_MARGIN_S - timing.leader_timeout_s),
         two_owners=max(slowest_pause - fastest_death, 0.0),
         pause_after=SELF_STOP * timing.heartbeat_timeout_s,
@@ -396,6 +399,7 @@ def lines(timing: Timing, flows: Sequence[Flow], processors: int, commit_s: floa
         ),
         f"  a follower is lost                     {worst.follower_lost:6.2f} s",
         f"  the leader is lost with its tasks      {worst.leader_lost:6.2f} s",
+        f"  a container ends, or hangs             {worst.container_lost:6.2f} s",
         f"  until another one leads                {worst.leaderless:6.2f} s",
         f"  and all its named successors with it   {worst.leader_and_successors_lost:6.2f} s",
         "At worst, in their own view only; the storage accepts the writes of one",

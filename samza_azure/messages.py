@@ -160,6 +160,11 @@ class Exit:
     """Release everything, then end."""
 
 
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """To the supervisor: kill the container, which hangs, so that it cannot release the tasks that others have now."""
+
+
 # From the container.
 
 
@@ -272,7 +277,7 @@ class TaskReport:
         return self.phase in (Phase.RUNNING, Phase.DRAINED) or self.batch >= 0
 
 
-Command: TypeAlias = Permit | StartTask | ReleaseTask | Drain | Exit
+Command: TypeAlias = Permit | StartTask | ReleaseTask | Drain | Exit | Kill
 Report: TypeAlias = Ready | Rejected | DrainAsked | TaskReport
 #: What a container tells its supervisor about itself. The coordinator hears of it in other words.
 Sign: TypeAlias = Alive | JvmEnded

@@ -155,6 +155,7 @@ def test_the_bounds_of_the_default_profile() -> None:
         leader_lost=8.0 + 4 * 1.0,
         leaderless=1.0 + (5.0 + 1.0) + 2 * 1.0,
         leader_and_successors_lost=(2.0 + 5.0 + 12.0 + 2.0) + (1.0 + 8.0 + 1.0),
+        container_lost=6.0 + 2.0 + 1.0 + 2.0,
         two_leaders=60.0 - 5.0 - 5.0,
         two_owners=0.0,
         pause_after=6.0,

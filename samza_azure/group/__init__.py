@@ -25,6 +25,7 @@ Start reading at `decide`, which is the order of the questions; each question ha
     next_run      which run it is, and who may begin the next
     drain         when a drain moves on
     requests      which requests are obeyed, and with what answer
+    containers    whose tasks move because a container has ended or hangs
     history       which events people are shown
     housekeeping  what is answered, forgotten and deleted
     tasks         what the container must do

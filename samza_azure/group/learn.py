@@ -63,6 +63,7 @@ from samza_azure.group.timing import DENIED_S, FIT_AGAIN_S, FORGIVE_AFTER_S
 from samza_azure.group.view import (
     Campaign,
     Candidacy,
+    ContainerSeen,
     Denial,
     Failing,
     Leadership,
@@ -72,7 +73,7 @@ from samza_azure.group.view import (
     View,
     Well,
 )
-from samza_azure.messages import Drain, Permit, Phase, Plan, ReleaseTask, StartTask, TaskReport
+from samza_azure.messages import Drain, Kill, Permit, Phase, Plan, ReleaseTask, StartTask, TaskReport
 
 
 def turn(view: View, now: float, *, random: float, fresh_id: str, wall_ms: int) -> None:
@@ -178,6 +179,8 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
             view.work.tasks[task].releasing_since = now
         case Tell(command=Drain() as drain):
             view.work.drain_sent = drain
+        case Tell(command=Kill()):
+            view.work.killed = True
         case StepDown():
             demote(view, now)
         case Rejoin():
@@ -199,6 +202,7 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
 def heard_plan(view: View, plan: Plan) -> None:
     """The container is up and has analysed the pipeline."""
     view.work.plan, view.work.container = plan, True
+    view.work.silent_s, view.work.killed = 0.0, False
     view.work.permit_sent, view.work.drain_sent = 0.0, None
     _take_part(view)
 
@@ -233,6 +237,11 @@ def heard_container_lost(view: View, now: float) -> None:
                 task, local.generation, local.attempt, phase, batch=local.report.batch if local.report else -1
             )
             local.closed_at, local.lost = now, True
+
+
+def heard_container_silent(view: View, seconds: float) -> None:
+    """The container has sent nothing for so long; 0: it has just sent something."""
+    view.work.silent_s = seconds
 
 
 def heard_rejected(view: View, message: str) -> None:
@@ -663,6 +672,7 @@ def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at
             _forget_ages(view, now)  # the first sign that rows can be written again
     view.others.scanned_at, view.others.back = sent_at, back
     view.others.well = _running_well(view, now)
+    view.others.containers = _containers(view, now)
     deposed = view.control.deposed if isinstance(view.control, Control) else None
     leading = view.leadership
     if leading is not None and leading.cut_off:
@@ -674,6 +684,18 @@ def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at
 def _cut_off(view: View) -> set[str]:
     """The lives that report that they cannot reach the blob."""
     return {row.incarnation for row in view.others.members.values() if row.alive and row.cut_off}
+
+
+def _containers(view: View, now: float) -> dict[str, ContainerSeen]:
+    """Who has lost its container, and who has had one again for less than a death timeout; and since when."""
+    found = {}
+    for row in view.others.members.values():
+        known, ready = view.others.containers.get(row.incarnation), not row.no_container
+        if row.alive and (known is not None or not ready):
+            seen = known if known is not None and known.ready is ready else ContainerSeen(ready, now)
+            if not (ready and now >= seen.since + view.timing.heartbeat_timeout_s):
+                found[row.incarnation] = seen
+    return found
 
 
 def _running_well(view: View, now: float) -> dict[str, Well]:

@@ -111,6 +111,8 @@ def own_row(view: View) -> ProcessorRow:
         if view.too_old_for and all(local.closed for local in view.work.tasks.values())
         else 0,
         cut_off=view.cut_off,
+        # Before the first one is ready there is no plan, so no task can be ours.
+        no_container=view.work.plan is not None and (not view.work.container or view.hangs),
         ending=ending(Verdict.FAILED, view.gave_up) if view.gave_up else "",
     )
 

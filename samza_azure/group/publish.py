@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from samza_azure.errors import CorruptState
-from samza_azure.group import election, history, housekeeping, membership, next_run
+from samza_azure.group import containers, election, history, housekeeping, membership, next_run
 from samza_azure.group.actions import CONTROL, Action, ReadControl, WriteControl
 from samza_azure.group.assign import assign
 from samza_azure.group.control import (
@@ -178,7 +178,7 @@ def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRo
     """Assign tasks, sticky and balanced: at once if a task has lost its owner, otherwise when the debounce allows.
 
     If a processor was restarted and came back before it was marked dead, its tasks wait until its new incarnation is a
-    candidate.
+    candidate. Some tasks wait for a container (`containers.awaited`).
     """
     given_up = {task: each.owner for task, each in control.given_up.items()}
     incarnations = {processor: row.incarnation for processor, row in able.items()}
@@ -187,19 +187,21 @@ def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRo
         for task, assignment in control.tasks.items()
         if assignment.owner is not None and (task not in given_up or given_up[task] != assignment.owner)
     }
+    ready = containers.ready(able)
     awaited = {
         task for task, owner in kept.items() if owner.processor not in able and _comes_up(view, control, owner, now)
-    }
+    } | containers.awaited(view, control, able, now)
     current = {
         task: owner.processor
         for task, owner in kept.items()
-        if (present := incarnations.get(owner.processor)) is not None
+        if task not in awaited
+        and (present := incarnations.get(owner.processor)) is not None
         and (present == owner.incarnation or _is_back(view, owner))
     }
     draining = control.phase is RunPhase.DRAINING
     by_whom = {task: owner.processor for task, owner in given_up.items()}
     others = [task for task in control.tasks if task not in awaited]
-    wanted = assign(others, able, current, balance=not draining, given_up=by_whom)
+    wanted = assign(others, ready, current, balance=not draining, given_up=by_whom)
     stays = awaited | {
         task
         for task, processor in current.items()

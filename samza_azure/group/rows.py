@@ -104,6 +104,7 @@ class ProcessorRow:
     format: int = FORMAT  # that a reader must know
     too_old_for: int = 0  # a format that this processor's release does not know: it has released all and stands by
     cut_off: bool = False  # it sends heartbeats, but cannot reach the control blob
+    no_container: bool = False  # its container has ended and the next one is not ready, or it hangs
 
     @property
     def failure(self) -> tuple[int, str] | None:
@@ -163,6 +164,7 @@ def columns(row: ProcessorRow) -> dict[str, str | int | bool]:
         "boot": row.boot,
         "port": row.port,
         "cut_off": row.cut_off,
+        "no_container": row.no_container,
         **({"format": row.format} if row.format > 1 else {}),
         **({"ending": row.ending} if row.ending else {}),
         **({"too_old_for": row.too_old_for} if row.too_old_for else {}),
@@ -196,6 +198,7 @@ def processor_row(key: str, etag: str, values: Mapping[str, Any]) -> ProcessorRo
         format=needs,
         too_old_for=_integer(values.get("too_old_for")),
         cut_off=values.get("cut_off") is True,
+        no_container=values.get("no_container") is True,
     )
 
 

@@ -13,7 +13,7 @@ from samza_azure.group.moment import reached
 from samza_azure.group.rows import ProcessorState
 from samza_azure.group.timing import RETRY_S
 from samza_azure.group.view import LocalTask, View
-from samza_azure.messages import Drain, Permit, Phase, ReleaseTask, StartTask, TaskError, TaskReport
+from samza_azure.messages import Drain, Kill, Permit, Phase, ReleaseTask, StartTask, TaskError, TaskReport
 
 #: The blob gives a task to us, but its log has had a later owner: version numbers are being used twice.
 LATER_WRITER = (
@@ -31,7 +31,7 @@ PATIENCE = 1.5
 
 def commands(view: View, now: float) -> list[Action]:
     """Commands for the container, in the order in which it must get them."""
-    if not view.work.container:
+    if not view.work.container or view.work.killed:
         return []
     actions: list[Action] = []
     until = 0.0 if view.life.etag is None or _is_cut_short(view, now) else max(0.0, view.permit_until)
@@ -41,10 +41,14 @@ def commands(view: View, now: float) -> list[Action]:
     if drain != view.work.drain_sent and not (view.work.drain_sent is None and drain.step is None):
         actions.append(Tell(drain))
     mine = assigned(view)
+    releases: list[Action] = []
     for task, local in view.work.tasks.items():
         gone = task not in mine or mine[task].generation != local.generation
         if (gone or _releases_all(view, now)) and not local.closed and local.releasing_since is None:
-            actions.append(Tell(ReleaseTask(task)))
+            releases.append(Tell(ReleaseTask(task)))
+    if releases and view.hangs:
+        return [Tell(Kill())]  # it would read these commands when it wakes up, and others wait for the tasks now
+    actions += releases
     if until > now and view.ending is None:
         actions += [
             Tell(_start(view, task, owner)) for task, owner in mine.items() if _may_start(view, task, owner, now)

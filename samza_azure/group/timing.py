@@ -56,6 +56,10 @@ DOUBLINGS_MAX = 30
 OUT_OF_REACH = 5
 #: The part of the heartbeat timeout after which a processor without an accepted heartbeat pauses itself.
 SELF_STOP = 0.75
+#: A ready container sends something every second. Its supervisor counts its silence in waits of this length.
+LISTEN_S = 2.0
+#: A container that says nothing for less than this does not hang: Java may be collecting garbage.
+HANGS_LEAST_S = 5.0
 
 
 def draining_scan_s(members: int) -> float:
@@ -78,6 +82,11 @@ class Timing:
     scan_s: float = 1.0
     debounce_s: float = 2.0
     barrier_timeout_s: float = 30.0
+
+    @property
+    def hangs_after_s(self) -> float:
+        """The silence of a container, in seconds, after which its tasks are better run elsewhere."""
+        return max(SELF_STOP * self.heartbeat_timeout_s, HANGS_LEAST_S)
 
     def scan_every_s(self, members: int) -> float:
         """The interval between reads of all rows; longer in a very large group."""

@@ -139,6 +139,14 @@ class Well:
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerSeen:
+    """Whether a processor has a container, as its row said when we last read it, and since when."""
+
+    ready: bool
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
 class Share:
     """What a control blob says about an incarnation. It is computed once, since there may be ten thousand tasks."""
 
@@ -223,6 +231,9 @@ class Others:
     read_at: dict[str, float] = field(default_factory=dict)  # when a read of a member's row alone was sent
     seen_alive: frozenset[str] = frozenset()  # incarnations that wrote their row while we watched
     back: Mapping[str, tuple[str, float]] = field(default_factory=dict)  # back before marked dead: incarnation, when
+    containers: Mapping[str, ContainerSeen] = field(
+        default_factory=dict
+    )  # incarnation -> its container, if lately lost
     well: Mapping[str, Well] = field(default_factory=dict)  # tasks that were given up and now run elsewhere
 
 
@@ -233,6 +244,8 @@ class Work:
 
     plan: Plan | None = None
     container: bool = False
+    silent_s: float = 0.0  # for how long the container has said nothing, as its supervisor counts
+    killed: bool = False  # the supervisor was told to kill the container
     rejected: str = ""  # why the container cannot run the pipeline
     tasks: dict[str, LocalTask] = field(default_factory=dict)
     attempts: int = 0
@@ -437,6 +450,11 @@ class View:
         """Whether we are a member but cannot reach the control blob. A leader notices the same by its lease."""
         is_out_of_reach = self.failing_calls(actions.CONTROL) >= OUT_OF_REACH
         return is_out_of_reach and self.leadership is None and isinstance(self.control, Control)
+
+    @property
+    def hangs(self) -> bool:
+        """Whether our container is there, and has said nothing for too long."""
+        return self.work.container and self.work.silent_s >= self.timing.hangs_after_s
 
     def writable(self, name: str, now: float) -> bool:
         """Whether it is free and the row is as we know it. After a refusal or a lost answer it is read again first."""

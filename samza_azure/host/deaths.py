@@ -8,8 +8,6 @@ from samza_azure.group.timing import DOUBLINGS_MAX
 BACK_OFF_S = (0.5, 30.0)
 #: A container that lived this long resets the count of deaths in a row.
 FORGIVE_S = 600.0
-#: A ready container sends something every second. Its silence, which ends it, is counted in waits of this length.
-LISTEN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,8 +76,8 @@ def readiness(
         return Reason.STORAGE, "The control blob does not answer. If others reach it, they get this processor's tasks."
     if not adopted:
         return Reason.JOINING, "The processor has adopted no version of the job model yet."
-    if not container:
-        return Reason.CONTAINER, "The container with Spark is starting, or starts again. See its log."
+    if not container or (view is not None and view.hangs):
+        return Reason.CONTAINER, "The container with Spark is starting, starts again, or hangs. See its log."
     return None
 
 

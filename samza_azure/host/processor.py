@@ -15,6 +15,7 @@ from samza_azure.group.answers import Answer, Denied, Later, TooLarge, Trouble
 from samza_azure.group.decide import decide
 from samza_azure.group.learn import (
     heard_container_lost,
+    heard_container_silent,
     heard_drain_asked,
     heard_leave,
     heard_plan,
@@ -68,6 +69,13 @@ class ContainerLost:
     """The container process ended."""
 
 
+@dataclass(frozen=True, slots=True)
+class ContainerSilent:
+    """The container has sent nothing for so many seconds; 0: it has just sent something."""
+
+    seconds: float
+
+
 class Processor:
     """One processor, with all its incarnations, until it finishes."""
 
@@ -117,7 +125,7 @@ class Processor:
         """How many calls to the storage are under way."""
         return len(self._calls)
 
-    def hear(self, report: Report | ContainerLost) -> None:
+    def hear(self, report: Report | ContainerLost | ContainerSilent) -> None:
         """Take a report of the container. Call it on the loop's thread."""
         now = self._context.now()
         match report:
@@ -130,6 +138,8 @@ class Processor:
                     log.warning("%s %s", report.error.message, STANDS_BY)
             case ContainerLost():
                 heard_container_lost(self.view, now)
+            case ContainerSilent(seconds=seconds):
+                heard_container_silent(self.view, seconds)
             case Rejected(message=message):
                 heard_rejected(self.view, message)
             case DrainAsked():
@@ -233,6 +243,7 @@ __all__ = [
     "UNREACHABLE_S",
     "WAITS_FOR_ROLE",
     "ContainerLost",
+    "ContainerSilent",
     "Processor",
     "ProcessorContext",
     "call_timeout_s",

@@ -201,7 +201,8 @@ def why(
 
     `waits_s`: how long it waits at most for its former owner. Since when it has waited is not stored: `SeenWaiting`.
     """
-    if control.phase is RunPhase.DRAINED or (report is not None and report.phase in (Phase.RUNNING, Phase.DRAINED)):
+    phase, lacks = report.phase if report is not None else None, _lacks_container(each.owner, rows)
+    if control.phase is RunPhase.DRAINED or phase is Phase.DRAINED or (phase is Phase.RUNNING and not lacks):
         return None
     if control.phase is RunPhase.FAILED:
         return "The run has failed."
@@ -213,6 +214,11 @@ def why(
     row = rows.get(owner.processor)
     if row is None or row.incarnation != owner.incarnation or not row.alive:
         return f"{owner.processor} has ended; the leader gives the task to another one."
+    if lacks:
+        return (
+            f"The container of {owner.processor} has ended or hangs. A processor that has one gets the task; if there "
+            "is none, it waits for the next container."
+        )
     waits = sorted({before.processor for before in each.after if _holds(before, rows)})
     if waits and report is None:
         most = f", for {waits_s:.0f} s at most" if waits_s is not None else ""
@@ -225,6 +231,11 @@ def why(
         tried = f" {report.tried}." if report.tried else ""
         return f"It failed on {owner.processor} and is tried there again.{tried}"
     return f"{owner.processor} restores it from its log."
+
+
+def _lacks_container(owner: Owner | None, rows: Mapping[str, ProcessorRow]) -> bool:
+    row = rows.get(owner.processor) if owner is not None else None
+    return row is not None and owner is not None and row.incarnation == owner.incarnation and row.no_container
 
 
 class SeenWaiting:

@@ -19,8 +19,9 @@ from samza_azure.coordinator import JobCoordinator, JobCoordinatorListener, JobM
 from samza_azure.errors import Ending, SamzaAzureError, Verdict
 from samza_azure.explain import routed
 from samza_azure.group.notification import DrainNotification
+from samza_azure.group.timing import LISTEN_S
 from samza_azure.host.child import Child
-from samza_azure.host.deaths import LISTEN_S, Deaths
+from samza_azure.host.deaths import Deaths
 from samza_azure.host.notify import notify
 from samza_azure.machine import Memory, RecentKills, boot_time, how_it_ended, memory, memory_of_session
 from samza_azure.messages import (
@@ -29,6 +30,7 @@ from samza_azure.messages import (
     Command,
     Exit,
     JvmEnded,
+    Kill,
     Permit,
     Phase,
     Ready,
@@ -128,7 +130,11 @@ class Supervisor(JobCoordinatorListener):
             child = self._child
             if isinstance(command, StartTask):
                 self._open[command.task] = command.generation, command.attempt
-        if child is not None:
+        if child is None:
+            return
+        if isinstance(command, Kill):
+            child.end_hanging(f"{_silent_for(self._silent_s)}, and its tasks were given to others")
+        else:
             child.send(command)
 
     def on_new_job_model(self, processor_id: str, job_model: JobModel) -> None:
@@ -210,6 +216,7 @@ class Supervisor(JobCoordinatorListener):
     def _not_heard(self, child: Child) -> None:
         """The container has sent nothing for another `LISTEN_S`."""
         self._silent_s += LISTEN_S
+        self._coordinator.container_silent(self._silent_s)
         if self._silent_s >= self._silence_s:
             child.end_hanging(_silent_for(self._silent_s))
 
@@ -231,7 +238,9 @@ class Supervisor(JobCoordinatorListener):
         child = self._child
         if child is None:
             return
-        self._silent_s = 0.0
+        if self._silent_s:
+            self._silent_s = 0.0
+            self._coordinator.container_silent(0.0)
         reports = child.receive()
         if reports is None:
             self._child_died(child)

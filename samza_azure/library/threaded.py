@@ -17,7 +17,7 @@ from samza_azure.errors import Ending, SamzaAzureError, StorageUnavailable, Verd
 from samza_azure.group.control import Control
 from samza_azure.group.tasks import assigned
 from samza_azure.group.view import Settings, View
-from samza_azure.host.processor import ContainerLost, Processor
+from samza_azure.host.processor import ContainerLost, ContainerSilent, Processor
 from samza_azure.host.runs import RunLogs
 from samza_azure.machine import boot_time
 from samza_azure.messages import Command, Report, TaskReport
@@ -151,6 +151,9 @@ class ThreadedCoordinator(JobCoordinator):
         log.debug("The container ended: %s", reason)  # whoever runs it says so, with what follows
         self._observer.container_lost()
         self._post(lambda processor: processor.hear(ContainerLost()))
+
+    def container_silent(self, seconds: float) -> None:
+        self._post(lambda processor: processor.hear(ContainerSilent(seconds)))
 
     def container_uses(self, size: int) -> None:
         self._observer.container_uses(size)

@@ -145,7 +145,8 @@ def running(view: View, control: Control) -> int:
     for task, assignment in control.tasks.items():
         owner, report = assignment.owner, report_of(task, assignment.owner, rows)
         if owner is not None and report is not None and report.phase in _AT_WORK:
-            count += rows[owner.processor].alive and owner.processor not in mute - {view.me}
+            row = rows[owner.processor]
+            count += row.alive and not row.no_container and owner.processor not in mute - {view.me}
     return count
 
 

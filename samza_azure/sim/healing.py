@@ -74,3 +74,14 @@ def not_given_on(control: Control, lives: Mapping[str, Life]) -> str | None:
     alive = [name for name, life in lives.items() if life.supervisor.alive]
     owners = {task: each.owner.processor if each.owner else "nobody" for task, each in control.tasks.items()}
     return next((f"{task} is still {owner}'s" for task, owner in owners.items() if owner not in alive), None)
+
+
+def idle(control: Control, lives: Mapping[str, Life], name: str) -> str | None:
+    """The trouble if a processor, which has no container, still owns a task, or if another one does not run its own."""
+    for task, each in control.tasks.items():
+        owner = each.owner
+        if owner is None or owner.processor == name:
+            return f"{task} is still {name}'s"
+        if owner.processor in lives and lives[owner.processor].running.get(task) != owner.generation:
+            return f"{task} is {owner.processor}'s and does not run there"
+    return None

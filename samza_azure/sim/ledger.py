@@ -76,8 +76,9 @@ INVARIANTS = {
     "times as long as a release may take. A task that ended for want of a permit or a container is started again "
     "about a second after both are there.",
     "Bound": "When one processor dies and nothing else is wrong, its tasks have other owners, and the group has a "
-    "leader, within 1.5 times the bound that `explain` states; the tasks run soon after. While there are faults the "
-    "same holds in each quiet time, with the bound for a leader that is lost with its successors.",
+    "leader, within 1.5 times the bound that `explain` states; the tasks run soon after. So they do when its container "
+    "ends or hangs. While there are faults the same holds in each quiet time, with the bound for a leader that is lost "
+    "with its successors.",
     "Form": "What is written is read back as it was meant, by production and by a plain reader that shares no code "
     "with it, and stays within the limits of the service. Data that is damaged, foreign or of a later format is "
     "refused.",

@@ -10,12 +10,13 @@ from samza_azure.errors import StateLost
 from samza_azure.group.actions import Finish
 from samza_azure.group.answers import Kept
 from samza_azure.group.rows import REQUESTS
+from samza_azure.group.timing import LISTEN_S
 from samza_azure.group.view import Settings
-from samza_azure.host.deaths import LISTEN_S, Deaths
-from samza_azure.host.processor import ContainerLost, Processor
+from samza_azure.host.deaths import Deaths
+from samza_azure.host.processor import ContainerLost, ContainerSilent, Processor
 from samza_azure.host.runs import RunLogs
 from samza_azure.logs.names import RUNS
-from samza_azure.messages import Command, Phase, Ready, Report
+from samza_azure.messages import Command, Kill, Phase, Ready, Report
 from samza_azure.sim.container import Container, Habits
 from samza_azure.sim.freshness import Freshness
 from samza_azure.sim.ledger import Ledger, Violation
@@ -24,6 +25,8 @@ from samza_azure.sim.network import FaultyLink, Weather
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import Link, SimulatedAccount
 
+#: A container that says nothing for this long is killed, as with the default of `task.shutdown.ms`.
+SILENCE_S = 30.0
 #: A clock's rate is wrong by at most this much.
 RATE_ERROR = 0.1
 #: How far the machines' wall clocks differ: nothing may depend on them.
@@ -216,15 +219,18 @@ class Life:
             self.supervisor.spawn(self._listen(self.container))
 
     async def _listen(self, container: Container) -> None:
-        """Kill a ready container that says nothing for too long, as the supervisor does."""
+        """Count for how long a ready container says nothing, and kill it after too long, as the supervisor does."""
         silent_s = 0.0
         while container is self.container and container.process.frozen and self.processor.view.work.container:
-            if silent_s >= self.habits.shutdown_s:
+            if silent_s >= SILENCE_S:
                 self.world.note(f"{self.name} kills its container, which hangs")
                 self.container_dies()
                 return
             await asyncio.sleep(LISTEN_S)
             silent_s += LISTEN_S
+            await self._hear(ContainerSilent(silent_s))
+        if container is self.container:
+            await self._hear(ContainerSilent(0.0))
 
     def calm_down(self) -> None:
         """End the faults of this life."""
@@ -279,12 +285,15 @@ class Life:
     def _say(self, report: Report) -> None:
         self.supervisor.spawn(self._hear(report))
 
-    async def _hear(self, report: Report | ContainerLost) -> None:
+    async def _hear(self, report: Report | ContainerLost | ContainerSilent) -> None:
         self.processor.hear(report)
 
     def _tell(self, command: Command) -> None:
         self.world.check_command(self, command)
-        if self.container is not None:
+        if isinstance(command, Kill):
+            self.world.note(f"{self.name} kills its container, which hangs, since others have its tasks")
+            self.container_dies()
+        elif self.container is not None:
             self.container.process.spawn(self._obey(self.container, command))
 
     async def _obey(self, container: Container, command: Command) -> None:

@@ -15,10 +15,11 @@ from random import Random
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.rows import RequestKind
 from samza_azure.group.timing import SIGHT_S
+from samza_azure.host.deaths import Deaths
 from samza_azure.logs.names import RUNS
 from samza_azure.sim.container import CLEANERS
 from samza_azure.sim.faults import Faults
-from samza_azure.sim.healing import handled_within, heals_within, led_by, not_given_on, unhealed
+from samza_azure.sim.healing import handled_within, heals_within, idle, led_by, not_given_on, unhealed
 from samza_azure.sim.ledger import Violation, demand
 from samza_azure.sim.life import Life
 from samza_azure.sim.network import Outage
@@ -192,12 +193,40 @@ class World(Faults):
             self.start(f"p{number}", delay=0.1)
         await self._heal(self.heals_within(), "L1: {:.0f} s after the last fault {}")
         await self._stay()
+        await self._lose_container()
         await self._lose_one()
         control, alive = self.ledger.control, sum(life.supervisor.alive for life in self.lives.values())
         if self.scenario.lasting and alive > 2 and control is not None and control.phase is RunPhase.RUNNING:
             await self._half_blind("reads", is_news=True)
             self.lives[self.blind].link.outages.clear()
             self.blind = ""
+
+    async def _lose_container(self) -> None:
+        """Let one container end or hang in the calm, in every second world, and check Bound: its tasks run elsewhere as
+        soon as those of a dead processor, and are balanced again when the next container is ready."""
+        dice, control, timing = Random(f"container {self.scenario.seed}"), self._control, self.timing
+        owners = {each.owner.processor for each in control.tasks.values() if each.owner is not None}
+        alive = [life for life in self.lives.values() if life.supervisor.alive]
+        is_calm = control.phase is RunPhase.RUNNING and not control.given_up and not self.unhealed()
+        if not is_calm or len(alive) < 2 or dice.random() < 0.5:
+            return
+        victim, hangs = self.lives[dice.choice(sorted(owners))], dice.random() < 0.5
+        bound = stated(timing, control, len(alive)).container_lost + runs_within(
+            timing, len(alive), self.habits.start_s
+        )
+        bound = within(bound, clocks=self.scenario.clocks)
+        self.note(f"the container of {victim.name} {'hangs' if hangs else 'ends'}, and nothing else happens")
+        victim.deaths, usual = Deaths(victim.deaths.limit), victim.plan_start_s
+        victim.plan_start_s = 4 * bound  # the next one takes too long to wait for
+        if hangs:
+            victim.freeze(bound, supervisor=False, container=True)
+        else:
+            victim.container_dies()
+        after = f"Bound: {{:.1f}} s after the container of {victim.name} was lost {{}}"
+        await self._hold(bound, lambda: idle(self._control, self.lives, victim.name), after)
+        self.ledger.seen["judged Bound after a container was lost"] += 1
+        victim.plan_start_s = usual
+        await self._hold(8 * bound, self.unhealed, "L1: {:.0f} s after a container was lost {}")
 
     async def _lose_one(self) -> None:
         """Kill one processor in the calm, and check Bound: its tasks run elsewhere within the promised time."""

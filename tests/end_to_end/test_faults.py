@@ -8,7 +8,6 @@ import signal
 import time
 from collections import Counter
 
-import psutil
 import pytest
 
 from .real_processes import JobOnAzurite, daily, daily_rows, followers_task
@@ -48,29 +47,32 @@ def test_a_follower_is_killed(world: JobOnAzurite) -> None:
     world.start(victim)
 
 
-@pytest.mark.long  # the death of its JVM ends the container, too
-def test_only_the_container_is_killed(world: JobOnAzurite) -> None:
+@pytest.mark.parametrize("what", ["jvm", pytest.param("container", marks=pytest.mark.long)])
+def test_a_dead_and_a_hung_container_give_their_tasks_away_before_the_next_is_ready(
+    world: JobOnAzurite, what: str
+) -> None:
+    """Their tasks waited for the start of another JVM, and after a hang for task.shutdown.ms before that. The reason
+    was a call of py4j that failed, or an outage that there was not."""
     before = world.settled()
-    victim = next(name for name in world.fleet.alive() if name != before["leader"])
+    killed, frozen = (name for name in world.fleet.alive() if name != before["leader"])
+    logs = {name: world.fleet.log_file(name).read_text() for name in (killed, frozen)}
+
+    def said(name: str) -> list[str]:
+        return world.fleet.log_file(name).read_text().removeprefix(logs[name]).splitlines()
+
     producer = world.producing(CHUNK, 2_000)
-    world.container(victim).kill()
+    getattr(world, what)(killed).kill()
+    getattr(world, what)(frozen).suspend()
+    world.settled(lambda shown: {task["owner"] for task in shown["tasks"]} == {before["leader"]})
+    assert not any("container ready" in line for name in (killed, frozen) for line in said(name))
     assert producer.wait() == 0
     world.exact()
-    after = world.settled()
-    owners = {task["name"]: (task["owner"], task["generation"]) for task in before["tasks"]}
-    assert {task["name"]: (task["owner"], task["generation"]) for task in after["tasks"]} == owners
-
-
-def test_only_the_jvm_is_killed(world: JobOnAzurite) -> None:
-    victim = next(iter(world.fleet.alive()))
-    producer = world.producing(CHUNK, 2_000)
-    container = world.container(victim)
-    world.jvm(victim).kill()
-    psutil.wait_procs([container], timeout=30)
-    assert not container.is_running()
-    assert producer.wait() == 0
-    world.exact()
-    world.settled()
+    world.settled(lambda shown: {task["owner"] for task in shown["tasks"]} >= {killed, frozen})
+    whose = "its JVM" if what == "jvm" else "it"
+    for name, why in ((killed, f"{whose} was killed by signal 9 (SIGKILL)"), (frozen, "it or its JVM did not answer")):
+        (end,) = (line for line in said(name) if why in line)
+        assert "the next one starts in" in end
+        assert not any("paused" in line or "py4j" in line for line in said(name))
 
 
 @pytest.mark.long  # tests/fleet has it without Spark, and the endless permit stops a JVM, too

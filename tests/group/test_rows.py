@@ -107,6 +107,7 @@ def test_the_columns_are_called_as_they_always_were() -> None:
         "boot": "b",
         "port": 8080,
         "cut_off": False,
+        "no_container": False,
     }
     assert leader_columns(LeaderRow(3, 9, "run:RUNNING:-", "control", 77, ("p2", "p3"), etag="e")) == {
         "epoch": 3,

@@ -141,6 +141,9 @@ def test_each_reason_not_to_be_ready() -> None:
     assert why(101.0, view(etag=None)) is Reason.JOINING
     assert why(101.0, adopted=False) is Reason.JOINING
     assert why(101.0, container=False) is Reason.CONTAINER
+    hangs = view()
+    hangs.work.container, hangs.work.silent_s = True, 6.0
+    assert why(101.0, hangs) is Reason.CONTAINER
     assert why(101.0, leaving=True) is Reason.LEAVING
     assert why(view().permit_until) is None
     assert why(view().permit_until + 0.1) is Reason.STORAGE

@@ -75,6 +75,7 @@ BARS = {
     "wide fleet": ("wide fleets", 40),
     # What is judged seldom could be judged never.
     "judged Bound after": ("deaths in calm whose bound was judged", 40),
+    "judged Bound after a container was lost": ("containers lost in calm", 10),
     "judged Bound of": ("vacancies whose bound was judged under faults", 10),
     "judged Bound of the leadership": ("those of the leadership", 1),
     "judged Cost in calm": ("calm times whose calls were counted", 40),

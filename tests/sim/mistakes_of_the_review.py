@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from samza_azure.group import containers, election, housekeeping, membership, publish, requests, tasks, timing, view
 from samza_azure.group import drain as draining
-from samza_azure.group import election, housekeeping, membership, publish, requests, tasks, timing, view
 from samza_azure.group import learn as learning
 from samza_azure.group.actions import Rejoin, Tell
 from samza_azure.host import processor
@@ -310,6 +310,17 @@ def the_next_leader_does_not_wait(patch: Patch) -> None:
         leading.free_from = min(leading.free_from, now)
 
     patch.setattr(learning, "_shown", at_once)
+
+
+def tasks_wait_for_the_next_container(patch: Patch) -> None:
+    """our review: a processor whose container has ended keeps its tasks, although another one has a container."""
+    patch.setattr(containers, "ready", lambda able: able)
+    patch.setattr(containers, "awaited", lambda view, control, able, now: set())
+
+
+def a_container_that_hangs_counts(patch: Patch) -> None:
+    """our review: a processor whose container hangs keeps its tasks until that is killed."""
+    patch.setattr(view.View, "hangs", False)
 
 
 def cut_off_keeps_its_tasks(patch: Patch) -> None:

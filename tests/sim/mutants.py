@@ -244,6 +244,10 @@ MUTANTS = [
         ("crash, other id",),
         more=CLEAR | {"every_s": 40.0, "fault_s": 240.0, "aimed": 0.0, "processors": 1},
     ),
+    Mutant(
+        "tasks wait for the next container", "Bound", review.tasks_wait_for_the_next_container, 2, QUIET, more=CLEAR
+    ),
+    Mutant("a container that hangs counts", "Bound", review.a_container_that_hangs_counts, 2, QUIET, more=CLEAR),
     Mutant("rows are read from a replica", "Fresh", review.rows_are_read_from_a_replica, 76),
     Mutant("calls are kept", "Leak", review.calls_are_kept, 0, ("joins",)),
     Mutant(

@@ -60,6 +60,7 @@ class Tasks:
         self._drain = Drain(None)
         self._tasks: dict[str, Task | SinkTask] = {}
         self._counted_at = 0.0
+        self._alive_at = -LIFE_S
         self._drained: dict[Task, float] = {}  # since when
         self._reported: dict[str, tuple[float, TaskReport]] = {}
         # Three pools: a start may wait long, the end of a query may take long, and a hand-over waits for neither. A
@@ -71,12 +72,8 @@ class Tasks:
 
     def run(self) -> None:
         """Carry out commands until Exit. Each sign of life shows that this loop runs and the JVM answers."""
-        alive_at = -LIFE_S
         while True:
-            if boot_time() - alive_at >= LIFE_S:
-                jvm_of(self._context.spark).System.nanoTime()
-                self._channel.tell(Alive())
-                alive_at = boot_time()
+            self._show_life()
             try:
                 command = self._channel.commands.get(timeout=LOOK_S if self._drain.step is None else LOOK_DRAINING_S)
             except queue.Empty:
@@ -87,6 +84,15 @@ class Tasks:
                 self._look()
             else:
                 self._obey(command)
+
+    def _show_life(self) -> None:
+        """Send a sign of life, once a second. Without one for some seconds the tasks are given to others, so a look at
+        many tasks on a busy machine must not hold it up.
+        """
+        if boot_time() - self._alive_at >= LIFE_S:
+            jvm_of(self._context.spark).System.nanoTime()
+            self._channel.tell(Alive())
+            self._alive_at = boot_time()
 
     def _obey(self, command: Command) -> None:
         match command:
@@ -132,6 +138,7 @@ class Tasks:
         counts = boot_time() >= self._counted_at + LOOK_S
         self._counted_at = boot_time() if counts else self._counted_at
         for task in list(self._tasks.values()):
+            self._show_life()
             try:
                 task.check(self._drain)
                 if counts or task.is_over:  # the process may end soon

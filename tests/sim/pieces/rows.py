@@ -120,6 +120,7 @@ def drawn_row(dice: Random) -> ProcessorRow:
         dice.choice(["", "0 it left"]),
         too_old_for=dice.choice([0, 7]),
         cut_off=dice.random() < 0.5,
+        no_container=dice.random() < 0.5,
     )
 
 
