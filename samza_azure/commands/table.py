@@ -12,7 +12,7 @@ from samza_azure.commands.reach import reach
 from samza_azure.commands.terminal import tell
 from samza_azure.errors import ConfigError
 from samza_azure.segments import ETERNITY, Interval, LockOwner, LockTask, Published, Timeline
-from samza_azure.storage.segments import SegmentStore, versions_of_drops
+from samza_azure.storage.segments import SegmentStore
 from samza_azure.tables import plan, store_of
 
 TableName = Annotated[str, typer.Argument(help="The table's name.", show_default=False)]
@@ -138,17 +138,10 @@ def end_holders(store: SegmentStore, number: int) -> None:
 
 def dropped(timeline: Timeline, interval: Interval) -> list[Interval]:
     """The intervals that show no rows because of a drop that can be undone."""
-    empty = {
-        entry.chunk.interval: entry.version
-        for entry in timeline.lookup(interval)
-        if not any(one.file for one in entry.segments)
-    }
-    drops = versions_of_drops(timeline)
     return [
-        one
-        for one, version in empty.items()
-        if version in drops
-        and any(other.interval.overlaps(one) and other.version < version for other in timeline.chunks)
+        one.interval
+        for one in timeline.chunks
+        if one.interval.overlaps(interval) and timeline.is_drop(one) and timeline.below(one) and not timeline.above(one)
     ]
 
 

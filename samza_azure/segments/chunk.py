@@ -110,6 +110,11 @@ class Chunk:
         """Whether all of it can be read. An empty chunk is not complete."""
         return not self._gaps and not self._missing and bool(self.segments)
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether any of its segments has a file. A drop has none, nor has an interval that a REPLACE found empty."""
+        return any(one.file is not None for one in self.segments.values())
+
     def visible(self) -> tuple[Segment, ...]:
         """The segments that are shown, whether or not they are complete."""
         if self._visible is None:

@@ -264,7 +264,8 @@ class LockBox:
         return LockDecision(Granted(shared), changed=() if shared == lock else (shared,))
 
     def _grant(self, request: LockRequest, task: LockTask, revoking: Iterable[TableLock] = ()) -> LockDecision:
-        number = self.granted + 1
+        # What is appended under a REPLACE where nothing was is of the version just below it, which no other lock gets.
+        number = self.granted + (2 if request.type is LockType.REPLACE else 1)
         version = request.version
         if version is None:
             version = 0 if request.type is LockType.APPEND else number

@@ -145,6 +145,21 @@ class Timeline:
             found += chunk.overshadowed() if id(chunk) in kept else chunk.segments.values()
         return found
 
+    def is_drop(self, chunk: Chunk) -> bool:
+        """Whether nothing of a chunk's version has rows, as of a drop. A REPLACE has one version wherever it wrote."""
+        return not chunk.has_rows and not any(one.has_rows for one in self.chunks if one.version == chunk.version)
+
+    def below(self, chunk: Chunk) -> list[Chunk]:
+        """The chunks of lower versions over whose intervals a chunk lies, if only in part."""
+        return [one for one in self._beside(chunk) if one.version < chunk.version]
+
+    def above(self, chunk: Chunk) -> list[Chunk]:
+        """The chunks of higher versions that lie over a chunk, if only in part."""
+        return [one for one in self._beside(chunk) if one.version > chunk.version]
+
+    def _beside(self, chunk: Chunk) -> Iterable[Chunk]:
+        return {id(one): one for _, stack in self._parts(chunk.interval) for one in stack}.values()
+
     def at(self, sequence: SequenceNumber) -> "Timeline":
         """The timeline of what had been published at a sequence number."""
         return Timeline(segment for segment in self if sequence.includes(segment))

@@ -1,13 +1,22 @@
-"""Allocate partition numbers for appends: each number is given out once, together with the lock on it."""
+"""Allocate partition numbers for appends: each number is given out once, together with the lock on it.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, partial
+*Where rows are appended.* At the interval and version that is visible. Where nothing is, or only a drop, at an interval
+of the table's granularity, with the number of the new lock as its version: no other lock ever has it, and it lies above
+all that was there before. If a REPLACE is under way there, the version is the one just below it, so that it carries the
+rows. So an interval and version is never begun twice, and when its segments are gone the row that counts its numbers
+can go, too. As long as such a lock is held, others append to the same place.
+"""
 
-from samza_azure.errors import StorageUnavailable
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from itertools import count as counted
+from typing import TypeAlias
+
 from samza_azure.segments import (
     Granted,
     Granularity,
     Interval,
+    LockBox,
     LockRequest,
     LockTask,
     LockType,
@@ -15,16 +24,16 @@ from samza_azure.segments import (
     SegmentId,
     Timeline,
 )
+from samza_azure.segments.chunk import Chunk
 from samza_azure.segments.locks import LockAnswer
 from samza_azure.storage import segment_locks as locks
 from samza_azure.storage import segment_reading as reading
-from samza_azure.storage.segment_rows import NEXT, is_ours, next_key, next_place, past
-from samza_azure.storage.segment_table import TRIES_MAX, ChunkKey, SegmentTable, Snapshot, TableLocks, in_parts
+from samza_azure.storage.segment_rows import next_key
+from samza_azure.storage.segment_table import ChunkKey, SegmentTable, TableLocks, in_parts
 from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Write
 
-
-class _Stale:
-    """The visible segments may have changed since a place was chosen."""
+#: An interval, and the version of what is appended there. None: that of the lock that is about to be granted.
+_Place: TypeAlias = tuple[Interval, int | None]
 
 
 def allocate(
@@ -32,21 +41,18 @@ def allocate(
 ) -> LockAnswer | None:
     """Allocate numbers for rows of a moment and acquire the APPEND lock on them, in one step.
 
-    The numbers are the lock's `partitions`. The lock has the interval and version of what is visible at the moment;
-    if nothing is, the coarsest free interval up to `granularity`. Return None if no interval is free.
+    The numbers are the lock's `partitions`. The lock has the interval and version of what is visible at the moment; if
+    nothing is, or a drop, the coarsest free interval up to `granularity`. Return None if no interval is free.
     """
-    for _ in range(TRIES_MAX):
-        snapshot, waited = reading.latest(table), None
-        for place in _places(table, snapshot.timeline, partial(_divided, table), moment, granularity):
-            answers = _lock_new(table, task, [place], count, LockType.APPEND, snapshot)
-            if isinstance(answers, _Stale):
-                break
-            if isinstance(answer := answers[place], Granted):
-                return answer
-            waited = waited or answer
-        else:
+    waited = None
+    for rank in counted():
+        answer = _allocate(table, task, [moment], granularity, count, rank).get(moment)
+        if answer is None:
             return waited
-    raise StorageUnavailable(f"Allocating in {table.name}: others wrote first {TRIES_MAX} times.")
+        if isinstance(answer, Granted):
+            return answer
+        waited = waited or answer
+    raise AssertionError  # `counted` does not end
 
 
 def allocate_many(
@@ -57,102 +63,112 @@ def allocate_many(
     If several moments share a place, only the first has an answer. A moment has none if no interval is free, or if
     the step has no room for it.
     """
-    for _ in range(TRIES_MAX):
-        snapshot, divided, chosen = reading.latest(table), cache(partial(_divided, table)), dict[ChunkKey, int]()
-        for moment in moments:
-            there = lambda: [*divided(), *chosen]  # noqa: B023, E731 - called before the loop goes on
-            for place in _places(table, snapshot.timeline, there, moment, granularity)[:1]:
-                chosen.setdefault(place, moment)
-        answers = _lock_new(table, task, [*chosen], count, LockType.APPEND, snapshot)
-        if not isinstance(answers, _Stale):
-            return {chosen[place]: answer for place, answer in answers.items()}
-    raise StorageUnavailable(f"Allocating in {table.name}: others wrote first {TRIES_MAX} times.")
+    return _allocate(table, task, moments, granularity, count, 0)
 
 
-def allocate_outputs(table: SegmentTable, task: LockTask, interval: Interval, version: int, count: int) -> LockAnswer:
-    """Allocate numbers for the outputs of a compaction. They are the `partitions` of the lock on them."""
-    place = interval, version
-    answers = _lock_new(table, task, [place], count, LockType.EXCLUSIVE, None)
-    assert not isinstance(answers, _Stale)
-    return answers[place]
-
-
-def _lock_new(
-    table: SegmentTable,
-    task: LockTask,
-    places: Sequence[ChunkKey],
-    count: int,
-    type: LockType,  # noqa: A002
-    seen: Snapshot | None,
-) -> dict[ChunkKey, LockAnswer] | _Stale:
-    """Allocate numbers in each place and lock them, in one write, for the first places that fit into it."""
+def _allocate(
+    table: SegmentTable, task: LockTask, moments: Sequence[int], granularity: Granularity, count: int, rank: int
+) -> dict[int, LockAnswer]:
+    """Allocate numbers for each moment in its best place; with a rank above 0, in its next best ones."""
     table.etags.clear()
-    sent: set[int] = set()
+    sent: dict[int, int] = {}  # moments by the locks that were asked for
 
-    def decide(state: TableLocks) -> tuple[dict[ChunkKey, LockAnswer] | _Stale, list[Write]]:
+    def decide(state: TableLocks) -> tuple[dict[int, LockAnswer], list[Write]]:
         state.box.tasks[task.id] = task
         if mine := [lock for lock in state.box.held(task.id) if lock.id in sent]:  # the answer to a try was lost
-            return {(lock.interval, lock.version): Granted(lock) for lock in mine}, []
-        if seen is not None and state.head.values.get("overwritten") != seen.overwritten:
-            return _Stale(), []  # what is visible there may have another version by now
-        numbers = _numbers(table, dict.fromkeys(places, count))
-        new = [place for place, (_, write) in numbers.items() if write.act is Act.INSERT]
-        if _are_divided_otherwise(table, new):
-            return _Stale(), []
-        answers: dict[ChunkKey, LockAnswer] = {}
+            return {sent[lock.id]: Granted(lock) for lock in mine}, []
+        sent.clear()
+        # Read after the locks. What appears later was published under one of these locks, or changes the head.
+        timeline, chosen = reading.latest(table).timeline, dict[_Place, int]()
+        for moment in moments:
+            for place in _places(state.box, chosen, timeline, moment, granularity)[rank : rank + 1]:
+                chosen.setdefault(place, moment)
+        numbers = _numbers(table, {(interval, at): count for interval, at in chosen if at is not None})
+        answers: dict[int, LockAnswer] = {}
         writes: list[Write] = []
-        for (interval, version), (first, write) in numbers.items():
+        for (interval, at), moment in chosen.items():
+            version = state.box.granted + 1 if at is None else at
+            begun = 0, Write(Act.INSERT, next_key(interval, version), {"next": count})
+            first, write = numbers.get((interval, version), begun)
             partitions = Partitions.between(first, first + count)
-            decision = state.box.decide(LockRequest(task.id, table.name, interval, type, partitions, version))
+            request = LockRequest(task.id, table.name, interval, LockType.APPEND, partitions, version)
+            decision = state.box.decide(request)
             if isinstance(decision.answer, Granted):
                 more = [*locks.writes_of(table, state, decision), write]
                 if len(writes) + len(more) >= OPERATIONS_MAX:
                     break
                 writes += more
-                sent.add(decision.answer.lock.id)
+                sent[decision.answer.lock.id] = moment
                 state.box.apply(decision)
-            answers[interval, version] = decision.answer
+            answers[moment] = decision.answer
         return answers, writes
 
-    return table.with_head(decide) if places else {}
+    return table.with_head(decide) if moments else {}
 
 
 def _places(
-    table: SegmentTable,
-    timeline: Timeline,
-    divided: Callable[[], Iterable[ChunkKey]],
-    moment: int,
-    granularity: Granularity,
-) -> list[ChunkKey]:
-    """The places where rows of a moment may be appended, the best first. `divided` are those that have numbers."""
-    if entries := timeline.lookup(Interval(moment, moment + 1), incomplete=True):
+    box: LockBox, chosen: Collection[_Place], timeline: Timeline, moment: int, granularity: Granularity
+) -> list[_Place]:
+    """The places where rows of a moment may be appended, the best first. `chosen` are those of other moments."""
+    active, copied = box.active(), {one.version for lock in box.locks.values() for one in lock.replaced}
+    entries = timeline.lookup(Interval(moment, moment + 1), incomplete=True)
+    least = entries[0].version if entries else 0
+    # First what is about to be published above all that is visible: it would hide what is appended below it.
+    promised = [place for place in chosen if place[1] is None or place[1] >= least]
+    appended = [lock for lock in active if lock.type is LockType.APPEND and lock.partitions]
+    promised += [(lock.interval, lock.version) for lock in appended if lock.version >= least]
+    if over := [place for place in promised if place[0].start <= moment < place[0].end]:
+        return over[:1]
+    if entries and _is_taken(timeline, entries[0].chunk, copied):
         return [(entries[0].chunk.interval, entries[0].version)]
-    promised = [interval for interval, version in divided() if version == 0]
-    if over := [one for one in promised if one.start <= moment < one.end]:
-        return [(over[0], 0)]
-    buckets = [each.bucket(moment) for each in granularity.finer()]
-    free = (one for one in buckets if not any(one.overlaps(other) for other in promised))
-    return [(one, 0) for one in free if not timeline.lookup(one, incomplete=True)]
+    found = []
+    for each in granularity.finer():
+        bucket = each.bucket(moment)
+        there = timeline.lookup(bucket, incomplete=True)
+        taken = [entry.interval for entry in there if _is_taken(timeline, entry.chunk, copied)]
+        if taken and not entries:
+            continue
+        # A drop may begin and end anywhere: what it hides of the interval is an interval of its own.
+        start = max([bucket.start, *(one.end for one in taken if one.end <= moment)])
+        free = Interval(start, min([bucket.end, *(one.start for one in taken if one.start > moment)]))
+        if not any(free.overlaps(interval) for interval, _ in promised):
+            replacing = [
+                lock.version for lock in active if lock.type is LockType.REPLACE and lock.interval.overlaps(free)
+            ]
+            found.append((free, min(replacing) - 1 if replacing else None))
+    return [*dict.fromkeys(found)]
 
 
-def _are_divided_otherwise(table: SegmentTable, places: Sequence[ChunkKey]) -> bool:
-    """Whether a different interval that overlaps one of these has numbers: segments may appear there."""
-    return any(
-        other.overlaps(interval) and known == version and other != interval
-        for other, known in (_divided(table) if places else ())
-        for interval, version in places
-    )
+def _is_taken(timeline: Timeline, chunk: Chunk, copied: Collection[int]) -> bool:
+    """Whether appends have to go where this is: to a drop only if copies for a REPLACE may still come there."""
+    return chunk.has_rows or chunk.version in copied or not timeline.is_drop(chunk)
 
 
-def _divided(table: SegmentTable) -> list[ChunkKey]:
-    """The places in which numbers have been given out."""
-    return [next_place(row.key) for row in table.read(NEXT, past(NEXT)) if is_ours(row)]
+def allocate_outputs(table: SegmentTable, task: LockTask, interval: Interval, version: int, count: int) -> LockAnswer:
+    """Allocate numbers for the outputs of a compaction. They are the `partitions` of the lock on them."""
+    table.etags.clear()
+    sent: set[int] = set()
+
+    def decide(state: TableLocks) -> tuple[LockAnswer, list[Write]]:
+        state.box.tasks[task.id] = task
+        if mine := [lock for lock in state.box.held(task.id) if lock.id in sent]:  # the answer to a try was lost
+            return Granted(mine[0]), []
+        ((first, write),) = _numbers(table, {(interval, version): count}).values()
+        partitions = Partitions.between(first, first + count)
+        request = LockRequest(task.id, table.name, interval, LockType.EXCLUSIVE, partitions, version)
+        decision = state.box.decide(request)
+        if not isinstance(decision.answer, Granted):
+            return decision.answer, []
+        sent.add(decision.answer.lock.id)
+        return decision.answer, [*locks.writes_of(table, state, decision), write]
+
+    return table.with_head(decide)
 
 
 def _numbers(table: SegmentTable, counts: Mapping[ChunkKey, int]) -> dict[ChunkKey, tuple[int, Write]]:
     """The next number of each place, and the write that takes `count` numbers from it on, sent with the head."""
     keys = {place: next_key(*place) for place in counts}
-    there = {row.key: row for row in table.read(min(keys.values()), max(keys.values()) + ".")}
+    there = {row.key: row for row in table.read(min(keys.values()), max(keys.values()) + ".")} if keys else {}
     found = {}
     for place, count in counts.items():
         row = there.get(keys[place])

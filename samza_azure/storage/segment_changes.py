@@ -75,7 +75,7 @@ def changed_by(row: Row, reader: SegmentReader) -> list[Segment] | None:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """All segments in the table at a sequence number. `restored` counts the drops that were undone."""
+    """All segments in the table at a sequence number. `restored` counts how often drops were deleted."""
 
     sequence: SequenceNumber
     restored: int

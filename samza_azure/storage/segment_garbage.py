@@ -4,24 +4,24 @@ Only `collect` depends on the time; its caller passes the time and how long garb
 """
 
 import json
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from samza_azure.errors import ConfigError
 from samza_azure.foreign import parsed
 from samza_azure.segments import (
     Blocked,
+    Chunk,
     Granted,
     Interval,
     LockRequest,
     LockTask,
+    LockType,
     LostRace,
     Published,
     Revoked,
     Segment,
     SequenceNumber,
-    Timeline,
 )
 from samza_azure.storage import segment_allocation as allocation
 from samza_azure.storage import segment_locks as locks
@@ -30,8 +30,18 @@ from samza_azure.storage import segment_reading as reading
 from samza_azure.storage.interface import DELETE_MAX, Value
 from samza_azure.storage.limits import TEXT_MAX
 from samza_azure.storage.segment_changes import CHANGE, changed_key, is_change
-from samza_azure.storage.segment_rows import HEAD, READER, RowReading, is_ours, past, segment_key, sequence_of
-from samza_azure.storage.segment_table import SegmentTable, Snapshot, TableLocks, in_parts
+from samza_azure.storage.segment_rows import (
+    HEAD,
+    NEXT,
+    READER,
+    RowReading,
+    is_ours,
+    next_place,
+    past,
+    segment_key,
+    sequence_of,
+)
+from samza_azure.storage.segment_table import ChunkKey, SegmentTable, Snapshot, TableLocks, in_parts
 from samza_azure.storage.transactions import Act, Write
 
 
@@ -66,28 +76,19 @@ def restore(table: SegmentTable, interval: Interval) -> int:
 
     def decide(state: TableLocks) -> tuple[bool, list[Write]]:
         timeline = reading.snapshot(table).timeline
-        visible = [one for one in timeline.visible(interval) if one.interval == interval]
-        chunk = timeline.chunk(interval, visible[0].version) if visible else None
-        # Also those that are hidden: a compaction may have merged some, and its output hides its inputs.
-        dropped = [one for one in chunk.segments.values() if one.file is None] if chunk is not None else []
-        if dropped and dropped[0].version not in versions_of_drops(timeline):
-            return False, []  # an empty interval of a REPLACE: without it the others would no longer count
-        if dropped and any(one.file is not None for one in visible):
-            raise ConfigError(
-                f"Rows were appended to {interval} since it was dropped, so it cannot be restored. The dropped rows "
-                "can still be read at the sequence number before the drop, until they are collected: "
-                "open(..., at=...)."
-            )
-        if not dropped and not sent and (over := _over_a_drop(timeline, interval)) is not None:
-            raise ConfigError(
-                f"{interval} cannot be restored: {over} was dropped or rewritten later, and hides it. If it was "
-                "dropped, restore it first. If it was rewritten, that stays, without the dropped rows; these can still "
-                "be read at the sequence number before the drop, until they are collected: open(..., at=...)."
-            )
-        if not dropped:
+        mine = [one for one in timeline.chunks if one.interval == interval and timeline.is_drop(one)]
+        dropped = max(mine, key=lambda one: one.version, default=None)
+        if dropped is None:
             return bool(sent), []
+        if over := [one.interval for one in timeline.above(dropped)]:
+            raise ConfigError(
+                f"{interval} cannot be restored: {over[0]} was appended to, dropped or rewritten since. "
+                "If it was dropped, restore that first. The rows can still be read at the sequence number before the "
+                "drop, until they are collected: open(..., at=...)."
+            )
         collected = sequence_of(state.head, "collected")
-        if collected is not None and any(map(collected.includes, dropped)):
+        hiding = [*dropped.segments.values()]
+        if collected is not None and any(map(collected.includes, hiding)):
             return False, []  # the segments that it hides may be partly deleted by now
         there = [one for one in state.box.active() if one.interval.overlaps(interval) and not one.is_used_up]
         if busy := [str(lock.id) for lock in there]:
@@ -95,15 +96,19 @@ def restore(table: SegmentTable, interval: Interval) -> int:
                 f"{interval} cannot be restored while it is locked: lock {', '.join(busy)}. The owner may be about to "
                 "write there. Try again when the lock is released."
             )
-        sent[:] = dropped
-        times = state.head.values.get("restored", 0)
-        assert isinstance(times, int)
-        # Readers that have the table open read all of it again; appends with a version above the drop choose again.
-        head: dict[str, Value] = {"restored": times + 1, "overwritten": f"restored.{times + 1}"}
-        return True, [Write(Act.MERGE, HEAD, head), *(Write(Act.DELETE, segment_key(one.id)) for one in dropped)]
+        sent[:] = hiding
+        return True, [_uncovered(state), *(Write(Act.DELETE, segment_key(one.id)) for one in hiding)]
 
     is_restored = table.with_head(decide)
     return len(reading.snapshot(table).timeline.visible(interval)) if is_restored else 0
+
+
+def _uncovered(state: TableLocks) -> Write:
+    """The write of the head that comes before a drop is deleted. Readers that are reading, or have the table open, read
+    all of it again; appends that are choosing a place choose again."""
+    times = state.head.values.get("restored", 0)
+    assert isinstance(times, int)
+    return Write(Act.MERGE, HEAD, {"restored": times + 1})
 
 
 def collect(table: SegmentTable, now_us: int, grace_us: int) -> Collected:
@@ -122,18 +127,60 @@ def collect(table: SegmentTable, now_us: int, grace_us: int) -> Collected:
     table.delete(segment_key(one.id) for one in garbage)
     if mark is not None:
         _delete_changes(table, mark)
-    if reading.wants_checkpoint(table):
-        reading.checkpoint(table)
-    state = table.state()
-    left = reading.snapshot(table)
+    state, left, swept = _sweep(table)
+    checkpoint = reading.checkpoint(table) if reading.wants_checkpoint(table) else ""
     kept = {one.file.name for one in (*left.timeline, *left.staged) if one.file is not None}
-    kept.add(str(state.head.values.get("checkpoint", "")))
+    kept |= {str(state.head.values.get("checkpoint", "")), checkpoint}
     # Whoever may write rows could name any blob of the container.
     mine = {one.file.name for one in garbage if one.file is not None and one.file.name.startswith(table.prefix)} - kept
     orphans = [name for name, _ in uploads if name not in kept | mine and not _may_still_publish(table, name, state)]
     for names in in_parts([*sorted(mine), *orphans], DELETE_MAX):
         table.blobs.delete_many(names)
-    return Collected(len(garbage), len(mine), len(orphans))
+    return Collected(len(garbage) + swept, len(mine), len(orphans))
+
+
+def _sweep(table: SegmentTable) -> tuple[TableLocks, Snapshot, int]:
+    """Delete drops that hide nothing, and what counted the numbers of intervals that are gone.
+
+    Return the locks, the segments, and how many were deleted. A deleted interval and version does not come back: where
+    nothing is visible, an append begins a new version.
+    """
+    # Before the locks: numbers are taken with a lock or under one, so those that are in use have their lock there.
+    counters = [row.key for row in table.read(NEXT, past(NEXT)) if is_ours(row)]
+
+    def decide(state: TableLocks) -> tuple[tuple[TableLocks, Snapshot, list[Segment]], list[Write]]:
+        shown = reading.snapshot(table)
+        empty = _hiding_nothing(shown, _in_use(state))
+        return (state, shown, empty), [_uncovered(state)] if empty else []
+
+    state, shown, empty = table.with_head(decide)
+    table.delete(segment_key(one.id) for one in empty)
+    there = {(one.interval, one.version) for one in {*shown.timeline, *shown.staged} - {*empty}}
+    in_use, places = _in_use(state), {key: next_place(key) for key in counters}
+    table.delete(key for key, place in places.items() if place not in there and place[1] not in in_use)
+    return state, shown, len(empty)
+
+
+def _in_use(state: TableLocks) -> set[int]:
+    """The versions at which somebody may publish who has taken a number."""
+    found = set[int]()
+    for lock in state.box.locks.values():
+        found |= {lock.version, *(one.version for one in lock.replaced)}
+        if lock.type is LockType.REPLACE:
+            found.add(lock.version - 1)  # where something is appended under it
+    return found
+
+
+def _hiding_nothing(shown: Snapshot, in_use: Collection[int]) -> list[Segment]:
+    """The segments of drops, if there is nothing below them."""
+    timeline, swept = shown.timeline, set[ChunkKey]()
+    for chunk in sorted(timeline.chunks, key=lambda one: one.version):
+        if not timeline.is_drop(chunk) or chunk.version in in_use:
+            continue
+        is_over = any((one.interval, one.version) not in swept for one in timeline.below(chunk))
+        if not is_over and not any(_is_below(one, chunk) for one in shown.staged):
+            swept.add((chunk.interval, chunk.version))
+    return [one for one in timeline if (one.interval, one.version) in swept]
 
 
 def _delete_changes(table: SegmentTable, mark: SequenceNumber) -> None:
@@ -192,9 +239,9 @@ def _mark(table: SegmentTable, now_us: int, grace_us: int) -> tuple[Snapshot, Se
     return table.with_head(decide)
 
 
-def versions_of_drops(timeline: Timeline) -> set[int]:
-    """The versions that a drop may have. A drop has one interval; a REPLACE has them all, with and without rows."""
-    return {version for version, count in Counter(chunk.version for chunk in timeline.chunks).items() if count == 1}
+def _is_below(segment: Segment, chunk: Chunk) -> bool:
+    """Whether a segment is at a chunk's version or a lower one, where the chunk lies."""
+    return segment.version <= chunk.version and segment.interval.overlaps(chunk.interval)
 
 
 def _fitting(marks: Sequence[tuple[int, str]], used: str) -> list[tuple[int, str]]:
@@ -204,12 +251,3 @@ def _fitting(marks: Sequence[tuple[int, str]], used: str) -> list[tuple[int, str
     while kept and len(json.dumps(kept)) > TEXT_MAX:
         del kept[0 if len(kept) > 1 and kept[0][1] == used else -1]
     return kept
-
-
-def _over_a_drop(timeline: Timeline, interval: Interval) -> Interval | None:
-    """The interval that hides a drop of exactly this interval; None if there is no drop, or it is not hidden."""
-    drops = versions_of_drops(timeline)
-    mine = [one for one in timeline.chunks if one.interval == interval and one.version in drops]
-    there = [one.version for one in mine if any(segment.file is None for segment in one.segments.values())]
-    above = [entry for entry in timeline.lookup(interval) if entry.version > max(there, default=entry.version)]
-    return above[0].chunk.interval if above else None

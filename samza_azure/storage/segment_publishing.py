@@ -180,7 +180,7 @@ def _commit(
     change = change_key(lead.id, number)
     etag = held[lead.id][1]
     if lead.partitions is None and lead.type is not LockType.APPEND:
-        # An allocation has to see what is visible now: see `segment_allocation._lock_new`.
+        # An allocation that has not seen what is visible now is refused: see `segment_allocation._allocate`.
         others.append(Write(Act.MERGE, HEAD, {"overwritten": f"{lead.id}.{number}"}))
     room = OPERATIONS_MAX - 2 - len(others) - len(moved)
     is_staged = len(inserts) > room

@@ -66,12 +66,13 @@ def snapshot(table: SegmentTable, at: SequenceNumber | None = None) -> Snapshot:
                 continue
             one = reader.segment(row)
             (segments if sequence.includes(one) else staged).append(one)
-        # A collection writes its mark into the head before it deletes anything; what it deleted may be missing here.
+        # A collection writes into the head before it deletes anything; what it deleted may be missing here.
         (head,) = table.read(HEAD, HEAD + ".")
         _check_kept(table, head, at)
-        if at is not None or head.values.get("collected", "") == state.head.values.get("collected", ""):
-            overwritten = state.head.values.get("overwritten")
-            return Snapshot(table.name, sequence, Timeline(segments), tuple(staged), foreign, overwritten, head)
+        before, after = ([one.values.get(name) for name in ("collected", "restored")] for one in (state.head, head))
+        # Without the drop that hid them, rows that were read before would seem to be visible.
+        if before[1] == after[1] and (at is not None or before[0] == after[0]):
+            return Snapshot(table.name, sequence, Timeline(segments), tuple(staged), foreign, head)
 
 
 def strangers(table: SegmentTable) -> int:
@@ -104,10 +105,7 @@ def latest(table: SegmentTable) -> Snapshot:
         changed = None if known is None else _changed_since(table, known, state, published)
         if known is None or changed is None:
             return _all_known(table, state)
-        if not changed and (known.snapshot.sequence, known.snapshot.overwritten) == (
-            state.sequence,
-            state.head.values.get("overwritten"),
-        ):
+        if not changed and known.snapshot.sequence == state.sequence:
             table.known = replace(known, snapshot=replace(known.snapshot, head=state.head))
             return table.known.snapshot
         # Garbage collection writes its mark into the head before it deletes the rows of old publishes.
@@ -120,7 +118,6 @@ def latest(table: SegmentTable) -> Snapshot:
             known.snapshot,
             sequence=state.sequence,
             timeline=known.snapshot.timeline.with_added(counted),
-            overwritten=state.head.values.get("overwritten"),
             head=head,
         )
         waiting = tuple(one for one in dict.fromkeys((*known.waiting, *changed)) if not state.sequence.includes(one))
@@ -176,10 +173,7 @@ def _from_checkpoint(table: SegmentTable, state: TableLocks) -> Known | None:
             return None
         counted, waiting = found.parts()
         timeline = Timeline(counted)
-    overwritten = state.head.values.get("overwritten")
-    return Known(
-        Snapshot(table.name, found.sequence, timeline, overwritten=overwritten), restored, collected, tuple(waiting)
-    )
+    return Known(Snapshot(table.name, found.sequence, timeline), restored, collected, tuple(waiting))
 
 
 def _look(table: SegmentTable) -> tuple[TableLocks, list[Row] | None]:

@@ -39,7 +39,8 @@ T = TypeVar("T")
 
 HEAD = "head"
 LOCK, NEXT, POSITION, READER, SEGMENT = "lock.", "next.", "position.", "reader.", "segment."
-FORMAT = 1
+#: 2: intervals that have no rows get a version of their own, and what counted their numbers is deleted with them.
+FORMAT = 2
 
 _ZERO = 1 << 63
 _ESCAPED, _ESCAPE = re.compile(r"[=|\\#?%]"), re.compile(r"=([0-9A-F]{2})")

@@ -53,7 +53,6 @@ class Snapshot:
     timeline: Timeline
     staged: tuple[Segment, ...] = ()  # in the table, but their publishes do not count
     foreign: int = 0
-    overwritten: Value | None = None  # the last publish that made a new version visible
     head: Row | None = None  # as read after the segments
 
 
@@ -120,7 +119,8 @@ class SegmentTable:
             on_head = [write for write in writes if write.key == HEAD]
             values = {name: value for write in on_head for name, value in write.values.items()}
             granted = max([state.box.granted, *(_number(write) for write in writes)])
-            head = Write(Act.MERGE, HEAD, {"granted": granted, **values}, state.head.etag)
+            values = {"granted": granted, "format": FORMAT, **values}
+            head = Write(Act.MERGE, HEAD, values, state.head.etag)
             if self.sent([head, *(write for write in writes if write.key != HEAD)]) is not None:
                 return answer
             self.wait(Pause(tries))

@@ -13,7 +13,7 @@ from samza_azure.storage import segment_garbage as garbage
 from samza_azure.storage import segment_locks as locks
 from samza_azure.storage import segment_publishing as publishing
 from samza_azure.storage import segment_reading as reading
-from samza_azure.storage.segment_garbage import Collected, versions_of_drops
+from samza_azure.storage.segment_garbage import Collected
 from samza_azure.storage.segment_publishing import ANNOUNCED_MAX
 from samza_azure.storage.segment_table import SegmentTable, Snapshot, TableLocks
 
@@ -52,4 +52,11 @@ class SegmentStore(SegmentTable):
     collect = garbage.collect
 
 
-__all__ = ["ANNOUNCED_MAX", "Collected", "SegmentStore", "SegmentTable", "Snapshot", "TableLocks", "versions_of_drops"]
+__all__ = [
+    "ANNOUNCED_MAX",
+    "Collected",
+    "SegmentStore",
+    "SegmentTable",
+    "Snapshot",
+    "TableLocks",
+]

@@ -167,7 +167,7 @@ def rewrite(
     whole = _whole(store.latest().timeline, interval, granularity)
     if whole is None:
         return Compacted()
-    entries = store.latest().timeline.lookup(whole)
+    entries = _with_rows(store.latest().timeline, whole)
     for number, _ in enumerate(bucket for entry in entries for bucket in granularity.buckets(entry.interval)):
         if number >= INTERVALS_MAX:
             raise ConfigError(
@@ -190,7 +190,8 @@ def rewrite(
         timeline = store.snapshot(lock.read).timeline
         if _whole(timeline, whole, granularity) != whole:
             return Compacted(refused=f"{whole}: its intervals have changed meanwhile.")
-        entries, inputs = timeline.lookup(whole), timeline.visible(whole)
+        entries = _with_rows(timeline, whole)
+        inputs = [*dict.fromkeys(one for entry in entries for one in entry.segments)]
         wanted = dict.fromkeys(bucket for entry in entries for bucket in granularity.buckets(entry.interval))
         # An interval without rows gets an empty segment; otherwise the older rows below it would stay visible.
         made: dict[Interval, list[File | None]] = {bucket: [] for bucket in wanted}
@@ -219,18 +220,23 @@ def _alone(task: LockTask) -> LockTask:
 
 def _whole(timeline: Timeline, interval: Interval, granularity: Granularity) -> Interval | None:
     """The interval extended to boundaries that the existing intervals and the wanted ones share; None without rows."""
-    there = timeline.lookup(interval)
+    there = _with_rows(timeline, interval)
     if not there:
         return None
     whole = Interval(there[0].interval.start, there[-1].interval.end)
     while True:
-        there = timeline.lookup(whole)
+        there = _with_rows(timeline, whole)
         start = min(whole.start, *(entry.chunk.interval.start for entry in there))
         end = max(whole.end, *(entry.chunk.interval.end for entry in there))
         wider = Interval(granularity.bucket(start).start, granularity.bucket(end - 1).end)
         if wider == whole:
             return whole
         whole = wider
+
+
+def _with_rows(timeline: Timeline, interval: Interval) -> list[TimelineEntry]:
+    """What shows rows in an interval. What was dropped stays hidden by its drop, which may be far longer."""
+    return [entry for entry in timeline.lookup(interval) if entry.chunk.has_rows]
 
 
 def _divided(

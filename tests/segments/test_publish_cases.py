@@ -50,7 +50,7 @@ def lock(interval: Interval, version: int = 1, number: int = 1, **fields: object
 def root(
     interval: Interval, version: int, partition: int, *, file: str = "", group: Partitions | None = None
 ) -> Segment:
-    return Segment.root("d", interval, version, partition, group=group, file=File(file) if file else None)
+    return Segment.root("d", interval, version, partition, group=group, file=File(file or f"{version}.{partition}"))
 
 
 class Table(MemoryTable):
@@ -336,16 +336,17 @@ def test_c1(both: Both) -> None:
     name = both.allocates()
     assert name.version == held.version
     both.appends(name)
-    assert shows(both) == ["1.0", "1.1"]
+    assert shows(both) == [f"{held.version}.0", f"{held.version}.1"]
 
 
 def test_c2(both: Both) -> None:
     held = both.replacing(DAY)
-    both.appends(both.allocates())
-    assert shows(both) == ["0.0"]
+    both.appends(name := both.allocates())
+    assert shows(both) == [f"{name.version}.0"]
+    assert name.version < held.version
     both.commit(held, DAY)
-    assert shows(both) == ["1.0", "1.1"]
-    copy = both.timeline.get(SegmentId(DAY, 1, 1))
+    assert shows(both) == [f"{held.version}.0", f"{held.version}.1"]
+    copy = both.timeline.get(SegmentId(DAY, held.version, 1))
     assert copy is not None
     assert copy.file == File("P 0")
     assert len(both.timeline) == 3
@@ -356,7 +357,7 @@ def test_c3(both: Both) -> None:
     name = both.allocates()
     both.commit(held, DAY)
     both.appends(name)
-    assert shows(both) == ["1.0", "1.1"]
+    assert shows(both) == [f"{held.version}.0", f"{held.version}.1"]
     assert both.timeline.get(name) is not None
 
 
@@ -439,13 +440,14 @@ def test_an_append_of_a_year_is_carried_into_its_quarters(both: Both) -> None:
     """A finer granularity: one copy for each interval that is written, of which only its rows count; the rest of the
     append stays visible where nothing was written."""
     held = both.replacing(YEAR)
-    both.appends(both.allocates(YEAR, Granularity.YEAR))
+    both.appends(name := both.allocates(YEAR, Granularity.YEAR))
     both.commit(held, *QUARTERS[:3])
     files = [
         (entry.interval, entry.version, sorted(one.file.name[0] for one in entry.segments if one.file))
         for entry in both.timeline.lookup()
     ]
-    assert files == [*((quarter, held.version, ["P", "R"]) for quarter in QUARTERS[:3]), (QUARTERS[3], 0, ["P"])]
+    rest = QUARTERS[3], name.version, ["P"]
+    assert files == [*((quarter, held.version, ["P", "R"]) for quarter in QUARTERS[:3]), rest]
 
 
 def test_an_append_that_has_a_copy_already_is_carried_once(both: Both) -> None:
@@ -505,7 +507,7 @@ def test_a_month_is_asked_for_where_a_day_was_replaced(both: Both) -> None:
     name = both.allocates(MONTH, Granularity.MONTH)
     assert name == SegmentId(DAY, held.version, 1)
     both.appends(name)
-    assert shows(both) == ["1.0", "1.1"]
+    assert shows(both) == [f"{held.version}.0", f"{held.version}.1"]
 
 
 def test_an_append_before_and_one_after_the_lock_of_a_month(both: Both) -> None:

@@ -134,14 +134,14 @@ class DatasourceHistory:
         self.ever: set[str] = set()
         self.dropped: dict[tuple[Interval, int], set[str]] = {}  # the rows that each drop has hidden
         self._hiding: set[tuple[Interval, int]] = set()  # the drops that were visible at the last look
-        self.restored = 0
+        self.restored = self.swept = 0  # rows of drops
         self.replaced: set[tuple[Interval, int]] = set()
         self.carried = 0
         self.earlier: list[tuple[SequenceNumber, set[str]]] = []
         self.looks = self.is_collected = 0  # at what was shown earlier; and how often that was gone
         self.collected = 0
         self._kinds = [_append, _append, _append, _compact, _compact, _rewrite, _collect, _preempt]
-        self._kinds += [_drop, _drop, _collect] if drops else []
+        self._kinds += [_drop, _drop, *[_collect] * 5] if drops else []
         self.trouble: BaseException | None = None
         self.accepted = self.lives = 0
         self.clock = 1_000_000
@@ -207,13 +207,16 @@ class DatasourceHistory:
             self._judge(self.reader.latest(), f"{who}, to one who had it open")
 
     def _look_at_drops(self, snapshot: Snapshot) -> None:
-        """A drop hides what there is; a drop that goes while it is visible was restored, and shows all of it again."""
+        """A drop hides what there is; a drop that goes while it is visible was restored, and shows all of it again,
+        unless all that it had hidden was collected before."""
         there = {(one.interval, one.version) for one in snapshot.timeline if one.file is None}
         for name in self.dropped.keys() - there:
             rows = self.dropped.pop(name)
-            if name in self._hiding:
+            if name in self._hiding and any(one.version < name[1] for one in snapshot.timeline):
                 self.published |= rows
                 self.restored += len(rows)
+            elif name in self._hiding:
+                self.swept += len(rows)
         for name in there - self.dropped.keys():
             self.dropped[name], self.published = self.published, set()
         self._hiding = {(one.interval, one.version) for one in snapshot.timeline.visible(DAY) if one.file is None}
@@ -345,7 +348,7 @@ def _drop(actor: Actor, store: SegmentStore) -> None:
     dice, who = actor._history.dice, _task(actor, 9)
     if dice.random() < 0.6:
         _patiently(lambda: store.drop(who, DAY))
-    if dice.random() < 0.8:
+    if dice.random() < 0.6:
         with suppress(ConfigError):
             _patiently(lambda: store.restore(DAY))
     _release(store, who)

@@ -225,9 +225,10 @@ def pinned(store: SegmentStore, me: Actor) -> object:
 
 
 def rows(
-    *names: str, compacted: bool = False, dropped: bool = False, garbage: bool = False
+    *names: str, compacted: bool = False, dropped: bool = False, garbage: bool = False, gone: bool = False
 ) -> Callable[[Scene], object]:
-    """A table of these rows, each a segment; some merged, hidden, or with garbage that a collection may delete."""
+    """A table of these rows, each a segment; some merged, hidden, or with garbage that a collection may delete; `gone`:
+    with a drop and all below it."""
 
     def begin(scene: Scene) -> None:
         store, me = scene.setup.store, scene.setup
@@ -241,6 +242,8 @@ def rows(
             store.collect(scene.clock, 100)
         if dropped:
             assert drop(store, me) is None
+        if gone:
+            store.collect(scene.clock, 100)
         me.name = "setup@1"
         for actor in scene.actors:
             actor.store.latest()
@@ -265,6 +268,7 @@ def play(name: str, begin: Callable[[Scene], object], **actors: Life) -> Play:
 HOURS = rewrite(DAY, hours=True)
 XY, TWICE = rows("x", "y"), rows("x", "y", compacted=True, garbage=True)
 DROPPED = rows("x", "y", dropped=True, garbage=True)
+GONE = rows("x", "y", dropped=True, gone=True)
 #: Short enough for every order.
 SHORT = [
     play("two appends", rows("x"), a=append(), b=append()),
@@ -288,6 +292,13 @@ SHORT = [
     play("a collection and a pin", TWICE, g=collect, p=pinned),
     play("a collection and an earlier sequence number", TWICE, g=collect, read=read_first),
     play("two collections", TWICE, g=collect, h=collect),
+    play("the end of a drop and a reader", GONE, g=collect, read=read),
+    play("the end of a drop and one who had it open", GONE, g=collect, look=look),
+    play("the end of a drop and an append", GONE, g=collect, a=append()),
+    play("the end of a drop and a restore", GONE, g=collect, e=restore),
+    play("the end of a drop and another drop", GONE, g=collect, d=drop),
+    play("the end of a drop and a REPLACE", GONE, g=collect, r=HOURS),
+    play("two ends of a drop", GONE, g=collect, h=collect),
 ]
 #: For orders at random.
 LONG = [
@@ -313,5 +324,8 @@ LONG = [
     play("readers, garbage and a REPLACE", TWICE, g=collect, h=collect, look=look, a=append(1, 2), r=rewrite()),
     play("readers and a REPLACE", XY, read=read, look=look, a=append(1, 2), r=rewrite(), q=end("r@1")),
     play("readers and hours", XY, read=read, look=look, a=append(1, 2), r=HOURS, c=compact()),
+    play("the end of a drop", GONE, g=collects, a=append(1, 2), b=append(), read=read, look=look),
+    play("the end of a drop and REPLACEs", GONE, g=collects, a=append(1, 2), r=rewrite(), t=HOURS, q=end("r@1")),
+    play("ends of drops", DROPPED, g=collects, h=collects, d=drop, a=append(1, 2), read=read),
     play("garbage that comes", XY, a=append(), c=compact(), d=compact(), g=collects, read=read, look=look),
 ]

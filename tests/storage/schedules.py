@@ -42,6 +42,7 @@ from samza_azure.storage import (
 )
 from samza_azure.storage.interface import Row
 from samza_azure.storage.memory import MemoryAccount
+from samza_azure.storage.segment_rows import NEXT, next_place, past
 from samza_azure.storage.segments import SegmentStore, Snapshot
 from samza_azure.storage.transactions import Act, AtOnce, MemoryTransactions, Write
 
@@ -115,9 +116,10 @@ class Truth:
         ever = self.ever | {row for one in appended for row in rows_of(one)}
         visible |= ever - self.ever
         there = {(one.interval, one.version) for one in snapshot.timeline if _is_empty(one)}
-        for name in drops.keys() - there:  # restored, unless something lies over it
+        for name in drops.keys() - there:  # restored, unless something lies over it, or nothing was left below it
             rows = drops.pop(name)
-            visible |= rows if name in self.hiding else frozenset()
+            is_left = any(one.version < name[1] and one.interval.overlaps(name[0]) for one in snapshot.timeline)
+            visible |= rows if name in self.hiding and is_left else frozenset()
         for name in there - drops.keys():
             drops[name], visible = frozenset(visible), set()
         hiding = {(one.interval, one.version) for one in snapshot.timeline.visible(MOMENT) if _is_empty(one)}
@@ -371,6 +373,12 @@ class Scene:
         snapshot, state = self.judge.snapshot(), self.judge.state()
         if state.box.locks or snapshot.staged:
             self.fail(f"in the end: locks {list(state.box.locks)}, {len(snapshot.staged)} rows are staged")
+        timeline = snapshot.timeline
+        if empty := [one for one in timeline.chunks if timeline.is_drop(one) and not timeline.below(one)]:
+            self.fail(f"in the end: {empty} are empty and hide nothing")
+        counted = {next_place(row.key) for row in self.partition.query(NEXT, past(NEXT))}
+        if gone := counted - {(one.interval, one.version) for one in timeline.chunks}:
+            self.fail(f"in the end: the numbers of {gone} are counted, which are gone")
         files = {one.file.name for one in snapshot.timeline if one.file} | {
             str(state.head.values.get("checkpoint", ""))
         }

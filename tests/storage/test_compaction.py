@@ -370,15 +370,15 @@ def test_a_compaction_whose_owner_was_ended_is_refused(store: SegmentStore, segm
     inputs = store.snapshot().timeline.visible(DAYS[0])
     keeper = house(store)
     task = LockTask("h", "sink-0.housekeeping", 0, keeper.owner)
-    request = LockRequest("h", store.name, DAYS[0], LockType.EXCLUSIVE, inputs[0].covers | inputs[1].covers, 0)
+    covers, version = inputs[0].covers | inputs[1].covers, inputs[0].version
+    request = LockRequest("h", store.name, DAYS[0], LockType.EXCLUSIVE, covers, version)
     answer = store.acquire(task, request)
     assert isinstance(answer, Granted)
-    numbers_lock = store.allocate_outputs(task, DAYS[0], 0, 1)
+    numbers_lock = store.allocate_outputs(task, DAYS[0], version, 1)
     assert isinstance(numbers_lock, Granted)
     group = numbers_lock.lock.partitions
     assert group is not None
-    covers = inputs[0].covers | inputs[1].covers
-    made = [Segment(store.name, DAYS[0], 0, group.least, covers, 1, group, covers)]
+    made = [Segment(store.name, DAYS[0], version, group.least, covers, 1, group, covers)]
     segment_stores().end(keeper.owner)
     under = (answer.lock.id, numbers_lock.lock.id)
     assert isinstance(store.publish("h", made, inputs=inputs, under=under), LostRace)
@@ -449,11 +449,13 @@ def test_a_rewritten_interval_is_no_longer_dropped(store: SegmentStore) -> None:
     assert isinstance(store.drop(writer, DAYS[0]), Published)
     month = Interval(DAYS[0].start, DAYS[30].end)
     assert isinstance(store.drop(writer, month), Published)
-    with pytest.raises(ConfigError, match=r"2024-01-01/2024-02-01 was dropped or rewritten later.* restore it first"):
+    with pytest.raises(
+        ConfigError, match=r"2024-01-01/2024-02-01 was .*dropped or rewritten since.* restore that first"
+    ):
         store.restore(DAYS[0])
     assert store.restore(month) == 2
     assert tables.rewrite(store, writer, month, Granularity.MONTH).outputs == 1
-    with pytest.raises(ConfigError, match=r"rewritten later.* open\(\.\.\., at="):
+    with pytest.raises(ConfigError, match=r"rewritten since.* open\(\.\.\., at="):
         store.restore(DAYS[0])
     assert numbers(store) == [1]
     assert sorted(tables.snapshot_of(store, at=before).to_arrow()["number"].to_pylist()) == [0, 1]

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from samza_azure import tables
 from samza_azure.errors import StorageUnavailable
-from samza_azure.segments import SequenceNumber, TableLock, Timeline
+from samza_azure.segments import LockBox, SequenceNumber, TableLock, Timeline
 from samza_azure.storage import segment_allocation as allocation
 from samza_azure.storage import segment_garbage as garbage
 from samza_azure.storage import segment_locks as locks
@@ -17,6 +18,7 @@ from samza_azure.storage.interface import Refused, Row
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import Act, MemoryTransactions, Transactions, Write
+from tests.storage import test_drops as drops
 from tests.storage import test_segments as stories
 
 Patch = pytest.MonkeyPatch
@@ -30,6 +32,14 @@ def stores() -> Callable[[], SegmentStore]:
 
     another().create()
     return another
+
+
+def table_by_day() -> Callable[[], SegmentStore]:
+    """Clients of a table with columns."""
+    make = stores()
+    make().rows.transact([Write(Act.DELETE, "head")])
+    tables.create(make(), drops.SCHEMA, time="at")
+    return make
 
 
 def _writing(patch: Patch, change: Callable[[Write], Write | None]) -> None:
@@ -136,7 +146,8 @@ def a_copy_is_not_a_reference(patch: Patch) -> None:
     true = SegmentStore.collect
 
     def collect(store: SegmentStore, now_us: int, grace_us: int) -> Any:
-        before = {one.file.name for one in store.snapshot().timeline if one.file and not one.version}
+        there = [one for one in store.snapshot().timeline if one.file]
+        before = {one.file.name for one in there if one.file and one.version == min(each.version for each in there)}
         collected = true(store, now_us, grace_us)
         if collected.segments:
             store.blobs.delete_many(sorted(before))
@@ -146,14 +157,30 @@ def a_copy_is_not_a_reference(patch: Patch) -> None:
 
 
 def an_old_place_is_good_enough(patch: Patch) -> None:
-    """Numbers of a version that a REPLACE has overtaken."""
-    patch.setattr(allocation, "_are_divided_otherwise", lambda table, places: False)
+    """It knows nothing of what is visible now."""
     true = allocation._places
-    patch.setattr(
-        allocation,
-        "_places",
-        lambda table, timeline, *how: true(table, Timeline(), *how),
-    )
+    patch.setattr(allocation, "_places", lambda box, chosen, _, *how: true(box, chosen, Timeline(), *how))
+
+
+def a_sweep_that_readers_do_not_notice(patch: Patch) -> None:
+    """A reader that has seen rows does not see the drop that hid them."""
+
+    def change(write: Write) -> Write:
+        values = {name: value for name, value in write.values.items() if name != "restored"}
+        return Write(write.act, write.key, values, write.etag)
+
+    _writing(patch, change)
+
+
+def numbers_in_use_are_not_counted(patch: Patch) -> None:
+    """Of an interval and version in which nothing is published yet."""
+    patch.setattr(garbage, "_in_use", lambda state: set())
+
+
+def what_others_are_about_to_append_is_hidden(patch: Patch) -> None:
+    """Two begin a version each, and the higher one hides what the lower one publishes later."""
+    true = allocation._places
+    patch.setattr(allocation, "_places", lambda box, *how: true(LockBox(), *how))
 
 
 def what_is_published_stays_locked(patch: Patch) -> None:
@@ -161,11 +188,10 @@ def what_is_published_stays_locked(patch: Patch) -> None:
 
 
 def granularities_may_cross(patch: Patch) -> None:
-    patch.setattr(allocation, "_are_divided_otherwise", lambda table, places: False)
     patch.setattr(
         allocation,
         "_places",
-        lambda table, timeline, divided, moment, granularity: [(granularity.bucket(moment), 0)],
+        lambda box, chosen, timeline, moment, granularity: [(granularity.bucket(moment), None)],
     )
 
 
@@ -225,6 +251,21 @@ MUTANTS: list[tuple[Callable[[Patch], None], Callable[[], None], str]] = [
         lambda: stories.test_a_compaction_and_an_appender_that_goes_on_do_not_wait_for_each_other(stores()),
         "an appender and a compaction wait",
     ),
+    (
+        a_sweep_that_readers_do_not_notice,
+        lambda: drops.test_a_reader_sees_no_dropped_row_when_its_drop_goes(table_by_day(), earlier=False),
+        "I23",
+    ),
+    (
+        numbers_in_use_are_not_counted,
+        lambda: drops.test_two_that_begin_a_day_at_once_go_to_one_place(table_by_day()),
+        "I9",
+    ),
+    (
+        what_others_are_about_to_append_is_hidden,
+        lambda: drops.test_two_that_begin_a_day_at_once_go_to_one_place(table_by_day()),
+        "I9",
+    ),
     (granularities_may_cross, lambda: stories.test_two_granularities_do_not_cross(stores()()), "I9"),
 ]
 
@@ -243,11 +284,13 @@ def one_after_the_other(make: Callable[[], SegmentStore]) -> None:
     """A lock is released with unused numbers, and they are not used again."""
     given = []
     for name in ("a", "b"):
-        lock = stories.allocated(make(), stories.task(name), 2)
+        store, who = make(), stories.task(name)
+        lock = stories.allocated(store, who, 2)
         assert lock.partitions is not None
-        given += [*lock.partitions]
-        make().release(f"{name}.1", lock.id)
-    assert given == [0, 1, 2, 3], "I9: numbers are given twice"
+        given += [(lock.interval, lock.version, number) for number in lock.partitions]
+        store.publish(who.id, stories.rooted(store, lock, files=[name]))
+        store.release(who.id, lock.id)
+    assert given == [(stories.DAY, 1, number) for number in range(4)], "I9: numbers are given twice"
 
 
 @dataclass
