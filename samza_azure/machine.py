@@ -62,6 +62,19 @@ def how_it_ended(code: int) -> str:
         return f"was killed by signal {-code}"
 
 
+def private_folder(path: Path) -> None:
+    """Create a folder that only this user may enter, whatever the umask, or make it one; its parents, too, if new.
+
+    Raise PermissionError for a folder of another user, who could exchange what is in it.
+    """
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    if os.geteuid() not in (0, owner := path.stat().st_uid):
+        raise PermissionError(f"{path} belongs to another user, {owner}")
+    for each in {path, *missing}:
+        each.chmod(0o700)
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """How many bytes this process and its children may use together, and whether a cgroup sets that limit."""

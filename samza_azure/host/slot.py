@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from samza_azure.errors import ConfigError
+from samza_azure.machine import private_folder
 
 #: A start so soon after the drain, in seconds, is taken for an orchestrator's restart, not for a person's start.
 RESTARTED_S = 60.0
@@ -17,7 +18,8 @@ class Slot:
 
     def __init__(self, base: Path, processor_id: str, lock_file: int) -> None:
         self.directory, self.processor_id, self._lock_file = base / processor_id, processor_id, lock_file
-        (self.directory / "container").mkdir(parents=True, exist_ok=True)
+        private_folder(self.directory)  # state, rows and sockets are below it
+        private_folder(self.directory / "container")
         self._mark = self.directory / "drained"
         #: When the last incarnation ended because its run was drained, in seconds since 1970; None: it did not. Reading
         #: it removes the mark, so that it does not count for the incarnation after this one.
@@ -46,7 +48,8 @@ def take_slot(base: Path, processor_id: str | None) -> Slot:
 
 
 def _slot(base: Path, processor_id: str | None) -> Slot:
-    base.mkdir(parents=True, exist_ok=True)
+    if not base.exists():
+        private_folder(base)  # otherwise it may be a folder that others use, too
     if processor_id is not None:
         if (lock_file := _lock(base / f"{processor_id}.lock")) is None:
             raise ConfigError(

@@ -23,7 +23,7 @@ from samza_azure.group.timing import LISTEN_S
 from samza_azure.host.child import Child
 from samza_azure.host.deaths import Deaths
 from samza_azure.host.notify import notify
-from samza_azure.machine import Memory, RecentKills, boot_time, how_it_ended, memory, memory_of_session
+from samza_azure.machine import Memory, RecentKills, boot_time, how_it_ended, memory, memory_of_session, private_folder
 from samza_azure.messages import (
     OUT_OF_MEMORY,
     Alive,
@@ -222,7 +222,7 @@ class Supervisor(JobCoordinatorListener):
 
     def _start_child(self, now: float) -> None:
         try:
-            (self._directory / "container").mkdir(parents=True, exist_ok=True)  # somebody may have deleted it
+            private_folder(self._directory / "container")  # somebody may have deleted it
             child = Child(self._job, self._directory / "container", self._directory / "container.log")
         except OSError as error:
             self._give_up(f"The container cannot be started: {error}")

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, PipelineRefused, in_full
+from samza_azure.machine import private_folder
 from samza_azure.messages import Rejected
 from samza_azure.spark.jvm import java, zygote
 from samza_azure.spark.jvm.settings import settings_of
@@ -95,7 +96,7 @@ def _prepare_environment(config: Config) -> None:
 
 def _emptied(directory: Path) -> None:
     """Create the directory, or delete what an earlier container left in it."""
-    directory.mkdir(parents=True, exist_ok=True)
+    private_folder(directory)
     for path in directory.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

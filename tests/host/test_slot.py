@@ -1,6 +1,7 @@
 """What a processor leaves on its machine for its next life."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,37 @@ def test_only_the_previous_incarnation_in_the_slot_counts(tmp_path: Path) -> Non
     drained_at(tmp_path / "p1", 1000.0)
     assert slot_of_the_next_life(tmp_path).is_restarted_after_a_drain(1001.0)
     assert not slot_of_the_next_life(tmp_path).is_restarted_after_a_drain(1002.0)
+
+
+@pytest.fixture
+def no_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def modes(*paths: Path) -> set[str]:
+    return {f"{path.stat().st_mode & 0o777:o}" for path in paths}
+
+
+def test_what_a_processor_stores_is_for_its_user_only(tmp_path: Path, no_umask: None) -> None:
+    """State, rows and the sockets of Spark are below its folder, which nobody else can enter."""
+    base = tmp_path / "new" / "processors"
+    slot = take_slot(base, "p1")
+    assert modes(base, base.parent, slot.directory, slot.directory / "container") == {"700"}
+    assert modes(base / "p1.lock") == {"600"}
+
+
+def test_a_folder_of_an_earlier_release_is_closed_and_one_that_others_use_stays(tmp_path: Path, no_umask: None) -> None:
+    (tmp_path / "p1" / "container").mkdir(parents=True)
+    tmp_path.chmod(0o755)
+    slot = take_slot(tmp_path, "p1")
+    assert modes(slot.directory, slot.directory / "container") == {"700"}
+    assert modes(tmp_path) == {"755"}
+
+
+def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "p1").mkdir()
+    monkeypatch.setattr(os, "geteuid", lambda: (tmp_path.stat().st_uid or 1) + 1)
+    with pytest.raises(ConfigError, match=r"p1 belongs to another user, .*Set processor.dir to a writable folder"):
+        take_slot(tmp_path, "p1")

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from samza_azure.errors import ConfigError, SamzaAzureError
-from samza_azure.machine import die_with_parent, how_it_ended
+from samza_azure.machine import die_with_parent, how_it_ended, private_folder
 
 OLDEST_JAVA = 17
 START_TIMEOUT_S = 60
@@ -315,7 +315,7 @@ def build_archive(environment: Mapping[str, str]) -> Path | None:
     """
     java = find_java(environment)
     cache = cache_directory(environment)
-    cache.mkdir(parents=True, exist_ok=True)
+    private_folder(cache)  # a JVM runs what is in it
     archive = archive_of(java, spark_jars(), cache)
     with (cache / "archive.lock").open("w") as lock:
         try:
