@@ -37,6 +37,10 @@ COMMANDS = {
     "drain": "End the run for good: read no more, fire every window, commit, exit everywhere, clean up.",
     "stop": "Make all processors commit and exit; no window is fired, and the next start resumes the run.",
     "rewind": "After a drain, let the next run read its sources again, from the beginning or from an event time on.",
+    "recover": (
+        "Bring a job back whose control.json was deleted or is older than its logs, as after a fail-over of the "
+        "account."
+    ),
     "delete": "Delete a drained run, a stream, or all of a job, after a name was typed. It cannot be undone.",
     "explain": (
         "Show the stages with their streams, keys and state, and what the timings cost and promise. Starts Spark, but "

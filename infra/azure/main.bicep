@@ -71,7 +71,7 @@ param operators string = ''
 @description('A group whose members may write into streams: produce, SourceWriter. Empty: nobody.')
 param producers string = ''
 
-@description('A group whose members may write and delete all that the job stores: compact, delete, rewind. Empty: nobody.')
+@description('A group whose members may write and delete all that the job stores: compact, delete, rewind, recover. Empty: nobody.')
 param maintainers string = ''
 
 @description('scale-set: a group whose members may upload releases, which the machines run. Empty: nobody.')

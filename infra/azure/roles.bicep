@@ -25,7 +25,7 @@ param readers string = ''
 @description('A group whose members may write into streams: produce, SourceWriter. Empty: nobody.')
 param producers string = ''
 
-@description('A group whose members may write and delete all that the job stores: compact, delete, rewind. Its members can do what a processor can. Empty: nobody.')
+@description('A group whose members may write and delete all that the job stores: compact, delete, rewind, recover. Its members can do what a processor can. Empty: nobody.')
 param maintainers string = ''
 
 @description('A group whose members may upload releases, which virtual machines run. Empty: nobody.')

@@ -3,6 +3,10 @@
 No processor leads without the blob's lease, so no run begins while a command holds it. Live processors are recognised
 as in the group: their rows change. A processor that starts meanwhile waits; if it breaks the lease, the next write here
 fails.
+
+Two commands at once: a blob that names no leader and is leased belongs to a command, and is left to it. A command that
+finds the lease of a dead leader ends it and writes at once that nobody leads; of two that do so at the same moment, one
+is refused by the ETag.
 """
 
 import asyncio
@@ -16,11 +20,11 @@ from typing import TypeVar
 from samza_azure.commands.reach import POLL_S
 from samza_azure.commands.terminal import say
 from samza_azure.config import Config
-from samza_azure.errors import ConfigError, SamzaAzureError
+from samza_azure.errors import ConfigError, CorruptState, SamzaAzureError
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import Control
 from samza_azure.group.timing import LEASE_S
-from samza_azure.host.status import read
+from samza_azure.host.status import members
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import CALL_S, Content, ControlBlob, Missing, Refused, Rows
 
@@ -39,34 +43,50 @@ class Held:
     etag: str = ""
     lease_id: str = ""
     is_lost: bool = False
+    damage: str = ""  # why the blob that is there cannot be read
 
     def check(self) -> None:
-        """Raise `ConfigError` if a processor has taken the lease."""
+        """Raise `ConfigError` if somebody else has taken the lease."""
         if self.is_lost:
-            raise ConfigError("A processor has started meanwhile. Stop it, and run this command again.")
+            raise ConfigError(
+                "A processor, or another such command, has started meanwhile. Stop it, and run this command again."
+            )
 
     async def write(self, control: Control) -> None:
-        """Replace the blob's content."""
+        """Replace the blob's content, or create it."""
         self.check()
-        assert self.control is not None
-        fresh = replace(control, revision=self.control.revision + 1, nonce=uuid.uuid4().hex)
-        answer = await self.blob.write(
-            control_blob.encode(fresh), etag=self.etag, lease_id=self.lease_id, timeout=CALL_S
-        )
+        least = self.control.revision + 1 if self.control is not None else 0
+        fresh = replace(control, revision=max(control.revision, least), nonce=uuid.uuid4().hex)
+        data = control_blob.encode(fresh)
+        if self.lease_id:
+            answer = await self.blob.write(data, etag=self.etag, lease_id=self.lease_id, timeout=CALL_S)
+        else:
+            answer = await self.blob.create(data, timeout=CALL_S)
         if isinstance(answer, Refused):
             self.is_lost = True
             self.check()
         self.control, self.etag = fresh, str(answer)
 
 
-def alone(config: Config, account: Account, act: Callable[[Held], Awaitable[T]]) -> T:
-    """Run `act` while no processor runs; raise `ConfigError` with the names of those that do."""
+def alone(
+    config: Config,
+    account: Account,
+    act: Callable[[Held], Awaitable[T]],
+    *,
+    damaged: bool = False,
+    only_looks: bool = False,
+) -> T:
+    """Run `act` while no processor runs; raise `ConfigError` with the names of those that do.
+
+    A blob that cannot be read raises `CorruptState`, or with `damaged` is held without a content. With `only_looks` the
+    lease is not taken, and `act` must not write.
+    """
 
     async def once() -> T:
         try:
             blob, table = account.control_blob(), account.rows()
-            await _refuse_if_anybody_lives(config, blob, table)
-            held = await _taken(blob, table)
+            await refuse_if_anybody_lives(config, table)
+            held = await _taken(blob, table, damaged=damaged, only_looks=only_looks)
             renewing = asyncio.create_task(_renew(held))
             try:
                 return await act(held)
@@ -81,14 +101,13 @@ def alone(config: Config, account: Account, act: Callable[[Held], Awaitable[T]])
     return asyncio.run(once())
 
 
-async def _refuse_if_anybody_lives(config: Config, blob: ControlBlob, table: Rows) -> None:
+async def refuse_if_anybody_lives(config: Config, table: Rows) -> None:
     """Raise `ConfigError` if a row changes within the time after which a leader would mark its processor dead."""
     timing = config.coordinator.timing
     seen: dict[str, str] = {}
     began = time.monotonic()
     while True:
-        _, rows = await read(blob, table)
-        living = [row for row in rows if row.alive]
+        living = [row for row in await members(table) if row.alive]
         if running := [row.processor for row in living if seen.get(row.incarnation, row.etag) != row.etag]:
             raise ConfigError(
                 f"Processors of {config.app.name!r} run: {', '.join(running)}. Stop them first: samza-azure stop "
@@ -103,22 +122,35 @@ async def _refuse_if_anybody_lives(config: Config, blob: ControlBlob, table: Row
         await asyncio.sleep(POLL_S)
 
 
-async def _taken(blob: ControlBlob, table: Rows) -> Held:
-    """Acquire the lease of the blob in the version just read. Break the lease of a dead leader."""
+async def _taken(blob: ControlBlob, table: Rows, *, damaged: bool, only_looks: bool) -> Held:
+    """Acquire the lease of the blob in the version just read. End the lease of a dead leader."""
     found = await blob.read(timeout=CALL_S)
     if isinstance(found, Missing):
         return Held(blob, table, None)
     assert isinstance(found, Content)
-    lease_id = str(uuid.uuid4())
-    answer = await blob.acquire(lease_id, seconds=LEASE_S, timeout=CALL_S, etag=found.etag)
-    if isinstance(answer, Refused) and answer.code == "LeaseAlreadyPresent":
+    control, damage = None, ""
+    try:
+        control = control_blob.decode(found.data)
+    except CorruptState as error:
+        if not damaged:
+            raise
+        damage = str(error)
+    if only_looks:
+        return Held(blob, table, control, damage=damage)
+    held = Held(blob, table, control, found.etag, str(uuid.uuid4()), damage=damage)
+    answer = await blob.acquire(held.lease_id, seconds=LEASE_S, timeout=CALL_S, etag=found.etag)
+    is_dead_leaders = control is None or control.leader is not None
+    if isinstance(answer, Refused) and answer.code == "LeaseAlreadyPresent" and is_dead_leaders:
         await blob.break_now(timeout=CALL_S, etag=found.etag)
-        answer = await blob.acquire(lease_id, seconds=LEASE_S, timeout=CALL_S, etag=found.etag)
+        answer = await blob.acquire(held.lease_id, seconds=LEASE_S, timeout=CALL_S, etag=found.etag)
+        if answer is None and control is not None:
+            await held.write(replace(control, leader=None, successor=None))
     if answer is not None:
         raise ConfigError(
-            "The control blob is leased: a processor or another command works on this job. Try again later."
+            "The control blob is leased: another command works on this job, or one was killed less than a minute ago, "
+            "or a processor has just started. Run this command again when that is over."
         )
-    return Held(blob, table, control_blob.decode(found.data), found.etag, lease_id)
+    return held
 
 
 async def _renew(held: Held) -> None:

@@ -30,6 +30,7 @@ Start reading at `decide`, which is the order of the questions; each question ha
     housekeeping  what is answered, forgotten and deleted
     tasks         what the container must do
     ending        whether this processor ends, and what it waits for
+    recovery      what a group goes on with whose control blob was lost
 
     view          what one processor knows          learn     how that changes
     actions       what a processor can do           answers   what the storage can answer

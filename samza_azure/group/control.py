@@ -206,6 +206,16 @@ def signal(control: Control) -> str:
     return f"{control.run_id}:{control.phase}:{drain}{stop}{vacant}{churn}{cleaned}"
 
 
+def milestone(control: Control) -> tuple[str, ...]:
+    """What differs between two values of which a copy of each is worth keeping: who runs what, and how far the run is.
+
+    Whatever else is in the blob the group finds out again.
+    """
+    drain = f"{control.drain.uuid} {control.drain.step}" if control.drain is not None else ""
+    begins = ",".join(f"{partition} {at}" for partition, at in control.positions.items())
+    return str(control.version), control.run_id, control.phase, drain, begins
+
+
 def announces_vacancy(text: str) -> bool:
     """Whether a signal says that nobody leads."""
     return VACANT in text

@@ -32,8 +32,8 @@ from samza_azure.messages import Plan, changes
 
 #: An older copy would issue version numbers again, and waiters could not tell two versions of one number apart.
 RESTORED = (
-    "control.json is older than before: an earlier copy was restored while processors ran. Stop all of them, "
-    "restore the newest copy (Azure keeps versions if that is switched on), then start again."
+    "control.json is older than before: an earlier copy was restored while processors ran. Stop all of them, run "
+    "samza-azure recover JOB, then start again."
 )
 GIVEN_UP = (
     f"It accepted this processor before and has refused it for {DENIED_S:.0f} s, so the processor ends. Start it again "
@@ -62,7 +62,9 @@ def verdict(view: View) -> Finish | None:
         return Finish(Verdict.FAILED, RESTORED)
     if isinstance(control, Absent) and view.group_id:
         return Finish(
-            Verdict.FAILED, "The control blob is gone: the state of this application was deleted while it ran."
+            Verdict.FAILED,
+            "The control blob is gone: control.json was deleted while this processor ran. If that was no "
+            "samza-azure delete, stop all processors, run samza-azure recover JOB, and start them again.",
         )
     if not isinstance(control, Control):
         return None

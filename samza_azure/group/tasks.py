@@ -18,8 +18,8 @@ from samza_azure.messages import Drain, Kill, Permit, Phase, ReleaseTask, StartT
 #: The blob gives a task to us, but its log has had a later owner: version numbers are being used twice.
 LATER_WRITER = (
     "The log of {task} has a record of a later owner than control.json knows of: an older control.json was restored, "
-    "or the account was restored or failed over to an older state. Stop all processors, restore the newest "
-    "control.json (Azure keeps versions if that is switched on), then start again."
+    "or the account was restored or failed over to an older state. Stop all processors, run samza-azure recover JOB, "
+    "then start again."
 )
 #: Nothing drains.
 NO_DRAIN = Drain(None)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol, assert_never
 
 from samza_azure.errors import AccessDenied, ConfigError, CorruptState, Verdict
-from samza_azure.group.actions import BeginEnd, Finish, Rejoin, StepDown, StorageAction, Tell, resource
+from samza_azure.group.actions import BeginEnd, Finish, Rejoin, StepDown, StorageAction, Tell, WriteControl, resource
 from samza_azure.group.answers import Answer, Denied, Later, TooLarge, Trouble
 from samza_azure.group.decide import decide
 from samza_azure.group.learn import (
@@ -28,6 +28,7 @@ from samza_azure.group.learn import (
 )
 from samza_azure.group.timing import DENIED_S, ROLE_S, Timing
 from samza_azure.group.view import OwnIncarnation, Settings, View
+from samza_azure.host.copies import Copies
 from samza_azure.host.perform import perform
 from samza_azure.host.runs import RunLogs
 from samza_azure.messages import Command, DrainAsked, Ready, Rejected, Report, TaskReport
@@ -98,6 +99,7 @@ class Processor:
         self._news = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
         self._seldom = Seldom(context.now)
+        self._copies = Copies(runs.keep_copy)
         self._reached = False
         self._end: Finish | None = None
         self._timeout = call_timeout_s(settings.timing)
@@ -117,6 +119,7 @@ class Processor:
                 await self._wait()
             return self._end
         finally:
+            self._copies.close()
             for call in self._calls:
                 call.cancel()
 
@@ -210,6 +213,8 @@ class Processor:
         self._called(action, answer, now - sent_at)
         denied, stands_by = bool(view.calls.denied), view.too_old_for
         learn(view, action, answer, sent_at=sent_at, now=now)
+        if isinstance(action, WriteControl) and isinstance(answer, str):
+            self._copies.published(action.control)
         if isinstance(answer, Denied) and view.calls.let_in and not denied:  # log it once, not for each call
             log.warning("%s It worked before. This processor ends if that lasts %.0f s.", answer.reason, DENIED_S)
         elif (

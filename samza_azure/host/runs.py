@@ -12,6 +12,8 @@ from typing import TypeVar
 
 from samza_azure.errors import CorruptState, StateLost, StorageUnavailable, TooOld
 from samza_azure.group.answers import Kept
+from samza_azure.group.control import Control
+from samza_azure.host.copies import keep_copy
 from samza_azure.logs.names import RUNS, blob_name, large_prefix, run_folder, stage_and_number
 from samza_azure.logs.record import INTERMEDIATE, Header
 from samza_azure.storage.interface import DELETE_MAX, Blobs
@@ -35,9 +37,15 @@ class RunLogs:
         found = await asyncio.to_thread(self._blobs.list, RUNS)
         if found:
             raise StateLost(
-                "There are task logs, but no control blob. Restore control.json, or delete the logs to start afresh",
+                "There are task logs, but no control blob: control.json was deleted. A run never starts over beside "
+                "old logs. samza-azure recover JOB brings it back from a copy; samza-azure delete JOB --all deletes "
+                "the logs, to start afresh",
                 blob=found[0][0],
             )
+
+    async def keep_copy(self, control: Control) -> None:
+        """Keep a copy of the control blob beside the logs."""
+        await _aside(lambda: keep_copy(self._blobs, control))
 
     async def clean(self, run_id: str) -> Kept | None:
         """Delete a drained run's logs, except those of output streams. Return what cannot be deleted. Idempotent."""

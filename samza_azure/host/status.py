@@ -28,10 +28,13 @@ async def control_of(blob: ControlBlob) -> Control | None:
 
 async def read(blob: ControlBlob, table: Rows) -> tuple[Control | None, list[ProcessorRow]]:
     """The control blob, if there is one, and all processors' rows."""
-    control = await control_of(blob)
+    return await control_of(blob), await members(table)
+
+
+async def members(table: Rows) -> list[ProcessorRow]:
+    """All processors' rows."""
     rows = [processor_row(row.key, row.etag, row.values) for row in await table.query(MEMBERS, timeout=CALL_S)]
-    ours = [row for row in rows if row.is_ours]
-    return control, ours
+    return [row for row in rows if row.is_ours]
 
 
 def patience_s(shutdown_ms: int) -> float:

@@ -1,6 +1,7 @@
 """The names of tasks, logs and blobs. Other modules neither spell them nor take them apart.
 
     control.json                                the control blob: `group/control.py`
+    control/{revision}                          a copy of it: `host/copies.py`
     runs/{run}/{stage}-{number}/{index}         a blob of a task's log
     runs/{run}/large/{stage}-{number}/{index}/… an immutable blob that a record of that blob refers to
     streams/{stream}/{partition}/{index}        a blob of a source partition's log
@@ -13,7 +14,14 @@ is written "flights/0".
 import re
 
 #: The folders of a job's container. They and the control blob hold all that a job writes.
-RUNS, STREAMS, TABLES, FILES, LOCKS = FOLDERS = ("runs/", "streams/", "tables/", "files/", "locks/")
+RUNS, STREAMS, TABLES, FILES, LOCKS, COPIES = FOLDERS = (
+    "runs/",
+    "streams/",
+    "tables/",
+    "files/",
+    "locks/",
+    "control/",
+)
 
 #: A blob of a task's log, and one of a source partition's.
 TASK_BLOB = re.compile(r"(?P<prefix>runs/(?P<run>[^/]+)/(?P<stage>[^/]+)-(?P<number>\d+))/(?P<index>\d{8})")

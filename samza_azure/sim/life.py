@@ -4,14 +4,16 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from samza_azure.errors import StateLost
 from samza_azure.group.actions import Finish
 from samza_azure.group.answers import Kept
+from samza_azure.group.control import Control
 from samza_azure.group.rows import REQUESTS
 from samza_azure.group.timing import LISTEN_S
 from samza_azure.group.view import Settings
+from samza_azure.host.copies import keep_copy
 from samza_azure.host.deaths import Deaths
 from samza_azure.host.processor import ContainerLost, ContainerSilent, Processor
 from samza_azure.host.runs import RunLogs
@@ -25,6 +27,7 @@ from samza_azure.sim.network import FaultyLink, Weather
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import Link, SimulatedAccount
 
+T = TypeVar("T")
 #: A container that says nothing for this long is killed, as with the default of `task.shutdown.ms`.
 SILENCE_S = 30.0
 #: A clock's rate is wrong by at most this much.
@@ -112,6 +115,9 @@ class _Answered:
     def read(self, name: str, start: int, length: int | None = None) -> Any:
         return self._answer("blobs.read", lambda: self._blobs.read(name, start, length))
 
+    def put(self, name: str, data: bytes) -> Any:
+        return self._answer("blobs.put", lambda: self._blobs.put(name, data))
+
     def delete_many(self, names: Sequence[str]) -> Any:
         return self._answer("blobs.delete", lambda: self._blobs.delete_many(names))
 
@@ -133,16 +139,25 @@ class SimulatedRuns(RunLogs):
         if found := await self._account.carry("blobs.list", lambda: storage.list(RUNS), 10.0):
             raise StateLost("There are task logs, but no control blob", blob=found[0][0])
 
+    async def keep_copy(self, control: Control) -> None:
+        await self._over_the_network(lambda blobs: keep_copy(blobs, control))
+
     async def clean(self, run_id: str) -> Kept | None:
-        """The real clean-up. Its calls go over the network. It is run again for each call, with the answers of the
+        def clean(blobs: Blobs) -> Kept | None:
+            self._blobs = blobs
+            return self._clean(run_id, threading.Event())
+
+        return await self._over_the_network(clean)
+
+    async def _over_the_network(self, call: Callable[[Blobs], T]) -> T:
+        """The real work; its calls go over the network. It is run again for each of them, with the answers of the
         earlier ones, and repeats the same steps up to there."""
         answers: list[Any] = []
         while True:
-            self._blobs = cast(Blobs, _Answered(self._account.storage, answers))
             try:
-                return self._clean(run_id, threading.Event())
-            except _Asks as call:
-                answers.append(await self._account.carry(call.operation, call.effect, 10.0))
+                return call(cast(Blobs, _Answered(self._account.storage, answers)))
+            except _Asks as asked:
+                answers.append(await self._account.carry(asked.operation, asked.effect, 10.0))
 
 
 class Life:

@@ -125,7 +125,7 @@ def test_a_log_with_a_later_owner_than_the_blob_knows_of_fails_its_task_with_the
     told_of = own_row(view).tasks["daily-0"]
     assert told_of.phase is Phase.FAILED
     assert told_of.error is not None
-    assert "restore the newest control.json" in told_of.error.message
+    assert "samza-azure recover" in told_of.error.message
 
     leads = leader(members={**ROWS, "p3": row("p3", {"daily-0": told_of})})
     assert next_control(leads, CONTROL, NOW).given_up["daily-0"].owner == owner("p3"), "it is tried elsewhere"

@@ -1,0 +1,181 @@
+"""`samza-azure recover`: a job whose control blob was lost, or is older than its logs, goes on with the next start."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from samza_azure.commands.alone import Held, alone
+from samza_azure.commands.backlog import AT_ONCE, ends_of
+from samza_azure.commands.job import Job, load_seen
+from samza_azure.commands.reach import reach
+from samza_azure.commands.terminal import say, tell
+from samza_azure.config import Config
+from samza_azure.errors import ConfigError, CorruptState, TooOld
+from samza_azure.group import control as control_blob
+from samza_azure.group.control import NAME, Control, RunPhase
+from samza_azure.group.recovery import Evidence, LastOfLog, lost, needs_recovery, recovered
+from samza_azure.group.rows import LEADER, leader_row
+from samza_azure.host.copies import keep_copy
+from samza_azure.host.status import members
+from samza_azure.logs.names import COPIES, run_folder, source_partition, stage_and_number, task_log
+from samza_azure.logs.record import READ
+from samza_azure.storage.connection import Account
+from samza_azure.storage.interface import CALL_S, Blobs, Missing
+from samza_azure.storage.listing import first_blobs, runs_in
+from samza_azure.storage.log import LogReader
+
+#: No counter gets this far. A row says what its writer likes, and the numbers must have room to rise.
+ABSURD = 1 << 48
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The newest value of the control blob that is known, and which blob holds it."""
+
+    name: str
+    control: Control
+
+
+def command(
+    job: Job,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without this, only show what would be done.")] = False,
+) -> None:
+    """Bring a job back whose control.json was deleted or is older than its logs, as after a fail-over of the account.
+
+    It takes the newest copy of control.json that is known, and raises its numbers above all that the logs and rows have
+    used. No processor may run. The next start of all processors goes on with the run.
+
+    Example: samza-azure recover job.toml --yes
+    """
+    config = load_seen(job)
+    account = reach(config, create=False)
+    tell(recover(config, account, yes=yes))
+
+
+def recover(config: Config, account: Account, *, yes: bool) -> str:
+    """Do it, or only say what would be done."""
+    blobs = account.blobs()
+
+    async def act(held: Held) -> str:
+        if held.damage:
+            say(held.damage)
+        copies = await asyncio.to_thread(copies_in, blobs)
+        newest = newest_of(held.control, copies)
+        if newest is None:
+            raise ConfigError(await asyncio.to_thread(_nothing_known, config, blobs))
+        known = await _known(held, newest.control, blobs, [each.revision for each in copies.values()])
+        say(_found(held.control, newest, known))
+        if troubles := lost(newest.control, known):
+            raise ConfigError("\n".join([*troubles, _way_out(config)]))
+        if not needs_recovery(held.control, newest.control, known):
+            return f"Nothing to recover: {NAME} is the newest that is known, and no log is ahead of it."
+        after = recovered(newest.control, known, time.time_ns() // 1_000_000)
+        what = f"{NAME} of revision {after.revision}, epoch {after.epoch}, from {newest.name}"
+        if not yes:
+            return f"This would write {what}. Nothing was changed: do it with --yes."
+        await held.write(after)
+        await asyncio.to_thread(keep_copy, blobs, after)
+        return f"Wrote {what}. Start the processors: {_what_next(after)}"
+
+    return alone(config, account, act, damaged=True, only_looks=not yes)
+
+
+def copies_in(blobs: Blobs) -> Mapping[str, Control]:
+    """The copies of the control blob that can be read, by the names of their blobs."""
+    found = {}
+    for name, _ in blobs.list(COPIES):
+        span = blobs.read(name, 0)
+        if isinstance(span, Missing):
+            continue
+        try:
+            found[name] = control_blob.decode(bytes(span.data))
+        except (CorruptState, TooOld) as error:
+            say(f"The copy {name} is left out: {error}")
+    return found
+
+
+def newest_of(current: Control | None, copies: Mapping[str, Control]) -> Newest | None:
+    """The newest value of the group's blob. Raise `ConfigError` if the copies are those of another group."""
+    found = [Newest(name, each) for name, each in copies.items()]
+    found += [Newest(NAME, current)] if current is not None else []
+    if len(groups := {each.control.group_id for each in found}) > 1:
+        raise ConfigError(
+            f"{NAME} and its copies below {COPIES} belong to {len(groups)} groups, so something was put here from "
+            f"elsewhere. Delete the blobs that do not belong to {current.group_id if current else 'this job'}."
+        )
+    return max(found, key=lambda each: each.control.revision, default=None)
+
+
+async def _known(held: Held, base: Control, blobs: Blobs, revisions: Sequence[int]) -> Evidence:
+    """What the logs and rows say."""
+    row = await held.table.get(LEADER, LEADER, timeout=CALL_S)
+    leader = leader_row(row.etag, row.values) if row is not None else None
+    said = [each.adopted for each in await members(held.table)]
+    said += [leader.version] if leader is not None else []
+    logs = await asyncio.to_thread(_logs, blobs, base)
+    used = [each for each in said if each < ABSURD]
+    used += [*revisions, *(each.generation for each in logs.values())]
+    epoch = leader.epoch if leader is not None and leader.epoch < ABSURD else 0
+    partitions = [source_partition(name, number) for name, count in base.sources.items() for number in range(count)]
+    ends = await asyncio.to_thread(ends_of, blobs, {*partitions, *base.positions})
+    return Evidence(max(used, default=0), epoch, logs, await asyncio.to_thread(runs_in, blobs), ends)
+
+
+def _logs(blobs: Blobs, base: Control) -> dict[str, LastOfLog]:
+    """The last record of each log of the run's tasks."""
+    listed = {prefix for prefix, _ in first_blobs(blobs, run_folder(base.run_id))} if base.run_id else set()
+    tasks = [task for task in base.tasks if task_log(base.run_id, task) in listed]
+
+    def last(task: str) -> LastOfLog:
+        found = LogReader(blobs, task_log(base.run_id, task)).tail()
+        assert found is not None, "it is listed with its size"
+        head = found.header
+        read = {partition: (at[0], at[1]) for partition, at in head.meta.get(READ, {}).items()}
+        return LastOfLog(head.group_id.hex(), head.writer.generation, head.kind.name == "DRAINED", read)
+
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        return dict(zip(tasks, threads.map(last, tasks), strict=True))
+
+
+def _found(current: Control | None, newest: Newest, known: Evidence) -> str:
+    """What was found, for people."""
+    there = f"of revision {current.revision}" if current is not None else "missing, or cannot be read"
+    stages = sorted({stage_and_number(task)[0] for task in known.logs})
+    ahead = max((each.generation for each in known.logs.values()), default=0)
+    logs = f"The logs of {len(known.logs)} tasks ({', '.join(stages)}) have owners up to version {ahead}."
+    best = f"The newest that is known is {newest.name}, of revision {newest.control.revision}"
+    run = f"run {newest.control.run_id}, {newest.control.phase}" if newest.control.run_id else "no run"
+    return f"{NAME} is {there}. {best}: {run}. {logs if known.logs else 'There are no logs of its tasks.'}"
+
+
+def _nothing_known(config: Config, blobs: Blobs) -> str:
+    if not runs_in(blobs):
+        return f"{config.app.name!r} has neither {NAME} nor task logs: it has never run. Start it."
+    return (
+        f"There are task logs, and neither {NAME} nor a copy of it below {COPIES}, so nobody knows where the run began "
+        f"to read. {_way_out(config)}"
+    )
+
+
+def _way_out(config: Config) -> str:
+    return (
+        "This run cannot go on. Restore what is missing, if there is a backup, and run this command again. Otherwise "
+        f"export what can be exported, then give the job another app.id, produce its sources again, and start it; or "
+        f"delete all of it with samza-azure delete {config.path.name} --all."
+    )
+
+
+def _what_next(after: Control) -> str:
+    match after.phase:
+        case RunPhase.DRAINED:
+            return f"run {after.run_id} is drained, and the next one begins where it ended."
+        case RunPhase.DRAINING:
+            return f"run {after.run_id} goes on, and so does its drain."
+        case RunPhase.NONE:
+            return "the first run begins."
+    return f"run {after.run_id} goes on."

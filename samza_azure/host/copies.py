@@ -1,0 +1,65 @@
+"""Copies of the control blob in the same container, for the day on which it is lost or an older one is put back.
+
+The leader keeps one whenever the assignment, the phase of the run or the step of a drain has changed. Nothing waits for
+a copy, no processor reads one, and a failed one is tried again: `samza-azure recover` is the only reader. The newest
+`KEPT` stay. Each costs two calls that are priced as writes, one to put it and one to list the older ones, and the bytes
+of the control blob, some kilobytes per hundred tasks.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from samza_azure.errors import SamzaAzureError
+from samza_azure.group import control as control_blob
+from samza_azure.group.control import Control, RunPhase, milestone
+from samza_azure.logs.names import COPIES
+from samza_azure.storage.interface import Blobs
+
+#: How many copies are kept. One would do; the others are for one that is damaged, and for people.
+KEPT = 10
+#: A copy that could not be written is tried again after this time, in seconds.
+AGAIN_S = 5.0
+
+
+class Copies:
+    """Keeps copies of what a leader publishes: the newest value, one call after the other."""
+
+    def __init__(self, keep: Callable[[Control], Awaitable[None]]) -> None:
+        self._keep = keep
+        self._kept: tuple[str, ...] = ()
+        self._next: Control | None = None
+        self._keeping: asyncio.Task[None] | None = None
+
+    def published(self, control: Control) -> None:
+        """A write of the control blob was accepted."""
+        if control.phase is RunPhase.NONE or milestone(control) == self._kept:
+            return
+        self._next, self._kept = control, milestone(control)
+        if self._keeping is None or self._keeping.done():
+            self._keeping = asyncio.get_running_loop().create_task(self._work())
+
+    async def _work(self) -> None:
+        while (control := self._next) is not None:
+            try:
+                await self._keep(control)
+            except SamzaAzureError:  # the storage is away, or denies this: the fleet notices that by itself
+                await asyncio.sleep(AGAIN_S)
+            else:
+                self._next = None if self._next is control else self._next
+
+    def close(self) -> None:
+        """Give up what is under way."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+
+
+def keep_copy(blobs: Blobs, control: Control) -> None:
+    """Write a copy, and delete the oldest ones. Idempotent."""
+    blobs.put(copy_name(control.revision), control_blob.encode(control))
+    if old := [name for name, _ in blobs.list(COPIES)][:-KEPT]:
+        blobs.delete_many(old[:KEPT])
+
+
+def copy_name(revision: int) -> str:
+    """The blob of this copy; the names of later ones are greater."""
+    return f"{COPIES}{revision:016d}"
