@@ -1,6 +1,7 @@
 """A group of one: who ends because another processor runs the job, and who gets the tasks."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from samza_azure.group.membership import own_row
 from samza_azure.group.publish import next_control
 from samza_azure.group.rows import LeaderRow
 from samza_azure.group.view import View
-from tests.group.situation import CONTROL, LEADER_ROW, NOW, OWNERS, decide, leader, life_of, view_of
+from tests.group.situation import CONTROL, LEADER_ROW, NOW, OWNERS, ROWS, decide, leader, life_of, row, view_of
 
 
 def alone(view: View) -> View:
@@ -102,6 +103,16 @@ def test_its_leader_gives_tasks_to_nobody_else() -> None:
     assert [each.processor for each in after.members] == ["p1"]
     moved = {task for task, processor in OWNERS.items() if processor != "p1"}
     assert all(after.tasks[task].after for task in moved), "the former owners release them first"
+
+
+def test_its_leader_waits_for_no_former_owner_that_comes_back() -> None:
+    """That one is to be refused. Others would wait: it has been restarted."""
+    back = row("p2", incarnation="its next life", adopted=0, fingerprint="")
+    known: dict[str, Any] = {"members": {**ROWS, "p2": back}, "back": {"p2": ("its next life", NOW)}}
+    waited_for = next_control(leader(**known), CONTROL, NOW).tasks["clean-1"].owner
+    assert waited_for == CONTROL.tasks["clean-1"].owner
+    after = next_control(alone(leader(**known)), CONTROL, NOW).tasks["clean-1"].owner
+    assert after is not None and after.processor == "p1"
 
 
 def test_no_leader_gives_it_a_task_before_it_ends() -> None:
