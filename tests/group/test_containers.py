@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from samza_azure.group.actions import MergeOwnRow, ScanMembers, Tell
-from samza_azure.group.control import Assignment, Control, GivenUp, RunPhase
+from samza_azure.group.actions import BeginEnd, MergeOwnRow, ScanMembers, Tell
+from samza_azure.group.control import Assignment, Control, GivenUp, RunPhase, Stop
 from samza_azure.group.decide import decide as decided
+from samza_azure.group.ending import Wait, waits_for
 from samza_azure.group.learn import (
     heard_container_lost,
     heard_container_silent,
@@ -209,6 +210,23 @@ def test_a_container_that_hangs_is_killed_once_when_its_tasks_are_given_to_other
     heard_plan(view, PLAN)
     heard_container_silent(view, TIMING.hangs_after_s)  # the next one hangs, too
     assert commands_in(decide(view, NOW + 0.1)) == [Permit(view.permit_until)]
+
+
+def test_a_container_that_hangs_is_killed_when_all_is_to_be_released() -> None:
+    """A processor that left or whose run was stopped waited for it, for 1.5 times task.shutdown.ms."""
+    stopped = replace(CONTROL, stop=Stop("request", CONTROL.members))
+    for view in (view_of("p3", stopped), view_of("p3")):
+        heard_container_silent(view, TIMING.hangs_after_s)
+        view.leaving = view.control is CONTROL
+        (begin,) = (action for action in decide(view, NOW) if isinstance(action, BeginEnd))
+        perform_locally(view, begin, NOW)
+        soon = NOW + 10.0  # a leaving processor first gives the leader time to move its tasks
+        view.life.accepted_at = soon
+        assert commands_in(decide(view, soon)) == [Kill()]
+        assert waits_for(view, soon) is Wait.OWN_TASKS
+        perform_locally(view, Tell(Kill()), soon)
+        heard_container_lost(view, soon)
+        assert waits_for(view, soon) is Wait.OWN_ROW
 
 
 def test_a_container_that_hangs_and_keeps_its_tasks_is_left_to_the_supervisor() -> None:

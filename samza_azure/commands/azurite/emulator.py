@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from samza_azure.errors import ConfigError, SamzaAzureError
-from samza_azure.machine import die_with_parent
+from samza_azure.machine import die_with_parent, how_it_ended
 from samza_azure.storage.address import from_connection_string
 
 __all__ = ["PACKAGES", "VERSION", "Azurite", "NodeJs", "find_node", "install"]
@@ -155,7 +155,7 @@ def _install(home: Path, say: Say, environment: Mapping[str, str]) -> None:
     if done.returncode != 0:
         shutil.rmtree(fresh, ignore_errors=True)
         raise SamzaAzureError(
-            f"npm could not install Azurite {VERSION} (exit code {done.returncode}). It said:\n"
+            f"npm could not install Azurite {VERSION}: it {how_it_ended(done.returncode)}. It said:\n"
             f"{_last_lines(done.stderr or done.stdout)}\n"
             "Check that npm reaches its registry, then start again."
         )

@@ -373,4 +373,6 @@ def _run_quietly(command: Sequence[str], environment: Mapping[str, str]) -> None
         lines, (first, last) = done.stdout.splitlines(), SHOWN_LINES
         shown = lines if len(lines) <= first + last else [*lines[:first], "…", *lines[-last:]]
         output = "\n".join(shown)
-        raise SamzaAzureError(f"The class-data archive was not created: exit code {done.returncode}. Output:\n{output}")
+        raise SamzaAzureError(
+            f"The class-data archive was not created: its maker {how_it_ended(done.returncode)}. Output:\n{output}"
+        )
