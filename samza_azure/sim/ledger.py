@@ -46,10 +46,11 @@ INVARIANTS = {
     "S11": "A fault causes at most two changes of the leader. Without a fault neither the epoch nor the version "
     "changes. Deposing a leader that is alive lengthens the timeout of all processors.",
     "S12": "A run keeps its pipeline. FLUSH follows a FREEZE of the same drain and cannot be taken back. While a run "
-    "drains, a task moves only if it has lost its owner, and a stop cancels a FREEZE. DRAINED implies that each log "
-    "ends in DRAINED, and is final. The next run begins at the positions of the drained one. A clean-up deletes only "
-    "what is left of drained runs, and only after the other processors have left them. A pipeline that has had its "
-    "run gets another one only if somebody asks for it after that. A request has one answer, which is true.",
+    "drains, a task moves only if it has lost its owner, or its owner its container, and a stop cancels a FREEZE. "
+    "DRAINED implies that each log ends in DRAINED, and is final. The next run begins at the positions of the drained"
+    " one. A clean-up deletes only what is left of drained runs, and only after the other processors have left them. "
+    "A pipeline that has had its run gets another one only if somebody asks for it after that. A request has one "
+    "answer, which is true.",
     "L1": "When the faults end, within a bound one processor leads and names its successors, every task runs at its "
     "owner and is known to have a log, and the tasks are balanced. A processor that is asked to leave is gone, and a "
     "drain is over, within a bound.",
@@ -118,6 +119,7 @@ class Beats:
     last: float
     dead: bool = False
     cut_off_since: float | None = None  # since when its row says that it is cut off
+    lacked_at: float = -1e9  # when its row last said that it has no container
 
 
 @dataclass(slots=True)
@@ -263,8 +265,8 @@ class Ledger(MemoryStorage):
         )
 
     def _check_moves(self, before: Control, after: Control) -> None:
-        """S12: while a run drains, its tasks stay with their owners. Those of the leader are not checked: it may have
-        decided to leave before its row says so."""
+        """S12: while a run drains, its tasks stay with their owners, unless these have lost their containers, as far as
+        the leader knows. Those of the leader are not checked: it may have decided to leave before its row says so."""
         if after.phase is not RunPhase.DRAINING or after.run_id != before.run_id:
             return
         for task, each in before.tasks.items():
@@ -273,6 +275,9 @@ class Ledger(MemoryStorage):
                 continue
             values = self._member(owner.processor)
             stays = values.get("incarnation") == owner.incarnation and _present(values)
+            beats = self.beats.get(owner.incarnation)
+            until = beats.lacked_at + 3 * self.facts.timing.heartbeat_timeout_s if beats is not None else 0.0
+            stays = stays and self.facts.instant() > until
             forced = task in after.given_up and after.given_up[task] != before.given_up.get(task)
             demand(forced or not stays, f"S12: {task} leaves {owner.processor}, which is there, while the run drains")
 
@@ -492,6 +497,8 @@ class Ledger(MemoryStorage):
             beats.cut_off_since = beats.last if beats.cut_off_since is None else beats.cut_off_since
         else:
             beats.cut_off_since = None
+        if values.get("no_container"):
+            beats.lacked_at = beats.last
         if (sender := SENDER.get()) is not None:
             self._beaten[sender.name, sender.life] = beats.last
 

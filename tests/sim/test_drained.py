@@ -68,8 +68,11 @@ class Cut(World):
     async def _stay(self) -> None:
         """Whether it stays well, other tests ask."""
 
+    async def _lose_container(self) -> None:
+        """And how the loss of a container is borne."""
+
     async def _lose_one(self) -> None:
-        """And how a loss is borne."""
+        """Or of a processor."""
 
     def _upgrade(self) -> None:
         """No other run begins."""
