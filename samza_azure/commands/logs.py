@@ -1,7 +1,7 @@
 """The log of a processor: on stderr or in a file, as text or JSON lines, with the time, the processor's id and its run.
 
-Messages that repeat within a minute are folded into one line with a count, so that an outage does not bury what came
-before it. A closed pipe or a full disk does not end the processor.
+Messages that repeat within a minute are folded into one line with a count, and tracebacks are cut, so that an outage
+does not bury what came before it. A closed pipe or a full disk does not end the processor.
 """
 
 import json
@@ -15,11 +15,13 @@ from pathlib import Path
 
 from samza_azure.commands.terminal import printable
 from samza_azure.errors import ConfigError
+from samza_azure.seldom import Folded
 
 #: The size at which a log file is rotated, and how many old files are kept.
 FILE_BYTES, FILES = 16 << 20, 4
-FOLDED_S = 60.0
-#: The logger whose messages are never folded: each is an event, such as a container that was killed.
+#: How many lines of a traceback are logged.
+TRACE_LINES = 60
+#: The logger whose messages are events even if they are the same, such as a container that was killed.
 EVENTS = "samza_azure.host.supervisor"
 #: The extra fields that a record may have.
 FIELDS = ("run", "task")
@@ -40,7 +42,7 @@ def configure(processor: str, app: str, *, as_json: bool, level: str, file: Path
             raise ConfigError(f"--log-file {file} cannot be written: {error.strerror}. Choose another path.") from error
         handler = RotatingFileHandler(file, maxBytes=FILE_BYTES, backupCount=FILES, encoding="utf-8", delay=True)
     handler.setFormatter(_Json(processor, app) if as_json else _Text(processor))
-    handler.addFilter(Folded())
+    handler.addFilter(Folded(EVENTS))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
@@ -99,30 +101,17 @@ class _Json(logging.Formatter):
         return json.dumps({**fields, "message": _message(self, record)}, ensure_ascii=False)
 
 
+def _cut(trace: str) -> str:
+    """A traceback, at most `TRACE_LINES` long: where it begins, and what was raised."""
+    lines = trace.splitlines()
+    if len(lines) <= TRACE_LINES:
+        return trace
+    half = TRACE_LINES // 2
+    return "\n".join([*lines[:half], f"  ({len(lines) - 2 * half} lines are left out)", *lines[-half:]])
+
+
 def _message(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     text = record.getMessage()
     if record.exc_info:
-        text += "\n" + formatter.formatException(record.exc_info)
+        text += "\n" + _cut(formatter.formatException(record.exc_info))
     return printable(text)
-
-
-class Folded(logging.Filter):
-    """Passes each warning at most once a minute; the next one that passes says how many were held back."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._seen: dict[tuple[str, str], tuple[float, int]] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno < logging.WARNING or record.name == EVENTS:
-            return True
-        key, now = (record.name, record.getMessage()), record.created
-        since, folded = self._seen.get(key, (-FOLDED_S, 0))
-        if now - since < FOLDED_S:
-            self._seen[key] = since, folded + 1
-            return False
-        self._seen = {other: seen for other, seen in self._seen.items() if now - seen[0] < FOLDED_S}
-        self._seen[key] = now, 0
-        if folded:
-            record.msg, record.args = f"{key[1]} ({folded} more like this before)", None
-        return True

@@ -4,7 +4,7 @@ Each action carries the fence of its call: the ETag of the row or blob that it w
 the lease id as well. No call is repeated here: a failure becomes an answer, from which the next decision is made.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from samza_azure.errors import ModelTooLarge, StateLost, StorageUnavailable, TooOld, Unsettled
@@ -54,15 +54,21 @@ async def perform(
     limit: int,
     timeout: float,
     known: Mapping[str, ProcessorRow] = NOBODY,
+    trouble: Callable[[StorageUnavailable], None] = lambda error: None,
 ) -> Answer:
-    """Perform the action and return the answer. Rows with the same ETag as in `known` are not parsed again."""
+    """Perform the action and return the answer. Rows with the same ETag as in `known` are not parsed again.
+
+    `trouble` hears why there is no answer, for the log: decisions do not depend on it.
+    """
     try:
         return await _perform(action, me, blob, table, runs, limit, timeout, known)
     except TooOld as error:
         return Later(error.needs, str(error))
-    except Unsettled:
+    except Unsettled as error:
+        trouble(error)
         return Trouble.UNSETTLED
     except StorageUnavailable as error:
+        trouble(error)
         return Busy(error.after_s) if error.after_s else Trouble.UNAVAILABLE
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, assert_never
 
-from samza_azure.errors import AccessDenied, ConfigError, CorruptState, Verdict
+from samza_azure.errors import AccessDenied, ConfigError, CorruptState, StorageUnavailable, Verdict
 from samza_azure.group.actions import BeginEnd, Finish, Rejoin, StepDown, StorageAction, Tell, WriteControl, resource
 from samza_azure.group.answers import Answer, Denied, Later, TooLarge, Trouble
 from samza_azure.group.decide import decide
@@ -198,6 +198,7 @@ class Processor:
                 limit=view.settings.blob_limit,
                 timeout=self._timeout,
                 known=view.others.members,
+                trouble=self._tell_trouble,
             )
             self._reached = self._reached or not isinstance(answer, Trouble)
         except AccessDenied as error:
@@ -228,6 +229,12 @@ class Processor:
         if isinstance(answer, TooLarge) and view.ending is None:
             log.warning("%s Until then not all new processors get tasks; running tasks go on.", answer.reason)
         self._news.set()
+
+    def _tell_trouble(self, error: StorageUnavailable) -> None:
+        """Say why work is paused: the container only knows that no heartbeat was accepted."""
+        view = self.view
+        if view.calls.let_in and self._context.now() > view.permit_until and self._seldom.is_due("outage"):
+            log.warning("%s Work is paused until the account answers again.", error)
 
     async def _wait(self) -> None:
         """Wait until something was learned, or until the decision may change by time alone."""

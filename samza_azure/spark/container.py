@@ -22,6 +22,7 @@ from samza_azure.config import Config
 from samza_azure.errors import ConfigError, PipelineRefused, in_full
 from samza_azure.machine import private_folder
 from samza_azure.messages import Rejected
+from samza_azure.seldom import Folded
 from samza_azure.spark.jvm import java, zygote
 from samza_azure.spark.jvm.settings import settings_of
 from samza_azure.spark.pipeline.early import CheckBeside
@@ -45,8 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--directory", type=Path, required=True)
     chosen = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    for name in ("azure", "py4j", "urllib3"):
+    logging.getLogger().handlers[0].addFilter(Folded())
+    for name in ("py4j", "urllib3"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("azure").setLevel(logging.ERROR)  # what it warns of is in our own messages
     channel = Channel(chosen.channel)
     clean: Callable[[str], str] = str
     try:

@@ -4,13 +4,16 @@ The account is an emulator behind servers that answer in its place, and the iden
 metadata service; see tests/storage/cloud.py.
 """
 
+import logging
 import os
+import subprocess
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -22,11 +25,15 @@ import pytest
 from samza_azure import AzureJobCoordinatorFactory, Config, Reader, SharedTasks, SourceWriter, cli
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.library.threaded import ThreadedCoordinator
+from samza_azure.seldom import Folded
 from samza_azure.storage.connection import Account
 from samza_azure.storage.identity import Identity
 from tests.commands.access_failures import FAILURES, By, Failure, Outcome
-from tests.storage.cloud import ACCOUNT, TOKEN_S, Azure, as_on_azure, certificates
+from tests.storage import cloud
+from tests.storage.cloud import ACCOUNT, TOKEN_S, Azure, Says, as_on_azure, certificates
+from tests.storage.cloud import environment as machine_of
 from tests.storage.conftest import Clock
+from tests.storage.proxy import Reply, Request
 from tests.storage.test_secrets import signature_of
 
 T = TypeVar("T")
@@ -41,6 +48,18 @@ job.coordinator.profile = "fast"
 partitions = 1
 schema = "id BIGINT"
 """
+PIPELINE = """
+from samza_azure import Application
+
+app = Application()
+
+
+@app.stage("orders", output="copied")
+def copy(orders):
+    return orders
+"""
+#: As many lines of the log an outage may take in a minute.
+LINES_MOST = 10
 HOUR = timedelta(hours=1)
 ROWS = pa.table({"id": [1, 2, 3]})
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -183,16 +202,79 @@ def test_a_processor_that_has_not_joined_ends_with_2_only_if_no_later_try_can_he
 
 
 @pytest.mark.parametrize("failure", KINDS, ids=str)
-def test_a_processor_that_has_joined_pauses_and_goes_on(machine: Machine, failure: Failure) -> None:
+def test_a_processor_that_has_joined_pauses_and_goes_on_and_says_so_in_a_few_lines(
+    machine: Machine, failure: Failure, caplog: pytest.LogCaptureFixture
+) -> None:
     coordinator = AzureJobCoordinatorFactory().get_job_coordinator("p0", machine.config(failure.by))
     with SharedTasks(coordinator, "part", 2) as tasks:
         until(lambda: len(tasks.tasks) == 2 and tasks.may_act)
         machine.breaks(failure)
         until(lambda: not tasks.may_act)
+        until(lambda: any(failure.says in line for line in told(caplog)))
         assert coordinator.ending is None
         machine.heal()
         until(lambda: tasks.may_act)
         assert len(tasks.tasks) == 2
+    said = told(caplog)
+    assert len(said) <= LINES_MOST and not any("Traceback" in line for line in said), said
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The lines that a processor's log would have."""
+    folded, formatter = Folded(), logging.Formatter()
+    kept = [copy(each) for each in caplog.records if each.levelno >= logging.WARNING]
+    return "\n".join(formatter.format(each) for each in kept if folded.filter(each)).splitlines()
+
+
+#: What lasts for a while, and how it begins.
+OUTAGES: dict[str, Callable[[Azure], None]] = {
+    "no token": lambda azure: setattr(azure.metadata, "says", Says.BUSY),
+    "the token service hangs": lambda azure: setattr(azure.metadata, "says", Says.NOTHING),
+    "a proxy refuses": lambda azure: setattr(azure, "refuses", lambda request: Reply(403, None)),
+    "a firewall": lambda azure: setattr(azure, "refuses", lambda request: Reply(403, "AuthorizationFailure")),
+    "connections break": lambda azure: setattr(azure, "refuses", breaks_off),
+    "busy": lambda azure: setattr(azure, "refuses", lambda request: Reply(503, "ServerBusy", {"Retry-After": "1"})),
+    "the service fails": lambda azure: setattr(azure, "refuses", lambda request: Reply(500, "InternalError")),
+    "it comes and goes": lambda azure: setattr(
+        azure, "refuses", lambda request: Reply(503, "ServerBusy") if time.monotonic() % 5 < 2.5 else None
+    ),
+}
+
+
+def breaks_off(request: Request) -> Reply | None:
+    """The connection ends without an answer."""
+    raise ConnectionResetError
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_real_processor_logs_at_most_ten_lines_in_each_outage(
+    azure: Azure, certificates: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With Spark and four tasks, each outage for 15 s; tests/test_seldom.py shows it for a minute."""
+    monkeypatch.setattr(cloud, "TOKEN_S", 8)  # a token always ends soon
+    (tmp_path / "pipeline.py").write_text(PIPELINE)
+    job = JOB.format(id=uuid.uuid4().hex[:8], account=f'azure.storage.account = "{ACCOUNT}"')
+    job = job.replace("none:none", "pipeline:app").replace("partitions = 1", "partitions = 4")
+    (tmp_path / "job.toml").write_text(job + '\n[processor]\ndir = "work"\n[streams.copied]\n')
+    log, environment = tmp_path / "log", {**os.environ, **machine_of(azure, certificates[1])}
+    run = [sys.executable, "-m", "samza_azure", "run", "job.toml", "--log-file", str(log)]
+    with subprocess.Popen(run, cwd=tmp_path, env=environment) as processor:
+        try:
+            until(lambda: log.exists() and "task copy-3 RUNNING" in log.read_text(), 180)
+            for name, begins in OUTAGES.items():
+                before = len(log.read_text().splitlines())
+                begins(azure)
+                until(lambda: azure.refused + azure.metadata.asked > 5)
+                time.sleep(15)  # the outage lasts
+                said = log.read_text().splitlines()[before:]
+                assert processor.poll() is None and 1 <= len(said) <= LINES_MOST, (name, said)
+                azure.heal()
+                until(lambda: azure.passed > 50)
+            processor.terminate()
+            assert processor.wait(60) == 0
+        finally:
+            processor.kill()
 
 
 @pytest.mark.parametrize("failure", KINDS, ids=str)

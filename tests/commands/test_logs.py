@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from samza_azure.commands import logs
-from samza_azure.commands.logs import FILES, configure, last_entry, name_the_run
+from samza_azure.commands.logs import FILES, TRACE_LINES, configure, last_entry, name_the_run
 from samza_azure.errors import ConfigError
 
 LOG = logging.getLogger("samza_azure.test")
@@ -66,6 +66,26 @@ def test_container_events_and_distinct_messages_are_never_folded(tmp_path: Path)
     LOG.warning("one")
     LOG.warning("another")
     assert len((tmp_path / "log").read_text().splitlines()) == 4
+
+
+def test_a_long_traceback_is_cut_in_its_middle(tmp_path: Path) -> None:
+    def deep(left: int) -> None:
+        if left:
+            (deep if left % 2 else shallow)(left - 1)
+        raise ValueError("the cause")
+
+    def shallow(left: int) -> None:
+        deep(left)
+
+    logged(tmp_path / "log")
+    try:
+        deep(100)
+    except ValueError:
+        LOG.exception("it failed")
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert len(lines) == TRACE_LINES + 2
+    assert lines[1].strip().startswith("Traceback") and lines[-1].strip() == "ValueError: the cause"
+    assert any("lines are left out" in line for line in lines)
 
 
 def test_a_task_is_a_field_of_its_own_and_escapes_are_written_out(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ class Azure:
         """All is well from now on."""
         self.refuses = lambda request: None
         self.checks = True
-        self.refused = 0
+        self.refused = self.passed = 0
         self.metadata.heal()
 
     def connect(self, opened_by: str) -> str:
@@ -156,7 +156,11 @@ class Azure:
 
     def instead(self, request: Request) -> Reply | None:
         """What is answered instead of the emulator, if anything."""
-        reply = self.refuses(request)
+        try:
+            reply = self.refuses(request)
+        except ConnectionError:
+            self.refused += 1
+            raise
         kind, _, token = (request.headers.get("Authorization") or "").partition(" ")
         if reply is None and kind == "Bearer" and token not in self.metadata.given:
             reply = Reply(401, "InvalidAuthenticationInfo")
@@ -165,6 +169,7 @@ class Azure:
 
     def passed_on(self, request: Request, target: int) -> tuple[int, Request]:
         """The request as the emulator understands it, and the port of the service that it is for."""
+        self.passed += 1
         port = target or (self._azurite.table_port if ".table." in request.headers["Host"] else self._azurite.blob_port)
         here, there = f"https://{EMULATOR_NAME}.table.core.windows.net/", f"http://127.0.0.1:{port}/{EMULATOR_NAME}/"
         body = request.body.replace(here.encode(), there.encode())  # a transaction has URLs in it
