@@ -126,7 +126,7 @@ def test_a_jvm_listens_on_loopback_where_the_hosts_own_name_does_not_resolve(tmp
 def test_a_failed_training_says_why(tmp_path: Path) -> None:
     home = installed(tmp_path / "java", "17.0.15")
     (home / "bin" / "java").write_text("#!/bin/sh\necho no room for the archive >&2\nexit 3\n")
-    with pytest.raises(SamzaAzureError, match=r"exit code 3.*\nno room for the archive"):
+    with pytest.raises(SamzaAzureError, match=r"exited with code 3.*\nno room for the archive"):
         java.build_archive({"JAVA_HOME": str(home), "XDG_CACHE_HOME": str(tmp_path)})
 
 
