@@ -70,7 +70,7 @@ class Ours:
     def compact(self) -> int:
         groups = [group for group in tables.plan(self._store) if len(group) >= SMALL_MAX]  # as a job does it
         done = tables.compact(self._store, self._task, groups=groups)
-        if lost := [one.refused for one in done if one.refused and ": others " not in one.refused]:
+        if lost := [one.refused for one in done if one.why not in (None, tables.Unmerged.MERGED)]:
             raise RuntimeError(lost[0])
         return sum(one.outputs for one in done)
 

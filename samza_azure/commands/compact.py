@@ -9,7 +9,7 @@ from samza_azure.commands.reach import reach
 from samza_azure.commands.table import IntervalOption, TableName, interval_of, unique
 from samza_azure.commands.terminal import tell
 from samza_azure.segments import Granularity, LockOwner, LockTask
-from samza_azure.tables import Compacted, compact, plan, rewrite, store_of
+from samza_azure.tables import Compacted, Unmerged, compact, plan, rewrite, store_of
 
 NOTHING = "There is nothing to do: the files are merged already, or the table has no rows there."
 
@@ -55,6 +55,6 @@ def command(
     refused = 0
     for done in all_done:
         tell(done.refused or f"{done.inputs} segments became {done.outputs}")
-        refused += bool(done.refused)
+        refused += done.why not in (None, Unmerged.MERGED)
     if refused:
         tell(f"{refused} groups were not changed. If others hold their locks, run this command again later.")

@@ -46,6 +46,10 @@ _REPEATS_MAX = 100
 _LAST = "\uffef"
 
 
+class GarbageCollected(ConfigError):
+    """Garbage that the table showed at a sequence number was collected since."""
+
+
 def snapshot(table: SegmentTable, at: SequenceNumber | None = None) -> Snapshot:
     """What the table shows now, or showed at an earlier sequence number. ConfigError if that was collected."""
     while True:
@@ -88,7 +92,7 @@ def _check_kept(table: SegmentTable, head: Row, at: SequenceNumber | None) -> No
     """Raise ConfigError if any of what the table showed then was collected."""
     collected = sequence_of(head, "collected")
     if at is not None and collected is not None and not collected <= at:
-        raise ConfigError(
+        raise GarbageCollected(
             f"The garbage of {table.name} was collected up to {collected}; what it showed at {at} is no "
             "longer there. Read at a later sequence number, or keep garbage for longer."
         )

@@ -15,6 +15,7 @@ from samza_azure.storage import segment_publishing as publishing
 from samza_azure.storage import segment_reading as reading
 from samza_azure.storage.segment_garbage import Collected
 from samza_azure.storage.segment_publishing import ANNOUNCED_MAX
+from samza_azure.storage.segment_reading import GarbageCollected
 from samza_azure.storage.segment_table import SegmentTable, Snapshot, TableLocks
 
 
@@ -55,6 +56,7 @@ class SegmentStore(SegmentTable):
 __all__ = [
     "ANNOUNCED_MAX",
     "Collected",
+    "GarbageCollected",
     "SegmentStore",
     "SegmentTable",
     "Snapshot",

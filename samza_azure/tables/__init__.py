@@ -23,7 +23,7 @@ from samza_azure.errors import ConfigError
 from samza_azure.segments import Granularity, Interval, LockOwner, LockTask, SequenceNumber
 from samza_azure.storage.connection import Account
 from samza_azure.storage.segments import SegmentStore
-from samza_azure.tables.compaction import Compacted, compact, plan, rewrite
+from samza_azure.tables.compaction import Compacted, Unmerged, compact, plan, rewrite
 from samza_azure.tables.table import FilePart, Filter, TableSnapshot
 from samza_azure.tables.write import Appender, Shape, create
 
@@ -70,6 +70,7 @@ __all__ = [
     "LockOwner",
     "LockTask",
     "TableSnapshot",
+    "Unmerged",
     "compact",
     "create",
     "open",

@@ -8,13 +8,16 @@ continues with the rest when it is called again.
 import io
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from samza_azure.errors import ConfigError, CorruptState
+from samza_azure.logs.operations import Pause
 from samza_azure.segments import (
     ETERNITY,
     File,
@@ -31,7 +34,7 @@ from samza_azure.segments import (
     TimelineEntry,
 )
 from samza_azure.storage.interface import DELETE_MAX
-from samza_azure.storage.segments import ANNOUNCED_MAX, SegmentStore
+from samza_azure.storage.segments import ANNOUNCED_MAX, GarbageCollected, SegmentStore
 from samza_azure.tables import files
 from samza_azure.tables.table import filled
 from samza_azure.tables.write import WITHIN_A_DAY, Shape, by_bucket
@@ -42,6 +45,8 @@ BATCH_ROWS = 16 << 10
 #: A REPLACE writes at most this many intervals: its lock's row names each, and has room for about a thousand.
 INTERVALS_MAX = 900
 TARGET_BYTES = 128 << 20
+#: How often something is tried that others are at work on.
+TRIES_MAX = 5
 #: An interval that is still written to is compacted when it has this many small segments.
 SMALL_MAX = 16
 
@@ -51,13 +56,25 @@ def always() -> bool:
     return True
 
 
+class Unmerged(StrEnum):
+    """Why segments were left out. After LOCKED, CHANGED and APPENDED another try may succeed."""
+
+    LOCKED = "locked"  # another task holds a lock on them
+    MERGED = "merged"  # another task has merged them
+    CHANGED = "changed"  # others revoked the lock, or changed what was read
+    APPENDED = "appended"  # too many of the intervals are appended to
+    DAMAGED = "damaged"  # a file is damaged or missing
+
+
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """The result of a compaction: the numbers of segments before and after. `refused` says why groups were left out."""
+    """The result of a compaction: the numbers of segments before and after. If segments were left as they are, `why`
+    says for which reason, and `refused` says it in words."""
 
     inputs: int = 0
     outputs: int = 0
     refused: str = ""
+    why: Unmerged | None = None
 
 
 def plan(
@@ -128,19 +145,26 @@ def compact(
 ) -> list[Compacted]:
     """Merge the small segments of an interval while others append to it; each group is published as it is done.
 
-    `groups` are the result of `plan` or `due`; `goes_on` is called before each of them. Groups that are locked by
-    others, or that have a damaged or missing file, are left out and reported. A process that dies in the middle loses
-    only the current group; call this again for the rest. Memory: a batch of each of at most `FAN_IN_MAX` inputs, and
-    one output file.
+    `groups` are the result of `plan` or `due`; `goes_on` is called before each of them. Groups that others have locked
+    come after the rest, a few times. If they are locked still, or have a damaged or missing file, they are left out and
+    reported. A process that dies in the middle loses only the current group; call this again for the rest. Memory: a
+    batch of each of at most `FAN_IN_MAX` inputs, and one output file.
     """
-    done, task = [], _alone(task)
-    for group in plan(store, interval, target_bytes=target_bytes) if groups is None else groups:
-        if not goes_on():
-            break
-        try:
-            done.append(_compact(store, task, group, target_bytes))
-        except CorruptState as error:  # names the damaged or missing file; the other groups do not need it
-            done.append(Compacted(refused=f"{group[0].interval}: {error}"))
+    done, task = list[Compacted](), _alone(task)
+    waiting = plan(store, interval, target_bytes=target_bytes) if groups is None else groups
+    for tries in range(TRIES_MAX):
+        if tries and waiting:
+            store.wait(Pause(tries))
+        locked = []
+        for group in waiting:
+            if not goes_on():
+                return done
+            one = _compact(store, task, group, target_bytes)
+            if one.why is Unmerged.LOCKED and tries < TRIES_MAX - 1:
+                locked.append(group)
+            else:
+                done.append(one)
+        waiting = locked
     return done
 
 
@@ -157,7 +181,15 @@ def rewrite(
     It holds a REPLACE lock on all intervals, of the old and the new granularity, that have rows of `interval`. Rows
     appended meanwhile are carried over. Everything is published at once.
     """
-    task = _alone(task)
+    for _ in range(TRIES_MAX):
+        with suppress(GarbageCollected):  # since the lock was granted, at whose sequence number it reads
+            return _rewrite(store, _alone(task), interval, granularity, target_bytes)
+    return _left(interval, Unmerged.CHANGED, "its garbage was collected each time before it was read. Try again.")
+
+
+def _rewrite(
+    store: SegmentStore, task: LockTask, interval: Interval, granularity: Granularity, target_bytes: int
+) -> Compacted:
     shape = Shape.of(store.state().head, store.name)
     if granularity in WITHIN_A_DAY and pa.types.is_date(shape.schema.field(shape.time).type):
         raise ConfigError(
@@ -178,18 +210,20 @@ def rewrite(
         return Compacted()
     answer = store.acquire_anew(task, LockRequest(task.id, store.name, whole, LockType.REPLACE))
     if not isinstance(answer, Granted):
-        return Compacted(refused=f"{whole}: another task holds a lock on it, or on a part of it.")
+        return _left(whole, Unmerged.LOCKED, "another task holds a lock on it, or on a part of it.")
     lock = answer.lock
     try:
         appending = [one for one in store.state().box.active() if one.type is LockType.APPEND]
         if len([one for one in appending if one.interval.overlaps(whole)]) >= ANNOUNCED_MAX:
-            return Compacted(
-                refused=f"{whole}: too many of its intervals are appended to. Name a shorter interval, or try again "
-                "later: a job gives such a lock back after 5 minutes without rows."
+            return _left(
+                whole,
+                Unmerged.APPENDED,
+                "too many of its intervals are appended to. Name a shorter interval, or try again "
+                "later: a job gives such a lock back after 5 minutes without rows.",
             )
         timeline = store.snapshot(lock.read).timeline
         if _whole(timeline, whole, granularity) != whole:
-            return Compacted(refused=f"{whole}: its intervals have changed meanwhile.")
+            return _left(whole, Unmerged.CHANGED, "its intervals have changed meanwhile.")
         entries = _with_rows(timeline, whole)
         inputs = [*dict.fromkeys(one for entry in entries for one in entry.segments)]
         wanted = dict.fromkeys(bucket for entry in entries for bucket in granularity.buckets(entry.interval))
@@ -206,10 +240,14 @@ def rewrite(
                 outputs.append(Segment.root(store.name, *name, group=group, file=one))
         published = store.publish(task.id, outputs, inputs=inputs, under=[lock.id])
         if isinstance(published, LostRace):
-            return Compacted(refused=published.reason)
+            return Compacted(refused=published.reason, why=Unmerged.CHANGED)
         return Compacted(len(inputs), len(outputs))
     finally:
         store.release_all(task.id)
+
+
+def _left(interval: Interval, why: Unmerged, text: object) -> Compacted:
+    return Compacted(refused=f"{interval}: {text}", why=why)
 
 
 def _alone(task: LockTask) -> LockTask:
@@ -264,18 +302,18 @@ def _compact(store: SegmentStore, task: LockTask, inputs: list[Segment], target_
     request = LockRequest(task.id, store.name, one.interval, LockType.EXCLUSIVE, there, one.version)
     answer = store.acquire_anew(task, request)
     if not isinstance(answer, Granted):
-        return Compacted(refused=f"{one.interval}: another task holds a lock on {there}.")
+        return _left(one.interval, Unmerged.LOCKED, f"another task holds a lock on {there}.")
     try:
         # Another compaction may have merged them before we had the lock. From now on none can.
         snapshot = store.latest()
         shape = Shape.of(snapshot.head or store.state().head, store.name)
         if not all(map(snapshot.timeline.is_visible, inputs)):
-            return Compacted(refused=f"{one.interval}: another task has merged {there} meanwhile.")
+            return _left(one.interval, Unmerged.MERGED, f"another task has merged {there} meanwhile.")
         sources = [(segment.file, segment.interval) for segment in inputs if segment.file is not None]
         made: list[File | None] = [*_merged(store, answer.lock.id, sources, shape, target_bytes)]
         numbers = store.allocate_outputs(task, one.interval, one.version, max(len(made), 1))
         if not isinstance(numbers, Granted) or numbers.lock.partitions is None:
-            return Compacted(refused=f"{one.interval}: a lock was lost.")
+            return _left(one.interval, Unmerged.CHANGED, "a lock was lost.")
         group = numbers.lock.partitions
         covers = Partitions.union_of(segment.covers for segment in inputs)
         outputs = [
@@ -295,8 +333,10 @@ def _compact(store: SegmentStore, task: LockTask, inputs: list[Segment], target_
         under = (answer.lock.id, numbers.lock.id)
         published = store.publish(task.id, outputs, inputs=inputs, under=under)
         if isinstance(published, LostRace):
-            return Compacted(refused=published.reason)
+            return Compacted(refused=published.reason, why=Unmerged.CHANGED)
         return Compacted(len(inputs), len(outputs))
+    except CorruptState as error:  # names the damaged or missing file; the other groups do not need it
+        return _left(one.interval, Unmerged.DAMAGED, error)
     finally:
         store.release_all(task.id)
 

@@ -1,7 +1,8 @@
 """What a job does for a table beside appending: by policy, by another granularity, by age."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,7 +27,10 @@ from samza_azure.segments import (
     Published,
     Segment,
 )
+from samza_azure.storage.interface import Refused, Row
+from samza_azure.storage.segment_rows import SEGMENT
 from samza_azure.storage.segments import SegmentStore
+from samza_azure.storage.transactions import Transactions, Write
 from samza_azure.tables import compaction, files
 from samza_azure.tables.housekeeping import Housekeeping
 from tests.storage.conftest import Stores
@@ -204,7 +208,7 @@ def test_a_higher_priority_takes_the_interval_from_a_compaction(
 
     monkeypatch.setattr(SegmentStore, "publish", late)
     (done,) = tables.compact(store, LockTask("c", "c", 0, LockOwner("c")))
-    assert "revoked" in done.refused
+    assert (done.why, "revoked" in done.refused) == (tables.Unmerged.CHANGED, True)
     assert segments_of(store, 0) == 2
     assert [lock.holders for lock in store.state().box.locks.values()] == [{"x"}]
 
@@ -217,9 +221,79 @@ def test_two_compactors_with_one_plan(store: SegmentStore, segment_stores: Store
     files = store.blobs.list(store.prefix)
     (second,) = tables.compact(segment_stores(), LockTask("d", "d", 0, LockOwner("d")), groups=groups)
     assert (first.inputs, first.outputs) == (2, 1)
-    assert "another task has merged" in second.refused
+    assert (second.why, "another task has merged" in second.refused) == (tables.Unmerged.MERGED, True)
     assert store.blobs.list(store.prefix) == files
     assert store.state().box.locks == {}
+
+
+@pytest.mark.parametrize("is_merged", [False, True])
+def test_what_another_compaction_is_at_work_on_comes_last(
+    store: SegmentStore, segment_stores: Stores, is_merged: bool
+) -> None:
+    """It was refused at once: with two scripts, one of them failed although everything was merged."""
+    for day in range(3):
+        appended(store, rows(day, first=2 * day), rows(day, first=2 * day + 1))
+    other, first = LockTask("d", "d", 0, LockOwner("d")), tables.plan(store)[0]
+    place = first[0].covers | first[1].covers
+    request = LockRequest("d", store.name, DAYS[0], LockType.EXCLUSIVE, place, first[0].version)
+    assert isinstance(store.acquire(other, request), Granted)
+    merged = [segments_of(store, day) for day in range(3)]
+
+    def wait(pause: object) -> None:
+        merged[:] = [segments_of(store, day) for day in range(3)]
+        store.release_all("d")
+        if is_merged:
+            tables.compact(segment_stores(), other, groups=[first])
+
+    one = segment_stores()
+    one.wait = wait
+    done = tables.compact(one, LockTask("c", "c", 0, LockOwner("c")))
+    assert merged == [2, 1, 1], "the others first"
+    assert [one.why for one in done] == [None, None, tables.Unmerged.MERGED if is_merged else None]
+    assert [segments_of(store, day) for day in range(3)] == [1, 1, 1]
+    assert numbers(store) == list(range(6))
+
+
+@pytest.mark.parametrize("collections", [1, 2, 9])
+def test_a_rewrite_whose_lock_is_overtaken_by_a_collection_begins_again(
+    store: SegmentStore, segment_stores: Stores, collections: int
+) -> None:
+    """It ended in a ConfigError, which says that the sequence number was too early."""
+    appended(store, rows(0, 1))
+    other, clock = segment_stores(), itertools.count(1_000, 1_000)
+    one = Repeated(store.rows, other, collections, lambda: (appended(other, rows(5)), collected(other, clock)))
+    store.rows = one
+    done = tables.rewrite(store, LockTask("c", "c", 0, LockOwner("c")), DAYS[0], Granularity.HOUR)
+    assert done.why is (None if collections < compaction.TRIES_MAX else tables.Unmerged.CHANGED), done
+    assert bool(done.outputs) == (collections < compaction.TRIES_MAX)
+    assert store.state().box.locks == {}
+
+
+def collected(store: SegmentStore, clock: Iterator[int]) -> None:
+    """Garbage up to now, whose mark is later than every lock that is held."""
+    store.collect(next(clock), 100)
+    store.collect(next(clock), 100)
+
+
+@dataclass
+class Repeated:
+    """Rows in front of whose segments another client acts, if a REPLACE is under way; for so many REPLACEs."""
+
+    rows: Transactions
+    other: SegmentStore
+    left: int
+    act: Callable[[], object]
+    seen: int = 0
+
+    def transact(self, writes: Sequence[Write]) -> list[str] | Refused:
+        return self.rows.transact(writes)
+
+    def query(self, first: str, end: str) -> list[Row]:
+        locks = [lock for lock in self.other.state().box.locks.values() if lock.type is LockType.REPLACE]
+        if first == SEGMENT and self.left and locks and locks[0].id != self.seen:
+            self.left, self.seen = self.left - 1, locks[0].id
+            self.act()
+        return self.rows.query(first, end)
 
 
 def test_a_damaged_file_stops_neither_the_rest_nor_the_garbage(store: SegmentStore) -> None:
@@ -232,7 +306,7 @@ def test_a_damaged_file_stops_neither_the_rest_nor_the_garbage(store: SegmentSto
     assert keeper.turn(LATER)
     assert [segments_of(store, day) for day in range(2)] == [2, 1]
     damaged, *_ = tables.compact(store, LockTask("c", "c", 0, LockOwner("c")))
-    assert broken.name in damaged.refused
+    assert (damaged.why, broken.name in damaged.refused) == (tables.Unmerged.DAMAGED, True)
     assert store.state().box.locks == {}
     minutes = 10 * 60_000_000
     assert keeper.turn(LATER + minutes)

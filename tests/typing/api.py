@@ -244,6 +244,7 @@ def compacted(store: "SegmentStore") -> None:
     done = tables.compact(store, task, groups=tables.plan(store))
     done.append(tables.rewrite(store, task, tables.Interval.of("2024-01-01", "2024-02-01"), tables.Granularity.DAY))
     assert_type(done, list[tables.Compacted])
+    assert_type([one for one in done if one.why is tables.Unmerged.LOCKED], list[tables.Compacted])
 
 
 def looked_up(account: "Account") -> None:
