@@ -1,6 +1,6 @@
 """Locks: acquire, revoke and release them, and delete what was staged under them."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
@@ -89,16 +89,24 @@ def release_all(table: SegmentTable, task: str, locks: Collection[int] | None = 
         release(table, task, lock.id)
 
 
-def end(table: SegmentTable, owner: LockOwner) -> list[int]:
-    """End a life of a processor: revoke its locks, then clean and give them back. Return their numbers."""
+def end(table: SegmentTable, owner: LockOwner, *, fence: Callable[[], Write | None] | None = None) -> list[int]:
+    """End a life of a processor: revoke its locks, then clean and give them back. Return their numbers.
+
+    `fence` returns a write that is refused if the caller may no longer end it, or None if it may not now.
+    """
 
     def decide(state: TableLocks) -> tuple[bool, list[Write]]:
+        fences = [] if fence is None else [fence()]
+        if None in fences:
+            ended.clear()
+            return True, []
         mine = {task.id for task in state.box.tasks.values() if task.owner == owner}
         locks = [lock for lock in state.box.locks.values() if lock.holders <= mine]
         ended[:] = [lock.id for lock in locks]
         active = [lock for lock in locks if not lock.revoked]
-        revoked = [Write(Act.MERGE, lock_key(lock.id), {"revoked": True}) for lock in active[:LOCKS_MAX]]
-        return len(active) <= LOCKS_MAX, revoked
+        room = LOCKS_MAX - len(fences)
+        revoked = [Write(Act.MERGE, lock_key(lock.id), {"revoked": True}) for lock in active[:room]]
+        return len(active) <= room, [*revoked, *(one for one in fences if one is not None and revoked)]
 
     ended: list[int] = []
     # Revoke all before the first is given back: the ended owner may still be publishing under any of them.

@@ -168,7 +168,10 @@ class Sink(Follower):
 
     def _end_earlier_lives(self) -> None:
         """Give back the locks of our predecessors: the earlier writers of this task in this run, and all tasks of this
-        stage in earlier runs, which may have had more tasks."""
+        stage in earlier runs, which may have had more tasks.
+
+        Other runs are earlier ones while the position is ours: a next run begins when another writer has drained it.
+        """
         box, run = self._store.state().box, self._stream.removesuffix(self._task)
         stage = stage_of(self._task)
         owners = {
@@ -180,11 +183,10 @@ class Sink(Follower):
             found = _INCARNATION.fullmatch(owner.incarnation)
             writer = (int(found[1]), int(found[2])) if found else (-1, -1)
             if owner.processor.startswith(run):
-                is_over = task == self._task and (owner.processor != self._stream or writer < self._writer)
-            else:
-                is_over = task == self._task or stage_of(task) == stage
-            if is_over:
-                self._store.end(owner)
+                if task == self._task and (owner.processor != self._stream or writer < self._writer):
+                    self._store.end(owner)
+            elif task == self._task or stage_of(task) == stage:
+                self._store.end(owner, fence=lambda: self._store.unmoved(self._stream, str(self.position)))
 
     def _read_again(self, until: Mapping[str, Position]) -> None:
         """Read again the rest of what an earlier owner has published in part."""

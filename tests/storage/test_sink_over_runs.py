@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -211,3 +212,32 @@ def test_positions_of_runs_whose_logs_are_gone_are_deleted(segment_stores: Store
     assert store.position("r2/out-table-0") is None
     late = Advance("r2/out-table-0", at["r2"], "elsewhere")
     assert not store.move(*late), "a zombie finds its place gone"
+
+
+@pytest.mark.parametrize("call", range(1, 20))
+def test_a_sink_that_wakes_up_in_the_next_run_ends_no_lock_of_it(segment_stores: Stores, call: int) -> None:
+    """It took the sinks of the next run for those of an earlier one, and their publishes were refused."""
+    store = segment_stores()
+    log = log_of(store, "runs/r1/count-0", whole=True)
+    put(log, 0, kind=Kind.DRAINED)
+    locks: list[int] = []
+
+    def next_run() -> None:
+        second = sink_of(segment_stores(), attempt=2)
+        second.claim(first=not locks)
+        flushed(second)
+        assert second.finish()
+        log, third = log_of(store, "runs/r2/count-0", whole=True), sink_of(segment_stores(), "r2")
+        third.claim(first=True)
+        put(log, 1)
+        flushed(third, "r2")
+        locks.extend(number for number, lock in store.state().box.locks.items() if not lock.revoked)
+
+    late = segment_stores()
+    late.rows = Frozen(late.rows, call, next_run)
+    with suppress(Superseded):
+        sink_of(late).claim(first=True)
+    if late.rows.calls >= call:
+        box = store.state().box
+        assert locks
+        assert [number for number in locks if number not in box.locks or box.locks[number].revoked] == []
