@@ -777,6 +777,7 @@ def _answered_request(view: View, action: AnswerRequest, answer: str | No | Noth
     match answer:
         case str() as etag:
             if (leading := view.leadership) is not None:  # otherwise the current leader reads them
+                leading.answered_at[action.key] = now
                 leading.requests = tuple(
                     replace(each, answer=action.answer, etag=etag) if each.key == action.key else each
                     for each in leading.requests
@@ -839,7 +840,10 @@ def _learn_requests(view: View, rows: tuple[ProcessorRow | Request, ...], sent_a
     leading, interval = view.leadership, view.timing.scan_s
     if leading is not None and sent_at >= leading.since:  # otherwise another leader may have answered them since
         before, answering = leading.request_ages, leading.answering
-        answered = {each.key: each for each in leading.requests if each.answer}  # perhaps after this read was sent
+        # What was answered after this read was sent stays so. What was answered before is as the read says: a stranger
+        # may have put another row under the same key, and the one that we know could never be deleted.
+        at = leading.answered_at = {key: at for key, at in leading.answered_at.items() if at >= sent_at}
+        answered = {each.key: each for each in leading.requests if each.answer and each.key in at}
         requests = tuple(each if each.answer else answered.get(each.key, each) for each in requests)
         leading.request_ages = {each.key: observed(before.get(each.key), each.etag, now, interval) for each in requests}
         leading.answering = {each.key: answering[each.key] for each in requests if each.key in answering}

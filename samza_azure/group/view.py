@@ -199,6 +199,7 @@ class Leadership:
     requests: tuple[Request, ...] = ()
     request_ages: dict[str, Age] = field(default_factory=dict)
     answering: dict[str, str] = field(default_factory=dict)  # the answers sent; these requests are not obeyed as well
+    answered_at: dict[str, float] = field(default_factory=dict)  # when each of our answers was accepted
     requests_read_at: float = -1e9
     too_large: dict[tuple[Member, ...], float] = field(default_factory=dict)  # members, and when to try them again
     in_vain: str = ""  # why the first job model, for which nobody works yet, was too large

@@ -119,6 +119,17 @@ def test_a_read_that_was_sent_before_an_answer_was_stored_does_not_take_it_back(
     assert view.office.requests == (replace(drain(answer="accepted"), etag="newer"),)
 
 
+@pytest.mark.parametrize("by", ["this leader", "another"])
+def test_a_row_that_replaces_an_answered_request_is_what_the_next_read_says(by: str) -> None:
+    """The leader kept the old row, whose deletion is refused for ever: after a drain it never finished its clean-up."""
+    view = asked(FREEZE, drain(answer="accepted" if by == "another" else ""))
+    if by == "this leader":
+        learn(view, AnswerRequest("d", "etag of d", "accepted"), "newer", sent_at=NOW, now=NOW + 0.01)
+    strange = request("d", "of a stranger", {"kind": "drain", "uuid": 7})
+    learn(view, ReadRequests(), (strange,), sent_at=NOW + 1, now=NOW + 1.1)
+    assert view.office.requests == (strange,)
+
+
 def test_a_second_stop_is_answered_after_the_drains_that_it_cancels() -> None:
     stopped = replace(CONTROL, stop=Stop("s", (member("p1"),)))
     assert answers(asked(stopped, drain(), stop("s2"))) == {"d": "cancelled"}
