@@ -19,6 +19,7 @@ from samza_azure.group.rows import MEMBERS, REQUESTS, RequestKind, request_colum
 from samza_azure.group.tasks import PATIENCE
 from samza_azure.group.timing import PROFILES
 from samza_azure.group.view import Settings
+from samza_azure.host.slot import RESTARTED_S
 from samza_azure.logs.task_log import LogLimits
 from samza_azure.messages import Command
 from samza_azure.sim.container import SOURCE, Habits, plan_of
@@ -66,7 +67,7 @@ class Processors:
     def __init__(self, scenario: Scenario, account: Callable[..., SimulatedAccount] = MemoryAccount) -> None:
         self.scenario, self._account = scenario, account
         self.dice = Random(f"world {scenario.seed}")
-        self._operator = Random(f"operator {scenario.seed}")
+        self._operator, self._marks = Random(f"operator {scenario.seed}"), Random(f"marks {scenario.seed}")
         self.replaced = 0  # processors that waited for an upgrade, and were asked to leave for it
         self.loop = VirtualLoop()
         self.timing = scenario.timing or PROFILES[scenario.profile]
@@ -86,6 +87,7 @@ class Processors:
         self.failed: BaseException | None = None
         self.fed: dict[str, dict[int, int]] = {}  # run id -> where each partition begins
         self.again = ""  # the drained run after which the same code begins another
+        self._drained_at: dict[str, float] = {}  # processor -> when it ended because its run was drained
         self._over_before: dict[str, tuple[int, int]] = {}  # what had ended for good when this processor started
         self._refused_until: dict[str, float] = {}  # processor, or "" for all -> until when its access is refused
         self._quiet_from = 0.0  # since when there was no fault, and no processor started or ended
@@ -144,13 +146,17 @@ class Processors:
         self.note(f"{name} starts{f' with code {code[:4]}' if code else ''}, life {number}")
 
     def _settings(self, name: str) -> Settings:
+        new_run = self.ledger.control is not None and self.again == self.ledger.control.run_id
+        drained_at = self._drained_at.pop(name, float("-inf"))  # as the mark in its directory says, if that is there
+        is_marked = self._marks.random() < 0.5 and self.loop.time() < drained_at + RESTARTED_S
         return Settings(
             processor=name,
             timing=self.timing,
             shutdown_s=self.habits.shutdown_s,
             boot=f"{name} boot",
             holds_directory=self.dice.random() < 0.5,
-            new_run=self.ledger.control is not None and self.again == self.ledger.control.run_id,
+            new_run=new_run,
+            restarted=is_marked and not new_run and not self.calm,
             wait_for_upgrade=self.scenario.waits and not self.calm and self._operator.random() < 0.7,
         )
 
@@ -172,7 +178,9 @@ class Processors:
             3: life.processor.view.life.beat == 0,
             5: refused,
         }
-        waits = finish.drained and life.processor.view.settings.wait_for_upgrade
+        waits = finish.drained and _waits(life)
+        if finish.drained:
+            self._drained_at[life.name] = self.loop.time()
         demand(reasons[finish.code] and not waits, f"Exit: {life.name} ended with {finish.code}: {finish.message}")
         drained = control is not None and control.phase is RunPhase.DRAINED
         outdated = finish.code == 2 and life.name not in ("old", "new") and life.habits is not self.habits
@@ -309,8 +317,7 @@ class Processors:
         total = sum(len(each) for each in rows.values())
         self.ledger.seen["rows checked"] += total
         self.note(f"the output is exact: {total} rows, {windows} windows")
-        if self.scenario.waits:
-            self._replace_soon(control.run_id)
+        self._replace_soon(control.run_id)
 
     def _replace_soon(self, run_id: str) -> None:
         self.loop.call_later(self._operator.uniform(0.2, 3), self._replace_waiting, run_id)
@@ -321,12 +328,18 @@ class Processors:
         if self.failed is not None or control is None or control.run_id != run_id:
             return
         alive = [life for life in self.lives.values() if life.supervisor.alive]
-        waiting = [life for life in alive if life.processor.view.settings.wait_for_upgrade and not life.asked_to_leave]
+        waiting = [life for life in alive if _waits(life) and not life.asked_to_leave]
         if waiting:
             self.replaced += 1
             self._send_away(waiting[0])
         if waiting or not self.calm:
             self._replace_soon(run_id)
+
+
+def _waits(life: Life) -> bool:
+    """Whether it stays after a drain, for as long as nobody replaces it."""
+    view = life.processor.view
+    return view.settings.wait_for_upgrade or (view.settings.restarted and not view.work.active_run)
 
 
 __all__ = ["OTHER_STAGES", "FailOver", "Processors", "Result"]
