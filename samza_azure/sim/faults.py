@@ -7,16 +7,17 @@ from collections.abc import Callable
 from random import Random
 
 from samza_azure.group.control import RunPhase
-from samza_azure.group.rows import RequestKind
+from samza_azure.group.rows import LEADER, RequestKind
 from samza_azure.group.timing import LEASE_S
 from samza_azure.host.processor import call_timeout_s
-from samza_azure.sim.ledger import Ledger, demand
+from samza_azure.sim.ledger import demand
 from samza_azure.sim.life import Life
 from samza_azure.sim.network import Outage
 from samza_azure.sim.processors import Processors
 from samza_azure.sim.scenario import Scenario
 from samza_azure.sim.steps import RARE
-from samza_azure.storage.memory import MemoryAccount, SimulatedAccount
+from samza_azure.sim.vandal import vandalism
+from samza_azure.storage.memory import MemoryAccount, MemoryStorage, SimulatedAccount
 
 #: The seconds for which a throttling service asks in Retry-After; 0: it asks for none.
 RETRY_AFTER_S = (0.0, 1.0, 10.0, 60.0)
@@ -277,8 +278,14 @@ class Faults(Processors):
             "adopted": dice.choice([True, 10**12]),
             "kind": dice.choice(["dance", "", "drain me", "x" * 5000]),
         }
-        MemoryAccount(self.ledger)  # a foreign client
-        super(Ledger, self.ledger).upsert(partition, key, values)
+        MemoryStorage.upsert(self.ledger, partition, key, values)  # the ledger judges only what processors write
+        self._vandalize(Random(f"vandal {self.scenario.seed} {self.loop.time()}"))
+
+    def _vandalize(self, dice: Random) -> None:
+        """The same, with columns that are missing, too many or of another type."""
+        for partition, key, values in vandalism(dice, self.ledger.control) if self.ledger.control is not None else ():
+            known = self.ledger.get(partition, key) if partition == LEADER else None
+            MemoryStorage.upsert(self.ledger, partition, key, {**(known.values if known is not None else {}), **values})
 
 
 __all__ = ["Faults"]

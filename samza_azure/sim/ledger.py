@@ -21,7 +21,9 @@ from samza_azure.sim.cost import Cost
 from samza_azure.sim.deletions import Deletions
 from samza_azure.sim.network import SENDER
 from samza_azure.sim.requested import Requested
+from samza_azure.sim.shares import needless_moves, unowned
 from samza_azure.sim.steps import Steps
+from samza_azure.sim.vandal import VANDAL
 from samza_azure.storage.interface import Missing, Refused, Value
 from samza_azure.storage.memory import MemoryStorage
 
@@ -83,7 +85,13 @@ INVARIANTS = {
     "Form": "What is written is read back as it was meant, by production and by a plain reader that shares no code "
     "with it, and stays within the limits of the service. Data that is damaged, foreign or of a later format is "
     "refused.",
-    "Plain": "A pure function gives the same answer as a plain second implementation.",
+    "Answer": "A call has done to the account what its answer is taken for: done, refused, not done, or unknown. A "
+    "clean-up deletes what is left of its run, and nothing else.",
+    "Owned": "A published version names an owner for every task, while one processor is able to run it.",
+    "Least moves": "A version moves as many tasks of processors that stay as there are above their shares, and no "
+    "more. While a run drains, it moves none.",
+    "Vandal": "Rows and requests with columns that are missing, too many or of another type, whoever writes them, end "
+    "no processor, change no leader and no version, and begin no drain.",
 }
 #: In these phases nobody works in the run, so it is not taken back.
 _OVER = (RunPhase.DRAINED, RunPhase.FAILED, RunPhase.NONE)
@@ -238,6 +246,10 @@ class Ledger(MemoryStorage):
             demand(not works or stays, f"Order: {before.leader.processor} gives up the lease, and its row is not LEFT")
         if after.version != before.version:
             self._check_debounce(before, after)
+            _check(unowned(before, after))
+            is_judged, wrong = needless_moves(before, after)
+            self.seen["judged Least moves"] += is_judged
+            _check(wrong)
         self._check_churn(before, after)
         self._check_drain(before, after)
         self._check_moves(before, after)
@@ -561,8 +573,11 @@ class Ledger(MemoryStorage):
         return _alive(values) and values.get("incarnation") == self._owners.get((task_log(run_id, task), generation))
 
     def asked(self, kind: str) -> bool:
-        """Whether a request of this kind waits for its answer."""
-        return any(row.values.get("kind") == kind and not row.values.get("answer") for row in self.query("requests"))
+        """Whether a request of this kind waits for its answer. A vandal's gets none."""
+        waiting = (
+            row for row in self.query(REQUESTS) if not row.key.startswith(VANDAL) and not row.values.get("answer")
+        )
+        return any(row.values.get("kind") == kind for row in waiting)
 
     def _check_deposed(self, what: str) -> None:
         sender = SENDER.get()

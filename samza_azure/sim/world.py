@@ -193,6 +193,7 @@ class World(Faults):
             self.start(f"p{number}", delay=0.1)
         await self._heal(self.heals_within(), "L1: {:.0f} s after the last fault {}")
         await self._stay()
+        await self._bear_vandals()
         await self._lose_container()
         await self._lose_one()
         control, alive = self.ledger.control, sum(life.supervisor.alive for life in self.lives.values())
@@ -285,6 +286,25 @@ class World(Faults):
                 reports = len(after.tasks) * seconds / (self.habits.batch_s / 2)  # the highest rate of batches
                 wrong = self.ledger.cost.usual(calls, seconds, self.timing, alive, reports)
                 demand(wrong is None, f"{wrong}, in calm")
+
+    async def _bear_vandals(self) -> None:
+        """Check Vandal, in the calm: nothing that strangers write into the table changes anything."""
+        before, alive = self._control, {name for name, life in self.lives.items() if life.supervisor.alive}
+        if before.phase is not RunPhase.RUNNING or self.unhealed() is not None:
+            return
+        dice = Random(f"vandal {self.scenario.seed}")
+        self.note("strangers write into the table")
+        for _ in range(3):
+            self._vandalize(dice)
+            await self._wait(self.timing.heartbeat_timeout_s)
+        after, still = self._control, {name for name, life in self.lives.items() if life.supervisor.alive}
+        self.ledger.seen["judged Vandal"] += 1
+        demand(still == alive, f"Vandal: {sorted(alive - still)} ended")
+        demand(after.epoch == before.epoch, f"Vandal: epoch {before.epoch} became {after.epoch}")
+        same = after.version == before.version or after.given_up != before.given_up
+        demand(same, f"Vandal: version {before.version} became {after.version}")
+        same = after.phase in (before.phase, RunPhase.FAILED) and after.stop is None
+        demand(same, f"Vandal: the run is {after.phase}, and {after.stop} is to stop")
 
     def heals_within(self) -> float:
         """The time within which the fleet heals, from any state."""

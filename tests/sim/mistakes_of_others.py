@@ -421,3 +421,9 @@ def drained_when_all_are_told(patch: Patch) -> None:
 def any_freeze_will_do(patch: Patch) -> None:
     """a drain in a hurry: the position where a task stopped for a cancelled drain counts for the next drain."""
     patch.setattr(draining, "_stopped_at", lambda report, drain: report.ends if report is not None else None)
+
+
+def forgets_who_has_what(patch: pytest.MonkeyPatch) -> None:
+    """librdkafka#3306: tasks move without a reason."""
+    assign = publish.assign
+    patch.setattr(publish, "assign", lambda tasks, members, current, **more: assign(tasks, members, {}, **more))

@@ -6,7 +6,19 @@ from typing import Any
 
 import pytest
 
-from samza_azure.group import containers, election, housekeeping, membership, publish, requests, tasks, timing, view
+from samza_azure.group import assign as assigning
+from samza_azure.group import (
+    containers,
+    election,
+    housekeeping,
+    membership,
+    publish,
+    requests,
+    rows,
+    tasks,
+    timing,
+    view,
+)
 from samza_azure.group import drain as draining
 from samza_azure.group import learn as learning
 from samza_azure.group.actions import Rejoin, Tell
@@ -331,3 +343,36 @@ def cut_off_keeps_its_tasks(patch: Patch) -> None:
 def cut_off_is_believed_at_once(patch: Patch) -> None:
     """our review: a member that says that it is cut off is marked dead, even in an outage that hits all."""
     patch.setattr(membership, "is_cut_off", lambda view, row: row.cut_off)
+
+
+def the_surplus_is_forgotten(patch: Patch) -> None:
+    """our review: tasks are taken from the processors that have too many, and given to nobody."""
+    take = assigning._surplus
+
+    def forgetful(shares: dict[str, list[str]], total: int) -> list[str]:
+        take(shares, total)
+        return []
+
+    patch.setattr(assigning, "_surplus", forgetful)
+
+
+def a_damaged_drain_is_obeyed(patch: Patch) -> None:
+    """our review: a drain is obeyed whatever its columns say, and whichever are missing."""
+    read = rows.request
+
+    def trusting(key: str, etag: str, values: Mapping[str, Any]) -> rows.Request:
+        found = read(key, etag, values)
+        is_drain = found.kind is None and values.get("kind") == rows.RequestKind.DRAIN
+        return replace(found, kind=rows.RequestKind.DRAIN, run_id="") if is_drain else found
+
+    patch.setattr(rows, "request", trusting)
+
+
+def a_damaged_drain_raises(patch: Patch) -> None:
+    """our review: a column that a drain needs is read without a look whether it is there."""
+    read = rows.request
+
+    def careless(key: str, etag: str, values: Mapping[str, Any]) -> rows.Request:
+        return read(key, etag, values if values.get("kind") != "drain" else values | {"uuid": values["uuid"]})
+
+    patch.setattr(rows, "request", careless)

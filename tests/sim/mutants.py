@@ -16,7 +16,7 @@ import pytest
 from samza_azure.sim.scenario import Scenario
 from samza_azure.sim.world import play
 from tests.config import test_config
-from tests.group import test_assign, test_drain, test_late_answers, test_membership
+from tests.group import test_drain, test_late_answers, test_membership
 from tests.logs import test_source_log, test_task_log
 from tests.sim import mistakes_of_others as others
 from tests.sim import mistakes_of_samza as samza
@@ -289,6 +289,10 @@ MUTANTS = [
     Mutant("the permit is the leadership", "Leader", review.the_permit_is_the_leadership, 0, ("cut off",)),
     Mutant("the next leader does not wait", "Leader", review.the_next_leader_does_not_wait, 16, ("cut off",)),
     Mutant("a report of being cut off is believed at once", "S10", review.cut_off_is_believed_at_once, 7, ("outage",)),
+    Mutant("the surplus is forgotten", "Owned", review.the_surplus_is_forgotten, 0),
+    Mutant("the assignment forgets the present owners", "Least moves", others.forgets_who_has_what, 0),
+    Mutant("a damaged drain is obeyed", "Vandal", review.a_damaged_drain_is_obeyed, 0, ()),
+    Mutant("a damaged drain raises", "Exit", review.a_damaged_drain_raises, 0, ("garbage",)),
 ]
 
 
@@ -325,12 +329,6 @@ def _a_class_in_the_wrong_package(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def _forgets_who_has_what(patch: pytest.MonkeyPatch) -> None:
-    """librdkafka#3306: tasks move without a reason."""
-    assign = test_assign.assign
-    patch.setattr(test_assign, "assign", lambda tasks, members, current, **more: assign(tasks, members, {}, **more))
-
-
 ELSEWHERE = [
     Elsewhere(
         "two applications, one container",
@@ -341,11 +339,6 @@ ELSEWHERE = [
         "a documented class that does not exist",
         _a_class_in_the_wrong_package,
         test_documented_names.test_every_dotted_name_in_the_documents_can_be_imported,
-    ),
-    Elsewhere(
-        "the assignment forgets the present owners",
-        _forgets_who_has_what,
-        test_assign.test_no_assignment_needs_fewer_moves,
     ),
     Elsewhere(
         "ages survive the observer's pause",

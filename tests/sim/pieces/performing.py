@@ -19,12 +19,11 @@ from samza_azure.host.perform import NOBODY, perform
 from samza_azure.logs.names import blob_name, large_prefix
 from samza_azure.logs.record import INTERMEDIATE, Slice, Writer
 from samza_azure.logs.task_log import LogLimits
+from samza_azure.sim.ledger import demand
 from samza_azure.storage.interface import Content
 from samza_azure.storage.limits import HINTS, hint_key, hint_name
 from samza_azure.storage.log import take_over
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
-
-from .decisions.drawn import same
 
 T = TypeVar("T")
 #: A few records fill a blob, and what is larger than a few hundred bytes has a blob of its own.
@@ -34,11 +33,16 @@ LEADS = LeaderRow(1, 1, "s", "e", 1)
 
 
 def check_performing(dice: Random) -> None:
-    """Plain: what was done, and what it is taken for."""
+    """Answer: what was done, and what it is taken for."""
     _check_trouble(dice)
     _check_scan(dice)
     _check_write(dice)
     _check_clean_up(dice)
+
+
+def same(what: str, found: object, wanted: object) -> None:
+    """Compare what was found with what must be."""
+    demand(found == wanted, f"Answer: {what}: {str(found)[:300]}, and {str(wanted)[:300]} is right")
 
 
 def _done(

@@ -35,7 +35,6 @@ from samza_azure.group.notification import (
     remembered,
     timed,
 )
-from samza_azure.group.reports import counts, report_of
 from samza_azure.group.rows import (
     LeaderRow,
     ProcessorRow,
@@ -193,7 +192,6 @@ def check_rows(dice: Random) -> None:
         packed = str(full["released"]).startswith("z:")
         demand(packed == (length > COLUMN), f"Form: a text of {length} characters is packed: {packed}")
     _check_foreign_row(dice, values)
-    _check_word(dice, row)
     seen = LeaderRow(dice.randrange(9), 7, "s", "e", 3, tuple(dice.sample(["a", "b", "c"], dice.randrange(4))), "x")
     demand(leader_row("x", leader_columns(seen)) == seen, "Form: the leader row is read otherwise than it was written")
 
@@ -257,20 +255,6 @@ def _check_foreign_row(dice: Random, values: Mapping[str, Any]) -> None:
     for needs in (1, 2):
         said = columns(replace(processor_row("p1", "", values), format=needs)).get("format", 1)
         demand(said == needs, f"Form: a row of format {needs} says that it is of format {said}")
-
-
-def _check_word(dice: Random, row: ProcessorRow) -> None:
-    """Plain: whose word counts for a task."""
-    report = replace(drawn_report(dice, "clean-0", 4), generation=dice.choice([1, 2]))
-    row = replace(row, tasks={"clean-0": report} if dice.random() < 0.9 else {})
-    owner = dice.choice(
-        [None, Owner(dice.choice(["p1", "p2"]), dice.choice([row.incarnation, "x"]), dice.choice([1, 2]))]
-    )
-    says = owner is not None and (owner.processor, owner.incarnation) == (row.processor, row.incarnation)
-    says = says and owner is not None and owner.generation == report.generation
-    demand(counts(owner, row, report) == says, f"Plain: the word of {row.processor} for {owner}")
-    found = report_of("clean-0", owner, {"p1": row})
-    demand(found == (report if says and row.tasks else None), f"Plain: {owner} says {found}")
 
 
 def check_requests(dice: Random) -> None:

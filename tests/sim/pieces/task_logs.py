@@ -16,6 +16,7 @@ from samza_azure.logs.forget import kept, outdated
 from samza_azure.logs.names import blob_index, blob_name, large_prefix
 from samza_azure.logs.operations import Append, AppendRefused, Read, Sent, indexes
 from samza_azure.logs.record import INTERMEDIATE, Kind, Record, Reference, Slice, Writer, encode
+from samza_azure.logs.restart_files import needed
 from samza_azure.logs.task_log import (
     LogLimits,
     NotSent,
@@ -34,7 +35,6 @@ from samza_azure.storage.driver import drive, perform
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
 
-from . import plain
 from .streams import GROUP, LARGE, Actor, all_records, bytes_at, check_blobs, check_readers, fails, interleaved
 
 #: From here on a file that lasts has a blob of its own.
@@ -482,7 +482,7 @@ class TaskWorld:
         right = log.drained or log.batch_bytes == bytes_
         demand(right, f"Form: a batch of the next owner may have {log.batch_bytes} bytes, and {bytes_} is right")
         files = drive(restored_files(log), blobs)
-        wanted = plain.needed(self.files, self.last)
+        wanted = needed(self.files, self.last)
         demand(files == wanted, f"S9: {sorted(files)} are restored, and {sorted(wanted)} are needed")
         demand(log.last_batch == self.last, "S2: a restore finds another batch")
 

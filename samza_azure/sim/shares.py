@@ -1,0 +1,56 @@
+"""*Owned* and *Least moves*: who gets which task, judged by two consecutive values of the control blob alone."""
+
+from collections import Counter
+
+from samza_azure.group.control import Control, Owner, RunPhase
+
+
+def unowned(before: Control, after: Control) -> str | None:
+    """Owned: the trouble with a new version that leaves a task without an owner; None if there is none.
+
+    A task whose owner was restarted may wait for its new incarnation: then it keeps its former owner.
+    """
+    if not after.members or after.phase not in (RunPhase.RUNNING, RunPhase.DRAINING):
+        return None
+    idle = [task for task, each in after.tasks.items() if each.owner is None]
+    if not idle:
+        return None
+    able = [member.processor for member in after.members]
+    return f"Owned: version {after.version} names no owner of {idle}, and {able} could run them"
+
+
+def needless_moves(before: Control, after: Control) -> tuple[bool, str | None]:
+    """Least moves: whether a new version could be judged, and the trouble with it.
+
+    It cannot be judged while a task is given up, which counts in the share of who gave it up; nor when a processor was
+    restarted, whose tasks may or may not have waited for it.
+    """
+    kept = {task: each.owner for task, each in before.tasks.items() if each.owner is not None}
+    lives = {member.processor: member.incarnation for member in after.members}
+    is_plain = after.run_id == before.run_id and not before.given_up and not after.given_up
+    same = all(lives.get(owner.processor, owner.incarnation) == owner.incarnation for owner in kept.values())
+    running = after.phase in (RunPhase.RUNNING, RunPhase.DRAINING)
+    if not (is_plain and same and running and lives) or before.tasks.keys() != after.tasks.keys():
+        return False, None
+    awaits = {task for task, owner in kept.items() if owner.processor not in lives and after.tasks[task].owner == owner}
+    shares = Counter(owner.processor for owner in kept.values() if owner.processor in lives)
+    floor, larger = divmod(len(after.tasks) - len(awaits), len(lives))
+    by_size = sorted((shares[name] for name in lives), reverse=True)
+    above = sum(max(size - floor - (rank < larger), 0) for rank, size in enumerate(by_size))
+    balances = after.phase is RunPhase.RUNNING
+    moved = [
+        task for task, owner in kept.items() if owner.processor in lives and _moves(owner, after.tasks[task].owner)
+    ]
+    if len(moved) == (above if balances else 0):
+        return True, None
+    return True, (
+        f"Least moves: version {after.version} moves {len(moved)} tasks of processors that stay, {moved}, and "
+        f"{above if balances else 0} are above the shares of {len(lives)}: {dict(shares)}"
+    )
+
+
+def _moves(before: Owner, after: Owner | None) -> bool:
+    return after is None or after.processor != before.processor
+
+
+__all__ = ["needless_moves", "unowned"]
