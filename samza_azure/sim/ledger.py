@@ -248,12 +248,19 @@ class Ledger(MemoryStorage):
             self._check_debounce(before, after)
             _check(unowned(before, after))
             is_judged, wrong = needless_moves(before, after)
-            self.seen["judged Least moves"] += is_judged
-            _check(wrong)
+            if is_judged and self._have_containers(after):
+                self.seen["judged Least moves"] += 1
+                _check(wrong)
         self._check_churn(before, after)
         self._check_drain(before, after)
         self._check_moves(before, after)
         self._check_retry(before, after)
+
+    def _have_containers(self, control: Control) -> bool:
+        """Whether no member's row has lately said that it lacks a container; its tasks may wait, or move."""
+        since = self.facts.instant() - 2 * self.facts.timing.heartbeat_timeout_s
+        known = (self.beats.get(member.incarnation) for member in control.members)
+        return all(beats is None or beats.lacked_at < since for beats in known)
 
     def _is_abler(self, after: Control, former: Mapping[str, Value]) -> bool:
         """Whether the successor can act where the former leader, which stays, cannot, as far as that one can know."""

@@ -23,7 +23,7 @@ def needless_moves(before: Control, after: Control) -> tuple[bool, str | None]:
     """Least moves: whether a new version could be judged, and the trouble with it.
 
     It cannot be judged while a task is given up, which counts in the share of who gave it up; nor when a processor was
-    restarted, whose tasks may or may not have waited for it.
+    restarted, whose tasks may or may not have waited for it. Whoever asks looks for processors without a container.
     """
     kept = {task: each.owner for task, each in before.tasks.items() if each.owner is not None}
     lives = {member.processor: member.incarnation for member in after.members}

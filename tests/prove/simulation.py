@@ -11,10 +11,11 @@ Every second fleet is steered: its faults wait for the steps of the protocol tha
 steered wide one has the scenario of a fleet that met a branch of the pure packages which few have met, with dice of
 its own.
 
-Prints what was exercised, beside the bars, how often each fault has met each step of the protocol, which branches
-(`tests/mutation/branches.py`) few fleets have met (or, with --branches, how many have met each), and which nothing has
-met. Ends with 1 if anything was violated, with the command that replays each seed; and, after a run of full length, if
-a bar was missed, or a branch that `tests/mutation/unmet.py` does not explain. A shorter one only says how far it came.
+Prints what was exercised, beside the bars, how often each fault has met each step of the protocol, and which branches
+(`tests/mutation/branches.py`) few fleets have met (or, with --branches, how many have met each). That a branch was met
+does not say that anybody would notice if it were wrong; `drawn_mutants.py` does. Ends with 1 if anything was violated,
+with the command that replays each seed; and, after a run of full length, if a bar was missed. A shorter one only says
+how far it came.
 """
 
 import argparse
@@ -40,7 +41,6 @@ from samza_azure.sim.scenario import FAULTS, Scenario, dense, draw, wide
 from samza_azure.sim.simulate import HOUR_S, Tally, verdict
 from samza_azure.sim.steps import ENOUGH, IMPOSSIBLE, missing, pairs, table
 from samza_azure.sim.world import play
-from tests.mutation.unmet import why
 from tests.sim.pieces.examine import examine
 
 #: A run of full length takes less than six minutes.
@@ -92,15 +92,10 @@ def seeds(first: int, step: int, every_style: bool) -> Iterator[int]:
 
 @dataclass(slots=True)
 class Met:
-    """How often each branch was met by the pieces alone, and by how many fleets."""
+    """By how many fleets each branch was met."""
 
-    pieces: list[int] = field(default_factory=lambda: [0] * len(BRANCHES.names))
     fleets: list[int] = field(default_factory=lambda: [0] * len(BRANCHES.names))
     wide: list[list[int]] = field(default_factory=lambda: [[] for _ in BRANCHES.names])  # seeds of their scenarios
-
-    def add_pieces(self) -> None:
-        """What was counted since the last fleet."""
-        self.pieces = [before + times for before, times in zip(self.pieces, BRANCHES.take(), strict=True)]
 
     def add_fleet(self, of: int | None) -> None:
         """What one fleet has met; a wide one has the scenario of this seed."""
@@ -116,7 +111,6 @@ class Met:
 
     def join(self, other: "Met") -> None:
         """With what another process has met."""
-        self.pieces = [a + b for a, b in zip(self.pieces, other.pieces, strict=True)]
         self.fleets = [a + b for a, b in zip(self.fleets, other.fleets, strict=True)]
 
 
@@ -126,7 +120,7 @@ def job(first: int, step: int, seconds: float, every_style: bool) -> tuple[Tally
         if time.monotonic() > end:
             break
         examine(seed)
-        met.add_pieces()
+        BRANCHES.take()  # what the pieces have met
         rounds, at = divmod(number, WIDE)
         is_steered, of = (rounds + at) % 2 == 1, seed if at == WIDE - 1 else None
         if is_steered and of is not None:
@@ -189,25 +183,15 @@ def missed(seen: Mapping[str, int]) -> list[str]:
     ]
 
 
-def unmet(met: Met, *, every: bool = False) -> list[str]:
-    """Print the branches that few fleets have met, or every branch; and those that no game has met and no note
-    explains."""
+def show_branches(met: Met, *, every: bool) -> None:
+    """Print the branches that the fewest fleets have met, or every branch."""
     fleets = dict[Branch, int]()  # what the same line does twice counts together
-    anything = Counter[Branch]()
     for number, branch in enumerate(BRANCHES.names):
         fleets[branch] = fleets.get(branch, 0) + met.fleets[number]
-        anything[branch] += met.fleets[number] + met.pieces[number]
-    by_fleets = sum(times > 0 for times in fleets.values())
-    print(
-        f"{len(fleets)} branches; a fleet has met {by_fleets}, a fleet or a piece {sum(map(bool, anything.values()))}"
-    )
+    print(f"a fleet has met {sum(times > 0 for times in fleets.values())} of {len(fleets)} branches")
     known = sorted((times, str(branch)) for branch, times in fleets.items() if times or every)
     title = "met by so many fleets:" if every else "met by the fewest fleets:"
     print(title, *(f"{times} {branch}" for times, branch in (known if every else known[:FEWEST])), sep="\n  ")
-    never = [branch for branch, times in anything.items() if not times]
-    explained = [f"{branch}: {reason}" for branch in never if (reason := why(branch)) is not None]
-    print(f"nothing has met {len(explained)} that are explained:", *explained, sep="\n  ")
-    return [f"nothing has met {branch}" for branch in never if why(branch) is None]
 
 
 def main() -> int:
@@ -242,7 +226,8 @@ def main() -> int:
     for name, times in sorted(seen.items()):
         if not name.startswith("met "):
             print(f"{times:9}  {name}")
-    low = [*missed(seen), *unmet(met, every=asked.branches)]
+    show_branches(met, every=asked.branches)
+    low = missed(seen)
     failed = {seed: text for tally in tallies for seed, text in tally.failed.items()}
     played, hours = sum(tally.seeds for tally in tallies), sum(tally.hours for tally in tallies)
     print(f"{played} seeds, {hours:.1f} simulated hours of a fleet, {len(failed)} violations")
