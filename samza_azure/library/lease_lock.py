@@ -19,6 +19,7 @@ import math
 import random
 import threading
 import uuid
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from typing import Protocol
 
 from samza_azure.account import Storage
 from samza_azure.coordinator import Lock
-from samza_azure.errors import ConfigError, CorruptState, StorageUnavailable
+from samza_azure.errors import AccessDenied, ConfigError, CorruptState, StorageUnavailable
 from samza_azure.foreign import parsed
 from samza_azure.logs.names import LOCKS
 from samza_azure.machine import boot_time
@@ -93,8 +94,49 @@ class LeaseLock(Lock):
     """A `Lock` on a leased blob. Each grant has a thread of its own, which renews it until it is released.
 
     `on_lost` is called with the reason, on another thread that nobody waits for: it may block, and may call `unlock`.
-    It may still run when an `unlock` elsewhere has returned.
+    It may still run when an `unlock` elsewhere has returned. A lock whose object is gone is released, unless `on_lost`
+    refers to the object and so keeps it.
     """
+
+    def __init__(
+        self,
+        name: str,
+        storage: Callable[[], LockStorage],
+        *,
+        lease_s: int = LEASE_S[0],
+        on_lost: Callable[[str], None] = lambda reason: None,
+        now: Callable[[], float] = boot_time,
+    ) -> None:
+        self._keeper = _Keeper(name, storage, lease_s=lease_s, on_lost=on_lost, now=now)
+        # At the end of the process the lease ends by itself; nothing waits for its release.
+        weakref.finalize(self, self._keeper.drop).atexit = False
+
+    def lock(self, timeout: float | None = None) -> int | None:
+        return self._keeper.lock(timeout)
+
+    def unlock(self) -> None:
+        self._keeper.unlock()
+
+    @property
+    def token(self) -> int | None:
+        return self._keeper.token
+
+    @property
+    def held(self) -> bool:
+        return self._keeper.held
+
+    @property
+    def lost(self) -> str | None:
+        return self._keeper.lost
+
+    @property
+    def ends_at(self) -> float:
+        """When the lock ends without a further renewal, in seconds of CLOCK_BOOTTIME."""
+        return self._keeper.ends_at
+
+
+class _Keeper:
+    """What a lock's threads refer to: not the lock itself, so that it can be gone while they run."""
 
     def __init__(
         self,
@@ -171,11 +213,22 @@ class LeaseLock(Lock):
     def _ends_at(self, grant: Grant) -> float:
         return grant.asked_at + self._lease_s * (1 - MARGIN) - MARGIN_S
 
-    def _end(self, life: _Life) -> None:
+    def drop(self) -> None:
+        """Release the lock, because nobody can: its object is gone. Waits for nothing; any thread may be here."""
+        life = self._life
+        if life is not None and life.grant is not None and not life.given_back.is_set():
+            log.warning("The lock %s is released: its object is gone. Keep it, or call unlock().", self._name)
+        if life is not None:
+            self._ask_back(life)
+
+    def _ask_back(self, life: _Life) -> None:
         life.given_back.set()
         with contextlib.suppress(RuntimeError):  # the loop has ended by itself
             if life.loop is not None:
                 life.loop.call_soon_threadsafe(life.news.set)
+
+    def _end(self, life: _Life) -> None:
+        self._ask_back(life)
         if life.thread is not None:
             life.thread.join()
         with self._guard:
@@ -196,7 +249,8 @@ class LeaseLock(Lock):
         life.loop = asyncio.get_running_loop()
         storage = self._storage()
         try:
-            await asyncio.to_thread(storage.sign_in)
+            with contextlib.suppress(StorageUnavailable):  # then each call below says so, until the time is over
+                await asyncio.to_thread(storage.sign_in)
             blob = storage.leased_blob(self._name)
             grant = life.grant = await self._wait(life, storage, blob, until)
             answer.set_result(None if grant is None else grant.token)
@@ -283,14 +337,15 @@ class LeaseLock(Lock):
         await self._give_back(blob, grant.lease_id, CALL_S)
 
     async def _renew(self, blob: ControlBlob, grant: Grant) -> str | None:
-        """Renew the lease; return the reason if the service refuses. Without an answer the deadline stays."""
+        """Renew the lease; return the reason if the lease is refused. Without an answer, and while the account refuses
+        us, the deadline stays."""
         asked_at = self._now()
         left = self._ends_at(grant) - asked_at
         if left <= 0:
             return None
         try:
             answer = await blob.renew(grant.lease_id, etag=grant.etag, timeout=min(CALL_S, left))
-        except StorageUnavailable:
+        except (StorageUnavailable, AccessDenied):
             return None
         match answer:
             case Refused(code=code):
@@ -305,7 +360,7 @@ class LeaseLock(Lock):
         """Try to release once. If that fails, the lease expires by itself."""
         try:
             await blob.release(lease_id, timeout=call_s)
-        except StorageUnavailable as error:
+        except (StorageUnavailable, AccessDenied) as error:
             if self._seldom.is_due("release"):
                 log.warning("A lock's lease could not be released, and expires by itself: %s", error)
 

@@ -24,7 +24,7 @@ from samza_azure.library.lease_lock import LeaseLock
 from samza_azure.library.threaded import ThreadedCoordinator
 from samza_azure.metrics.observer import Observer
 from samza_azure.sim.sdk import SdkAccount
-from samza_azure.storage.identity import Identity
+from samza_azure.storage.identity import RETRY_MOST_S, Identity
 from samza_azure.storage.memory import MemoryStorage
 from tests.storage.conftest import Clock
 
@@ -118,6 +118,21 @@ def test_a_lock_waits_for_the_token_before_it_asks(slow: Slow) -> None:
     storage = MemoryStorage(slow.clock)
     lock = LeaseLock("nightly", lambda: another(slow, storage), now=slow.clock)
     assert lock.try_lock() == 1
+    lock.unlock()
+
+
+def test_a_lock_waits_while_there_is_no_token(slow: Slow) -> None:
+    slow.refuses = True
+    slow.may_answer.set()
+    lock = LeaseLock("nightly", lambda: another(slow))
+    with pytest.raises(SignInFailed):
+        lock.try_lock()
+    waiting = threading.Thread(target=lock.lock)
+    waiting.start()
+    slow.refuses = False
+    slow.clock.now += RETRY_MOST_S  # the next call asks for a token again
+    waiting.join(30)
+    assert lock.token == 1
     lock.unlock()
 
 

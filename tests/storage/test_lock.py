@@ -1,6 +1,7 @@
 """The lock of the library, in memory on a clock that is set and on Azurite with processes that are stopped."""
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -27,16 +28,18 @@ T = TypeVar("T")
 
 
 class Flaky(Link):
-    """Carries nothing while it is down, and remembers what it was given."""
+    """Carries nothing while it is down, refuses what it is told to, and remembers what it was given."""
 
     def __init__(self) -> None:
-        self.down = False
+        self.down = self.refuses = False
         self.carried: list[str] = []
 
     async def carry(self, operation: str, effect: Callable[[], T], timeout: float) -> T:
         if self.down:
             raise StorageUnavailable("Nobody answers.")
         self.carried.append(operation)
+        if self.refuses:
+            raise AccessDenied("The account refuses us.", may_pass=True)
         return effect()
 
 
@@ -163,6 +166,35 @@ def test_a_lock_is_kept_by_renewals_in_time(locks: Locks) -> None:
     assert (one.held, locks.lost) == (True, [])
 
 
+def test_a_lock_whose_object_is_gone_is_released(locks: Locks, caplog: pytest.LogCaptureFixture) -> None:
+    """It was renewed for as long as the process lived, and nobody could release it."""
+    one = LeaseLock("one", lambda: MemoryAccount(locks.storage), now=locks.clock)
+    one.lock()
+    thread = one._keeper._life.thread if one._keeper._life is not None else None
+    del one
+    gc.collect()
+    assert thread is not None
+    thread.join(30)
+    assert not thread.is_alive()
+    assert locks.holder().try_lock() == 2
+    assert "locks/one is released: its object is gone" in caplog.text
+
+
+def test_a_lock_is_kept_while_the_account_refuses_its_renewal(locks: Locks) -> None:
+    """As while a key was renewed and the file with the new one is late."""
+    one = locks.holder(link := Flaky())
+    one.lock()
+    link.refuses = True
+    before = len(link.carried)
+    locks.clock.now += 6.0
+    until(lambda: "control.renew" in link.carried[before:])
+    assert (one.held, locks.lost) == (True, [])
+    link.refuses = False
+    locks.clock.now += 1.0
+    until(lambda: one.ends_at == locks.clock.now + 13.0)
+    assert one.held
+
+
 def test_a_broken_lease_is_reported_at_the_next_renewal(locks: Locks) -> None:
     one = locks.holder()
     one.lock()
@@ -177,7 +209,7 @@ def test_a_lease_that_another_holder_had_meanwhile_is_never_renewed(locks: Locks
     one = locks.holder()
     one.lock()
     # Azurite renews an expired lease under any id; the ETag of our own grant is what keeps us from it.
-    grant = one._grant
+    grant = one._keeper._grant
     assert grant is not None
     locks.blob.lease_break(None)
     with locks.holder():
@@ -227,7 +259,7 @@ def test_unlock_by_another_thread_cancels_a_waiting_lock(locks: Locks) -> None:
     waiter = threading.Thread(target=lambda: got.append(waiting.lock()))
     waiter.start()
     assert link.asked.wait(10)
-    life = waiting._life
+    life = waiting._keeper._life
     assert life is not None
     unlocking = threading.Thread(target=waiting.unlock)
     unlocking.start()
@@ -253,7 +285,7 @@ def test_a_block_whose_lock_was_unlocked_while_it_waited_is_not_entered(locks: L
 
     waiter = threading.Thread(target=enter)
     waiter.start()
-    until(lambda: two._life is not None)
+    until(lambda: two._keeper._life is not None)
     two.unlock()
     waiter.join(10)
     assert errors == ["Another thread unlocked this lock while this one waited for it."]
@@ -299,12 +331,12 @@ def test_on_lost_may_unlock_and_lock_again(locks: Locks) -> None:
 def test_a_late_answer_to_an_earlier_grant_does_not_affect_the_present_one(locks: Locks) -> None:
     one = locks.holder()
     one.lock()
-    earlier = one._life
+    earlier = one._keeper._life
     assert earlier is not None
     one.unlock()
     assert one.lock() == 2
-    one._end(earlier)
-    one._report(earlier.grant, "an earlier one")
+    one._keeper._end(earlier)
+    one._keeper._report(earlier.grant, "an earlier one")
     assert (one.held, one.lost, one.token) == (True, None, 2)
 
 
@@ -318,7 +350,7 @@ def test_a_waiting_caller_asks_less_and_less_often() -> None:
     link = Flaky()
     account = MemoryAccount(storage, link=link)
     lock = LeaseLock("one", lambda: account, now=loop.time)
-    waits = lock._wait(_Life(), account, account.leased_blob("locks/one"), until=3600.0)
+    waits = lock._keeper._wait(_Life(), account, account.leased_blob("locks/one"), until=3600.0)
     assert loop.run_until_complete(waits) is None
     assert link.carried.count("control.acquire") == pytest.approx(3600 / LOCK_ASK_S, rel=0.1)
     assert (ASK_MOST_S, LEASE_S[0] / 3) == (LOCK_ASK_S, LOCK_RENEW_S)
@@ -331,7 +363,7 @@ def test_a_waiter_reports_an_outage_once_a_minute(caplog: pytest.LogCaptureFixtu
     account = MemoryAccount(MemoryStorage(loop.time), link=link)
     lock = LeaseLock("one", lambda: account, now=loop.time)
     with pytest.raises(StorageUnavailable):
-        loop.run_until_complete(lock._wait(_Life(), account, account.leased_blob("locks/one"), until=600.0))
+        loop.run_until_complete(lock._keeper._wait(_Life(), account, account.leased_blob("locks/one"), until=600.0))
     said = [record for record in caplog.records if "could not be released" in record.getMessage()]
     assert 10 <= len(said) <= 11
 
