@@ -99,7 +99,7 @@ def _check_group(group: Partitions, segments: Sequence[Segment], inputs: Sequenc
             f"{one} covers {one.covers}, and its inputs {Partitions.union_of(each.covers for each in mine)}. "
             "What was not read must not be covered."
         )
-    if sum(len(cover) for cover in {segment.covers for segment in mine}) != len(one.covers):
+    if sum(len(cover) for cover, _ in {(segment.covers, segment.generation) for segment in mine}) != len(one.covers):
         raise ValueError(f"Two inputs of {one} carry the same rows.")
     if one.generation <= (highest := max(segment.generation for segment in mine)):
         raise ValueError(f"{one} has generation {one.generation}, and an input {highest}.")

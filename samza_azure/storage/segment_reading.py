@@ -5,10 +5,11 @@ recognized by its number. A client that has the table open reads only what was p
 """
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
-from samza_azure.errors import ConfigError
+from samza_azure.errors import ConfigError, CorruptState
 from samza_azure.segments import Segment, SegmentId, SequenceNumber, Timeline
 from samza_azure.storage.interface import Missing, Row, Value
 from samza_azure.storage.segment_changes import (
@@ -76,7 +77,21 @@ def snapshot(table: SegmentTable, at: SequenceNumber | None = None) -> Snapshot:
         before, after = ([one.values.get(name) for name in ("collected", "restored")] for one in (state.head, head))
         # Without the drop that hid them, rows that were read before would seem to be visible.
         if before[1] == after[1] and (at is not None or before[0] == after[0]):
-            return Snapshot(table.name, sequence, Timeline(segments), tuple(staged), foreign, head)
+            return Snapshot(
+                table.name, sequence, _timeline(table, partial(Timeline, segments)), tuple(staged), foreign, head
+            )
+
+
+def _timeline(table: SegmentTable, make: Callable[[], Timeline]) -> Timeline:
+    """Make a timeline of segments that were read. Raise CorruptState if no publish has left them together."""
+    try:
+        return make()
+    except ValueError as error:
+        raise CorruptState(
+            f"Segments of the table {table.name} contradict each other: {error} Another program has written the row of "
+            "one of them. Nothing is read, since that row may hide others. Delete it, or restore it from a backup",
+            blob=f"{SEGMENT}<interval>.<version>.<partition>",
+        ) from error
 
 
 def strangers(table: SegmentTable) -> int:
@@ -121,7 +136,7 @@ def latest(table: SegmentTable) -> Snapshot:
         shown = replace(
             known.snapshot,
             sequence=state.sequence,
-            timeline=known.snapshot.timeline.with_added(counted),
+            timeline=_timeline(table, partial(known.snapshot.timeline.with_added, counted)),
             head=head,
         )
         waiting = tuple(one for one in dict.fromkeys((*known.waiting, *changed)) if not state.sequence.includes(one))
@@ -176,7 +191,7 @@ def _from_checkpoint(table: SegmentTable, state: TableLocks) -> Known | None:
         if least is not None and not least <= found.sequence:
             return None
         counted, waiting = found.parts()
-        timeline = Timeline(counted)
+        timeline = _timeline(table, partial(Timeline, counted))
     return Known(Snapshot(table.name, found.sequence, timeline), restored, collected, tuple(waiting))
 
 

@@ -332,7 +332,9 @@ class MemoryTable:
         if replacing is not None:
             carried = self._carried(replacing, made, inputs)
         elif any(lock.type is LockType.APPEND for lock in locks):
-            carried = [copy for segment in made for copy in self._caught_up(segment)]
+            for segment in made:
+                self._count(copies := self._caught_up(segment))  # before the next one's copies get their numbers
+                carried += copies
         self._count(carried)
         for segment in (*made, *carried):
             self.timeline.add(segment)

@@ -510,6 +510,15 @@ def test_a_month_is_asked_for_where_a_day_was_replaced(both: Both) -> None:
     assert shows(both) == [f"{held.version}.0", f"{held.version}.1"]
 
 
+def test_two_late_appends_of_one_publish_are_both_carried(both: Both) -> None:
+    """In memory their copies had the same number, and the rows of one were gone."""
+    names = [first := both.allocates(), both.allocates(previous=first)]
+    held = both.replacing(DAY)
+    both.commit(held, DAY)
+    both.publish("P", [root(*name, file=f"P {number}") for number, name in enumerate(names)])
+    assert sorted(one.file.name for one in both.timeline.visible() if one.file) == ["P 0", "P 1", f"R {DAY}"]
+
+
 def test_an_append_before_and_one_after_the_lock_of_a_month(both: Both) -> None:
     """The first was read, the second is carried."""
     first = both.allocates()

@@ -182,3 +182,12 @@ def test_a_moment_may_be_given_in_microseconds_and_lie_outside_the_calendar() ->
 def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
         _ = samza_azure.segments.Nothing
+
+
+def test_two_generations_of_one_cover_carry_the_same_rows() -> None:
+    """Both as inputs would double the rows."""
+    covers = Partitions.between(0, 2)
+    (older,), (newer,), made = merged([2], covers), merged([3], covers, 2), merged([4], covers, 3)
+    check_outputs(made, [newer])
+    with pytest.raises(ValueError, match="carry the same rows"):
+        check_outputs(made, [older, newer])

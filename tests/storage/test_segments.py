@@ -34,7 +34,7 @@ from samza_azure.storage import interface, limits, segment_garbage, segment_read
 from samza_azure.storage.interface import Row
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.segment_publishing import announce
-from samza_azure.storage.segment_rows import FORMAT, HEAD, lock_key, lock_values
+from samza_azure.storage.segment_rows import FORMAT, HEAD, lock_key, lock_values, segment_key, segment_values
 from samza_azure.storage.segments import SegmentStore, Snapshot
 from samza_azure.storage.transactions import OPERATIONS_MAX, Act, MemoryTransactions, Transactions, Write
 from tests.storage.conftest import Stores
@@ -878,6 +878,20 @@ def test_a_row_that_cannot_be_read_is_named(store: SegmentStore) -> None:
     with pytest.raises(CorruptState, match=row.key):
         store.snapshot()
     assert made
+
+
+def test_rows_that_contradict_each_other_are_named(stores: Stores) -> None:
+    """It was a ValueError without the table's name."""
+    store = stores()
+    store.latest()
+    (made,) = appended(store, "a")
+    odd = replace(made, interval=MONTH)
+    store.rows.transact([Write(Act.INSERT, segment_key(odd.id), segment_values(odd))])
+    for read in (store.snapshot, stores().latest):
+        with pytest.raises(CorruptState, match=f"the table {store.name} contradict each other: .*{MONTH}.*{DAY}"):
+            read()
+    store.rows.transact([Write(Act.DELETE, segment_key(odd.id))])
+    assert rows(stores().latest()) == ["a"]
 
 
 def test_a_newer_format_is_refused(store: SegmentStore) -> None:
