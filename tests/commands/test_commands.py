@@ -284,6 +284,19 @@ def test_a_program_writes_and_reads_a_stream_by_the_job_file(
     with pytest.raises(ConfigError, match=r"no stream 'fligths'\. Did you mean 'flights'"):
         SourceWriter.from_job(job, "fligths")
 
+    # Each optional argument by its effect.
+    for _ in range(2):
+        with SourceWriter.from_job(job, "flights", once="monday") as writer:
+            writer.write(pa.table({"carrier": ["DL"], "ts": [at], "dep_delay": [2]}))
+    reader = Reader.from_job(job, "flights", until_now=True)
+    assert sum(table.num_rows for table in reader) == 3, "under one key rows are stored once"
+    assert not list(Reader.from_job(job, "flights", start="latest", until_now=True))
+    assert not list(Reader.from_job(job, "flights", token=reader.token, until_now=True))
+    named = Reader.from_job(job, "flights", until_now=True, name="mine")
+    assert sum(table.num_rows for table in named) == 3
+    named.commit()
+    assert not list(Reader.from_job(job, "flights", until_now=True, name="mine"))
+
 
 def test_the_documented_lines_write_a_stream(
     emulator: Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

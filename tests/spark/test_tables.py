@@ -20,7 +20,7 @@ from samza_azure.config import Config, Files, TableSettings
 from samza_azure.errors import PipelineRefused
 from samza_azure.logs.operations import Span
 from samza_azure.messages import Phase, Progress, StartTask
-from samza_azure.segments import Granularity, Interval, LockOwner, LockTask
+from samza_azure.segments import Granularity, Interval, LockOwner, LockTask, SequenceNumber
 from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
 from samza_azure.spark.task.sink_task import SinkTask, after_publish
 from samza_azure.spark.task.tasks import task_of
@@ -251,6 +251,7 @@ def test_a_table_as_a_data_frame(spark: SparkSession, storage: Storage, account:
     text = f'{JOB}\n[azure.storage]\nconnect = "${{CONNECT}}"\n{names}'
     config = Config.parse(text, environment={"CONNECT": storage.connect.value})
     snapshot = tables.open(config.storage, "frames")
+    assert tables.open(config.storage, "frames", at=SequenceNumber()).to_arrow().num_rows == 0, "before all publishes"
     frame = snapshot.spark(spark)
     assert frame.columns == ["at", "number", "more"]
     assert sorted((row.number, row.more) for row in frame.collect()) == [
