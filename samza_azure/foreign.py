@@ -6,7 +6,9 @@ error which blob or row holds the bytes.
 
 import json
 import zlib
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 #: The `wbits` of gzip.
 GZIP = 16 + zlib.MAX_WBITS
@@ -28,6 +30,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         raise ValueError("an object of the JSON has two values of one name")
     return found
+
+
+def exactly(kind: type[T], value: Any) -> T:
+    """The value, if it is of this very type: a bool is no number here. Raise TypeError for any other."""
+    if type(value) is not kind:
+        raise TypeError(f"{kind.__name__} is expected, not {value!r:.80}")
+    return value
 
 
 def unpacked(data: bytes | memoryview, most: int, wbits: int = zlib.MAX_WBITS) -> bytes:

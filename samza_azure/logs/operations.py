@@ -136,12 +136,13 @@ def indexes(prefix: str) -> Rule[list[tuple[int, int]]]:
     return [(index, size) for name, size in listed if (index := blob_index(prefix, name)) is not None]
 
 
-def fetch(reference: Reference) -> Rule[bytes]:
-    """Read the bytes of a reference, and check them."""
+def fetch(reference: Reference, *, is_whole: bool = True) -> Rule[bytes]:
+    """Read the bytes of a reference, and check them, unless they are only a part of what has its checksum."""
     span: Span | None = yield Read(reference.blob, reference.offset, reference.length)
     if span is None:
         raise StateLost("A record refers to this blob, which is gone", blob=reference.blob, position=reference.offset)
-    checked(span.data, reference.crc, blob=reference.blob, position=reference.offset)
+    if is_whole:
+        checked(span.data, reference.crc, blob=reference.blob, position=reference.offset)
     return span.data
 
 

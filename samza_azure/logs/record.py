@@ -26,7 +26,7 @@ from enum import IntEnum
 from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 from samza_azure.errors import CorruptState, TooOld
-from samza_azure.foreign import parsed, unpacked
+from samza_azure.foreign import exactly, parsed, unpacked
 
 T = TypeVar("T")
 
@@ -452,7 +452,7 @@ def _header(view: memoryview, crc: int, name: str, position: int) -> Header:
     return Header(
         Kind(kind),
         group_id,
-        _exactly(str, text["task"]),
+        exactly(str, text["task"]),
         Writer(generation, attempt),
         batch,
         number,
@@ -475,18 +475,12 @@ def _header(view: memoryview, crc: int, name: str, position: int) -> Header:
     )
 
 
-def _exactly(kind: type[T], value: Any) -> T:
-    if type(value) is not kind:  # a bool is no number here
-        raise TypeError(f"{kind.__name__} is expected")
-    return value
-
-
 def _each(kind: type[T], values: Any) -> list[T]:
-    return [_exactly(kind, value) for value in _exactly(list, values)]
+    return [exactly(kind, value) for value in exactly(list, values)]
 
 
 def _number(value: Any) -> None:
-    if _exactly(int, value) < 0:
+    if exactly(int, value) < 0:
         raise ValueError("a negative number")
 
 
@@ -498,21 +492,21 @@ def _place(value: Any) -> None:
 
 def _by_name(check: Callable[[Any], object]) -> Callable[[Any], None]:
     def of_all(value: Any) -> None:
-        for each in _exactly(dict, value).values():
+        for each in exactly(dict, value).values():
             check(each)
 
     return of_all
 
 
 def _named_row(value: Any) -> None:
-    name, row = _exactly(list, value)
-    _exactly(str, name)
+    name, row = exactly(list, value)
+    exactly(str, name)
     _number(row)
 
 
 #: What the values of the names in `meta` are that this release knows.
 _CHECKS: Mapping[str, Callable[[Any], object]] = {
-    INTERMEDIATE: lambda value: _exactly(bool, value),
+    INTERMEDIATE: lambda value: exactly(bool, value),
     KEY: lambda value: _each(str, value),
     PARTITIONS: _number,
     NEEDS: _by_name(_number),
@@ -525,7 +519,7 @@ _CHECKS: Mapping[str, Callable[[Any], object]] = {
 
 def _meta(value: Any) -> Mapping[str, Any]:
     """The meta of a record, in which the known names have values of the right types."""
-    for name, found in _exactly(dict, value).items():
+    for name, found in exactly(dict, value).items():
         if name in _CHECKS:
             try:
                 _CHECKS[name](found)

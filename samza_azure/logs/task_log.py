@@ -310,6 +310,23 @@ class StoredFiles:
             content if isinstance(content, bytes) else (yield from _unless_overtaken(self._log, self._fetch(content)))
         )
 
+    def piece(self, path: str, start: int, length: int) -> Rule[bytes]:
+        """A part of a file that is stored outside of memory, unchecked; `check` does that for all of it."""
+        reference = self.files[path]
+        assert isinstance(reference, Reference)
+        part = replace(reference, offset=reference.offset + start, length=length)
+        content = yield from _unless_overtaken(self._log, fetch(part, is_whole=False))
+        if len(content) != length:
+            raise CorruptState("A file is cut short", blob=part.blob, position=part.offset + len(content))
+        return content
+
+    def check(self, path: str, crc: int) -> None:
+        """Raise CorruptState if a file that was read in pieces has not this CRC."""
+        reference = self.files[path]
+        assert isinstance(reference, Reference)
+        if crc != reference.crc:
+            raise CorruptState("A slice or file is damaged", blob=reference.blob, position=reference.offset)
+
     def _fetch(self, reference: Reference) -> Rule[bytes]:
         """Read a file through a window: files in records are near each other, so one read gets several."""
         if blob_index(self._log.prefix, reference.blob) is None:

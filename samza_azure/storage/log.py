@@ -5,6 +5,7 @@ Not promised: that a record whose `append` raised is *not* there; the next owner
 """
 
 import threading
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from samza_azure.logs.operations import CHUNK, Rule
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import Part, Scan, Tail, fetch_part, opening, scan, tail, unchanged
 from samza_azure.logs.record import STOOD_AT, Buffer, Header, Kind, Reference, Slice, Writer
+from samza_azure.logs.restart_files import size_of
 from samza_azure.logs.task_log import LogLimits, StoredFiles, TaskLog, append, log_record, look, set_aside
 from samza_azure.logs.task_log import take_over as take_over_rule
 from samza_azure.storage.arrow import rows_of
@@ -24,6 +26,9 @@ from samza_azure.storage.driver import BetweenTries, back_off, drive
 from samza_azure.storage.interface import DELETE_MAX, Blobs, Value
 
 T = TypeVar("T")
+
+#: A larger file of a checkpoint is written to the disk in pieces of this size.
+PIECE_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +48,61 @@ class Restored:
     places: Mapping[str, tuple[str, int]] = field(default_factory=dict, compare=False)
 
 
-class _Files(Mapping[str, bytes]):
+class StoredMapping(Mapping[str, bytes]):
+    """Files by their paths, which can be read in pieces: one may be larger than memory."""
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        self._files = files
+
+    def __getitem__(self, path: str) -> bytes:
+        return self._files[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def size(self, path: str) -> int:
+        """The size of a file."""
+        return len(self._files[path])
+
+    def pieces(self, path: str) -> Iterator[bytes]:
+        """The content of a file, in pieces that fit into memory. An error may come after some of them."""
+        yield self[path]
+
+
+class _Files(StoredMapping):
     """The files of a checkpoint. A large one is read from the storage each time that it is asked for."""
 
-    def __init__(self, stored: StoredFiles, run: Callable[[Rule[bytes]], bytes]) -> None:
+    def __init__(self, stored: StoredFiles, run: Callable[[Rule[Any]], Any]) -> None:
+        super().__init__({})
         self._stored = stored
         self._run = run
 
     def __getitem__(self, path: str) -> bytes:
-        return self._run(self._stored.read(path))
+        content: bytes = self._run(self._stored.read(path))
+        return content
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._stored.files)
 
     def __len__(self) -> int:
         return len(self._stored.files)
+
+    def size(self, path: str) -> int:
+        return size_of(self._stored.files[path])
+
+    def pieces(self, path: str) -> Iterator[bytes]:
+        size, crc = self.size(path), 0
+        if size <= PIECE_BYTES:
+            yield self[path]
+            return
+        for start in range(0, size, PIECE_BYTES):
+            piece: bytes = self._run(self._stored.piece(path, start, min(PIECE_BYTES, size - start)))
+            crc = zlib.crc32(piece, crc)
+            yield piece
+        self._stored.check(path, crc)
 
 
 class LogWriter:

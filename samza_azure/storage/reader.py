@@ -13,6 +13,8 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +23,7 @@ import pyarrow as pa
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, RowsGone, StateLost, StorageUnavailable
 from samza_azure.logs.names import RUNS, run_of, stage_and_number, stream_folder
+from samza_azure.logs.reading import Scan
 from samza_azure.logs.record import Kind
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs, Positions
@@ -34,6 +37,8 @@ from samza_azure.storage.token import encode as token_of
 
 #: A table has at most about this many bytes of a log, or one record.
 TABLE_BYTES = 8 << 20
+#: And, once it is unpacked, not much more than this.
+MEMORY_BYTES = 64 << 20
 #: How often the reader asks for new rows, and for new logs, which costs more.
 POLL_S, LIST_S = 0.5, 5.0
 #: How often a reader asks for new logs while none can grow: it waits for the next run, or the first row.
@@ -165,8 +170,7 @@ class Reader:
             reader = LogReader(self._blobs, prefix)
             while True:
                 try:
-                    found = reader.scan(self._stand.at[prefix], self._table_bytes)
-                    batches = list(reader.rows(found.parts))
+                    found, batches = _taken(reader, reader.scan(self._stand.at[prefix], self._table_bytes))
                 except StorageUnavailable:
                     if self._until_now:
                         raise
@@ -258,6 +262,18 @@ class Reader:
     def known_streams(self) -> list[str]:
         """The existing streams, for a message."""
         return streams(self._blobs)
+
+
+def _taken(reader: LogReader, found: Scan) -> tuple[Scan, list[pa.RecordBatch]]:
+    """The rows of a scan, and the scan. If they unpack to much, only its first records, and a scan that ends there."""
+    batches, size = list[pa.RecordBatch](), 0
+    for part, after in zip_longest(found.parts, found.parts[1:]):
+        for batch in reader.rows([part]):
+            batches.append(batch)
+            size += batch.nbytes
+        if after is not None and after.position > part.position and size > MEMORY_BYTES:
+            return replace(found, end=after.position, drained=False, at_end=False), batches
+    return found, batches
 
 
 def _table(batches: list[pa.RecordBatch]) -> pa.Table:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from samza_azure.errors import ConfigError, CorruptState
-from samza_azure.foreign import parsed
+from samza_azure.foreign import exactly, parsed
 from samza_azure.segments import (
     File,
     Interval,
@@ -140,22 +140,22 @@ def lock_of(datasource: str, row: Row) -> tuple[TableLock, dict[str, LockOwner]]
         return TableLock(
             int(row.key.removeprefix(LOCK)),
             LockType(values["type"]),
-            _exactly(str, values["group"]),
+            exactly(str, values["group"]),
             datasource,
-            Interval(_exactly(int, values["start"]), _exactly(int, values["end"])),
-            _exactly(int, values["version"]),
+            Interval(exactly(int, values["start"]), exactly(int, values["end"])),
+            exactly(int, values["version"]),
             _partitions(values["partitions"]),
-            _exactly(int, values["priority"]),
-            _exactly(bool, values["revoked"]),
+            exactly(int, values["priority"]),
+            exactly(bool, values["revoked"]),
             frozenset(owners),
-            _exactly(int, values["count"]),
+            exactly(int, values["count"]),
             SequenceNumber.parse(values["read"]) if values["read"] else None,
             tuple(_intervals_of(values["writes"])),
             tuple(
                 Replaced(lock, number, version, tuple(_intervals_of(text)))
                 for lock, number, version, text in parsed(values["replaced"])
             ),
-            _exactly(int, values["staged"]),
+            exactly(int, values["staged"]),
         ), owners
 
 
@@ -241,10 +241,10 @@ class SegmentReader:
             start, end, version, partition = row.key.removeprefix(SEGMENT).split(".")
             file = None
             if name := values.get("file"):
-                statistics = _Statistics(_exactly(str, values["statistics"]), name)
-                crc = None if values.get("crc") is None else _exactly(int, values["crc"])
-                rows, size = _exactly(int, values["rows"]), _exactly(int, values["bytes"])
-                file = File(_exactly(str, name), rows, size, statistics, crc)
+                statistics = _Statistics(exactly(str, values["statistics"]), name)
+                crc = None if values.get("crc") is None else exactly(int, values["crc"])
+                rows, size = exactly(int, values["rows"]), exactly(int, values["bytes"])
+                file = File(exactly(str, name), rows, size, statistics, crc)
             published = _publishes(values["published"])
             return Segment(
                 self._datasource,
@@ -252,7 +252,7 @@ class SegmentReader:
                 int(version),
                 int(partition),
                 self._set(values["covers"]),
-                _exactly(int, values["generation"]),
+                exactly(int, values["generation"]),
                 self._set(values["group"]),
                 self._set(values["overshadows"]),
                 file,
@@ -297,13 +297,7 @@ class SegmentReader:
 def granted_by(head: Row) -> int:
     """How many locks were granted so far, as the head row says."""
     with RowReading(head):
-        return _exactly(int, head.values["granted"])
-
-
-def _exactly(kind: type[T], value: Any) -> T:
-    if type(value) is not kind:  # a bool is no number here
-        raise TypeError(f"{kind.__name__} is expected, not {value!r:.80}")
-    return value
+        return exactly(int, head.values["granted"])
 
 
 def checked_head(row: Row, datasource: str) -> Row:

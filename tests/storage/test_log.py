@@ -20,8 +20,9 @@ from samza_azure.logs.names import large_name, large_prefix
 from samza_azure.logs.operations import CHUNK, INDEX, Pause, Span
 from samza_azure.logs.record import Kind, Reference, Slice, Writer, decode_header
 from samza_azure.logs.task_log import LogLimits
+from samza_azure.storage import log as log_module
 from samza_azure.storage.interface import Blobs, Missing, Refused
-from samza_azure.storage.log import LogReader, LogWriter, Restored, take_over
+from samza_azure.storage.log import LogReader, LogWriter, Restored, StoredMapping, take_over
 from samza_azure.storage.memory import MemoryAccount
 from tests.storage.conftest import AnyAccount
 
@@ -797,3 +798,23 @@ def test_a_reference_in_a_batch_is_kept_as_it_is(blobs: Blobs) -> None:
     writer.append(0, slices=(Slice(0, Reference(beside, 2, 4, 0x2F4CC2C4), 1),))
     part = LogReader(blobs, PREFIX).scan((0, 0)).parts[0]
     assert part.reference == Reference(beside, 2, 4, 0x2F4CC2C4)
+
+
+def test_a_large_file_is_restored_in_pieces(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be larger than memory, and what a record says of its size may be anything."""
+    monkeypatch.setattr(log_module, "PIECE_BYTES", 7_000)
+    writer, _ = own(blobs, OLD, first=True)
+    content = bytes(range(256)) * 400
+    writer.append(0, files={"offsets/0": b"o", "state/0/0/1.snapshot": content})
+    files = own(blobs, NEW)[1].files
+    assert isinstance(files, StoredMapping)
+    assert (files.size("state/0/0/1.snapshot"), files.size("offsets/0")) == (102_400, 1)
+    pieces = list(files.pieces("state/0/0/1.snapshot"))
+    assert (b"".join(pieces), len(pieces), list(files.pieces("offsets/0"))) == (content, 15, [b"o"])
+
+    ((large, _),) = blobs.list(large_prefix(PREFIX))
+    for damaged, why in ((content[:-1], "A file is cut short"), (content[:-1] + b"x", "is damaged")):
+        blobs.delete(large)
+        blobs.put(large, damaged)
+        with pytest.raises(CorruptState, match=f"{why} .blob {large}"):
+            list(files.pieces("state/0/0/1.snapshot"))

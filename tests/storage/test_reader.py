@@ -13,6 +13,7 @@ from samza_azure.errors import ConfigError, RowsGone
 from samza_azure.logs.names import blob_name
 from samza_azure.logs.record import Kind, Slice, Writer
 from samza_azure.logs.task_log import LogLimits
+from samza_azure.storage import reader as reader_module
 from samza_azure.storage.arrow import encode
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogWriter, take_over
@@ -252,3 +253,15 @@ def test_columns_that_changed_between_two_producers_come_in_one_table(account: M
         writer.close()
     [table] = Reader(blobs, "s", until_now=True)
     assert table.to_pylist() == [{"v": 1, "w": None}, {"v": 2, "w": "x"}]
+
+
+def test_records_that_unpack_to_much_are_returned_one_by_one(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And from a token between them a reader goes on with the next one."""
+    monkeypatch.setattr(reader_module, "MEMORY_BYTES", 1)
+    writer = task(blobs, "1-a")
+    for number in range(3):
+        writer.append(number, slices=(part(number), part(10 + number)))
+    reader = Reader(blobs, "out", until_now=True)
+    found = [(table["v"].to_pylist(), reader.token) for table in reader]
+    assert [rows for rows, _ in found] == [[0, 10], [1, 11], [2, 12]]
+    assert values(Reader(blobs, "out", token=found[0][1], until_now=True)) == [1, 11, 2, 12]

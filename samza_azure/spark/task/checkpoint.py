@@ -18,7 +18,8 @@ from samza_azure.errors import CorruptState, SamzaAzureError
 from samza_azure.logs.record import Buffer
 from samza_azure.logs.restart_files import VERSIONED, lacking, size_of, snapshot_parts
 from samza_azure.spark.jvm.watermark import INFINITY_MS
-from samza_azure.spark.task.checkpoint_files import laid_out, plan_of, stores_of
+from samza_azure.spark.task.checkpoint_files import READ_MAX, is_data, laid_out, plan_of, stores_of
+from samza_azure.storage.log import StoredMapping
 from samza_azure.streams.offset import Offset
 
 #: Files from this size on are sent from the disk as they are, and not read into memory first.
@@ -75,17 +76,24 @@ def lay_out(
     the state after the batch is not there, as that of a query that `is_stateful` must be.
     """
     checkpoint.mkdir(parents=True)
+    stored = files if isinstance(files, StoredMapping) else StoredMapping(files)
     stores, last = list[str](), None
     sizes: dict[str, int] = {}
     for name in sorted(files, key=lambda name: name.endswith(".zip") or "/_metadata/" in name):
+        path = checkpoint / name
         with _at(name, places):
+            if is_data(name):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                sizes[name] = _written(path, stored.pieces(name))
+                continue
+            if (size := stored.size(name)) > READ_MAX:
+                raise ValueError(f"it has {size} bytes, at most {READ_MAX} are possible")
             content = laid_out(name, files[name], sizes, str(checkpoint))
             sizes[name] = len(content)
             if _OPERATOR.fullmatch(name):
                 stores += _stores(name.partition("/_metadata/")[0], stores_of(content), len(files))
             if name == f"offsets/{batch}":
                 last = _parse(content)
-        path = checkpoint / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     if batch < 0:
@@ -107,6 +115,12 @@ def lay_out(
     commit.parent.mkdir(exist_ok=True)
     commit.write_text(f'v1\n{{"nextBatchWatermarkMs":{next_ms}}}')
     return last
+
+
+def _written(path: Path, pieces: Iterable[bytes]) -> int:
+    """Write a file piece by piece. Return its size."""
+    with path.open("wb") as file:
+        return sum(map(file.write, pieces))
 
 
 @contextmanager

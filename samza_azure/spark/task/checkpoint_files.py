@@ -16,16 +16,16 @@ import zipfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from samza_azure.foreign import parsed
+from samza_azure.foreign import exactly, parsed
 from samza_azure.logs.restart_files import PART, SOURCE, VERSIONED, opened
 from samza_azure.spark.pipeline.state import PROVIDERS
 from samza_azure.streams.offset import Offset
 
-#: A snapshot of RocksDB holds its lists of files, never data: a large state has some hundred KiB of them.
-ZIP_MAX, UNPACKED_MAX, ENTRIES_MAX = 16 << 20, 256 << 20, 1_000
-#: All other files that Spark or we parse; they have some KiB.
-TEXT_MAX = 16 << 20
-
+#: A file that is not laid out as it is. They have some KiB; a snapshot of RocksDB holds its lists of files, never data,
+#: and has some hundred KiB for a large state.
+READ_MAX = 16 << 20
+#: What a snapshot may unpack to, and how many entries it may have.
+UNPACKED_MAX, ENTRIES_MAX = 256 << 20, 1_000
 #: In characters: a part of the name of a file. Those of Spark have about 60.
 NAME_MAX = 200
 
@@ -40,19 +40,22 @@ _SETTING, _PLAIN = re.compile(r"spark\.sql\.[A-Za-z.]+"), re.compile(r"[A-Za-z0-
 _SCHEMA = re.compile(r"(?P<operator>state/[0-9]+)/(?P<schema>_stateSchema/[\w-]+/[\w-]+)", re.ASCII)
 
 
-def laid_out(name: str, content: bytes, sizes: Mapping[str, int], checkpoint: str) -> bytes:
-    """The file as the checkpoint in this directory needs it. `sizes` are those of the files that are there: what an
-    operator's metadata or a snapshot names comes before it."""
+def is_data(name: str) -> bool:
+    """Whether a file of this name is laid out as it is. Raise ValueError if a checkpoint has no file of this name."""
     if max(map(len, name.split("/"))) > NAME_MAX:
         raise ValueError("its name is too long")
-    for pattern, make in _MAKERS:
-        if pattern.fullmatch(name):
-            if len(content) > TEXT_MAX:
-                raise ValueError(f"it has {len(content)} bytes, at most {TEXT_MAX} are possible")
-            return make(name, content, sizes, checkpoint)
-    if any(pattern.fullmatch(name) for pattern in _AS_THEY_ARE):
-        return content
-    raise ValueError("a checkpoint has no file of this name")
+    if any(pattern.fullmatch(name) for pattern, _ in _MAKERS):
+        return False
+    if not any(pattern.fullmatch(name) for pattern in _AS_THEY_ARE):
+        raise ValueError("a checkpoint has no file of this name")
+    return True
+
+
+def laid_out(name: str, content: bytes, sizes: Mapping[str, int], checkpoint: str) -> bytes:
+    """Any other file as the checkpoint in this directory needs it. `sizes` are those of the files that are there: what
+    an operator's metadata or a snapshot names comes before it."""
+    make = next(make for pattern, make in _MAKERS if pattern.fullmatch(name))
+    return make(name, content, sizes, checkpoint)
 
 
 def plan_of(content: bytes) -> tuple[dict[str, Any], list[Offset | None]]:
@@ -60,10 +63,10 @@ def plan_of(content: bytes) -> tuple[dict[str, Any], list[Offset | None]]:
     version, settings, *lines = content.decode().split("\n")
     if version != "v1":
         raise ValueError(f"its version is {version!r:.20}")
-    found = _object(parsed(settings, is_passed_on=True))
+    found = exactly(dict, parsed(settings, is_passed_on=True))
     _integer(found["batchWatermarkMs"])
-    for name, value in _object(found.get("conf", {})).items():
-        if not _SETTING.fullmatch(name) or not (_PLAIN.fullmatch(_text(value)) or value in PROVIDERS.values()):
+    for name, value in exactly(dict, found.get("conf", {})).items():
+        if not _SETTING.fullmatch(name) or not (_PLAIN.fullmatch(exactly(str, value)) or value in PROVIDERS.values()):
             raise ValueError(f"the setting {name!r:.80} has the value {value!r:.80}")
     if any(isinstance(value, dict | list) for name, value in found.items() if name != "conf"):
         raise ValueError("its settings have parts")
@@ -72,8 +75,9 @@ def plan_of(content: bytes) -> tuple[dict[str, Any], list[Offset | None]]:
 
 def stores_of(metadata: bytes) -> list[tuple[str, int]]:
     """The stores of an operator, from its metadata: name, and number of partitions."""
-    found = _object(parsed(metadata.partition(b"\n")[2], is_passed_on=True))
-    return [(_text(store["storeName"]), _integer(store["numPartitions"])) for store in _list(found["stateStoreInfo"])]
+    found = exactly(dict, parsed(metadata.partition(b"\n")[2], is_passed_on=True))
+    stores = exactly(list, found["stateStoreInfo"])
+    return [(exactly(str, store["storeName"]), _integer(store["numPartitions"])) for store in stores]
 
 
 def _offsets(_name: str, content: bytes, _sizes: Mapping[str, int], _checkpoint: str) -> bytes:
@@ -83,13 +87,13 @@ def _offsets(_name: str, content: bytes, _sizes: Mapping[str, int], _checkpoint:
 
 
 def _query(_name: str, content: bytes, _sizes: Mapping[str, int], _checkpoint: str) -> bytes:
-    return json.dumps({"id": _text(_object(parsed(content, is_passed_on=True)).get("id", ""))}).encode()
+    return json.dumps({"id": exactly(str, exactly(dict, parsed(content, is_passed_on=True)).get("id", ""))}).encode()
 
 
 def _unfinished(_name: str, content: bytes, _sizes: Mapping[str, int], _checkpoint: str) -> bytes:
     if content:
-        found = _object(parsed(content))
-        for end in _list(found["ends"]):
+        found = exactly(dict, parsed(content))
+        for end in exactly(list, found["ends"]):
             Offset.from_json(end)
         if _integer(found["done"]) < 0:
             raise ValueError("fewer than no messages are done")
@@ -99,10 +103,13 @@ def _unfinished(_name: str, content: bytes, _sizes: Mapping[str, int], _checkpoi
 def _operator(name: str, content: bytes, sizes: Mapping[str, int], checkpoint: str) -> bytes:
     """The metadata of an operator. That of transformWithState names its schemas by absolute paths."""
     version, _, text = content.decode().partition("\n")
-    metadata = _object(parsed(text, is_passed_on=True))
+    metadata = exactly(dict, parsed(text, is_passed_on=True))
     operator = name.partition("/_metadata/")[0]
-    for store in _list(metadata["stateStoreInfo"]):
-        schemas = [path.rpartition(f"/{operator}/")[2] for path in map(_text, store.get("stateSchemaFilePaths", []))]
+    for store in exactly(list, metadata["stateStoreInfo"]):
+        schemas = [
+            path.rpartition(f"/{operator}/")[2]
+            for path in (exactly(str, each) for each in store.get("stateSchemaFilePaths", []))
+        ]
         if not all(_SCHEMA.fullmatch(path) and path in sizes for path in (f"{operator}/{each}" for each in schemas)):
             raise ValueError(f"it names a schema that is not there, one of {schemas!r:.200}")
         if schemas:
@@ -178,8 +185,6 @@ class _JavaTexts:
 def _snapshot(name: str, content: bytes, sizes: Mapping[str, int], _checkpoint: str) -> bytes:
     """A snapshot of RocksDB. Spark reads the entries as they follow each other, and Python by the directory at the end,
     so only a new archive has for sure the entries that were checked here."""
-    if len(content) > ZIP_MAX:
-        raise ValueError(f"it has {len(content)} bytes, at most {ZIP_MAX} are possible")
     with opened(content) as archive:
         entries = _entries(archive)
     if not re.fullmatch(rb"MANIFEST-[0-9]+\n", entries["CURRENT"]) or entries["CURRENT"][:-1].decode() not in entries:
@@ -210,13 +215,13 @@ def _entries(archive: zipfile.ZipFile) -> dict[str, bytes]:
 def _parts(store: str, content: bytes, sizes: Mapping[str, int]) -> bytes:
     """The metadata of a snapshot, whose names of files are bare, and whose files are there."""
     version, _, text = content.decode().partition("\n")
-    found = _object(parsed(text, is_passed_on=True))
+    found = exactly(dict, parsed(text, is_passed_on=True))
     if version != "v1":
         raise ValueError(f"the version of its metadata is {version!r:.20}")
     for kind, (stored, folder) in _STORED.items():
         here = set()
-        for part in _list(found.get(kind) or []):
-            local, path = _text(part["localFileName"]), f"{store}/{folder}/{_text(part[stored])}"
+        for part in exactly(list, found.get(kind) or []):
+            local, path = exactly(str, part["localFileName"]), f"{store}/{folder}/{exactly(str, part[stored])}"
             if (
                 not _LOCAL[kind].fullmatch(local)
                 or local in here
@@ -229,28 +234,10 @@ def _parts(store: str, content: bytes, sizes: Mapping[str, int]) -> bytes:
     return f"v1\n{json.dumps(found)}".encode()
 
 
-def _object(value: Any) -> dict[str, Any]:
-    if type(value) is not dict:
-        raise TypeError("an object is expected")
-    return value
-
-
-def _list(value: Any) -> list[Any]:
-    if type(value) is not list:
-        raise TypeError("a list is expected")
-    return value
-
-
-def _text(value: Any) -> str:
-    if type(value) is not str:
-        raise TypeError("a text is expected")
-    return value
-
-
 def _integer(value: Any) -> int:
-    if type(value) is not int or not -_LONG <= value < _LONG:
-        raise TypeError("a whole number of 64 bits is expected")
-    return value
+    if not -_LONG <= exactly(int, value) < _LONG:
+        raise ValueError(f"a number of 64 bits is expected, not {value!r:.80}")
+    return int(value)
 
 
 _MAKERS: tuple[tuple[re.Pattern[str], Callable[[str, bytes, Mapping[str, int], str], bytes]], ...] = tuple(
