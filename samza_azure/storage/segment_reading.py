@@ -179,7 +179,7 @@ def _all_known(table: SegmentTable, state: TableLocks) -> Snapshot:
 def _from_checkpoint(table: SegmentTable, state: TableLocks) -> Known | None:
     """The content of the last checkpoint, if it is later than the last collection."""
     name = str(state.head.values.get("checkpoint", ""))
-    data = table.tried(lambda: table.blobs.read(name, 0)) if name else Missing()
+    data = table.tried(lambda: table.blobs.read(name, 0)) if name.startswith(table.prefix) else Missing()
     if isinstance(data, Missing):
         return None
     restored, collected = state.head.values.get("restored", 0), str(state.head.values.get("collected", ""))

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from samza_azure.errors import ConfigError, CorruptState
+from samza_azure.logs.names import TABLES
 from samza_azure.segments import File, Interval
 from samza_azure.segments.interval import CALENDAR, microseconds
 from samza_azure.storage.interface import Blobs, Missing
@@ -235,6 +236,7 @@ class BlobFile(io.RawIOBase):
 
     def __init__(self, blobs: Blobs, file: File) -> None:
         super().__init__()
+        _checked(file)
         self._blobs, self._file, self._at = blobs, file, 0
         self._start, self._data = 0, b""
 
@@ -278,10 +280,18 @@ def gone(file: File) -> CorruptState:
     )
 
 
+def _checked(file: File) -> str:
+    """The name of a file of a table. Raise CorruptState for another blob: whoever may write rows can name any, such as
+    one of a stream, which others may write."""
+    if not file.name.startswith(TABLES):
+        raise CorruptState("A segment's row names a blob that is no file of a table", blob=file.name)
+    return file.name
+
+
 def _whole(blobs: Blobs, file: File) -> bytes:
     """A file's bytes. Raise CorruptState if the file is gone, or differs from what was published: zstd and Parquet miss
     half of all flipped bits."""
-    found = blobs.read(file.name, 0)
+    found = blobs.read(_checked(file), 0, max(file.bytes, 0) + 1)
     if isinstance(found, Missing):
         raise gone(file)
     if file.crc is not None and (crc := zlib.crc32(found.data)) != file.crc:

@@ -701,6 +701,8 @@ def play_table(random: Random, directory: Path) -> Verdict:
             column = random.choice(sorted(values))
             value = random.choice((*VALUES, keep, DEEP, "1:", "a:b", "5-1", "0:9999999999"))
             values[column] = value
+            if column == "file" and value == keep:
+                blobs.append(keep, bytes(100), 0)
         case 3 if values:
             column = random.choice(sorted(values))
             with suppress(ValueError, TypeError):

@@ -21,7 +21,7 @@ from samza_azure.segments import (
     Published,
 )
 from samza_azure.storage.segments import SegmentStore
-from samza_azure.storage.transactions import MemoryTransactions
+from samza_azure.storage.transactions import Act, MemoryTransactions, Write
 from samza_azure.tables import compaction, files
 from samza_azure.tables.write import by_bucket
 from tests.storage.conftest import Stores
@@ -485,3 +485,19 @@ def test_a_refused_append_adds_no_column(store: SegmentStore) -> None:
         with pytest.raises(ConfigError):
             appended(store, rows)
         assert tables.snapshot_of(store).schema == SCHEMA
+
+
+def test_a_row_that_names_a_blob_of_others_has_it_neither_read_nor_deleted(stores: Stores) -> None:
+    """Whoever may write rows need not be allowed to write or delete blobs."""
+    store, theirs = stores(), "streams/s/0/00000000"
+    store.blobs.put(theirs, b"theirs")
+    appended(store, made(0, 1))
+    (row,) = store.rows.query("segment.", "segment~")
+    store.rows.transact([Write(Act.MERGE, row.key, {"file": theirs})])
+    with pytest.raises(CorruptState, match=f"names a blob that is no file of a table .blob {theirs}"):
+        numbers(stores())
+    fresh = stores()
+    fresh.drop(task("drop"), JANUARY)
+    assert sum(fresh.collect(day * 86_400_000_000, 1).segments for day in range(3)) == 2, "the segment and the drop"
+    assert theirs in [name for name, _ in store.blobs.list("streams/s/0/")]
+    store.blobs.delete(theirs)
