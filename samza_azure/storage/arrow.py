@@ -58,7 +58,7 @@ def decode(data: bytes) -> Iterator[pa.RecordBatch]:
                 if (left := left - sum(map(unfolded_bytes, batch.columns))) < 0:
                     raise ValueError(f"the rows take more than {UNPACKED_MAX} bytes")
                 yield batch
-    except (pa.ArrowException, OSError, EOFError, RecursionError) as error:
+    except (pa.ArrowException, OSError, EOFError, RecursionError, KeyError) as error:
         raise ValueError(f"they are no rows in Arrow's format ({error})") from error
 
 
@@ -79,6 +79,8 @@ def rows_of(part: Part, data: bytes) -> Iterator[pa.RecordBatch]:
 def _as_bytes(kind: pa.DataType) -> pa.DataType:
     """The type with bytes in place of texts, at any depth."""
     match kind:
+        case pa.TimestampType() if kind.tz is not None:
+            pa.lib.string_to_tzinfo(kind.tz)  # raises if there is no such zone: nobody could use the values
         case pa.StructType():
             return pa.struct([field.with_type(_as_bytes(field.type)) for field in kind])
         case pa.MapType():

@@ -14,10 +14,15 @@ from azure.storage.blob.aio import ContainerClient
 
 from samza_azure.storage.address import Address
 from samza_azure.storage.clients import ONCE, SIZES, TRANSPORT
+from samza_azure.storage.limits import LEASED_BYTES_MAX
 
 # How long an idle connection is kept. Azurite hangs up after 5 s, and a write that crosses that would be unsettled.
 _IDLE_S = 15.0
 _IDLE_EMULATOR_S = 4.0
+
+
+#: Blobs with a lease are all that is downloaded here.
+LEASED = {"max_single_get_size": LEASED_BYTES_MAX}
 
 
 class AsyncClients:
@@ -27,7 +32,7 @@ class AsyncClients:
         self._transport = _OneTry(use_env_settings=_goes_by_proxy(where.blob_url), **TRANSPORT)
         self._transport.idle_s = _IDLE_S if where.blob_url.startswith("https:") else _IDLE_EMULATOR_S
         common: dict[str, Any] = {"transport": self._transport, "credential": opens, **ONCE}
-        self.container = ContainerClient(where.blob_url, container, **(common | SIZES))
+        self.container = ContainerClient(where.blob_url, container, **(common | SIZES | LEASED))
         self.table = TableClient(where.table_url, table, **common)
 
     def use(self, session: Any) -> None:

@@ -15,9 +15,7 @@ from samza_azure.errors import CorruptState, StorageUnavailable
 from samza_azure.group.control import NAME
 from samza_azure.storage.account_calls import AccountCalls
 from samza_azure.storage.interface import Content, Missing, NotModified, Refused
-
-#: No more is read of a foreign blob. The control blob of ten thousand tasks has some hundred KiB.
-SIZE_MAX = 32 << 20
+from samza_azure.storage.limits import LEASED_BYTES_MAX
 
 
 class AzureControlBlob:
@@ -74,12 +72,10 @@ class AzureControlBlob:
         conditions: dict[str, Any] = {} if lease_id is None else {"lease": lease_id}
         if unless_etag is not None:
             conditions |= {"etag": unless_etag, "match_condition": MatchConditions.IfModified}
-        download = await self._blob.download_blob(offset=0, length=SIZE_MAX + 1, **conditions)
+        download = await self._blob.download_blob(**conditions)
+        if download.size > LEASED_BYTES_MAX:  # and so much is here already
+            raise CorruptState(f"A blob of samza-azure has at most {LEASED_BYTES_MAX} bytes here", blob=self._name)
         data = await download.readall()
-        if len(data) > SIZE_MAX:
-            raise CorruptState(
-                f"The blob has more than {SIZE_MAX} bytes, so it is none of samza-azure", blob=self._name
-            )
         if len(data) != download.size:
             raise StorageUnavailable(f"Reading {self._name}: the answer broke off.")
         return Content(data, download.properties.etag)

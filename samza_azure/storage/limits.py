@@ -12,6 +12,9 @@ from samza_azure.storage.interface import Value
 APPEND_BYTES_MAX = 100 << 20
 APPEND_BLOCKS_MAX = 50_000
 
+#: No more is read of a foreign blob with a lease. The control blob of ten thousand tasks has some hundred KiB.
+LEASED_BYTES_MAX = 32 << 20
+
 TEXT_MAX = 32 << 10  # a string column holds 64 KiB of UTF-16
 _INTEGER_MAX = 1 << 63
 _FORBIDDEN = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f]")

@@ -44,8 +44,18 @@ class Restored:
     bytes: int
     meta: Mapping[str, Any]  # as the log's first owner gave it
     batch_bytes: int  # how much input a batch may have
-    #: Of each file: blob and position of the record that holds it, for messages.
-    places: Mapping[str, tuple[str, int]] = field(default_factory=dict, compare=False)
+    places: Mapping[str, tuple[str, int]] = field(default_factory=dict, compare=False)  # a `Places`, for messages
+
+
+class Places(dict[str, tuple[str, int]]):
+    """Of each file of a checkpoint: blob and position of the record that holds it. Of any other: the log's end."""
+
+    def __init__(self, known: Mapping[str, tuple[str, int]], end: tuple[str, int]) -> None:
+        super().__init__(known)
+        self._end = end
+
+    def __missing__(self, path: str) -> tuple[str, int]:
+        return self._end
 
 
 class StoredMapping(Mapping[str, bytes]):
@@ -276,7 +286,7 @@ def take_over(
         log.length,
         log.meta,
         log.batch_bytes,
-        dict(log.places),
+        Places(log.places, (log.blob, log.end[1])),
     )
     return log_writer, restored
 

@@ -176,7 +176,7 @@ def _plain(value: Any) -> Any:
 def may_hold(file: File, column: str, operator: str, value: Any) -> bool:
     """Whether a row of the file may satisfy `column operator value`, according to its statistics."""
     found = file.statistics.get(column)
-    if found is None or "least" not in found or _plain(value) is None or operator not in _TESTS:
+    if found is None or not {"least", "most"} <= found.keys() or _plain(value) is None or operator not in _TESTS:
         return True
     least, most = found["least"], found["most"]
     try:

@@ -10,6 +10,7 @@ import pytest
 from samza_azure.errors import CorruptState, SamzaAzureError
 from samza_azure.spark.jvm.watermark import INFINITY_MS
 from samza_azure.spark.task.checkpoint import NewFiles, Planned, lay_out, planned
+from samza_azure.storage.log import Places
 from samza_azure.streams.offset import Offset, ProducerPosition
 from tests.hostile.contents import samples
 
@@ -163,7 +164,7 @@ def test_a_checkpoint_without_the_state_of_its_batch_is_refused(tmp_path: Path, 
         return
     where = dict.fromkeys(files, ("runs/r/count-0/00000000", 77))
     with pytest.raises(CorruptState, match="blob runs/r/count-0/00000000, position 77"):
-        lay_out(tmp_path / "c", files, 9, None, is_stateful=True, places=where)
+        lay_out(tmp_path / "c", files, 9, None, is_stateful=True, places=Places(where, ("runs/r/count-0/00000000", 77)))
 
 
 def test_state_of_an_older_batch_is_refused(tmp_path: Path) -> None:

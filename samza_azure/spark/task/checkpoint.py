@@ -12,14 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from samza_azure.errors import CorruptState, SamzaAzureError
 from samza_azure.logs.record import Buffer
 from samza_azure.logs.restart_files import VERSIONED, lacking, size_of, snapshot_parts
 from samza_azure.spark.jvm.watermark import INFINITY_MS
 from samza_azure.spark.task.checkpoint_files import READ_MAX, is_data, laid_out, plan_of, stores_of
-from samza_azure.storage.log import StoredMapping
+from samza_azure.storage.log import Places, StoredMapping
 from samza_azure.streams.offset import Offset
 
 #: Files from this size on are sent from the disk as they are, and not read into memory first.
@@ -67,7 +66,7 @@ def lay_out(
     watermark_us: int | None,
     *,
     is_stateful: bool = False,
-    places: Mapping[str, tuple[str, int]] = MappingProxyType({}),
+    places: Mapping[str, tuple[str, int]] | None = None,
 ) -> Planned | None:
     """Fill an empty directory from the log. Return the last batch's plan, or None if there was no batch yet.
 
@@ -77,6 +76,7 @@ def lay_out(
     """
     checkpoint.mkdir(parents=True)
     stored = files if isinstance(files, StoredMapping) else StoredMapping(files)
+    places = Places({}, (str(checkpoint), 0)) if places is None else places
     stores, last = list[str](), None
     sizes: dict[str, int] = {}
     for name in sorted(files, key=lambda name: name.endswith(".zip") or "/_metadata/" in name):
@@ -102,7 +102,7 @@ def lay_out(
         if last is None:
             raise KeyError("it is not there")
     if is_stateful and (store := lacking(files, stores or ["state"], batch)) is not None:
-        blob, position = _place(f"offsets/{batch}", places)
+        blob, position = places[f"offsets/{batch}"]
         raise CorruptState(
             f"The log lacks what {store} held after batch {batch}, so the task would begin with another state",
             blob=blob,
@@ -129,15 +129,10 @@ def _at(name: str, places: Mapping[str, tuple[str, int]]) -> Iterator[None]:
     try:
         yield
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        blob, position = _place(name, places)
+        blob, position = places[name]
         raise CorruptState(
             f"The record holds {name!r:.200}, which is none of ours: {error}", blob=blob, position=position
         ) from error
-
-
-def _place(name: str, places: Mapping[str, tuple[str, int]]) -> tuple[str, int]:
-    """The record that holds a file, or the last one that holds any."""
-    return places.get(name) or max(places.values(), default=(name, 0))
 
 
 def _stores(operator: str, stores: Iterable[tuple[str, int]], most: int) -> Iterator[str]:
