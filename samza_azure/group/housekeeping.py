@@ -21,7 +21,7 @@ from samza_azure.group.actions import (
 )
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.reports import counts
-from samza_azure.group.requests import FORGOTTEN_AFTER_S, answers
+from samza_azure.group.requests import answers, is_forgotten
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.group.view import View
 
@@ -83,7 +83,7 @@ def _answers(view: View, control: Control) -> list[HouseWork]:
     actions: list[HouseWork] = [
         DeleteRequest(each.key, each.etag)
         for each in view.office.requests
-        if each.key in view.office.request_ages and view.office.request_ages[each.key].silent(FORGOTTEN_AFTER_S)
+        if each.key in view.office.request_ages and is_forgotten(each, view.office.request_ages[each.key])
     ]
     # A write under way may obey the very request that the blob as we know it would have refused.
     is_known = CONTROL not in view.calls.busy and view.calls.unsettled is None
@@ -103,7 +103,7 @@ def _long_gone(view: View) -> list[HouseWork]:
         DeleteMember(processor, row.etag)
         for processor, row in view.others.members.items()
         if not row.alive and row.is_ours and processor != view.me
-        if processor in view.others.ages and view.others.ages[processor].silent(GONE_AFTER_S)
+        if processor in view.others.ages and view.others.ages[processor].unchanged_s >= GONE_AFTER_S
     ]
 
 

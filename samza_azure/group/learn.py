@@ -658,7 +658,7 @@ def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at
         is_over = before is not None and before.incarnation == read.incarnation and not before.alive
         row = before if before is not None and is_over and read.alive else read  # we marked it dead during the scan
         members[row.processor] = row
-        ages[row.processor] = observed(known, row.etag, now, interval)
+        ages[row.processor] = observed(known, row.etag, now, interval, row.age_s)
         if row.alive:
             is_news = known is not None and known.etag != row.etag
             changed = changed or is_news
@@ -722,7 +722,8 @@ def _learn_member(
     match answer:
         case ProcessorRow() as row:
             _know_member(view, row)
-            view.others.ages[processor] = observed(view.others.ages.get(processor), row.etag, now, view.scan_interval)
+            known = view.others.ages.get(processor)
+            view.others.ages[processor] = observed(known, row.etag, now, view.scan_interval, row.age_s)
         case Absent():
             _forget_member(view, processor)
             view.others.ages.pop(processor, None)
@@ -845,6 +846,8 @@ def _learn_requests(view: View, rows: tuple[ProcessorRow | Request, ...], sent_a
         at = leading.answered_at = {key: at for key, at in leading.answered_at.items() if at >= sent_at}
         answered = {each.key: each for each in leading.requests if each.answer and each.key in at}
         requests = tuple(each if each.answer else answered.get(each.key, each) for each in requests)
-        leading.request_ages = {each.key: observed(before.get(each.key), each.etag, now, interval) for each in requests}
+        leading.request_ages = {
+            each.key: observed(before.get(each.key), each.etag, now, interval, each.age_s) for each in requests
+        }
         leading.answering = {each.key: answering[each.key] for each in requests if each.key in answering}
         leading.requests, leading.requests_read_at = requests, now

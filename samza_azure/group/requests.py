@@ -2,7 +2,7 @@
 
 Anyone with access to the account may write a request, in any order and with any content. The leader first obeys it in
 the control blob, under its key, and then answers it; so if it dies in between, the next leader sees what was done. A
-request that cannot be obeyed is counted, never answered, and deleted after a day in which reads saw no change of it.
+request that cannot be obeyed is counted, never answered, and deleted when it is a day old.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from samza_azure.group.actions import REQUESTS, Action, ReadRequests
+from samza_azure.group.age import Age
 from samza_azure.group.control import Control, Member, RunPhase, Stop
 from samza_azure.group.moment import reached
 from samza_azure.group.notification import DrainNotification
@@ -32,6 +33,15 @@ WITHDRAWING = frozenset({RequestKind.CANCEL, RequestKind.STOP})
 CANCELLED_AT_ONCE = 8
 #: The kinds of unanswered requests that concern this run; of those that withdraw drains, only obeyed ones.
 Waiting: TypeAlias = AbstractSet[RequestKind | None]
+
+
+def is_forgotten(request: Request, age: Age) -> bool:
+    """Whether a request is deleted for its age, which the service's clock tells: jobs of ten minutes leave some, too.
+
+    One that may yet be obeyed must have been seen for that long. It may be from a time in which no processor ran.
+    """
+    may_be_obeyed = request.kind is not None and not request.answer
+    return age.silent(FORGOTTEN_AFTER_S) if may_be_obeyed else age.unchanged_s >= FORGOTTEN_AFTER_S
 
 
 def read(view: View, now: float) -> list[Action]:

@@ -105,6 +105,7 @@ class ProcessorRow:
     too_old_for: int = 0  # a format that this processor's release does not know: it has released all and stands by
     cut_off: bool = False  # it sends heartbeats, but cannot reach the control blob
     no_container: bool = False  # its container has ended and the next one is not ready, or it hangs
+    age_s: float = field(default=0.0, compare=False)  # unchanged for so long when first read, by the service's clock
 
     @property
     def failure(self) -> tuple[int, str] | None:
@@ -171,7 +172,7 @@ def columns(row: ProcessorRow) -> dict[str, str | int | bool]:
     }
 
 
-def processor_row(key: str, etag: str, values: Mapping[str, Any]) -> ProcessorRow:
+def processor_row(key: str, etag: str, values: Mapping[str, Any], age_s: float = 0.0) -> ProcessorRow:
     """A processor's row as read. Invalid columns get their defaults."""
     try:
         state = ProcessorState(str(values.get("state", "")))
@@ -199,6 +200,7 @@ def processor_row(key: str, etag: str, values: Mapping[str, Any]) -> ProcessorRo
         too_old_for=_integer(values.get("too_old_for")),
         cut_off=values.get("cut_off") is True,
         no_container=values.get("no_container") is True,
+        age_s=age_s,
     )
 
 
@@ -261,6 +263,7 @@ class Request:
     incarnations: frozenset[str] = frozenset()  # for a stop: the shortened incarnations that it is for; empty: all
     by: str = ""  # who asks, as the command says
     asked_ms: int = 0  # when, by the clock of the requester
+    age_s: float = field(default=0.0, compare=False)  # as in a processor's row
 
 
 #: How many characters of an incarnation are in a stop request, so that thousands fit into one column.
@@ -282,7 +285,7 @@ def request_columns(
     return values | ({"incarnations": lives} if 0 < len(lives) <= COLUMN_LIMIT else {})
 
 
-def request(key: str, etag: str, values: Mapping[str, Any]) -> Request:
+def request(key: str, etag: str, values: Mapping[str, Any], age_s: float = 0.0) -> Request:
     """A request as read. It gets no kind if its kind is unknown or its size is larger than any of ours.
 
     The same holds for a drain without one of the columns that each release has written, and for one with a mode that
@@ -308,6 +311,7 @@ def request(key: str, etag: str, values: Mapping[str, Any]) -> Request:
         frozenset(lives.split(",")) if is_ours and lives else frozenset(),
         _whole(str(values.get("by", "")))[:256],
         _integer(values.get("askedMs")),
+        age_s,
     )
 
 

@@ -137,7 +137,7 @@ async def _perform(
             return _all(await table.query(MEMBERS, timeout=timeout), known)
         case ReadRequests():
             found = await table.query(REQUESTS, timeout=timeout)
-            return tuple(rows.request(row.key, row.etag, row.values) for row in found)
+            return tuple(rows.request(row.key, row.etag, row.values, row.age_s) for row in found)
         case AnswerRequest(key=key, etag=etag, answer=answer):
             return _etag(await table.merge(REQUESTS, key, {"answer": answer}, etag=etag, timeout=timeout))
         case MarkDead(processor=processor, etag=etag, epoch=epoch):
@@ -157,7 +157,7 @@ async def _perform(
 
 async def _member(table: Rows, processor: str, timeout: float) -> Answer:
     row = await table.get(MEMBERS, processor, timeout=timeout)
-    return rows.processor_row(row.key, row.etag, row.values) if row is not None else Absent()
+    return rows.processor_row(row.key, row.etag, row.values, row.age_s) if row is not None else Absent()
 
 
 def _etag(answer: str | Refused) -> Answer:
@@ -178,5 +178,5 @@ def _all(found: Sequence[Row], known: Mapping[str, ProcessorRow]) -> Answer:
     for row in found:
         before = known.get(row.key)
         is_same = before is not None and before.etag == row.etag
-        read.append(before if is_same and before else rows.processor_row(row.key, row.etag, row.values))
+        read.append(before if is_same and before else rows.processor_row(row.key, row.etag, row.values, row.age_s))
     return tuple(read)

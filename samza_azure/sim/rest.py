@@ -9,6 +9,8 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -305,7 +307,9 @@ def _range(header: str) -> tuple[int, int | None]:
 
 
 def _json(status: int, body: Mapping[str, Any], **headers: str) -> Response:
-    return Response(status, {"Content-Type": "application/json", **headers}, json.dumps(body).encode())
+    return Response(
+        status, {"Content-Type": "application/json", "Date": _LONG_AGO, **headers}, json.dumps(body).encode()
+    )
 
 
 def _put(answer: str | None | Refused) -> Response:
@@ -325,7 +329,9 @@ def _rows(partition: str, rows: list[Row]) -> Response:
 
 
 def _entity(partition: str, row: Row) -> dict[str, Any]:
+    written_at = parsedate_to_datetime(_LONG_AGO) - timedelta(seconds=row.age_s)
     shown: dict[str, Any] = {"odata.etag": row.etag, "PartitionKey": partition, "RowKey": row.key}
+    shown["Timestamp"] = f"{written_at:%Y-%m-%dT%H:%M:%S.%fZ}"
     for name, value in row.values.items():
         integer = type(value) is int
         shown[name] = str(value) if integer else value

@@ -1,6 +1,7 @@
 """Converts rows to entities of the table service, and back. All integers are Edm.Int64."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -18,10 +19,12 @@ def entity(partition: str, key: str, values: Mapping[str, Value]) -> dict[str, A
     return {"PartitionKey": checked_key(partition), "RowKey": checked_key(key), **columns}
 
 
-def row(found: TableEntity) -> Row:
-    """The row that an entity stands for."""
+def row(found: TableEntity, read_at: datetime | None = None) -> Row:
+    """The row that an entity stands for. `read_at` is the time of the answer, by the clock of the service."""
     values = {name: _plain(value) for name, value in found.items() if name not in _KEYS}
-    return Row(found["RowKey"], str(found.metadata["etag"]), MappingProxyType(values))
+    written_at = found.metadata.get("timestamp")
+    age_s = (read_at - written_at).total_seconds() if read_at is not None and written_at is not None else 0.0
+    return Row(found["RowKey"], str(found.metadata["etag"]), MappingProxyType(values), max(age_s, 0.0))
 
 
 def _typed(value: Value) -> Any:

@@ -53,11 +53,13 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One table row. Integers are 64 bit."""
+    """One table row. Integers are 64 bit. `age_s` is the time since its last change when it was read, by the service's
+    own clock; 0 if that is not known."""
 
     key: str
     etag: str
     values: Mapping[str, Value] = field(default_factory=dict)
+    age_s: float = field(default=0.0, compare=False)
 
 
 #: The most blobs that Azure deletes in one call.

@@ -84,6 +84,7 @@ class _Entity:
 
     etag: str
     values: dict[str, Value] = field(default_factory=dict)
+    written_at: float = 0.0
 
 
 class MemoryStorage:
@@ -302,7 +303,7 @@ class MemoryStorage:
 
     def upsert(self, partition: str, key: str, values: Mapping[str, Value]) -> str:
         """Insert Or Replace Entity."""
-        entity = _Entity(self._next_etag(), dict(values))
+        entity = _Entity(self._next_etag(), dict(values), self._clock())
         self._rows[partition, key] = entity
         return entity.etag
 
@@ -318,11 +319,11 @@ class MemoryStorage:
     def get(self, partition: str, key: str) -> Row | None:
         """Query Entities by both keys."""
         entity = self._rows.get((partition, key))
-        return None if entity is None else _row(key, entity)
+        return None if entity is None else self._row(key, entity)
 
     def query(self, partition: str) -> Sequence[Row]:
         """Query Entities of one partition."""
-        return [_row(key, self._rows[partition, key]) for key in self.keys(partition)]
+        return [self._row(key, self._rows[partition, key]) for key in self.keys(partition)]
 
     def keys(self, partition: str) -> Sequence[str]:
         """The keys of the rows of one partition, in their order."""
@@ -340,9 +341,8 @@ class MemoryStorage:
         self._rows.pop((partition, key), None)
         return None
 
-
-def _row(key: str, entity: _Entity) -> Row:
-    return Row(key, entity.etag, MappingProxyType(entity.values))
+    def _row(self, key: str, entity: _Entity) -> Row:
+        return Row(key, entity.etag, MappingProxyType(entity.values), self._clock() - entity.written_at)
 
 
 class SimulatedAccount(Protocol):

@@ -5,10 +5,13 @@ every row.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any
 
 from azure.core import MatchConditions
+from azure.core.pipeline import PipelineResponse
 from azure.data.tables import TableEntity, UpdateMode
 from azure.data.tables.aio import TableClient
 
@@ -43,11 +46,12 @@ class AzureRows:
         return await self._update(partition, key, values, etag, timeout, UpdateMode.REPLACE)
 
     async def get(self, partition: str, key: str, *, timeout: float) -> Row | None:
-        call = partial(self._table.get_entity, checked_key(partition), checked_key(key))
+        dated = _Dated()
+        call = partial(self._table.get_entity, checked_key(partition), checked_key(key), raw_response_hook=dated)
         doing = f"Reading the row {partition}/{key}"
         match await self._calls.wait(call, doing, write=False, timeout=timeout):
             case TableEntity() as found:
-                return row(found)
+                return row(found, dated.at)
             case Missing():
                 return None
             case answer:
@@ -55,12 +59,13 @@ class AzureRows:
 
     async def query(self, partition: str, *, timeout: float) -> Sequence[Row]:
         doing = f"Reading the rows of {partition}"
+        dated = _Dated()
         found = self._table.query_entities(
-            "PartitionKey eq @partition", parameters={"partition": checked_key(partition)}
+            "PartitionKey eq @partition", parameters={"partition": checked_key(partition)}, raw_response_hook=dated
         )
         pages, rows = found.by_page(), list[Row]()
         while True:  # the timeout is for a page: a scan of thousands of rows is no less alive for taking longer
-            answer = await self._calls.wait(lambda: _page(pages), doing, write=False, timeout=timeout)
+            answer = await self._calls.wait(lambda: _page(pages, dated), doing, write=False, timeout=timeout)
             if answer is None:
                 return rows
             if not isinstance(answer, list):
@@ -105,8 +110,19 @@ class AzureRows:
                 raise StorageUnavailable(f"{doing}: unexpected answer {answer}.")
 
 
-async def _page(pages: AsyncIterator[AsyncIterator[TableEntity]]) -> list[Row] | None:
+class _Dated:
+    """When the service has answered, by its own clock: what `raw_response_hook` gets."""
+
+    def __init__(self) -> None:
+        self.at: datetime | None = None
+
+    def __call__(self, response: PipelineResponse[Any, Any]) -> None:
+        if date := response.http_response.headers.get("Date"):
+            self.at = parsedate_to_datetime(date)
+
+
+async def _page(pages: AsyncIterator[AsyncIterator[TableEntity]], dated: _Dated) -> list[Row] | None:
     """The rows of the next page; None behind the last one."""
     async for page in pages:
-        return [row(one) async for one in page]
+        return [row(one, dated.at) async for one in page]
     return None

@@ -19,8 +19,9 @@ import pytest
 from samza_azure import AzureJobCoordinatorFactory, Config, JobCoordinator, SharedTasks, SourceWriter, cli
 from samza_azure.commands import alone
 from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.errors import ConfigError
 from samza_azure.group import control as control_blob
-from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.control import Control, Member, RunPhase
 from samza_azure.group.drain import REMEMBERED
 from samza_azure.group.rows import MEMBERS, ProcessorRow, ProcessorState, columns
 from samza_azure.logs.position import Position
@@ -95,6 +96,32 @@ class Place:
         async def once() -> None:
             blob = self.account.control_blob()
             await blob.create(control_blob.encode(control), timeout=10)
+            await self.account.aclose()
+
+        asyncio.run(once())
+
+    def leased(self, leader: Member | None = None) -> str:
+        """The control blob names this leader, and is leased by it, or by a command. Return the lease."""
+
+        async def once() -> str:
+            blob, lease = self.account.control_blob(), str(uuid.uuid4())
+            assert await blob.acquire(lease, seconds=60, timeout=10) is None
+            if leader is not None:
+                found = await blob.read(timeout=10)
+                assert isinstance(found, Content)
+                led = replace(control_blob.decode(found.data), leader=leader)
+                written = await blob.write(control_blob.encode(led), etag=found.etag, lease_id=lease, timeout=10)
+                assert isinstance(written, str)
+            await self.account.aclose()
+            return lease
+
+        return asyncio.run(once())
+
+    def freed(self, lease: str) -> None:
+        """That lease is released."""
+
+        async def once() -> None:
+            await self.account.control_blob().release(lease, timeout=10)
             await self.account.aclose()
 
         asyncio.run(once())
@@ -248,13 +275,50 @@ def test_delete_waits_until_a_killed_processor_is_dead_then_deletes(place: Place
 
     async def leave() -> None:
         await place.account.rows().insert(MEMBERS, "p9", columns(dead), timeout=10)
-        assert await place.account.control_blob().acquire(str(uuid.uuid4()), seconds=60, timeout=10) is None
         await place.account.aclose()
 
     asyncio.run(leave())
+    place.leased(leader=Member("p9", "i9"))
     code, out, said = place.command("delete", "--all", "--yes")
     assert (code, out[:12]) == (0, "Deleted shop") and "p9 may have died; waiting" in said
     assert place.control() is None
+
+
+@pytest.mark.parametrize(
+    "command", [("delete", "--all", "--yes"), ("rewind", "--to", "earliest"), ("recover", "--yes")]
+)
+def test_a_second_command_leaves_the_first_one_alone(place: Place, command: tuple[str, ...]) -> None:
+    """It ended the lease of the first one, which went on for up to 15 s: both deleted, or one undid the other."""
+    place.rows("orders", 1)
+    place.drained()
+    before = place.control()
+    lease = place.leased()
+    code, _, said = place.command(*command)
+    assert code == 2 and "another command works on this job" in said
+    assert place.control() == before
+    place.freed(lease)
+    code, _, said = place.command(*command)
+    assert code == 0, said
+
+
+def test_a_command_that_has_ended_the_lease_of_a_dead_leader_says_that_nobody_leads(place: Place) -> None:
+    """So that the next one finds the lease of a command. Of two that look at the same moment, one writes first."""
+    place.drained()
+    place.leased(leader=Member("p9", "i9"))
+    seen: list[Control | None] = []
+
+    async def act(held: alone.Held) -> None:
+        seen.append(held.control)
+        with pytest.raises(ConfigError, match="another command works"):
+            await asyncio.to_thread(alone.alone, place.config, Account.from_config(place.config.storage), other)
+
+    async def other(held: alone.Held) -> None:
+        raise AssertionError("two hold the job")
+
+    alone.alone(place.config, place.account, act)
+    (control,) = seen
+    assert control is not None and control.leader is None
+    assert place.control() == control
 
 
 @pytest.mark.parametrize("options", [(), ("--run", "a", "--all"), ("--reader", "w"), ("--all", "--reader", "w")])

@@ -18,7 +18,7 @@ from samza_azure.group.control import (
     Control,
     RunPhase,
 )
-from samza_azure.group.learn import learn
+from samza_azure.group.learn import learn, turn
 from samza_azure.group.publish import next_control
 from samza_azure.group.rows import ProcessorState
 from samza_azure.group.view import Lease, View
@@ -108,6 +108,26 @@ def test_the_row_of_one_that_is_long_gone_is_deleted_while_the_run_goes_on(state
     assert DeleteMember not in kinds(decide(view, NOW + 0.05))
     view.others.ages["p3"] = Age("row of p3", 3600.0, 3, NOW)
     assert DeleteMember("p3", "row of p3") in decide(view, NOW + 0.05)
+
+
+@pytest.mark.parametrize("state", [ProcessorState.DEAD, ProcessorState.LEFT, ProcessorState.ACTIVE])
+def test_the_row_of_one_that_was_gone_before_the_leader_came_is_deleted_at_once(state: ProcessorState) -> None:
+    """A nightly job of ten minutes on new machines left three rows a night: no leader watched them for an hour."""
+    view = leader()
+    gone, young = (replace(ROWS["p3"], processor=name, state=state) for name in ("last-night", "just-now"))
+    rows = (*ROWS.values(), replace(gone, age_s=3600.0), replace(young, age_s=3590.0))
+    learn(view, ScanMembers(), rows, sent_at=NOW, now=NOW)
+    wanted = [] if state is ProcessorState.ACTIVE else ["last-night"]  # it is marked dead first
+    assert deletes(view, NOW) == wanted
+    learn(
+        view, ScanMembers(), rows, sent_at=NOW + 2, now=NOW + 2
+    )  # rows are not parsed again: the age is the first one
+    assert view.others.ages["just-now"].unchanged_s == 3592.0
+    turn(view, NOW + 60, random=0.5, fresh_id="x", wall_ms=1)
+    assert view.others.ages["just-now"].unchanged_s == 3590.0, "an observer that was paused has seen nothing itself"
+    changed = replace(young, etag="it is back", age_s=0.0)
+    learn(view, ScanMembers(), (*ROWS.values(), changed), sent_at=NOW + 60, now=NOW + 60)
+    assert view.others.ages["just-now"].unchanged_s == 0.0
 
 
 def cleaning(**more: object) -> View:

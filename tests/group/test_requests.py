@@ -438,6 +438,19 @@ def test_requests_are_forgotten_after_a_day_in_which_they_were_read_unchanged() 
     assert deleted == [DeleteRequest("x", "e"), DeleteRequest("d", "etag of d")]
 
 
+def test_old_requests_are_forgotten_by_the_clock_of_the_service_but_never_one_that_may_yet_be_obeyed() -> None:
+    """No leader of a nightly job saw them for a day. A drain that was requested while nobody ran waits for the next."""
+    view = asked(CONTROL)
+    day = FORGOTTEN_AFTER_S
+    asked_for = (
+        *(replace(each, age_s=day) for each in (*STRANGE[:1], drain(answer="accepted"), drain("waits"))),
+        replace(drain("fresh", answer="accepted"), age_s=day - 1),
+    )
+    learn(view, ReadRequests(), asked_for, sent_at=NOW, now=NOW)
+    deleted = {action.key for action in decide(view, NOW) if isinstance(action, DeleteRequest)}
+    assert deleted == {"x", "d"}
+
+
 def test_thousands_of_requests_are_answered_a_few_at_a_time() -> None:
     view = asked(FREEZE, *(drain(f"later {number}") for number in range(5_000)))
     assert len(answers(view)) == 8

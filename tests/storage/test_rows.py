@@ -1,13 +1,15 @@
 """What `Rows` promises, on memory and on Azurite."""
 
 import asyncio
+import time
 from typing import TypeAlias
 
 import pytest
 
+from samza_azure.sim.sdk import SdkAccount
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Refused, Row, Rows, Value
-from samza_azure.storage.memory import MemoryAccount
+from samza_azure.storage.memory import MemoryAccount, MemoryStorage
 
 AnyAccount: TypeAlias = Account | MemoryAccount
 
@@ -48,6 +50,29 @@ async def test_an_etag_does_not_survive_deletion_and_insertion(account: AnyAccou
     await rows.delete("members", "one", etag=first, timeout=SECONDS)
     await inserted(rows, "one", beat=1)
     assert isinstance(await rows.merge("members", "one", {"beat": 2}, etag=first, timeout=SECONDS), Refused)
+
+
+async def test_a_row_says_for_how_long_it_is_unchanged_by_the_clock_of_the_service(account: AnyAccount) -> None:
+    now = 0.0
+    if isinstance(account, MemoryAccount | SdkAccount):
+        storage = MemoryStorage(lambda: now)
+        account = MemoryAccount(storage) if isinstance(account, MemoryAccount) else SdkAccount(storage)
+    rows = account.rows()
+    begun = time.monotonic()
+    first = await inserted(rows, "one", beat=1)
+    while True:
+        now = time.monotonic() - begun
+        (old,) = await rows.query("members", timeout=SECONDS)
+        passed = time.monotonic() - begun
+        assert passed - 2.0 <= old.age_s <= passed + 1.0, "the service tells the time in whole seconds"
+        if old.age_s >= 1.0:
+            break
+        await asyncio.sleep(0.1)
+    await rows.merge("members", "one", {"beat": 2}, etag=first, timeout=SECONDS)
+    written = time.monotonic()
+    new = await rows.get("members", "one", timeout=SECONDS)
+    assert new is not None
+    assert 0.0 <= new.age_s <= time.monotonic() - written + 1.0, "a merge is a change"
 
 
 async def test_a_deletion_may_be_repeated(account: AnyAccount) -> None:
