@@ -2,7 +2,8 @@
 
 Two processors with Spark on Azurite, in the default profile, each with a ready container; the victim is the one that
 does not lead. Counted from just before the signal to the moment at which the account shows that every task runs on the
-other one. Between two of them the fleet comes to rest: the victim is back and has tasks again.
+other one. Between two of them the fleet comes to rest: the victim is back and has tasks again. The first one of all is
+a figure of its own: the other one's Java has never run these queries before.
 """
 
 import signal
@@ -35,6 +36,7 @@ def measure(quick: bool) -> list[Claim]:
         try:
             for name in NAMES:
                 fleet.start(name)
+            first = _moved(fleet, "processor", signal.SIGKILL)
             for _ in range(1 if quick else 5):
                 for (kind, how), found in times.items():
                     found.append(_moved(fleet, kind, how))
@@ -45,7 +47,7 @@ def measure(quick: bool) -> list[Claim]:
     worst = bounds(timing, len(NAMES), call_timeout_s(timing))
     until_they_run = timing.heartbeat_s + timing.look_every_s(len(NAMES))
     bound = worst.follower_lost + until_they_run + MORE_S
-    return [
+    claims = [
         Claim(
             f"fail-over, {kind} {HOW[how]}",
             f"{middle(found):.1f} s (median), {max(found):.1f} s (longest of {len(found)})",
@@ -54,6 +56,7 @@ def measure(quick: bool) -> list[Claim]:
         )
         for (kind, how), found in times.items()
     ]
+    return [*claims, Claim("fail-over, to a JVM that never ran the tasks", f"{first:.1f} s")]
 
 
 def _moved(fleet: Fleet, kind: str, how: signal.Signals) -> float:
