@@ -36,6 +36,14 @@ INDEX = 16 << 10
 BUSY_MOST_S = 5.0
 
 
+def rest_s(least_s: float, failed: object) -> float:
+    """How long to rest after a failure, in seconds: at least `least_s`, longer if a busy service asks for that.
+
+    `failed` is an error, or a pause after one; `after_s` is what the service asked for, if it has that.
+    """
+    return max(least_s, min(getattr(failed, "after_s", 0.0), BUSY_MOST_S))
+
+
 @dataclass(frozen=True, slots=True)
 class Create:
     """Create an empty append blob unless there is one. Answer: None."""
@@ -100,7 +108,7 @@ class Pause:
     @property
     def seconds(self) -> float:
         """20 ms after the first try, twice as long after each further one, at most 1 s; longer if the service asks."""
-        return max(min(0.01 * 2.0 ** min(self.tries, 10), 1.0), min(self.after_s, BUSY_MOST_S))
+        return rest_s(min(0.01 * 2.0 ** min(self.tries, 10), 1.0), self)
 
 
 Operation: TypeAlias = Create | Append | Read | Enumerate | EnumerateAges | Put | Delete | Pause

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from samza_azure.errors import CorruptState, PermitExpired, StateLost, StorageUnavailable, Superseded
 from samza_azure.logs.forget import kept, outdated
 from samza_azure.logs.names import run_folder, stage_and_number, task_log, task_name
-from samza_azure.logs.operations import BUSY_MOST_S, Append, Create, Enumerate, Operation, Pause, Put, Read, Rule
+from samza_azure.logs.operations import Append, Create, Enumerate, Operation, Pause, Put, Read, Rule, rest_s
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import fetch_part, scan
 from samza_azure.logs.record import INTERMEDIATE, Kind, Slice, Writer
@@ -576,5 +576,5 @@ class TaskAttempt:
         try:
             return await account.carry(CALLS[type(operation)], lambda: perform(operation, account.storage), CALL_S)
         except StorageUnavailable as error:
-            self.busy_until = loop.time() + min(error.after_s, BUSY_MOST_S)
+            self.busy_until = loop.time() + rest_s(0.0, error)
             raise

@@ -4,9 +4,23 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from samza_azure.errors import PermitExpired, StorageUnavailable, Unsettled
-from samza_azure.logs.operations import BUSY_MOST_S, Append, Create, Enumerate, Operation, Pause, Put, Read, Rule, Sent
+from samza_azure.logs.operations import (
+    BUSY_MOST_S,
+    Append,
+    Create,
+    Enumerate,
+    Operation,
+    Pause,
+    Put,
+    Read,
+    Rule,
+    Sent,
+    rest_s,
+)
 from samza_azure.logs.repeating import repeating
 
 WRITING = [Append("b", b"data", 0), Create("b"), Put("b", b"data")]
@@ -95,3 +109,10 @@ def test_a_busy_service_is_left_alone_for_as_long_as_it_asks() -> None:
 def test_an_append_that_a_busy_service_refused_is_followed_by_no_call_before_it_asks_for_one() -> None:
     sent, result = played(repeating(asked(WRITING[0]), lambda: True), iter([StorageUnavailable("busy", after_s=3.0)]))
     assert (sent, result) == ([WRITING[0], Pause(1, 3.0)], [Sent.NOT])
+
+
+@given(st.floats(0, 10), st.floats(0, 1e6))
+def test_a_busy_service_is_left_alone_as_long_as_it_asks_but_not_for_ever(least_s: float, after_s: float) -> None:
+    rest = rest_s(least_s, StorageUnavailable("busy", after_s=after_s))
+    assert rest == max(least_s, min(after_s, BUSY_MOST_S))
+    assert rest_s(least_s, PermitExpired("over")) == least_s

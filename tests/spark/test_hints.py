@@ -35,13 +35,16 @@ T = TypeVar("T")
 class Refusing(Link):
     """Hints cannot be published for some time."""
 
-    def __init__(self, failures: int) -> None:
-        self.left = failures
+    def __init__(self, failures: int, after_s: float = 0.0) -> None:
+        self.left, self.after_s = failures, after_s
+        self.tried_at: list[float] = []
 
     def call(self, operation: str, effect: Callable[[], T]) -> T:
+        if operation == "hints.publish":
+            self.tried_at.append(time.monotonic())
         if operation == "hints.publish" and self.left:
             self.left -= 1
-            raise StorageUnavailable("The account is away.")
+            raise StorageUnavailable("The account is away.", after_s=self.after_s)
         return effect()
 
 
@@ -62,3 +65,15 @@ def test_a_hint_that_could_not_be_published_is_published_later(
     assert [record.getMessage() for record in caplog.records if "published" in record.getMessage()] == [
         "The hint of runs/r1/clean-0 could not be published: The account is away."
     ]
+
+
+def test_a_hint_is_not_published_sooner_than_a_busy_account_asks_for(tmp_path: Path) -> None:
+    storage, busy = MemoryStorage(), Refusing(1, after_s=2.0)
+    board = HintBoard(MemoryAccount(storage, link=busy).hints(), tmp_path / "hints")
+    board.start()
+    board.appended("runs/r1/clean-0", (0, 9), None, True)
+    deadline = time.monotonic() + 30
+    while len(busy.tried_at) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)  # the pace of asking
+    assert busy.tried_at[1] - busy.tried_at[0] >= busy.after_s

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from samza_azure.errors import SamzaAzureError
+from samza_azure.logs.operations import rest_s
 from samza_azure.logs.position import Position
 from samza_azure.seldom import Seldom
 from samza_azure.spark.source.gate_files import write_json
@@ -89,27 +90,27 @@ class HintBoard:
             return self._learn({prefix: end for prefix, end in ends.items() if end is not None}) or is_asked
 
     def _listen(self) -> None:
-        quiet = 0
+        quiet, asked_s = 0, 0.0
         wait = threading.Event()
         while True:
-            wait.wait(HINTS_BUSY_S if quiet < QUIET_POLLS else HINTS_IDLE_S)
+            wait.wait(max(HINTS_BUSY_S if quiet < QUIET_POLLS else HINTS_IDLE_S, asked_s))
             if not self.wanted:
                 continue
             try:
-                quiet = 0 if self.poll() else quiet + 1
+                quiet, asked_s = 0 if self.poll() else quiet + 1, 0.0
             except SamzaAzureError as error:
                 if self._seldom.is_due("read"):
                     log.info("Hints could not be read: %s", error)
-                quiet = QUIET_POLLS
+                quiet, asked_s = QUIET_POLLS, rest_s(0.0, error)
 
     def _tell(self) -> None:
-        failed, again = False, threading.Event()
+        again_s, again = 0.0, threading.Event()
         while True:
             self._publish_now.wait()
             self._publish_now.clear()
-            if failed:
-                again.wait(HINTS_IDLE_S)
-                failed = False
+            if again_s:
+                again.wait(again_s)
+                again_s = 0.0
             with self._lock:
                 waiting, self._to_publish = self._to_publish, {}
             for prefix, values in waiting.items():
@@ -118,7 +119,7 @@ class HintBoard:
                 except SamzaAzureError as error:
                     if self._seldom.is_due("publish"):
                         log.info("The hint of %s could not be published: %s", prefix, error)
-                    failed = True
+                    again_s = rest_s(HINTS_IDLE_S, error)
                     with self._lock:
                         self._to_publish.setdefault(prefix, values)
                     self._publish_now.set()

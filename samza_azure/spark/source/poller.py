@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from samza_azure.errors import ConfigError, CorruptState, SamzaAzureError, StorageUnavailable, TooOld
 from samza_azure.logs.names import blob_name
-from samza_azure.logs.operations import BUSY_MOST_S
+from samza_azure.logs.operations import rest_s
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import Part
 from samza_azure.logs.source_log import in_words, partitioning_of
@@ -100,7 +100,7 @@ def patiently(
         except StorageUnavailable as error:
             if boot_time() >= _permit(spec):
                 raise
-            time.sleep(max(0.2, min(error.after_s, BUSY_MOST_S)))
+            time.sleep(rest_s(0.2, error))
 
 
 def _permit(spec: Spec) -> float:
@@ -155,7 +155,7 @@ class Poller:
                 return self._next(start, stepped)
             return offset
         except StorageUnavailable as error:
-            self._failed(trouble=str(error), rest_s=max(BACK_OFF_S, min(error.after_s, BUSY_MOST_S)))
+            self._failed(trouble=str(error), rest_s=rest_s(BACK_OFF_S, error))
         except SamzaAzureError as error:
             self._failed(corrupt=str(error), too_old_for=_needs(error))
         except Exception as error:  # noqa: BLE001  # raising would kill the query

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from samza_azure.errors import PermitExpired, SamzaAzureError, StorageUnavailable
+from samza_azure.logs.operations import rest_s
 from samza_azure.logs.position import Ends, Position
 from samza_azure.logs.record import Buffer, Kind, Slice
 from samza_azure.spark.jvm.output import Outlet
@@ -234,8 +235,8 @@ class BatchWriter:
         while True:
             try:
                 return write()
-            except (PermitExpired, StorageUnavailable):
-                if self.closed.wait(RETRY_S):
+            except (PermitExpired, StorageUnavailable) as error:
+                if self.closed.wait(rest_s(RETRY_S, error)):
                     raise
 
     def _own(self) -> OwnedWatermark:

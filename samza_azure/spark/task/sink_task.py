@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from samza_azure.errors import PermitExpired, StorageUnavailable, Superseded, TooOld
 from samza_azure.logs.names import run_folder, task_log
+from samza_azure.logs.operations import rest_s
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import INTERMEDIATE, Buffer, Kind, Writer
 from samza_azure.machine import boot_time, wall_ms
@@ -298,7 +299,7 @@ class SinkTask(ABC):
         except StorageUnavailable as error:
             if self._seldom.is_due("storage"):
                 log.info("%s: %s", self.name, error)
-            self._closing.wait(RETRY_S)
+            self._closing.wait(rest_s(RETRY_S, error))
 
     def _is_due(self, sink: Taker) -> bool:
         return sink.is_full or (self._oldest is not None and boot_time() - self._oldest >= self._flush_s)
