@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -77,7 +77,7 @@ class Machine:
     clock: Clock
     patch: pytest.MonkeyPatch
     capture: pytest.CaptureFixture[str]
-    app: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+    app: str = "shared"
 
     def job(self, by: By, opened_by: str = "") -> Path:
         """The job file for an account that is opened in this way."""
@@ -99,6 +99,11 @@ class Machine:
 
     def config(self, by: By, opened_by: str = "") -> Config:
         return Config.load(self.job(by, opened_by), environment=dict(os.environ))
+
+    def has_its_own(self) -> None:
+        """A job that no other test uses, with container and table."""
+        self.app = uuid.uuid4().hex[:8]
+        self.create()
 
     def create(self) -> None:
         """Container and table, past all doors."""
@@ -154,11 +159,14 @@ def machine(
     clock = Clock(time.time())
     identity = Identity(DefaultAzureCredential, clock=clock)
     monkeypatch.setattr("samza_azure.storage.connection.of_this_process", lambda: identity)
-    monkeypatch.setattr("samza_azure.storage.identity.PATIENCE_S", 1.0)  # of an endpoint that does not answer
+    for name in ("PATIENCE_S", "TELL_AFTER_S"):  # of an endpoint that does not answer
+        monkeypatch.setattr(f"samza_azure.storage.identity.{name}", 0.5)
     monkeypatch.setattr("samza_azure.commands.reach.PATIENCE_S", 0.5)
     with as_on_azure(azure, certificates[1], monkeypatch):
         made = Machine(azure, emulator, tmp_path, clock, monkeypatch, capsys)
-        made.create()
+        if not azure.has_shared:
+            azure.has_shared = True
+            made.create()  # for the tests that change nothing
         yield made
     azure.heal()
 
@@ -205,6 +213,7 @@ def test_a_processor_that_has_not_joined_ends_with_2_only_if_no_later_try_can_he
 def test_a_processor_that_has_joined_pauses_and_goes_on_and_says_so_in_a_few_lines(
     machine: Machine, failure: Failure, caplog: pytest.LogCaptureFixture
 ) -> None:
+    machine.has_its_own()
     coordinator = AzureJobCoordinatorFactory().get_job_coordinator("p0", machine.config(failure.by))
     with SharedTasks(coordinator, "part", 2) as tasks:
         until(lambda: len(tasks.tasks) == 2 and tasks.may_act)
@@ -281,6 +290,7 @@ def test_a_real_processor_logs_at_most_ten_lines_in_each_outage(
 def test_a_processor_that_has_joined_ends_with_5_if_it_is_refused_for_long(machine: Machine, failure: Failure) -> None:
     """For two minutes, which tests/library/test_access.py plays on virtual time."""
     machine.patch.setattr("samza_azure.group.ending.DENIED_S", 1.0)
+    machine.has_its_own()
     coordinator = AzureJobCoordinatorFactory().get_job_coordinator("p0", machine.config(failure.by))
     assert isinstance(coordinator, ThreadedCoordinator)
     tasks = SharedTasks(coordinator, "part", 2)
@@ -320,6 +330,7 @@ def test_a_reader_and_a_writer_raise_if_they_cannot_begin(machine: Machine, fail
 
 @pytest.mark.parametrize("failure", KINDS, ids=str)
 def test_a_reader_and_a_writer_that_have_begun_wait_for_what_may_pass(machine: Machine, failure: Failure) -> None:
+    machine.has_its_own()
     job, paused = machine.job(failure.by), list[float]()
 
     def wait(pause: Any) -> None:

@@ -132,6 +132,7 @@ class Azure:
     def __init__(self, azurite: Azurite, certificate: ssl.SSLContext) -> None:
         self.certificate = certificate
         self._azurite, self._signature = azurite, signature_of(azurite)
+        self.has_shared = False  # whether a container and a table for several tests are made
         self.refuses: Callable[[Request], Reply | None]
         self.with_stack = contextlib.ExitStack()
         self.metadata = self.with_stack.enter_context(Metadata())
