@@ -138,6 +138,11 @@ class LogWriter:
         return self._log.last_batch
 
     @property
+    def drained(self) -> bool:
+        """Whether the log ends in DRAINED. Nothing can follow."""
+        return self._log.drained
+
+    @property
     def held_bytes(self) -> int:
         """How many bytes of files are kept in memory for the next snapshot."""
         with self._lock:

@@ -234,6 +234,40 @@ def test_a_task_that_has_ended_keeps_neither_its_state_nor_its_last_batch(
     assert task.report.batch >= 0
 
 
+def test_a_query_that_runs_on_behind_the_end_of_its_log_is_not_refused(
+    fleet: Callable[[Application, str], Fleet],
+) -> None:
+    """Without state DRAINED is appended without a batch, and until its query is stopped, a source may say once more
+    where it stands. The first such batch counted as a replay; the second failed the query, with a trace in the log."""
+    application = Application()
+
+    @application.stage("crowded", output="copied")
+    def copy(rows: DataFrame) -> DataFrame:
+        return rows
+
+    run = fleet(application, '[streams.crowded]\npartitions = 1\nschema = "n int"\n')
+    writer = run.writer("crowded", 1, flush_rows=10, event_time=None)
+    writer.write(pa.table({"n": pa.array([1, 2], pa.int32())}))
+    writer.close()
+    run.start("copy-0")
+    run.until_all_is_read("crowded")
+    run.flush(run.freeze())
+    task, deadline = run.tasks["copy-0"], time.monotonic() + PATIENCE_S
+    while task.report.phase is not Phase.DRAINED:  # not `look`, which would end its query
+        assert time.monotonic() < deadline, task.report
+        task.check(run.drain_order)
+        time.sleep(0.05)  # the pace of looking
+    query = task._running_query()
+    for step in (1, 2):
+        before = (query.lastProgress or {})["batchId"]
+        task._set_gate(task._gate.changed(step=step))
+        while query.isActive and (query.lastProgress or {})["batchId"] == before:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)  # the pace of looking
+    assert (query.exception(), query.isActive, task.report.phase) == (None, True, Phase.DRAINED)
+    assert run.rows("copied") == [{"n": 1}, {"n": 2}]
+
+
 class Container:
     """All tasks of a run in a container's loop, on a thread of the test, with its commands and reports.
 

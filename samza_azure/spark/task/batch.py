@@ -141,7 +141,7 @@ class BatchWriter:
         """Append DRAINED without a Spark batch, for a task without state whose output is complete.
 
         `plan` returns the task's position, and is called while no batch runs; None if it is not complete after all. A
-        later batch of Spark's reads nothing, and counts as a replay.
+        later batch of Spark's has no rows, and appends nothing.
         """
         if not self._running.acquire(timeout=seconds):
             return False
@@ -188,6 +188,8 @@ class BatchWriter:
             if batch <= self._log.last_batch:
                 return  # a replay: its record is already in the log
             parts = self._parts(batch, rows)
+        if self._log.drained and not parts:
+            return  # DRAINED was appended without a batch, and a source says once more where it stands
         self._count_late(batch)  # before the append, after which others may delete what the batch has read
         plan = planned(self._checkpoint, batch)
         if plan.step >= 2 and plan.watermark_ms < INFINITY_MS:
