@@ -47,6 +47,8 @@ LATER_OF_DRAIN: dict[str, Any] = {"by": "", "asked_ms": 0, "at_ms": []}
 REASON_LIMIT = 300
 #: The part of a signal that says that nobody leads.
 VACANT = ":vacant"
+#: More partitions than any source has: each becomes a name.
+PARTITIONS_LIMIT = 100_000
 #: The text of ten thousand tasks has 3 MiB. As values it takes up to twenty times as much memory.
 UNPACKED_LIMIT = 32 << 20
 
@@ -290,6 +292,15 @@ def decode(data: bytes) -> Control:
             fields["drain"] = _of_drain(fields["drain"])
         if fields.get("drains"):
             fields["drains"] = [_of_drain(each) for each in fields["drains"]]
-        return made(Control, LATER | fields)
+        return _checked(made(Control, LATER | fields))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CorruptState("The control blob lacks what samza-azure writes", blob=NAME) from error
+        raise CorruptState(f"The control blob lacks what samza-azure writes ({error!r:.200})", blob=NAME) from error
+
+
+def _checked(control: Control) -> Control:
+    """Raise ValueError for a value that contradicts itself, or that would make many others."""
+    if unknown := {stream for streams in control.readers.values() for stream in streams} - control.sources.keys():
+        raise ValueError(f"a stage reads {min(unknown)!r:.80}, which is no source")
+    if not all(0 <= partitions <= PARTITIONS_LIMIT for partitions in control.sources.values()):
+        raise ValueError("a source with no possible number of partitions")
+    return control
