@@ -30,13 +30,17 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The account, by connection string or by URL and identity, and the application's container and table in it."""
+    """The account, by connection string or by URL and identity, and the application's container and table in it.
+
+    `application` is who they belong to, as `app.name/app.id`; empty for settings that were made without a job file.
+    """
 
     connect: Secret | None
     account: str | None
     container: str
     table: str
     connect_file: Path | None = None  # the file that `connect` was read from, absolute
+    application: str = ""
 
 
 def parts_of(connect: str) -> list[tuple[str, str]]:

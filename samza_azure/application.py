@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeVar
 
 from samza_azure.errors import PipelineRefused
+from samza_azure.names import STAGE, STREAM
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,7 @@ def _name_of(decorated: Callable[..., Any], kind: str, returned: str) -> str:
 
 
 def _check_streams(stage: Stage) -> None:
-    """Refuse what is no name of a stream."""
+    """Refuse what is no name of a stage or a stream."""
     streams = (*stage.inputs, stage.output)
     if wrong := [each for each in streams if not isinstance(each, str)]:
         flat = (name for each in stage.inputs for name in (each if isinstance(each, list | tuple) else [each]))
@@ -185,6 +186,15 @@ def _check_streams(stage: Stage) -> None:
             f"Stage {stage.name} names the stream {wrong[0]!r}. A name is a text, and each input is an argument of its "
             f"own. Write {replace(stage, inputs=tuple(inputs), output=output).decorator()}."
         )
+    if not STAGE.accepts(stage.name):
+        raise PipelineRefused(
+            f"The stage {stage.name!r} cannot have the name of its function, which is a part of the names of logs: it "
+            f"{STAGE.says}. Use def, or set __name__."
+        )
+    # A task without an output has its own name there, and nobody reads it.
+    named = stage.inputs if stage.is_handler and stage.output == stage.name else streams
+    if unfit := [each for each in named if not STREAM.accepts(each)]:
+        raise PipelineRefused(f"Stage {stage.name} names the stream {unfit[0]!r}: it {STREAM.says}.")
 
 
 def _check_handler(stage: Stage) -> None:

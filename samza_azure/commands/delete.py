@@ -28,6 +28,7 @@ from samza_azure.logs.names import (
     stream_folder,
 )
 from samza_azure.storage.connection import Account
+from samza_azure.names import STREAM
 from samza_azure.storage.interface import CALL_S, DELETE_MAX, Blobs
 from samza_azure.storage.limits import HINTS, READERS, hint_name
 from samza_azure.storage.listing import log_indexes, runs_in, stream_of, streams
@@ -93,7 +94,7 @@ def delete_stream(config: Config, account: Account, stream: str, *, yes: bool) -
     """Delete the logs of a source stream, or of an output stream in all runs, and forget its named readers and
     idempotence keys."""
     blobs = account.blobs()
-    found = list(blobs.list(stream_folder(stream)))
+    found = list(blobs.list(stream_folder(STREAM.checked(stream))))
     outputs = {} if found else log_indexes(blobs, RUNS)
     for prefix, indexes in outputs.items():
         if stream_of(blobs, prefix, indexes[0]) == stream:

@@ -32,7 +32,9 @@ from samza_azure.config import Config
 from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.group.control import NAME, Control
 from samza_azure.group.drain import is_forgotten
-from samza_azure.logs.names import FOLDERS, RUNS, run_of
+from samza_azure.logs.names import BINDING, FOLDERS, RUNS, run_of
+from samza_azure.logs.operations import Span
+from samza_azure.names import BLOB
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.listing import runs_in
@@ -72,8 +74,7 @@ class Target:
         if to.startswith(AZ):
             if not container or not path:
                 raise ConfigError(f"{to} names no blob. Write {AZ}CONTAINER/PATH.")
-            if {"", ".", ".."} & {*path.rstrip("/").split("/")}:
-                raise ConfigError(f"{to} has a part that is empty, or . or .., which are no names of blobs.")
+            BLOB.checked(path.rstrip("/"))
             own = container == config.storage.container
             if path == NAME or (own and f"{path}/".startswith(FOLDERS)):
                 raise ConfigError(

@@ -21,7 +21,6 @@ from samza_azure.config.sections import (
     ProcessorSettings,
     Stream,
     TaskSettings,
-    check_processor_id,
 )
 from samza_azure.config.tables import TableSettings, table_of
 from samza_azure.config.timing import check_timing, doubtful_timing
@@ -37,7 +36,6 @@ __all__ = [
     "Stream",
     "TableSettings",
     "TaskSettings",
-    "check_processor_id",
     "check_timing",
     "doubtful_timing",
     "files_of",

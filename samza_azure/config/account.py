@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from samza_azure.account import Secret, is_this_machine, parts_of
 
 __all__ = [
+    "application_of",
     "default_container",
     "default_table",
     "valid_account",
@@ -125,30 +126,37 @@ def valid_table(name: str | None) -> str | None:
     return name
 
 
-# Default names. Two applications never share one: if name and id could not be read back from it, their hash is added.
+# Default names. Two applications never share one, nor an application and a group of one: if the parts could not be read
+# back from the name, their hash is added.
 
 
-def default_container(app_name: str, app_id: str) -> str:
-    """The container of an application: "flights-1"."""
-    plain = f"{app_name}-{app_id}"
+def application_of(app_name: str, app_id: str, *group: str) -> str:
+    """Who a container and a table belong to: "flights/1". No part contains a "/", so no two have the same text."""
+    return "/".join((app_name, app_id, *group))
+
+
+def default_container(app_name: str, app_id: str, *group: str) -> str:
+    """The container of an application: "flights-1"; or of a group of it, whose name always has a hash."""
+    plain = "-".join((app_name, app_id, *group))
     # The last hyphen separates name and id: the id has none.
-    if re.fullmatch(rf"(?=.{{3,63}}$)([a-z0-9]+-)+[a-z0-9]{{1,{_SHORT}}}", plain) and app_id.isalnum():
+    is_read_back = re.fullmatch(rf"(?=.{{3,63}}$)([a-z0-9]+-)+[a-z0-9]{{1,{_SHORT}}}", plain) and app_id.isalnum()
+    if is_read_back and not group:
         return plain
     readable = re.sub(r"[^a-z0-9]+", "-", plain.lower())[: 62 - _HASH_DIGITS].strip("-")
-    return f"{readable}-{_hash(app_name, app_id)}"
+    return f"{readable}-{_hash(app_name, app_id, *group)}"
 
 
-def default_table(app_name: str, app_id: str) -> str:
-    """The table of an application: "flights1"."""
+def default_table(app_name: str, app_id: str, *group: str) -> str:
+    """The table of an application: "flights1"; or of a group of it, whose name always has a hash."""
     # The name ends where the digits begin.
-    if re.fullmatch(r"[a-z]{2,50}", app_name) and re.fullmatch(rf"[0-9]{{1,{_SHORT}}}", app_id):
+    if re.fullmatch(r"[a-z]{2,50}", app_name) and re.fullmatch(rf"[0-9]{{1,{_SHORT}}}", app_id) and not group:
         return f"{app_name}{app_id}"
-    readable = re.sub(r"[^a-z0-9]+", "", f"{app_name}{app_id}".lower())[: 62 - _HASH_DIGITS]
+    readable = re.sub(r"[^a-z0-9]+", "", "".join((app_name, app_id, *group)).lower())[: 62 - _HASH_DIGITS]
     first = "a" if readable[0].isdigit() else ""
-    return f"{first}{readable}{_hash(app_name, app_id)}"
+    return f"{first}{readable}{_hash(app_name, app_id, *group)}"
 
 
-def _hash(app_name: str, app_id: str) -> str:
-    # Neither may contain a "/", so each pair has its own text. Digits only: a table's letters stay readable.
-    digest = hashlib.sha256(f"{app_name}/{app_id}".encode()).digest()
+def _hash(*parts: str) -> str:
+    # Digits only: a table's letters stay readable.
+    digest = hashlib.sha256(application_of(*parts).encode()).digest()
     return f"{int.from_bytes(digest) % 10**_HASH_DIGITS:0{_HASH_DIGITS}}"

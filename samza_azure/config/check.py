@@ -15,13 +15,13 @@ from pydantic.fields import FieldInfo
 from samza_azure.account import Secret, Storage
 from samza_azure.config import jobfile
 from samza_azure.config.account import (
+    application_of,
     default_container,
     default_table,
     valid_connect,
 )
 from samza_azure.config.files import mistakes_of_files
 from samza_azure.config.sections import (
-    STREAM_ID,
     App,
     Coordinator,
     CoordinatorKeys,
@@ -40,6 +40,7 @@ from samza_azure.config.values import (
 )
 from samza_azure.errors import ConfigError
 from samza_azure.group.timing import PROFILES, Timing
+from samza_azure.names import STREAM
 
 Section = TypeVar("Section")
 
@@ -162,11 +163,8 @@ class _Check:
     def _stream_ids(self) -> list[str]:
         ids = dict.fromkeys(key.split(".")[1] for key in self.values if key.startswith("streams."))
         for name in ids:
-            if not re.fullmatch(STREAM_ID, name):
-                self.mistakes.append(
-                    f"streams.{name} is not a valid name for a stream: it should be 1 to 63 letters, digits, hyphens "
-                    "and underscores, a letter or digit first."
-                )
+            if not STREAM.accepts(name):
+                self.mistakes.append(f"streams.{name} is not a valid name for a stream: it {STREAM.says}.")
         return list(ids)
 
     def _unknown_keys(self, stream_ids: list[str]) -> None:
@@ -254,6 +252,7 @@ class _Check:
             container=keys.container or default_container(app.name, app.id),
             table=keys.table or default_table(app.name, app.id),
             connect_file=file,
+            application=application_of(app.name, app.id),
         )
 
     def _from_file(self, file: Path) -> Secret | None:

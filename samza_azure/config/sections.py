@@ -1,6 +1,5 @@
 """The sections of a job file, each with its keys and their defaults."""
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -29,26 +28,21 @@ from samza_azure.config.values import (
     module_names,
     one_or_several,
 )
-from samza_azure.errors import ConfigError
-from samza_azure.group.rows import ANY_RUN, PROCESSOR_ID, RUN_ID
 from samza_azure.group.timing import Timing
+from samza_azure.names import APP, FOLDER, PROCESSOR_ID, RUN_ID, TABLE, NameRule
 from samza_azure.segments.interval import Granularity
 
 AZURE_FACTORY = "samza_azure.AzureJobCoordinatorFactory"
 
-_PROCESSOR_ID_RULE = "should be 1 to 63 lower-case letters, digits and hyphens, a letter or digit first"
-_NAME_RULE = "should be 1 to 63 letters, digits, dots, underscores and hyphens, a letter or digit first"
-_NAME = matching(RUN_ID, _NAME_RULE)
-#: A processor's row says with this word that it wants a next run under any id.
-_RUN_ID = matching(rf"(?!{ANY_RUN}\Z){RUN_ID}", f"{_NAME_RULE}, but not {ANY_RUN!r}, which --new-run means")
+
+def _named(rule: NameRule) -> AfterValidator:
+    return matching(rule.pattern, rule.says)
+
+
 #: A name of labels that DNS allows, an address of version 4, or one of version 6.
 HOST_PATTERN = r"[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*|[0-9A-Fa-f.]*:[0-9A-Fa-f.:]*"
 HOST_RULE = "should be an address of this machine, like '127.0.0.1' or '0.0.0.0'"
 _HOST = matching(HOST_PATTERN, HOST_RULE)
-TABLE_PATTERN = r"[a-z0-9][a-z0-9_-]{0,62}"
-_TABLE = matching(TABLE_PATTERN, "should be 1 to 63 of a-z, 0-9, _ and -, a letter or digit first")
-STREAM_ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
-_FOLDER = matching(STREAM_ID, "should be 1 to 63 letters, digits, underscores and hyphens, a letter or digit first")
 
 # The sections of the file. A field's alias is its key. CoordinatorKeys, StorageKeys and Single hold the file's keys;
 # `check.py` makes the values of `Config` from them.
@@ -62,11 +56,11 @@ class App:
 
     __pydantic_config__ = _AS_WRITTEN
 
-    name: Annotated[str, Field(alias="app.name"), _NAME]
+    name: Annotated[str, Field(alias="app.name"), _named(APP)]
     """The application's name; the container and the table are named after it, so another name is another group."""
-    id: Annotated[str, Field(alias="app.id"), _NAME] = "1"
+    id: Annotated[str, Field(alias="app.id"), _named(APP)] = "1"
     """Tells several instances of one application apart; each has a container and a table of its own."""
-    run_id: Annotated[Annotated[str, _RUN_ID] | None, Field(alias="app.run.id")] = None
+    run_id: Annotated[Annotated[str, _named(RUN_ID)] | None, Field(alias="app.run.id")] = None
     """Names the run by hand, so that others can know it beforehand; by default the leader makes an id."""
     main: Annotated[
         str,
@@ -152,7 +146,7 @@ class ProcessorSettings:
 
     __pydantic_config__ = _AS_WRITTEN
 
-    id: Annotated[Annotated[str, matching(PROCESSOR_ID, _PROCESSOR_ID_RULE)] | None, Field(alias="processor.id")] = None
+    id: Annotated[Annotated[str, _named(PROCESSOR_ID)] | None, Field(alias="processor.id")] = None
     """The processor's name, which no other running processor may have; by default the host's name and a free slot."""
     dir: Annotated[Path, Field(alias="processor.dir")] = Path(".samza-azure")
     """The folder for scratch files; nothing in it is needed to recover."""
@@ -230,7 +224,7 @@ class Stream:
     """The size of each log above which its oldest rows may be deleted; by default there is no limit."""
     max_future_s: Annotated[Duration, Field(alias="max_future")] = 86_400.0
     """How many seconds a row may be ahead of the producer's clock and still move event time; 0: none may be ahead."""
-    files: Annotated[str | None, Field(alias="files"), _FOLDER] = None
+    files: Annotated[str | None, Field(alias="files"), _named(FOLDER)] = None
     """The folder that the stream's rows are delivered to as Parquet files."""
     files_flush_s: Annotated[PositiveDuration, Field(alias="files.flush")] = 60.0
     """Seconds until a task writes a file: longer makes fewer, larger files, later."""
@@ -238,7 +232,7 @@ class Stream:
     """Rows in memory with which a task writes a file sooner."""
     files_bytes: Annotated[Size, Field(alias="files.bytes")] = 64 << 20
     """Bytes in memory with which a task writes a file sooner."""
-    table: Annotated[str | None, Field(alias="table"), _TABLE] = None
+    table: Annotated[str | None, Field(alias="table"), _named(TABLE)] = None
     """The table that the stream's rows are published to; by default the stream's name, if `table.time` is set."""
     table_time: Annotated[str | None, Field(alias="table.time", min_length=1)] = None
     """The column that decides the interval of a row in the table."""
@@ -268,10 +262,3 @@ class Single:
 
     metrics_prometheus_port: Annotated[Port | None, Field(alias="metrics.prometheus.port")] = None
     """The first port to try for metrics alone; 0: any free port; none: they are not served there."""
-
-
-def check_processor_id(value: str) -> str:
-    """Return the id, or raise `ConfigError` with the rule: it names a row and a directory."""
-    if not re.fullmatch(PROCESSOR_ID, value):
-        raise ConfigError(f"The processor id {value!r} cannot be used: it {_PROCESSOR_ID_RULE}.")
-    return value

@@ -5,10 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from samza_azure.config.sections import TABLE_PATTERN, Stream
+from samza_azure.config.sections import Stream
+from samza_azure.names import TABLE
 from samza_azure.segments.interval import Granularity
-
-TABLE_NAME = re.compile(TABLE_PATTERN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +70,10 @@ def mistakes_of_tables(values: Mapping[str, Any], streams: Mapping[str, Stream |
                 f"streams.{name}.table.time is missing: the column of type timestamp or date by which the table "
                 f"{table.name} is divided into intervals."
             )
-        if not TABLE_NAME.fullmatch(table.name):
+        if not TABLE.accepts(table.name):
             yield (
                 f"The table of the stream {name} would be called {table.name!r}, which is not a valid name. Add "
-                f'streams.{name}.table = "{_valid_name(table.name)}": 1 to 63 of a-z, 0-9, _ and -, a letter or digit '
-                "first."
+                f'streams.{name}.table = "{_valid_name(table.name)}": it {TABLE.says}.'
             )
         if (other := of_table.setdefault(table.name, name)) != name:
             yield (

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from samza_azure.group.control import Assignment, Control, RunPhase
 from samza_azure.group.notification import remembered
-from samza_azure.group.rows import ANY_RUN
 from samza_azure.group.view import View
+from samza_azure.names import ANY_RUN
 
 
 def wanted_run(view: View) -> str:

@@ -32,6 +32,7 @@ from samza_azure.messages import (
     TaskReport,
     ends_from,
 )
+from samza_azure.names import ANY_RUN, PROCESSOR_ID, RUN_ID
 
 MEMBERS = "members"
 #: The format of the JSON in a processor's row, and of requests.
@@ -48,16 +49,8 @@ PACKED = "z:"
 UNPACKED_LIMIT = 8 << 20
 #: The characters of all tracebacks in a row together. A single one has at most a quarter of that.
 TRACEBACKS = 16_000
-#: Valid processor ids: they name a row and a directory.
-PROCESSOR_ID = r"[a-z0-9][a-z0-9-]{0,62}"
-_ID = re.compile(PROCESSOR_ID)
 #: In characters: the longest incarnation, and the longest key of a request. Azure's keys are no longer.
 INCARNATION_LIMIT, KEY_LIMIT = 64, 512
-#: In a processor's row, the wish for a next run under any id. No run has this id.
-ANY_RUN = "new"
-#: Valid run ids, as in app.run.id: they name directories of logs.
-RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
-_RUN_ID = re.compile(RUN_ID)
 #: No counter of ours gets this far, and a foreign one could not be increased.
 _LARGEST = 1 << 53
 #: The fields of a task's report, without its name.
@@ -126,7 +119,7 @@ class ProcessorRow:
 
 @lru_cache(4096)  # each turn of a leader asks for each row
 def _is_id(text: str) -> bool:
-    return _ID.fullmatch(text) is not None
+    return PROCESSOR_ID.accepts(text)
 
 
 def _named(text: str, most: int) -> str:
@@ -143,7 +136,7 @@ def _whole(text: str) -> str:
 
 def is_run_id(text: str) -> bool:
     """Whether a run can have this id."""
-    return _RUN_ID.fullmatch(text) is not None
+    return RUN_ID.accepts(text)
 
 
 def ending(code: int, message: str) -> str:
@@ -191,7 +184,7 @@ def processor_row(key: str, etag: str, values: Mapping[str, Any], age_s: float =
         else {},
         tasks=_tasks(_joined("tasks", values)) if needs <= FORMAT else {},
         fingerprint=str(values.get("fingerprint", "")),
-        new_run=new_run if is_run_id(new_run := str(values.get("new_run", ""))) else "",
+        new_run=new_run if (new_run := str(values.get("new_run", ""))) == ANY_RUN or is_run_id(new_run) else "",
         boot=str(values.get("boot", "")),
         port=_integer(values.get("port")),
         epoch=_integer(values.get("epoch")),

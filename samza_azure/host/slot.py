@@ -8,6 +8,7 @@ from pathlib import Path
 
 from samza_azure.errors import ConfigError
 from samza_azure.machine import private_folder
+from samza_azure.names import host_part
 
 #: A start so soon after the drain, in seconds, is taken for an orchestrator's restart, not for a person's start.
 RESTARTED_S = 60.0
@@ -57,18 +58,12 @@ def _slot(base: Path, processor_id: str | None) -> Slot:
                 "Start this one with another --id, or without one."
             )
         return Slot(base, processor_id, lock_file)
-    number = 0
+    number, host = 0, host_part(socket.gethostname())
     while True:
-        name = f"{host_name()}-{number}"
+        name = f"{host}-{number}"  # the last hyphen separates the two
         if (lock_file := _lock(base / f"{name}.lock")) is not None:
             return Slot(base, name, lock_file)
         number += 1
-
-
-def host_name() -> str:
-    """This machine's name, in the characters that a processor id may have."""
-    name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in socket.gethostname().lower())
-    return name.strip("-")[:48] or "processor"
 
 
 def _lock(path: Path) -> int | None:

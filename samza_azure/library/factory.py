@@ -15,7 +15,7 @@ from tenacity import (
     wait_fixed,
 )
 
-from samza_azure.config import Config, check_processor_id
+from samza_azure.config import Config
 from samza_azure.coordinator import CoordinationUtils, JobCoordinator
 from samza_azure.errors import AccessDenied, StorageUnavailable
 from samza_azure.group.timing import ROLE_S
@@ -27,6 +27,7 @@ from samza_azure.library import lease_lock as lock
 from samza_azure.library.threaded import Stores, ThreadedCoordinator
 from samza_azure.machine import boot_place
 from samza_azure.metrics.observer import Observer
+from samza_azure.names import PROCESSOR_ID
 from samza_azure.seldom import Seldom
 from samza_azure.storage.connection import Account
 from samza_azure.storage.memory import MemoryAccount
@@ -98,7 +99,7 @@ class PassthroughJobCoordinatorFactory:
 def settings(processor_id: str, config: Config) -> Settings:
     """The part of the configuration that the protocol needs."""
     return Settings(
-        processor=check_processor_id(processor_id),
+        processor=PROCESSOR_ID.checked(processor_id),
         timing=config.coordinator.timing,
         shutdown_s=config.task.shutdown_ms / 1000,
         restart_limit=config.task.restart_limit,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from samza_azure.config import Config
-from samza_azure.config.account import default_container, default_table
+from samza_azure.config.account import application_of, default_container, default_table
 from samza_azure.coordinator import (
     ClusterMembership,
     CoordinationUtils,
@@ -20,6 +20,7 @@ from samza_azure.coordinator import (
 )
 from samza_azure.group.rows import MEMBERS, processor_row
 from samza_azure.library.threaded import ThreadedCoordinator
+from samza_azure.names import GROUP
 from samza_azure.storage.interface import Rows
 
 #: The name of the group of candidates.
@@ -30,8 +31,13 @@ ASK_S = 5.0
 
 def config_of_group(config: Config, group: str, who: str = MEMBERS) -> Config:
     """The same account, with the container and the table of a group's members, or of its candidates."""
-    name, instance = config.app.name, f"{config.app.id}-{group}-{who}"
-    storage = replace(config.storage, container=default_container(name, instance), table=default_table(name, instance))
+    parts = config.app.name, config.app.id, GROUP.checked(group), who
+    storage = replace(
+        config.storage,
+        container=default_container(*parts),
+        table=default_table(*parts),
+        application=application_of(*parts),
+    )
     return replace(config, storage=storage)
 
 

@@ -31,6 +31,7 @@ from samza_azure.errors import AccessDenied, ConfigError, CorruptState, StorageU
 from samza_azure.foreign import parsed
 from samza_azure.logs.names import LOCKS
 from samza_azure.machine import boot_time
+from samza_azure.names import LOCK
 from samza_azure.seldom import Seldom
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Content, ControlBlob, Missing, Refused
@@ -149,7 +150,12 @@ class _Keeper:
     ) -> None:
         if not LEASE_S[0] <= lease_s <= LEASE_S[1]:
             raise ConfigError(f"lease_s is {lease_s}, but Azure leases for 15 to 60 s. Use a number in that range.")
-        self._name, self._storage, self._lease_s, self._on_lost = f"{LOCKS}{name}", storage, lease_s, on_lost
+        self._name, self._storage, self._lease_s, self._on_lost = (
+            f"{LOCKS}{LOCK.checked(name)}",
+            storage,
+            lease_s,
+            on_lost,
+        )
         self._now, self._seldom = now, Seldom(now)
         self._life: _Life | None = None
         self._guard = threading.Lock()

@@ -33,6 +33,7 @@ from samza_azure.messages import (
     TaskError,
     TaskReport,
 )
+from samza_azure.names import STAGE
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ TOGETHER_S = 0.02
 def plan_of(name: str, count: int) -> Plan:
     """The plan of `count` tasks `name-0`, `name-1`, …, which read no stream. Groups with other tasks do not mix."""
     fingerprint = hashlib.sha256(f"{name}/{count}".encode()).hexdigest()
+    STAGE.checked(name)
     return Plan((StagePlan(name, (), name, count),), {}, fingerprint)
 
 

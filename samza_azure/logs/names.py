@@ -5,6 +5,7 @@
     runs/{run}/{stage}-{number}/{index}         a blob of a task's log
     runs/{run}/large/{stage}-{number}/{index}/… an immutable blob that a record of that blob refers to
     streams/{stream}/{partition}/{index}        a blob of a source partition's log
+    streams/binding.json                        which table and which application the container belongs to
     tables/, files/, locks/                     the files of tables, the files of folders, the locks of the library
 
 A log is named by its prefix, which has no slash at its end: "runs/r1/clean-0", "streams/flights/0". A source partition
@@ -22,6 +23,10 @@ RUNS, STREAMS, TABLES, FILES, LOCKS, COPIES = FOLDERS = (
     "locks/",
     "control/",
 )
+
+#: Says which table and which application the container belongs to (`storage/binding.py`). It is below `streams/`, since
+#: a producer, which may write only there, may be the first to store something. No stream has a dot in its name.
+BINDING = f"{STREAMS}binding.json"
 
 #: A blob of a task's log, and one of a source partition's.
 TASK_BLOB = re.compile(r"(?P<prefix>runs/(?P<run>[^/]+)/(?P<stage>[^/]+)-(?P<number>\d+))/(?P<index>\d{8})")

@@ -9,7 +9,6 @@ the keys, so a key never says that deleted rows are stored.
 Not promised: anything about rows if another program deletes the row of their key.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -17,6 +16,7 @@ from typing import TypeVar
 from samza_azure.errors import ConfigError, StorageUnavailable
 from samza_azure.logs.operations import Pause
 from samza_azure.logs.position import Position
+from samza_azure.names import IDEMPOTENCE_KEY
 from samza_azure.storage.driver import BetweenTries, back_off
 from samza_azure.storage.interface import Refused
 from samza_azure.storage.limits import PRODUCED, hint_key
@@ -29,7 +29,6 @@ T = TypeVar("T")
 
 #: In the row of a key: its stream is being deleted.
 _DELETED = "deleted"
-_KEY = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff\\#?|]{1,200}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +52,7 @@ class Production:
     wait: BetweenTries = back_off
 
     def __post_init__(self) -> None:
-        if not _KEY.fullmatch(self.key):
-            raise ConfigError(
-                rf"The idempotence key {self.key!r} cannot be used: it should be 1 to 200 characters, without \ # ? |, "
-                "control characters, and bytes that are no UTF-8."
-            )
+        IDEMPOTENCE_KEY.checked(self.key)
 
     def find(self) -> Produced | None:
         """The row of the key; None if it was never used. Raise ConfigError if it was used for other content."""

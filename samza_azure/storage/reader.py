@@ -10,7 +10,6 @@ a partition's first row, is seen after up to five seconds.
 """
 
 import asyncio
-import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
@@ -25,6 +24,7 @@ from samza_azure.errors import ConfigError, RowsGone, StateLost, StorageUnavaila
 from samza_azure.logs.names import RUNS, run_of, stage_and_number, stream_folder
 from samza_azure.logs.reading import Scan
 from samza_azure.logs.record import Kind
+from samza_azure.names import READER, STREAM
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs, Positions
 from samza_azure.storage.listing import log_indexes, log_sizes, stream_of, streams
@@ -45,7 +45,6 @@ POLL_S, LIST_S = 0.5, 5.0
 AWAIT_S = 1.0
 
 Start = Literal["earliest", "latest"]
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 
 class Reader:
@@ -70,7 +69,7 @@ class Reader:
         them it begins with the earliest rows. `wait` is called with the seconds to wait between two reads. A name needs
         `positions`, which stores it; remove a reader that is no longer used with `forget_reader`.
         """
-        self.stream, self.name = stream, name
+        self.stream, self.name = STREAM.checked(stream), name
         self._blobs: Blobs = PatientOnceLetIn(blobs)
         self._until_now, self._table_bytes, self._wait = until_now, table_bytes, wait
         self._stand = Stand()
@@ -291,11 +290,7 @@ def checked_positions(name: str, positions: Positions | None) -> Positions | Non
     """The storage of the positions of named readers; None for a reader without a name."""
     if not name:
         return None
-    if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"The name {name!r} of a reader cannot be used: it should be 1 to 63 letters, digits, hyphens and "
-            "underscores, a letter or digit first."
-        )
+    READER.checked(name)
     if positions is None:
         raise ConfigError(f"The reader {name!r} needs positions, since it has a name. Reader.from_job brings them.")
     return positions

@@ -18,8 +18,7 @@ from functools import lru_cache
 
 from samza_azure.account import Storage
 from samza_azure.config import Config
-from samza_azure.config.tables import TABLE_NAME
-from samza_azure.errors import ConfigError
+from samza_azure.names import TABLE
 from samza_azure.segments import Granularity, Interval, LockOwner, LockTask, SequenceNumber
 from samza_azure.storage.connection import Account
 from samza_azure.storage.segments import SegmentStore
@@ -30,8 +29,7 @@ from samza_azure.tables.write import Appender, Shape, create
 
 def store_of(account: Account, name: str) -> SegmentStore:
     """The rows and files of a table, which need not exist. Raise ConfigError for an invalid name."""
-    if not TABLE_NAME.fullmatch(name):
-        raise ConfigError(f"{name!r} is not a valid table name: 1 to 63 of a-z, 0-9, _ and -, a letter or digit first.")
+    TABLE.checked(name)
     return SegmentStore(account.transactions(f"table.{name}"), account.blobs(), name)
 
 

@@ -17,10 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samza_azure.config import Config, Stream, TaskSettings, check_processor_id, check_timing, sections
+from samza_azure.config import Config, Stream, TaskSettings, check_timing, sections
 from samza_azure.config.account import default_container, default_table, valid_container, valid_table
 from samza_azure.errors import ConfigError
 from samza_azure.group.timing import PROFILES, Timing
+from samza_azure.names import PROCESSOR_ID
 
 KEY = "c2VjcmV0LWtleS10aGF0LW5vYm9keS1tYXktc2VlLWFueXdoZXJlLWluLW91cnMtZXZlci1vay0xMjM0NTY3OA=="
 CONNECT = f"DefaultEndpointsProtocol=https;AccountName=house;AccountKey={KEY};EndpointSuffix=core.windows.net"
@@ -352,10 +353,10 @@ def test_spark_in_the_process_itself_is_not(master: str) -> None:
 def test_a_processor_id_that_no_row_can_have_is_refused(name: str) -> None:
     assert "processor.id" in mistakes(**{"processor.id": name})
     with pytest.raises(ConfigError, match="1 to 63 lower-case letters"):
-        check_processor_id(name)
+        PROCESSOR_ID.checked(name)
 
 
-@pytest.mark.parametrize("name", ["new", "", "a/b", "a" * 64, "ä"])
+@pytest.mark.parametrize("name", ["new", "", "a/b", "a" * 64, "ä", "a.", ".a", "..", "a\\b"])
 def test_a_run_id_that_no_run_can_have_is_refused(name: str) -> None:
     """`new` in a processor's row means any next run, as with --new-run: another processor began it under another id."""
     assert "app.run.id" in mistakes(**{"app.run.id": name})
