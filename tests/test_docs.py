@@ -23,7 +23,15 @@ PACKAGE = ROOT / "samza_azure"
 ROOM = {path.name for base in (ROOT, PACKAGE) for path in base.iterdir() if path.is_dir()} - {"build"}
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.joinpath("docs").rglob("*.md"), ROOT / "tests" / "README.md"])
 #: What is cited and lies elsewhere: in the account, beside a processor, on the machine of an operator.
-ELSEWHERE = {"control.json", "container.log", ".samza-azure/", "flights.json", "ISSUER", "PRINCIPAL"}
+ELSEWHERE = {
+    "control.json",
+    "streams/binding.json",
+    "container.log",
+    ".samza-azure/",
+    "flights.json",
+    "ISSUER",
+    "PRINCIPAL",
+}
 COMMAND = re.compile(r"samza-azure ([a-z]+)\b")
 TARGET = re.compile(r"make ([a-z]+)")
 CODE = re.compile(r"(?P<path>[\w./-]*\w\.(?:py|md|toml|yml|yaml|json|txt)|[\w./-]+/)(?::(?P<name>[\w.]+))?")

@@ -19,6 +19,7 @@ from samza_azure.group.control import NAME, Control, RunPhase
 from samza_azure.group.drain import is_forgotten
 from samza_azure.group.rows import LEADER, MEMBERS, REQUESTS
 from samza_azure.logs.names import (
+    BINDING,
     FOLDERS,
     RUNS,
     TABLES,
@@ -27,8 +28,8 @@ from samza_azure.logs.names import (
     stream_and_partition,
     stream_folder,
 )
-from samza_azure.storage.connection import Account
 from samza_azure.names import STREAM
+from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import CALL_S, DELETE_MAX, Blobs
 from samza_azure.storage.limits import HINTS, READERS, hint_name
 from samza_azure.storage.listing import log_indexes, runs_in, stream_of, streams
@@ -57,7 +58,7 @@ def command(
     if sum(map(bool, (run, stream, everything))) != 1 or (reader and not stream):
         raise ConfigError("Say what to delete: --run ID, --stream ID, --stream ID --reader NAME, or --all.")
     config = load(job) if reader else load_seen(job)
-    account = reach(config, create=False)
+    account = reach(config, create=False, to_empty=everything)
     if reader:
         forget_reader(account.readers(), stream, reader)
         tell(f"The reader {reader} of {stream} is forgotten: retention no longer waits for it.")
@@ -140,9 +141,11 @@ def _is_half_deleted(config: Config, account: Account, stream: str) -> bool:
 
 
 def delete_all(config: Config, account: Account, *, yes: bool) -> str:
-    """Delete all logs, tables, files and rows of the job. The container and the table stay, empty."""
+    """Delete all logs, tables, files and rows of the job. The container and the table stay, empty, and are released:
+    they no longer belong to each other and to this job.
+    """
     blobs = account.blobs()
-    every = blobs.list("")
+    every = [each for each in blobs.list("") if each[0] != BINDING]
     found = [each for each in every if each[0].startswith(FOLDERS)]
     tables = {name.split("/")[1] for name, _ in found if name.startswith(TABLES)}
     tables |= {table.name for name, each in config.streams.items() if (table := table_of(name, each)) is not None}
@@ -170,6 +173,9 @@ def delete_all(config: Config, account: Account, *, yes: bool) -> str:
             held.check()
             for row in await held.table.query(partition, timeout=CALL_S):
                 await held.table.delete(partition, row.key, etag=row.etag, timeout=CALL_S)
+        if not kept:
+            # Under the lease of the control blob: a processor that waits for it binds them again before it creates one.
+            await asyncio.to_thread(account.unbind)
         if held.control is not None and not kept:
             await held.blob.release(held.lease_id, timeout=CALL_S)
             held.lease_id = ""

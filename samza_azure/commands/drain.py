@@ -7,7 +7,7 @@ import typer
 from samza_azure.commands.job import Job, load_seen
 from samza_azure.commands.terminal import say
 from samza_azure.commands.wait_limit import WaitLimit
-from samza_azure.errors import ConfigError
+from samza_azure.errors import ConfigError, StorageUnavailable
 from samza_azure.host.asking import hint_drain_early, write_drain_early
 from samza_azure.storage.connection import Account
 
@@ -45,7 +45,7 @@ def command(
         return
     account = Account.from_config(config.storage)
     account.sign_in()
-    early = None if when_caught_up else write_drain_early(account, run_id)
+    early = None if when_caught_up or not _is_own(account) else write_drain_early(account, run_id)
     if early is not None:
         if early.is_written:
             say(f"Drain of run {early.run_id} requested.")
@@ -54,3 +54,12 @@ def command(
     from samza_azure.commands.draining import drain  # takes half of this command's start; the fleet drains meanwhile
 
     drain(config, account, run_id, early, limit, wait=wait, when_caught_up=when_caught_up)
+
+
+def _is_own(account: Account) -> bool:
+    """Whether the table is the job's own; False if the account does not answer. Raise `ConfigError` if it is not."""
+    try:
+        account.refuse_table()
+    except StorageUnavailable:
+        return False
+    return True

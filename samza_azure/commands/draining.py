@@ -2,7 +2,7 @@
 
 from samza_azure.commands.ask import Asked, ask_cancel, ask_drain
 from samza_azure.commands.backlog import rows_are_optional, say_unread
-from samza_azure.commands.reach import control_of, look, reach, with_rows
+from samza_azure.commands.reach import control_of, look, reach, reach_if_there, reach_to_request, with_rows
 from samza_azure.commands.terminal import if_interrupted, say, tell
 from samza_azure.commands.wait_limit import WaitLimit
 from samza_azure.commands.waiting import wait_for_cancel, wait_for_drain, wait_until_read
@@ -34,29 +34,24 @@ def drain(
     when_caught_up: bool,
 ) -> None:
     """Request the drain unless the early request is for the run that is meant, and wait as long as the options say."""
+    if early is None:
+        account = reach_if_there(config) or reach_to_request(config)
     if when_caught_up:
-        if with_rows(account, lambda blob, _: control_of(blob), tell=True) is None:
-            account = reach(config)
         with if_interrupted("No drain was requested; the run goes on."):
             wait_until_read(config, account, limit)
     waited_s = limit.passed_s if when_caught_up else 0.0
 
-    async def ask(blob: ControlBlob, table: Rows) -> Asked | None:
-        """Write the request over the connection that has read the control blob. None: no processor has run here yet,
-        so the container and the table may be missing.
-        """
+    async def ask(blob: ControlBlob, table: Rows) -> Asked:
+        """Write the request over the connection that has read the control blob."""
         control = await control_of(blob)
-        return None if control is None else await ask_drain(control, table, run_id, early)
-
-    asked = with_rows(account, ask, tell=True)
-    if asked is None:
-        if early is not None:
+        if control is None and early is not None:
             raise ConfigError(
                 f"Run {early.run_id} was in progress a moment ago, and its control blob is gone: was the container "
                 "deleted? Nothing else was asked to drain."
             )
-        account = reach(config)
-        asked = with_rows(account, lambda _, table: ask_drain(None, table, run_id))
+        return await ask_drain(control, table, run_id, early)
+
+    asked = with_rows(account, ask, tell=True)
     if asked.already == ALREADY_DRAINED:
         tell(f"Run {asked.run_id} is already drained.")
         return

@@ -22,16 +22,17 @@ PATIENCE_S = 30.0
 POLL_S = 0.5
 
 
-def reach(config: Config, *, create: bool = True) -> Account:
+def reach(config: Config, *, create: bool = True, to_empty: bool = False) -> Account:
     """The account, once its container and table exist. Waits up to `PATIENCE_S` for an account that does not answer.
 
-    With `create=False`, for commands that only read or request, it raises `ConfigError` if they do not exist.
+    With `create=False`, for commands that only read or request, it raises `ConfigError` if they do not exist. Raises it
+    also if they belong to another job; with `to_empty`, not for a table whose container was deleted.
     """
     if create:
         account = Account.from_config(config.storage)
         patient(tell=True)(account.ensure_created)
         return account
-    found = reach_if_there(config)
+    found = reach_if_there(config, to_empty=to_empty)
     if found is None:
         raise ConfigError(
             f"There is nothing of {config.app.name!r} in this account: no container {config.storage.container}, or no "
@@ -40,10 +41,17 @@ def reach(config: Config, *, create: bool = True) -> Account:
     return found
 
 
-def reach_if_there(config: Config) -> Account | None:
+def reach_to_request(config: Config) -> Account:
+    """Like `reach`, for who only writes a request: container and table are not bound to each other."""
+    account = Account.from_config(config.storage)
+    patient(tell=True)(lambda: account.ensure_created(binds=False))
+    return account
+
+
+def reach_if_there(config: Config, *, to_empty: bool = False) -> Account | None:
     """The account, once it answers; None if its container and table do not exist. Creates nothing."""
     account = Account.from_config(config.storage)
-    return account if patient(tell=True)(account.exists) else None
+    return account if patient(tell=True)(lambda: account.exists(to_empty=to_empty)) else None
 
 
 def look(config: Config, account: Account) -> tuple[Control | None, list[ProcessorRow]]:
@@ -119,5 +127,6 @@ __all__ = [
     "patient",
     "reach",
     "reach_if_there",
+    "reach_to_request",
     "with_rows",
 ]

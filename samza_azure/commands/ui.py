@@ -14,9 +14,10 @@ from samza_azure.commands.job import Job, load_seen
 from samza_azure.commands.terminal import say
 from samza_azure.config import Config
 from samza_azure.config.sections import HOST_PATTERN, HOST_RULE
-from samza_azure.errors import ConfigError
+from samza_azure.errors import AccessDenied, ConfigError, StorageUnavailable
 from samza_azure.page.server import Access, add_page, is_loopback
 from samza_azure.page.watch import Watcher
+from samza_azure.storage.connection import Account
 
 VARIABLE = "SAMZA_AZURE_PAGE_TOKEN"
 
@@ -52,7 +53,8 @@ def command(
 
 
 async def _serve(config: Config, host: str, port: int, base: str, access: Access) -> None:
-    watcher = Watcher(config)
+    account = Account.from_config(config.storage)
+    watcher = Watcher(config, account)
     app = web.Application()
     add_page(app, lambda: watcher, access, base)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
@@ -60,10 +62,22 @@ async def _serve(config: Config, host: str, port: int, base: str, access: Access
     try:
         await web.TCPSite(runner, host, port).start()
         say(f"The status page is at {address(host, runner.addresses[0][1], base, access.token)}")
+        await _refuse_others(account, config.coordinator.timing.heartbeat_s)
         await asyncio.Event().wait()
     finally:
         await runner.cleanup()
         await watcher.close()
+
+
+async def _refuse_others(account: Account, pause_s: float) -> None:
+    """Raise `ConfigError` if container or table belong to others, as soon as the account answers."""
+    while True:
+        try:
+            await asyncio.to_thread(account.exists)
+        except (StorageUnavailable, AccessDenied):
+            await asyncio.sleep(pause_s)
+        else:
+            return
 
 
 def access_of(host: str, behind_proxy: bool) -> Access:

@@ -29,11 +29,15 @@ TELL_EVERY_S = 10.0
 class RunLogs:
     """The logs of runs, for the leader. The calls are rare and slow, so they run on a thread."""
 
-    def __init__(self, blobs: Blobs) -> None:
-        self._blobs = blobs
+    def __init__(self, blobs: Blobs, bind: Callable[[], object] = lambda: None) -> None:
+        """`bind` binds the container and the table to the job, which a deletion of all may have released meanwhile."""
+        self._blobs, self._bind = blobs, bind
 
     async def refuse_if_any(self) -> None:
-        """Raise `StateLost` if task logs exist: a new control blob must not be created beside them."""
+        """Call this before a new control blob is created. Raise `StateLost` if task logs exist: none must be created
+        beside them.
+        """
+        await asyncio.to_thread(self._bind)
         found = await asyncio.to_thread(self._blobs.list, RUNS)
         if found:
             raise StateLost(

@@ -41,7 +41,7 @@ POLL_S = 60.0
 class DrainAccount(Protocol):
     """The account that is needed here: a storage account, or `samza_azure.storage.memory.MemoryAccount`."""
 
-    def ensure_created(self) -> None: ...
+    def ensure_created(self, *, binds: bool = True) -> None: ...
     def control_blob(self) -> ControlBlob: ...
     def rows(self) -> Rows: ...
     async def aclose(self) -> None: ...
@@ -165,7 +165,7 @@ class DrainNotifications:
 
         with self._lock:
             if not self._is_created:
-                self._account.ensure_created()
+                self._account.ensure_created(binds=False)
                 self._is_created = True
             return asyncio.run(once())
 

@@ -116,7 +116,8 @@ async def _azure(config: Config) -> Stores:
 
 
 async def reached(account: Account) -> Stores:
-    """Sign in, create container and table if they are missing, and return what a coordinator needs of the account.
+    """Sign in, create and bind container and table if they are not yet, and return what a coordinator needs of the
+    account.
 
     Tries again for `UNREACHABLE_S` while the account does not answer or there is no token, and for `ROLE_S` while it
     refuses us for a reason that may pass; then raises the last error.
@@ -144,7 +145,7 @@ async def reached(account: Account) -> Stores:
     )
     await let_in(answered, asyncio.to_thread, account.ensure_created)
     blob, table = account.control_blob(), account.rows()
-    return Stores(blob, table, RunLogs(account.blobs()), account.aclose)
+    return Stores(blob, table, RunLogs(account.blobs(), account.ensure_created), account.aclose)
 
 
 async def _in_memory(account: MemoryAccount) -> Stores:

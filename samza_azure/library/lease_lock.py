@@ -20,7 +20,7 @@ import random
 import threading
 import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -58,6 +58,9 @@ class LockStorage(Protocol):
 
     def ensure_created(self) -> None:
         """Create what is absent."""
+
+    def exists(self) -> bool:
+        """Whether it is there. Raise `ConfigError` if it belongs to another application."""
 
     def leased_blob(self, name: str) -> ControlBlob:
         """The lock's blob."""
@@ -157,6 +160,7 @@ class _Keeper:
             on_lost,
         )
         self._now, self._seldom = now, Seldom(now)
+        self._is_checked = False  # whether the storage was seen to belong to us, or to nobody
         self._life: _Life | None = None
         self._guard = threading.Lock()
 
@@ -258,7 +262,7 @@ class _Keeper:
             with contextlib.suppress(StorageUnavailable):  # then each call below says so, until the time is over
                 await asyncio.to_thread(storage.sign_in)
             blob = storage.leased_blob(self._name)
-            grant = life.grant = await self._wait(life, storage, blob, until)
+            grant = life.grant = await self._wait(life, storage, blob, until, lambda: asyncio.to_thread(storage.exists))
             answer.set_result(None if grant is None else grant.token)
             if grant is not None:
                 await self._keep(life, blob, grant)
@@ -266,14 +270,24 @@ class _Keeper:
             await storage.aclose()
             storage.close()
 
-    async def _wait(self, life: _Life, storage: LockStorage, blob: ControlBlob, until: float | None) -> Grant | None:
+    async def _wait(
+        self,
+        life: _Life,
+        storage: LockStorage,
+        blob: ControlBlob,
+        until: float | None,
+        check: Callable[[], Awaitable[object]] | None = None,
+    ) -> Grant | None:
         """Try until the lock is granted, the time is over, or `unlock` is called, also while the account does not
-        answer."""
+        answer. `check` is made once in the life of this object, before the first try."""
         pause_s = ASK_S
         while not life.given_back.is_set():
             trouble: StorageUnavailable | None = None
             call_s = CALL_S if until is None else min(CALL_S, max(until - self._now(), LEAST_CALL_S))
             try:
+                if check is not None and not self._is_checked:
+                    await check()
+                    self._is_checked = True
                 grant = await self._ask(storage, blob, call_s)
                 if grant is not None and life.given_back.is_set():  # unlocked meanwhile: the caller must not get it
                     await self._give_back(blob, grant.lease_id, call_s)

@@ -19,9 +19,19 @@ from azure.core.exceptions import HttpResponseError
 from samza_azure.account import Storage
 from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, StorageUnavailable
 from samza_azure.group.control import NAME
-from samza_azure.group.rows import MEMBERS
 from samza_azure.storage.account_calls import AccountCalls, error_code
 from samza_azure.storage.address import Address, address
+from samza_azure.storage.binding import (
+    AzureHalves,
+    Names,
+    Nowhere,
+    bind,
+    read,
+    refuse_container,
+    refuse_others,
+    refuse_table,
+    unbind,
+)
 from samza_azure.storage.clients import CONNECT_S, READ_S, Clients
 from samza_azure.storage.identity import Identity, of_this_process
 from samza_azure.storage.interface import Blobs, ControlBlob, Hints, Missing, Positions, Rows
@@ -40,16 +50,18 @@ if TYPE_CHECKING:
 _LACKS = {"BlobStorage": "tables", "BlockBlobStorage": "tables", "FileStorage": "blobs and tables"}
 # The scope of a token for the storage of any account.
 _SCOPE = "https://storage.azure.com/.default"
-_OF_MEMBERS = f"PartitionKey eq '{MEMBERS}'"
 
 
 class Account:
     """A storage account with the application's container and table in it."""
 
-    def __init__(self, where: Address, container: str, table: str, *, identity: Identity | None = None) -> None:
+    def __init__(
+        self, where: Address, container: str, table: str, *, application: str = "", identity: Identity | None = None
+    ) -> None:
         self._where = where
         self._container = container
         self._table = table
+        self._names = Names(application, container, table)
         self._identity = (identity or of_this_process()) if where.by_identity else None
         self._secret = _secret(where)
         self._file = None if where.file is None or self._secret is None else SecretFile(where.file, where, self._secret)
@@ -63,7 +75,7 @@ class Account:
     @classmethod
     def from_config(cls, storage: Storage) -> "Account":
         """The account that the job file names. Sends nothing yet."""
-        return cls(address(storage), storage.container, storage.table)
+        return cls(address(storage), storage.container, storage.table, application=storage.application)
 
     def __repr__(self) -> str:
         return f"Account({self._where!r}, container={self._container!r}, table={self._table!r})"
@@ -74,15 +86,50 @@ class Account:
             host = self._where.host
             self._calls.make(lambda: identity.sign_in(_SCOPE, host), f"Signing in to {host}", write=False)
 
-    def ensure_created(self) -> None:
-        """Create the container and the table if they are missing. Only then is the right to create them needed."""
+    def ensure_created(self, *, binds: bool = True) -> None:
+        """Create the container and the table if they are missing, and bind them to each other and to the application.
+        Only then are the rights to do so needed. With `binds=False`, for requests, which store nothing that another
+        job could take for its own, they are not bound.
+
+        Raise `ConfigError` if the container or the table belongs to another one, or to another application.
+        """
         self.sign_in()
-        clients = self._synchronous()
-        if not self._has_container():
+        clients, halves = self._synchronous(), self._halves()
+        if (blob := halves.read_blob()) is Nowhere.NOT_THERE:
             self._create(clients.container.create_container, f"the container {self._container}", "Blob")
+            blob = halves.read_blob()
         self._refuse_what_cannot_work(clients.container)
-        if not self._has_table():
+        row, blob = read(halves, blob)
+        if row is Nowhere.NOT_THERE:
             self._create(clients.table.create_table, f"the table {self._table}", "Table")
+            row, blob = read(halves, blob)
+        if binds:
+            bind(halves, self._names, row, blob)
+        else:
+            refuse_others(self._names, row, blob)
+
+    def exists(self, *, to_empty: bool = False) -> bool:
+        """Whether the container and the table are there. Reads, and creates nothing.
+
+        Raise `ConfigError` like `ensure_created`; with `to_empty`, not for a table whose container was deleted.
+        """
+        self.sign_in()
+        row, blob = read(self._halves())
+        refuse_others(self._names, row, blob, to_empty=to_empty)
+        return Nowhere.NOT_THERE not in (row, blob)
+
+    def refuse_container(self) -> None:
+        """Raise `ConfigError` if the container belongs to another table or application, for who needs no table."""
+        refuse_container(self._names, self._halves().read_blob())
+
+    def refuse_table(self) -> None:
+        """Raise `ConfigError` if the table belongs to another container or application, for who needs no container."""
+        refuse_table(self._names, self._halves().read_row())
+
+    def unbind(self) -> None:
+        """Release the container and the table, which are empty: another application may have the names."""
+        halves = self._halves()
+        unbind(halves, *read(halves))
 
     def delete(self) -> None:
         """Delete the container and the table with all that is in them, if they are there."""
@@ -113,11 +160,6 @@ class Account:
         begun = time.time()
         self._calls.make(lambda: next(pages, None), "Asking for the account's clock", write=False)
         return answered[0].timestamp() + 0.5 - (begun + time.time()) / 2  # the answer has whole seconds
-
-    def exists(self) -> bool:
-        """Whether the container and the table are there. Reads, and creates nothing."""
-        self.sign_in()
-        return self._has_container() and self._has_table()
 
     def blobs(self, *, timeout_s: float = READ_S) -> Blobs:
         """The logs. No call waits longer than about `timeout_s` seconds for data."""
@@ -213,20 +255,23 @@ class Account:
             return {}
         return answer if isinstance(answer, Mapping) else getattr(answer, "__dict__", {})
 
-    def _has_container(self) -> bool:
-        return self._has(self._synchronous().container)
+    def _halves(self) -> AzureHalves:
+        clients = self._synchronous()
+        return AzureHalves(lambda: clients.container, clients.table, self._calls)
 
     def _has(self, container: "ContainerClient") -> bool:
         """Checked by a blob in it: not every role may read a container's own properties."""
-        asked = _found(container.get_blob_client(NAME).get_blob_properties, "ContainerNotFound")
-        doing = f"Asking for the container {container.container_name}"
-        return self._calls.make(asked, doing, write=False) is not False
 
-    def _has_table(self) -> bool:
-        """Checked by its rows, for the same reason."""
-        table = self._synchronous().table
-        asked = _found(lambda: next(table.query_entities(_OF_MEMBERS, results_per_page=1), None), "TableNotFound")
-        return self._calls.make(asked, f"Asking for the table {self._table}", write=False) is not False
+        def ask() -> bool:
+            try:
+                container.get_blob_client(NAME).get_blob_properties()
+            except HttpResponseError as error:
+                if error.status_code != 404:
+                    raise
+                return error_code(error) != "ContainerNotFound"
+            return True
+
+        return self._calls.make(ask, f"Asking for the container {container.container_name}", write=False) is not False
 
     def _create(self, call: Callable[[], object], what: str, kind: str) -> None:
         doing = f"Creating {what}"
@@ -268,21 +313,6 @@ def _secret(where: Address) -> AzureNamedKeyCredential | AzureSasCredential | No
     if where.signature is not None:
         return AzureSasCredential(where.signature)
     return None if where.key is None else AzureNamedKeyCredential(where.name, where.key)
-
-
-def _found(ask: Callable[[], object], missing: str) -> Callable[[], bool]:
-    """Make a check by something in a container or table: false if the service answers that the outer one is missing."""
-
-    def asked() -> bool:
-        try:
-            ask()
-        except HttpResponseError as error:
-            if error.status_code != 404:
-                raise
-            return error_code(error) != missing
-        return True
-
-    return asked
 
 
 def _hide_signature(record: logging.LogRecord) -> bool:

@@ -381,8 +381,12 @@ class MemoryAccount:
     def sign_in(self) -> None:
         """Do nothing: there is no identity."""
 
-    def ensure_created(self) -> None:
-        """There is nothing to create."""
+    def ensure_created(self, *, binds: bool = True) -> None:
+        """There is nothing to create, and nobody else to bind against."""
+
+    def exists(self) -> bool:
+        """Always."""
+        return True
 
     def blobs(self, *, timeout_s: float = 10.0) -> "MemoryBlobs":
         """The logs."""

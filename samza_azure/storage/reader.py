@@ -76,6 +76,7 @@ class Reader:
         self._untouched: set[str] = set()  # logs of which nothing was read: they may begin with any blob
         self._streams: dict[str, str] = {}  # task's log -> the stream that it holds
         self._listed_at = -LIST_S
+        self._check: Callable[[], None] | None = None  # of the account, before the first listing
         self._positions = checked_positions(name, positions)
         known = None if self._positions is None else readers_of(self._positions, stream).get(name)
         if token:
@@ -98,12 +99,21 @@ class Reader:
         until_now: bool = False,
         name: str = "",
     ) -> "Reader":
-        """A reader of a stream of this job file."""
+        """A reader of a stream of this job file. With a token alone nothing is sent yet.
+
+        Raise `ConfigError` if the container or the table belongs to another job.
+        """
         account = Account.from_config(Config.load(job).storage)
+        if name:
+            account.exists()
+        elif not token:  # what follows needs the account as well
+            account.refuse_container()
         positions = account.readers() if name else None
-        return cls(
+        reader = cls(
             account.blobs(), stream, start=start, token=token, until_now=until_now, name=name, positions=positions
         )
+        reader._check = account.refuse_container if token and not name else None
+        return reader
 
     @property
     def token(self) -> str:
@@ -204,6 +214,9 @@ class Reader:
 
     def _look(self) -> None:
         """List the logs, and raise `RowsGone` if rows that were not read are deleted."""
+        if self._check is not None:
+            self._check()
+            self._check = None
         self._listed_at = time.monotonic()
         stand, logs = self._stand, self._logs()
         for prefix in stand.at.keys() - logs.keys():

@@ -154,7 +154,8 @@ class SourceWriter:
 
         With `once`, an idempotence key, rows that were stored under the same key before are skipped.
 
-        Creates the container and the table if they are missing. Raise `ConfigError` if it is not a source stream.
+        Creates the container and the table if they are missing. Raise `ConfigError` if it is not a source stream, or if
+        the container or the table belongs to another job.
         """
         config = Config.load(job)
         account = Account.from_config(config.storage)

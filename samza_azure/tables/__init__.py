@@ -38,7 +38,8 @@ def open(config: Config | Storage, name: str, *, at: SequenceNumber | None = Non
 
     It has the table's current columns; those that were added after the sequence number are null.
 
-    Raise ConfigError if there is no such table, or if garbage has been collected since that sequence number.
+    Raise ConfigError if there is no such table, if the container or the table of the account belongs to another job, or
+    if garbage has been collected since that sequence number.
     """
     storage = config.storage if isinstance(config, Config) else config
     return replace(snapshot_of(_opened(storage, name), at=at), settings=storage)
@@ -47,7 +48,10 @@ def open(config: Config | Storage, name: str, *, at: SequenceNumber | None = Non
 @lru_cache(maxsize=8)
 def _opened(storage: Storage, name: str) -> SegmentStore:
     """The tables that this process has opened last: what is known of them need not be read again."""
-    return store_of(Account.from_config(storage), name)
+    account = Account.from_config(storage)
+    store = store_of(account, name)
+    account.exists()
+    return store
 
 
 def snapshot_of(store: SegmentStore, *, at: SequenceNumber | None = None) -> TableSnapshot:

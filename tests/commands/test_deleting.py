@@ -24,6 +24,7 @@ from samza_azure.group import control as control_blob
 from samza_azure.group.control import Control, Member, RunPhase
 from samza_azure.group.drain import REMEMBERED
 from samza_azure.group.rows import MEMBERS, ProcessorRow, ProcessorState, columns
+from samza_azure.logs.names import BINDING
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Slice, Writer
 from samza_azure.storage.arrow import encode
@@ -160,7 +161,7 @@ def place(
 
 
 def names(place: Place, prefix: str = "") -> list[str]:
-    return [name for name, _ in place.account.blobs().list(prefix)]
+    return [name for name, _ in place.account.blobs().list(prefix) if name != BINDING]
 
 
 def test_a_drained_run_goes_when_its_name_is_typed_and_stays_otherwise(place: Place) -> None:

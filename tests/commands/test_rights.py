@@ -218,7 +218,7 @@ def test_read_only_commands_write_nothing_and_need_reader_roles_only(place: Plac
         assert "There is no table segments" in place.command("table", "segments")[2]
         assert place.command("export", "orders", "--to", str(tmp_path / "orders.parquet"))[0] == 0
     assert place.blobs.refused == place.tables.refused == []
-    assert {each.split()[0] for each in place.blobs.seen} == {"GET", "HEAD"}
+    assert {each.split()[0] for each in place.blobs.seen} <= {"GET", "HEAD"}
     assert {each.split()[0] for each in place.tables.seen} == {"GET"}
 
 
@@ -300,7 +300,7 @@ def test_a_role_that_counts_only_later_keeps_a_processor_waiting(
         place.until(lambda: len(tasks.tasks) == 2)
     said = [record.getMessage() for record in caplog.records if "is tried again for 600 s" in record.getMessage()]
     assert [each.partition(":")[0] for each in said] == [
-        f"Asking for the container {place.container}",
+        f"Asking what the container {place.container} belongs to",
         "Inserting the row members/p0",
     ]
 
