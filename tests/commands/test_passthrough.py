@@ -165,7 +165,7 @@ ABOUT_THE_GROUP = (
     ("delete", "--stream", "s", "--yes"),
     ("delete", "--all", "--yes"),
     ("simulate",),
-    *((each,) for each in ("recover",) if each in COMMANDS),
+    ("recover",),
 )
 #: Those that read and write rows, which are in logs and tables whoever coordinates.
 OF_ROWS = frozenset({"produce", "export", "peek", "follow", "table", "compact"})
