@@ -22,6 +22,7 @@ from samza_azure.errors import CorruptState, ModelTooLarge, TooOld
 from samza_azure.foreign import GZIP, parsed, unpacked
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.shape import Grows, made
+from samza_azure.logs.names import stage_and_number
 from samza_azure.logs.position import Ends
 from samza_azure.messages import DrainStep
 
@@ -303,4 +304,6 @@ def _checked(control: Control) -> Control:
         raise ValueError(f"a stage reads {min(unknown)!r:.80}, which is no source")
     if not all(0 <= partitions <= PARTITIONS_LIMIT for partitions in control.sources.values()):
         raise ValueError("a source with no possible number of partitions")
+    for task in control.tasks:
+        stage_and_number(task)
     return control

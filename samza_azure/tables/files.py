@@ -210,7 +210,7 @@ def span(file: File, time: str) -> Interval | None:
         return None
     try:
         return Interval.of(found["least"], found["most"])
-    except (LookupError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise CorruptState(f"A segment's row has statistics that cannot be read: {error!r}", blob=file.name) from error
 
 
