@@ -178,6 +178,7 @@ def test_no_command_needs_the_right_to_create_a_container_or_table_that_exists(p
         assert "There is no table segments" in place.command("table", "segments")[2]
         assert place.command("drain", "--wait", "--timeout", "60")[0] == 0
     assert place.command("stop", "--wait")[:2] == (0, "No processor runs.\n")
+    assert place.command("recover")[0] == 0
     assert place.command("rewind", "--to", "earliest")[0] == 0
     assert place.command("delete", "--stream", "orders", "--yes")[0] == 0
     assert place.command("delete", "--all", "--yes")[0] == 0
