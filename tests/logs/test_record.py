@@ -241,6 +241,51 @@ def test_names_that_a_later_release_has_added_to_the_text_are_ignored() -> None:
     assert decoded(later) == record
 
 
+def resealed(data: bytes, text: bytes | None = None, **changes: bytes) -> bytes:
+    """A record whose header says something else, under the right checksum: as a stranger could write it."""
+    size = int.from_bytes(data[8:12], "little")
+    text_length = int.from_bytes(data[PREFIX_LENGTH + 76 : PREFIX_LENGTH + 80], "little")
+    places = {"length": (12, 20), "files_length": (PREFIX_LENGTH + 56, PREFIX_LENGTH + 60)}
+    head = bytearray(data[: size - 4])
+    if text is not None:
+        head[size - 4 - text_length :] = text.ljust(text_length)  # JSON may end in spaces
+    for name, value in changes.items():
+        begin, end = places[name]
+        head[begin:end] = value
+    return bytes(head) + zlib.crc32(head).to_bytes(4, "little") + data[size:]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"{}",
+        b'{"task":7}',
+        b"[]",
+        b"7",
+        b'{"task":"t","blobs":[1]}',
+        b'{"task":"t","files":{"f":[]}}',
+        b'{"task":"t","meta":1}',
+    ],
+)
+def test_a_header_that_lacks_a_field_or_has_another_kind_of_it_is_refused(text: bytes) -> None:
+    data = encode(replace(GOLDEN, slices=()))
+    assert decode_header(resealed(data, b'{"task":"t"}'), blob="log", position=100).task == "t"
+    with pytest.raises(CorruptState, match=r"header makes no sense .*\(blob log, position 100\)"):
+        decode_header(resealed(data, text), blob="log", position=100)
+
+
+def test_parts_that_do_not_follow_each_other_or_do_not_fill_the_record_are_refused() -> None:
+    data = encode(replace(GOLDEN, slices=(Slice(0, b"rows", 1), Slice(1, b"more", 1))))
+    length = int.from_bytes(data[12:20], "little")
+    files = int.from_bytes(data[PREFIX_LENGTH + 56 : PREFIX_LENGTH + 60], "little")
+    longer = resealed(data, length=(length + 1).to_bytes(8, "little"))
+    with pytest.raises(CorruptState, match="parts do not add up to its length"):
+        decode_header(longer, blob="log", position=100)
+    nearer = resealed(data, files_length=(files - 1).to_bytes(4, "little"))
+    with pytest.raises(CorruptState, match="parts do not follow each other"):
+        decode_header(nearer, blob="log", position=100)
+
+
 def test_a_record_that_no_append_can_take_is_refused() -> None:
     with pytest.raises(ValueError, match="one append takes at most"):
         encode(replace(GOLDEN, slices=(Slice(0, bytes(LENGTH_MAX), 1),)))

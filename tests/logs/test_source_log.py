@@ -520,3 +520,24 @@ def test_damage_is_no_deletion_for_a_producer_with_a_key_that_reads_on() -> None
     with pytest.raises(CorruptState) as raised:
         drive(append_shared(log, **rows("two")), blobs)
     assert not isinstance(raised.value, StateLost)
+
+
+@pytest.mark.parametrize(
+    "others", [b"no record" * 20, bytes(300), encode(Record(Kind.BATCH, GROUP, "x", Writer(0, 0), 0, 1))[:-1]]
+)
+def test_bytes_that_are_no_record_are_not_taken_for_another_producer_that_was_faster(others: bytes) -> None:
+    """A producer that is trusted, as one without a key is at first, read it again for ever."""
+    blobs, log = MemoryAccount().blobs(), producer("a")
+    drive(append_shared(log, **rows("one")), blobs)
+    assert log.is_trusted
+    blobs.append(blob_name(PREFIX, 0), others, log.end[1])
+
+    def append() -> None:
+        rule, answer = append_shared(log, **rows("two")), None
+        for _ in range(50):
+            answer = perform(rule.send(answer), blobs)
+
+    with pytest.raises(CorruptState) as raised:
+        append()
+    assert not isinstance(raised.value, StateLost)
+    assert blob_name(PREFIX, 0) in str(raised.value)
