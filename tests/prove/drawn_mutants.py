@@ -57,6 +57,7 @@ BAR = 0.9
 #: Tests that need nothing else, those on Azurite and with processes, and those that need Spark.
 CHEAP, STORAGE, SPARK = "cheap", "storage", "spark"
 GAMES = "games"
+KINDS = (CHEAP, GAMES, STORAGE, SPARK)
 _KINDS = {
     SPARK: ("tests/spark", "tests/end_to_end"),
     STORAGE: ("tests/storage", "tests/live", "tests/fleet", "tests/library", "tests/page", "tests/commands"),
@@ -189,7 +190,7 @@ class Tree:
 
 def kind_of(name: str) -> str:
     """What a test needs, by its folder."""
-    return next((kind for kind, folders in _KINDS.items() if name.startswith(folders)), CHEAP)
+    return GAMES if name == GAMES else next((kind for kind, of in _KINDS.items() if name.startswith(of)), CHEAP)
 
 
 # What is reached.
@@ -198,9 +199,8 @@ def kind_of(name: str) -> str:
 def files_of_tests(tree: Tree) -> list[str]:
     """The cheap ones first."""
     found = sorted(str(path.relative_to(tree.root)) for path in (tree.root / "tests").rglob("test_*.py"))
-    order = [CHEAP, STORAGE, SPARK]
     kept = [name for name in found if not name.startswith((*_LEFT_OUT, "tests/prove"))]
-    return sorted(kept, key=lambda name: order.index(kind_of(name)))
+    return sorted(kept, key=lambda name: KINDS.index(kind_of(name)))
 
 
 def record_of(tree: Tree, name: str) -> Path:
@@ -293,7 +293,7 @@ class Hunt:
         who = self.known.who(block, mutant.path)
         games = [each for each in who if each.startswith("game ")]
         shown = 0
-        for kind in (CHEAP, GAMES, STORAGE, SPARK):
+        for kind in KINDS:
             if kind == GAMES:
                 found = self.play(mutant, sorted(games, key=self.known.seconds.__getitem__))
                 shown += len(games)
@@ -465,7 +465,7 @@ def main() -> int:
     parser.add_argument("--until", type=float, default=float("inf"), help="begin nothing after so many seconds")
     parser.add_argument("--only", nargs="*", default=[], metavar="FILE:LINE", help="all mutants of these lines")
     parser.add_argument("--record", action="store_true", help="only record, if anything is to be recorded")
-    parser.add_argument("--kinds", nargs="*", default=[CHEAP, STORAGE, SPARK], help="of tests that are recorded")
+    parser.add_argument("--kinds", nargs="*", default=KINDS, help="of what is recorded, if it is not yet")
     parser.add_argument("--again", action="store_true", help="forget earlier verdicts on these mutants")
     parser.add_argument("--show", action="store_true", help="only print the table of the verdicts so far")
     parser.add_argument("--home", type=Path, default=ROOT / "build" / "mutants")
@@ -483,7 +483,7 @@ def main() -> int:
         return asked.until - (time.monotonic() - begun)
 
     if not asked.show:
-        names = [GAMES, *(name for name in files_of_tests(tree) if kind_of(name) in asked.kinds)]
+        names = [name for name in (GAMES, *files_of_tests(tree)) if kind_of(name) in asked.kinds]
         wanted = batches([name for name in names if not record_of(tree, name).exists()])[part - 1 :: parts]
         with ThreadPoolExecutor(asked.jobs) as pool:
             list(pool.map(lambda each: record(tree, each, min(left(), 900.0)) if left() > 20 else None, wanted))
