@@ -4,8 +4,7 @@ The arguments are found by inspection, so a new one without a case fails here. A
 way to a well-tested core is noticed by nothing else.
 """
 
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from samza_azure.errors import ConfigError, CorruptState
 from samza_azure.segments import ETERNITY, Advance, Blocked, LostRace, Published, Timeline
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.tables import Granularity, Interval, LockOwner, LockTask
+from tests.arguments import holds, ignore, optional_arguments
 from tests.storage.conftest import Stores
 
 #: What is decided here is the same on Azurite.
@@ -35,23 +35,6 @@ WITH_SPARK = {
     "TableSnapshot.spark(filter)": '["number"], [("number", ">", 5)])',
     "TableSnapshot.spark(skip_damaged)": "snapshot.spark(spark, skip_damaged=True)",
 }
-#: Values without behaviour of their own.
-VALUES = {"Compacted", "FilePart", "LockOwner", "LockTask", "Granularity", "Interval", "Unmerged", "TableSnapshot()"}
-
-
-def optional() -> Iterator[str]:
-    """The optional arguments of all public functions and methods."""
-    for name in tables.__all__:
-        one = getattr(tables, name)
-        found = {name: one} if inspect.isfunction(one) else {}
-        if inspect.isclass(one):
-            members = {f"{name}.{each}": value for each, value in vars(one).items() if not each.startswith("_")}
-            found = {f"{name}()": one.__init__, **members}
-        for said, function in found.items():
-            if said.partition(".")[0].removesuffix("()") in VALUES - {"TableSnapshot"} or said in VALUES:
-                continue
-            parameters = inspect.signature(function).parameters if inspect.isfunction(function) else {}
-            yield from (f"{said}({each.name})" for each in parameters.values() if each.default is not each.empty)
 
 
 @pytest.fixture
@@ -165,7 +148,15 @@ def test_an_optional_argument_has_its_effect(store: SegmentStore, argument: str)
     assert CASES[argument](store)
 
 
+@pytest.mark.parametrize("argument", sorted(CASES))
+def test_a_case_fails_if_its_argument_is_ignored(
+    store: SegmentStore, argument: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ignore(argument, tables, monkeypatch)
+    assert not holds(CASES[argument], store)
+
+
 def test_each_optional_argument_has_a_case(segment_stores: Stores) -> None:
-    assert {*optional()} == CASES.keys() | WITH_SPARK.keys()
+    assert optional_arguments(tables) == CASES.keys() | WITH_SPARK.keys()
     with_spark = Path(__file__).parents[1].joinpath("spark", "test_tables.py").read_text()
     assert [argument for argument, call in WITH_SPARK.items() if call not in with_spark] == []
