@@ -47,7 +47,7 @@ async def ask_drain(control: Control | None, table: Rows, run_id: str, early: Ea
         return Asked(wanted, early.key)
     if phase is RunPhase.DRAINING and wanted == current:
         return Asked(wanted, already=ALREADY_DRAINING)
-    return Asked(wanted, await write_drain(table, control, wanted))
+    return Asked(wanted, (await write_drain(table, control, wanted)).uuid)
 
 
 async def _is_there(table: Rows, early: EarlyRequest) -> bool:

@@ -10,12 +10,13 @@ import getpass
 import socket
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Unsettled
 from samza_azure.group.control import Control, RunPhase, signalled
+from samza_azure.group.notification import DrainNotification, from_fields
 from samza_azure.group.rows import LEADER, REQUESTS, RequestKind, is_run_id, leader_row, request_columns
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import CALL_S, Refused, Rows
@@ -35,30 +36,39 @@ def asker() -> str:
 async def write_request(table: Rows, kind: RequestKind, run_id: str, lives: Sequence[str] = ()) -> str:
     """Write a request and return its key. An empty `run_id` is for the run in progress, or else the next.
 
+    Raise `StorageUnavailable` if the request was not written.
+    """
+    return str((await _write(table, kind, run_id, lives))["uuid"])
+
+
+async def _write(table: Rows, kind: RequestKind, run_id: str, lives: Sequence[str] = ()) -> Mapping[str, str | int]:
+    """Write a request and return its columns.
+
     If the answer is lost, read the row, so that nothing is requested twice. Raise `StorageUnavailable` if the request
     was not written.
     """
     key = str(uuid.uuid4())
+    columns = _columns(kind, key, run_id, lives)
     try:
-        await table.insert(REQUESTS, key, _columns(kind, key, run_id, lives), timeout=CALL_S)
+        await table.insert(REQUESTS, key, columns, timeout=CALL_S)
     except Unsettled:
         if await table.get(REQUESTS, key, timeout=CALL_S) is None:
             raise StorageUnavailable("The request could not be written. Try again.") from None
-    return key
+    return columns
 
 
-async def write_drain(table: Rows, control: Control | None, run_id: str) -> str:
-    """Write a request for a drain, and hint at it if it is for the run in progress. Return the request's key.
+async def write_drain(table: Rows, control: Control | None, run_id: str) -> DrainNotification:
+    """Write a request for a drain, and hint at it if it is for the run in progress. Return it as it will be read.
 
     Containers read the hints more often than followers the leader row, so the followers look often by the time that
     the leader has taken the request up. The clean-up of a run deletes its hints; those of a mistyped run would stay.
     """
-    key = await write_request(table, RequestKind.DRAIN, run_id)
+    asked = from_fields(await _write(table, RequestKind.DRAIN, run_id))
     over = (RunPhase.NONE, RunPhase.DRAINED)
     if control is not None and run_id == control.run_id and control.phase not in over:
         with suppress(SamzaAzureError):  # without the hint, followers hear of the drain with their next look
-            await table.insert(HINTS, hint_key(drain_hint(run_id, key)), {}, timeout=CALL_S)
-    return key
+            await table.insert(HINTS, hint_key(drain_hint(run_id, asked.uuid)), {}, timeout=CALL_S)
+    return asked
 
 
 #: How long an early request waits for the answer to one call, in seconds: what it saves is less.

@@ -90,8 +90,7 @@ class DrainNotifications:
                 if control is None or control.phase in (RunPhase.NONE, RunPhase.DRAINED):
                     raise ConfigError("No run is in progress, so the run to drain must be named: write(run_id).")
                 wanted = control.run_id
-            key = await write_drain(self._account.rows(), control, wanted)
-            return DrainNotification(key, wanted)
+            return await write_drain(self._account.rows(), control, wanted)
 
         return self._run(ask)
 

@@ -36,7 +36,7 @@ async def last_follower_after(storage: MemoryStorage, *, are_told: bool) -> floa
     control = leader.processor.view.control
     assert isinstance(control, Control)
     account = MemoryAccount(storage)
-    key = await write_drain(account.rows(), control, control.run_id)
+    key = (await write_drain(account.rows(), control, control.run_id)).uuid
     hints = [hint_name(row.key) for row in await account.rows().query(HINTS, timeout=1.0)]
     assert hints == [drain_hint(control.run_id, key)]
     for member in members:
