@@ -924,6 +924,24 @@ def test_a_drop_whose_owner_was_ended_is_refused(stores: Stores) -> None:
     assert not store.state().box.locks
 
 
+def test_a_life_that_is_being_ended_publishes_nothing(stores: Stores) -> None:
+    """Its locks are given back one after the other, and it may be publishing under those that are left."""
+    store, other, who = stores(), stores(), task("sink")
+    day, month = allocated(store, who), acquired(store, who, MONTH, LockType.REPLACE)
+    writes: list[str] = []
+
+    def second(call: str) -> bool:
+        writes.append(call)
+        return writes.count("all head") == 2
+
+    (number,) = store.numbers(MONTH, month.version, 1)
+    late = [Segment.root(store.name, *number)]
+    other.rows = meanwhile = Meanwhile(other.rows, second, lambda: store.publish(who.id, late))
+    assert other.end(who.owner) == [day.id, month.id]
+    assert isinstance(meanwhile.answers[0], LostRace), "I13: a zombie has published"
+    assert not rows(store.snapshot())
+
+
 @dataclass
 class Crowd:
     """Threads that append, compact and replace one table, and a thread that reads all the time."""
