@@ -569,7 +569,7 @@ def test_a_table_that_is_divided_otherwise_by_now(segment_stores: Stores) -> Non
 
 
 def test_a_table_is_opened_by_a_whole_config() -> None:
-    with pytest.raises(ConfigError, match="not a valid table name"):
+    with pytest.raises(ConfigError, match="cannot be used"):
         tables.open(Config.parse(JOB), "No Name")
 
 
