@@ -150,11 +150,8 @@ def test_the_last_batch_of_a_drained_task_is_counted_too(fleet: Callable[[Applic
     container.end()
 
 
-def test_the_last_batch_of_a_released_task_is_counted_too(
-    fleet: Callable[[Application, str], Fleet], tmp_path: Path
-) -> None:
-    """Spark says what it has read only when the task is released already."""
-    begun, may_end = tmp_path / "begun", tmp_path / "may end"
+def holding(begun: Path, may_end: Path) -> Application:
+    """A stage whose batches with rows go on until a file is there."""
     application = Application()
 
     @application.stage("held", output="copies")
@@ -169,11 +166,12 @@ def test_the_last_batch_of_a_released_task_is_counted_too(
 
         return rows.mapInArrow(held, "n int")
 
-    run = fleet(application, '[streams.held]\npartitions = 1\nschema = "n int"\n')
-    container = Container(run)
-    container.tell(StartTask("copy-0", 1, 1, True, run.run_id, run.group_id))
-    container.until("copy-0", lambda report: report.phase is Phase.RUNNING)
-    writer = run.writer("held", 1, flush_rows=10, event_time=None)
+    return application
+
+
+def hold(run: Fleet, begun: Path, partitions: int) -> None:
+    """Give the first task of `holding` a batch with three rows, and wait until it has begun."""
+    writer = run.writer("held", partitions, flush_rows=10, event_time=None)
     writer.write(pa.table({"n": pa.array([1, 2, 3], pa.int32())}))
     writer.close()
     run.hints.poll()
@@ -181,11 +179,45 @@ def test_the_last_batch_of_a_released_task_is_counted_too(
     while not begun.exists():
         assert boot_time() < deadline
         time.sleep(0.01)
+
+
+def test_the_last_batch_of_a_released_task_is_counted_too(
+    fleet: Callable[[Application, str], Fleet], tmp_path: Path
+) -> None:
+    """Spark says what it has read only when the task is released already."""
+    begun, may_end = tmp_path / "begun", tmp_path / "may end"
+    run = fleet(holding(begun, may_end), '[streams.held]\npartitions = 1\nschema = "n int"\n')
+    container = Container(run)
+    container.tell(StartTask("copy-0", 1, 1, True, run.run_id, run.group_id))
+    container.until("copy-0", lambda report: report.phase is Phase.RUNNING)
+    hold(run, begun, partitions=1)
     container.tell(ReleaseTask("copy-0"))
     may_end.touch()
     container.until("copy-0", lambda report: report.phase is Phase.RELEASED)
     said = container.until("copy-0", lambda report: (report.progress or Progress()).rows > 0)
     assert (said.phase, said.progress and said.progress.rows) == (Phase.RELEASED, 3)
+    container.end()
+
+
+def test_a_container_ends_when_its_last_task_is_handed_over(
+    fleet: Callable[[Application, str], Fleet], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of two tasks is in a batch that goes on after the other one is released."""
+    for limit in ("COUNT_AT_EXIT_S", "CLOSE_S"):  # what else an end waits for
+        monkeypatch.setattr(f"samza_azure.spark.task.tasks.{limit}", 0.0)
+    begun, may_end = tmp_path / "begun", tmp_path / "may end"
+    run = fleet(holding(begun, may_end), '[streams.held]\npartitions = 2\nschema = "n int"\n')
+    container = Container(run)
+    for task in ("copy-0", "copy-1"):
+        container.tell(StartTask(task, 1, 1, True, run.run_id, run.group_id))
+        container.until(task, lambda report: report.phase is Phase.RUNNING)
+    hold(run, begun, partitions=2)
+    container.tell(Exit())
+    container.until("copy-1", lambda report: report.phase is Phase.RELEASED)
+    container._thread.join(0.5)
+    assert container._thread.is_alive() and container.last["copy-0"].phase is Phase.RUNNING
+    may_end.touch()
+    container.until("copy-0", lambda report: report.phase is Phase.RELEASED)
     container.end()
 
 
