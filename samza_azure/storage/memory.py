@@ -388,6 +388,9 @@ class MemoryAccount:
         """Always."""
         return True
 
+    def refuse_container(self) -> None:
+        """Do nothing: no container in memory belongs to another job."""
+
     def blobs(self, *, timeout_s: float = 10.0) -> "MemoryBlobs":
         """The logs."""
         return MemoryBlobs(self)
