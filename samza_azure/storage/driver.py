@@ -37,6 +37,22 @@ def back_off(pause: Pause) -> None:
     time.sleep(pause.seconds)
 
 
+def answered(call: Callable[[], T], wait: BetweenTries, *, tries: int | None = None) -> T:
+    """Repeat a call, which must be safe to repeat, until it is answered, so many times at most; raise the last error.
+
+    Between two tries, call `wait`, which may give up by raising.
+    """
+    tried = 0
+    while True:
+        try:
+            return call()
+        except StorageUnavailable as error:
+            tried += 1
+            if tried == tries:
+                raise
+            wait(Pause(tried, error.after_s))
+
+
 def always() -> bool:
     """A permit that never expires."""
     return True

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from samza_azure.errors import ConfigError, StorageUnavailable
-from samza_azure.logs.operations import Pause
 from samza_azure.logs.position import Position
 from samza_azure.names import IDEMPOTENCE_KEY
-from samza_azure.storage.driver import BetweenTries, back_off
+from samza_azure.storage.driver import BetweenTries, answered, back_off
 from samza_azure.storage.interface import Refused
 from samza_azure.storage.limits import PRODUCED, hint_key
 from samza_azure.storage.token import Stand, columns, decode, encode, from_columns
@@ -106,14 +105,8 @@ class Production:
             raise ConfigError(f"The key {self.key!r} of the stream {self.stream!r} was deleted while it was produced.")
 
     def _insist(self, call: Callable[[], T]) -> T:
-        """Repeat the call, which is idempotent, until it is answered; `wait` gives up by raising."""
-        tries = 0
-        while True:
-            try:
-                return call()
-            except StorageUnavailable as error:
-                tries += 1
-                self.wait(Pause(tries, error.after_s))
+        """Repeat a call, which is idempotent, until it is answered; `wait` gives up by raising."""
+        return answered(call, self.wait)
 
 
 def mark_deleted(transactions: Transactions, stream: str = "") -> None:

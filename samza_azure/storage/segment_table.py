@@ -13,7 +13,7 @@ from samza_azure.errors import ConfigError, StorageUnavailable, Unsettled
 from samza_azure.logs.names import TABLES
 from samza_azure.logs.operations import Pause
 from samza_azure.segments import Interval, LockBox, LockOwner, LockTask, Segment, SequenceNumber, TableLock, Timeline
-from samza_azure.storage.driver import BetweenTries, back_off
+from samza_azure.storage.driver import BetweenTries, answered, back_off
 from samza_azure.storage.interface import Blobs, Refused, Row, Value
 from samza_azure.storage.segment_rows import FORMAT, HEAD, LOCK, checked_head, granted_by, is_ours, lock_of, past
 from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Transactions, Write
@@ -23,6 +23,8 @@ ChunkKey: TypeAlias = tuple[Interval, int]  # an interval and a version
 
 #: How many times a write to a shared row is tried. Each failed try means that another client's write succeeded.
 TRIES_MAX = 200
+#: How many times a call is sent that is not answered.
+CALLS_MAX = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,15 +137,8 @@ class SegmentTable:
         return None if isinstance(answer, Refused) else answer
 
     def tried(self, call: Callable[[], T]) -> T:
-        """Repeat a call until it is answered. The call must be safe to repeat."""
-        for tries in range(1, TRIES_MAX):
-            try:
-                return call()
-            except StorageUnavailable as error:
-                if tries > 5:
-                    raise
-                self.wait(Pause(tries, error.after_s))
-        raise StorageUnavailable(f"{self.name} does not answer.")
+        """Repeat a call a few times until it is answered. The call must be safe to repeat."""
+        return answered(call, self.wait, tries=CALLS_MAX)
 
     def read(self, first: str, end: str) -> list[Row]:
         """The rows with keys from `first` to just before `end`."""

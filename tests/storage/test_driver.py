@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from samza_azure.errors import StorageUnavailable
-from samza_azure.logs.operations import Enumerate, Operation, Rule
-from samza_azure.storage.driver import drive, driven
+from samza_azure.logs.operations import Enumerate, Operation, Pause, Rule
+from samza_azure.storage.driver import answered, drive, driven
 from samza_azure.storage.memory import MemoryAccount
 
 
@@ -61,3 +61,15 @@ def test_a_rule_is_driven_at_once_while_a_loop_runs() -> None:
         return drive(asking("a/", 1), MemoryAccount().blobs())
 
     assert asyncio.run(within()) == (0, [])
+
+
+@pytest.mark.parametrize("tries", [None, 3, 2])
+def test_a_call_is_repeated_until_it_is_answered_or_was_tried_so_often(tries: int | None) -> None:
+    failing, waits = Failing(2), list[Pause]()
+    if tries == 2:
+        with pytest.raises(StorageUnavailable, match="away"):
+            answered(lambda: failing.list("p"), waits.append, tries=tries)
+        assert waits == [Pause(1)]
+    else:
+        assert answered(lambda: failing.list("p"), waits.append, tries=tries) == [("p0", 1)]
+        assert waits == [Pause(1), Pause(2)]
