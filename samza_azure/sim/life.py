@@ -242,6 +242,8 @@ class Life:
                 self.container_dies()
                 return
             await asyncio.sleep(LISTEN_S)
+            if container is not self.container:
+                return  # it was killed meanwhile, and its silence says nothing of the next one
             silent_s += LISTEN_S
             await self._hear(ContainerSilent(silent_s))
         if container is self.container:

@@ -227,7 +227,11 @@ class World(Faults):
         await self._hold(bound, lambda: idle(self._control, self.lives, victim.name), after)
         self.ledger.seen["judged Bound after a container was lost"] += 1
         victim.plan_start_s = usual
-        await self._hold(8 * bound, self.unhealed, "L1: {:.0f} s after a container was lost {}")
+        await self._hold(
+            8 * bound,
+            lambda: self.unhealed() or self.ledger.lacks_container(victim.name),
+            "L1: {:.0f} s after a container was lost {}",
+        )
 
     async def _lose_one(self) -> None:
         """Kill one processor in the calm, and check Bound: its tasks run elsewhere within the promised time."""
