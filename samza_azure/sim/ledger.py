@@ -82,6 +82,8 @@ INVARIANTS = {
     "leader, within 1.5 times the bound that `explain` states; the tasks run soon after. So they do when its container "
     "ends or hangs. While there are faults the same holds in each quiet time, with the bound for a leader that is lost "
     "with its successors.",
+    "Idle": "In a quiet time no processor that could run tasks has two fewer than another for longer than a task may "
+    "have no owner.",
     "Form": "What is written is read back as it was meant, by production and by a plain reader that shares no code "
     "with it, and stays within the limits of the service. Data that is damaged, foreign or of a later format is "
     "refused.",
@@ -248,7 +250,7 @@ class Ledger(MemoryStorage):
             self._check_debounce(before, after)
             _check(unowned(before, after))
             is_judged, wrong = needless_moves(before, after)
-            if is_judged and self._have_containers(after):
+            if is_judged and self.have_containers(after):
                 self.seen["judged Least moves"] += 1
                 _check(wrong)
         self._check_churn(before, after)
@@ -256,7 +258,11 @@ class Ledger(MemoryStorage):
         self._check_moves(before, after)
         self._check_retry(before, after)
 
-    def _have_containers(self, control: Control) -> bool:
+    def lacks_container(self, processor: str) -> str | None:
+        """The trouble if its row says that it has no container."""
+        return f"{processor} has no container" if self._member(processor).get("no_container") else None
+
+    def have_containers(self, control: Control) -> bool:
         """Whether no member's row has lately said that it lacks a container; its tasks may wait, or move."""
         since = self.facts.instant() - 2 * self.facts.timing.heartbeat_timeout_s
         known = (self.beats.get(member.incarnation) for member in control.members)

@@ -4,6 +4,7 @@ The ledger sees only what the storage accepts. Only the world sees whether two c
 moment, and for how long none does.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import replace
 from typing import TypeAlias
@@ -30,6 +31,8 @@ CALL_S = 0.5
 FAIR, IN_VAIN = 0.02, 3
 #: The name of the vacancy when no processor leads.
 LEADERSHIP = "the leadership"
+#: The name of what is missing when a processor idles, or has fewer tasks than its share.
+FAIR_SHARE = "its share of the tasks"
 #: The interval between checks of each life's memory, which grows slowly.
 GROWS_S = 5.0
 #: A life may remember one entry for each kind of call, beside rows and tasks.
@@ -167,6 +170,17 @@ def vacant(control: Control, lives: Iterable[Life]) -> set[str]:
     return unled | {task for task, owner in owners.items() if owner not in there}
 
 
+def unshared(control: Control, lives: Iterable[Life]) -> set[str]:
+    """Whether a processor that could run tasks has two less than another. A task that was given up counts otherwise."""
+    if control.phase is not RunPhase.RUNNING or control.stop is not None or control.given_up:
+        return set()
+    sizes = Counter(each.owner.incarnation for each in control.tasks.values() if each.owner is not None)
+    able = [
+        sizes[life.processor.view.incarnation] for life in lives if life.supervisor.alive and _is_able(life, control)
+    ]
+    return {FAIR_SHARE} if able and max(able) > min(able) + 1 else set()
+
+
 def _is_able(life: Life, control: Control) -> bool:
     view = life.processor.view
     stays = not life.asked_to_leave and view.ending is None and view.work.container and view.life.etag is not None
@@ -242,14 +256,15 @@ class Watch:
             self._judging.clear()
             return
         found = set() if self._ledger.asked(RequestKind.STOP) else vacant(control, self._lives.values())
+        if not found and self._ledger.have_containers(control):
+            found = unshared(control, self._lives.values())
         self._vacant = {what: self._vacant.get(what, now) for what in found}
         for what, since in self._vacant.items():
             quiet = max(since, quiet_from)
             bound = vacant_at_most(timing, control, len(self._lives), what, self._weather)
             bound = within(bound, clocks=self._clocks)
-            demand(
-                now <= quiet + bound, f"Bound: nobody has had {what} for {bound:.1f} s in which nothing else happened"
-            )
+            who = "Idle: a processor has not" if what == FAIR_SHARE else "Bound: nobody has"
+            demand(now <= quiet + bound, f"{who} had {what} for {bound:.1f} s in which nothing else happened")
             self._judging[what] = quiet, bound
         self._count_judgements(now, quiet_from)
 
@@ -258,7 +273,8 @@ class Watch:
         for what, (quiet, bound) in list(self._judging.items()):
             is_over = now > quiet + bound
             if is_over:
-                self._ledger.seen[f"judged Bound of {what if what == LEADERSHIP else 'a task'}"] += 1
+                named = f"Bound of {what if what == LEADERSHIP else 'a task'}" if what != FAIR_SHARE else "Idle"
+                self._ledger.seen[f"judged {named}"] += 1
             if is_over or quiet_from > quiet:
                 del self._judging[what]
 

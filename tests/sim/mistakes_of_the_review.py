@@ -376,3 +376,13 @@ def a_damaged_drain_raises(patch: Patch) -> None:
         return read(key, etag, values if values.get("kind") != "drain" else values | {"uuid": values["uuid"]})
 
     patch.setattr(rows, "request", careless)
+
+
+def a_newcomer_gets_nothing(patch: Patch) -> None:
+    """our review: only tasks that have lost their owner are assigned, so a processor that joins idles."""
+    assign = publish.assign
+
+    def unbalanced(*args: Any, balance: bool = True, **more: Any) -> dict[str, str]:
+        return assign(*args, balance=False, **more)
+
+    patch.setattr(publish, "assign", unbalanced)

@@ -296,6 +296,7 @@ MUTANTS = [
         more={"profile": "fast", "tail": 0.2, "lost": 0.1, "every_s": 4.0},
     ),
     Mutant("a report of being cut off is believed at once", "S10", review.cut_off_is_believed_at_once, 7, ("outage",)),
+    Mutant("a newcomer gets nothing", "Idle", review.a_newcomer_gets_nothing, 5, ("joins",)),
     Mutant("the surplus is forgotten", "Owned", review.the_surplus_is_forgotten, 0),
     Mutant("the assignment forgets the present owners", "Least moves", others.forgets_who_has_what, 0),
     Mutant("a damaged drain is obeyed", "Vandal", review.a_damaged_drain_is_obeyed, 0, ()),
