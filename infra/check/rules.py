@@ -53,15 +53,18 @@ RIGHTS = {
     },
     "operators": {("Storage Blob Data Reader", "container"), ("Storage Table Data Contributor", "table")},
     "readers": {("Storage Blob Data Reader", "container"), ("Storage Table Data Reader", "table")},
-    "producers": {("Storage Blob Data Contributor", "container"), ("Storage Table Data Contributor", "table")},
+    "producers": {("streamWriter", "container"), ("Storage Table Data Contributor", "table")},
     # What the job stores includes the state of tasks: they can do what a processor can.
     "maintainers": {("Storage Blob Data Contributor", "container"), ("Storage Table Data Contributor", "table")},
     # What is uploaded there runs as the processors' identity.
     "releasers": {("Storage Blob Data Contributor", "releases")},
 }
+#: The data actions of a role that the templates define, by its symbolic name. It has no actions: those of a container
+#: would let its members delete the container, whatever the condition says of blobs.
+OWN_ROLES = {"streamWriter": ("read", "write", "add/action", "delete")}
 #: The part of the container in which a principal may change blobs, where its role alone would open all of it.
-CONFINED = {("producers", "Storage Blob Data Contributor"): "streams/*"}
-#: The data actions of Storage Blob Data Contributor that change blobs.
+CONFINED = {("producers", "streamWriter"): "streams/*"}
+#: The data actions that change blobs.
 CHANGES = ("write", "add/action", "delete", "move/action")
 #: The platform metrics that alerts may be on, by their namespace.
 METRICS = {
@@ -214,6 +217,23 @@ def _of_condition(file: File, assignment: Resource, who: str, role: str) -> Iter
         yield f"has a condition that should allow the path {part} and nothing else"
     if version != "2.0":
         yield "has a condition without conditionVersion '2.0', which Azure refuses"
+
+
+def own_roles(file: File) -> Iterator[Finding]:
+    """A role of our own has the data actions of OWN_ROLES, and no action."""
+    for each in _made(file, "Microsoft.Authorization/roleDefinitions"):
+        wanted = {f"{CONTAINER}/blobs/{action}" for action in OWN_ROLES.get(each.name, ())}
+        granted = [entry for entry in _objects(each.body) if "dataActions" in entry.entries]
+        for entry in granted:
+            has = entry.entries["dataActions"]
+            found = {item.value for item in has.items if isinstance(item, Literal)} if isinstance(has, Items) else set()
+            for action in sorted(found ^ wanted, key=str):
+                verb = "has" if action in found else "lacks"
+                yield Finding(file.name, entry.line, f"{each.name} {verb} the data action {action}")
+            if "actions" in entry.entries:
+                yield Finding(file.name, entry.line, f"{each.name} should have no actions: they reach the container")
+        if len(granted) != 1:
+            yield Finding(file.name, each.line, f"{each.name} should have one set of permissions")
 
 
 def children_of_their_parents(file: File) -> Iterator[Finding]:
@@ -481,6 +501,7 @@ RULES: tuple[Rule, ...] = (
     settings,
     no_lifecycle,
     least_privilege,
+    own_roles,
     children_of_their_parents,
     private_for_both,
     subnets_that_exist,
@@ -546,5 +567,8 @@ def _role(file: File, value: Value | None) -> str:
     """The role whose GUID is in `subscriptionResourceId('Microsoft.Authorization/roleDefinitions', 'GUID')`."""
     if isinstance(value, Expression) and value.kind == "identifier" and value.text in file.variables:
         return _role(file, file.variables[value.text])
+    own = file.resources.get(text_of(value).removesuffix(".id"))
+    if own is not None and own.type == "Microsoft.Authorization/roleDefinitions":
+        return own.name
     found = re.fullmatch(r"subscriptionResourceId\('Microsoft.Authorization/roleDefinitions', '(.*)'\)", text_of(value))
     return ROLES.get(found[1], found[1]) if found is not None else text_of(value)

@@ -225,7 +225,7 @@ def test_read_only_commands_write_nothing_and_need_reader_roles_only(place: Plac
 
 def test_a_producer_writes_no_blob_outside_of_the_streams(place: Place, tmp_path: Path) -> None:
     """The condition of its role, as infra/azure/roles.bicep has it, refuses every other change of a blob."""
-    part = f"/{place.container}/{CONFINED['producers', 'Storage Blob Data Contributor'].removesuffix('*')}"
+    part = f"/{place.container}/{CONFINED['producers', 'streamWriter'].removesuffix('*')}"
     place.create()
     place.allow(lambda method, path: writes(method, path) and part not in path, creates)
     rows = tmp_path / "rows.jsonl"

@@ -232,9 +232,9 @@ OF_THE_FLEET = [
     (
         "producers who may only look",
         "roles.bicep",
-        "roleDefinitionId: blobDataContributor\n    principalId: producers",
+        "roleDefinitionId: streamWriter.id\n    principalId: producers",
         "roleDefinitionId: blobDataReader\n    principalId: producers",
-        "the producers lack Storage Blob Data Contributor at the container",
+        "the producers lack streamWriter at the container",
     ),
     (
         "anybody's software",
@@ -588,6 +588,27 @@ OF_THE_FLEET = [
         "    roleDefinitionId: tableDataReader\n    principalId: readers",
         "    roleDefinitionId: tableDataContributor\n    principalId: readers",
         "to readers, which RIGHTS does not list",
+    ),
+    (
+        "producers who may delete the container",
+        "roles.bicep",
+        "roleDefinitionId: streamWriter.id\n    principalId: producers",
+        "roleDefinitionId: blobDataContributor\n    principalId: producers",
+        "to producers, which RIGHTS does not list",
+    ),
+    (
+        "a role with actions",
+        "roles.bicep",
+        "        dataActions: [\n",
+        "        actions: [\n          'Microsoft.Storage/*/delete'\n        ]\n        dataActions: [\n",
+        "streamWriter should have no actions: they reach the container",
+    ),
+    (
+        "a role that lacks an action",
+        "roles.bicep",
+        "          'Microsoft.Storage/storageAccounts/blobServices/containers/blobs/add/action'\n",
+        "",
+        "streamWriter lacks the data action Microsoft.Storage/storageAccounts/blobServices/containers/blobs/add/action",
     ),
     (
         "producers without a condition",
