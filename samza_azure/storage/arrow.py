@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from samza_azure.errors import ConfigError, CorruptState
 from samza_azure.logs.reading import Part
 from samza_azure.logs.record import Slice
-from samza_azure.storage.arrow_size import unfolded_bytes, unpacked_bytes
+from samza_azure.storage.arrow_size import is_flat, unfolded_bytes, unpacked_bytes
 
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 _BATCH_ROWS = 64 << 10
@@ -24,16 +24,31 @@ _MICROSECONDS = pa.timestamp("us", tz="UTC")
 
 
 def encode(rows: pa.Table) -> bytes:
-    """The rows as one stream, in their order. Raise ConfigError if it would unpack to more than readers take."""
-    if rows.nbytes > UNPACKED_MAX:
-        raise ConfigError(
-            f"{rows.num_rows} rows of {rows.nbytes:,} bytes for one partition in one record, and {UNPACKED_MAX:,} are "
-            "possible. Write fewer rows at once, or divide a row that is so large."
-        )
+    """The rows as one stream, in their order. Raise ConfigError if `decode` would not take them."""
+    rows = rows.combine_chunks()
+    batches = rows.to_batches(max_chunksize=_BATCH_ROWS)
+    # Measuring takes as long as writing a few rows does. Half of the bound is far more than Arrow pads buffers with.
+    is_small = all(map(is_flat, rows.schema.types)) and (
+        rows.nbytes + rows.num_rows * rows.num_columns <= UNPACKED_MAX // 2
+    )
+    if not is_small:
+        _refuse_more(rows, sum(unfolded_bytes(column) for batch in batches for column in batch.columns))
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, rows.schema, options=_OPTIONS) as stream:
-        stream.write_table(rows.combine_chunks(), max_chunksize=_BATCH_ROWS)
-    return sink.getvalue()
+        for batch in batches:
+            stream.write_batch(batch)
+    data = sink.getvalue()
+    if not is_small:
+        _refuse_more(rows, sum(map(unpacked_bytes, pa.ipc.MessageReader.open_stream(data))))
+    return data
+
+
+def _refuse_more(rows: pa.Table, size: int) -> None:
+    if size > UNPACKED_MAX:
+        raise ConfigError(
+            f"{rows.num_rows} rows of {size:,} bytes for one partition in one record, and {UNPACKED_MAX:,} are "
+            "possible. Write fewer rows at once, or divide a row that is so large."
+        )
 
 
 def decode(data: bytes) -> Iterator[pa.RecordBatch]:
@@ -49,9 +64,9 @@ def decode(data: bytes) -> Iterator[pa.RecordBatch]:
                 raise ValueError(f"the rows unpack to more than {UNPACKED_MAX} bytes")
         left = UNPACKED_MAX
         with pa.ipc.open_stream(data) as stream:
-            as_bytes = [_as_bytes(field.type) for field in stream.schema]
+            checked = [_checked_as(field.type) for field in stream.schema]
             for batch in stream:
-                for column, kind in zip(batch.columns, as_bytes, strict=True):
+                for column, kind in zip(batch.columns, checked, strict=True):
                     (column if kind == column.type else column.view(kind)).validate(full=True)
                 if batch.num_rows > _BATCH_ROWS:
                     raise ValueError(f"{batch.num_rows} rows in a batch, at most {_BATCH_ROWS} are possible")
@@ -74,6 +89,18 @@ def rows_of(part: Part, data: bytes) -> Iterator[pa.RecordBatch]:
     except ValueError as error:
         at = part.reference
         raise CorruptState(f"The rows cannot be read: {error}", blob=at.blob, position=at.offset) from error
+
+
+def _checked_as(kind: pa.DataType) -> pa.DataType:
+    """The type as which a column is validated: texts may have any bytes. But Arrow's view of a type with a void inside
+    of a list gives the void the length of the whole column, so such a column is validated as it is.
+    """
+    as_bytes = _as_bytes(kind)
+    return kind if kind.num_fields and _has_void(kind) else as_bytes
+
+
+def _has_void(kind: pa.DataType) -> bool:
+    return pa.types.is_null(kind) or any(_has_void(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def _as_bytes(kind: pa.DataType) -> pa.DataType:

@@ -15,6 +15,8 @@ _HEADER_TYPE, _HEADER = 1, 2
 _BUFFERS, _COMPRESSION = 2, 3
 _DATA = 1
 _DICTIONARY, _RECORDS = 2, 3
+#: Texts and bytes, which are written one after the other.
+_LENGTHS = {kind.id for kind in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())}
 _INT64 = struct.Struct("<q")
 
 
@@ -73,12 +75,20 @@ def _field(data: memoryview, table: int, number: int) -> int | None:
     return table + offset if offset else None
 
 
-def unfolded_bytes(values: pa.Array) -> int:
-    """At most how many bytes the values take if each has its own; of a valid array.
+def is_flat(kind: pa.DataType) -> bool:
+    """Whether each value has its own bytes: a number, a time, a text."""
+    return bool(pa.types.is_primitive(kind)) or _has_lengths(kind)
 
-    Exact, but for values with parts that several rows may share: then each counts as all of them.
+
+def unfolded_bytes(values: pa.Array) -> int:
+    """At most how many bytes the values take if each has its own; of a valid array, or a slice of one.
+
+    Exact, but for values with parts that several rows may share: then each counts as all of them. A slice counts as
+    much as what Arrow writes of it, or more, so that whoever reads it finds no more than its writer did.
     """
     kind = values.type
+    if is_flat(kind):
+        return max(int(values.nbytes), len(values))
     if isinstance(values, pa.ExtensionArray):
         return unfolded_bytes(values.storage)
     if isinstance(values, pa.DictionaryArray):
@@ -88,18 +98,31 @@ def unfolded_bytes(values: pa.Array) -> int:
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         return sum(_lengths_of_views(values))
     if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
-        inner = values.values
-        used = _total(pc.list_value_length(values))
+        lengths = pc.list_value_length(values).fill_null(0)
+        inner, used = _range_of(values.values, values.offsets, lengths), _total(lengths)
         return unfolded_bytes(inner) if used <= len(inner) else used * _largest(inner)
     if isinstance(values, pa.StructArray):
         return sum(unfolded_bytes(values.field(number)) for number in range(kind.num_fields))
-    if isinstance(values, pa.MapArray):
-        return unfolded_bytes(values.keys) + unfolded_bytes(values.items)
-    if isinstance(values, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):
-        return int(values.nbytes) + unfolded_bytes(values.values)
+    if isinstance(values, pa.ListArray | pa.LargeListArray):  # also maps, which are lists of their entries
+        if not len(values):
+            return 0
+        offsets = values.offsets
+        first, last = offsets[0].as_py(), offsets[-1].as_py()
+        return int(offsets.nbytes) + unfolded_bytes(values.values.slice(first, last - first))
+    if isinstance(values, pa.FixedSizeListArray):
+        return unfolded_bytes(values.values.slice(values.offset * kind.list_size, len(values) * kind.list_size))
     if isinstance(values, pa.UnionArray):
         return sum(len(values) * _largest(values.field(number)) for number in range(kind.num_fields))
     return max(int(values.nbytes), len(values))
+
+
+def _range_of(values: pa.Array, starts: pa.Array, lengths: pa.Array) -> pa.Array:
+    """The values from the first to the last that list views show."""
+    starts, lengths = (pc.cast(each, pa.int64()).filter(pc.greater(lengths, 0)) for each in (starts, lengths))
+    if not len(starts):
+        return values.slice(0, 0)
+    first, last = pc.min(starts).as_py(), pc.max(pc.add(starts, lengths)).as_py()
+    return values.slice(first, last - first)
 
 
 def _shared(values: pa.Array, indices: pa.Array) -> int:
@@ -120,10 +143,7 @@ def _largest(values: pa.Array) -> int:
 
 
 def _has_lengths(kind: pa.DataType) -> bool:
-    types = pa.types
-    return any(
-        is_kind(kind) for is_kind in (types.is_string, types.is_binary, types.is_large_string, types.is_large_binary)
-    )
+    return kind.id in _LENGTHS
 
 
 def _lengths_of_views(values: pa.Array) -> Iterator[int]:

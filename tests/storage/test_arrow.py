@@ -3,8 +3,12 @@
 import datetime as dt
 import io
 import struct
+from bisect import bisect_left
+from collections.abc import Callable
+from contextlib import suppress
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from samza_azure.errors import ConfigError, CorruptState
@@ -164,3 +168,55 @@ def test_rows_are_as_many_as_their_record_says() -> None:
     part = Part((0, 7), 0, 3, None, None, Reference("streams/s/0/00000000", 99, 1, 0), None)
     with pytest.raises(CorruptState, match=r"there are 1, and its record says 3 .blob streams/s/0/00000000, .*99"):
         list(rows_of(part, encode(pa.table({"n": [1]}))))
+
+
+EDGE = 2_000
+LISTS = (1, 0, 3)
+BY_KIND: dict[str, Callable[[int], pa.Array]] = {
+    "long": lambda count: pa.array(range(count), pa.int64()),
+    "byte": lambda count: pa.array([1] * count, pa.int8()),
+    "boolean": lambda count: pa.array([number % 3 == 0 for number in range(count)]),
+    "null": pa.nulls,
+    "no value": lambda count: pa.nulls(count, pa.float64()),
+    "decimal": lambda count: pa.array([None, *range(count)][:count], pa.decimal128(38, 2)),
+    "string": lambda count: pa.array(["x" * (number % 7) for number in range(count)]),
+    "large string": lambda count: pa.array(["x" * (number % 7) for number in range(count)], pa.large_string()),
+    "string view": lambda count: pa.array(["x" * (number % 30) for number in range(count)], pa.string_view()),
+    "binary": lambda count: pa.array([None if number % 5 else b"abc" for number in range(count)]),
+    "dictionary": lambda count: pa.array(["abc" * (number % 4) for number in range(count)]).dictionary_encode(),
+    "runs": lambda count: pc.run_end_encode(pa.array([number // 9 for number in range(count)])),
+    "struct": lambda count: pa.array([{"a": number, "b": True} if number % 2 else None for number in range(count)]),
+    "list of doubles": lambda count: pa.array([[0.5] * LISTS[number % 3] for number in range(count)]),
+    "list of booleans": lambda count: pa.array([[True] * LISTS[number % 3] for number in range(count)]),
+    "large list": lambda count: pa.array(
+        [[1] * LISTS[number % 3] for number in range(count)], pa.large_list(pa.int64())
+    ),
+    "list of lists": lambda count: pa.array([[[1], None, [2, 3]] if number % 2 else [] for number in range(count)]),
+    "list of fixed size": lambda count: pa.array([[1, 2]] * count, pa.list_(pa.int64(), 2)),
+    "list view": lambda count: pa.array([[1] * LISTS[number % 3] for number in range(count)], pa.list_view(pa.int64())),
+    "map": lambda count: pa.array(
+        [[("k", 1)] * LISTS[number % 3] for number in range(count)], pa.map_(pa.string(), pa.int64())
+    ),
+    "list of structs": lambda count: pa.array([[{"a": "x", "b": None}] * LISTS[number % 3] for number in range(count)]),
+}
+
+
+@pytest.mark.parametrize("cut", [0, 5], ids=["whole", "cut"])
+@pytest.mark.parametrize("kind", BY_KIND)
+def test_what_is_written_at_the_bound_can_be_read(kind: str, cut: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each type: `decode` takes the most rows that `encode` takes, also if they are a slice of others."""
+    monkeypatch.setattr(arrow, "UNPACKED_MAX", EDGE)
+    monkeypatch.setattr(arrow, "_BATCH_ROWS", 64)
+    column = BY_KIND[kind](EDGE + 1 + 2 * cut)
+
+    def written(count: int) -> bytes | None:
+        with suppress(ConfigError):
+            return encode(pa.table({"c": column.slice(cut, count)}))
+        return None
+
+    most = bisect_left(range(EDGE + 1), True, key=lambda count: written(count) is None) - 1
+    assert most > 0
+    for count in {max(most - less, 0) for less in (0, 1, 2, 7, 8, 9, 63, 64, 65)}:
+        if (data := written(count)) is not None:
+            found = [value for batch in decode(data) for value in batch["c"].to_pylist()]
+            assert found == column.slice(cut, count).to_pylist()
