@@ -22,7 +22,16 @@ from samza_azure.group.recovery import Evidence, LastOfLog, lost, needs_recovery
 from samza_azure.group.rows import LEADER, leader_row
 from samza_azure.host.copies import keep_copy
 from samza_azure.host.status import members
-from samza_azure.logs.names import COPIES, run_folder, source_partition, stage_and_number, task_log
+from samza_azure.logs.names import (
+    COPIES,
+    FILES,
+    RUNS,
+    TABLES,
+    run_folder,
+    source_partition,
+    stage_and_number,
+    task_log,
+)
 from samza_azure.logs.record import READ
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import CALL_S, Blobs, Missing
@@ -67,7 +76,7 @@ def recover(config: Config, account: Account, *, yes: bool) -> str:
         copies = await asyncio.to_thread(copies_in, blobs)
         newest = newest_of(held.control, copies)
         if newest is None:
-            raise ConfigError(await asyncio.to_thread(_nothing_known, config, blobs))
+            raise ConfigError(await asyncio.to_thread(_nothing_known, config, blobs, held))
         known = await _known(held, newest.control, blobs, [each.revision for each in copies.values()])
         say(_found(held.control, newest, known))
         if troubles := lost(newest.control, known):
@@ -153,13 +162,21 @@ def _found(current: Control | None, newest: Newest, known: Evidence) -> str:
     return f"{NAME} is {there}. {best}: {run}. {logs if known.logs else 'There are no logs of its tasks.'}"
 
 
-def _nothing_known(config: Config, blobs: Blobs) -> str:
-    if not runs_in(blobs):
-        return f"{config.app.name!r} has neither {NAME} nor task logs: it has never run. Start it."
-    return (
-        f"There are task logs, and neither {NAME} nor a copy of it below {COPIES}, so nobody knows where the run began "
-        f"to read. {_way_out(config)}"
-    )
+def _nothing_known(config: Config, blobs: Blobs, held: Held) -> str:
+    """What to do if neither the control blob nor a copy of it can be read."""
+    way_out = _way_out(config)
+    if left := [NAME] * bool(held.damage) + [folder for folder in (RUNS, COPIES) if blobs.list(folder)]:
+        return (
+            f"The container has {', '.join(left)}, but neither a {NAME} nor a copy of it that can be read, so nobody "
+            f"knows where the run began to read. {way_out}"
+        )
+    nothing = f"{config.app.name!r} has neither {NAME}, nor a copy of it, nor task logs"
+    if written := [folder for folder in (FILES, TABLES) if blobs.list(folder)]:
+        return (
+            f"{nothing}. If it has never run, and others wrote what is below {' and '.join(written)}, start it. If it "
+            f"has run, a start would read its sources again from their beginning. {way_out}"
+        )
+    return f"{nothing}, files or tables: it has never run. Start it."
 
 
 def _way_out(config: Config) -> str:

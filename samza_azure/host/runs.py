@@ -1,4 +1,4 @@
-"""The logs of runs, as coordination needs them: whether there are any, and which may be deleted."""
+"""The logs of runs, as coordination needs them: whether a group was here before, and which logs may be deleted."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ from samza_azure.errors import CorruptState, StateLost, StorageUnavailable, TooO
 from samza_azure.group.answers import Kept
 from samza_azure.group.control import Control
 from samza_azure.host.copies import keep_copy
-from samza_azure.logs.names import RUNS, blob_name, large_prefix, run_folder, stage_and_number
+from samza_azure.logs.names import COPIES, RUNS, blob_name, large_prefix, run_folder, stage_and_number
 from samza_azure.logs.record import INTERMEDIATE, Header
 from samza_azure.storage.interface import DELETE_MAX, Blobs
 from samza_azure.storage.listing import first_blobs
@@ -34,18 +34,10 @@ class RunLogs:
         self._blobs, self._bind = blobs, bind
 
     async def refuse_if_any(self) -> None:
-        """Call this before a new control blob is created. Raise `StateLost` if task logs exist: none must be created
-        beside them.
-        """
+        """Call this before a new control blob is created. Raise `StateLost` if another one was there before."""
         await asyncio.to_thread(self._bind)
-        found = await asyncio.to_thread(self._blobs.list, RUNS)
-        if found:
-            raise StateLost(
-                "There are task logs, but no control blob: control.json was deleted. A run never starts over beside "
-                "old logs. samza-azure recover JOB brings it back from a copy; samza-azure delete JOB --all deletes "
-                "the logs, to start afresh",
-                blob=found[0][0],
-            )
+        if (error := await asyncio.to_thread(lost_control, self._blobs)) is not None:
+            raise error
 
     async def keep_copy(self, control: Control) -> None:
         """Keep a copy of the control blob beside the logs."""
@@ -142,6 +134,28 @@ class Listing:
         """The names in this folder, sorted."""
         after = chr(ord("/") + 1)
         return self._names[bisect_left(self._names, f"{prefix}/") : bisect_left(self._names, f"{prefix}{after}")]
+
+
+def lost_control(blobs: Blobs) -> StateLost | None:
+    """The error if task logs or copies of a control blob exist: no new control blob must be created beside them.
+
+    A drained run that wrote only tables or files has left no log. Then only the copies know up to where the sources
+    were read, and a new group would read all of it again.
+    """
+    if found := blobs.list(RUNS):
+        what, why = "task logs", "A run never starts over beside old logs."
+    elif found := blobs.list(COPIES):
+        what, why = (
+            f"copies of it below {COPIES}",
+            "Without it a run would read the sources again from their beginning.",
+        )
+    else:
+        return None
+    return StateLost(
+        f"There are {what}, but no control blob: control.json was deleted. {why} samza-azure recover JOB brings it "
+        "back from a copy; samza-azure delete JOB --all deletes all of the job, to start afresh",
+        blob=found[-1][0],
+    )
 
 
 async def _aside(call: Callable[[], T]) -> T:

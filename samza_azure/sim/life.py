@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Protocol, TypeVar, cast
 
-from samza_azure.errors import StateLost
 from samza_azure.group.actions import Finish
 from samza_azure.group.answers import Kept
 from samza_azure.group.control import Control
@@ -16,8 +15,7 @@ from samza_azure.group.view import Settings
 from samza_azure.host.copies import keep_copy
 from samza_azure.host.deaths import Deaths
 from samza_azure.host.processor import ContainerLost, ContainerSilent, Processor
-from samza_azure.host.runs import RunLogs
-from samza_azure.logs.names import RUNS
+from samza_azure.host.runs import RunLogs, lost_control
 from samza_azure.messages import Command, Kill, Phase, Ready, Report
 from samza_azure.sim.container import Container, Habits
 from samza_azure.sim.freshness import Freshness
@@ -136,8 +134,8 @@ class SimulatedRuns(RunLogs):
 
     async def refuse_if_any(self) -> None:
         storage = self._account.storage
-        if found := await self._account.carry("blobs.list", lambda: storage.list(RUNS), 10.0):
-            raise StateLost("There are task logs, but no control blob", blob=found[0][0])
+        if (error := await self._account.carry("blobs.list", lambda: lost_control(storage), 10.0)) is not None:
+            raise error
 
     async def keep_copy(self, control: Control) -> None:
         await self._over_the_network(lambda blobs: keep_copy(blobs, control))

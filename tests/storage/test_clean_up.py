@@ -11,12 +11,15 @@ from rich.console import Console
 
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.commands.show import status_view
-from samza_azure.group.actions import CleanRun
+from samza_azure.errors import StateLost
+from samza_azure.group.actions import CleanRun, CreateControl
 from samza_azure.group.answers import Kept
-from samza_azure.group.control import Control
+from samza_azure.group.control import Control, RunPhase
+from samza_azure.host.copies import copy_name, keep_copy
 from samza_azure.host.perform import perform
 from samza_azure.host.runs import RunLogs
 from samza_azure.host.status import document
+from samza_azure.logs.names import BINDING
 from samza_azure.logs.record import FORMAT, INTERMEDIATE, Slice, Writer, header_size
 from samza_azure.logs.task_log import LogLimits
 from samza_azure.sim.sdk import SdkAccount
@@ -57,7 +60,7 @@ def fill(blobs: Blobs) -> list[str]:
 
 
 def names_of(blobs: Blobs) -> list[str]:
-    return [name for name, _ in blobs.list("")]
+    return [name for name, _ in blobs.list("") if name != BINDING]
 
 
 async def test_the_logs_of_a_drained_run_go_and_its_output_stays(account: AnyAccount) -> None:
@@ -67,6 +70,21 @@ async def test_the_logs_of_a_drained_run_go_and_its_output_stays(account: AnyAcc
     assert await RunLogs(blobs).clean("r") is None
     assert names_of(blobs) == stay
     assert await RunLogs(blobs).clean("r") is None
+
+
+async def test_no_group_begins_where_a_drained_run_has_left_only_copies(account: AnyAccount) -> None:
+    """Its control blob is lost. A new group would read the sources from their beginning, and double all rows."""
+    blobs, control = account.blobs(), Control("a" * 32, revision=7, run_id="r", phase=RunPhase.DRAINED)
+    task(blobs, "clean-0", intermediate=True)
+    keep_copy(blobs, control)
+    assert await RunLogs(blobs).clean("r") is None
+    assert names_of(blobs) == [copy_name(7)]
+    create = CreateControl(Control("b" * 32))
+    arguments = account.control_blob(), account.rows(), RunLogs(blobs)
+    with pytest.raises(StateLost, match=r"copies of it below control/.*samza-azure recover JOB"):
+        await perform(create, "p1", *arguments, limit=5_000_000, timeout=5.0)
+    blobs.delete_many([copy_name(7)])  # as `delete JOB --all` does, and the control blob after them
+    assert isinstance(await perform(create, "p1", *arguments, limit=5_000_000, timeout=5.0), str)
 
 
 def hierarchical() -> SdkAccount:
@@ -106,7 +124,7 @@ def test_a_blob_is_deleted_with_its_snapshots(
             blobs.delete(name)
     else:
         assert asyncio.run(RunLogs(blobs).clean("r")) is None
-    assert list(container.list_blobs(include=["snapshots"])) == []
+    assert [each.name for each in container.list_blobs(include=["snapshots"])] == [BINDING]
 
 
 @pytest.mark.parametrize("account", [MemoryAccount, SdkAccount])
