@@ -166,7 +166,7 @@ def nobody_follows_the_leader(patch: Patch) -> None:
 def age_by_the_clock(patch: Patch) -> None:
     """Patroni: silence is the time since the row was last seen to change."""
 
-    def observed(age: Age | None, etag: str, now: float, interval_s: float) -> Age:
+    def observed(age: Age | None, etag: str, now: float, interval_s: float, before_s: float = 0.0) -> Age:
         if age is None or age.etag != etag:
             return Age(etag, 0.0, 0, now)
         return Age(etag, age.seconds + now - age.read_at, 3, now)

@@ -328,6 +328,7 @@ def drawn_control(dice: Random) -> Control:
     def some(value: Any, nothing: Any) -> Any:
         return value if dice.random() < 0.5 else nothing
 
+    sources = some({"flights": 3}, {})
     return Control(
         "group",
         revision=dice.randrange(1 << 40),
@@ -338,8 +339,8 @@ def drawn_control(dice: Random) -> Control:
         run_id=dice.choice(["", "r"]),
         phase=dice.choice(list(RunPhase)),
         fingerprint="f",
-        sources=some({"flights": 3}, {}),
-        readers=some({"clean": ("flights",)}, {}),
+        sources=sources,
+        readers=some({"clean": ("flights",)} if sources else {}, {}),
         described=some({"stage clean": {"reads": "x"}}, {}),
         members=some((member(), member()), ()),
         tasks={f"clean-{number}": assignment() for number in range(dice.randrange(4))},
