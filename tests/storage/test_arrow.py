@@ -207,11 +207,13 @@ def test_what_is_written_at_the_bound_can_be_read(kind: str, cut: int, monkeypat
     """For each type: `decode` takes the most rows that `encode` takes, also if they are a slice of others."""
     monkeypatch.setattr(arrow, "UNPACKED_MAX", EDGE)
     monkeypatch.setattr(arrow, "_BATCH_ROWS", 64)
-    column = BY_KIND[kind](EDGE + 1 + 2 * cut)
+
+    def column(count: int) -> pa.Array:
+        return BY_KIND[kind](count + 2 * cut).slice(cut, count)
 
     def written(count: int) -> bytes | None:
         with suppress(ConfigError):
-            return encode(pa.table({"c": column.slice(cut, count)}))
+            return encode(pa.table({"c": column(count)}))
         return None
 
     most = bisect_left(range(EDGE + 1), True, key=lambda count: written(count) is None) - 1
@@ -219,4 +221,4 @@ def test_what_is_written_at_the_bound_can_be_read(kind: str, cut: int, monkeypat
     for count in {max(most - less, 0) for less in (0, 1, 2, 7, 8, 9, 63, 64, 65)}:
         if (data := written(count)) is not None:
             found = [value for batch in decode(data) for value in batch["c"].to_pylist()]
-            assert found == column.slice(cut, count).to_pylist()
+            assert found == column(count).to_pylist()
