@@ -293,9 +293,19 @@ def decode(data: bytes) -> Control:
             fields["drain"] = _of_drain(fields["drain"])
         if fields.get("drains"):
             fields["drains"] = [_of_drain(each) for each in fields["drains"]]
-        return _checked(made(Control, LATER | fields))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CorruptState(f"The control blob lacks what samza-azure writes ({error!r:.200})", blob=NAME) from error
+        control = made(Control, LATER | fields)
+    except KeyError as error:
+        raise CorruptState(
+            f"The control blob lacks a field that samza-azure writes: {error.args[0]}", blob=NAME
+        ) from error
+    except (TypeError, ValueError, AttributeError) as error:
+        raise CorruptState(
+            f"The control blob holds what samza-azure does not write: {error!s:.200}", blob=NAME
+        ) from error
+    try:
+        return _checked(control)
+    except ValueError as error:
+        raise CorruptState(f"The control blob contradicts itself: {error}", blob=NAME) from error
 
 
 def _checked(control: Control) -> Control:
@@ -303,7 +313,10 @@ def _checked(control: Control) -> Control:
     if unknown := {stream for streams in control.readers.values() for stream in streams} - control.sources.keys():
         raise ValueError(f"a stage reads {min(unknown)!r:.80}, which is no source")
     if not all(0 <= partitions <= PARTITIONS_LIMIT for partitions in control.sources.values()):
-        raise ValueError("a source with no possible number of partitions")
+        raise ValueError(f"a source has fewer than 0 or more than {PARTITIONS_LIMIT} partitions")
     for task in control.tasks:
-        stage_and_number(task)
+        try:
+            stage_and_number(task)
+        except ValueError:
+            raise ValueError(f"the task {task!r:.80} has no number") from None
     return control

@@ -222,6 +222,20 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 FIELDS = json.loads(gzip.decompress(encode(FULL, limit=LIMIT)))
+CONTRADICTIONS = {
+    "a stage reads 'gone', which is no source": {"readers": {"part": ["gone"]}},
+    "a source has fewer than 0 or more than 100000 partitions": {"sources": {"s": 10**9}},
+    "the task 'part-x' has no number": {"tasks": {"part-x": FIELDS["tasks"][min(FIELDS["tasks"])]}},
+}
+
+
+@pytest.mark.parametrize("says", CONTRADICTIONS)
+def test_a_blob_that_contradicts_itself_is_not_said_to_lack_anything(says: str) -> None:
+    data = gzip.compress(json.dumps(FIELDS | {"readers": {}} | CONTRADICTIONS[says]).encode())
+    with pytest.raises(CorruptState, match=rf"The control blob contradicts itself: {says} \(blob control\.json"):
+        decode(data)
+
+
 TYPED = [path for path in places(FIELDS) if path and path != ("format",)]
 
 
@@ -233,7 +247,7 @@ def test_a_value_of_another_type_anywhere_is_a_clear_error(path: tuple[Any, ...]
         inner = inner[key]
     for wrong in ([[1, "x"]], 2.5, 1 if isinstance(inner[path[-1]], bool) else True, "\ud800"):
         inner[path[-1]] = wrong
-        with pytest.raises(CorruptState, match="lacks what samza-azure writes"):
+        with pytest.raises(CorruptState, match="holds what samza-azure does not write"):
             decode(gzip.compress(json.dumps(fields).encode()))
 
 
@@ -254,7 +268,8 @@ def test_a_missing_field_is_a_clear_error_unless_earlier_writers_did_not_have_it
     ):
         assert isinstance(decode(data), Control)
     else:
-        with pytest.raises(CorruptState, match="lacks what samza-azure writes"):
+        says = "contradicts itself" if path[0] == "sources" and len(path) > 1 else rf"samza-azure writes: {path[-1]}\b"
+        with pytest.raises(CorruptState, match=says):
             decode(data)
 
 

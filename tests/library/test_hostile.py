@@ -160,7 +160,7 @@ STRANGE = {
     "text": (b"hello", "not one that samza-azure wrote"),
     "empty": (b"", "not one that samza-azure wrote"),
     "truncated": (OURS[:-9], "not one that samza-azure wrote"),
-    "other fields": (NO_RUN, "lacks what samza-azure writes"),
+    "other fields": (NO_RUN, "holds what samza-azure does not write"),
     "a bomb": (bomb(), "not one that samza-azure wrote"),
     "large": (bytes(6_000_000), "not one that samza-azure wrote"),
 }

@@ -64,7 +64,7 @@ def test_a_log_without_a_batch_is_an_empty_directory(tmp_path: Path) -> None:
 
 
 def test_a_file_outside_of_the_checkpoint_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CorruptState, match=r"holds '\.\./evil', which is none of ours"):
+    with pytest.raises(CorruptState, match=r"holds '\.\./evil', which was not written by samza-azure"):
         lay_out(tmp_path / "c", {"../evil": b""}, 3, None)
 
 

@@ -131,7 +131,9 @@ def _at(name: str, places: Mapping[str, tuple[str, int]]) -> Iterator[None]:
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         blob, position = places[name]
         raise CorruptState(
-            f"The record holds {name!r:.200}, which is none of ours: {error}", blob=blob, position=position
+            f"The record holds {name!r:.200}, which was not written by samza-azure: {error}",
+            blob=blob,
+            position=position,
         ) from error
 
 

@@ -51,7 +51,7 @@ class DeliveryTask(SinkTask):
         except ValueError as error:
             blob, position = restored.places[POSITION]
             raise CorruptState(
-                f"The record's file {POSITION!r} is none of ours: {error}", blob=blob, position=position
+                f"The record's file {POSITION!r} was not written by samza-azure: {error}", blob=blob, position=position
             ) from error
         return True
 
