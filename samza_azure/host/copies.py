@@ -1,19 +1,24 @@
 """Copies of the control blob in the same container, for the day on which it is lost or an older one is put back.
 
-The leader keeps one whenever the assignment, the phase of the run or the step of a drain has changed. Nothing waits for
-a copy, no processor reads one, and a failed one is tried again: `samza-azure recover` is the only reader. The newest
-`KEPT` stay. Each costs two calls that are priced as writes, one to put it and one to list the older ones, and the bytes
-of the control blob, some kilobytes per hundred tasks.
+The leader keeps one whenever the assignment, the phase of the run or the step of a drain has changed. A failed one is
+tried again. Nothing waits for a copy but the leader when it ends, and not for long: a drain ends the fleet, and without
+the copy of its last step `recover` would miss the logs that the clean-up has deleted. No processor reads a copy:
+`samza-azure recover` is the only reader. The newest `KEPT` stay. Each costs two calls that are priced as writes, one to
+put it and one to list the older ones, and the bytes of the control blob, some kilobytes per hundred tasks.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
-from samza_azure.errors import SamzaAzureError
+from samza_azure.errors import SamzaAzureError, StorageUnavailable
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import Control, RunPhase, milestone
 from samza_azure.logs.names import COPIES
+from samza_azure.seldom import Seldom
 from samza_azure.storage.interface import Blobs
+
+log = logging.getLogger(__name__)
 
 #: How many copies are kept. One would do; the others are for one that is damaged, and for people.
 KEPT = 10
@@ -24,8 +29,8 @@ AGAIN_S = 5.0
 class Copies:
     """Keeps copies of what a leader publishes: the newest value, one call after the other."""
 
-    def __init__(self, keep: Callable[[Control], Awaitable[None]]) -> None:
-        self._keep = keep
+    def __init__(self, keep: Callable[[Control], Awaitable[None]], seldom: Seldom) -> None:
+        self._keep, self._seldom = keep, seldom
         self._kept: tuple[str, ...] = ()
         self._next: Control | None = None
         self._keeping: asyncio.Task[None] | None = None
@@ -42,10 +47,22 @@ class Copies:
         while (control := self._next) is not None:
             try:
                 await self._keep(control)
-            except SamzaAzureError:  # the storage is away, or denies this: the fleet notices that by itself
+            except SamzaAzureError as error:
+                # Whoever calls the storage notices that it is away. What is refused may be the copies alone.
+                if not isinstance(error, StorageUnavailable) and self._seldom.is_due("copies"):
+                    log.warning(
+                        "No copy of control.json can be kept. The fleet works on, but should control.json be lost, "
+                        "samza-azure recover would go on from an older copy. %s",
+                        error,
+                    )
                 await asyncio.sleep(AGAIN_S)
             else:
                 self._next = None if self._next is control else self._next
+
+    async def settle(self, most_s: float) -> None:
+        """Wait until the newest value is kept, for at most so many seconds."""
+        if self._keeping is not None:
+            await asyncio.wait({self._keeping}, timeout=most_s)
 
     def close(self) -> None:
         """Give up what is under way."""

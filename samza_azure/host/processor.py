@@ -13,6 +13,7 @@ from samza_azure.errors import AccessDenied, ConfigError, CorruptState, StorageU
 from samza_azure.group.actions import BeginEnd, Finish, Rejoin, StepDown, StorageAction, Tell, WriteControl, resource
 from samza_azure.group.answers import Answer, Denied, Later, TooLarge, Trouble
 from samza_azure.group.decide import decide
+from samza_azure.group.ending import FAREWELL_S
 from samza_azure.group.learn import (
     heard_container_lost,
     heard_container_silent,
@@ -99,7 +100,7 @@ class Processor:
         self._news = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
         self._seldom = Seldom(context.now)
-        self._copies = Copies(runs.keep_copy)
+        self._copies = Copies(runs.keep_copy, self._seldom)
         self._reached = False
         self._end: Finish | None = None
         self._timeout = call_timeout_s(settings.timing)
@@ -113,6 +114,7 @@ class Processor:
                 self._news.clear()
                 self._turn()
                 if self.view.finished is not None:
+                    await self._copies.settle(FAREWELL_S)
                     return self.view.finished
                 if not self._reached and self._context.now() > begun + UNREACHABLE_S:
                     return Finish(Verdict.UNREACHABLE, f"The storage account did not answer for {UNREACHABLE_S:.0f} s.")

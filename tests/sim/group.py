@@ -5,8 +5,10 @@ from collections.abc import Callable
 from random import Random
 from typing import TypeVar
 
+from samza_azure.group.control import Control
 from samza_azure.group.timing import Timing
 from samza_azure.group.view import Settings
+from samza_azure.host.copies import keep_copy
 from samza_azure.host.processor import Processor
 from samza_azure.host.runs import RunLogs
 from samza_azure.library.shared_tasks import plan_of
@@ -28,10 +30,16 @@ class Slow(Link):
 
 
 class NoLogs(RunLogs):
-    """There are none, and none are made."""
+    """There are none, and none are made. Copies of the control blob are kept after `copy_s` of virtual time."""
+
+    copy_s = LATENCY_S
 
     async def refuse_if_any(self) -> None:
         return
+
+    async def keep_copy(self, control: Control) -> None:
+        await asyncio.sleep(self.copy_s)
+        keep_copy(self._blobs, control)
 
     async def clean(self, run_id: str) -> None:
         return
@@ -44,11 +52,12 @@ class Member:
         self.name, self.link = name, link
         self.loop, self.dice = asyncio.get_running_loop(), Random(name + life)
         account = MemoryAccount(storage, link=link)
+        self.runs = NoLogs(account.blobs())
         self.processor = Processor(
             Settings(name, timing),
             account.control_blob(),
             account.rows(),
-            NoLogs(account.blobs()),
+            self.runs,
             self,
             tell=self.tell,
         )

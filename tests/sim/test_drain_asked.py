@@ -46,6 +46,7 @@ async def last_follower_after(storage: MemoryStorage, *, are_told: bool) -> floa
     took = await when_all_drain(members) - began
     for member in members:
         member.life.cancel()
+    await asyncio.wait({member.life for member in members})
     return took
 
 
