@@ -37,6 +37,8 @@ from samza_azure.storage.transactions import Act, AtOnce, Write
 
 #: A collection writes a checkpoint when this many segments were published since the last one.
 CHECKPOINT_AFTER = 500
+#: A larger checkpoint is neither written nor read: readers read the rows.
+CHECKPOINT_BYTES_MAX = 256 << 20
 #: A collection mark or a pin lists the publish counts of at most this many locks, which is what fits into a column.
 LISTED_MAX = 1_000
 #: The publishes of up to this many locks are read lock by lock; for more locks, all publishes are read.
@@ -146,13 +148,18 @@ def latest(table: SegmentTable) -> Snapshot:
 
 
 def checkpoint(table: SegmentTable) -> str:
-    """Write all segments into one blob, from which the table is opened quickly. Return its name."""
+    """Write all segments into one blob, from which the table is opened quickly. Return its name; empty if it would be
+    larger than readers take, which then read the rows.
+    """
     state, shown = table.state(), snapshot(table)
     restored = state.head.values.get("restored", 0)
     assert isinstance(restored, int)
     segments = [*shown.timeline, *_counted_by_their_own(shown)]
     name = f"{table.prefix}checkpoint-{shown.sequence.granted:012d}-{uuid.uuid4().hex}"
-    table.tried(lambda: table.blobs.put(name, Checkpoint(shown.sequence, restored, segments).encode()))
+    data = Checkpoint(shown.sequence, restored, segments).encode()
+    if len(data) > CHECKPOINT_BYTES_MAX:
+        return ""
+    table.tried(lambda: table.blobs.put(name, data))
     before: list[str] = []
 
     def decide(state: TableLocks) -> tuple[None, list[Write]]:
@@ -179,7 +186,9 @@ def _all_known(table: SegmentTable, state: TableLocks) -> Snapshot:
 def _from_checkpoint(table: SegmentTable, state: TableLocks) -> Known | None:
     """The content of the last checkpoint, if it is later than the last collection."""
     name = str(state.head.values.get("checkpoint", ""))
-    data = table.tried(lambda: table.blobs.read(name, 0)) if name.startswith(table.prefix) else Missing()
+    # What is cut short is damaged.
+    is_ours = name.startswith(table.prefix)
+    data = table.tried(lambda: table.blobs.read(name, 0, CHECKPOINT_BYTES_MAX)) if is_ours else Missing()
     if isinstance(data, Missing):
         return None
     restored, collected = state.head.values.get("restored", 0), str(state.head.values.get("collected", ""))

@@ -28,6 +28,9 @@ from samza_azure.storage.interface import Blobs, Missing
 from samza_azure.storage.log import LogReader
 from samza_azure.tables.files import are_equal, encode, plain
 
+#: More than a file takes besides its values.
+_OVERHEAD = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class FilePosition:
@@ -139,9 +142,19 @@ class Delivery(Follower):
         name, data = file_name(self._files.folder, self._run, self._task, self.position.number), encode(rows)
         if self._blobs.put(name, data):
             return
-        found = self._blobs.read(name, 0)
+        most = 2 * max(len(data), rows.nbytes) + _OVERHEAD
+        found = self._blobs.read(name, 0, most)
         if isinstance(found, Missing) or found.data == data:  # written by an earlier owner, or the answer was lost
             return
         # Another release may encode the same rows differently.
-        if not are_equal(pq.read_table(io.BytesIO(found.data)), rows):
+        if found.size > most or not _has_rows(found.data, rows):
             raise CorruptState("This file already exists with other rows: another program has written it", blob=name)
+
+
+def _has_rows(data: bytes, rows: pa.Table) -> bool:
+    """Whether this is a file of these rows."""
+    try:
+        file = pq.ParquetFile(io.BytesIO(data))
+        return file.metadata.num_rows == len(rows) and are_equal(file.read(), rows)
+    except (pa.ArrowException, OSError):
+        return False

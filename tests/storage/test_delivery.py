@@ -267,6 +267,21 @@ def test_nan_is_equal_to_nan_in_the_file_of_another_release(account: AnyAccount,
         delivered.owner()._turn()
 
 
+@pytest.mark.parametrize("size", [9, 8 << 20])
+def test_no_more_is_read_of_a_foreign_file_than_another_release_would_have_written(
+    memory: DeliveredStream, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    memory.put(0, 1)
+    memory.dies_before_the_file()
+    assert memory.blobs.put(name(0), bytes(size))
+    task, found = memory.owner(), []
+    read = type(memory.blobs).read
+    monkeypatch.setattr(type(memory.blobs), "read", lambda self, *where: found.append(read(self, *where)) or found[-1])
+    with pytest.raises(CorruptState, match="already exists with other rows"):
+        task._turn()
+    assert max(len(each.data) for each in found if isinstance(each, Span)) < 2 << 20
+
+
 def test_the_rows_of_a_file_are_kept_until_it_is_written(tmp_path: Path) -> None:
     """Blobs of the logs that it reads are deleted by what its records need."""
     delivered = DeliveredStream(MemoryAccount(), tmp_path, roll_records=1)

@@ -22,6 +22,7 @@ from samza_azure.segments import (
     Published,
     Segment,
 )
+from samza_azure.storage import segment_reading
 from samza_azure.storage.interface import Missing, Row
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.segment_publishing import announce
@@ -174,6 +175,29 @@ def test_a_reader_without_a_checkpoint_reads_the_rows(stores: Stores) -> None:
     writer.collect(2_000, 10)
     writer.rows.transact([Write(Act.MERGE, "head", {"checkpoint": name})])
     assert rows(stores().latest()) == ["a"]
+
+
+def test_a_checkpoint_that_is_too_large_is_neither_written_nor_read_whole(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may write into the container may put a blob of any size in its place."""
+    writer = stores()
+    appended(writer, "a")
+    whole = writer.blobs.read(writer.checkpoint(), 0)
+    assert not isinstance(whole, Missing)
+    size = whole.size
+    monkeypatch.setattr(segment_reading, "CHECKPOINT_BYTES_MAX", size - 1)
+    asked: list[int | None] = []
+    reader = stores()
+    read = reader.blobs.read
+    monkeypatch.setattr(
+        reader.blobs, "read", lambda name, start, length=None: asked.append(length) or read(name, start, length)
+    )
+    assert rows(reader.latest()) == ["a"]
+    assert asked == [size - 1]
+    before = writer.blobs.list(writer.prefix)
+    assert writer.checkpoint() == ""
+    assert writer.blobs.list(writer.prefix) == before
 
 
 def test_a_publish_that_is_too_large_to_be_repeated(stores: Stores) -> None:
