@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from samza_azure.errors import SamzaAzureError, StorageUnavailable
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import Control, RunPhase, milestone
-from samza_azure.logs.names import COPIES
+from samza_azure.logs.names import COPIES, copy_name
 from samza_azure.seldom import Seldom
 from samza_azure.storage.interface import Blobs
 
@@ -75,8 +75,3 @@ def keep_copy(blobs: Blobs, control: Control) -> None:
     blobs.put(copy_name(control.revision), control_blob.encode(control))
     if old := [name for name, _ in blobs.list(COPIES)][:-KEPT]:
         blobs.delete_many(old[:KEPT])
-
-
-def copy_name(revision: int) -> str:
-    """The blob of this copy; the names of later ones are greater."""
-    return f"{COPIES}{revision:016d}"

@@ -33,6 +33,11 @@ TASK_BLOB = re.compile(r"(?P<prefix>runs/(?P<run>[^/]+)/(?P<stage>[^/]+)-(?P<num
 SOURCE_BLOB = re.compile(r"(?P<prefix>streams/(?P<stream>[^/]+)/(?P<number>\d+))/(?P<index>\d{8})")
 
 
+def copy_name(revision: int) -> str:
+    """The copy of the control blob of this revision; the names of later ones are greater."""
+    return f"{COPIES}{revision:016d}"
+
+
 def task_name(stage: str, number: int) -> str:
     """The name of a stage's task."""
     return f"{stage}-{number}"

@@ -15,11 +15,11 @@ from samza_azure.errors import StateLost
 from samza_azure.group.actions import CleanRun, CreateControl
 from samza_azure.group.answers import Kept
 from samza_azure.group.control import Control, RunPhase
-from samza_azure.host.copies import copy_name, keep_copy
+from samza_azure.host.copies import keep_copy
 from samza_azure.host.perform import perform
 from samza_azure.host.runs import RunLogs
 from samza_azure.host.status import document
-from samza_azure.logs.names import BINDING
+from samza_azure.logs.names import BINDING, copy_name
 from samza_azure.logs.record import FORMAT, INTERMEDIATE, Slice, Writer, header_size
 from samza_azure.logs.task_log import LogLimits
 from samza_azure.sim.sdk import SdkAccount
