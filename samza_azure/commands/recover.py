@@ -112,10 +112,16 @@ def newest_of(current: Control | None, copies: Mapping[str, Control]) -> Newest 
     """The newest value of the group's blob. Raise `ConfigError` if the copies are those of another group."""
     found = [Newest(name, each) for name, each in copies.items()]
     found += [Newest(NAME, current)] if current is not None else []
-    if len(groups := {each.control.group_id for each in found}) > 1:
+    groups: dict[str, list[str]] = {}
+    for each in found:
+        groups.setdefault(each.control.group_id, []).append(each.name)
+    if len(groups) > 1:
+        whose = "; ".join(f"of {group} {', '.join(names)}" for group, names in groups.items())
         raise ConfigError(
-            f"{NAME} and its copies below {COPIES} belong to {len(groups)} groups, so something was put here from "
-            f"elsewhere. Delete the blobs that do not belong to {current.group_id if current else 'this job'}."
+            f"{NAME} and its copies below {COPIES} belong to {len(groups)} groups: {whose}. A samza-azure delete JOB "
+            "--all that was interrupted leaves that: run it again. Otherwise a new group was begun here after the "
+            "control blob of an earlier one was lost, or a blob was put here from elsewhere: delete the blobs of the "
+            "group that is not to go on, and run this command again."
         )
     return max(found, key=lambda each: each.control.revision, default=None)
 

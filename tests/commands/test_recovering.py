@@ -1,6 +1,7 @@
 """What `samza-azure recover` takes for the newest control blob, and what it says if it finds none."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -9,9 +10,11 @@ import pytest
 from samza_azure.commands.recover import recover
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
-from samza_azure.group.control import Control, RunPhase
+from samza_azure.group import control as control_blob
+from samza_azure.group.control import Assignment, Control, Member, RunPhase
 from samza_azure.host.copies import keep_copy
 from samza_azure.storage.connection import Account
+from samza_azure.storage.interface import Content
 from samza_azure.storage.memory import MemoryAccount
 
 JOB = """
@@ -75,3 +78,32 @@ def test_files_that_a_run_may_have_written_are_named(config: Config, account: Me
 def test_a_drained_run_that_has_left_no_log_is_brought_back(config: Config, account: MemoryAccount) -> None:
     keep_copy(account.blobs(), DRAINED)
     assert "run r1 is drained, and the next one begins where it ended" in recovered(config, account)
+
+
+def test_copies_of_two_groups_are_named_with_what_leaves_them(config: Config, account: MemoryAccount) -> None:
+    """As after a `delete JOB --all` that was interrupted: its control blob is that of a fresh group."""
+    keep_copy(account.blobs(), DRAINED)
+    asyncio.run(account.control_blob().create(control_blob.encode(Control("b" * 32, revision=8)), timeout=1.0))
+    with pytest.raises(
+        ConfigError, match=r"2 groups: of a+ control/0{15}7; of b+ control\.json\. .* --all that was int"
+    ):
+        recovered(config, account)
+
+
+def test_a_run_that_is_lost_is_left_as_it_was(config: Config, account: MemoryAccount) -> None:
+    """Only the lease of a leader that has died may be taken by then, and the blob says so."""
+    member = Member("p1", "c" * 32)
+    run = replace(DRAINED, phase=RunPhase.RUNNING, leader=member, tasks={"daily-0": Assignment(first=False)})
+
+    async def dies() -> None:
+        blob = account.control_blob()
+        etag = await blob.create(control_blob.encode(run), timeout=1.0)
+        await blob.acquire("d" * 32, seconds=60, timeout=1.0, etag=str(etag))
+
+    asyncio.run(dies())
+    with pytest.raises(ConfigError, match=r"The logs of daily-0 are gone"):
+        recovered(config, account)
+    found = asyncio.run(account.control_blob().read(timeout=1.0))
+    assert isinstance(found, Content)
+    left = control_blob.decode(found.data)
+    assert left == replace(run, revision=run.revision + 1, leader=None, nonce=left.nonce)
