@@ -160,6 +160,12 @@ def verify(config: Config, account: Account, calls: Timings, promises: Sequence[
     return [
         *outcomes,
         Outcome(
+            "A container and a table that are missing are told apart from empty ones.",
+            "a job whose container was deleted is not taken for a new one",
+            seen := _seen_of_missing(config, account),
+            bool(seen),
+        ),
+        Outcome(
             "The account's clock is that of this machine to 15 minutes.",
             "requests are signed with the time of this machine, and the account judges by its own",
             f"the account is {ahead_s:+.0f} s ahead of this machine" if abs(ahead_s) > SKEW_S else "",
@@ -172,6 +178,21 @@ def verify(config: Config, account: Account, calls: Timings, promises: Sequence[
             beat_s > most_s,
         ),
     ]
+
+
+def _seen_of_missing(config: Config, account: Account) -> str:
+    """What is wrong with the answers about a container and a table of this account, and about ones that nobody made."""
+    name = uuid.uuid4().hex[:12]
+    nowhere = replace(config.storage, container=f"{CONTAINER}{name}", table=f"{TABLE}{name}")
+    other = Account.from_config(nowhere)
+    try:
+        if other.exists() or account.has_container(nowhere.container):
+            return "a container or a table that nobody made seems to be there"
+        return "" if account.exists() else "a container and a table that are there seem to be missing"
+    except SamzaAzureError as error:
+        return str(error)
+    finally:
+        other.close()
 
 
 def report(account: Account, outcomes: Sequence[Outcome], calls: Timings, took_s: float) -> list[str]:
@@ -204,7 +225,7 @@ def command(job: Job) -> None:
     left = f"Delete the container {storage.container} and the table {storage.table} by hand, if they are there."
     with if_interrupted("Interrupted; what was made is deleted."):
         try:
-            patient(tell=True)(account.ensure_created)
+            patient(tell=True)(account.create)
             say(f"Trying {len(PROMISES)} promises in the container {storage.container}, table {storage.table}.")
             outcomes = verify(config, account, calls := Timings())
         finally:

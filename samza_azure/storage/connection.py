@@ -108,6 +108,14 @@ class Account:
         else:
             refuse_others(self._names, row, blob)
 
+    def create(self) -> None:
+        """Create the container and the table, of which none is there, and bind them to nobody."""
+        self.sign_in()
+        clients = self._synchronous()
+        self._create(clients.container.create_container, f"the container {self._container}", "Blob")
+        self._refuse_what_cannot_work(clients.container)
+        self._create(clients.table.create_table, f"the table {self._table}", "Table")
+
     def exists(self, *, to_empty: bool = False) -> bool:
         """Whether the container and the table are there. Reads, and creates nothing.
 
@@ -171,10 +179,13 @@ class Account:
         """The blobs of any container of the account. Raise ConfigError if there is none of this name."""
         from samza_azure.storage.blobs import AzureBlobs  # kept out of the supervisor
 
-        container = self._synchronous().beside(name)
-        if not self._has(container):
+        if not self.has_container(name):
             raise ConfigError(f"The account has no container {name}. Create it, or name another one.")
-        return AzureBlobs(container, self._calls, timeout_s=timeout_s)
+        return AzureBlobs(self._synchronous().beside(name), self._calls, timeout_s=timeout_s)
+
+    def has_container(self, name: str) -> bool:
+        """Whether the account has a container of this name."""
+        return self._has(self._synchronous().beside(name))
 
     def hints(self, *, timeout_s: float = CONNECT_S) -> Hints:
         """The hint rows."""

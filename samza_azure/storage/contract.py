@@ -137,6 +137,8 @@ async def one_lease(subject: Subject) -> None:
     answers = await asyncio.gather(*(blob.acquire(each, seconds=60, timeout=CALL_S) for each in ids))
     if (winners := answers.count(None)) != 1:
         raise Broken(f"of {CONTENDERS} requests for one lease at the same time, {winners} were granted")
+    # By this code a command tells a leader from an account in trouble.
+    _is(set(answers) - {None}, {Refused("LeaseAlreadyPresent")}, "each request for a lease that is taken")
 
 
 @_promise("A lease is renewed by its holder and by nobody else.", rests="a leader notices that it leads no longer")
@@ -396,6 +398,19 @@ async def new_etags(subject: Subject) -> None:
         )
     if len(set(etags)) != len(etags):
         raise Broken(f"six writes of the same values have {len(set(etags))} different ETags")
+
+
+@_promise(
+    "A row says when it was written by the service's own clock.",
+    rests="rows of processors that are gone are deleted, and rows of others are not",
+)
+async def age_of_a_row(subject: Subject) -> None:
+    rows, begun = subject.rows(), time.monotonic()
+    _done(await rows.insert(PARTITION, "age", {"beat": 1}, timeout=CALL_S), "an insertion")
+    found = await rows.get(PARTITION, "age", timeout=CALL_S)
+    most = time.monotonic() - begun + AGE_S
+    if found is None or not found.age_s < most:
+        raise Broken(f"a row that was written {most - AGE_S:.1f} s before is {found and found.age_s} s old")
 
 
 @_promise("A row comes back as it was written, with the types of its values.", rests="processors understand each other")

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from email.utils import format_datetime, parsedate_to_datetime
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler
@@ -258,6 +258,28 @@ def _changes_rows(change: Callable[[list[dict[str, object]]], object]) -> Behavi
         return replace(said, body=json.dumps(found).encode())
 
     return behaves
+
+
+def says(code: str, instead_of: str) -> Behaviour:
+    """One of Azure's error codes for another."""
+
+    def behaves(asked: Asked, forward: Forward) -> Answer:
+        said = forward(asked)
+        if said.headers.get("x-ms-error-code") != instead_of:
+            return said
+        body = said.body.replace(instead_of.encode(), code.encode())
+        return replace(said, headers=said.headers | {"x-ms-error-code": code}, body=body)
+
+    return behaves
+
+
+def _an_hour_earlier(rows: list[dict[str, object]]) -> None:
+    for row in rows:
+        written = datetime.fromisoformat(str(row["Timestamp"]))
+        row["Timestamp"] = (written - timedelta(hours=1)).isoformat().replace("+00:00", "Z")
+
+
+has_an_earlier_timestamp = _changes_rows(_an_hour_earlier)
 
 
 def _without_types(rows: list[dict[str, object]]) -> None:

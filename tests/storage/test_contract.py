@@ -25,9 +25,10 @@ from tests.storage.test_secrets import by_signature, signature_of
 BY_NAME = {each.name: each for each in PROMISES}
 QUICK = [each for each in PROMISES if not each.waits]
 #: Those of the table; all others are of blobs.
-OF_ROWS = {"one row", "row by etag", "row that is gone", "new etags", "values", "query", "all or none"}
+OF_ROWS = {"one row", "row by etag", "row that is gone", "new etags", "values", "query", "all or none", "age of a row"}
 #: What `verify` judges besides.
-CLOCK, PACE = "clock", "pace"
+CLOCK, PACE, MISSING = "clock", "pace", "missing"
+OUTSIDE = {"clock": CLOCK, "heartbeat": PACE, "missing": MISSING}
 
 
 #: The SDK over the simulated network makes no transactions.
@@ -101,7 +102,11 @@ BREAKS: dict[str, tuple[Callable[[], Behaviour], str, set[str]]] = {
         {"append position", "append race"},
     ),
     "reads are answered by a replica": (breaking.reads_from_a_replica, "blob", {"read after append"}),
-    "what is missing is empty": (lambda: breaking.knows_no_404, "blob", {"ranges", "one creation", "deletion"}),
+    "what is missing is empty": (
+        lambda: breaking.knows_no_404,
+        "blob",
+        {"ranges", "one creation", "deletion", MISSING},
+    ),
     "a listing lags": (lambda: breaking.hides_the_newest, "blob", {"listing", "age"}),
     "another clock": (lambda: breaking.has_another_clock, "blob", {"age", CLOCK}),
     "nothing is deleted": (lambda: breaking.deletes_nothing, "blob", {"deletion"}),
@@ -125,6 +130,17 @@ BREAKS: dict[str, tuple[Callable[[], Behaviour], str, set[str]]] = {
     "a page lacks a row": (lambda: breaking.drops_the_last_row, "table", {"query", "all or none"}),
     "only the first page": (lambda: breaking.has_one_page, "table", {"query"}),
     "half of a transaction": (lambda: breaking.writes_half, "table", {"all or none"}),
+    "another clock of rows": (lambda: breaking.has_an_earlier_timestamp, "table", {"age of a row"}),
+    "another word for a lease that is taken": (
+        lambda: breaking.says("ConditionNotMet", "LeaseAlreadyPresent"),
+        "blob",
+        {"one lease"},
+    ),
+    "a missing container is a missing blob": (
+        lambda: breaking.says("BlobNotFound", "ContainerNotFound"),
+        "blob",
+        {MISSING},
+    ),
     "slow heartbeats": (lambda: breaking.answers_late(0.3, _merges), "table", {PACE}),
 }
 
@@ -142,7 +158,7 @@ def judged(azurite: Azurite, behaves: Behaviour, service: str, promises: list[Pr
             """,
         )
         account = Account.from_config(config.storage)
-        account.ensure_created()
+        account.create()
         try:
             outcomes = verify(config, account, Timings(), promises)
         finally:
@@ -153,12 +169,12 @@ def judged(azurite: Azurite, behaves: Behaviour, service: str, promises: list[Pr
 
 def name_of(outcome: Outcome) -> str:
     known = {each.sentence: each.name for each in PROMISES}
-    return known.get(outcome.sentence) or (CLOCK if "clock" in outcome.sentence else PACE)
+    return known.get(outcome.sentence) or next(OUTSIDE[word] for word in OUTSIDE if word in outcome.sentence)
 
 
 def test_each_promise_has_a_service_that_breaks_it() -> None:
     """That of `expiry` is below."""
-    assert {name for _, _, broken in BREAKS.values() for name in broken} == {*BY_NAME, CLOCK, PACE} - {"expiry"}
+    assert {name for _, _, broken in BREAKS.values() for name in broken} == {*BY_NAME, *OUTSIDE.values()} - {"expiry"}
 
 
 @pytest.mark.parametrize("name", BREAKS)
@@ -193,7 +209,7 @@ def test_the_command_reports_what_it_saw_and_leaves_nothing(azurite: Azurite, tm
         (good, aside), (bad, _) = [run.communicate(timeout=100) for run in runs]
     seen = [line for line in good.splitlines() if not line.startswith("held")]
     assert [run.returncode for run in runs] == [Verdict.DONE, Verdict.FAILED], seen
-    assert f"{len(PROMISES) + 2} of {len(PROMISES) + 2} promises held." in good
+    assert f"{len(PROMISES) + 3} of {len(PROMISES) + 3} promises held." in good
     assert all(f"held    {each.sentence}" in good for each in PROMISES)
     assert [line for line in bad.splitlines() if line.startswith("BROKEN")] == [f"BROKEN  {BY_NAME['expiry'].sentence}"]
     assert f"What rests on it: {BY_NAME['expiry'].rests}." in bad
