@@ -18,15 +18,16 @@ from samza_azure.config import Config
 from samza_azure.errors import ConfigError, CorruptState, TooOld
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import NAME, Control, RunPhase
-from samza_azure.group.recovery import Evidence, LastOfLog, lost, needs_recovery, recovered
+from samza_azure.group.recovery import ABSURD, Evidence, LastOfLog, lost, needs_recovery, recovered
 from samza_azure.group.rows import LEADER, leader_row
-from samza_azure.host.copies import keep_copy
+from samza_azure.host.copies import KEPT, keep_copy
 from samza_azure.host.status import members
 from samza_azure.logs.names import (
     COPIES,
     FILES,
     RUNS,
     TABLES,
+    copy_revision,
     run_folder,
     source_partition,
     stage_and_number,
@@ -35,11 +36,12 @@ from samza_azure.logs.names import (
 from samza_azure.logs.record import READ
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import CALL_S, Blobs, Missing
+from samza_azure.storage.limits import LEASED_BYTES_MAX
 from samza_azure.storage.listing import first_blobs, runs_in
 from samza_azure.storage.log import LogReader
 
-#: No counter gets this far. A row says what its writer likes, and the numbers must have room to rise.
-ABSURD = 1 << 48
+#: No more copies than this are tried, the newest ones: whoever may write into the container may have put many there.
+LOOKED_AT = 10 * KEPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +97,38 @@ def recover(config: Config, account: Account, *, yes: bool) -> str:
 
 
 def copies_in(blobs: Blobs) -> Mapping[str, Control]:
-    """The copies of the control blob that can be read, by the names of their blobs."""
-    found = {}
-    for name, _ in blobs.list(COPIES):
-        span = blobs.read(name, 0)
-        if isinstance(span, Missing):
-            continue
+    """The newest copies of the control blob that can be read, by the names of their blobs, the newest one first."""
+    found: dict[str, Control] = {}
+    listed = blobs.list(COPIES)
+    for name, size in reversed(listed[-LOOKED_AT:]):
+        if len(found) == KEPT:
+            return found
         try:
-            found[name] = control_blob.decode(bytes(span.data))
+            copy = _copy(blobs, name, size)
         except (CorruptState, TooOld) as error:
             say(f"The copy {name} is left out: {error}")
+            continue
+        if copy is not None:
+            found[name] = copy
+    if len(listed) > LOOKED_AT:
+        say(f"{len(listed) - LOOKED_AT} older copies are left out. To have them tried, delete those named above.")
     return found
+
+
+def _copy(blobs: Blobs, name: str, size: int) -> Control | None:
+    """A copy; None if it was deleted since it was listed. Raise `CorruptState` if it is none."""
+    revision = copy_revision(name)
+    if revision is None or revision >= ABSURD:
+        raise CorruptState("No copy of a control blob has this name", blob=name)
+    if size > LEASED_BYTES_MAX:
+        raise CorruptState(f"No control blob has {size} bytes", blob=name)
+    span = blobs.read(name, 0, LEASED_BYTES_MAX)  # it may have been replaced meanwhile
+    if isinstance(span, Missing):
+        return None
+    copy = control_blob.decode(bytes(span.data))
+    if copy.revision != revision or max(copy.epoch, copy.version) >= ABSURD:
+        raise CorruptState("It has a revision, a version or an epoch that this copy cannot have", blob=name)
+    return copy
 
 
 def newest_of(current: Control | None, copies: Mapping[str, Control]) -> Newest | None:
@@ -134,7 +157,7 @@ async def _known(held: Held, base: Control, blobs: Blobs, revisions: Sequence[in
     said += [leader.version] if leader is not None else []
     logs = await asyncio.to_thread(_logs, blobs, base)
     used = [each for each in said if each < ABSURD]
-    used += [*revisions, *(each.generation for each in logs.values())]
+    used += [*revisions, *(each.generation for each in logs.values() if each.generation < ABSURD)]
     epoch = leader.epoch if leader is not None and leader.epoch < ABSURD else 0
     partitions = [source_partition(name, number) for name, count in base.sources.items() for number in range(count)]
     ends = await asyncio.to_thread(ends_of, blobs, {*partitions, *base.positions})

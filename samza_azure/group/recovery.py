@@ -15,6 +15,8 @@ from samza_azure.logs.position import Ends, Position
 #: What is known may be older than what was: nothing says how often the blob was written after its last copy. Far fewer
 #: writes and leaderships than this lie between two copies.
 MARGIN = 1_000
+#: No counter gets this far. A row or a blob says what its writer likes, and the numbers must have room to rise.
+ABSURD = 1 << 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,8 @@ def _logs_lost(base: Control, known: Evidence) -> list[str]:
     for task, log in known.logs.items():
         if log.group_id != base.group_id:
             found.append(f"The log of {task} belongs to another group, {log.group_id}, not {base.group_id}.")
+        if log.generation >= ABSURD:
+            found.append(f"The log of {task} has an owner of version {log.generation}, which no group has come to.")
         if log.drained and not base.is_final:
             found.append(f"The log of {task} is drained, and no control blob is known that ends run {base.run_id}.")
     return found

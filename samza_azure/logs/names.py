@@ -38,6 +38,12 @@ def copy_name(revision: int) -> str:
     return f"{COPIES}{revision:016d}"
 
 
+def copy_revision(name: str) -> int | None:
+    """The revision in the name of a copy, or None for a name that is not one of a copy."""
+    leaf = name.removeprefix(COPIES)
+    return int(leaf) if name != leaf and len(leaf) == 16 and leaf.isdecimal() and leaf.isascii() else None
+
+
 def task_name(stage: str, number: int) -> str:
     """The name of a stage's task."""
     return f"{stage}-{number}"

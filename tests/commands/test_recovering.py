@@ -1,20 +1,25 @@
 """What `samza-azure recover` takes for the newest control blob, and what it says if it finds none."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pytest
 
-from samza_azure.commands.recover import recover
+from samza_azure.commands.recover import LOOKED_AT, copies_in, recover
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import Assignment, Control, Member, RunPhase
-from samza_azure.host.copies import keep_copy
+from samza_azure.group.recovery import ABSURD
+from samza_azure.host.copies import KEPT, keep_copy
+from samza_azure.logs.names import copy_name
+from samza_azure.logs.operations import Span
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import Content
+from samza_azure.storage.interface import Blobs, Content, Missing
+from samza_azure.storage.limits import LEASED_BYTES_MAX
 from samza_azure.storage.memory import MemoryAccount
 
 JOB = """
@@ -107,3 +112,69 @@ def test_a_run_that_is_lost_is_left_as_it_was(config: Config, account: MemoryAcc
     assert isinstance(found, Content)
     left = control_blob.decode(found.data)
     assert left == replace(run, revision=run.revision + 1, leader=None, nonce=left.nonce)
+
+
+class Counted:
+    """Blobs in memory, which count what is read."""
+
+    def __init__(self, account: MemoryAccount) -> None:
+        self._blobs, self.sizes = account.blobs(), list[int]()
+
+    def list(self, prefix: str) -> Sequence[tuple[str, int]]:
+        return self._blobs.list(prefix)
+
+    def read(self, name: str, start: int, length: int | None = None) -> Span | Missing:
+        found = self._blobs.read(name, start, length)
+        self.sizes.append(len(found.data) if isinstance(found, Span) else 0)
+        return found
+
+
+def revisions(account: MemoryAccount) -> tuple[list[int], list[int]]:
+    """Those of the copies that were found, and the sizes of what was read."""
+    counted = Counted(account)
+    return [each.revision for each in copies_in(cast(Blobs, counted)).values()], counted.sizes
+
+
+def test_no_more_copies_are_read_than_a_leader_keeps(account: MemoryAccount) -> None:
+    for revision in range(100, 300):
+        put(account, copy_name(revision), data=control_blob.encode(replace(DRAINED, revision=revision)))
+    found, sizes = revisions(account)
+    assert found == list(range(299, 299 - KEPT, -1))
+    assert len(sizes) == KEPT
+
+
+def test_a_copy_behind_others_that_nobody_can_read_is_found(
+    account: MemoryAccount, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep_copy(account.blobs(), DRAINED)
+    put(account, *map(copy_name, range(100, 100 + KEPT + 1)))
+    found, sizes = revisions(account)
+    assert (found, len(sizes)) == ([7], KEPT + 2)
+    assert f"The copy {copy_name(100)} is left out" in capsys.readouterr().err
+    put(account, *map(copy_name, range(200, 200 + LOOKED_AT)))
+    found, sizes = revisions(account)
+    assert (found, len(sizes)) == ([], LOOKED_AT)
+    assert f"{KEPT + 2} older copies are left out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reads"),
+    [
+        (copy_name(9), bytes(LEASED_BYTES_MAX + 1), 0),
+        ("control/9", control_blob.encode(replace(DRAINED, revision=9)), 0),
+        ("control/0000000000000009/0000000000000009", control_blob.encode(replace(DRAINED, revision=9)), 0),
+        (copy_name(9), control_blob.encode(replace(DRAINED, revision=10)), 1),
+        (copy_name(ABSURD), control_blob.encode(replace(DRAINED, revision=ABSURD)), 0),
+        (copy_name(9), control_blob.encode(replace(DRAINED, revision=9, epoch=ABSURD)), 1),
+        (copy_name(9), control_blob.encode(replace(DRAINED, revision=9, version=ABSURD)), 1),
+    ],
+    ids=["too large", "short name", "long name", "another revision", "revision", "epoch", "version"],
+)
+def test_a_blob_that_is_no_copy_is_left_out_with_a_line(
+    account: MemoryAccount, capsys: pytest.CaptureFixture[str], name: str, data: bytes, reads: int
+) -> None:
+    keep_copy(account.blobs(), DRAINED)
+    put(account, name, data=data)
+    found, sizes = revisions(account)
+    assert (found, len(sizes)) == ([7], 1 + reads)
+    assert f"The copy {name} is left out: " in capsys.readouterr().err

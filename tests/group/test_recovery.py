@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from samza_azure.group.control import Control, RunPhase, Stop
-from samza_azure.group.recovery import Evidence, LastOfLog, lost, needs_recovery, recovered
+from samza_azure.group.recovery import ABSURD, Evidence, LastOfLog, lost, needs_recovery, recovered
 from samza_azure.messages import DrainStep
 from tests.group.situation import CONTROL, DRAINING, member
 
@@ -66,6 +66,7 @@ DRAINED_LOGS = {**LOGS, "clean-0": replace(LOGS["clean-0"], drained=True)}
         (CONTROL, replace(KNOWN, logs={"clean-0": LOGS["clean-0"]}), "The logs of clean-1, daily-0 are gone"),
         (CONTROL, replace(KNOWN, runs={"run", "later"}), "Run later has task logs"),
         (CONTROL, replace(KNOWN, logs={**LOGS, "clean-0": LastOfLog("cd" * 16, 2)}), "belongs to another group"),
+        (CONTROL, replace(KNOWN, logs={**LOGS, "clean-0": LastOfLog(GROUP, ABSURD)}), "no group has come to"),
         (CONTROL, replace(KNOWN, logs=DRAINED_LOGS), "The log of clean-0 is drained"),
         (DRAINING, replace(KNOWN, logs=DRAINED_LOGS), "The log of clean-0 is drained"),
         (CONTROL, replace(KNOWN, ends={"flights/0": (0, 99)}), "has read flights/0 up to blob 0, byte 100"),
