@@ -66,6 +66,8 @@ _KINDS = {
 _LEFT_OUT = ("tests/test_docs.py", "tests/test_tidy.py", "tests/test_readme.py", "tests/typing", "tests/infra")
 #: A mutant is shown to the tests of a kind for so long, by what they took when they were recorded.
 LIMITS_S = {CHEAP: 25.0, STORAGE: 60.0, SPARK: 120.0}
+#: So many of the cheapest tests are tried by themselves: most mutants do not survive them.
+FEW = 20
 #: For so long it is shown to games.
 GAMES_S = 20.0
 #: What takes so many times as long as recorded, and so many seconds more, hangs. The machine may be busy.
@@ -302,7 +304,8 @@ class Hunt:
                 shown += len(games)
             else:
                 tests = self.chosen(mutant, kind, who.difference(games))
-                found = self.test(mutant, tests)
+                few = FEW if kind == CHEAP else len(tests)  # pytest loads all files before it runs the first test
+                found = self.test(mutant, tests[:few]) or self.test(mutant, tests[few:])
                 shown += len(tests)
             if found is not None:
                 return found
@@ -469,7 +472,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[], metavar="FILE:LINE", help="all mutants of these lines")
     parser.add_argument("--record", action="store_true", help="only record, if anything is to be recorded")
     parser.add_argument("--kinds", nargs="*", default=KINDS, help="of what is recorded, if it is not yet")
-    parser.add_argument("--again", action="store_true", help="forget earlier verdicts on these mutants")
+    parser.add_argument("--again", action="store_true", help="judge those again that nobody has noticed")
     parser.add_argument("--show", action="store_true", help="only print the table of the verdicts so far")
     parser.add_argument("--home", type=Path, default=ROOT / "build" / "mutants")
     parser.add_argument("--games", nargs="*", help=argparse.SUPPRESS)
@@ -502,7 +505,8 @@ def main() -> int:
         hunt = Hunt(tree, load(tree))
 
         def judge(mutant: Mutant) -> None:
-            if left() < 60 or (verdicts.of(mutant) is not None and not asked.again):
+            known = verdicts.of(mutant)
+            if left() < 60 or (known is not None and not (asked.again and known[0] == "alive")):
                 return
             since = time.monotonic()
             verdict = hunt.verdict(mutant)
