@@ -248,7 +248,9 @@ class Ledger(MemoryStorage):
             demand(not works or stays, f"Order: {before.leader.processor} gives up the lease, and its row is not LEFT")
         if after.version != before.version:
             self._check_debounce(before, after)
-            _check(unowned(before, after))
+            is_judged, wrong = unowned(before, after)
+            self.seen["judged Owned"] += is_judged
+            _check(wrong)
             is_judged, wrong = needless_moves(before, after)
             if is_judged and self.have_containers(after):
                 self.seen["judged Least moves"] += 1

@@ -71,6 +71,7 @@ def check_leader(ledger: Ledger, lives: Iterable[Life], life: Life) -> None:
     """Check Leader when a processor has had a turn, in which it may have begun to say that it leads."""
     if not _says_that_it_leads(life):
         return
+    ledger.seen["judged Leader"] += 1
     now, bound = ledger.facts.instant(), ledger.permit_bound(life.processor.view.incarnation)
     demand(now <= bound, f"Leader: {life.name} says so at {now:.2f}, and its permit ended by {bound:.2f}")
     others = [other.name for other in lives if other is not life and _says_that_it_leads(other)]

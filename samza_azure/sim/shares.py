@@ -5,18 +5,18 @@ from collections import Counter
 from samza_azure.group.control import Control, Owner, RunPhase
 
 
-def unowned(before: Control, after: Control) -> str | None:
-    """Owned: the trouble with a new version that leaves a task without an owner; None if there is none.
+def unowned(before: Control, after: Control) -> tuple[bool, str | None]:
+    """Owned: whether a new version could be judged, and the trouble with one that leaves a task without an owner.
 
     A task whose owner was restarted may wait for its new incarnation: then it keeps its former owner.
     """
     if not after.members or after.phase not in (RunPhase.RUNNING, RunPhase.DRAINING):
-        return None
+        return False, None
     idle = [task for task, each in after.tasks.items() if each.owner is None]
     if not idle:
-        return None
+        return True, None
     able = [member.processor for member in after.members]
-    return f"Owned: version {after.version} names no owner of {idle}, and {able} could run them"
+    return True, f"Owned: version {after.version} names no owner of {idle}, and {able} could run them"
 
 
 def needless_moves(before: Control, after: Control) -> tuple[bool, str | None]:
