@@ -18,8 +18,10 @@ from samza_azure.errors import ConfigError
 from samza_azure.group.control import NAME, Control, RunPhase
 from samza_azure.group.drain import is_forgotten
 from samza_azure.group.rows import LEADER, MEMBERS, REQUESTS
+from samza_azure.host.copies import keep_copy
 from samza_azure.logs.names import (
     BINDING,
+    COPIES,
     FOLDERS,
     RUNS,
     TABLES,
@@ -106,6 +108,11 @@ def delete_stream(config: Config, account: Account, stream: str, *, yes: bool) -
     keys = account.transactions(PRODUCED)
 
     async def act(held: Held) -> str:
+        if held.control is None and blobs.list(COPIES):
+            raise ConfigError(
+                f"{NAME} is gone, so nobody knows whether a run relies on the stream {stream}. Bring it back first: "
+                f"samza-azure recover {config.path.name} --yes."
+            )
         refuse_unless_over(config, held.control, f"the stream {stream}")
         named = sorted(readers_of(account.readers(), stream))
         also = f" Its named readers are forgotten: {', '.join(named)}." if named else ""
@@ -117,6 +124,7 @@ def delete_stream(config: Config, account: Account, stream: str, *, yes: bool) -
             # After the logs: a crash in between leaves a run that cannot begin, rather than one that reads rows twice.
             left = {name: at for name, at in held.control.positions.items() if stream_and_partition(name)[0] != stream}
             await held.write(replace(held.control, positions=left))
+            await asyncio.to_thread(keep_copy, blobs, held.control)
         for row in await held.table.query(HINTS, timeout=CALL_S):
             if hint_name(row.key).startswith(stream_folder(stream)):
                 await held.table.delete(HINTS, row.key, etag=row.etag, timeout=CALL_S)

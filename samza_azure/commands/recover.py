@@ -97,7 +97,10 @@ def recover(config: Config, account: Account, *, yes: bool) -> str:
 
 
 def copies_in(blobs: Blobs) -> Mapping[str, Control]:
-    """The newest copies of the control blob that can be read, by the names of their blobs, the newest one first."""
+    """The newest copies of the control blob that can be read, by the names of their blobs, the newest one first.
+
+    Raise `TooOld` if the newest one is of a later release: the others speak of what was before it.
+    """
     found: dict[str, Control] = {}
     listed = blobs.list(COPIES)
     for name, size in reversed(listed[-LOOKED_AT:]):
@@ -105,7 +108,11 @@ def copies_in(blobs: Blobs) -> Mapping[str, Control]:
             return found
         try:
             copy = _copy(blobs, name, size)
-        except (CorruptState, TooOld) as error:
+        except TooOld as error:
+            if not found:
+                raise TooOld(f"The newest copy, {name},", error.needs, error.knows) from None
+            continue
+        except CorruptState as error:
             say(f"The copy {name} is left out: {error}")
             continue
         if copy is not None:

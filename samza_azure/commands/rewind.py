@@ -14,6 +14,7 @@ from samza_azure.commands.reach import reach
 from samza_azure.commands.terminal import tell
 from samza_azure.errors import ConfigError
 from samza_azure.group.control import Control, RunPhase
+from samza_azure.host.copies import keep_copy
 from samza_azure.logs.names import source_log, source_partition, stream_and_partition
 from samza_azure.logs.position import Position
 from samza_azure.storage.interface import Blobs
@@ -54,6 +55,7 @@ def command(
         if not again:
             return "Nothing to read again: the next run begins where the last one stopped."
         await held.write(replace(control, positions={**control.positions, **back}))
+        await asyncio.to_thread(keep_copy, blobs, held.control)
         return (
             f"The next run reads {again} again. It begins with a changed pipeline, or: samza-azure run "
             f"{config.path.name} --new-run. The output of earlier runs stays beside its own; samza-azure delete "

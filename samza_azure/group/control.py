@@ -50,6 +50,10 @@ REASON_LIMIT = 300
 VACANT = ":vacant"
 #: More partitions than any source has: each becomes a name.
 PARTITIONS_LIMIT = 100_000
+#: More partitions than all sources of a run have together.
+PARTITIONS_IN_ALL = 10 * PARTITIONS_LIMIT
+#: Revisions and epochs are columns of rows, which hold 64 bit, and have to rise.
+NUMBERS_LIMIT = 1 << 62
 #: The text of ten thousand tasks has 3 MiB. As values it takes up to twenty times as much memory.
 UNPACKED_LIMIT = 32 << 20
 
@@ -314,6 +318,10 @@ def _checked(control: Control) -> Control:
         raise ValueError(f"a stage reads {min(unknown)!r:.80}, which is no source")
     if not all(0 <= partitions <= PARTITIONS_LIMIT for partitions in control.sources.values()):
         raise ValueError(f"a source has fewer than 0 or more than {PARTITIONS_LIMIT} partitions")
+    if sum(control.sources.values()) > PARTITIONS_IN_ALL:
+        raise ValueError("more partitions than any run reads")
+    if not all(0 <= number < NUMBERS_LIMIT for number in (control.revision, control.epoch, control.version)):
+        raise ValueError("a revision, version or epoch that none has")
     for task in control.tasks:
         try:
             stage_and_number(task)

@@ -71,7 +71,12 @@ class Copies:
 
 
 def keep_copy(blobs: Blobs, control: Control) -> None:
-    """Write a copy, and delete the oldest ones. Idempotent."""
-    blobs.put(copy_name(control.revision), control_blob.encode(control))
-    if old := [name for name, _ in blobs.list(COPIES)][:-KEPT]:
+    """Write a copy, and delete the oldest of the others. Idempotent.
+
+    Later copies than this are not of this value's past: an older blob was put back, or they are another group's. Only
+    `recover` can tell, so they stay, and this one does, too.
+    """
+    ours = copy_name(control.revision)
+    blobs.put(ours, control_blob.encode(control))
+    if old := [name for name, _ in blobs.list(COPIES) if name != ours][: 1 - KEPT]:
         blobs.delete_many(old[:KEPT])
