@@ -159,7 +159,7 @@ def _refuse_what_is_there(account: Account, target: Target, since: str) -> None:
         path = Path(target.path)
         raise ConfigError(f"There is no folder {path.parent} to write {path.name} into.")
     blobs, path = account.container(target.container) if target.container else None, Path(target.path)
-    if blobs is not None and f"{target.path}/".startswith(FOLDERS) and isinstance(blobs.read(BINDING, 0), Span):
+    if blobs is not None and f"{target.path}/".startswith(FOLDERS) and isinstance(blobs.read(BINDING, 0, 1), Span):
         raise ConfigError(f"{target} is where the job of that container keeps its own data. Choose another name.")
     if target.is_folder == bool(since):
         return  # files are added to a folder, and a file is replaced as a whole

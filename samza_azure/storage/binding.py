@@ -157,8 +157,8 @@ def refuse_others(names: Names, row: Half | Nowhere, blob: Half | Nowhere, *, to
         raise ConfigError(
             f"The table {names.table} belongs to a container {names.container} that was deleted since: its idempotence "
             "keys and the positions of its readers are about rows that are gone. `samza-azure delete JOB --all` "
-            "empties both, and then the names can be used again; or restore that container. If it was never deleted, but "
-            f"only its blob {BINDING}, delete the row {ROW}/{ROW} of the table: the next start writes both anew."
+            "empties both, and then the names can be used again; or restore that container. If it was never deleted, "
+            f"but only its blob {BINDING}, delete the row {ROW}/{ROW} of the table: the next start writes both anew."
         )
 
 

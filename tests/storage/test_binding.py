@@ -177,7 +177,8 @@ def test_a_lost_table_is_bound_again_and_a_lost_container_is_refused_until_all_i
 
     del memory.halves["container c1"]
     halves = InMemory(memory, names)
-    with pytest.raises(ConfigError, match=r"a container c1 that was deleted since.*delete JOB --all.*only its blob streams/binding.json"):
+    says = r"a container c1 that was deleted since.*delete JOB --all.*only its blob streams/binding.json"
+    with pytest.raises(ConfigError, match=says):
         refuse_others(names, *read(halves))
     refuse_others(names, *read(halves), to_empty=True)
     refuse_others(names, halves.read_row(), Nowhere.NOT_THERE)  # a container that is not there is missing, not another
