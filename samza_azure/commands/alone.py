@@ -52,8 +52,8 @@ class Held:
                 "A processor, or another such command, has started meanwhile. Stop it, and run this command again."
             )
 
-    async def write(self, control: Control) -> None:
-        """Replace the blob's content, or create it."""
+    async def write(self, control: Control) -> Control:
+        """Replace the blob's content, or create it. Return what was written, with its revision."""
         self.check()
         least = self.control.revision + 1 if self.control is not None else 0
         fresh = replace(control, revision=max(control.revision, least), nonce=uuid.uuid4().hex)
@@ -66,6 +66,7 @@ class Held:
             self.is_lost = True
             self.check()
         self.control, self.etag = fresh, str(answer)
+        return fresh
 
 
 def alone(

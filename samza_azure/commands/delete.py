@@ -123,8 +123,8 @@ def delete_stream(config: Config, account: Account, stream: str, *, yes: bool) -
         if not kept and held.control is not None and is_source:
             # After the logs: a crash in between leaves a run that cannot begin, rather than one that reads rows twice.
             left = {name: at for name, at in held.control.positions.items() if stream_and_partition(name)[0] != stream}
-            await held.write(replace(held.control, positions=left))
-            await asyncio.to_thread(keep_copy, blobs, held.control)
+            written = await held.write(replace(held.control, positions=left))
+            await asyncio.to_thread(keep_copy, blobs, written)
         for row in await held.table.query(HINTS, timeout=CALL_S):
             if hint_name(row.key).startswith(stream_folder(stream)):
                 await held.table.delete(HINTS, row.key, etag=row.etag, timeout=CALL_S)

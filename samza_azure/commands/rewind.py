@@ -54,8 +54,8 @@ def command(
         back, again = await asyncio.to_thread(rewound, blobs, control, stream, time_us)
         if not again:
             return "Nothing to read again: the next run begins where the last one stopped."
-        await held.write(replace(control, positions={**control.positions, **back}))
-        await asyncio.to_thread(keep_copy, blobs, held.control)
+        written = await held.write(replace(control, positions={**control.positions, **back}))
+        await asyncio.to_thread(keep_copy, blobs, written)
         return (
             f"The next run reads {again} again. It begins with a changed pipeline, or: samza-azure run "
             f"{config.path.name} --new-run. The output of earlier runs stays beside its own; samza-azure delete "
