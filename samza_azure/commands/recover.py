@@ -111,6 +111,7 @@ def copies_in(blobs: Blobs) -> Mapping[str, Control]:
         except TooOld as error:
             if not found:
                 raise TooOld(f"The newest copy, {name},", error.needs, error.knows) from None
+            say(f"The copy {name} is left out: {error}")
             continue
         except CorruptState as error:
             say(f"The copy {name} is left out: {error}")
