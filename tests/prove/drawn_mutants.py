@@ -62,6 +62,8 @@ _KINDS = {
     SPARK: ("tests/spark", "tests/end_to_end"),
     STORAGE: ("tests/storage", "tests/live", "tests/fleet", "tests/library", "tests/page", "tests/commands"),
 }
+#: Here a file takes minutes.
+_LONG = ("tests/sim", "tests/fleet")
 #: These look at text, not at behaviour; or play the simulator, whose games are played by themselves.
 _LEFT_OUT = ("tests/test_docs.py", "tests/test_tidy.py", "tests/test_readme.py", "tests/typing", "tests/infra")
 #: A mutant is shown to the tests of a kind for so long, by what they took when they were recorded.
@@ -71,7 +73,7 @@ FEW = 20
 #: For so long it is shown to games.
 GAMES_S = 20.0
 #: What takes so many times as long as recorded, and so many seconds more, hangs. The machine may be busy.
-HANGS, HANGS_S = 10.0, 90.0
+HANGS, HANGS_S = 4.0, 60.0
 #: Mutants that were looked at, by file, kind of change and the line's text: why nothing can tell them apart.
 EXPLAINED: dict[tuple[str, str, str], str] = {}
 
@@ -199,10 +201,10 @@ def kind_of(name: str) -> str:
 
 
 def files_of_tests(tree: Tree) -> list[str]:
-    """The cheap ones first."""
+    """The cheap ones first, and among them last those that play the simulator."""
     found = sorted(str(path.relative_to(tree.root)) for path in (tree.root / "tests").rglob("test_*.py"))
     kept = [name for name in found if not name.startswith((*_LEFT_OUT, "tests/prove"))]
-    return sorted(kept, key=lambda name: KINDS.index(kind_of(name)))
+    return sorted(kept, key=lambda name: (KINDS.index(kind_of(name)), name.startswith(_LONG)))
 
 
 def record_of(tree: Tree, name: str) -> Path:
@@ -256,12 +258,12 @@ def record(tree: Tree, names: list[str], within_s: float) -> None:
 
 
 def batches(names: list[str]) -> list[list[str]]:
-    """Files of tests that are recorded in one process: cheap ones of a folder, any other by itself."""
+    """Files of tests that are recorded in one process: some of a folder, or one that takes long by itself."""
     found: dict[str, list[str]] = defaultdict(list)
     for number, name in enumerate(names):
         folder = str(Path(name).parent)
-        together = kind_of(name) == CHEAP and name != GAMES and folder != "tests/sim"
-        key = f"{folder} {sum(each.startswith(folder) for each in names[:number]) // 12}" if together else name
+        is_short = kind_of(name) in (CHEAP, STORAGE) and folder not in _LONG
+        key = f"{folder} {sum(each.startswith(folder) for each in names[:number]) // 8}" if is_short else name
         found[key].append(name)
     return list(found.values())
 
@@ -355,7 +357,7 @@ class Hunt:
         listed.write_text("\n".join(tests))
         target.write_text("")
         usually = ["-q", "-x", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-p", "tests.mutation.plugin"]
-        command = ["-m", "pytest", *usually, "--timeout=120", "-o", "addopts=--import-mode=importlib", *options]
+        command = ["-m", "pytest", *usually, "--timeout=60", "-o", "addopts=--import-mode=importlib", *options]
         environment = {**self.loaded(mutant), TESTED: str(target)}
         code, said = self.tree.run([*command, f"@{listed}"], HANGS * usual + HANGS_S, **environment)
         rows = [json.loads(line) for line in target.read_text().splitlines()]
