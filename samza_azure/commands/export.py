@@ -203,7 +203,7 @@ def _divided(log: str, table: pa.Table, by: By | None, time: str | None, stream:
 
 def _days(table: pa.Table, time: str) -> pa.ChunkedArray:
     """The days, in UTC, of a column of times or dates; of a field of a column: `window.start`."""
-    first, *fields = time.split(".")
+    first, *fields = [time] if time in table.column_names else time.split(".")
     if first not in table.column_names:
         raise ConfigError(f"There is no column {time!r} for --by day. Columns: {', '.join(table.column_names)}.")
     try:
@@ -273,10 +273,11 @@ def _deliver(account: Account, target: Target, parts: PartFiles, unfinished: Pat
 
 def _write_whole(parts: list[Path], to: Path, target: Target) -> None:
     """Make one file, of the target's kind, of parts with different columns."""
+    schemas = [pq.read_schema(part) for part in parts]  # of one as well: Arrow writes deeper types than it reads
     if target.kind == "parquet" and len(parts) == 1:
         parts[0].rename(to)
         return
-    schema = pa.unify_schemas([pq.read_schema(part) for part in parts], promote_options="permissive")
+    schema = pa.unify_schemas(schemas, promote_options="permissive")
     batches = (_filled(batch, schema) for part in parts for batch in pq.ParquetFile(part).iter_batches())
     if target.kind == "parquet":
         with pq.ParquetWriter(to, schema) as writer:

@@ -22,7 +22,7 @@ from samza_azure.commands.produce import _without_stdin, produce, refuse_other_p
 from samza_azure.commands.row_files import _first_misfit, _has_long_number
 from samza_azure.commands.rows import as_lines
 from samza_azure.config import Config
-from samza_azure.errors import ConfigError
+from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.logs.names import source_log
 from samza_azure.logs.partition import partition_of
@@ -841,6 +841,39 @@ def test_many_days_and_changing_columns_come_into_one_file_each(account: Any, tm
     assert len(list((tmp_path / "days").iterdir())) == 100
     rows = pq.read_table(tmp_path / "days")
     assert rows.num_rows == 400 and rows["gate"].null_count == 200
+
+
+def written(account: Any, rows: pa.Table) -> Callable[..., int]:
+    """A stream `out` with these rows; a function that exports it."""
+    writer, _ = take_over(
+        account.blobs(), "runs/r/count-0", group_id=bytes(16), task="count-0", writer=Writer(1, 1), first=True,
+        may_append=lambda: True, meta={"stream": "out"},
+    )  # fmt: skip
+    writer.append(0, slices=(Slice(0, encode(rows), rows.num_rows),))
+    config = Config.load(EXAMPLE, environment=ENVIRONMENT)
+
+    def exported(to: Path, by: By | None = None, time: str | None = None) -> int:
+        target = Target.of(str(to), by, config)
+        return export(account, None, "out", target, progress=lambda rows: None, by=by, time=time)[0]
+
+    return exported
+
+
+def test_no_file_is_written_that_nobody_could_read(account: Any, tmp_path: Path) -> None:
+    """Arrow writes deeper types to Parquet than it reads from there."""
+    deep: pa.DataType = pa.int64()
+    for _ in range(60):
+        deep = pa.list_(deep)
+    to = tmp_path / "out.parquet"
+    with pytest.raises(SamzaAzureError, match=r"out\.parquet cannot be written: .*too deeply nested"):
+        written(account, pa.table({"deep": pa.nulls(1, deep)}))(to)
+    assert not to.exists()
+
+
+def test_a_column_with_a_dot_in_its_name_has_the_day(account: Any, tmp_path: Path) -> None:
+    export_by_day = written(account, pa.table({"a.b": pa.array([0], pa.timestamp("us"))}))
+    assert export_by_day(tmp_path / "days", By.DAY, "a.b") == 1
+    assert [path.name for path in (tmp_path / "days").iterdir()] == ["on_day=1970-01-01"]
 
 
 def test_a_folder_by_run_has_each_runs_rows_in_the_order_of_the_runs(account: Any, tmp_path: Path) -> None:
