@@ -18,18 +18,26 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from samza_azure import tables
+from samza_azure.commands.export import KINDS, By, Target, export
+from samza_azure.commands.recover import recover
+from samza_azure.commands.rows import as_lines
+from samza_azure.config import Config
 from samza_azure.errors import ConfigError, CorruptState, SamzaAzureError, TooOld
 from samza_azure.foreign import GZIP
-from samza_azure.logs.names import blob_name, task_log
+from samza_azure.group import control as control_blob
+from samza_azure.group.control import RunPhase
+from samza_azure.group.rows import LEADER
+from samza_azure.logs.names import blob_name, copy_name, task_log
 from samza_azure.logs.record import _ENTRY, _FIXED, _PREFIX, Buffer, Kind, Record, Reference, Slice, Writer, header_size
 from samza_azure.logs.record import decode as decode_record
 from samza_azure.logs.record import encode as encode_record
@@ -39,11 +47,15 @@ from samza_azure.spark.pipeline.state import PROVIDERS
 from samza_azure.spark.task.checkpoint import lay_out
 from samza_azure.storage.arrow import UNPACKED_MAX
 from samza_azure.storage.arrow import encode as encode_rows
+from samza_azure.storage.binding import Names, _half, _half_of, refuse_others
+from samza_azure.storage.connection import Account
+from samza_azure.storage.interface import Content
 from samza_azure.storage.log import LogReader, take_over
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.reader import Reader
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import MemoryTransactions
+from tests.group.situation import CONTROL, ROWS
 
 GROUP = bytes(range(16))
 PREFIX = task_log("run", "count-0")
@@ -746,12 +758,10 @@ def play_group(random: Random, directory: Path) -> Verdict:
     del directory
     from samza_azure.commands.show import status_view
     from samza_azure.commands.terminal import console
-    from samza_azure.group import control as control_blob
     from samza_azure.group import rows as group_rows
     from samza_azure.group.timing import Timing
     from samza_azure.host.status import document
     from samza_azure.page.document import Lines, made
-    from tests.group.situation import CONTROL, ROWS
 
     outcome = ""
     control = CONTROL
@@ -852,6 +862,212 @@ def play_texts(random: Random, directory: Path) -> Verdict:
     return Verdict("texts", not outcome, outcome)
 
 
+# Files of people.
+
+
+def play_export(random: Random, directory: Path) -> Verdict:
+    """A source and a stage's output, with rows by whoever may write there, are exported to a file or a folder."""
+    blobs = MemoryAccount().blobs()
+    good = random.choice((_table, _awkward))(random, random.choice((1, 3, 10)))
+    is_source = random.random() < 0.5
+    rows, is_good = 0, True
+    for prefix in random.sample(("streams/s/0", "streams/s/1") if is_source else _OUTPUTS, 2):
+        data, said, is_right = encode_rows(good), good.num_rows, True
+        if random.random() < 0.3:
+            data, said, is_right = _stream(good, random, str(directory / "unpickled"))
+        writer, name = (NOBODY, "producer") if is_source else (OLD, prefix.rpartition("/")[2])
+        blobs.create(blob_name(prefix, 0))
+        begin = Record(Kind.EPOCH, GROUP, name, writer, meta={"stream": "s"})
+        record = Record(Kind.BATCH, GROUP, name, writer, 0, 1, slices=[Slice(0, data, said)], meta={"stream": "s"})
+        records = [record] if is_source else [begin, record]
+        blobs.append(blob_name(prefix, 0), b"".join(map(encode_record, records)), 0)
+        rows, is_good = rows + said, is_good and is_right
+    by = random.choice((None, None, By.RUN, By.DAY))
+    ending = random.choice((".parquet", ".csv", ".csv.gz", ".jsonl", ".json.gz")) if by is None else ""
+    to = directory / f"rows{ending}"
+    account: Any = _Exported(blobs)
+    kind = KINDS.get(Path(to.name.removesuffix(".gz")).suffix, "parquet")
+    target = Target(str(to), is_folder=by is not None, kind=kind, gz=to.name.endswith(".gz"))
+    outcome = ""
+    try:
+        count, _ = export(
+            account, None, "s", target, progress=lambda rows: None, by=by, time=random.choice(good.column_names)
+        )
+    except CorruptState as error:
+        outcome = _named(error, "streams/s/", "runs/")
+    except SamzaAzureError as error:
+        outcome = str(error)
+        if is_good and by is None and kind != "csv":
+            raise Wrong(f"good rows are refused: {outcome}") from error
+    else:
+        _judge_export(to, count, rows, good if is_good else None)
+    if outcome and to.exists():
+        raise Wrong(f"{to.name} is there after {outcome}")
+    if stray := [path for path in _everything(directory) if to not in (path, *path.parents)]:
+        raise Wrong(f"files beside the target: {stray}")
+    return Verdict("export", not outcome, outcome)
+
+
+_OUTPUTS = ("runs/run/count-0", "runs/run/count-1", "runs/..../count-0", "runs/a=b%2F/count-0")
+
+
+def _awkward(random: Random, count: int) -> pa.Table:
+    """Rows that Spark can write, and that other formats and programs have no room for."""
+    any_bytes = pa.array(
+        [random.choice((None, b"\xff\xfe", b"\xed\xa0\x80", b'a\r\n"')) for _ in range(count)], pa.binary()
+    )
+    numbers = [random.choice((None, 0, -(1 << 62), (1 << 63) - 1)) for _ in range(count)]
+    columns = [
+        any_bytes.view(pa.string()),
+        pa.array([random.choice((math.nan, -math.inf, -0.0)) for _ in range(count)]),
+        pa.array(numbers, pa.timestamp("us", "UTC")),
+        pa.array(numbers, pa.timestamp("us")),
+        pa.array([random.choice((None, 0, -(1 << 31), (1 << 31) - 1)) for _ in range(count)], pa.date32()),
+        pa.array(numbers, pa.decimal128(38, 6)),
+        pa.array(numbers, pa.duration("us")),
+        pa.array([{"end": each, "start": None} for each in numbers]),
+        pa.array([[each] for each in any_bytes.to_pylist()], pa.list_(pa.binary())).view(pa.list_(pa.string())),
+        pa.nulls(count),
+    ]
+    chosen = random.sample(columns, random.randrange(1, 4))
+    names = ("a", "of_run", "on_day", "", "../x", "\u202e\x1b[2J", "a.b", "end")
+    return pa.table(chosen, names=random.sample(names, len(chosen)))
+
+
+@dataclass(frozen=True)
+class _Exported:
+    """The part of an account that an export to this machine uses."""
+
+    kept: Any
+
+    def blobs(self) -> Any:
+        return self.kept
+
+
+def _judge_export(to: Path, count: int, rows: int, good: pa.Table | None) -> None:
+    if count != rows:
+        raise Wrong(f"{count} rows of {rows}")
+    found = 0
+    for path in [to] if to.is_file() else [each for each in to.rglob("*") if each.is_file()]:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        name = path.name.removesuffix(".gz")
+        if name.endswith(".parquet"):
+            table = pq.read_table(io.BytesIO(content))
+            found += table.num_rows
+            if good is not None and to.is_file() and as_lines(table) != 2 * as_lines(good):
+                raise Wrong("other rows than were written")
+        elif name.endswith(".csv"):
+            return  # a text may have any bytes, and lines
+        else:
+            lines = content.decode().split("\n")[:-1]
+            found += len(lines)
+            for line in lines:
+                json.loads(line)
+    if found != rows:
+        raise Wrong(f"{found} rows in the files, of {rows}")
+
+
+# What brings a job back.
+
+
+def play_recover(random: Random, directory: Path) -> Verdict:
+    """A group whose control blob is lost or damaged, with copies, rows and logs of which some say what they like."""
+    (directory / "job.toml").write_text(_JOB)
+    config = Config.load(directory / "job.toml")
+    account = MemoryAccount()
+    blobs = account.blobs()
+    base = replace(CONTROL, phase=RunPhase.RUNNING, run_id="run", revision=7)
+    fields = json.loads(gzip.decompress(control_blob.encode(base)))
+    control_blob.decode.cache_clear()
+
+    def hostile() -> bytes:
+        packed = gzip.compress(text_of(changed(fields, random), random).encode(errors="replace"), mtime=0)
+        raised = fields | {"revision": random.choice((8, 1 << 47, 1 << 63, 10**30, -1))}
+        return random.choice(
+            (packed, packed, packed, packed[:-3], gzip.compress(json.dumps(raised).encode()), _bomb_of_lists(GZIP))
+        )
+
+    for revision in random.sample((5, 6, 7), random.randrange(1, 4)):
+        right = control_blob.encode(replace(base, revision=revision))
+        blobs.put(copy_name(revision), right if random.random() < 0.7 else hostile())
+    for name in (random.choice(NAMES), "9", f"{1 << 47:016d}"):
+        if random.random() < 0.2:
+            blobs.put(f"control/{name}", hostile())
+    tasks = sorted(base.tasks)
+    for task in tasks if random.random() < 0.7 else random.sample(tasks, random.randrange(len(tasks))):
+        writer = Writer((1 << 63) - 1 if random.random() < 0.1 else random.choice((2, 3, 1 << 31)), 1)
+        meta: Any = {"read": random.choice(({"flights/0": [0, 0]}, *VALUES)) if random.random() < 0.1 else {}}
+        blob = blob_name(task_log("run", task), 0)
+        blobs.create(blob)
+        group = bytes.fromhex(base.group_id) if random.random() < 0.95 else GROUP
+        blobs.append(blob, encode_record(Record(Kind.EPOCH, group, task, writer, meta=meta)), 0)
+    if random.random() < 0.3:
+        account.storage.control_create(hostile())
+    if random.random() < 0.5:
+        said = {"leader": random.choice(VALUES), "epoch": random.choice(VALUES), "version": random.choice(VALUES)}
+        account.storage.upsert(LEADER, LEADER, {key: each for key, each in said.items() if _is_storable(each)})
+    outcome = ""
+    before = {name for name, _ in blobs.list("")}
+    with redirect_stderr(io.StringIO()) as err, redirect_stdout(io.StringIO()):
+        try:
+            recover(config, cast(Account, account), yes=True)
+        except CorruptState as error:
+            outcome = _named(error)
+        except (ConfigError, TooOld) as error:
+            outcome = str(error)
+    if not all(each.isprintable() or each == "\n" for each in err.getvalue() + outcome):
+        raise Wrong(f"control characters on a terminal: {err.getvalue() + outcome!r:.300}")
+    if gone := before - {name for name, _ in blobs.list("")} - {name for name, _ in blobs.list("control/")}:
+        raise Wrong(f"it has deleted {gone}")
+    if not outcome:
+        control_blob.decode.cache_clear()
+        answer = account.storage.control_read(None, None)
+        if isinstance(answer, Content):
+            written = control_blob.decode(answer.data)
+            if max(written.revision, written.version, written.epoch) >= 1 << 62:
+                raise Wrong(f"numbers without room to rise: {written.revision}, {written.epoch}")
+    return Verdict("recover", not outcome, outcome)
+
+
+_JOB = """
+app = { name = "flights", main = "flights:none" }
+azure.storage.connect = "UseDevelopmentStorage=true"
+"""
+
+
+def _is_storable(value: Any) -> bool:
+    """Whether a row can hold it: a bool, a 64-bit integer, a number or a text."""
+    return isinstance(value, bool | float | str) or (isinstance(value, int) and -(1 << 63) <= value < 1 << 63)
+
+
+def play_binding(random: Random, directory: Path) -> Verdict:
+    """The blob and the row that say what a container and a table belong to, of which one says what it likes."""
+    del directory
+    names = Names("app/1", "app-1", "app1")
+    own = {"format": 1, "application": "app/1", "id": "a" * 32}
+    blob, row = own | {"table": "app1"}, own | {"container": "app-1"}
+    outcome = ""
+    try:
+        if random.random() < 0.6:
+            data = text_of(changed(blob, random), random).encode(errors="replace")[:4096]
+            half = _half(flipped(data, random) if random.random() < 0.2 else data, "table", "e", "The blob")
+            refuse_others(names, _half_of(row, "container", "e", "The row"), half)
+        else:
+            row[random.choice(sorted(row))] = random.choice(
+                (*VALUES, "APP-1", "app2", "app/2", "/", "b" * 32, "a" * 32)
+            )
+            half = _half_of(row, "container", "e", "The row")
+            refuse_others(names, half, _half_of(blob, "table", "e", "The blob"))
+    except (ConfigError, TooOld) as error:
+        outcome = str(error)
+        if len(outcome) > 2_000 or not outcome.isprintable():
+            raise Wrong(f"a message that fits on no terminal: {outcome!r:.300}") from error
+    else:
+        if half.id != own["id"] or half.other not in ("app1", "app-1", "APP1") or half.application not in ("", "app/1"):
+            raise Wrong(f"they go together, although one says {half}")
+    return Verdict("binding", not outcome, outcome)
+
+
 PLAYS: tuple[tuple[Callable[[Random, Path], Verdict], int], ...] = (
     (play_restore, 5),
     (play_record, 3),
@@ -859,14 +1075,19 @@ PLAYS: tuple[tuple[Callable[[Random, Path], Verdict], int], ...] = (
     (play_table, 3),
     (play_group, 2),
     (play_texts, 2),
+    (play_export, 2),
+    (play_recover, 2),
+    (play_binding, 1),
 )
 
 
-def play(seed: int, directory: Path) -> Verdict:
-    """The case of this seed. Raise `Wrong`, or anything that is not an error of ours."""
+def play(seed: int, directory: Path, only: Callable[[Random, Path], Verdict] | None = None) -> Verdict:
+    """The case of this seed, or the one of another play that it would be. Raise `Wrong`, or anything that is not an
+    error of ours.
+    """
     random = Random(seed)
     chosen = random.choices([each for each, _ in PLAYS], [weight for _, weight in PLAYS])[0]
-    return chosen(random, directory)
+    return (only or chosen)(random, directory)
 
 
 __all__ = ["PLAYS", "UNPACKED_MAX", "SamzaAzureError", "Verdict", "Wrong", "play"]
