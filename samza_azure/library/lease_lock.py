@@ -23,6 +23,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from samza_azure.account import Storage
@@ -59,8 +60,8 @@ class LockStorage(Protocol):
     def ensure_created(self) -> None:
         """Create what is absent."""
 
-    def exists(self) -> bool:
-        """Whether it is there. Raise `ConfigError` if it belongs to another application."""
+    def refuse_container(self) -> None:
+        """Raise `ConfigError` if the container belongs to another table or application."""
 
     def leased_blob(self, name: str) -> ControlBlob:
         """The lock's blob."""
@@ -160,7 +161,7 @@ class _Keeper:
             on_lost,
         )
         self._now, self._seldom = now, Seldom(now)
-        self._is_checked = False  # whether the storage was seen to belong to us, or to nobody
+        self._is_checked = False  # whether the container was seen to belong to us, or to nobody
         self._life: _Life | None = None
         self._guard = threading.Lock()
 
@@ -262,7 +263,9 @@ class _Keeper:
             with contextlib.suppress(StorageUnavailable):  # then each call below says so, until the time is over
                 await asyncio.to_thread(storage.sign_in)
             blob = storage.leased_blob(self._name)
-            grant = life.grant = await self._wait(life, storage, blob, until, lambda: asyncio.to_thread(storage.exists))
+            # Of the container alone: a lock that is there needs no table, and perhaps no right to read one.
+            check = partial(asyncio.to_thread, storage.refuse_container)
+            grant = life.grant = await self._wait(life, storage, blob, until, check)
             answer.set_result(None if grant is None else grant.token)
             if grant is not None:
                 await self._keep(life, blob, grant)

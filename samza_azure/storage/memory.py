@@ -384,10 +384,6 @@ class MemoryAccount:
     def ensure_created(self, *, binds: bool = True) -> None:
         """There is nothing to create, and nobody else to bind against."""
 
-    def exists(self) -> bool:
-        """Always."""
-        return True
-
     def refuse_container(self) -> None:
         """Do nothing: no container in memory belongs to another job."""
 

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -21,6 +22,7 @@ from samza_azure.library.lease_lock import ASK_MOST_S, LEASE_S, AzureLock, Lease
 from samza_azure.machine import boot_time
 from samza_azure.sim.loop import VirtualLoop
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
+from tests.storage.test_secrets import by_signature, signature_of
 
 from .conftest import Clock, settings
 
@@ -384,6 +386,14 @@ def test_a_lock_on_azurite_creates_its_container_and_its_tokens_rise(account: St
         assert AzureLock(account, "another").try_lock() == 1
     assert two.lock(timeout=5) == 2
     two.unlock()
+
+
+def test_a_signature_for_blobs_alone_opens_a_lock_that_is_there(azurite: Azurite, account: Storage) -> None:
+    with AzureLock(account, "nightly"):
+        pass
+    connect = by_signature(azurite, signature_of(azurite, services="b"))
+    with AzureLock(replace(account, connect=Secret(connect)), "nightly") as token:
+        assert token == 2
 
 
 def test_a_wrong_account_key_is_an_error_at_once(account: Storage) -> None:
