@@ -58,6 +58,14 @@ def _path(most: int) -> tuple[str, str]:
 APP = NameRule("name", _DOTTED, _DOTTED_SAYS)
 #: A group of candidates and members.
 GROUP = NameRule("group", _DOTTED, _DOTTED_SAYS)
+#: Who a container and a table belong to: `app.name/app.id`, and of a group its name and its kind.
+APPLICATION = NameRule("application", rf"{_DOTTED}(/{_DOTTED}){{0,3}}", "should be one to four names, with slashes")
+#: What Azure accepts for a container or a table; `config/account.py` tells them apart.
+CONTAINER_OR_TABLE = NameRule(
+    "name", r"[A-Za-z0-9][A-Za-z0-9-]{0,62}", "should be 1 to 63 letters, digits and hyphens, a letter or digit first"
+)
+#: What the two halves of a binding have in common.
+BINDING_ID = NameRule("id", r"[0-9a-f]{32}", "should be 32 hexadecimal digits")
 #: A folder of logs, and a part of the keys of their hints.
 RUN_ID = NameRule(
     "run id",

@@ -153,7 +153,8 @@ def delete_all(config: Config, account: Account, *, yes: bool) -> str:
     they no longer belong to each other and to this job.
     """
     blobs = account.blobs()
-    every = [each for each in blobs.list("") if each[0] != BINDING]
+    there = blobs.list("") if account.has_container(config.storage.container) else []  # else only its table is left
+    every = [each for each in there if each[0] != BINDING]
     found = [each for each in every if each[0].startswith(FOLDERS)]
     tables = {name.split("/")[1] for name, _ in found if name.startswith(TABLES)}
     tables |= {table.name for name, each in config.streams.items() if (table := table_of(name, each)) is not None}

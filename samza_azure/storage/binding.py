@@ -8,16 +8,18 @@ two leaders would take the control blob from each other.
 
 Promised: however many begin at once, each container is bound to one table, and each table to one container. The blob is
 written first, and the row only by who has read a blob that names the table. So a row whose container has no such blob
-was not interrupted: its container was deleted, and the keys and positions beside it speak of rows that are gone.
+was not interrupted: the blob was lost. It lies where producers and lifecycle rules may delete it, so if the container
+still has anything of a job, the next start writes it again, as the row says. If not, the container was deleted or
+emptied, and the keys and positions beside the row are about rows that are gone.
 
-Not promised: a check after the start. Whoever deletes a container or a table under a running job unbinds it.
+Not promised: a check after the start. Whoever deletes a container or a table under a running job unbinds it. Nor whose
+the blobs of a container are that has lost its own: they are taken to be those of the row that names it.
 """
 
 import json
-import re
+import logging
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
@@ -26,7 +28,10 @@ from azure.core import MatchConditions
 from azure.core.exceptions import HttpResponseError
 
 from samza_azure.errors import ConfigError, StorageUnavailable, TooOld
-from samza_azure.logs.names import BINDING
+from samza_azure.foreign import parsed
+from samza_azure.group.control import NAME
+from samza_azure.logs.names import BINDING, FOLDERS
+from samza_azure.names import APPLICATION, BINDING_ID, CONTAINER_OR_TABLE
 from samza_azure.storage.account_calls import AccountCalls, error_code
 from samza_azure.storage.entities import entity
 from samza_azure.storage.interface import Missing
@@ -35,14 +40,14 @@ if TYPE_CHECKING:
     from azure.data.tables import TableClient
     from azure.storage.blob import ContainerClient
 
+log = logging.getLogger(__name__)
+
 #: The partition and the key of the row.
 ROW = "binding"
 #: The format of both.
 FORMAT = 1
 #: More than the blob can hold; a larger one is not ours.
 _BYTES_MAX = 4096
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
-_APPLICATION = re.compile(r"[A-Za-z0-9._-]{0,63}(/[A-Za-z0-9._-]{0,63}){0,3}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,7 @@ class Nowhere(Enum):
 
     NOT_BOUND = auto()  # the container or the table is there, and belongs to nobody
     NOT_THERE = auto()  # not even a container or a table
+    LOST = auto()  # the blob of a container whose table has its row, and which has other blobs of a job
 
 
 class Halves(Protocol):
@@ -82,6 +88,9 @@ class Halves(Protocol):
 
     def read_row(self) -> Half | Nowhere:
         """What the row says."""
+
+    def is_used(self) -> bool:
+        """Whether the container has a blob of a job, other than this one."""
 
     def create_blob(self, half: Half) -> None:
         """Create the blob, if there is none."""
@@ -104,7 +113,11 @@ def read(halves: Halves, blob: Half | Nowhere | None = None) -> tuple[Half | Now
     """
     blob = halves.read_blob() if blob is None else blob
     row = halves.read_row()
-    return row, halves.read_blob() if isinstance(row, Half) and not _go_together(row, blob) else blob
+    if isinstance(row, Half) and not _go_together(row, blob):
+        blob = halves.read_blob()
+        if blob is Nowhere.NOT_BOUND and halves.is_used():
+            blob = Nowhere.LOST
+    return row, blob
 
 
 def bind(halves: Halves, names: Names, row: Half | Nowhere, blob: Half | Nowhere) -> None:
@@ -120,6 +133,12 @@ def bind(halves: Halves, names: Names, row: Half | Nowhere, blob: Half | Nowhere
         # What is created is read again: another one may have been faster, or the answer of an earlier try was lost.
         if isinstance(blob, Half):
             halves.create_row(Half(blob.application, names.container, blob.id))
+        elif isinstance(row, Half):  # and the blob is lost
+            log.warning(
+                "The blob %s of the container %s was deleted. It is written again from the row %s/%s of the table %s",
+                *(BINDING, names.container, ROW, ROW, names.table),
+            )
+            halves.create_blob(Half(row.application, names.table, row.id))
         else:
             halves.create_blob(Half(names.application, names.table, uuid.uuid4().hex))
         row, blob = read(halves)
@@ -152,13 +171,12 @@ def refuse_others(names: Names, row: Half | Nowhere, blob: Half | Nowhere, *, to
     """
     refuse_container(names, blob)
     refuse_table(names, row)
-    is_gone = isinstance(row, Half) and blob is not Nowhere.NOT_THERE and not _go_together(row, blob)
+    is_gone = isinstance(row, Half) and blob is not Nowhere.LOST and not _go_together(row, blob)
     if is_gone and not to_empty:
         raise ConfigError(
-            f"The table {names.table} belongs to a container {names.container} that was deleted since: its idempotence "
-            "keys and the positions of its readers are about rows that are gone. `samza-azure delete JOB --all` "
-            "empties both, and then the names can be used again; or restore that container. If it was never deleted, "
-            f"but only its blob {BINDING}, delete the row {ROW}/{ROW} of the table: the next start writes both anew."
+            f"The table {names.table} belongs to a container {names.container} that was deleted since, or emptied: its "
+            "idempotence keys and the positions of its readers are about rows that are gone. Restore that container, "
+            "or let `samza-azure delete JOB --all` empty the table too: then the names can be used again."
         )
 
 
@@ -244,6 +262,21 @@ class AzureHalves:
         doing = f"Asking what the table {self._table.table_name} belongs to"
         return _found(self._calls.make(ask, doing, write=False))
 
+    def is_used(self) -> bool:
+        from samza_azure.storage.blobs import is_directory  # kept out of the supervisor
+
+        container = self._container()
+
+        def ask() -> bool:
+            return any(
+                found.name != BINDING and not is_directory(found)
+                for prefix in (NAME, *FOLDERS)
+                for found in container.list_blobs(name_starts_with=prefix, include=["metadata"], results_per_page=100)
+            )
+
+        doing = f"Asking what the container {container.container_name} holds"
+        return self._calls.make(ask, doing, write=False) is True
+
     def create_blob(self, half: Half) -> None:
         blob = self._container().get_blob_client(BINDING)
         said = {"format": FORMAT, "application": half.application, "table": half.other, "id": half.id}
@@ -293,9 +326,10 @@ def _found(answer: object) -> Half | Nowhere:
 
 
 def _half(data: bytes, other: str, etag: str, what: str) -> Half:
-    said: object = None
-    with suppress(ValueError, RecursionError):
-        said = json.loads(data)
+    try:
+        said = parsed(data)
+    except ValueError:
+        said = None
     return _half_of(said if isinstance(said, dict) else {}, other, etag, what)
 
 
@@ -307,12 +341,12 @@ def _half_of(said: dict[str, object], other: str, etag: str, what: str) -> Half:
         raise TooOld(what, form, FORMAT)
     if (
         (type(form), form) != (int, FORMAT)
-        or not (isinstance(application, str) and _APPLICATION.fullmatch(application))
-        or not (isinstance(name, str) and _NAME.fullmatch(name))
-        or not (isinstance(key, str) and re.fullmatch(r"[0-9a-f]{32}", key))
+        or not (isinstance(application, str) and (not application or APPLICATION.accepts(application)))
+        or not (isinstance(name, str) and CONTAINER_OR_TABLE.accepts(name))
+        or not (isinstance(key, str) and BINDING_ID.accepts(key))
     ):
         raise ConfigError(
             f"{what}, which says what the job's container and table belong to, was not written by samza-azure. Find "
-            "out who wrote it; once it is deleted, the next start writes it anew."
+            "out who wrote it, and delete it: the next start writes it anew."
         )
     return Half(application, name, key, etag)

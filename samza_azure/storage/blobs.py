@@ -161,7 +161,7 @@ class AzureBlobs:
                 for found in self._container.list_blobs(
                     name_starts_with=prefix, include=["metadata"], **options, **self._timeouts()
                 )
-                if not _is_directory(found)
+                if not is_directory(found)
             ],
             f"Listing {prefix}",
             write=False,
@@ -246,7 +246,7 @@ class AzureBlobs:
         }
 
 
-def _is_directory(found: BlobProperties) -> bool:
+def is_directory(found: BlobProperties) -> bool:
     """Accounts with a hierarchical namespace list directories as empty blobs with this mark."""
     marks = {name.lower(): value for name, value in (found.metadata or {}).items()}
     return marks.get("hdi_isfolder", "").lower() == "true"

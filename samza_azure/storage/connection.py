@@ -23,6 +23,7 @@ from samza_azure.storage.account_calls import AccountCalls, error_code
 from samza_azure.storage.address import Address, address
 from samza_azure.storage.binding import (
     AzureHalves,
+    Half,
     Names,
     Nowhere,
     bind,
@@ -91,16 +92,21 @@ class Account:
         Only then are the rights to do so needed. With `binds=False`, for requests, which store nothing that another
         job could take for its own, they are not bound.
 
-        Raise `ConfigError` if the container or the table belongs to another one, or to another application.
+        Raise `ConfigError` if the container or the table belongs to another one, or to another application, before
+        anything is created.
         """
         self.sign_in()
         clients, halves = self._synchronous(), self._halves()
-        if (blob := halves.read_blob()) is Nowhere.NOT_THERE:
+        self._refuse_a_kind_that_cannot_work(clients.container)
+        row, blob = read(halves)
+        if blob is Nowhere.NOT_THERE:
+            # First: an empty container would stand in the way of who restores the one that the table belongs to.
+            refuse_others(self._names, row, blob)
             self._create(clients.container.create_container, f"the container {self._container}", "Blob")
             blob = halves.read_blob()
-        self._refuse_what_cannot_work(clients.container)
-        row, blob = read(halves, blob)
+        self._refuse_a_container_that_is_kept(clients.container)
         if row is Nowhere.NOT_THERE:
+            refuse_container(self._names, blob)
             self._create(clients.table.create_table, f"the table {self._table}", "Table")
             row, blob = read(halves, blob)
         if binds:
@@ -112,19 +118,20 @@ class Account:
         """Create the container and the table, of which none is there, and bind them to nobody."""
         self.sign_in()
         clients = self._synchronous()
+        self._refuse_a_kind_that_cannot_work(clients.container)
         self._create(clients.container.create_container, f"the container {self._container}", "Blob")
-        self._refuse_what_cannot_work(clients.container)
+        self._refuse_a_container_that_is_kept(clients.container)
         self._create(clients.table.create_table, f"the table {self._table}", "Table")
 
     def exists(self, *, to_empty: bool = False) -> bool:
         """Whether the container and the table are there. Reads, and creates nothing.
 
-        Raise `ConfigError` like `ensure_created`; with `to_empty`, not for a table whose container was deleted.
+        Raise `ConfigError` like `ensure_created`. With `to_empty`, a table whose container was deleted is one to empty.
         """
         self.sign_in()
         row, blob = read(self._halves())
         refuse_others(self._names, row, blob, to_empty=to_empty)
-        return Nowhere.NOT_THERE not in (row, blob)
+        return Nowhere.NOT_THERE not in (row, blob) or isinstance(row, Half)
 
     def refuse_container(self) -> None:
         """Raise `ConfigError` if the container belongs to another table or application, for who needs no table."""
@@ -235,9 +242,9 @@ class Account:
         if clients is not None:
             await clients.close()
 
-    def _refuse_what_cannot_work(self, container: "ContainerClient") -> None:
-        """Raise `ConfigError` for a wrong kind of account: without tables it has no address for them, which would
-        otherwise look as if it were unreachable."""
+    def _refuse_a_kind_that_cannot_work(self, container: "ContainerClient") -> None:
+        """Raise `ConfigError` for a wrong kind of account, before anything is asked of its tables: without tables it
+        has no address for them, which would look as if it were unreachable. The container need not exist."""
         kind = self._properties(container.get_account_information, "Asking what kind of account this is")
         name, sku = kind.get("account_kind", "StorageV2"), kind.get("sku_name", "Standard_LRS")
         lacks = _LACKS.get(name) or ("append blobs and tables" if sku.startswith("Premium") else "")
@@ -246,6 +253,9 @@ class Account:
                 f"The storage account {self._where.host} is of kind {name}, {sku}: it has no {lacks}. "
                 f"{self._where.setting} has to name a general-purpose account (StorageV2, standard performance)."
             )
+
+    def _refuse_a_container_that_is_kept(self, container: "ContainerClient") -> None:
+        """Raise `ConfigError` if a policy lets no blob of the container be changed."""
         holds = self._properties(
             container.get_container_properties, f"Asking what keeps the container {self._container}"
         )

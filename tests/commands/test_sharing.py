@@ -26,6 +26,8 @@ from samza_azure import (
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.errors import ConfigError, Ending, Verdict
 from samza_azure.library.threaded import ThreadedCoordinator
+from samza_azure.logs.names import BINDING
+from samza_azure.logs.operations import Span
 from samza_azure.storage.connection import Account
 from samza_azure.storage.retention import readers_of
 from tests.storage.proxy import Guard
@@ -155,17 +157,44 @@ def test_names_can_be_used_again_when_all_of_their_job_is_deleted(users: Users) 
     assert users.command("produce", first, "orders", str(users.rows()), "--once", "day")[0] == 2
 
 
-def test_a_container_that_was_deleted_and_made_anew_is_not_taken_for_the_one_of_the_table(users: Users) -> None:
+@pytest.mark.parametrize("is_made_anew", [True, False], ids=["anew", "gone"])
+def test_a_container_that_was_deleted_is_refused_until_its_table_is_empty(users: Users, is_made_anew: bool) -> None:
     """Its table says that the rows of the key are stored."""
     job = users.job(unique("one"))
     assert users.command("produce", job, "orders", str(users.rows()), "--once", "day")[0] == 0
     account = Account.from_config(Config.load(job).storage)
-    account._synchronous().container.delete_container()
-    assert users.command("status", job)[0] == 2
-    code, said = users.command("produce", job, "orders", str(users.rows()), "--once", "day")
-    assert code == 2 and "that was deleted since" in said and "delete JOB --all" in said
+    container = account._synchronous().container
+    container.delete_container()
+    if is_made_anew:
+        container.create_container()
+    for command, *options in (("produce", "orders", str(users.rows()), "--once", "day"), ("status",), ("drain",)):
+        code, said = users.command(command, job, *options)
+        assert code == 2 and "that was deleted since" in said and "delete JOB --all" in said
+    assert account.has_container(account._container) == is_made_anew
     assert users.command("delete", job, "--all", "--yes")[0] == 0
+    assert account.has_container(account._container) == is_made_anew
     assert users.command("produce", job, "orders", str(users.rows()), "--once", "day")[0] == 0
+    assert stored(job) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("is_foreign", [True, False], ids=["foreign", "deleted"])
+def test_who_loses_the_blob_of_the_binding_loses_no_row_or_key(users: Users, is_foreign: bool) -> None:
+    """A producer or a lifecycle rule may have replaced or deleted it."""
+    job = users.job(unique("one"))
+    produce = ("produce", job, "orders", str(users.rows()), "--once", "day")
+    assert users.command(*produce)[0] == 0
+    blobs = Account.from_config(Config.load(job).storage).blobs()
+    blobs.delete(BINDING)
+    if is_foreign:
+        blobs.put(BINDING, b"{}")
+        for command in (produce, ("status", job)):
+            code, said = users.command(*command)
+            assert code == 2 and "delete it: the next start writes it anew" in said
+        blobs.delete(BINDING)
+    assert stored(job) == list(range(ROWS))
+    code, said = users.command(*produce)
+    assert code == 0 and f"All {ROWS} rows of 'day' are in orders already." in said
+    assert isinstance(blobs.read(BINDING, 0), Span)
     assert stored(job) == list(range(ROWS))
 
 

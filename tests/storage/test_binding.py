@@ -18,9 +18,11 @@ from samza_azure.account import Secret, Storage
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.errors import AccessDenied, ConfigError, StorageUnavailable, TooOld
 from samza_azure.logs.names import BINDING
+from samza_azure.logs.operations import Span
 from samza_azure.storage.binding import ROW, Half, Names, Nowhere, bind, read, refuse_others, unbind
 from samza_azure.storage.blobs import AzureBlobs
 from samza_azure.storage.connection import Account
+from samza_azure.storage.interface import Missing
 from tests.storage.proxy import Guard
 
 
@@ -29,6 +31,7 @@ class Memory:
     """Containers and tables in memory, each with at most one half."""
 
     halves: dict[str, Half] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
     versions: Iterator[int] = field(default_factory=itertools.count)
 
 
@@ -63,6 +66,10 @@ class InMemory:
 
     def read_row(self) -> Half | Nowhere:
         return self._read(f"table {self.names.table.lower()}")
+
+    def is_used(self) -> bool:
+        self._call()
+        return self.names.container in self.memory.used
 
     def create_blob(self, half: Half) -> None:
         self._create(f"container {self.names.container}", half)
@@ -108,14 +115,22 @@ class Killed(Exception):
     """The process ended at this call."""
 
 
-@given(st.lists(st.tuples(NAMES, st.integers(1, 9), st.booleans()), min_size=2, max_size=4))
-@example([(Names(A, "c1", "t1"), 4, False), (Names(B, "c2", "t1"), 9, False)])
-@example([(Names(A, "c1", "t1"), 3, False), (Names(B, "c1", "t2"), 9, False)])
-@example([(Names(A, "c1", "t1"), 2, False), (Names(A, "c1", "t1"), 9, False)])
-@example([(Names(A, "c1", "t1"), 3, True), (Names(B, "c1", "t1"), 9, False)])
-def test_of_those_that_begin_at_once_one_has_each_name(starts: list[tuple[Names, int, bool]]) -> None:
-    """Each start is interrupted before one of its calls by all that follow, and perhaps killed there."""
+@given(st.lists(st.tuples(NAMES, st.integers(1, 9), st.booleans()), min_size=2, max_size=4), st.booleans())
+@example([(Names(A, "c1", "t1"), 4, False), (Names(B, "c2", "t1"), 9, False)], False)
+@example([(Names(A, "c1", "t1"), 3, False), (Names(B, "c1", "t2"), 9, False)], False)
+@example([(Names(A, "c1", "t1"), 2, False), (Names(A, "c1", "t1"), 9, False)], False)
+@example([(Names(A, "c1", "t1"), 3, True), (Names(B, "c1", "t1"), 9, False)], False)
+@example([(Names(A, "c1", "t1"), 5, False), (Names(B, "c1", "t2"), 9, False)], True)
+@example([(Names(A, "c1", "t1"), 6, True), (Names(A, "c1", "t1"), 9, False)], True)
+def test_of_those_that_begin_at_once_one_has_each_name(starts: list[tuple[Names, int, bool]], is_lost: bool) -> None:
+    """Each start is interrupted before one of its calls by all that follow, and perhaps killed there. With `is_lost`, a
+    job had one of the containers, and its blob was lost."""
     memory, bound = Memory(), list[Names]()
+    earlier = [Names(A, "c1", "t1")] if is_lost else []
+    for names in earlier:
+        assert start(memory, names)
+        memory.used.add(names.container)
+        del memory.halves[f"container {names.container}"]
 
     def play(number: int) -> None:
         if number == len(starts):
@@ -134,7 +149,9 @@ def test_of_those_that_begin_at_once_one_has_each_name(starts: list[tuple[Names,
                 bound.append(replace(names, table=names.table.lower()))
                 assert holds(memory, names)
             else:
-                assert any(each != names for each, _, _ in starts), "refused by its own job"
+                assert any(each != names for each in earlier + [each for each, _, _ in starts]), (
+                    "refused by its own job"
+                )
         for each in others:  # it had ended before that call
             play(each)
 
@@ -177,13 +194,31 @@ def test_a_lost_table_is_bound_again_and_a_lost_container_is_refused_until_all_i
 
     del memory.halves["container c1"]
     halves = InMemory(memory, names)
-    says = r"a container c1 that was deleted since.*delete JOB --all.*only its blob streams/binding.json"
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=r"a container c1 that was deleted since, or emptied.*delete JOB --all"):
         refuse_others(names, *read(halves))
     refuse_others(names, *read(halves), to_empty=True)
-    refuse_others(names, halves.read_row(), Nowhere.NOT_THERE)  # a container that is not there is missing, not another
+    with pytest.raises(ConfigError, match=r"a container c1 that was deleted since.*delete JOB --all"):
+        refuse_others(names, halves.read_row(), Nowhere.NOT_THERE)  # before a start creates an empty one
     unbind(halves, *read(halves))
     assert start(memory, Names(B, "c1", "t1"))
+
+
+def test_a_lost_blob_is_written_again_if_the_container_has_anything_of_a_job(caplog: pytest.LogCaptureFixture) -> None:
+    memory, names = Memory(), Names(A, "c1", "t1")
+    assert start(memory, names)
+    memory.used.add("c1")
+    for each in (names, Names("", "c1", "t1")):
+        lost = memory.halves.pop("container c1")
+        halves = InMemory(memory, each)
+        refuse_others(each, *read(halves))  # who only reads writes nothing
+        assert "container c1" not in memory.halves
+        for other in (Names(B, "c1", "t1"), Names(A, "c2", "t1")):
+            assert not start(memory, other)
+        caplog.clear()
+        assert start(memory, each)
+        assert replace(memory.halves["container c1"], etag="") == replace(lost, etag="")
+        [said] = [record.getMessage() for record in caplog.records]
+        assert said.startswith("The blob streams/binding.json of the container c1 was deleted. It is written again")
 
 
 @pytest.mark.parametrize("at", range(1, 6))
@@ -257,6 +292,10 @@ def own(azurite: Azurite) -> Iterator[Callable[..., Account]]:
         each.close()
 
 
+def has_container(account: Account) -> bool:
+    return account.has_container(account._container)
+
+
 def test_azurite_keeps_what_is_promised(own: Callable[..., Account]) -> None:
     one = own("c1", "t1")
     assert not one.exists()
@@ -267,7 +306,8 @@ def test_azurite_keeps_what_is_promised(own: Callable[..., Account]) -> None:
         for call in (other.ensure_created, other.exists, lambda each=other: each.ensure_created(binds=False)):
             with pytest.raises(ConfigError, match="belongs to the"):
                 call()
-    assert own("c2", "t2", B).exists()  # both were created by the above, and belong to nobody
+    assert not has_container(own("c2", "t2", B))
+    assert own("c2", "t2", B)._halves().read_row() is Nowhere.NOT_THERE, "who was refused has created something"
     own("c2", "t2", B).ensure_created()
     one.unbind()
     with pytest.raises(ConfigError, match="belongs to the table"):
@@ -365,6 +405,53 @@ def test_what_somebody_else_wrote_there_is_refused(own: Callable[..., Account]) 
         written(account, each if isinstance(each, bytes) else json.dumps(said | each).encode())
         with pytest.raises(ConfigError, match=r"The blob streams/binding.json, .* was not written by samza-azure"):
             account.exists()
+
+
+#: What only a job writes, of each kind. Whatever is left of it shows that the container was not made anew.
+OF_A_JOB = [
+    "control.json",
+    "control/00000000000000000001",
+    "runs/r/a-0/00000000",
+    "streams/orders/0/00000000",
+    "tables/t/x.parquet",
+    "files/out/x.parquet",
+    "locks/nightly",
+]
+
+
+@pytest.mark.parametrize("left", OF_A_JOB)
+def test_whatever_is_left_of_a_job_shows_that_its_container_is_the_same(own: Callable[..., Account], left: str) -> None:
+    account = own("c1", "t1")
+    account.ensure_created()
+    blobs = account.blobs()
+    blobs.put("exports/rows.csv", b"of somebody else")
+    blobs.delete(BINDING)
+    with pytest.raises(ConfigError, match="that was deleted since, or emptied"):
+        account.exists()
+    blobs.put(left, b"x")
+    assert account.exists()
+    account.ensure_created(binds=False)
+    assert isinstance(blobs.read(BINDING, 0), Missing)
+    with pytest.raises(ConfigError, match="belongs to the"):
+        own("c1", "t1", B).ensure_created()
+    account.ensure_created()
+    assert isinstance(blobs.read(BINDING, 0), Span)
+    with pytest.raises(ConfigError, match="belongs to the"):
+        own("c1", "t2", B).ensure_created()
+
+
+def test_no_start_creates_a_container_that_was_deleted_from_beside_its_table(own: Callable[..., Account]) -> None:
+    """An empty one would stand in the way of its restoration."""
+    account = own("c1", "t1")
+    account.ensure_created()
+    account._synchronous().container.delete_container()
+    for call in (account.ensure_created, account.exists, lambda: account.ensure_created(binds=False)):
+        with pytest.raises(ConfigError, match=r"that was deleted since.*Restore that container"):
+            call()
+    with pytest.raises(ConfigError, match="belongs to the container"):
+        own("c2", "t1", B).ensure_created()
+    assert not has_container(account) and not has_container(own("c2", "t1", B))
+    assert account.exists(to_empty=True)
 
 
 def test_a_later_format_needs_a_later_release(own: Callable[..., Account]) -> None:
