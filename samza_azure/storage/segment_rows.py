@@ -64,6 +64,10 @@ def past(prefix: str) -> str:
     return prefix[:-1] + "~"
 
 
+#: Numbers of locks have twelve digits in keys and names.
+LOCKS_LIMIT = 10**12 - 1
+
+
 def lock_key(lock: int) -> str:
     """The row of a lock."""
     return f"{LOCK}{lock:012d}"
@@ -297,7 +301,10 @@ class SegmentReader:
 def granted_by(head: Row) -> int:
     """How many locks were granted so far, as the head row says."""
     with RowReading(head):
-        return exactly(int, head.values["granted"])
+        granted = exactly(int, head.values["granted"])
+        if not 0 <= granted < LOCKS_LIMIT:  # the next lock is one more, and its key must stay behind the others
+            raise ValueError(f"{granted} locks were never granted")
+        return granted
 
 
 def checked_head(row: Row, datasource: str) -> Row:

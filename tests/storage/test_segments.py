@@ -871,6 +871,14 @@ def test_rows_of_no_kind_that_we_know_are_counted(store: SegmentStore) -> None:
     assert rows(store.latest()) == ["a", "b"]
 
 
+@pytest.mark.parametrize("granted", [-1, 10**12 - 1, (1 << 63) - 1])
+def test_a_head_that_counts_more_locks_than_keys_have_room_for_is_named(store: SegmentStore, granted: int) -> None:
+    store.rows.transact([Write(Act.MERGE, "head", {"granted": granted})])
+    for use in (lambda: store.allocate(task("t"), MONTH.start, Granularity.DAY), store.snapshot):
+        with pytest.raises(CorruptState, match=rf"{granted} locks were never granted.*blob head"):
+            use()
+
+
 def test_a_row_that_cannot_be_read_is_named(store: SegmentStore) -> None:
     (made,) = appended(store, "a")
     (row,) = store.rows.query("segment.", "segment~")
