@@ -72,6 +72,9 @@ class Drained(Restarted):
     def _settings(self, name: str) -> Settings:
         return replace(super()._settings(name), restarted=self.numbers[name] > 1)
 
+    def _replace_soon(self, run_id: str) -> None:
+        """No operator sends them away: what those do that stand by is the story."""
+
 
 def test_a_drained_fleet_that_is_restarted_stands_by_with_one_leader() -> None:
     """It changed its leader with each restart, for ever. It makes no more calls than a group that is calm."""
