@@ -2,7 +2,7 @@
 
 from samza_azure.commands.ask import Asked, ask_cancel, ask_drain
 from samza_azure.commands.backlog import rows_are_optional, say_unread
-from samza_azure.commands.reach import control_of, look, reach, reach_if_there, reach_to_request, with_rows
+from samza_azure.commands.reach import control_of, look, patient, reach, with_rows
 from samza_azure.commands.terminal import if_interrupted, say, tell
 from samza_azure.commands.wait_limit import WaitLimit
 from samza_azure.commands.waiting import wait_for_cancel, wait_for_drain, wait_until_read
@@ -34,8 +34,8 @@ def drain(
     when_caught_up: bool,
 ) -> None:
     """Request the drain unless the early request is for the run that is meant, and wait as long as the options say."""
-    if early is None:
-        account = reach_if_there(config) or reach_to_request(config)
+    if early is None and not patient(tell=True)(account.exists):
+        patient(tell=True)(lambda: account.ensure_created(binds=False))  # a request stores nothing of a job
     if when_caught_up:
         with if_interrupted("No drain was requested; the run goes on."):
             wait_until_read(config, account, limit)

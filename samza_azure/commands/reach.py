@@ -41,13 +41,6 @@ def reach(config: Config, *, create: bool = True, to_empty: bool = False) -> Acc
     return found
 
 
-def reach_to_request(config: Config) -> Account:
-    """Like `reach`, for who only writes a request: container and table are not bound to each other."""
-    account = Account.from_config(config.storage)
-    patient(tell=True)(lambda: account.ensure_created(binds=False))
-    return account
-
-
 def reach_if_there(config: Config, *, to_empty: bool = False) -> Account | None:
     """The account, once it answers; None if its container and table do not exist. Creates nothing."""
     account = Account.from_config(config.storage)
@@ -127,6 +120,5 @@ __all__ = [
     "patient",
     "reach",
     "reach_if_there",
-    "reach_to_request",
     "with_rows",
 ]
