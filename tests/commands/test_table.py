@@ -102,7 +102,7 @@ def test_a_table_is_shown_compacted_and_dropped(
         (("delays", "--interval", "2024-02-01/2024-01-01"), "before it begins"),
         (("delays", "--end", "99"), "has no lock 99"),
         (("nothing",), "There is no table nothing"),
-        (("No/Name",), "is not a valid table name"),
+        (("No/Name",), "The table 'No/Name' cannot be used"),
     ):
         code, _, said = samza_azure("table", str(JOB), *arguments)
         assert code == 2

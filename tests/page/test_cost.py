@@ -98,7 +98,7 @@ def within(sent: tuple[int, int], said: Operations, seconds: float) -> None:
 async def own_page(config: Config, coordinator: JobCoordinator) -> AsyncIterator[str]:
     """The address of the page that a processor serves, as `samza-azure run` does."""
     app = web.Application()
-    run._page(config, coordinator)(app)
+    run.page_of(config, coordinator)(app)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -459,7 +459,7 @@ def test_a_processor_draws_its_curves_before_its_page_is_opened(
     async def story(session: aiohttp.ClientSession) -> None:
         config = job(emulator.connection_string)
         app = web.Application()
-        run._page(config, SimpleNamespace(view=view))(app)  # type: ignore[arg-type]
+        run.page_of(config, SimpleNamespace(view=view))(app)  # type: ignore[arg-type]
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -54,15 +54,15 @@ def test_a_reader_is_quiet_when_no_producer_is_active() -> None:
     assert not is_quiet([producer(5, IDLE), producer(3)])
 
 
+#: An event time in microseconds, of 64 bits like Spark's; what has more was not written by us.
+TIMES = st.none() | st.integers(-(1 << 63), (1 << 63) - 1)
 PLACES = st.builds(
     ProducerPosition,
     st.tuples(st.integers(0, 9), st.integers(0, 1 << 40)),
-    st.none() | st.integers(),
+    TIMES,
     st.sampled_from(ProducerState),
 )
-OFFSETS = st.builds(
-    Offset, st.text(), st.integers(0, 2), st.none() | st.integers(), st.lists(PLACES, max_size=5).map(tuple)
-)
+OFFSETS = st.builds(Offset, st.text(), st.integers(0, 2), TIMES, st.lists(PLACES, max_size=5).map(tuple))
 
 
 @given(OFFSETS)
