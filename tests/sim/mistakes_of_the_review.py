@@ -360,8 +360,8 @@ def a_damaged_drain_is_obeyed(patch: Patch) -> None:
     """our review: a drain is obeyed whatever its columns say, and whichever are missing."""
     read = rows.request
 
-    def trusting(key: str, etag: str, values: Mapping[str, Any]) -> rows.Request:
-        found = read(key, etag, values)
+    def trusting(key: str, etag: str, values: Mapping[str, Any], age_s: float = 0.0) -> rows.Request:
+        found = read(key, etag, values, age_s)
         is_drain = found.kind is None and values.get("kind") == rows.RequestKind.DRAIN
         return replace(found, kind=rows.RequestKind.DRAIN, run_id="") if is_drain else found
 
@@ -372,8 +372,8 @@ def a_damaged_drain_raises(patch: Patch) -> None:
     """our review: a column that a drain needs is read without a look whether it is there."""
     read = rows.request
 
-    def careless(key: str, etag: str, values: Mapping[str, Any]) -> rows.Request:
-        return read(key, etag, values if values.get("kind") != "drain" else values | {"uuid": values["uuid"]})
+    def careless(key: str, etag: str, values: Mapping[str, Any], age_s: float = 0.0) -> rows.Request:
+        return read(key, etag, values if values.get("kind") != "drain" else values | {"uuid": values["uuid"]}, age_s)
 
     patch.setattr(rows, "request", careless)
 
