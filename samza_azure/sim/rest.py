@@ -7,11 +7,13 @@ answers as Azure does.
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from functools import partial
+from math import isnan
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 from xml.sax.saxutils import escape
@@ -333,11 +335,21 @@ def _entity(partition: str, row: Row) -> dict[str, Any]:
     shown: dict[str, Any] = {"odata.etag": row.etag, "PartitionKey": partition, "RowKey": row.key}
     shown["Timestamp"] = f"{written_at:%Y-%m-%dT%H:%M:%S.%fZ}"
     for name, value in row.values.items():
-        integer = type(value) is int
-        shown[name] = str(value) if integer else value
-        if integer:
-            shown[f"{name}@odata.type"] = "Edm.Int64"
+        shown[name], kind = _typed(value)
+        if kind:
+            shown[f"{name}@odata.type"] = kind
     return shown
+
+
+def _typed(value: Any) -> tuple[Any, str]:
+    """A column as JSON shows it, and its type if that is named. Others than we may have written any type."""
+    if type(value) is int:
+        return str(value), "Edm.Int64"
+    if isinstance(value, bytes):
+        return b64encode(value).decode(), "Edm.Binary"
+    if isinstance(value, float) and isnan(value):
+        return "NaN", "Edm.Double"
+    return value, ""
 
 
 def _values(sent: Mapping[str, Any]) -> dict[str, Value]:

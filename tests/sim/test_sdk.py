@@ -3,12 +3,15 @@
 The account, its clients, their policies and transports are those of production; below them is the simulated network.
 """
 
+import asyncio
 from random import Random
 
 import pytest
 
 from samza_azure.sim.sdk import SdkAccount
+from samza_azure.sim.vandal import STRANGE
 from samza_azure.sim.world import World, draw
+from samza_azure.storage.memory import MemoryAccount, MemoryStorage
 
 #: Of faults. The SDK takes five times as long as the memory.
 FAULT_S = 20.0
@@ -27,3 +30,14 @@ def test_a_fresh_seed_finds_nothing_through_the_sdk() -> None:
     seed = Random().randrange(1 << 31)
     result = World(draw(seed, processors=2, fault_s=FAULT_S), SdkAccount).play()
     assert result.violation is None, f"World(draw({seed}, processors=2, fault_s={FAULT_S}), SdkAccount).play()"
+
+
+def test_columns_of_any_type_are_read_through_the_sdk_as_from_the_memory_alone() -> None:
+    storage = MemoryStorage()
+    storage.insert("members", "one", {f"c{number}": value for number, value in enumerate(STRANGE)})
+
+    async def read(account: MemoryAccount | SdkAccount) -> list[tuple[str, str]]:
+        (found,) = await account.rows().query("members", timeout=5.0)
+        return [(name, repr(value)) for name, value in found.values.items()]
+
+    assert asyncio.run(read(SdkAccount(storage))) == asyncio.run(read(MemoryAccount(storage)))
