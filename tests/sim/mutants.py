@@ -263,9 +263,9 @@ MUTANTS = [
         "the gainer waits for ever",
         "Patience",
         review.the_gainer_waits_for_ever,
-        21,
+        8,
         ("container freezes", "joins", "leaves"),
-        more={"every_s": 4.0},
+        more={"every_s": 2.0},
     ),
     Mutant(
         "a task without a permit waits like a failed one",
