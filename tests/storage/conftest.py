@@ -167,7 +167,7 @@ def storages(request: pytest.FixtureRequest, runner: asyncio.Runner, clock: Cloc
 
     def another() -> Account:
         account = connect(text)
-        account.ensure_created()
+        account.create()  # bound to nobody: the container is empty
         return account
 
     async def from_stock() -> ControlBlob:

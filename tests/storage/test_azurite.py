@@ -149,7 +149,7 @@ def test_a_failed_installation_says_what_npm_said_and_leaves_nothing(tmp_path: P
     for name, line in (("node", "echo v20.0.0"), ("npm", "echo no network >&2; exit 7")):
         (programs / name).write_text(f"#!/bin/sh\n{line}\n")
         (programs / name).chmod(0o755)
-    with pytest.raises(SamzaAzureError, match=r"(?s)npm could not install .*exit code 7.*no network"):
+    with pytest.raises(SamzaAzureError, match=r"(?s)npm could not install .*exited with code 7.*no network"):
         azurite.install(environment={"PATH": str(programs), "XDG_CACHE_HOME": str(tmp_path / "cache")})
     assert [path.suffix for path in (tmp_path / "cache" / "samza-azure").iterdir()] == [".lock"]
 

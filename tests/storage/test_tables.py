@@ -232,7 +232,7 @@ def test_bad_names_and_tables_that_are_divided_otherwise(stores: Stores) -> None
         tables.create(store, SCHEMA, time="at", granularity=Granularity.MONTH)
     with pytest.raises(ConfigError, match="must be a timestamp"):
         tables.create(store, SCHEMA, time="number", granularity=Granularity.DAY)
-    with pytest.raises(ConfigError, match="is not a valid table name"):
+    with pytest.raises(ConfigError, match="The table 'No Such/Name' cannot be used"):
         tables.store_of(None, "No Such/Name")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="has no column 'nothing'"):
         tables.snapshot_of(store).to_arrow(columns=["nothing"])
