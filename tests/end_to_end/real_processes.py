@@ -284,9 +284,12 @@ class JobOnAzurite:
 
 
 def unpacked(data: bytes) -> bytes:
-    """A blob with what is compressed in it: the control blob, or the records of a log with their files."""
+    """A blob with what is compressed in it: the control blob or a copy, the records of a log with their files; or the
+    binding, which is JSON as it is."""
     if data.startswith(b"\x1f\x8b"):
         return gzip.decompress(data)
+    if data.startswith(b"{"):
+        return data
     parts, position = [data], 0
     while position < len(data):
         header = decode_header(data[position:], blob="", position=position)
