@@ -22,7 +22,7 @@ from samza_azure.errors import CorruptState, ModelTooLarge, TooOld
 from samza_azure.foreign import GZIP, parsed, unpacked
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.shape import Grows, made
-from samza_azure.logs.names import stage_and_number
+from samza_azure.logs.names import stage_and_number, stream_and_partition
 from samza_azure.logs.position import Ends
 from samza_azure.messages import DrainStep
 
@@ -327,4 +327,9 @@ def _checked(control: Control) -> Control:
             stage_and_number(task)
         except ValueError:
             raise ValueError(f"the task {task!r:.80} has no number") from None
+    for partition in control.positions:
+        try:
+            stream_and_partition(partition)
+        except ValueError:
+            raise ValueError(f"the source partition {partition!r:.80} has no number") from None
     return control

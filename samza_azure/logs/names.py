@@ -10,6 +10,9 @@
 
 A log is named by its prefix, which has no slash at its end: "runs/r1/clean-0", "streams/flights/0". A source partition
 is written "flights/0".
+
+A number is written in one way, so that two names never mean one task: decimal digits of ASCII, without a sign, and
+without zeros before them, except where they fill up a fixed width.
 """
 
 import re
@@ -28,9 +31,11 @@ RUNS, STREAMS, TABLES, FILES, LOCKS, COPIES = FOLDERS = (
 #: a producer, which may write only there, may be the first to store something. No stream has a dot in its name.
 BINDING = f"{STREAMS}binding.json"
 
+_NUMBER = "0|[1-9][0-9]{0,17}"
+_INDEX = "[0-9]{8}"
 #: A blob of a task's log, and one of a source partition's.
-TASK_BLOB = re.compile(r"(?P<prefix>runs/(?P<run>[^/]+)/(?P<stage>[^/]+)-(?P<number>\d+))/(?P<index>\d{8})")
-SOURCE_BLOB = re.compile(r"(?P<prefix>streams/(?P<stream>[^/]+)/(?P<number>\d+))/(?P<index>\d{8})")
+TASK_BLOB = re.compile(rf"(?P<prefix>runs/(?P<run>[^/]+)/(?P<stage>[^/]+)-(?P<number>{_NUMBER}))/(?P<index>{_INDEX})")
+SOURCE_BLOB = re.compile(rf"(?P<prefix>streams/(?P<stream>[^/]+)/(?P<number>{_NUMBER}))/(?P<index>{_INDEX})")
 
 
 def copy_name(revision: int) -> str:
@@ -41,7 +46,7 @@ def copy_name(revision: int) -> str:
 def copy_revision(name: str) -> int | None:
     """The revision in the name of a copy, or None for a name that is not one of a copy."""
     leaf = name.removeprefix(COPIES)
-    return int(leaf) if name != leaf and len(leaf) == 16 and leaf.isdecimal() and leaf.isascii() else None
+    return int(leaf) if name != leaf and re.fullmatch("[0-9]{16}", leaf) else None
 
 
 def task_name(stage: str, number: int) -> str:
@@ -55,9 +60,12 @@ def stage_of(task: str) -> str:
 
 
 def stage_and_number(task: str) -> tuple[str, int]:
-    """The stage in a task's name, and the task's number in that stage. Of a log's prefix: the same, with the run."""
+    """The stage in a task's name, and the task's number in that stage. Of a log's prefix: the same, with the run.
+
+    Raise ValueError if the text is no name of a task.
+    """
     stage, _, number = task.rpartition("-")
-    return stage, int(number)
+    return stage, _number(number)
 
 
 def run_folder(run_id: str) -> str:
@@ -86,9 +94,9 @@ def source_partition(stream: str, number: int) -> str:
 
 
 def stream_and_partition(partition: str) -> tuple[str, int]:
-    """The stream and the number in the name of a source partition."""
+    """The stream and the number in the name of a source partition. Raise ValueError if the text is none."""
     stream, _, number = partition.rpartition("/")
-    return stream, int(number)
+    return stream, _number(number)
 
 
 def source_log(partition: str) -> str:
@@ -104,7 +112,7 @@ def blob_name(prefix: str, index: int) -> str:
 def blob_index(prefix: str, name: str) -> int | None:
     """The number of a log's blob, or None for a name that is not one of its blobs."""
     leaf = name.removeprefix(f"{prefix}/")
-    return int(leaf) if name != leaf and len(leaf) == 8 and leaf.isdecimal() else None
+    return int(leaf) if name != leaf and re.fullmatch(_INDEX, leaf) else None
 
 
 def large_prefix(prefix: str) -> str:
@@ -129,3 +137,9 @@ def belongs_to(prefix: str, name: str) -> bool:
 def large_name(prefix: str, index: int, mark: str) -> str:
     """The name of an immutable blob that a record of blob `index` refers to."""
     return f"{large_prefix(prefix)}/{index:08d}/{mark}"
+
+
+def _number(text: str) -> int:
+    if not re.fullmatch(_NUMBER, text):
+        raise ValueError(f"{text!r:.40} is no number of a task or partition")
+    return int(text)

@@ -152,7 +152,8 @@ def test_a_lone_surrogate_does_not_make_the_blob_unreadable() -> None:
 
 @given(texts, texts, st.integers(0, 1 << 40), st.dictionaries(texts, st.tuples(st.integers(0), st.integers(0))))
 def test_any_text_survives(group: str, run: str, version: int, ends: dict[str, tuple[int, int]]) -> None:
-    control = replace(FULL, group_id=group, run_id=run, version=version, positions=ends)
+    positions = {f"{stream}/0": at for stream, at in ends.items()}
+    control = replace(FULL, group_id=group, run_id=run, version=version, positions=positions)
     assert decode(encode(control, limit=LIMIT)) == control
 
 
@@ -226,6 +227,8 @@ CONTRADICTIONS = {
     "a stage reads 'gone', which is no source": {"readers": {"part": ["gone"]}},
     "a source has fewer than 0 or more than 100000 partitions": {"sources": {"s": 10**9}},
     "the task 'part-x' has no number": {"tasks": {"part-x": FIELDS["tasks"][min(FIELDS["tasks"])]}},
+    "the task 'part-01' has no number": {"tasks": {"part-01": FIELDS["tasks"][min(FIELDS["tasks"])]}},
+    "the source partition 's' has no number": {"positions": {"s": [0, 0]}},
 }
 
 
