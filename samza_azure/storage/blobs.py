@@ -19,13 +19,15 @@ from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable,
 from samza_azure.logs.operations import Span
 from samza_azure.logs.record import Buffer
 from samza_azure.logs.retention import Listed
-from samza_azure.storage.account_calls import AccountCalls, error_code, is_refusal
+from samza_azure.storage.account_calls import AccountCalls, error_code
 from samza_azure.storage.interface import DELETE_MAX, Missing, Refused
 from samza_azure.storage.limits import checked_append, checked_length
 
 #: The SDK counts sending a block as connecting, so that timeout grows with the block, by this least speed.
 _BYTES_PER_SECOND_MIN = 4 << 20
 _NAMES_MAX = 256
+#: What the codes of immutability policies and legal holds begin with.
+_OF_A_POLICY = "BlobImmutable"
 #: Larger data is written in blocks of this size.
 BLOCK_BYTES = 8 << 20
 
@@ -196,15 +198,17 @@ class AzureBlobs:
             raise
         except SamzaAzureError:
             answer = []  # a batch is not possible, for whatever reason; so delete one by one
-        if not isinstance(answer, list) or len(answer) != len(names):
-            found = {name: self._delete_one(name) for name in names}
-        else:
+        found = {}
+        if isinstance(answer, list) and len(answer) == len(names):
             found = {
                 name: (part.status_code, part.headers.get("x-ms-error-code", ""))
                 for name, part in zip(names, answer, strict=True)
             }
         if any(status >= 500 or status in (408, 429) for status, _ in found.values()):
             raise Unsettled(f"{doing}: not all were answered. The next try may safely repeat those that are deleted.")
+        # A part that was refused for want of a right says so when it is asked for alone, perhaps with a new secret.
+        alone = [name for name in names if name not in found or _is_access(*found[name])]
+        found |= {name: self._delete_one(name) for name in alone}
         return {name: code or str(status) for name, (status, code) in found.items() if status >= 400 and status != 404}
 
     def _delete_one(self, name: str) -> tuple[int, str]:
@@ -214,9 +218,10 @@ class AzureBlobs:
             try:
                 self._client(name).delete_blob(delete_snapshots="include", **self._timeouts())
             except HttpResponseError as error:
-                if is_refusal(error):
+                status, code = error.status_code or 500, error_code(error)
+                if status >= 500 or status in (408, 429) or _is_access(status, code):
                     raise
-                return error.status_code or 500, error_code(error)
+                return status, code
             return 202, ""
 
         answer = self._calls.make(delete, f"Deleting {name}", write=True)
@@ -250,6 +255,11 @@ def is_directory(found: BlobProperties) -> bool:
     """Accounts with a hierarchical namespace list directories as empty blobs with this mark."""
     marks = {name.lower(): value for name, value in (found.metadata or {}).items()}
     return marks.get("hdi_isfolder", "").lower() == "true"
+
+
+def _is_access(status: int, code: str) -> bool:
+    """Whether a deletion was refused for want of a right, or by a proxy, and not because something keeps the blob."""
+    return status in (401, 403, 407) and not code.startswith(_OF_A_POLICY)
 
 
 def _total(content_range: str) -> int:

@@ -93,8 +93,8 @@ class Blobs(Protocol):
         """Delete a blob and its snapshots, if it exists. Idempotent."""
 
     def delete_many(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Delete these, at most `DELETE_MAX`, like `delete`. Return those that are kept (by a policy, a legal hold, a
-        lease, or for lack of a right) with the service's error code."""
+        """Delete these, at most `DELETE_MAX`, like `delete`. Return those that are kept, by a policy, a legal hold or a
+        lease, with the service's error code. Raise `AccessDenied` if there is no right to delete one of them."""
 
 
 class Hints(Protocol):

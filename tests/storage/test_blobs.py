@@ -1,11 +1,17 @@
 """What `Blobs` promises, on memory and on Azurite."""
 
+import re
+from collections.abc import Callable
+
 import pytest
 
-from samza_azure.errors import SamzaAzureError
+from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.errors import AccessDenied, SamzaAzureError, Unsettled
 from samza_azure.logs.operations import Span
+from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Missing, Refused
 from tests.storage.conftest import A, AnyAccount
+from tests.storage.proxy import Front, Reply, Request
 
 
 def test_an_append_to_an_immutable_blob_is_refused(account: AnyAccount) -> None:
@@ -121,6 +127,65 @@ async def test_blobs_that_cannot_be_deleted_are_reported_and_the_others_are_dele
         blobs.create(name)
     assert blobs.delete_many(["a", "control.json", "z"]) == {"control.json": "LeaseIdMissing"}
     assert [name for name, _ in blobs.list("")] == ["control.json"]
+
+
+class KeepsOne(Front):
+    """In front of the blobs of an emulator: blobs whose names end with `kept` are not deleted, whether the deletion is
+    asked for alone or is a part of a batch."""
+
+    def __init__(self, target: int, reply: Reply) -> None:
+        self._target, self._reply = target, reply
+        super().__init__()
+
+    def instead(self, request: Request) -> Reply | None:
+        return self._reply if request.method == "DELETE" and "kept" in request.path else None
+
+    def passed_on(self, request: Request) -> tuple[int, Request]:
+        return self._target, request
+
+    def answer(self, request: Request) -> tuple[int, list[tuple[str, str]], bytes]:
+        if "comp=batch" not in request.path:
+            return super().answer(request)
+        parts = []
+        for number, name in enumerate(re.findall(rb"DELETE (\S+)", request.body)):
+            code = f"x-ms-error-code: {self._reply.code}\r\n" if self._reply.code else ""
+            said = f"{self._reply.status} No\r\n{code}" if b"kept" in name else "202 Accepted\r\n"
+            head = f"--p\r\nContent-Type: application/http\r\nContent-ID: {number}\r\n\r\n"
+            parts.append(f"{head}HTTP/1.1 {said}\r\n")
+        return 202, [("Content-Type", "multipart/mixed; boundary=p")], "".join([*parts, "--p--"]).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [
+        (409, "BlobImmutableDueToPolicy", {"kept": "BlobImmutableDueToPolicy"}),
+        (403, "BlobImmutableDueToPolicy", {"kept": "BlobImmutableDueToPolicy"}),
+        (409, "BlobImmutableDueToLegalHold", {"kept": "BlobImmutableDueToLegalHold"}),
+        (412, "LeaseIdMissing", {"kept": "LeaseIdMissing"}),
+        (404, "BlobNotFound", {}),
+        (403, "AuthorizationPermissionMismatch", AccessDenied),
+        (403, "AuthorizationFailure", AccessDenied),
+        (401, "AuthenticationFailed", AccessDenied),
+        (403, None, Unsettled),
+        (503, "ServerBusy", Unsettled),
+    ],
+)
+def test_a_refusal_of_access_is_told_from_what_a_policy_keeps(
+    azurite: Azurite,
+    connect: Callable[[str], Account],
+    status: int,
+    code: str | None,
+    expected: dict[str, str] | type[SamzaAzureError],
+) -> None:
+    """A part of a batch that was refused for want of a right counted as kept by a policy."""
+    with KeepsOne(azurite.blob_port, Reply(status, code)) as front:
+        account = connect(azurite.connection_string.replace(f":{azurite.blob_port}/", f":{front.port}/"))
+        account.create()
+        if isinstance(expected, dict):
+            assert account.blobs().delete_many(["gone", "kept"]) == expected
+        else:
+            with pytest.raises(expected, match=r"kept|not all were answered"):
+                account.blobs().delete_many(["gone", "kept"])
 
 
 def test_names_may_hold_what_the_names_of_streams_and_tasks_hold(account: AnyAccount) -> None:
