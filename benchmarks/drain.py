@@ -243,7 +243,7 @@ def used(processor: psutil.Process) -> float:
 async def watch(fleet: Fleet, asked: "subprocess.Popen[bytes]", begun: float) -> Drained:
     """When each step was first seen."""
     account = Account.from_config(fleet.config.storage)
-    blob, table = account.control_blob(), account.rows()
+    table = account.rows()
     reached: dict[str, float] = {}
     answered, deadline = 0.0, now() + PATIENCE_S
     try:
@@ -251,7 +251,7 @@ async def watch(fleet: Fleet, asked: "subprocess.Popen[bytes]", begun: float) ->
             with suppress(StorageUnavailable):  # one call without an answer must not throw all rounds away
                 if not reached and await table.query(REQUESTS, timeout=5):
                     reached["command"] = now()
-                control = await control_of(blob)
+                control = await control_of(account)
                 for name, step in (("take-up", "FREEZE"), ("freeze", "FLUSH"), ("flush", "DRAINED")):
                     if control is not None and has_taken(control, step):
                         reached.setdefault("command", now())

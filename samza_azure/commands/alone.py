@@ -24,9 +24,9 @@ from samza_azure.errors import ConfigError, CorruptState, SamzaAzureError
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import Control
 from samza_azure.group.timing import LEASE_S
-from samza_azure.host.status import members
+from samza_azure.host.status import GroupAccount, content_of, members
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import CALL_S, Content, ControlBlob, Missing, Refused, Rows
+from samza_azure.storage.interface import CALL_S, Content, ControlBlob, Refused, Rows
 
 T = TypeVar("T")
 
@@ -79,15 +79,14 @@ def alone(
 ) -> T:
     """Run `act` while no processor runs; raise `ConfigError` with the names of those that do.
 
-    A blob that cannot be read raises `CorruptState`, or with `damaged` is held without a content. With `only_looks` the
-    lease is not taken, and `act` must not write.
+    A blob that was deleted raises `StateLost`, and one that cannot be read `CorruptState`; with `damaged` it is held
+    without a content. With `only_looks` the lease is not taken, and `act` must not write.
     """
 
     async def once() -> T:
         try:
-            blob, table = account.control_blob(), account.rows()
-            await refuse_if_anybody_lives(config, table)
-            held = await _taken(blob, table, damaged=damaged, only_looks=only_looks)
+            await refuse_if_anybody_lives(config, account.rows())
+            held = await _taken(account, damaged=damaged, only_looks=only_looks)
             renewing = asyncio.create_task(_renew(held))
             try:
                 return await act(held)
@@ -95,7 +94,7 @@ def alone(
                 renewing.cancel()
                 if held.lease_id:
                     with suppress(SamzaAzureError):  # the lease ends by itself
-                        await blob.release(held.lease_id, timeout=CALL_S)
+                        await held.blob.release(held.lease_id, timeout=CALL_S)
         finally:
             await account.aclose()
 
@@ -123,12 +122,12 @@ async def refuse_if_anybody_lives(config: Config, table: Rows) -> None:
         await asyncio.sleep(POLL_S)
 
 
-async def _taken(blob: ControlBlob, table: Rows, *, damaged: bool, only_looks: bool) -> Held:
+async def _taken(account: GroupAccount, *, damaged: bool, only_looks: bool) -> Held:
     """Acquire the lease of the blob in the version just read. End the lease of a dead leader."""
-    found = await blob.read(timeout=CALL_S)
-    if isinstance(found, Missing):
+    blob, table = account.control_blob(), account.rows()
+    found = await (blob.read(timeout=CALL_S) if damaged else content_of(account))
+    if not isinstance(found, Content):
         return Held(blob, table, None)
-    assert isinstance(found, Content)
     control, damage = None, ""
     try:
         control = control_blob.decode(found.data)

@@ -9,9 +9,9 @@ from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.requests import ALREADY_DRAINED, ALREADY_DRAINING, flushes
 from samza_azure.group.rows import REQUESTS, ProcessorRow, RequestKind, request
 from samza_azure.host.asking import EarlyRequest, write_drain, write_request
-from samza_azure.host.status import control_of
+from samza_azure.host.status import GroupAccount, control_of
 from samza_azure.messages import DrainStep
-from samza_azure.storage.interface import CALL_S, ControlBlob, Rows
+from samza_azure.storage.interface import CALL_S, Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,14 @@ async def _is_there(table: Rows, early: EarlyRequest) -> bool:
     return early.is_written or await table.get(REQUESTS, early.key, timeout=CALL_S) is not None
 
 
-async def ask_cancel(blob: ControlBlob, table: Rows, run_id: str) -> Asked:
+async def ask_cancel(account: GroupAccount, run_id: str) -> Asked:
     """Request the cancellation of a drain that has not begun to flush, or that no leader has accepted yet.
 
     The requests are read before the control blob: a drain that a leader accepts in between is in both.
     """
+    table = account.rows()
     found = [request(row.key, row.etag, row.values) for row in await table.query(REQUESTS, timeout=CALL_S)]
-    control = await control_of(blob)
+    control = await control_of(account)
     wanted = run_id or (control.run_id if control is not None else "")
     if control is not None and wanted in control.past:
         raise ConfigError(

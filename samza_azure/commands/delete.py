@@ -21,7 +21,6 @@ from samza_azure.group.rows import LEADER, MEMBERS, REQUESTS
 from samza_azure.host.copies import keep_copy
 from samza_azure.logs.names import (
     BINDING,
-    COPIES,
     FOLDERS,
     RUNS,
     TABLES,
@@ -108,11 +107,6 @@ def delete_stream(config: Config, account: Account, stream: str, *, yes: bool) -
     keys = account.transactions(PRODUCED)
 
     async def act(held: Held) -> str:
-        if held.control is None and blobs.list(COPIES):
-            raise ConfigError(
-                f"{NAME} is gone, so nobody knows whether a run relies on the stream {stream}. Bring it back first: "
-                f"samza-azure recover {config.path.name} --yes."
-            )
         refuse_unless_over(config, held.control, f"the stream {stream}")
         named = sorted(readers_of(account.readers(), stream))
         also = f" Its named readers are forgotten: {', '.join(named)}." if named else ""
@@ -164,9 +158,10 @@ def delete_all(config: Config, account: Account, *, yes: bool) -> str:
         where = f"the container {config.storage.container} and the table {config.storage.table}"
         what = f"This deletes everything of {config.app.name!r} in {where}: {sized(found)}."
         await asyncio.to_thread(confirm, what, config.app.name, yes=yes)
-        if held.control is not None:
+        if held.lease_id:
             # First: a processor that starts meanwhile finds a group that has never run, not a run without its logs.
-            await held.write(Control(group_id=uuid.uuid4().hex, epoch=held.control.epoch + 1))
+            epoch = held.control.epoch + 1 if held.control is not None else 0
+            await held.write(Control(group_id=uuid.uuid4().hex, epoch=epoch))
         await asyncio.to_thread(mark_deleted, account.transactions(PRODUCED))
         kept = await asyncio.to_thread(delete, blobs, found, held.check)
         if not kept:
@@ -185,14 +180,14 @@ def delete_all(config: Config, account: Account, *, yes: bool) -> str:
         if not kept:
             # Under the lease of the control blob: a processor that waits for it binds them again before it creates one.
             await asyncio.to_thread(account.unbind)
-        if held.control is not None and not kept:
+        if held.lease_id and not kept:
             await held.blob.release(held.lease_id, timeout=CALL_S)
             held.lease_id = ""
             kept |= await asyncio.to_thread(delete, blobs, [(NAME, 0)], lambda: None)
         stay = f" {others} blobs that were not written by samza-azure stay." if others else ""
         return deleted(config.app.name, found, kept) + stay
 
-    return alone(config, account, act)
+    return alone(config, account, act, damaged=True)
 
 
 def refuse_unless_over(config: Config, control: Control | None, what: str) -> None:

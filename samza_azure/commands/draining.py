@@ -7,7 +7,7 @@ from samza_azure.commands.terminal import if_interrupted, say, tell
 from samza_azure.commands.wait_limit import WaitLimit
 from samza_azure.commands.waiting import wait_for_cancel, wait_for_drain, wait_until_read
 from samza_azure.config import Config
-from samza_azure.errors import ConfigError
+from samza_azure.errors import ConfigError, StateLost
 from samza_azure.group.requests import ALREADY_DRAINED
 from samza_azure.host.asking import EarlyRequest
 from samza_azure.host.status import document
@@ -19,7 +19,7 @@ def cancel_drain(config: Config, run_id: str, timeout: float | None) -> None:
     """Request the cancellation of the drain, wait for the answer and print it."""
     account = reach(config, create=False)
     _, rows = look(config, account)
-    asked = with_rows(account, lambda blob, table: ask_cancel(blob, table, run_id))
+    asked = with_rows(account, lambda blob, table: ask_cancel(account, run_id))
     tell(wait_for_cancel(config, account, asked, any(row.alive for row in rows), timeout))
 
 
@@ -43,7 +43,12 @@ def drain(
 
     async def ask(blob: ControlBlob, table: Rows) -> Asked:
         """Write the request over the connection that has read the control blob."""
-        control = await control_of(blob)
+        try:
+            control = await control_of(account)
+        except StateLost:
+            if early is not None:
+                say(f"The request stays: run {early.run_id} drains once it goes on. `drain --cancel` withdraws it.")
+            raise
         if control is None and early is not None:
             raise ConfigError(
                 f"Run {early.run_id} was in progress a moment ago, and its control blob is gone: was the container "

@@ -29,7 +29,7 @@ from samza_azure.commands.reach import look, reach
 from samza_azure.commands.rows import as_lines
 from samza_azure.commands.terminal import ProgressLine, say, tell
 from samza_azure.config import Config
-from samza_azure.errors import ConfigError, SamzaAzureError
+from samza_azure.errors import ConfigError, SamzaAzureError, StateLost
 from samza_azure.group.control import NAME, Control
 from samza_azure.group.drain import is_forgotten
 from samza_azure.logs.names import BINDING, FOLDERS, RUNS, run_of
@@ -347,7 +347,11 @@ def command(
     config = load(job)
     target = Target.of(to, by, config)
     account = reach(config, create=False)
-    control, _ = look(config, account)
+    try:
+        control, _ = look(config, account)
+    except StateLost as error:
+        control = None  # the rows are there, and this may be all that can be done with them
+        say(f"The runs are exported in the order of their ids. {error}")
     settings = config.streams.get(stream)
     rows, token = export(
         account,

@@ -84,7 +84,7 @@ class Fleet:
         account = Account.from_config(self.config.storage)
         try:
             account.ensure_created()
-            control, rows = await read(account.control_blob(), account.rows())
+            control, rows = await read(account)
             return document(self.config.app.name, control, rows)
         finally:
             await account.aclose()

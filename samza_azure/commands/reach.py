@@ -49,7 +49,7 @@ def reach_if_there(config: Config, *, to_empty: bool = False) -> Account | None:
 
 def look(config: Config, account: Account) -> tuple[Control | None, list[ProcessorRow]]:
     """The control blob and the processors' rows, read now."""
-    return with_rows(account, read)
+    return with_rows(account, lambda blob, table: read(account))
 
 
 class Looks:
@@ -67,7 +67,7 @@ class Looks:
 
     def look(self) -> tuple[Control | None, list[ProcessorRow]]:
         """The control blob and the processors' rows, read now. Raise `StorageUnavailable` at once."""
-        return self._loop.run(read(self._account.control_blob(), self._account.rows()))
+        return self._loop.run(read(self._account))
 
     def answered(self, asked: Asked) -> str:
         """The leader's answer to a request so far; empty if there is none, or if nothing was requested."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from samza_azure.errors import CorruptState, StateLost, StorageUnavailable, TooOld
 from samza_azure.group.answers import Kept
-from samza_azure.group.control import Control
+from samza_azure.group.control import NAME, Control
 from samza_azure.host.copies import keep_copy
 from samza_azure.logs.names import COPIES, RUNS, blob_name, large_prefix, run_folder, stage_and_number
 from samza_azure.logs.record import INTERMEDIATE, Header
@@ -137,23 +137,20 @@ class Listing:
 
 
 def lost_control(blobs: Blobs) -> StateLost | None:
-    """The error if task logs or copies of a control blob exist: no new control blob must be created beside them.
+    """The error if copies of a control blob or task logs exist: no new control blob must be created beside them.
 
     A drained run that wrote only tables or files has left no log. Then only the copies know up to where the sources
     were read, and a new group would read all of it again.
     """
-    if found := blobs.list(RUNS):
-        what, why = "task logs", "A run never starts over beside old logs."
-    elif found := blobs.list(COPIES):
-        what, why = (
-            f"copies of it below {COPIES}",
-            "Without it a run would read the sources again from their beginning.",
-        )
+    if found := blobs.list(COPIES):
+        left, way_out = f"copies of it below {COPIES}", "brings it back from the newest one"
+    elif found := blobs.list(RUNS):
+        left, way_out = "task logs and no copy of it", "says what can be done"
     else:
         return None
     return StateLost(
-        f"There are {what}, but no control blob: control.json was deleted. {why} samza-azure recover JOB brings it "
-        "back from a copy; samza-azure delete JOB --all deletes all of the job, to start afresh",
+        f"{NAME} was deleted: there are {left}. Without it a run would read the sources again from their beginning. "
+        f"samza-azure recover JOB {way_out}; samza-azure delete JOB --all deletes all of the job, to start afresh",
         blob=found[-1][0],
     )
 

@@ -3,9 +3,10 @@
 It is hearsay, read at one moment: a processor that was killed is shown as it reported last, until it is marked dead.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
 
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import Assignment, Control, Owner, RunPhase
@@ -14,21 +15,42 @@ from samza_azure.group.notification import DrainNotification
 from samza_azure.group.reports import report_of
 from samza_azure.group.rows import MEMBERS, ProcessorRow, processor_row
 from samza_azure.group.tasks import PATIENCE
+from samza_azure.host.runs import lost_control
 from samza_azure.logs.names import stage_and_number
 from samza_azure.logs.source_log import SOURCE_LIMITS
 from samza_azure.messages import DrainPhase, LastBatch, Phase, Progress, TaskReport
-from samza_azure.storage.interface import CALL_S, Content, ControlBlob, Rows
+from samza_azure.storage.interface import CALL_S, Blobs, Content, ControlBlob, Missing, Rows
 
 
-async def control_of(blob: ControlBlob) -> Control | None:
-    """The control blob, if there is one."""
-    content = await blob.read(timeout=CALL_S)
-    return control_blob.decode(content.data) if isinstance(content, Content) else None
+class GroupAccount(Protocol):
+    """The account of a group, as its commands need it."""
+
+    def control_blob(self) -> ControlBlob: ...
+    def rows(self) -> Rows: ...
+    def blobs(self) -> Blobs: ...
 
 
-async def read(blob: ControlBlob, table: Rows) -> tuple[Control | None, list[ProcessorRow]]:
-    """The control blob, if there is one, and all processors' rows."""
-    return await control_of(blob), await members(table)
+async def content_of(account: GroupAccount) -> Content | None:
+    """The content of the control blob; None if no group has begun. Raise `StateLost` if the blob was deleted."""
+    blob = account.control_blob()
+    found = await blob.read(timeout=CALL_S)
+    if isinstance(found, Missing) and not found.container:
+        lost = await asyncio.to_thread(lost_control, account.blobs())
+        found = await blob.read(timeout=CALL_S) if lost is not None else found  # the first run may have begun meanwhile
+        if lost is not None and not isinstance(found, Content):
+            raise lost
+    return found if isinstance(found, Content) else None
+
+
+async def control_of(account: GroupAccount) -> Control | None:
+    """The control blob; None if no group has begun. Raise `StateLost` if the blob was deleted."""
+    content = await content_of(account)
+    return control_blob.decode(content.data) if content is not None else None
+
+
+async def read(account: GroupAccount) -> tuple[Control | None, list[ProcessorRow]]:
+    """The control blob, as `control_of` reads it, and all processors' rows."""
+    return await control_of(account), await members(account.rows())
 
 
 async def members(table: Rows) -> list[ProcessorRow]:

@@ -24,11 +24,11 @@ from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.notification import DrainNotification, from_fields
 from samza_azure.group.rows import REQUESTS, RequestKind
 from samza_azure.host.asking import write_drain
-from samza_azure.host.status import control_of
+from samza_azure.host.status import GroupAccount, control_of
 from samza_azure.messages import DrainStep
 from samza_azure.seldom import Seldom
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import CALL_S, ControlBlob, Row, Rows
+from samza_azure.storage.interface import CALL_S, Row
 from samza_azure.storage.limits import HINTS, hint_name, is_drain_hint
 
 log = logging.getLogger(__name__)
@@ -38,12 +38,10 @@ T = TypeVar("T")
 POLL_S = 60.0
 
 
-class DrainAccount(Protocol):
+class DrainAccount(GroupAccount, Protocol):
     """The account that is needed here: a storage account, or `samza_azure.storage.memory.MemoryAccount`."""
 
     def ensure_created(self, *, binds: bool = True) -> None: ...
-    def control_blob(self) -> ControlBlob: ...
-    def rows(self) -> Rows: ...
     async def aclose(self) -> None: ...
 
 
@@ -138,7 +136,7 @@ class DrainNotifications:
         return len(gone)
 
     async def _control(self) -> Control | None:
-        return await control_of(self._account.control_blob())
+        return await control_of(self._account)
 
     async def _drains(self) -> list[Row]:
         rows = await self._account.rows().query(REQUESTS, timeout=CALL_S)

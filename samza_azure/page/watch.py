@@ -11,13 +11,13 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from samza_azure.config import Config
-from samza_azure.errors import SamzaAzureError
+from samza_azure.errors import SamzaAzureError, StateLost
 from samza_azure.group import control as control_blob
 from samza_azure.group.age import Age, observed
 from samza_azure.group.control import Control
 from samza_azure.group.rows import MEMBERS, ProcessorRow, processor_row
 from samza_azure.group.view import View
-from samza_azure.host.status import SeenWaiting, document, patience_s
+from samza_azure.host.status import SeenWaiting, control_of, document, patience_s
 from samza_azure.machine import boot_time
 from samza_azure.page.document import GAP_S, POINT_S, Lines, away, made, noted
 from samza_azure.page.verdict import JobState
@@ -147,7 +147,7 @@ class Watcher:
                     "whatever restarts processors, then restore it: docs/operate.md, Disaster."
                 )
             case Missing():
-                self._control, self._etag = None, None
+                self._control, self._etag = await control_of(self._account), None
         members = [row for row in (processor_row(row.key, row.etag, row.values) for row in rows) if row.is_ours]
         silent = self._silent(members)
         # On a thread: for a large fleet this takes long.
@@ -164,7 +164,7 @@ class Watcher:
         """The document after a failed read: there is no job, or it is gone, or the account cannot be read."""
         name, storage = self._config.app.name, self._config.storage
         text = f"The account cannot be read: {error} Reading is retried."
-        if isinstance(error, _ContainerGone):
+        if isinstance(error, _ContainerGone | StateLost):
             text = str(error)
         elif boot_time() < started + CALL_S and await self._is_absent():
             if self._shown is None:

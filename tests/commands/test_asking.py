@@ -135,7 +135,7 @@ class Group:
         return process.returncode, said, progress
 
     def status(self) -> dict[str, Any]:
-        return document("asked", *self.runner.run(read(self.account.control_blob(), self.account.rows())))
+        return document("asked", *self.runner.run(read(self.account)))
 
     def until(self, what: str, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         deadline = time.monotonic() + PATIENCE_S
@@ -327,7 +327,7 @@ def test_a_drain_is_requested_before_the_control_blob_is_read_and_only_once(grou
     early = write_drain_early(group.account, "")
     assert early is not None and early.run_id == run_id
     group.until("draining", lambda shown: shown["phase"] == "DRAINING")
-    control, _ = group.runner.run(read(group.account.control_blob(), group.account.rows()))
+    control, _ = group.runner.run(read(group.account))
     asked = group.runner.run(ask_drain(control, group.account.rows(), "", early))
     assert asked == Asked(run_id, early.key)
     group.until("the row says that, too", lambda _: signalled(group.leader().signal) == (run_id, RunPhase.DRAINING))

@@ -399,7 +399,9 @@ def test_sigterm_while_the_container_starts_ends_the_processor_at_once(emulator:
     options = ["--id", "p0", "--log-file", str(log), "--log-level", "debug", "--log-format", "json"]
     command = [sys.executable, "-m", "samza_azure", "run", str(job), *options]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as processor:
-        while (shown := document("early", *with_rows(account, read)))["phase"] == "STOPPED":
+        while (shown := document("early", *with_rows(account, lambda blob, table: read(account))))[
+            "phase"
+        ] == "STOPPED":
             assert processor.poll() is None
         assert (shown["phase"], how_it_begins(shown)) == ("STARTING", "starting Spark on 1 processor")
         told_at = time.monotonic()

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,18 +13,23 @@ import pyarrow as pa
 import pytest
 from azure.storage.blob import BlobClient
 
-from samza_azure import Config, SourceWriter
+from samza_azure import Config, DrainNotifications, SourceWriter, cli
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.commands.backlog import ends_of
-from samza_azure.commands.delete import delete_stream
+from samza_azure.commands.delete import delete_all, delete_stream
+from samza_azure.commands.reach import with_rows
 from samza_azure.commands.recover import recover
-from samza_azure.errors import ConfigError, CorruptState, StateLost, TooOld
+from samza_azure.errors import CorruptState, StateLost, TooOld
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import NAME, Control, RunPhase
+from samza_azure.group.rows import LEADER, REQUESTS, LeaderRow, leader_columns
 from samza_azure.host.copies import KEPT, copy_name, keep_copy
 from samza_azure.host.runs import RunLogs
+from samza_azure.host.status import control_of
 from samza_azure.logs.names import COPIES
+from samza_azure.page.watch import Watcher
 from samza_azure.storage.connection import Account
+from samza_azure.storage.interface import CALL_S
 
 JOB = """
 app = {{ name = "{name}", main = "none:none" }}
@@ -61,6 +67,10 @@ class Drained:
             self.emulator.connection_string, self.config.storage.container, name
         ).upload_blob(data, overwrite=True)
 
+    def requests(self) -> list[str]:
+        found = with_rows(self.account, lambda blob, table: table.query(REQUESTS, timeout=CALL_S))
+        return [row.key for row in found]
+
     def recovered(self) -> Control:
         recover(self.config, Account.from_config(self.config.storage), yes=True)
         return control_blob.decode(bytes(self.blobs.read(NAME, 0).data))  # type: ignore[union-attr]
@@ -94,10 +104,113 @@ def test_a_stream_that_was_deleted_and_filled_again_is_read_from_its_beginning(d
     assert drained.recovered().positions == {}
 
 
-def test_no_stream_is_deleted_while_nobody_knows_who_reads_it(drained: Drained) -> None:
-    with pytest.raises(ConfigError, match="samza-azure recover"):
-        delete_stream(drained.config, drained.account, "orders", yes=True)
+#: Each way to use a command that asks where the run stands.
+ASK = (
+    "status", "status --json", "status --watch", "stop", "stop --wait",
+    "drain", "drain --wait", "drain --run-id r1", "drain --when-caught-up", "drain --cancel",
+    "rewind --to earliest", "produce orders rows.csv", "produce orders rows.csv --dry-run",
+    "delete --run r1 --yes", "delete --stream orders --yes", "delete --stream gone --yes",
+)  # fmt: skip
+#: Why the other commands do not.
+OTHERS = {
+    "run": "tests/fleet/test_recovery.py plays its start",
+    "peek": "it shows rows, whoever reads them",
+    "follow": "it shows rows, whoever reads them",
+    "export": "it may be all that can be done; it says that the order of runs is a guess",
+    "ui": "the page has the sentence, and is served on",
+    "table": "a table's rows say what it has",
+    "compact": "a table's rows say what it has",
+    "recover": "it is the way back",
+    "dev": "it has an account of its own",
+    "verify": "it has a container of its own",
+    **dict.fromkeys(("explain", "check", "simulate", "azurite"), "it reads no account"),
+}
+
+
+def test_each_command_either_asks_where_the_run_stands_or_is_known_not_to() -> None:
+    assert {line.split()[0] for line in ASK} | OTHERS.keys() == cli.COMMANDS.keys()
+
+
+@pytest.mark.parametrize("line", ASK)
+def test_each_command_that_asks_where_the_run_stands_names_the_way_back(
+    drained: Drained, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`status` said that the next start begins the first run, and `drain` asked that run to end."""
+    (drained.path.parent / "rows.csv").write_text("id\n7\n")
+    monkeypatch.chdir(drained.path.parent)
+    name, *options = line.split()
+    asked = drained.requests()
+    monkeypatch.setattr(sys, "argv", ["samza-azure", name, str(drained.path), *options])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said = capsys.readouterr()
+    assert ended.value.code == StateLost.exit_code
+    assert "control.json was deleted: there are copies of it below control/." in said.err
+    assert "samza-azure recover JOB brings it back" in said.err
+    assert not said.out
+    assert drained.requests() == asked
     assert ends_of(drained.blobs, ["orders/0"]) == drained.control.positions
+
+
+def test_a_drain_that_was_requested_before_the_loss_was_seen_stays(
+    drained: Drained, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The request is written by what the leader row says, before the control blob is read."""
+    row = leader_columns(LeaderRow(3, 30, "r1:RUNNING:-", "e", 1))
+    with_rows(drained.account, lambda blob, table: table.insert(LEADER, LEADER, row, timeout=CALL_S))
+    monkeypatch.setattr(sys, "argv", ["samza-azure", "drain", str(drained.path)])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert "The request stays: run r1 drains once it goes on." in capsys.readouterr().err
+    assert len(drained.requests()) == 1
+
+
+def test_the_page_names_the_way_back(drained: Drained) -> None:
+    async def said() -> str:
+        watcher = Watcher(drained.config)
+        try:
+            return str((await watcher.state())["verdict"]["text"])
+        finally:
+            await watcher.close()
+
+    assert asyncio.run(said()).startswith("control.json was deleted: there are copies of it below control/.")
+
+
+def test_a_monitor_takes_no_request_for_certain_while_nobody_knows_whether_it_was_cancelled(drained: Drained) -> None:
+    drains = DrainNotifications(drained.account)
+    asked = drains.write("r1")
+    with pytest.raises(StateLost, match="samza-azure recover JOB"):
+        drains.wanted("r1")
+    with pytest.raises(StateLost, match="samza-azure recover JOB"):
+        drains.write()
+    assert drains.read().notifications == (asked,)
+
+
+def test_rows_can_be_exported_all_the_same(
+    drained: Drained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        sys, "argv", ["samza-azure", "export", str(drained.path), "orders", "--to", str(tmp_path / "rows.csv")]
+    )
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 0
+    assert "in the order of their ids. control.json was deleted" in capsys.readouterr().err
+
+
+def test_task_logs_without_a_copy_leave_it_to_recover_what_can_be_done(drained: Drained) -> None:
+    drained.blobs.delete_many([name for name, _ in drained.blobs.list(COPIES)])
+    drained.put("runs/r1/daily-0/00000000", b"")
+    with pytest.raises(StateLost, match=r"task logs and no copy of it.* recover JOB says what can be done"):
+        with_rows(drained.account, lambda blob, table: control_of(drained.account))
+
+
+@pytest.mark.parametrize("damage", [b"", b"no control blob"])
+def test_all_is_deleted_beside_a_control_blob_that_cannot_be_read(drained: Drained, damage: bytes) -> None:
+    """It is the way out that `recover` names, and it failed with what it should have deleted."""
+    drained.put(NAME, damage)
+    delete_all(drained.config, Account.from_config(drained.config.storage), yes=True)
+    assert [name for name, _ in drained.blobs.list("")] == []
 
 
 @pytest.mark.parametrize("number", [1 << 48, (1 << 63) - 1, 10**30, -5])

@@ -58,21 +58,20 @@ def test_a_drain_that_failed_while_it_flushed_is_not_cancelled_because_the_next_
     flushed, frozen = (Play((replace(FAILED, drain=drain), ROW)).account for drain in (FLUSH, FREEZE))
     said = r"Run run failed while it flushed: its drain can no longer be cancelled\. The next start resumes the flush\."
     with pytest.raises(ConfigError, match=said):
-        asyncio.run(ask_cancel(flushed.control_blob(), flushed.rows(), ""))
-    assert asyncio.run(ask_cancel(frozen.control_blob(), frozen.rows(), "")).key
+        asyncio.run(ask_cancel(flushed, ""))
+    assert asyncio.run(ask_cancel(frozen, "")).key
 
 
 def test_a_drain_that_the_leader_takes_up_while_its_cancellation_is_asked_for_is_cancelled() -> None:
     """The blob was read before the requests: in between the drain had left the one and was not yet in the other, so
     the command said that the run was not draining, with 0, and the run drained for good."""
     play = Play((RUNNING, ROW), (FROZEN, ROW))
-    blob, rows = play.account.control_blob(), play.account.rows()
-    control = asyncio.run(control_of(blob))
-    asked = asyncio.run(ask_drain(control, rows, ""))
+    control = asyncio.run(control_of(play.account))
+    asked = asyncio.run(ask_drain(control, play.account.rows(), ""))
 
     async def ask() -> Asked:
         with play.before("control.read", lambda: play.answer(asked.key, "accepted")):
-            return await ask_cancel(blob, rows, "")
+            return await ask_cancel(play.account, "")
 
     cancelled = asyncio.run(ask())
     assert cancelled.key and not cancelled.already

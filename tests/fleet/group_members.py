@@ -212,7 +212,7 @@ class GroupOnAzurite:
 
     def status(self) -> dict[str, Any]:
         """What `samza-azure status` would show."""
-        return document("fleet", *self.runner.run(read(self.account.control_blob(), self.account.rows())))
+        return document("fleet", *self.runner.run(read(self.account)))
 
     def versions(self) -> set[int]:
         """All versions of the job model that any process has adopted."""

@@ -71,7 +71,7 @@ async def settled(account: Account) -> None:
     """All processors have their tasks, and nothing is on its way."""
     async with asyncio.timeout(60):
         while True:
-            control, rows = await read(account.control_blob(), account.rows())
+            control, rows = await read(account)
             if control is not None and len(control.members) == PROCESSORS and len(rows) == PROCESSORS:
                 owners = {each.owner.processor for each in control.tasks.values() if each.owner is not None}
                 adopted = all(row.adopted == control.version for row in rows)

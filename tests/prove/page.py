@@ -292,7 +292,7 @@ def drain(config: Config) -> None:
     account = Account.from_config(config.storage)
 
     async def ask(blob: Any, table: Any) -> Any:
-        control, _ = await read(blob, table)
+        control, _ = await read(account)
         return await ask_drain(control, table, "")
 
     thread = threading.Thread(target=with_rows, args=(account, ask))  # this one has Playwright's loop

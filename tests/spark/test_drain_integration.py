@@ -235,7 +235,7 @@ class Job:
         async def ask() -> Control | None:
             account = Account.from_config(self.config.storage)
             try:
-                return await control_of(account.control_blob())
+                return await control_of(account)
             finally:
                 await account.aclose()
 
