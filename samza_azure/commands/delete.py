@@ -89,6 +89,8 @@ def delete_run(config: Config, account: Account, run: str, *, yes: bool) -> str:
         raise ConfigError(f"{why} Drained runs with rows: {', '.join(left) or 'none'}.")
     found = blobs.list(run_folder(run))
     confirm(f"This deletes {sized(found)} of the drained run {run}.", run, yes=yes)
+    if control is not None:
+        keep_copy(blobs, control)  # without one that knows the run as drained, `recover` would miss its logs
     return deleted(f"run {run}", found, delete(blobs, found, lambda: None))
 
 

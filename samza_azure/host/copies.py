@@ -1,8 +1,9 @@
 """Copies of the control blob in the same container, for the day on which it is lost or an older one is put back.
 
 The leader keeps one whenever the assignment, the phase of the run or the step of a drain has changed. A failed one is
-tried again. Nothing waits for a copy but the leader when it ends, and not for long: a drain ends the fleet, and without
-the copy of its last step `recover` would miss the logs that the clean-up has deleted. No processor reads a copy:
+tried again. Two things wait for a copy: the clean-up of a drained run, since without the copy of the drain's last step
+`recover` would miss the logs that are deleted; and a leader that ends, though not for long. A crash between that step
+and its copy loses nothing: the logs are there, and the copy of FLUSH comes to the same end. No processor reads a copy:
 `samza-azure recover` is the only reader. The newest `KEPT` stay. Each costs two calls that are priced as writes, one to
 put it and one to list the older ones, and the bytes of the control blob, some kilobytes per hundred tasks.
 """
@@ -34,12 +35,15 @@ class Copies:
         self._kept: tuple[str, ...] = ()
         self._next: Control | None = None
         self._keeping: asyncio.Task[None] | None = None
+        self._is_over = asyncio.Event()  # the newest value is kept, or refused
+        self._is_over.set()
 
     def published(self, control: Control) -> None:
         """A write of the control blob was accepted."""
         if control.phase is RunPhase.NONE or milestone(control) == self._kept:
             return
         self._next, self._kept = control, milestone(control)
+        self._is_over.clear()
         if self._keeping is None or self._keeping.done():
             self._keeping = asyncio.get_running_loop().create_task(self._work())
 
@@ -49,15 +53,25 @@ class Copies:
                 await self._keep(control)
             except SamzaAzureError as error:
                 # Whoever calls the storage notices that it is away. What is refused may be the copies alone.
-                if not isinstance(error, StorageUnavailable) and self._seldom.is_due("copies"):
-                    log.warning(
-                        "No copy of control.json can be kept. The fleet works on, but should control.json be lost, "
-                        "samza-azure recover would go on from an older copy. %s",
-                        error,
-                    )
+                if not isinstance(error, StorageUnavailable):
+                    self._is_over.set()
+                    if self._seldom.is_due("copies"):
+                        log.warning(
+                            "No copy of control.json can be kept. The fleet works on, but should control.json be lost, "
+                            "samza-azure recover would go on from an older copy, or from none. %s",
+                            error,
+                        )
                 await asyncio.sleep(AGAIN_S)
             else:
                 self._next = None if self._next is control else self._next
+        self._is_over.set()
+
+    async def kept(self, control: Control) -> None:
+        """Wait until a copy of this value, or of a later one, is kept, however long an outage lasts. A refusal of any
+        other kind may last for ever, so it ends the wait; the log says it.
+        """
+        self.published(control)
+        await self._is_over.wait()
 
     async def settle(self, most_s: float) -> None:
         """Wait until the newest value is kept, for at most so many seconds."""

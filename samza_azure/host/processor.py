@@ -10,8 +10,19 @@ from dataclasses import dataclass
 from typing import Protocol, assert_never
 
 from samza_azure.errors import AccessDenied, ConfigError, CorruptState, StorageUnavailable, Verdict
-from samza_azure.group.actions import BeginEnd, Finish, Rejoin, StepDown, StorageAction, Tell, WriteControl, resource
+from samza_azure.group.actions import (
+    BeginEnd,
+    CleanRun,
+    Finish,
+    Rejoin,
+    StepDown,
+    StorageAction,
+    Tell,
+    WriteControl,
+    resource,
+)
 from samza_azure.group.answers import Answer, Denied, Later, TooLarge, Trouble
+from samza_azure.group.control import Control
 from samza_azure.group.decide import decide
 from samza_azure.group.ending import FAREWELL_S
 from samza_azure.group.learn import (
@@ -190,6 +201,8 @@ class Processor:
 
     async def _call(self, action: StorageAction, sent_at: float) -> None:
         view = self.view
+        if isinstance(action, CleanRun) and isinstance(view.control, Control):
+            await self._copies.kept(view.control)  # says that the run is drained
         try:
             answer = await perform(
                 action,

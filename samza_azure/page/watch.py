@@ -61,6 +61,7 @@ class Watcher:
         self._account = account or Account.from_config(config.storage)
         self._etag: str | None = None
         self._control: Control | None = None
+        self._is_new = False  # there is no control blob, and nothing that one has left
         self._ages: dict[str, Age] = {}  # by processor; `etag` is incarnation and beat
         self._lines = lines or lines_of(config)
         self._waiting = SeenWaiting()
@@ -138,7 +139,7 @@ class Watcher:
         )
         match found:
             case Content(data=data, etag=etag):
-                self._control, self._etag = control_blob.decode(data), etag
+                self._control, self._etag, self._is_new = control_blob.decode(data), etag, False
             case NotModified():
                 pass
             case Missing(container=True):
@@ -147,7 +148,9 @@ class Watcher:
                     "whatever restarts processors, then restore it: docs/operate.md, Disaster."
                 )
             case Missing():
-                self._control, self._etag = await control_of(self._account), None
+                # Whether one was deleted is asked once: what is left later comes after another one, which is seen.
+                self._control, self._etag = None if self._is_new else await control_of(self._account), None
+                self._is_new = self._control is None
         members = [row for row in (processor_row(row.key, row.etag, row.values) for row in rows) if row.is_ours]
         silent = self._silent(members)
         # On a thread: for a large fleet this takes long.

@@ -14,7 +14,7 @@ from samza_azure.group.control import BarrierState, Control, Owner, RunPhase, de
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.rows import REQUESTS, ProcessorState, processor_row
 from samza_azure.group.timing import FORGIVE_AFTER_S, SELF_STOP, Timing
-from samza_azure.logs.names import RUNS, run_of, task_log
+from samza_azure.logs.names import COPIES, RUNS, run_of, task_log
 from samza_azure.logs.record import Header, Kind, Writer, decode_header
 from samza_azure.messages import DrainStep, Phase
 from samza_azure.sim.cost import Cost
@@ -178,6 +178,7 @@ class Ledger(MemoryStorage):
         self._given_at: dict[tuple[str, int], float] = {}  # log and generation -> when it was published
         self._left: dict[str, float] = {}  # incarnation -> when its row said that it has left
         self._fitted: dict[str, float] = {}  # processor -> until when the row of its former life named a pipeline
+        self._kept: set[str] = set()  # the drained runs that a copy of the control blob knows as such
         self.deletions = Deletions()
         self.cost = Cost()
         self._requested = Requested()
@@ -670,12 +671,22 @@ class Ledger(MemoryStorage):
             if run_id == control.run_id and run_id in control.past and _sender():  # else a container forgets a blob
                 working = [each.processor for each in self._workers(control) if each.processor != _sender()]
                 demand(not working, f"S12: {name} was deleted, and {working} have not left the run")
+            if run_id in control.past:
+                self._check_copies(run_id, name)
             if run_id not in control.past and name in self._blobs:
                 trouble = self.deletions.trouble(name, dict(self.list(RUNS)), control.tasks)
                 demand(trouble is None, f"S9: {name} was deleted, and {trouble}")
                 self.deletions.blobs[name] = bytes(self._blobs[name].data)
                 self.seen["blob forgotten"] += 1
         super().delete(name)
+
+    def _check_copies(self, run_id: str, name: str) -> None:
+        """Without such a copy `recover` would take the drained run for one that has lost its logs."""
+        if run_id not in self._kept:
+            copies = (decode(bytes(self._blobs[each].data)) for each, _ in self.list(COPIES))
+            known = any(run_id in each.past for each in copies)
+            demand(known, f"S9: {name} was deleted, and no copy of the control blob says that its run is drained")
+            self._kept.add(run_id)
 
     def _workers(self, control: Control) -> list[Owner]:
         """The owners of tasks whose rows still report them."""

@@ -1,4 +1,4 @@
-"""Copies of the control blob: the newest one is kept before the leader ends, and a lasting refusal is logged."""
+"""Copies of the control blob: the newest one is kept before a clean-up and the leader's end; a refusal is logged."""
 
 import asyncio
 import logging
@@ -10,12 +10,14 @@ from samza_azure.errors import AccessDenied, StorageUnavailable, Verdict
 from samza_azure.group.control import Control, RunPhase, milestone
 from samza_azure.group.ending import FAREWELL_S
 from samza_azure.group.timing import PROFILES
-from samza_azure.host.copies import Copies
+from samza_azure.host.copies import AGAIN_S, Copies
 from samza_azure.seldom import EVERY_S, Seldom
 from samza_azure.sim.loop import VirtualLoop
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
 from tests.sim.group import LATENCY_S, TASKS, Member, Slow
+from tests.sim.test_drained import Cut, drawn, silence
 
+OUTAGE = StorageUnavailable("It is away.")
 CONTROL = Control("a" * 32, revision=7, run_id="r1", phase=RunPhase.RUNNING)
 
 
@@ -48,9 +50,36 @@ def test_a_leader_waits_for_no_copy_longer_than_for_another_farewell() -> None:
     assert FAREWELL_S <= longest <= usual + FAREWELL_S + 1.0
 
 
-@pytest.mark.parametrize(
-    ("error", "lines"), [(AccessDenied("We may not write there."), 2), (StorageUnavailable("It is away."), 0)]
-)
+def test_no_log_of_a_drained_run_is_deleted_before_a_copy_says_that_it_is_drained() -> None:
+    """S9, which was broken by 26: without that copy `recover` called the run lost, and it was drained."""
+    with silence():
+        assert Cut(drawn(26)).play().violation is None
+
+
+@pytest.mark.parametrize(("error", "ends"), [(AccessDenied("We may not write there."), True), (OUTAGE, False)])
+def test_a_clean_up_waits_for_an_outage_to_end_and_for_no_other_refusal(error: Exception, ends: bool) -> None:
+    """A refusal of the copies alone may last for ever; the log says it."""
+    loop = VirtualLoop()
+    is_away = True
+
+    async def keep(control: Control) -> None:
+        if is_away:
+            raise error
+
+    async def story() -> None:
+        nonlocal is_away
+        copies = Copies(keep, Seldom(loop.time))
+        waits = asyncio.create_task(copies.kept(CONTROL))
+        await asyncio.sleep(10 * AGAIN_S)
+        assert waits.done() is ends
+        is_away = False
+        await waits
+        copies.close()
+
+    loop.run_until_complete(story())
+
+
+@pytest.mark.parametrize(("error", "lines"), [(AccessDenied("We may not write there."), 2), (OUTAGE, 0)])
 def test_a_lasting_refusal_is_logged_seldom_and_an_outage_is_not(
     error: Exception, lines: int, caplog: pytest.LogCaptureFixture
 ) -> None:
