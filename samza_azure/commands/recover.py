@@ -32,13 +32,17 @@ from samza_azure.logs.names import (
     source_partition,
     stage_and_number,
     task_log,
+    task_name,
 )
-from samza_azure.logs.record import READ
+from samza_azure.logs.record import NEEDS, READ
+from samza_azure.messages import partitions_of
+from samza_azure.spark.task.checkpoint_files import plan_of
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import CALL_S, Blobs, Missing
 from samza_azure.storage.limits import LEASED_BYTES_MAX
-from samza_azure.storage.listing import first_blobs, runs_in
+from samza_azure.storage.listing import first_blobs, runs_in, stream_of
 from samza_azure.storage.log import LogReader
+from samza_azure.streams.offset import Offset
 
 #: No more copies than this are tried, the newest ones: whoever may write into the container may have put many there.
 LOOKED_AT = 10 * KEPT
@@ -173,19 +177,55 @@ async def _known(held: Held, base: Control, blobs: Blobs, revisions: Sequence[in
 
 
 def _logs(blobs: Blobs, base: Control) -> dict[str, LastOfLog]:
-    """The last record of each log of the run's tasks."""
-    listed = {prefix for prefix, _ in first_blobs(blobs, run_folder(base.run_id))} if base.run_id else set()
-    tasks = [task for task in base.tasks if task_log(base.run_id, task) in listed]
+    """The last record of each log of the run's tasks, and up to where the task has read others."""
+    listed = dict(first_blobs(blobs, run_folder(base.run_id))) if base.run_id else {}
+    logs = {task: log for task in base.tasks if (log := task_log(base.run_id, task)) in listed}
+    numbers: dict[str, list[int]] = {}
+    for stage, number in map(stage_and_number, base.tasks):
+        numbers.setdefault(stage, []).append(number)
+    one_of = {stage_and_number(task)[0]: log for task, log in logs.items()}
 
     def last(task: str) -> LastOfLog:
-        found = LogReader(blobs, task_log(base.run_id, task)).tail()
+        reader = LogReader(blobs, logs[task])
+        found = reader.tail()
         assert found is not None, "it is listed with its size"
         head = found.header
         read = {partition: (at[0], at[1]) for partition, at in head.meta.get(READ, {}).items()}
-        return LastOfLog(head.group_id.hex(), head.writer.generation, head.kind.name == "DRAINED", read)
+        # A task that is no query has no plan: then the first blob that it still needs is all that is known.
+        needs = {log: (blob, 0) for log, blob in head.meta.get(NEEDS, {}).items()}
+        stands = {each: needs[log] for each, log in logs.items() if log in needs}
+        stage, number = stage_and_number(task)
+        for offset in _offsets(reader.last_plan()):
+            if (writer := stages.get(offset.of)) is not None:
+                among = len(numbers[writer])
+                # If the rows are not divided by a key, a task reads some of the writer's tasks.
+                some = range(among) if len(offset.at) == among else partitions_of(number, len(numbers[stage]), among)
+                for each, at in zip(some, offset.positions, strict=False):
+                    name = task_name(writer, each)
+                    stands[name] = max(at, stands.get(name, at))
+        return LastOfLog(
+            head.group_id.hex(), head.writer.generation, head.kind.name == "DRAINED", read, found.end, stands
+        )
 
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        return dict(zip(tasks, threads.map(last, tasks), strict=True))
+        written = threads.map(lambda log: _stream_of(blobs, log, listed[log]), one_of.values())
+        stages = dict(zip(written, one_of, strict=True))  # by the stream that each writes
+        return dict(zip(logs, threads.map(last, logs), strict=True))
+
+
+def _stream_of(blobs: Blobs, log: str, first: int) -> str:
+    try:
+        return stream_of(blobs, log, first)
+    except CorruptState:
+        return ""  # a start may not need this blob
+
+
+def _offsets(plan: bytes | None) -> list[Offset]:
+    """Up to where a task has read, by the plan of its last batch; none if it makes no sense, as its start will say."""
+    try:
+        return [each for each in plan_of(plan)[1] if each is not None] if plan is not None else []
+    except (ValueError, KeyError, TypeError):
+        return []
 
 
 def _found(current: Control | None, newest: Newest, known: Evidence) -> str:

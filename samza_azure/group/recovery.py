@@ -27,6 +27,8 @@ class LastOfLog:
     generation: int
     drained: bool = False
     read: Ends = field(default_factory=dict)  # up to where the task has read each source partition
+    end: Position = (0, 0)
+    stands: Ends = field(default_factory=dict)  # up to where it has read the log of each task before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def needs_recovery(current: Control | None, base: Control, known: Evidence) -> b
 
 def lost(base: Control, known: Evidence) -> Sequence[str]:
     """What the account no longer has, and without which the run cannot go on; a sentence each."""
-    return [*_logs_lost(base, known), *_sources_lost(base, known)]
+    return [*_logs_lost(base, known), *_sources_lost(base, known), *_between_lost(base, known)]
 
 
 def _logs_lost(base: Control, known: Evidence) -> list[str]:
@@ -113,6 +115,22 @@ def _sources_lost(base: Control, known: Evidence) -> list[str]:
                         f"{task} has read {partition} up to blob {at[0]}, byte {at[1]}, and its log ends at blob "
                         f"{end[0]}, byte {end[1]}: the rows between are gone from the stream, and the task's state and "
                         "output have them."
+                    )
+    return found
+
+
+def _between_lost(base: Control, known: Evidence) -> list[str]:
+    """What tasks have read of others whose logs have lost it: these would write other rows there."""
+    found = []
+    if base.phase not in (RunPhase.NONE, RunPhase.DRAINED):
+        for task, log in known.logs.items():
+            for writer, at in log.stands.items():
+                end = known.logs[writer].end if writer in known.logs else (0, 0)
+                if at > end:
+                    found.append(
+                        f"{task} has read the rows of {writer} up to blob {at[0]}, byte {at[1]}, and that task's log "
+                        f"ends at blob {end[0]}, byte {end[1]}: the storage has lost the rows between. The state and "
+                        f"output of {task} have them, and {writer} would put them out again."
                     )
     return found
 

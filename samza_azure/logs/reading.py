@@ -21,6 +21,7 @@ from samza_azure.logs.record import (
     Reference,
     check_trailer,
     checked,
+    decode_files,
     last_length,
 )
 
@@ -210,13 +211,39 @@ def last_record(prefix: str, index: int) -> Rule[Tail | None]:
             return None
     except CorruptState:  # it was deleted since the first read, and perhaps created again
         return None
-    trailer = window.view(size - TRAILER_LENGTH, TRAILER_LENGTH)
-    start = size - last_length(trailer, blob=name, position=size)
-    header = yield from window.header(start)
-    if header is None or start + header.length != size:
-        raise CorruptState("The last record's lengths differ", blob=name, position=start)
-    check_trailer(trailer, header, blob=name, position=start)
+    header, _ = yield from _record_before(window, size)
     return Tail(header, next_blob((index, size)) if header.kind is Kind.ROLLED else (index, size))
+
+
+def _record_before(window: Window, end: int) -> Rule[tuple[Header, int]]:
+    """The record that ends here, and where it begins."""
+    if not window.has(end - TRAILER_LENGTH, TRAILER_LENGTH):
+        yield from window.reach(max(0, end - CHUNK), min(end, CHUNK))
+    trailer = window.view(end - TRAILER_LENGTH, TRAILER_LENGTH)
+    start = end - last_length(trailer, blob=window.name, position=end)
+    header = yield from window.header(start)
+    if header is None or start + header.length != end:
+        raise CorruptState("The last record's lengths differ", blob=window.name, position=start)
+    check_trailer(trailer, header, blob=window.name, position=start)
+    return header, start
+
+
+def last_plan(prefix: str) -> Rule[bytes | None]:
+    """The content of offsets/N of the last batch N: up to where the task has read. None: it has no batch, or is no
+    query. It is looked for from the end, since a log may have 64 MiB behind its last snapshot.
+    """
+    for index, size in reversed((yield from indexes(prefix))):
+        window, end = Window(blob_name(prefix, index)), size
+        while end > 0:
+            header, end = yield from _record_before(window, end)
+            if header.kind in (Kind.BATCH, Kind.DRAINED, Kind.SNAPSHOT):
+                path = f"offsets/{header.batch}"
+                if path in header.references:
+                    return (yield from fetch(header.references[path]))
+                yield from window.reach(end, header.size + header.files_length)
+                packed = window.view(end + header.size, header.files_length)
+                return decode_files(packed, header, blob=window.name, position=end).get(path)
+    return None
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from samza_azure.errors import CorruptState, PermitExpired, SamzaAzureError, Sto
 from samza_azure.logs.forget import NeededBlobs, kept, outdated
 from samza_azure.logs.operations import CHUNK, Rule
 from samza_azure.logs.position import Position
-from samza_azure.logs.reading import Part, Scan, Tail, fetch_part, opening, scan, tail, unchanged
+from samza_azure.logs.reading import Part, Scan, Tail, fetch_part, last_plan, opening, scan, tail, unchanged
 from samza_azure.logs.record import STOOD_AT, Buffer, Header, Kind, Reference, Slice, Writer
 from samza_azure.logs.restart_files import size_of
 from samza_azure.logs.task_log import LogLimits, StoredFiles, TaskLog, append, log_record, look, set_aside
@@ -357,6 +357,10 @@ class LogReader:
     def tail(self, index: int | None = None) -> Tail | None:
         """The last record, read from the end. `index` is a blob known to exist; without it the log is listed."""
         return drive(tail(self.prefix, index), self._blobs)
+
+    def last_plan(self) -> bytes | None:
+        """The content of offsets/N of a task's last batch N; None without one."""
+        return drive(last_plan(self.prefix), self._blobs)
 
     def is_unchanged(self, position: Position) -> bool:
         """Whether the log still ends there, and an idle task's own inputs do where it stood."""

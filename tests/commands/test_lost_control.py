@@ -5,7 +5,7 @@ import gzip
 import json
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,17 +19,22 @@ from samza_azure.commands.backlog import ends_of
 from samza_azure.commands.delete import delete_all, delete_stream
 from samza_azure.commands.reach import with_rows
 from samza_azure.commands.recover import recover
-from samza_azure.errors import CorruptState, StateLost, TooOld
+from samza_azure.errors import ConfigError, CorruptState, StateLost, TooOld
 from samza_azure.group import control as control_blob
-from samza_azure.group.control import NAME, Control, RunPhase
+from samza_azure.group.control import NAME, Assignment, Control, RunPhase
 from samza_azure.group.rows import LEADER, REQUESTS, LeaderRow, leader_columns
 from samza_azure.host.copies import KEPT, copy_name, keep_copy
 from samza_azure.host.runs import RunLogs
 from samza_azure.host.status import control_of
-from samza_azure.logs.names import COPIES
+from samza_azure.logs.names import COPIES, blob_name, task_log
+from samza_azure.logs.position import Position
+from samza_azure.logs.record import Slice, Writer
 from samza_azure.page.watch import Watcher
+from samza_azure.spark.task.checkpoint import Planned, as_file
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import CALL_S
+from samza_azure.storage.log import LogReader, take_over
+from samza_azure.streams.offset import Offset, ProducerPosition
 
 JOB = """
 app = {{ name = "{name}", main = "none:none" }}
@@ -234,3 +239,80 @@ def test_many_sources_with_many_partitions_are_refused() -> None:
     many = Control(group_id="a" * 32, sources={f"s{number}": 100_000 for number in range(1000)})
     with pytest.raises(CorruptState):
         control_blob.decode(control_blob.encode(many))
+
+
+class Between:
+    """A run of two stages whose control blob was lost: `daily` reads what the two tasks of `clean` write."""
+
+    GROUP, RUN = "a" * 32, "r1"
+
+    def __init__(self, drained: Drained, readers: int) -> None:
+        self.drained, self.blobs = drained, drained.blobs
+        self.tasks = [*CLEANERS, *(f"daily-{number}" for number in range(readers))]
+        self.blobs.delete_many([name for name, _ in self.blobs.list(COPIES)])
+        control = replace(
+            drained.control, phase=RunPhase.RUNNING, past=(), positions={},
+            tasks={task: Assignment(first=False) for task in self.tasks},
+        )  # fmt: skip
+        keep_copy(self.blobs, control)
+        self.ends = {task: self.written(task, "cleaned", batches=3) for task in CLEANERS}
+
+    def written(
+        self, task: str, stream: str, batches: int, plan: bytes = b"", needs: Mapping[str, int] = {}
+    ) -> Position:
+        """Begin a log, and append batches; the last thing in it is a record without files."""
+        writer, _ = take_over(
+            self.blobs, task_log(self.RUN, task), group_id=bytes.fromhex(self.GROUP), task=task, writer=Writer(30, 0),
+            first=True, may_append=lambda: True, meta={"stream": stream},
+        )  # fmt: skip
+        for batch in range(batches):
+            files = {f"offsets/{batch}": plan} if plan else {}
+            writer.append(batch, slices=[Slice(0, b"rows", 1)], files=files, needs=needs)
+        return writer.append_frontier(1)
+
+    def reads(self, number: int, *writers: str) -> None:
+        """A query that has read all that these have written."""
+        offset = Offset("cleaned", 0, None, tuple(ProducerPosition(self.ends[writer]) for writer in writers))
+        plan = as_file(Planned(0, (offset,)))
+        self.written(f"daily-{number}", "daily", 2, plan)
+
+    def shorten(self, task: str) -> None:
+        """Put a log of one blob back as it was before its last record."""
+        prefix = task_log(self.RUN, task)
+        span = self.blobs.read(name := blob_name(prefix, 0), 0)
+        reader, end = LogReader(self.blobs, prefix), (0, 0)
+        while (found := reader.scan(end, 1)).end < self.ends[task] and found.records:
+            end, before = found.end, end
+        self.blobs.delete(name)
+        self.blobs.create(name)
+        self.blobs.append(name, bytes(span.data)[: before[1]], 0)  # type: ignore[union-attr]
+
+
+CLEANERS = ("clean-0", "clean-1")
+
+
+@pytest.mark.parametrize("by_key", [True, False])
+def test_rows_between_stages_that_the_storage_has_lost_are_foreseen(drained: Drained, by_key: bool) -> None:
+    """The reader's start failed with "was longer before", after `recover` had promised that the run goes on."""
+    run = Between(drained, readers=2)
+    for number, writer in enumerate(CLEANERS):
+        run.reads(number, *(CLEANERS if by_key else (writer,)))
+    assert "run r1 goes on" in recover(drained.config, Account.from_config(drained.config.storage), yes=True)
+    drained.blobs.delete(NAME)
+    run.shorten("clean-1")
+    for yes in (False, True):
+        with pytest.raises(ConfigError, match="daily-1 has read the rows of clean-1 up to blob 0") as refused:
+            recover(drained.config, Account.from_config(drained.config.storage), yes=yes)
+        assert "the storage has lost the rows between" in str(refused.value)
+        assert "This run cannot go on" in str(refused.value)
+        assert ("daily-0 has read" in str(refused.value)) is by_key
+        assert "clean-0" not in str(refused.value)
+        assert drained.blobs.list(NAME) == []
+
+
+def test_a_lost_blob_between_stages_is_foreseen_for_a_task_that_is_no_query(drained: Drained) -> None:
+    run = Between(drained, readers=1)
+    run.written("daily-0", "daily", 1, needs={task_log("r1", "clean-1"): 1})
+    with pytest.raises(ConfigError, match=r"daily-0 has read the rows of clean-1 up to blob 1, byte 0") as refused:
+        recover(drained.config, Account.from_config(drained.config.storage), yes=False)
+    assert "clean-0" not in str(refused.value)

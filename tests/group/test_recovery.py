@@ -6,6 +6,7 @@ import pytest
 
 from samza_azure.group.control import Control, RunPhase, Stop
 from samza_azure.group.recovery import ABSURD, Evidence, LastOfLog, lost, needs_recovery, recovered
+from samza_azure.logs.position import Position
 from samza_azure.messages import DrainStep
 from tests.group.situation import CONTROL, DRAINING, member
 
@@ -60,6 +61,15 @@ FLUSHING = replace(DRAINING, drain=replace(DRAINING.drain, step=DrainStep.FLUSH)
 DRAINED_LOGS = {**LOGS, "clean-0": replace(LOGS["clean-0"], drained=True)}
 
 
+def ahead(at: Position) -> dict[str, LastOfLog]:
+    """A task has read up to here what the one before it has written up to blob 2, byte 8."""
+    return {
+        **LOGS,
+        "clean-0": replace(LOGS["clean-0"], end=(2, 8)),
+        "daily-0": replace(LOGS["daily-0"], stands={"clean-0": at}),
+    }
+
+
 @pytest.mark.parametrize(
     ("base", "known", "sentence"),
     [
@@ -71,6 +81,8 @@ DRAINED_LOGS = {**LOGS, "clean-0": replace(LOGS["clean-0"], drained=True)}
         (DRAINING, replace(KNOWN, logs=DRAINED_LOGS), "The log of clean-0 is drained"),
         (CONTROL, replace(KNOWN, ends={"flights/0": (0, 99)}), "has read flights/0 up to blob 0, byte 100"),
         (CONTROL, replace(KNOWN, ends={}), "its log ends at blob 0, byte 0"),
+        (CONTROL, replace(KNOWN, logs=ahead((2, 9))), "daily-0 has read the rows of clean-0 up to blob 2, byte 9"),
+        (FLUSHING, replace(KNOWN, logs=ahead((3, 0))), "that task's log ends at blob 2, byte 8"),
     ],
 )
 def test_what_is_lost_is_said(base: Control, known: Evidence, sentence: str) -> None:
@@ -79,6 +91,8 @@ def test_what_is_lost_is_said(base: Control, known: Evidence, sentence: str) -> 
 
 def test_nothing_is_lost_where_nothing_is() -> None:
     assert lost(CONTROL, KNOWN) == []
+    assert lost(CONTROL, replace(KNOWN, logs=ahead((2, 8)))) == []
+    assert lost(replace(CONTROL, phase=RunPhase.DRAINED), replace(KNOWN, logs=ahead((2, 9)))) == []
     assert lost(replace(CONTROL, past=("older",)), replace(KNOWN, runs={"run", "older"})) == []
     assert lost(FLUSHING, replace(KNOWN, logs=DRAINED_LOGS)) == []
     unborn = {task: replace(each, first=True) for task, each in CONTROL.tasks.items()}
