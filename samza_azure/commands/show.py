@@ -26,7 +26,9 @@ def status_view(shown: dict[str, Any]) -> Group:
         f"barrier {shown['barrier']['state']} {shown['barrier']['version']}"
     )
     parts: list[Any] = [head, detail, _processors(shown), _tasks(shown), *_work(shown)]
-    if begins := how_it_begins(shown):
+    if judged := shown.get("verdict"):
+        parts.insert(1, folded(in_words(judged), style=_STYLES.get(judged["state"], "yellow")))
+    if (begins := how_it_begins(shown)) and (not judged or shown["phase"] != "STOPPED"):
         parts.insert(2, folded(begins))
     if shown["drain"]:
         parts.insert(2, folded(drain_in_words(shown["drain"])))
@@ -63,6 +65,16 @@ def status_view(shown: dict[str, Any]) -> Group:
     if failure := shown["failure"]:
         parts.append(folded(f"failed: {failure['task']}: {error_lines(failure['message'])}", style="red"))
     return Group(*parts)
+
+
+#: The colours of verdicts; all others are yellow.
+_STYLES = {"running": "green", "drained": "green", "failed": "red", "no leader": "red"}
+
+
+def in_words(judged: dict[str, Any]) -> str:
+    """A verdict in a line: its state, the sentence, and for how long it has been so."""
+    since_s = round(judged["since_s"] or 0)
+    return f"{judged['state'].upper()}: {judged['text']}" + (f" For {_in_one_unit(since_s)}." if since_s else "")
 
 
 def _why_not(tasks: Sequence[dict[str, Any]]) -> Iterable[str]:
@@ -102,10 +114,10 @@ def folded(text: str, style: str = "") -> Text:
 
 
 def _processors(shown: dict[str, Any]) -> Table:
-    table = plain_table("processor", "state", "tasks")
+    table = plain_table("processor", "state", "heartbeat", "tasks")
     for row in shown["processors"]:
         lead = " (leads)" if row["id"] == shown["leader"] else ""
-        add_row(table, row["id"] + lead, row["state"], ", ".join(row["tasks"]) or "-")
+        add_row(table, row["id"] + lead, row["state"], _ago(row["heartbeat_s"]), ", ".join(row["tasks"]) or "-")
     return table
 
 

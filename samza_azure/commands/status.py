@@ -1,4 +1,6 @@
-"""`samza-azure status`: who leads, who is alive, who runs what."""
+"""`samza-azure status`: who leads, who is alive, who runs what, and whether all is well: as a sentence, and as the exit
+code.
+"""
 
 import json
 import sys
@@ -17,11 +19,23 @@ from samza_azure.commands.backlog import behind, behind_of_tasks
 from samza_azure.commands.job import Job, load_seen
 from samza_azure.commands.reach import look, reach
 from samza_azure.commands.show import status_view
-from samza_azure.commands.terminal import console
-from samza_azure.host.status import SeenWaiting, document, patience_s
+from samza_azure.commands.terminal import console, say
+from samza_azure.config import Config
+from samza_azure.errors import Verdict
+from samza_azure.host.status import SeenSilent, SeenWaiting, document, patience_s
 from samza_azure.machine import boot_time
+from samza_azure.page.verdict import JobState, verdict, without_word
+from samza_azure.storage.connection import Account
 
 WATCH_S = 2.0
+#: The exit codes of what is not well, and of what does not run. Those of errors are less.
+NOT_WELL, NOBODY = 6, 7
+EXIT_CODES: dict[JobState, int] = {
+    **dict.fromkeys(JobState, NOT_WELL),
+    **dict.fromkeys((JobState.RUNNING, JobState.DRAINING, JobState.DRAINED), Verdict.DONE),
+    JobState.FAILED: Verdict.FAILED,
+    JobState.STOPPED: NOBODY,
+}
 
 
 def command(
@@ -31,14 +45,54 @@ def command(
 ) -> None:
     """Show who leads, who is alive, who runs what, where each task is, how far behind its sources it is.
 
+    Exits with 0 if all tasks run, or the run drains or is drained; 1 if it failed; 6 if something does not run, or not
+    yet; 7 if no processor runs. With --json it exits with 0; the document has the code.
+
     Example: samza-azure status job.toml --json
     """
     config = load_seen(job)
-    account = reach(config, create=False)
+    seen = Onlooker(config, reach(config, create=False))
+    if as_json:
+        print(json.dumps(seen.sure(), indent=2))
+        return
+    screen = console(sys.stdout)
+    if not watch:
+        shown = seen.sure()
+        screen.print(status_view(shown))
+        raise typer.Exit(shown["verdict"]["exit_code"])
+    with suppress(KeyboardInterrupt):
+        if screen.is_terminal:
+            _in_place(screen, seen.shown)
+        else:
+            _line_by_line(screen, seen.shown)
 
-    def shown() -> dict[str, Any]:
+
+class Onlooker:
+    """Looks at the fleet once or again and again."""
+
+    def __init__(self, config: Config, account: Account) -> None:
+        self._config, self._account, self._timing = config, account, config.coordinator.timing
+        self._silent, self._waiting = SeenSilent(self._timing.heartbeat_s), SeenWaiting()
+
+    def sure(self) -> dict[str, Any]:
+        """What is there now. If heartbeats are late, look once more: after an outage the next ones are on their way."""
+        shown = self.shown()
+        if shown["verdict"]["state"] == JobState.LOOKING:
+            say(shown["verdict"]["text"])
+            time.sleep(1.25 * self._timing.heartbeat_s)
+            shown = self.shown()
+        return shown
+
+    def shown(self) -> dict[str, Any]:
+        """What is there now."""
+        config, account = self._config, self._account
         control, rows = look(config, account)
-        found = document(config.app.name, control, rows, patience_s(config.task.shutdown_ms))
+        silent = self._silent.note(rows, boot_time())
+        gone = without_word(silent, self._timing)
+        found = document(config.app.name, control, rows, patience_s(config.task.shutdown_ms), gone)
+        self._waiting.note(found, boot_time())
+        judged = verdict(found, silent, self._timing, time.time_ns() // 1_000_000)
+        found["verdict"] = {**asdict(judged), "exit_code": EXIT_CODES[judged.state]}
         blobs = account.blobs()
         of_sources = behind(blobs, found)
         of_tasks = behind_of_tasks(blobs, found, of_sources)
@@ -47,27 +101,11 @@ def command(
             task["behind"] = asdict(of_tasks[task["name"]]) if task["name"] in of_tasks else None
         return found
 
-    if as_json:
-        print(json.dumps(shown(), indent=2))
-        return
-    screen = console(sys.stdout)
-    if not watch:
-        screen.print(status_view(shown()))
-        return
-    with suppress(KeyboardInterrupt):
-        if screen.is_terminal:
-            _in_place(screen, shown)
-        else:
-            _line_by_line(screen, shown)
-
 
 def _in_place(screen: Console, shown: Callable[[], dict[str, Any]]) -> None:
-    waiting = SeenWaiting()
     with Live(console=screen, auto_refresh=False) as live:
         while True:
-            now = shown()
-            waiting.note(now, boot_time())
-            live.update(status_view(now), refresh=True)
+            live.update(status_view(shown()), refresh=True)
             time.sleep(WATCH_S)
 
 
@@ -83,5 +121,11 @@ def _line_by_line(screen: Console, shown: Callable[[], dict[str, Any]]) -> None:
 
 
 def without_ages(shown: dict[str, Any]) -> dict[str, Any]:
-    """The document without the seconds since the last appends, which change even if nothing happens."""
-    return {**shown, "behind": {name: {**each, "appended_s": None} for name, each in shown["behind"].items()}}
+    """The document without the seconds since the last appends, heartbeats and so on, which change by themselves."""
+    return {
+        **shown,
+        "verdict": {**shown["verdict"], "since_s": None},
+        "processors": [{**each, "heartbeat_s": None} for each in shown["processors"]],
+        "tasks": [{**each, "why_s": None} for each in shown["tasks"]],
+        "behind": {name: {**each, "appended_s": None} for name, each in shown["behind"].items()},
+    }

@@ -1,11 +1,12 @@
 """The status document that `samza-azure status --json` prints, made from the control blob and the rows.
 
-It is hearsay, read at one moment: a processor that was killed is shown as it reported last, until it is marked dead.
+It is hearsay. A processor that was killed is shown as it reported last, until it is marked dead, or until an observer
+says that it is silent (`SeenSilent`).
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from samza_azure.group import control as control_blob
@@ -19,7 +20,11 @@ from samza_azure.host.runs import lost_control
 from samza_azure.logs.names import stage_and_number
 from samza_azure.logs.source_log import SOURCE_LIMITS
 from samza_azure.messages import DrainPhase, LastBatch, Phase, Progress, TaskReport
-from samza_azure.storage.interface import CALL_S, Blobs, Content, ControlBlob, Missing, Rows
+from samza_azure.storage.interface import CALL_S, Blobs, Content, ControlBlob, Missing, Row, Rows
+
+#: The state of a processor that seems to be dead, and the phase of its tasks.
+SILENT = "SILENT"
+IS_SILENT = "is silent; the leader gives its tasks to others."
 
 
 class GroupAccount(Protocol):
@@ -55,7 +60,12 @@ async def read(account: GroupAccount) -> tuple[Control | None, list[ProcessorRow
 
 async def members(table: Rows) -> list[ProcessorRow]:
     """All processors' rows."""
-    rows = [processor_row(row.key, row.etag, row.values) for row in await table.query(MEMBERS, timeout=CALL_S)]
+    return processors(await table.query(MEMBERS, timeout=CALL_S))
+
+
+def processors(found: Sequence[Row]) -> list[ProcessorRow]:
+    """The rows of the processors, as read."""
+    rows = [processor_row(row.key, row.etag, row.values, row.age_s) for row in found]
     return [row for row in rows if row.is_ours]
 
 
@@ -65,9 +75,13 @@ def patience_s(shutdown_ms: int) -> float:
 
 
 def document(
-    app: str, control: Control | None, rows: Sequence[ProcessorRow], waits_s: float | None = None
+    app: str,
+    control: Control | None,
+    rows: Sequence[ProcessorRow],
+    waits_s: float | None = None,
+    silent: Collection[str] = (),
 ) -> dict[str, Any]:
-    """The status as data. Fields may be added, never renamed."""
+    """The status as data. Fields may be added, never renamed. `silent`: the processors that seem to be dead."""
     by_processor = {row.processor: row for row in rows}
     if control is None:
         control = Control(group_id="")
@@ -78,7 +92,7 @@ def document(
     return {
         "app": app,
         "run_id": control.run_id or None,
-        "phase": phase(control, rows),
+        "phase": phase(control, rows, silent),
         "epoch": control.epoch,
         "version": control.version,
         "leader": control.leader.processor if control.leader is not None else None,
@@ -87,8 +101,8 @@ def document(
         "drain": _drain(control.drain, control.phase),
         "drains": [_drain(each, RunPhase.DRAINED) for each in control.drains],
         "stop": {"uuid": control.stop.uuid} if control.stop is not None else None,
-        "processors": [_processor(row, owned) for row in rows],
-        "tasks": [_task(name, each, control, by_processor, waits_s) for name, each in control.tasks.items()],
+        "processors": [_processor(row, owned, silent) for row in rows],
+        "tasks": [_task(name, each, control, by_processor, waits_s, silent) for name, each in control.tasks.items()],
         "read": _read(control, by_processor),
         "unheard": _unheard(control, by_processor),
         "positions": {partition: list(position) for partition, position in control.positions.items()},
@@ -98,10 +112,10 @@ def document(
     }
 
 
-def phase(control: Control, rows: Sequence[ProcessorRow]) -> str:
+def phase(control: Control, rows: Sequence[ProcessorRow], silent: Collection[str] = ()) -> str:
     """The phase of the run. If no processor is alive, an unfinished run is STOPPED; before a run it is STARTING."""
     over = control.phase in (RunPhase.DRAINED, RunPhase.FAILED)
-    if not over and not any(row.alive for row in rows):
+    if not over and not any(row.alive and row.processor not in silent for row in rows):
         return "STOPPED"
     if control.phase is RunPhase.NONE:
         return "STARTING"
@@ -173,11 +187,14 @@ def _drain(drain: DrainNotification | None, phase: RunPhase) -> dict[str, Any] |
     }
 
 
-def _processor(row: ProcessorRow, owned: Mapping[tuple[str, str], list[str]]) -> dict[str, Any]:
+def _processor(
+    row: ProcessorRow, owned: Mapping[tuple[str, str], list[str]], silent: Collection[str]
+) -> dict[str, Any]:
     return {
         "id": row.processor,
         "incarnation": row.incarnation,
-        "state": str(row.state),
+        "state": SILENT if row.alive and row.processor in silent else str(row.state),
+        "heartbeat_s": round(row.age_s, 1) if row.alive else None,  # since the last one, by the service's clock
         "ready": row.fingerprint != "",  # Spark runs, and it has analysed the pipeline
         "port": row.port,
         "tasks": owned.get((row.processor, row.incarnation), []),
@@ -188,21 +205,28 @@ def _processor(row: ProcessorRow, owned: Mapping[tuple[str, str], list[str]]) ->
 
 
 def _task(
-    name: str, each: Assignment, control: Control, rows: dict[str, ProcessorRow], waits_s: float | None
+    name: str,
+    each: Assignment,
+    control: Control,
+    rows: dict[str, ProcessorRow],
+    waits_s: float | None,
+    silent: Collection[str],
 ) -> dict[str, Any]:
     owner, report, given_up = each.owner, report_of(name, each.owner, rows), control.given_up.get(name)
+    reason = why(each, control, rows, report, waits_s, silent)
+    is_silent = reason is not None and reason.endswith(IS_SILENT)
     return {
         "name": name,
         "stage": stage_and_number(name)[0],
         "owner": owner.processor if owner is not None else None,
         "generation": owner.generation if owner is not None else None,
-        "phase": str(task_phase(report, control)),
+        "phase": SILENT if is_silent else str(task_phase(report, control)),
         "batch": report.batch if report is not None else None,
         "late": report.late if report is not None else 0,
         "rows_to_drain": rows_to_drain(control, report, SOURCE_LIMITS.roll_bytes) if report is not None else None,
         "progress": _fields(report.progress if report is not None else None),
         "last_batch": _fields(report.last_batch if report is not None else None),
-        "why": why(each, control, rows, report, waits_s),
+        "why": reason,
         "read": {} if report is None else {key: list(end) for key, end in (report.read or {}).items()},
         "error": asdict(report.error) if report is not None and report.error is not None else None,
         "given_up": {"processor": given_up.owner.processor, "message": given_up.message} if given_up else None,
@@ -221,17 +245,21 @@ def why(
     rows: dict[str, ProcessorRow],
     report: TaskReport | None,
     waits_s: float | None = None,
+    silent: Collection[str] = (),
 ) -> str | None:
     """Why a task does not run, in a sentence; None: it runs, or is done.
 
     `waits_s`: how long it waits at most for its former owner. Since when it has waited is not stored: `SeenWaiting`.
     """
-    phase, lacks = report.phase if report is not None else None, _lacks_container(each.owner, rows)
-    if control.phase is RunPhase.DRAINED or phase is Phase.DRAINED or (phase is Phase.RUNNING and not lacks):
+    phase, lacks, owner = report.phase if report is not None else None, _lacks_container(each.owner, rows), each.owner
+    if control.phase is RunPhase.DRAINED or phase is Phase.DRAINED:
         return None
     if control.phase is RunPhase.FAILED:
         return "The run has failed."
-    owner = each.owner
+    if owner is not None and owner.processor in silent and rows[owner.processor].incarnation == owner.incarnation:
+        return f"{owner.processor} {IS_SILENT}"
+    if phase is Phase.RUNNING and not lacks:
+        return None
     if owner is None:
         if any(row.alive and not row.fingerprint for row in rows.values()):
             return "No processor that can take it is ready yet."
@@ -261,6 +289,50 @@ def why(
 def _lacks_container(owner: Owner | None, rows: Mapping[str, ProcessorRow]) -> bool:
     row = rows.get(owner.processor) if owner is not None else None
     return row is not None and owner is not None and row.incarnation == owner.incarnation and row.no_container
+
+
+#: A heartbeat is late after this many intervals.
+LATE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """How long a live processor has sent no heartbeat, by the clock of the service.
+
+    After an outage all heartbeats are late at first. `is_sure`: it was late a heartbeat ago, too, and none has come.
+    """
+
+    seconds: float
+    is_sure: bool = True
+
+    def gone(self, timeout_s: float) -> bool:
+        """Whether an observer takes the processor for dead, as the leader does, or soon will."""
+        return self.is_sure and self.seconds >= timeout_s
+
+    def doubtful(self, timeout_s: float) -> bool:
+        """Whether another look has to show whether it is alive."""
+        return not self.is_sure and self.seconds >= timeout_s
+
+
+class SeenSilent:
+    """The silence of each live processor, as an observer outside of the group sees it."""
+
+    def __init__(self, heartbeat_s: float) -> None:
+        self._heartbeat_s = heartbeat_s
+        self._late: dict[tuple[str, str, int], float] = {}  # the heartbeats that were late, and when first seen so
+
+    def forget(self) -> None:
+        """Forget all suspicion: the account did not answer, so no heartbeat was accepted either."""
+        self._late.clear()
+
+    def note(self, rows: Sequence[ProcessorRow], now: float) -> dict[str, Silence]:
+        """Note what one more read has found at `now`, by any clock. Return the silence by processor."""
+        late = [row for row in rows if row.alive and row.age_s >= LATE * self._heartbeat_s]
+        self._late = {
+            each: self._late.get(each, now) for each in ((row.processor, row.incarnation, row.beat) for row in late)
+        }
+        sure = {each[0] for each, since in self._late.items() if now >= since + self._heartbeat_s}
+        return {row.processor: Silence(row.age_s, row.processor in sure) for row in rows if row.alive}
 
 
 class SeenWaiting:

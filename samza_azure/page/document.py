@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
-from samza_azure.group.age import Age
 from samza_azure.group.control import Control
 from samza_azure.group.reports import report_of
 from samza_azure.group.timing import Timing
 from samza_azure.group.view import View
+from samza_azure.host.status import Silence
 from samza_azure.logs.names import stage_and_number
 from samza_azure.messages import DrainPhase
 from samza_azure.page.verdict import JobState, Judgement, ended, first_line, verdict, without_word
@@ -72,9 +72,10 @@ def noted(lines: Lines, view: View, now: float, now_ms: int) -> None:
         }
         for (name, each), report in zip(control.tasks.items(), reports.values(), strict=True)
     ]
-    backlog, dead = _backlog(tasks), without_word(dict(view.others.ages), view.timing)
+    backlog = _backlog(tasks)
+    dead = {name for name, age in view.others.ages.items() if age.silent(view.timing.heartbeat_timeout_s)}
     total = sum(backlog.values()) if backlog else None
-    lines.add(now_ms, total, _age_s(tasks, now_ms), _pace(tasks, frozenset(dead)))
+    lines.add(now_ms, total, _age_s(tasks, now_ms), _pace(tasks, dead))
 
 
 def away(
@@ -89,7 +90,7 @@ def _said(verdict: Judgement) -> dict[str, Any]:
     return {"state": str(verdict.state), "text": verdict.text, "since_s": verdict.since_s}
 
 
-def made(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing, lines: Lines, now_ms: int) -> Any:
+def made(shown: Mapping[str, Any], silent: Mapping[str, Silence], timing: Timing, lines: Lines, now_ms: int) -> Any:
     """The whole document."""
     dead = frozenset(without_word(silent, timing))
     backlog, age_s, pace = _backlog(shown["tasks"]), _age_s(shown["tasks"], now_ms), _pace(shown["tasks"], dead)
@@ -180,7 +181,7 @@ def _badness(task: Mapping[str, Any]) -> tuple[bool, bool, int, str, int]:
 
 
 def _processor(
-    row: Mapping[str, Any], shown: Mapping[str, Any], silent: Mapping[str, Age], dead: Collection[str]
+    row: Mapping[str, Any], shown: Mapping[str, Any], silent: Mapping[str, Silence], dead: Collection[str]
 ) -> dict[str, Any]:
     name = row["id"]
     state = "silent" if name in dead else str(row["state"]).lower()

@@ -1,7 +1,6 @@
 """One sentence for a fleet: what is wrong, since when, what happens next. Pure: no clock, no I/O.
 
-`silent` says for how long each processor's row has not changed, by this reader's own reads. A row that is read rarely
-says little about that.
+`silent` says for how long each live processor has sent no heartbeat.
 """
 
 from collections.abc import Mapping
@@ -9,10 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from samza_azure.group.age import Age
 from samza_azure.group.timing import Timing
+from samza_azure.host.status import LATE, Silence
 
-__all__ = ["FIRST", "JobState", "Judgement", "ended", "first_line", "verdict", "without_word"]
+__all__ = ["FIRST", "JobState", "Judgement", "doubtful", "ended", "first_line", "verdict", "without_word"]
 
 #: The most names in a sentence.
 NAMED = 3
@@ -25,6 +24,7 @@ class JobState(StrEnum):
 
     RUNNING = "running"
     STARTING = "starting"
+    LOOKING = "looking"  # heartbeats are late; the next look shows whether one comes
     TROUBLE = "trouble"  # it recovers by itself, or somebody has to look
     NO_LEADER = "no leader"
     DRAINING = "draining"
@@ -59,12 +59,17 @@ def ended(row: Mapping[str, Any]) -> str | None:
     return f"exit code {failure['exit_code']}: {first_line(failure['message']).rstrip('.')}." if failure else None
 
 
-def without_word(silent: Mapping[str, Age], timing: Timing) -> list[str]:
+def without_word(silent: Mapping[str, Silence], timing: Timing) -> list[str]:
     """The processors that have been silent for so long that the leader marks them as dead, or soon will."""
-    return sorted(name for name, age in silent.items() if age.silent(timing.heartbeat_timeout_s))
+    return sorted(name for name, each in silent.items() if each.gone(timing.heartbeat_timeout_s))
 
 
-def verdict(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing, now_ms: int) -> Judgement:
+def doubtful(silent: Mapping[str, Silence], timing: Timing) -> list[str]:
+    """The processors of which only another look shows whether they are alive."""
+    return sorted(name for name, each in silent.items() if each.doubtful(timing.heartbeat_timeout_s))
+
+
+def verdict(shown: Mapping[str, Any], silent: Mapping[str, Silence], timing: Timing, now_ms: int) -> Judgement:
     """The verdict on a status document. `silent` holds the processors whose rows say they are alive."""
     dead = without_word(silent, timing)
     run = f"Run {shown['run_id']}"
@@ -80,7 +85,7 @@ def verdict(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing,
         case "DRAINED":
             text = f"{run} is drained. A changed pipeline begins the next one."
             return Judgement(JobState.DRAINED, text, _since_s(shown, "drain", now_ms))
-        case "STOPPED":
+        case "STOPPED" if not silent:
             why = next(
                 (f"{row['id']} ended with {ending} " for row in shown["processors"] if (ending := ended(row))), ""
             )
@@ -88,9 +93,12 @@ def verdict(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing,
             if shown["run_id"]:
                 then = f"The next start resumes run {shown['run_id']}."
             return Judgement(JobState.STOPPED, f"No processor runs. {why}{then}")
+    if late := doubtful(silent, timing):
+        text = f"No heartbeat of {_names(late)} has come lately. The next look shows whether one comes."
+        return Judgement(JobState.LOOKING, text, min(silent[name].seconds for name in late))
     if silent and len(dead) == len(silent):
         text = "No processor runs: none sends heartbeats. The next start resumes the run."
-        return Judgement(JobState.STOPPED, text, min(age.seconds for age in silent.values()))
+        return Judgement(JobState.STOPPED, text, min(each.seconds for each in silent.values()))
     if shown["phase"] == "STARTING":
         return Judgement(
             JobState.STARTING, f"{_processors(silent, dead)} joined. A run begins when one of them is ready."
@@ -112,7 +120,7 @@ def verdict(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing,
             )
         return Judgement(JobState.DRAINING, text, max((silent[name].seconds for name in owners), default=None))
     former = shown["deposed"]  # also for a moment after it is back, or was wrongly suspected
-    if former in silent.keys() - gone and silent[former].silent(2 * timing.heartbeat_s):
+    if former in silent.keys() - gone and silent[former].gone(LATE * timing.heartbeat_s):
         text = f"{leader} took over from {former}, which is silent. If it stays so, its tasks go to others."
         return Judgement(JobState.TROUBLE, text, silent[former].seconds)
     if idle:
@@ -140,11 +148,14 @@ def _since_s(shown: Mapping[str, Any], kind: str, now_ms: int) -> float | None:
     return None if at_ms is None else max(now_ms - at_ms, 0) / 1000
 
 
+def _names(names: list[str]) -> str:
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+
+
 def _are(names: list[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{', '.join(names[:NAMED])}{more} {'is' if len(names) == 1 else 'are'}"
+    return f"{_names(names)} {'is' if len(names) == 1 else 'are'}"
 
 
-def _processors(silent: Mapping[str, Age], dead: list[str]) -> str:
+def _processors(silent: Mapping[str, Silence], dead: list[str]) -> str:
     live = len(silent) - len(dead)
     return "1 processor" if live == 1 else f"{live} processors"

@@ -13,14 +13,21 @@ from typing import Any
 from samza_azure.config import Config
 from samza_azure.errors import SamzaAzureError, StateLost
 from samza_azure.group import control as control_blob
-from samza_azure.group.age import Age, observed
 from samza_azure.group.control import Control
-from samza_azure.group.rows import MEMBERS, ProcessorRow, processor_row
+from samza_azure.group.rows import MEMBERS, ProcessorRow
 from samza_azure.group.view import View
-from samza_azure.host.status import SeenWaiting, control_of, document, patience_s
+from samza_azure.host.status import (
+    SeenSilent,
+    SeenWaiting,
+    Silence,
+    control_of,
+    document,
+    patience_s,
+    processors,
+)
 from samza_azure.machine import boot_time
 from samza_azure.page.document import GAP_S, POINT_S, Lines, away, made, noted
-from samza_azure.page.verdict import JobState
+from samza_azure.page.verdict import JobState, without_word
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import CALL_S, Content, Missing, NotModified
 
@@ -62,7 +69,7 @@ class Watcher:
         self._etag: str | None = None
         self._control: Control | None = None
         self._is_new = False  # there is no control blob, and nothing that one has left
-        self._ages: dict[str, Age] = {}  # by processor; `etag` is incarnation and beat
+        self._silent = SeenSilent(self._timing.heartbeat_s)
         self._lines = lines or lines_of(config)
         self._waiting = SeenWaiting()
         self._shown: dict[str, Any] | None = None  # what was read last
@@ -72,7 +79,7 @@ class Watcher:
         self._news = asyncio.Condition()
         self._watched = 0
         self.version = 0
-        self.document: dict[str, Any] = away(config.app.name, JobState.AWAY, "The account has not been read yet.", None)
+        self.document: dict[str, Any] = away(config.app.name, JobState.LOOKING, "The account is being read.", None)
 
     async def state(self) -> dict[str, Any]:
         """The document, read anew if it is older than a heartbeat."""
@@ -151,20 +158,22 @@ class Watcher:
                 # Whether one was deleted is asked once: what is left later comes after another one, which is seen.
                 self._control, self._etag = None if self._is_new else await control_of(self._account), None
                 self._is_new = self._control is None
-        members = [row for row in (processor_row(row.key, row.etag, row.values) for row in rows) if row.is_ours]
-        silent = self._silent(members)
+        members = processors(rows)
+        silent = self._silent.note(members, boot_time())
         # On a thread: for a large fleet this takes long.
         self._shown = await asyncio.to_thread(self._made, self._control, members, silent)
         return self._shown
 
-    def _made(self, control: Control | None, members: list[ProcessorRow], silent: dict[str, Age]) -> dict[str, Any]:
-        shown = document(self._config.app.name, control, members, patience_s(self._config.task.shutdown_ms))
+    def _made(self, control: Control | None, members: list[ProcessorRow], silent: dict[str, Silence]) -> dict[str, Any]:
+        waits_s, gone = patience_s(self._config.task.shutdown_ms), without_word(silent, self._timing)
+        shown = document(self._config.app.name, control, members, waits_s, gone)
         self._waiting.note(shown, boot_time())
         found: dict[str, Any] = made(shown, silent, self._timing, self._lines, time.time_ns() // 1_000_000)
         return found
 
     async def _unread(self, error: SamzaAzureError, started: float) -> dict[str, Any]:
         """The document after a failed read: there is no job, or it is gone, or the account cannot be read."""
+        self._silent.forget()
         name, storage = self._config.app.name, self._config.storage
         text = f"The account cannot be read: {error} Reading is retried."
         if isinstance(error, _ContainerGone | StateLost):
@@ -183,17 +192,3 @@ class Watcher:
         with suppress(SamzaAzureError):
             return not await asyncio.to_thread(self._account.exists)
         return False
-
-    def _silent(self, members: list[ProcessorRow]) -> dict[str, Age]:
-        """How long the row of each live processor has not changed, by our reads.
-
-        Not by the clock: a page that polls reads rarely, and no heartbeat succeeds while the account is unreachable. A
-        gap between two reads counts as two heartbeats at most, and a failed read does not count.
-        """
-        now, interval_s = boot_time(), self._timing.heartbeat_s
-        self._ages = {
-            row.processor: observed(self._ages.get(row.processor), f"{row.incarnation} {row.beat}", now, interval_s)
-            for row in members
-            if row.alive
-        }
-        return self._ages

@@ -21,6 +21,7 @@ import pytest
 from infra.check.rules import CONFINED
 from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks, SourceWriter, cli
 from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.commands.status import NOT_WELL
 from samza_azure.errors import AccessDenied, Verdict
 from samza_azure.storage.connection import Account
 from tests.storage.proxy import Guard
@@ -213,7 +214,7 @@ def test_read_only_commands_write_nothing_and_need_reader_roles_only(place: Plac
     assert place.command("produce", "orders", str(rows))[0] == 0
     place.allow(is_own, is_own)
     with place.running(place.connect):
-        assert place.command("status")[0] == 0
+        assert place.command("status")[0] in (0, NOT_WELL)  # its tasks may not run yet
         assert place.command("peek", "orders")[0] == 0
         assert place.command("follow", "orders", "--from", "earliest", "--until-now")[0] == 0
         assert "There is no table segments" in place.command("table", "segments")[2]

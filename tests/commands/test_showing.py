@@ -33,9 +33,10 @@ HOSTILE = ["[/x]", "[a]", "[streams.matched]", "[red]no[/red]", "\x1b[31m", "\x1
 LONG = "w" * 300
 DRAIN = {"step": "", "run_id": "", "asked_by": "", "asked_ms": 0, "history": [], "at_ms": []}
 EMPTY = {
-    "app": "", "run_id": "", "phase": "RUNNING", "epoch": 1, "version": 1, "leader": "",
+    "app": "", "run_id": "", "verdict": {"state": "", "text": "", "since_s": 7.0, "exit_code": 0},
+    "phase": "RUNNING", "epoch": 1, "version": 1, "leader": "",
     "barrier": {"version": 1, "state": ""}, "drain": DRAIN, "drains": [DRAIN], "stop": {"uuid": ""},
-    "processors": [{"id": "", "state": "", "ready": True, "tasks": [""], "too_old_for": None,
+    "processors": [{"id": "", "state": "", "ready": True, "heartbeat_s": 0.4, "tasks": [""], "too_old_for": None,
                     "failure": {"exit_code": 1, "message": ""}}],
     "tasks": [
         {"name": "", "stage": "", "owner": "", "phase": "", "batch": 1, "late": 0,
@@ -44,8 +45,8 @@ EMPTY = {
     ],
     "events": [{"at_ms": 0, "kind": "", "text": ""}], "kept": {}, "failure": {"task": "", "message": ""},
 }  # fmt: skip
-#: What no person is shown.
-HIDDEN = ("stop.uuid", "tasks.0.stage", "tasks.0.error.traceback")
+#: What no person is shown, or not as it is: the state is one of ours, in capitals.
+HIDDEN = ("stop.uuid", "verdict.state", "tasks.0.stage", "tasks.0.error.traceback")
 #: What the table of a drain that goes on shows.
 OF_A_DRAIN = ("drain.step", "drain.run_id", "drain.asked_by", "tasks.0.name", "tasks.0.stage", "tasks.0.owner")
 

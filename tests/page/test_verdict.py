@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from samza_azure.group.age import LEAST_READS, Age
 from samza_azure.group.control import Assignment, Control, DrainNotification, Event, Failure, Member, Owner, RunPhase
 from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.group.timing import PROFILES
 from samza_azure.group.view import OwnIncarnation, Settings, View
-from samza_azure.host.status import SeenWaiting, document
+from samza_azure.host.status import SeenSilent, SeenWaiting, Silence, document
 from samza_azure.messages import DrainStep, Phase, Progress, TaskError, TaskReport
 from samza_azure.page.document import SHOWN, Lines, made, noted
 from samza_azure.page.verdict import FIRST, verdict
@@ -39,9 +38,9 @@ def row(name: str, task: str, phase: Phase = Phase.RUNNING, **more: Any) -> Proc
 ROWS = [row("a", "t-0"), row("b", "t-1")]
 
 
-def aged(seconds: dict[str, float]) -> dict[str, Age]:
-    """Of rows that have been read often enough."""
-    return {name: Age("", silent, LEAST_READS, 0.0) for name, silent in seconds.items()}
+def aged(seconds: dict[str, float]) -> dict[str, Silence]:
+    """Of rows that have been read twice."""
+    return {name: Silence(silent) for name, silent in seconds.items()}
 
 
 EXITED = "exit code 1: The container ended 3 times in a row (exit code 7)."
@@ -193,7 +192,7 @@ DRAIN = DrainNotification("d", "r", step=DrainStep.FREEZE)
     ],
 )
 def test_a_fleet_in_a_sentence(
-    found: dict[str, Any], silent: dict[str, Age], state: str, text: str, since_s: float | None
+    found: dict[str, Any], silent: dict[str, Silence], state: str, text: str, since_s: float | None
 ) -> None:
     said = verdict(found, silent, TIMING, NOW)
     assert (str(said.state), said.text, said.since_s) == (state, text, since_s)
@@ -325,6 +324,40 @@ def test_the_page_shows_a_short_first_line_of_an_error() -> None:
     assert len(verdict(shown(failed, []), {}, TIMING, NOW).text) < FIRST + 80
 
 
-def test_a_row_that_was_read_seldom_is_not_called_silent() -> None:
-    seldom = {name: replace(age, reads=LEAST_READS - 1) for name, age in aged({"a": 99.0, "b": 99.0}).items()}
-    assert str(verdict(shown(), seldom, TIMING, NOW).state) == "running"
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        ({"a": 99.0, "b": 98.0}, "No heartbeat of a, b has come lately. The next look shows whether one comes."),
+        ({"a": 1.0, "b": 98.0}, "No heartbeat of b has come lately. The next look shows whether one comes."),
+    ],
+)
+def test_a_fleet_whose_heartbeats_are_late_is_looked_at_again(seconds: dict[str, float], text: str) -> None:
+    """At the first look it was called RUNNING, however long it had been dead."""
+    once = {name: replace(each, is_sure=False) for name, each in aged(seconds).items()}
+    said = verdict(shown(), once, TIMING, NOW)
+    assert (str(said.state), said.text, said.since_s) == ("looking", text, 98.0)
+
+
+def test_a_processor_is_silent_if_no_heartbeat_comes_within_another_one() -> None:
+    """After an outage all are late at first. The clock is the service's: an observer may look as seldom as it likes."""
+    seen, silent = SeenSilent(TIMING.heartbeat_s), replace(ROWS[0], age_s=30.0)
+    assert seen.note([silent, replace(ROWS[1], age_s=1.0)], 100.0) == {
+        "a": Silence(30.0, False),
+        "b": Silence(1.0, False),
+    }
+    again = replace(ROWS[0], beat=4, age_s=0.5)
+    assert seen.note([again], 102.0) == {"a": Silence(0.5, False)}, "the outage is over"
+    for now, age_s, is_sure in ((110.0, 8.5, False), (111.0, 9.5, False), (112.0, 10.5, True), (200.0, 98.5, True)):
+        assert seen.note([replace(again, age_s=age_s)], now) == {"a": Silence(age_s, is_sure)}, now
+
+
+def test_what_a_silent_processor_said_last_is_not_shown_as_if_it_were_so() -> None:
+    found = document("app", CONTROL, ROWS, silent=["b"])
+    assert [each["state"] for each in found["processors"]] == ["ACTIVE", "SILENT"]
+    assert [(each["phase"], each["why"]) for each in found["tasks"]] == [
+        ("RUNNING", None),
+        ("SILENT", "b is silent; the leader gives its tasks to others."),
+    ]
+    assert (found["phase"], document("app", CONTROL, ROWS, silent=["a", "b"])["phase"]) == ("RUNNING", "STOPPED")
+    drained = replace(CONTROL, phase=RunPhase.DRAINED)
+    assert [each["phase"] for each in document("app", drained, ROWS, silent=["a", "b"])["tasks"]] == ["DRAINED"] * 2
