@@ -213,7 +213,7 @@ def _of_table(request: HttpRequest, storage: MemoryStorage) -> Call:
 def _refused(answer: Refused | Missing | NotModified) -> Response:
     match answer:
         case NotModified():
-            return Response(304)
+            return Response(304, {"x-ms-error-code": "ConditionNotMet"})
         case Missing():
             return Response(404, {"x-ms-error-code": "BlobNotFound"})
         case Refused(code=code):
