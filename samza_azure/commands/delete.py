@@ -29,7 +29,7 @@ from samza_azure.logs.names import (
     stream_and_partition,
     stream_folder,
 )
-from samza_azure.names import STREAM
+from samza_azure.names import READER, STREAM
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import CALL_S, DELETE_MAX, Blobs
 from samza_azure.storage.limits import HINTS, READERS, hint_name
@@ -45,7 +45,9 @@ def command(
     job: Job,
     run: Annotated[str, typer.Option("--run", help="A drained run: its rows in all streams.")] = "",
     stream: Annotated[str, typer.Option("--stream", help="A source or output stream, of all runs.")] = "",
-    reader: Annotated[str, typer.Option("--reader", help="With --stream: only forget this named reader of it.")] = "",
+    reader: Annotated[
+        str | None, typer.Option("--reader", help="With --stream: only forget this named reader of it.")
+    ] = None,
     everything: Annotated[
         bool,
         typer.Option("--all", help="All data of the job in the account: runs, streams, tables, files, its group."),
@@ -56,8 +58,10 @@ def command(
 
     Example: samza-azure delete job.toml --run 1764000000000-1f2e3d4c
     """
-    if sum(map(bool, (run, stream, everything))) != 1 or (reader and not stream):
+    if sum(map(bool, (run, stream, everything))) != 1 or (reader is not None and not stream):
         raise ConfigError("Say what to delete: --run ID, --stream ID, --stream ID --reader NAME, or --all.")
+    if reader is not None:
+        READER.checked(reader)  # an empty one, as of a variable that is not set, is not the whole stream
     config = load(job) if reader else load_seen(job)
     account = reach(config, create=False, to_empty=everything)
     if reader:

@@ -12,6 +12,7 @@ from samza_azure.commands.reach import reach
 from samza_azure.commands.rows import as_lines
 from samza_azure.commands.terminal import say
 from samza_azure.errors import ConfigError
+from samza_azure.names import READER
 from samza_azure.storage.reader import Reader, Start
 from samza_azure.storage.retention import readers_of
 
@@ -31,14 +32,17 @@ def command(
     ] = "",
     until_now: Annotated[bool, typer.Option("--until-now", help="End at the rows that are committed now.")] = False,
     name: Annotated[
-        str, typer.Option("--name", help="A reader's name: retention waits for it, and the next follow goes on here.")
-    ] = "",
+        str | None,
+        typer.Option("--name", help="A reader's name: retention waits for it, and the next follow goes on here."),
+    ] = None,
 ) -> None:
     """Print the rows of a stream as they are committed, one JSON object per line, and at the end a token to go on
     from.
 
     Example: samza-azure follow job.toml daily-delays --from earliest --until-now
     """
+    if name is not None:
+        READER.checked(name)  # also an empty one, as of a variable that is not set
     account = reach(load(job), create=False)
     positions = account.readers() if name else None
     stands = positions is not None and name in readers_of(positions, stream)
@@ -49,7 +53,7 @@ def command(
         start=start,
         token="" if begin in ("earliest", "latest") else begin,
         until_now=until_now,
-        name=name,
+        name=name or "",
         positions=positions,
     )
     if not reader.has_logs:

@@ -25,6 +25,7 @@ from samza_azure.config import Config
 from samza_azure.errors import ConfigError
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.logs.operations import Pause
+from samza_azure.names import IDEMPOTENCE_KEY
 from samza_azure.storage.connection import Account
 from samza_azure.storage.ddl import arrow_schema
 from samza_azure.storage.driver import back_off
@@ -171,24 +172,35 @@ def command(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check the rows; write nothing.")] = False,
     once: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="KEY",
             help="Store each row once, however often this command is run or killed: what is stored under this key, for "
             "example the file's name, is skipped. Other files under the same key are refused.",
         ),
-    ] = "",
+    ] = None,
 ) -> None:
     """Put the rows of files into a source stream, in file order.
 
     Example: samza-azure produce job.toml flights flights.parquet --key dest
     """
+    if once is not None:
+        IDEMPOTENCE_KEY.checked(once)  # an empty one, as of a variable that is not set, would store rows twice
     config = load(job)
     account = reach_if_there(config) if dry_run else reach(config)
     refuse_other_partitions(config, look(config, account)[0] if account else None, stream)
     with _without_stdin(files, sys.stdin.buffer) as given:
         shown = ProgressLine(f"produce {stream}")
         rows = produce(
-            config, account, stream, given, key=key, rate=rate, dry_run=dry_run, progress=shown, say=say, once=once
+            config,
+            account,
+            stream,
+            given,
+            key=key,
+            rate=rate,
+            dry_run=dry_run,
+            progress=shown,
+            say=say,
+            once=once or "",
         )
     tell(f"{rows} rows fit {stream}; nothing was written" if dry_run else f"{rows} rows into {stream}")

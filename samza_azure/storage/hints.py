@@ -48,3 +48,6 @@ class AzureHints:
             f"Deleting the row {self._partition}/{name}",
             write=True,
         )
+
+    def where(self, name: str) -> str:
+        return f"The row {self._partition}/{hint_key(name)} of the table {self._table.table_name}"

@@ -114,6 +114,9 @@ class Positions(Hints, Protocol):
     def remove(self, name: str) -> None:
         """Delete the row if it exists."""
 
+    def where(self, name: str) -> str:
+        """Which row that is, with its table, for a message."""
+
 
 class ControlBlob(Protocol):
     """The leased block blob `control.json`, or the one of a lock. After `timeout` seconds a call raises `Unsettled` (a

@@ -493,6 +493,9 @@ class MemoryHints:
         key = hint_key(name)
         self._account.call("hints.remove", lambda: self._storage.forget(self._partition, key))
 
+    def where(self, name: str) -> str:
+        return f"The row {self._partition}/{hint_key(name)} in memory"
+
 
 class MemoryControlBlob:
     """`ControlBlob` in memory."""

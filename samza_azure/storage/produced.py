@@ -19,7 +19,7 @@ from samza_azure.names import IDEMPOTENCE_KEY
 from samza_azure.storage.driver import BetweenTries, answered, back_off
 from samza_azure.storage.interface import Refused
 from samza_azure.storage.limits import PRODUCED, hint_key
-from samza_azure.storage.token import Stand, columns, decode, encode, from_columns
+from samza_azure.storage.token import COLUMN, Stand, columns, decode, encode, from_columns
 from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Transactions, Write
 
 __all__ = ["PRODUCED", "Produced", "Production", "forget_keys", "has_keys", "mark_deleted"]
@@ -76,7 +76,13 @@ class Production:
                 f"Another program has written the row of the key {self.key!r} in the stream {self.stream!r}: its rows "
                 f"are {rows!r:.80}. Give another key."
             )
-        at = decode(from_columns(values), self.stream).at
+        try:
+            at = decode(from_columns(values), self.stream).at
+        except ConfigError as error:
+            raise ConfigError(
+                f"Another program has written the row of the key {self.key!r} in the stream {self.stream!r}: its "
+                f"column {COLUMN} holds no positions. Give another key."
+            ) from error
         return Produced(content, str(values.get("divided", "")), at, None if rows < 0 else rows)
 
     def begin(self, divided: str, ends: Mapping[str, Position]) -> Produced:

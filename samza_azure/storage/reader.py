@@ -30,9 +30,8 @@ from samza_azure.storage.interface import Blobs, Positions
 from samza_azure.storage.listing import log_indexes, log_sizes, stream_of, streams
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.patience import PatientOnceLetIn
-from samza_azure.storage.retention import readers_of, row_of
-from samza_azure.storage.token import Stand, columns
-from samza_azure.storage.token import decode as stand_of
+from samza_azure.storage.retention import readers_of, row_of, stand_of
+from samza_azure.storage.token import Stand, columns, decode
 from samza_azure.storage.token import encode as token_of
 
 #: A table has at most about this many bytes of a log, or one record.
@@ -78,10 +77,9 @@ class Reader:
         self._listed_at = -LIST_S
         self._check: Callable[[], None] | None = None  # of the account, before the first listing
         self._positions = checked_positions(name, positions)
-        known = None if self._positions is None else readers_of(self._positions, stream).get(name)
         if token:
-            self._stand = stand_of(token, stream)
-        elif start is None and known is not None:
+            self._stand = decode(token, stream)
+        elif start is None and self._positions and (known := stand_of(self._positions, stream, name)) is not None:
             self._stand = known
         else:
             self._begin(start or "earliest")

@@ -18,7 +18,7 @@ from samza_azure.logs.source_log import SPARED_S, in_line
 from samza_azure.storage.driver import drive
 from samza_azure.storage.interface import Blobs, Positions
 from samza_azure.storage.listing import log_indexes, stream_of
-from samza_azure.storage.token import Stand, decode, from_columns
+from samza_azure.storage.token import COLUMN, Stand, decode, from_columns
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,30 @@ def readers_of(positions: Positions, stream: str) -> dict[str, Stand]:
             except ConfigError:
                 found[reader] = Stand()
     return found
+
+
+def stand_of(positions: Positions, stream: str, reader: str) -> Stand | None:
+    """Where a named reader stands; None if it has no row. Raise `ConfigError` for an unreadable one: to begin at the
+    earliest rows, as if there were none, would give the reader's program all rows again."""
+    row = row_of(stream, reader)
+    values = positions.poll().get(row)
+    if values is None:
+        return None
+    try:
+        text = from_columns(values)
+        if not text:
+            raise ConfigError(f"It has no column {COLUMN}.")
+        try:
+            return decode(text, stream)
+        except ConfigError as error:
+            raise ConfigError(f"The column {COLUMN} holds {text!r:.80}, which is no position in {stream}.") from error
+    except ConfigError as error:
+        raise ConfigError(
+            f"{positions.where(row)} was not written by samza-azure. {error} So it is unknown what the reader {reader} "
+            f"has read. Begin where you know it: with `follow {stream} --name {reader} --from TOKEN`, or token= or "
+            "start= of Reader, which write the row anew. Or forget the reader: samza-azure delete JOB --stream "
+            f"{stream} --reader {reader}."
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,10 @@ def columns(token: str) -> dict[str, Value]:
 
 
 def from_columns(values: Mapping[str, Value]) -> str:
-    """The token in the columns of a row; empty if there is none."""
+    """The token in the columns of a row; empty if there is none. Raise `ConfigError` for a column that is no text."""
     names = (f"{COLUMN}{number or ''}" for number in itertools.count())
-    return "".join(str(values[name]) for name in itertools.takewhile(values.__contains__, names))
+    found = {name: values[name] for name in itertools.takewhile(values.__contains__, names)}
+    for name, value in found.items():
+        if not isinstance(value, str):
+            raise ConfigError(f"The column {name} should be text, and is {value!r:.80}.")
+    return "".join(map(str, found.values()))

@@ -322,6 +322,23 @@ def test_a_command_that_has_ended_the_lease_of_a_dead_leader_says_that_nobody_le
     assert place.control() == control
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("follow", "orders", "--name", "", "--until-now"),
+        ("delete", "--stream", "orders", "--reader", "", "--yes"),
+        ("produce", "orders", "rows.csv", "--once", ""),
+    ],
+)
+def test_an_empty_name_is_none(place: Place, command: tuple[str, ...]) -> None:
+    """As of a shell's variable that is not set: the option counted as left out, and the whole stream was deleted."""
+    place.rows("orders", 1)
+    place.drained()
+    code, _, said = place.command(*command)
+    assert code == 2 and "'' cannot be used: it should be 1 to " in said
+    assert names(place, "streams/orders/")
+
+
 @pytest.mark.parametrize("options", [(), ("--run", "a", "--all"), ("--reader", "w"), ("--all", "--reader", "w")])
 def test_delete_without_a_target_exits_with_2(place: Place, options: tuple[str, ...]) -> None:
     code, _, said = place.command("delete", *options)

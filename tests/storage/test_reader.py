@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
@@ -21,6 +21,7 @@ from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
 from samza_azure.storage.reader import Reader
 from samza_azure.storage.retention import readers_of
 from samza_azure.storage.source_stream import SourceWriter
+from samza_azure.storage.token import Stand
 
 T = TypeVar("T")
 
@@ -234,6 +235,34 @@ def test_a_token_of_another_stream_or_no_token_is_refused(blobs: Blobs) -> None:
     for wrong in ("x", token[:-5], "é", token + "%%%"):
         with pytest.raises(ConfigError, match=r"not a reader.s token"):
             Reader(blobs, "out", token=wrong)
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"at": 7}, "The column at should be text, and is 7."),
+        ({"at": True}, "The column at should be text, and is True."),
+        ({"at": "x", "at1": 2.5}, r"The column at1 should be text, and is 2.5."),
+        ({"at": "x"}, "The column at holds 'x', which is no position in s."),
+        ({"at": ""}, "It has no column at."),
+        ({"other": "x"}, "It has no column at."),
+    ],
+)
+def test_a_named_reader_does_not_begin_again_because_of_a_foreign_row(
+    account: MemoryAccount, blobs: Blobs, row: dict[str, Any], says: str
+) -> None:
+    """It began with the earliest rows, without a word, and its program had all rows twice."""
+    positions = account.readers()
+    account.storage.upsert("readers", "s|w", row)
+    with pytest.raises(ConfigError) as refused:
+        Reader(blobs, "s", name="w", positions=positions)
+    said = str(refused.value)
+    assert said.startswith(f"The row readers/s|w in memory was not written by samza-azure. {says}")
+    assert said.endswith("samza-azure delete JOB --stream s --reader w.")
+    assert readers_of(positions, "s") == {"w": Stand()}, "retention keeps everything for it"
+    token = Reader(blobs, "s").token
+    assert Reader(blobs, "s", name="w", positions=positions, token=token).token == token
+    assert Reader(blobs, "s", name="w", positions=positions).token == token
 
 
 def test_a_named_reader_of_thousands_of_logs_goes_on_where_it_stood(account: MemoryAccount, blobs: Blobs) -> None:
