@@ -13,7 +13,7 @@ from samza_azure.commands.alone import Held, alone
 from samza_azure.commands.job import Job, load, load_seen
 from samza_azure.commands.reach import look, reach
 from samza_azure.commands.terminal import say, tell
-from samza_azure.config import Config, table_of
+from samza_azure.config import Config
 from samza_azure.errors import ConfigError
 from samza_azure.group.control import NAME, Control, RunPhase
 from samza_azure.group.drain import is_forgotten
@@ -23,7 +23,6 @@ from samza_azure.logs.names import (
     BINDING,
     FOLDERS,
     RUNS,
-    TABLES,
     large_prefix,
     run_folder,
     stream_and_partition,
@@ -32,7 +31,7 @@ from samza_azure.logs.names import (
 from samza_azure.names import READER, STREAM
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import CALL_S, DELETE_MAX, Blobs
-from samza_azure.storage.limits import HINTS, READERS, hint_name
+from samza_azure.storage.limits import HINTS, OF_TABLES, READERS, hint_name
 from samza_azure.storage.listing import log_indexes, runs_in, stream_of, streams
 from samza_azure.storage.produced import PRODUCED, forget_keys, has_keys, mark_deleted
 from samza_azure.storage.reader import forget_reader
@@ -156,8 +155,6 @@ def delete_all(config: Config, account: Account, *, yes: bool) -> str:
     there = blobs.list("") if account.has_container(config.storage.container) else []  # else only its table is left
     every = [each for each in there if each[0] != BINDING]
     found = [each for each in every if each[0].startswith(FOLDERS)]
-    tables = {name.split("/")[1] for name, _ in found if name.startswith(TABLES)}
-    tables |= {table.name for name, each in config.streams.items() if (table := table_of(name, each)) is not None}
     others = len(every) - len(found) - sum(name == NAME for name, _ in every)
 
     async def act(held: Held) -> str:
@@ -176,7 +173,7 @@ def delete_all(config: Config, account: Account, *, yes: bool) -> str:
             REQUESTS,
             HINTS,
             READERS,
-            *(f"table.{name}" for name in sorted(tables)),
+            *await asyncio.to_thread(account.partitions, OF_TABLES),  # by their rows: the job file may have lost one
             LEADER,
             MEMBERS,
         ):

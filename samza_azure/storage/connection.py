@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
@@ -227,6 +228,28 @@ class Account:
         from samza_azure.storage.transactions import AzureTransactions  # kept out of the supervisor
 
         return AzureTransactions(self._synchronous().table, self._calls, partition, timeout_s=timeout_s)
+
+    def partitions(self, prefix: str) -> list[str]:
+        """The partitions of the table that begin with this, and have rows. One call for each."""
+        found, table = list[str](), self._synchronous().table
+        end = f"{prefix[:-1]}{chr(ord(prefix[-1]) + 1)}"
+
+        def next_one(after: str) -> str | None:
+            asked = table.query_entities(
+                "PartitionKey gt @after and PartitionKey lt @end",
+                parameters={"after": after, "end": end},
+                results_per_page=1,
+                select=["PartitionKey"],
+            )
+            row = next(iter(asked), None)
+            return None if row is None else str(row["PartitionKey"])
+
+        while True:
+            ask = partial(next_one, found[-1] if found else prefix)
+            answer = self._calls.make(ask, f"Looking for rows of {prefix}", write=False)
+            if not isinstance(answer, str):
+                return found
+            found.append(answer)
 
     def close(self) -> None:
         """Close the connections of the synchronous side."""

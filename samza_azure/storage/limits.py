@@ -67,6 +67,8 @@ DRAIN_ASKED = "drain-asked"
 READERS = "readers"
 #: The partition of the rows of idempotence keys.
 PRODUCED = "produced"
+#: What the partitions of the rows of tables begin with.
+OF_TABLES = "table."
 
 
 def hint_key(name: str) -> str:

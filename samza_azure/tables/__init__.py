@@ -21,6 +21,7 @@ from samza_azure.config import Config
 from samza_azure.names import TABLE
 from samza_azure.segments import Granularity, Interval, LockOwner, LockTask, SequenceNumber
 from samza_azure.storage.connection import Account
+from samza_azure.storage.limits import OF_TABLES
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.tables.compaction import Compacted, Unmerged, compact, plan, rewrite
 from samza_azure.tables.table import FilePart, Filter, TableSnapshot
@@ -30,7 +31,7 @@ from samza_azure.tables.write import Appender, Shape, create
 def store_of(account: Account, name: str) -> SegmentStore:
     """The rows and files of a table, which need not exist. Raise ConfigError for an invalid name."""
     TABLE.checked(name)
-    return SegmentStore(account.transactions(f"table.{name}"), account.blobs(), name)
+    return SegmentStore(account.transactions(f"{OF_TABLES}{name}"), account.blobs(), name)
 
 
 def open(config: Config | Storage, name: str, *, at: SequenceNumber | None = None) -> TableSnapshot:  # noqa: A001

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import itertools
 import json
 import os
 import sys
@@ -31,7 +32,8 @@ from samza_azure.storage.arrow import encode
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Content, Missing
 from samza_azure.storage.log import LogReader, take_over
-from tests.storage.proxy import Guard
+from samza_azure.storage.transactions import Act, Write
+from tests.storage.proxy import Front, Guard, Reply, Request
 
 JOB = """
 app = {{ name = "shop", id = "{id}", main = "none:none" }}
@@ -243,6 +245,58 @@ def test_all_deletes_everything_of_the_job_and_nothing_else(place: Place) -> Non
     assert out.endswith("1 blobs that were not written by samza-azure stay.\n")
     assert names(place) == ["somebody/else"]
     assert place.control() is None and not place.account.hints().poll()
+
+
+class Ending(Front):
+    """In front of one of an emulator's services. From some call on to any of those that share the count, all are
+    refused, as if whoever calls had been killed before it."""
+
+    def __init__(self, target: int, calls: "Iterator[int]", last: int) -> None:
+        self._target, self._calls, self._last, self.has_refused = target, calls, last, False
+        super().__init__()
+
+    def instead(self, request: Request) -> Reply | None:
+        self.has_refused |= next(self._calls) >= self._last
+        return Reply(403, "KeyBasedAuthenticationNotPermitted") if self.has_refused else None
+
+    def passed_on(self, request: Request) -> tuple[int, Request]:
+        return self._target, request
+
+
+def test_a_deletion_of_all_that_was_killed_at_any_call_goes_on(place: Place, emulator: Azurite) -> None:
+    """Also with a table that the job file has no more: its rows stayed, if its files were deleted already."""
+
+    async def free() -> None:
+        await place.account.control_blob().break_now(timeout=10)
+        await place.account.aclose()
+
+    for last in itertools.count(1):
+        place.account.ensure_created()
+        place.rows("orders", 1)
+        place.output("1-a", 1)
+        place.account.blobs().put("tables/gone/1.parquet", b"rows")
+        place.account.transactions("table.gone").transact([Write(Act.INSERT, "head", {"v": 1})])
+        place.account.transactions("table.bare").transact([Write(Act.INSERT, "head", {"v": 1})])
+        place.account.readers().publish("orders/w", {"at": "x"})
+        place.drained()
+        calls = itertools.count(1)
+        with Ending(emulator.blob_port, calls, last) as blobs, Ending(emulator.table_port, calls, last) as tables:
+            there = {emulator.blob_port: blobs.port, emulator.table_port: tables.port}
+            connect = emulator.connection_string
+            for port, other in there.items():
+                connect = connect.replace(f":{port}/", f":{other}/")
+            place.patch.setenv("CONNECT", connect)
+            place.command("delete", "--all", "--yes")
+            place.patch.setenv("CONNECT", emulator.connection_string)
+            was_killed = blobs.has_refused or tables.has_refused
+        if was_killed:
+            asyncio.run(free())
+            code, _, said = place.command("delete", "--all", "--yes")
+            assert code == 0, (last, said)
+        assert names(place) == [], last
+        assert [row["RowKey"] for row in place.account._synchronous().table.list_entities()] == [], last
+        if not was_killed:
+            return
 
 
 class Working(SharedTasks):

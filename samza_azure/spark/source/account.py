@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from samza_azure.account import Secret, Storage
+from samza_azure.storage.limits import OF_TABLES
 from samza_azure.storage.patience import Patient
 
 if TYPE_CHECKING:
@@ -62,5 +63,5 @@ def segments(table: str) -> "SegmentStore":
     """A table of segments, as a running task sees it."""
     from samza_azure.storage.segments import SegmentStore
 
-    rows: Transactions = Patient(account().transactions(f"table.{table}"))
+    rows: Transactions = Patient(account().transactions(f"{OF_TABLES}{table}"))
     return SegmentStore(rows, blobs(), table)
