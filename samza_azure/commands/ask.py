@@ -24,7 +24,7 @@ class Asked:
 
 
 async def ask_drain(control: Control | None, table: Rows, run_id: str, early: EarlyRequest | None = None) -> Asked:
-    """Request the drain of a run; without an id, of the run in progress, or else of the next one.
+    """Request the drain of a run; without an id, of the run in progress. Raise `ConfigError` if there is none.
 
     An early request is for the run that was in progress when it was written, never for a run that has begun since.
     """
@@ -41,7 +41,12 @@ async def ask_drain(control: Control | None, table: Rows, run_id: str, early: Ea
                 f"Run {early.run_id} was in progress a moment ago, and {now}. No other run was asked to drain. "
                 f"Ask again, or say with --run-id which one is meant."
             )
-    if control is not None and wanted and wanted in control.past:
+    if not wanted:
+        raise ConfigError(
+            "No run has begun yet, so there is none to drain. Is this the job that you mean? With --run-id ID a run is "
+            "drained as soon as it begins."
+        )
+    if control is not None and wanted in control.past:
         return Asked(wanted, already=ALREADY_DRAINED)
     if early is not None and control is not None and await _is_there(table, early):
         return Asked(wanted, early.key)

@@ -19,7 +19,7 @@ def command(
         float | None, typer.Option(min=0, help="Seconds to wait; then exit 4. The drain goes on.")
     ] = None,
     run_id: Annotated[
-        str, typer.Option(help="The run to drain; by default the last one, or the first if none has begun.")
+        str, typer.Option(help="The run to drain, also one that has not begun; by default the last one.")
     ] = "",
     when_caught_up: Annotated[
         bool, typer.Option("--when-caught-up", help="First wait until all rows that exist now are read.")
@@ -45,7 +45,8 @@ def command(
         return
     account = Account.from_config(config.storage)
     account.sign_in()
-    early = None if when_caught_up or not _is_own(account) else write_drain_early(account, run_id)
+    _await_own(account, limit)
+    early = None if when_caught_up else write_drain_early(account, run_id)
     if early is not None:
         if early.is_written:
             say(f"Drain of run {early.run_id} requested.")
@@ -56,10 +57,13 @@ def command(
     drain(config, account, run_id, early, limit, wait=wait, when_caught_up=when_caught_up)
 
 
-def _is_own(account: Account) -> bool:
-    """Whether the table is the job's own; False if the account does not answer. Raise `ConfigError` if it is not."""
+def _await_own(account: Account, limit: WaitLimit) -> None:
+    """Wait until the account answers that the table is the job's own. Raise `ConfigError` if it is not."""
     try:
         account.refuse_table()
     except StorageUnavailable:
-        return False
-    return True
+        from samza_azure.commands.reach import FIRST_S, patient  # as below
+
+        if (left_s := FIRST_S - limit.passed_s) <= 0:
+            raise
+        patient(tell=True, seconds=left_s)(account.refuse_table)

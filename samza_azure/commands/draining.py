@@ -2,7 +2,7 @@
 
 from samza_azure.commands.ask import Asked, ask_cancel, ask_drain
 from samza_azure.commands.backlog import rows_are_optional, say_unread
-from samza_azure.commands.reach import control_of, look, patient, reach, with_rows
+from samza_azure.commands.reach import FIRST_S, absent, control_of, look, patient, reach, sure_look, with_rows
 from samza_azure.commands.terminal import if_interrupted, say, tell
 from samza_azure.commands.wait_limit import WaitLimit
 from samza_azure.commands.waiting import wait_for_cancel, wait_for_drain, wait_until_read
@@ -18,9 +18,8 @@ from samza_azure.storage.interface import ControlBlob, Rows
 def cancel_drain(config: Config, run_id: str, timeout: float | None) -> None:
     """Request the cancellation of the drain, wait for the answer and print it."""
     account = reach(config, create=False)
-    _, rows = look(config, account)
     asked = with_rows(account, lambda blob, table: ask_cancel(account, run_id))
-    tell(wait_for_cancel(config, account, asked, any(row.alive for row in rows), timeout))
+    tell(wait_for_cancel(config, account, asked, timeout))
 
 
 def drain(
@@ -34,7 +33,9 @@ def drain(
     when_caught_up: bool,
 ) -> None:
     """Request the drain unless the early request is for the run that is meant, and wait as long as the options say."""
-    if early is None and not patient(tell=True)(account.exists):
+    if early is None and not patient(tell=True, seconds=FIRST_S)(account.exists):
+        if not run_id:
+            raise ConfigError(absent(config))
         patient(tell=True)(lambda: account.ensure_created(binds=False))  # a request stores nothing of a job
     if when_caught_up:
         with if_interrupted("No drain was requested; the run goes on."):
@@ -64,8 +65,9 @@ def drain(
         say(f"Drain of {'run ' + asked.run_id if asked.run_id else 'the next run'} {asked.already or 'requested'}.")
     if not wait:
         with rows_are_optional():
-            control, rows = look(config, account)
-            if not any(row.alive for row in rows) and (control is None or asked.run_id not in control.past):
+            control, rows, gone = sure_look(config, account)
+            nobody = not any(row.alive and row.processor not in gone for row in rows)
+            if nobody and (control is None or asked.run_id not in control.past):
                 say("No processor runs. The drain begins when one starts.")
             shown = document(config.app.name, control, rows)
             if asked.run_id == shown["run_id"]:

@@ -17,7 +17,7 @@ from rich.live import Live
 
 from samza_azure.commands.backlog import behind, behind_of_tasks
 from samza_azure.commands.job import Job, load_seen
-from samza_azure.commands.reach import look, reach
+from samza_azure.commands.reach import LOOK_AGAIN, look, reach
 from samza_azure.commands.show import status_view
 from samza_azure.commands.terminal import console, say
 from samza_azure.config import Config
@@ -79,7 +79,7 @@ class Onlooker:
         shown = self.shown()
         if shown["verdict"]["state"] == JobState.LOOKING:
             say(shown["verdict"]["text"])
-            time.sleep(1.25 * self._timing.heartbeat_s)
+            time.sleep(LOOK_AGAIN * self._timing.heartbeat_s)
             shown = self.shown()
         return shown
 

@@ -7,7 +7,7 @@ import typer
 from samza_azure.commands.ask import ask_stop
 from samza_azure.commands.backlog import rows_are_optional, say_unread
 from samza_azure.commands.job import Job, load_seen
-from samza_azure.commands.reach import look, reach, with_rows
+from samza_azure.commands.reach import look, reach, sure_look, with_rows
 from samza_azure.commands.terminal import if_interrupted, say, tell
 from samza_azure.commands.waiting import wait_for_stop
 from samza_azure.host.status import document
@@ -23,15 +23,16 @@ def command(
     """
     config = load_seen(job)
     account = reach(config, create=False)
-    control, rows = look(config, account)
-    asked = with_rows(account, lambda blob, table: ask_stop(control, rows, table))
+    control, rows, gone = sure_look(config, account)
+    alive = [row for row in rows if row.alive and row.processor not in gone]
+    asked = with_rows(account, lambda blob, table: ask_stop(control, alive, table))
     if asked.already:
-        tell("No processor runs.")
+        tell("No processor runs." + (f" None has sent a heartbeat lately: {', '.join(sorted(gone))}." if gone else ""))
         return
     say(f"Stop of {'run ' + asked.run_id if asked.run_id else 'the group'} requested.")
     if wait:
         with if_interrupted("The stop goes on without this command. `status` shows it."):
-            tell(wait_for_stop(config, account, asked, {row.incarnation for row in rows if row.alive}))
+            tell(wait_for_stop(config, account, asked, {row.incarnation for row in alive}))
     with rows_are_optional():
         shown = document(config.app.name, *(look(config, account) if wait else (control, rows)))
         so_far, rest = ("", "them") if wait else (" so far", "those that are still unread then")

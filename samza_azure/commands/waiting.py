@@ -20,7 +20,7 @@ from samza_azure.group.control import Control, Member, RunPhase
 from samza_azure.group.requests import ACCEPTED, ALREADY_DRAINED, ALREADY_DRAINING, CANCELLED
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.group.timing import ROWS_PER_S
-from samza_azure.host.status import document
+from samza_azure.host.status import SeenSilent, document
 from samza_azure.logs.position import Position
 from samza_azure.messages import DrainPhase
 from samza_azure.storage.connection import Account
@@ -206,18 +206,20 @@ def _reading_in_words(
     return "" if left is None else f"{left} rows left to read."
 
 
-def wait_for_cancel(config: Config, account: Account, asked: Asked, anybody: bool, timeout: float | None) -> str:
+def wait_for_cancel(config: Config, account: Account, asked: Asked, timeout: float | None) -> str:
     """Wait for the answer to a cancellation. Raise `ConfigError` if it came too late, `TimedOut` without an answer."""
     run = f"run {asked.run_id}" if asked.run_id else "the next run"
     if asked.already:
         return f"{run[0].upper()}{run[1:]} is not draining."
-    if not anybody:
-        return f"No processor runs. The next one to start cancels the drain of {run} before it begins."
-    limit = WaitLimit(PATIENCE_S if timeout is None else timeout)
+    limit, ages = WaitLimit(PATIENCE_S if timeout is None else timeout), Ages(config)
     while not (said := answered(account, asked)):
         if said is None:  # the clean-up of a drained run has deleted the request, with its answer
             said = ALREADY_DRAINED
             break
+        _, rows = look(config, account)
+        silent_rows = ages.silent(rows)
+        if all(row in silent_rows for row in rows if row.alive):
+            return f"No processor runs. The next one to start cancels the drain of {run}."
         if limit.is_over:
             raise TimedOut("No leader has answered. The request stays: the next one obeys it, unless the run flushes.")
         time.sleep(POLL_S)
@@ -307,17 +309,25 @@ def nobody_is_left(rows: Sequence[ProcessorRow]) -> str:
 
 
 class Ages:
-    """Measures how long processors have been silent: when none is alive, no leader marks them as dead."""
+    """Measures how long processors have been silent: when none is alive, no leader marks them as dead. By our reads or,
+    for those that fell silent before, by the clock of the service.
+    """
 
     def __init__(self, config: Config) -> None:
         self._timeout_s = config.coordinator.timing.heartbeat_timeout_s
         self._ages: dict[str, Age] = {}
+        self._seen = SeenSilent(config.coordinator.timing.heartbeat_s)
 
     def silent(self, rows: Sequence[ProcessorRow]) -> list[ProcessorRow]:
         """The rows that say they are alive, but have been silent for longer than the heartbeat timeout."""
         now = time.monotonic()
         self._ages = {row.incarnation: observed(self._ages.get(row.incarnation), row.etag, now, POLL_S) for row in rows}
-        return [row for row in rows if row.alive and self._ages[row.incarnation].silent(self._timeout_s)]
+        silent = {name for name, each in self._seen.note(rows, now).items() if each.gone(self._timeout_s)}
+        return [
+            row
+            for row in rows
+            if row.alive and (row.processor in silent or self._ages[row.incarnation].silent(self._timeout_s))
+        ]
 
 
 class Estimate:

@@ -65,6 +65,9 @@ _NOT_NOW = frozenset(
         "TooManyRequests",
     }
 )
+#: What to do if no connection can be made.
+EMULATOR_AWAY = "No emulator listens there: start samza-azure dev, or samza-azure azurite"
+ACCOUNT_AWAY = "Is the account's name right? See DNS, private endpoints and firewalls between this machine and it"
 # Statuses that say the same whatever the code: the service lacks time or room, not the request sense.
 _TOO_MANY, _TOO_LATE = 429, 408
 
@@ -146,6 +149,8 @@ class AccountCalls:
         if status is None or status >= 500 or status == _TOO_LATE or not code:
             reason = code or (f"status {status}" if status else _why(error))
             failed = f"{doing}: {host} cannot be reached or failed ({reason})"
+            if nothing_was_sent(error):
+                failed = f"{failed}. {EMULATOR_AWAY if self.where.is_local else ACCOUNT_AWAY}"
             self._raise(error, failed, write=write, after_s=after_s)
         raise SamzaAzureError(f"{doing}: {host} does not accept it ({status} {code}).") from cause
 

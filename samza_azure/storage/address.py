@@ -40,6 +40,11 @@ class Address:
         return urlsplit(self.blob_url).netloc
 
     @property
+    def is_local(self) -> bool:
+        """Whether it is on this machine, as an emulator is."""
+        return is_this_machine(urlsplit(self.blob_url).hostname or "")
+
+    @property
     def by_identity(self) -> bool:
         """Whether the identity of this machine or user opens the account."""
         return self.key is None and self.signature is None

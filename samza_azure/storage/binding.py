@@ -34,7 +34,7 @@ from samza_azure.logs.names import BINDING, FOLDERS
 from samza_azure.names import APPLICATION, BINDING_ID, CONTAINER_OR_TABLE
 from samza_azure.storage.account_calls import AccountCalls, error_code
 from samza_azure.storage.entities import entity
-from samza_azure.storage.interface import Missing
+from samza_azure.storage.interface import CALL_S, Missing
 
 if TYPE_CHECKING:
     from azure.data.tables import TableClient
@@ -238,7 +238,7 @@ class AzureHalves:
 
         def ask() -> Half | Nowhere:
             try:
-                download = blob.download_blob(offset=0, length=_BYTES_MAX)
+                download = blob.download_blob(offset=0, length=_BYTES_MAX, read_timeout=CALL_S)
                 return _half(download.readall(), "table", str(download.properties.etag), f"The blob {BINDING}")
             except HttpResponseError as error:
                 if error.status_code == 416:  # it is empty
@@ -252,7 +252,7 @@ class AzureHalves:
     def read_row(self) -> Half | Nowhere:
         def ask() -> Half | Nowhere:
             try:
-                found = self._table.get_entity(ROW, ROW)
+                found = self._table.get_entity(ROW, ROW, read_timeout=CALL_S)
             except HttpResponseError as error:
                 if error.status_code != 404:
                     raise

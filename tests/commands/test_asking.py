@@ -545,12 +545,13 @@ def test_a_monitor_says_nothing_of_a_drain_that_is_cancelled(group: Group) -> No
 
 def test_a_drain_that_no_leader_has_accepted_is_cancelled_by_the_next_start(group: Group) -> None:
     nobody = "No processor runs. The drain begins when one starts.\n"
-    assert group.command("drain") == (0, "", f"Drain of the next run requested.\n{nobody}")
-    assert group.command("drain", "--cancel") == (
+    assert group.command("drain", "--run-id", "1") == (0, "", f"Drain of run 1 requested.\n{nobody}")
+    assert group.command("drain", "--cancel", "--run-id", "1") == (
         0,
-        "No processor runs. The next one to start cancels the drain of the next run before it begins.\n",
+        "No processor runs. The next one to start cancels the drain of run 1.\n",
         "",
     )
+    group.config = replace(group.config, app=replace(group.config.app, run_id="1"))
     group.start("a", reads=False)
     shown = group.until("all run", all_run)
     assert (shown["phase"], shown["drain"]) == ("RUNNING", None)

@@ -28,6 +28,7 @@ from samza_azure.cli import COMMANDS
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.commands.reach import with_rows
 from samza_azure.commands.show import how_it_begins
+from samza_azure.commands.status import NOBODY
 from samza_azure.config import Config
 from samza_azure.host.status import document, read
 from samza_azure.host.supervisor import GOODBYE_S
@@ -96,16 +97,41 @@ def test_a_wrong_account_key(emulator: Azurite, command: str) -> None:
     assert key[7:] not in said
 
 
-@pytest.mark.long  # it waits for half a minute
-def test_no_storage_is_given_up_after_half_a_minute() -> None:
+@pytest.mark.parametrize("listens", [True, False])
+def test_no_storage_is_given_up_within_ten_seconds_by_who_only_asks(*, listens: bool) -> None:
+    """It took 32 s, and said nothing of an emulator. One that hangs takes connections and does not answer."""
+    commands = (("status",), ("drain",), ("drain", "--wait"), ("drain", "--cancel"), ("stop",))
     with socket.socket() as nobody, ThreadPoolExecutor() as threads:
         nobody.bind(("127.0.0.1", 0))
-        endpoint = f"http://127.0.0.1:{nobody.getsockname()[1]}/devstoreaccount1"
-        connect = f"UseDevelopmentStorage=true;BlobEndpoint={endpoint};TableEndpoint={endpoint}"
-        ran, shown = threads.map(lambda each: samza_azure(each, str(EXAMPLE), connect=connect), ("run", "status"))
-    assert (ran[0], shown[0]) == (3, 3)
-    assert "does not answer" in ran[2] or "cannot be reached" in ran[2]
-    assert "does not answer" in shown[2] or "cannot be reached" in shown[2]
+        if listens:
+            nobody.listen(100)
+        connect = nowhere(nobody)
+
+        def ask(command: tuple[str, ...]) -> tuple[int, str, float]:
+            begun = time.monotonic()
+            code, _, said = samza_azure(command[0], str(EXAMPLE), *command[1:], connect=connect)
+            return code, said, time.monotonic() - begun
+
+        ended = list(threads.map(ask, commands))
+    for command, (code, said, took_s) in zip(commands, ended, strict=True):
+        assert code == 3 and took_s < 15, (command, code, took_s, said)  # on a machine with many of them at once
+        says = "cannot be reached or failed (Read" if listens else "No emulator listens there: start samza-azure dev"
+        assert says in said, (command, said)
+
+
+@pytest.mark.long  # it waits for half a minute
+def test_no_storage_is_given_up_by_a_processor_after_half_a_minute() -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        code, _, said = samza_azure("run", str(EXAMPLE), connect=nowhere(nobody))
+    assert code == 3
+    assert "does not answer" in said or "cannot be reached" in said
+
+
+def nowhere(nobody: socket.socket) -> str:
+    """The connection string of an emulator that is not there."""
+    endpoint = f"http://127.0.0.1:{nobody.getsockname()[1]}/devstoreaccount1"
+    return f"UseDevelopmentStorage=true;BlobEndpoint={endpoint};TableEndpoint={endpoint}"
 
 
 def test_a_row_that_does_not_fit_is_named_and_nothing_is_written(emulator: Azurite, tmp_path: Path) -> None:
@@ -414,8 +440,22 @@ def test_sigterm_while_the_container_starts_ends_the_processor_at_once(emulator:
     assert {"DEBUG", "INFO"} <= {line["level"] for line in lines}
 
 
+def test_a_drain_before_any_run_is_refused_unless_it_names_one(emulator: Azurite, tmp_path: Path) -> None:
+    """After a typo in the name it was accepted, and ended the first run of that name."""
+    job, connect = tmp_path / "job.toml", emulator.connection_string
+    job.write_text(EXAMPLE.read_text().replace("flights", "flihgts", 1))
+    code, _, said = samza_azure("drain", str(job), connect=connect)
+    assert code == 2 and "There is nothing of 'flihgts' in this account" in said
+    environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": connect}
+    Account.from_config(Config.load(job, environment=environment).storage).ensure_created()
+    code, _, said = samza_azure("drain", str(job), connect=connect)
+    assert code == 2 and "No run has begun yet, so there is none to drain." in said
+    assert samza_azure("drain", str(job), "--cancel", connect=connect)[1] == "The next run is not draining.\n"
+
+
 def test_a_drain_that_does_not_come_in_time_exits_with_4(emulator: Azurite) -> None:
-    code, _, said = samza_azure("drain", str(EXAMPLE), "--wait", "--timeout", "1", connect=emulator.connection_string)
+    options = ("--run-id", "first", "--wait", "--timeout", "1")
+    code, _, said = samza_azure("drain", str(EXAMPLE), *options, connect=emulator.connection_string)
     assert code == 4
     assert "No processor runs. The drain begins when one starts." in said
     assert "No leader has begun it yet; the request stays." in said
@@ -425,9 +465,8 @@ def test_status_without_a_run_says_so(emulator: Azurite) -> None:
     environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": emulator.connection_string}
     Account.from_config(Config.load(EXAMPLE, environment=environment).storage).ensure_created()
     code, said, _ = samza_azure("status", str(EXAMPLE), connect=emulator.connection_string)
-    assert code == 0
-    assert "STOPPED" in said
-    assert "No processor runs. The next start begins the first run." in said
+    assert code == NOBODY
+    assert "STOPPED: No processor runs. No run has begun yet; the next start begins one." in " ".join(said.split())
 
 
 def test_the_help_of_a_command_has_its_example() -> None:

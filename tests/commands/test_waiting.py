@@ -293,7 +293,7 @@ def test_a_cancellation_whose_request_the_clean_up_has_deleted_came_too_late() -
     """It waited for 30 s, and said that no leader had answered."""
     play = Play((DRAINED, ROW))
     with pytest.raises(ConfigError, match=r"cannot be cancelled: already drained"):
-        waiting.wait_for_cancel(CONFIG, play.account, Asked("run", "gone"), True, PATIENCE_S)
+        waiting.wait_for_cancel(CONFIG, play.account, Asked("run", "gone"), PATIENCE_S)
 
 
 def test_waiting_for_a_drain_reports_that_no_processor_runs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,6 +76,19 @@ def test_a_fleet_that_was_killed_is_not_called_running(group: GroupOnAzurite, tm
     assert "STOPPED: No processor runs: none sends heartbeats. The next start resumes the run. For " in words(said)
     assert "RUNNING" not in said and "ACTIVE" not in said
 
+    run = f"run {shown['run_id']}"
+    for asked, says in (
+        (("stop", "--wait"), "No processor runs. None has sent a heartbeat lately: p0, p1."),
+        (("drain", "--cancel"), f"{run.capitalize()} is not draining."),
+        (("drain",), "No processor runs. The drain begins when one starts."),
+        (
+            ("drain", "--cancel"),
+            f"No processor runs. The next one to start cancels the drain of {run}.",
+        ),
+    ):
+        code, said, took_s = command(group, tmp_path, *asked)
+        assert (code, took_s < SOON_S) == (0, True) and says in said, (asked, code, took_s, said)
+
     async def opened() -> list[str]:
         """What a page says that is opened now."""
         watcher = Watcher(Config.parse(group.job))
