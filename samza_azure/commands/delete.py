@@ -152,20 +152,27 @@ def delete_all(config: Config, account: Account, *, yes: bool) -> str:
     they no longer belong to each other and to this job.
     """
     blobs = account.blobs()
-    there = blobs.list("") if account.has_container(config.storage.container) else []  # else only its table is left
-    every = [each for each in there if each[0] != BINDING]
-    found = [each for each in every if each[0].startswith(FOLDERS)]
-    others = len(every) - len(found) - sum(name == NAME for name, _ in every)
+
+    def listed() -> NamesAndSizes:
+        there = blobs.list("") if account.has_container(config.storage.container) else []  # else only its table is left
+        return [each for each in there if each[0] != BINDING]
+
+    every = listed()
+    first = [each for each in every if each[0].startswith(FOLDERS)]
+    others = len(every) - len(first) - sum(name == NAME for name, _ in every)
 
     async def act(held: Held) -> str:
         where = f"the container {config.storage.container} and the table {config.storage.table}"
-        what = f"This deletes everything of {config.app.name!r} in {where}: {sized(found)}."
+        what = f"This deletes everything of {config.app.name!r} in {where}: {sized(first)}."
         await asyncio.to_thread(confirm, what, config.app.name, yes=yes)
         if held.lease_id:
             # First: a processor that starts meanwhile finds a group that has never run, not a run without its logs.
             epoch = held.control.epoch + 1 if held.control is not None else 0
             await held.write(Control(group_id=uuid.uuid4().hex, epoch=epoch))
+        await asyncio.to_thread(account.begin_to_empty)
         await asyncio.to_thread(mark_deleted, account.transactions(PRODUCED))
+        # Listed again: what producers have created before they could see the mark is there now.
+        found = [each for each in await asyncio.to_thread(listed) if each[0].startswith(FOLDERS)]
         kept = await asyncio.to_thread(delete, blobs, found, held.check)
         if not kept:
             await asyncio.to_thread(forget_keys, account.transactions(PRODUCED))
@@ -183,6 +190,8 @@ def delete_all(config: Config, account: Account, *, yes: bool) -> str:
         if not kept:
             # Under the lease of the control blob: a processor that waits for it binds them again before it creates one.
             await asyncio.to_thread(account.unbind)
+        else:
+            await asyncio.to_thread(account.end_emptying)
         if held.lease_id and not kept:
             await held.blob.release(held.lease_id, timeout=CALL_S)
             held.lease_id = ""

@@ -12,15 +12,19 @@ was not interrupted: the blob was lost. It lies where producers and lifecycle ru
 still has anything of a job, the next start writes it again, as the row says. If not, the container was deleted or
 emptied, and the keys and positions beside the row are about rows that are gone.
 
-Not promised: a check after the start. Whoever deletes a container or a table under a running job unbinds it. Nor whose
-the blobs of a container are that has lost its own: they are taken to be those of the row that names it.
+Before a job's data is deleted, the blob says so: from then on nobody begins. A producer looks at the binding whenever
+it has created a blob, before it appends to it. So what it has created before the mark is in the listing that follows
+the mark, and what it creates after it gets no rows.
+
+Not promised: any other check after the start. Whoever deletes a container or a table under a running job unbinds it.
+Nor whose the blobs of a container are that has lost its own: they are taken to be those of the row that names it.
 """
 
 import json
 import logging
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
 
@@ -70,6 +74,7 @@ class Half:
     other: str
     id: str
     etag: str = ""
+    emptying: bool = False  # only in the blob: all that the container and the table hold is being deleted
 
 
 class Nowhere(Enum):
@@ -97,6 +102,9 @@ class Halves(Protocol):
 
     def create_row(self, half: Half) -> None:
         """Insert the row, if there is none."""
+
+    def replace_blob(self, half: Half) -> None:
+        """Write the blob, if it is still the one that was read."""
 
     def delete_blob(self, half: Half) -> None:
         """Delete the blob, if it is still the one that was read."""
@@ -146,6 +154,27 @@ def bind(halves: Halves, names: Names, row: Half | Nowhere, blob: Half | Nowhere
             raise StorageUnavailable(f"The container {names.container} or the table {names.table} was deleted at once.")
 
 
+def begin_to_empty(halves: Halves, names: Names) -> None:
+    """Say in the blob that all is being deleted; `unbind` or `end_emptying` ends that. Raise `ConfigError` if the
+    container or the table belongs to others."""
+    while True:
+        row, blob = read(halves)
+        refuse_others(names, row, blob, to_empty=True)
+        if blob is Nowhere.NOT_THERE or (isinstance(blob, Half) and blob.emptying):
+            return
+        if isinstance(blob, Half):
+            halves.replace_blob(replace(blob, emptying=True))
+        else:
+            key = row.id if isinstance(row, Half) else uuid.uuid4().hex
+            halves.create_blob(Half(names.application, names.table, key, emptying=True))
+
+
+def end_emptying(halves: Halves) -> None:
+    """Say that the container and the table are in use again: not all could be deleted."""
+    while isinstance(blob := halves.read_blob(), Half) and blob.emptying:
+        halves.replace_blob(replace(blob, emptying=False))
+
+
 def unbind(halves: Halves, row: Half | Nowhere, blob: Half | Nowhere) -> None:
     """Release container and table, which are empty. The row goes first: a blob alone is what a start completes."""
     if isinstance(row, Half):
@@ -169,7 +198,7 @@ def refuse_others(names: Names, row: Half | Nowhere, blob: Half | Nowhere, *, to
     """Raise `ConfigError` if the container or the table belongs to others, or the table to a container that is gone;
     but who is about to empty both may find that.
     """
-    refuse_container(names, blob)
+    refuse_container(names, blob, to_empty=to_empty)
     refuse_table(names, row)
     is_gone = isinstance(row, Half) and blob is not Nowhere.LOST and not _go_together(row, blob)
     if is_gone and not to_empty:
@@ -180,12 +209,32 @@ def refuse_others(names: Names, row: Half | Nowhere, blob: Half | Nowhere, *, to
         )
 
 
-def refuse_container(names: Names, blob: Half | Nowhere) -> None:
-    """Raise `ConfigError` if the container belongs to others."""
+def refuse_container(names: Names, blob: Half | Nowhere, *, to_empty: bool = False) -> None:
+    """Raise `ConfigError` if the container belongs to others, or, but to who does that, if it is being emptied."""
     if isinstance(blob, Half) and not (
         _same(blob.other, names.table) and not _differ(blob.application, names.application)
     ):
         raise ConfigError(_others(names, blob, "container", names.container, "table", names.table))
+    if isinstance(blob, Half) and blob.emptying and not to_empty:
+        raise ConfigError(
+            f"`samza-azure delete JOB --all` deletes what the container {names.container} holds, or was interrupted. "
+            "Wait for its end, or give it again; then start anew."
+        )
+
+
+def refuse_unbound(halves: Halves, names: Names) -> None:
+    """Raise `ConfigError` if the container is no longer that of this job, for a producer that has begun before."""
+    blob = halves.read_blob()
+    if isinstance(blob, Half):
+        refuse_container(names, blob)
+        return
+    row, blob = read(halves, blob)
+    refuse_others(names, row, blob)
+    if not isinstance(row, Half) and not isinstance(blob, Half):
+        raise ConfigError(
+            f"All that the container {names.container} held was deleted while rows were written to it, so these are "
+            "gone, too. Write them again with a new writer."
+        )
 
 
 def refuse_table(names: Names, row: Half | Nowhere) -> None:
@@ -279,8 +328,7 @@ class AzureHalves:
 
     def create_blob(self, half: Half) -> None:
         blob = self._container().get_blob_client(BINDING)
-        said = {"format": FORMAT, "application": half.application, "table": half.other, "id": half.id}
-        data = json.dumps(said, indent=1).encode()
+        data = _written(half)
         self._made(
             lambda: blob.upload_blob(data, length=len(data), overwrite=False),
             f"Binding the container {blob.container_name} to the table {half.other}",
@@ -296,6 +344,15 @@ class AzureHalves:
         self._made(
             lambda: self._table.create_entity(entity(ROW, ROW, said)),
             f"Binding the table {self._table.table_name} to the container {half.other}",
+        )
+
+    def replace_blob(self, half: Half) -> None:
+        blob, data = self._container().get_blob_client(BINDING), _written(half)
+        unchanged = MatchConditions.IfNotModified
+        self._calls.make(
+            lambda: blob.upload_blob(data, overwrite=True, etag=half.etag, match_condition=unchanged),
+            f"Marking the container {blob.container_name}",
+            write=True,
         )
 
     def delete_blob(self, half: Half) -> None:
@@ -317,6 +374,17 @@ class AzureHalves:
     def _made(self, call: Callable[[], object], doing: str) -> None:
         if isinstance(self._calls.make(call, doing, write=True), Missing):
             raise StorageUnavailable(f"{doing}: it was deleted at once.")
+
+
+def _written(half: Half) -> bytes:
+    """What the blob holds."""
+    said: dict[str, object] = {
+        "format": FORMAT,
+        "application": half.application,
+        "table": half.other,
+        "id": half.id,
+    }
+    return json.dumps(said | ({"emptying": True} if half.emptying else {}), indent=1).encode()
 
 
 def _found(answer: object) -> Half | Nowhere:
@@ -349,4 +417,4 @@ def _half_of(said: dict[str, object], other: str, etag: str, what: str) -> Half:
             f"{what}, which says what the job's container and table belong to, was not written by samza-azure. Find "
             "out who wrote it, and delete it: the next start writes it anew."
         )
-    return Half(application, name, key, etag)
+    return Half(application, name, key, etag, said.get("emptying") is True)

@@ -27,11 +27,14 @@ from samza_azure.storage.binding import (
     Half,
     Names,
     Nowhere,
+    begin_to_empty,
     bind,
+    end_emptying,
     read,
     refuse_container,
     refuse_others,
     refuse_table,
+    refuse_unbound,
     unbind,
 )
 from samza_azure.storage.clients import CONNECT_S, READ_S, Clients
@@ -141,6 +144,18 @@ class Account:
     def refuse_table(self) -> None:
         """Raise `ConfigError` if the table belongs to another container or application, for who needs no container."""
         refuse_table(self._names, self._halves().read_row())
+
+    def refuse_unbound(self) -> None:
+        """Raise `ConfigError` if the container is no longer that of this job, or is being emptied."""
+        refuse_unbound(self._halves(), self._names)
+
+    def begin_to_empty(self) -> None:
+        """Say in the container that all is being deleted: from now on nobody begins to write, until `unbind`."""
+        begin_to_empty(self._halves(), self._names)
+
+    def end_emptying(self) -> None:
+        """Let others in again, although not all could be deleted."""
+        end_emptying(self._halves())
 
     def unbind(self) -> None:
         """Release the container and the table, which are empty: another application may have the names."""

@@ -391,6 +391,9 @@ class MemoryAccount:
     def refuse_container(self) -> None:
         """Do nothing: no container in memory belongs to another job."""
 
+    def refuse_unbound(self) -> None:
+        """Do nothing, for the same reason."""
+
     def blobs(self, *, timeout_s: float = 10.0) -> "MemoryBlobs":
         """The logs."""
         return MemoryBlobs(self)

@@ -175,7 +175,7 @@ class SourceWriter:
             wait = options.get("wait", back_off)
             options["once"] = Production(PatientOnceLetIn(account.transactions(PRODUCED)), stream, once, content, wait)
         return cls(
-            account.blobs(),
+            _WhileBound(account.blobs(), account.refuse_unbound),
             account.hints(),
             stream,
             settings.partitions,
@@ -340,6 +340,25 @@ class SourceWriter:
         end = drive(append_shared(log, kind, frontier_us=self.frontier_us, **fields), self._blobs, wait=self._wait)
         with suppress(StorageUnavailable):  # a missing hint only costs time
             self._hints.publish(log.prefix, hint_values(end, self.frontier_us, drained=False))
+
+
+class _WhileBound:
+    """Blobs that are created only while `check` does not raise: a deletion of all may have begun since the start.
+
+    The check comes after the blob, which so is in the deletion's listing unless the check raises; and before the first
+    append, so that a blob that is left behind has no rows.
+    """
+
+    def __init__(self, blobs: Blobs, check: Callable[[], None]) -> None:
+        self._blobs, self._check = blobs, check
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._blobs, name)
+
+    def create(self, name: str) -> bool:
+        is_new = self._blobs.create(name)
+        self._check()
+        return is_new
 
 
 def partition_numbers(rows: pa.Table, key: Sequence[str], partitions: int) -> pa.Array:

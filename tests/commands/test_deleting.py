@@ -8,7 +8,8 @@ import os
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,6 +27,7 @@ from samza_azure.group.control import Control, Member, RunPhase
 from samza_azure.group.drain import REMEMBERED
 from samza_azure.group.rows import MEMBERS, ProcessorRow, ProcessorState, columns
 from samza_azure.logs.names import BINDING
+from samza_azure.logs.operations import Pause
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Slice, Writer
 from samza_azure.storage.arrow import encode
@@ -297,6 +299,108 @@ def test_a_deletion_of_all_that_was_killed_at_any_call_goes_on(place: Place, emu
         assert [row["RowKey"] for row in place.account._synchronous().table.list_entities()] == [], last
         if not was_killed:
             return
+
+
+class At(Front):
+    """In front of one of an emulator's services: before one of the calls something else happens."""
+
+    def __init__(self, target: int, calls: "Iterator[int]", act: Callable[[int], None]) -> None:
+        self._target, self._calls, self._act = target, calls, act
+        super().__init__()
+
+    def instead(self, request: Request) -> Reply | None:
+        self._act(next(self._calls))
+        return None
+
+    def passed_on(self, request: Request) -> tuple[int, Request]:
+        return self._target, request
+
+
+@contextmanager
+def acting(place: Place, emulator: Azurite, act: Callable[[int], None]) -> Iterator[str]:
+    """A connection string on which `act` is called before each call, with its number."""
+    calls, connect = itertools.count(1), emulator.connection_string
+    with At(emulator.blob_port, calls, act) as blobs, At(emulator.table_port, calls, act) as tables:
+        for port, other in ((emulator.blob_port, blobs.port), (emulator.table_port, tables.port)):
+            connect = connect.replace(f":{port}/", f":{other}/")
+        yield connect
+
+
+def stored(place: Place) -> list[str]:
+    """What is in the container and holds anything."""
+    return [name for name, size in place.account.blobs().list("") if size]
+
+
+def rows_of(*ids: int) -> pa.Table:
+    return pa.table({"id": list(ids)})
+
+
+def test_a_producer_that_writes_at_any_call_of_a_deletion_leaves_no_rows(place: Place, emulator: Azurite) -> None:
+    """It created its stream again, ended with 0, and its rows were in a container that belonged to nobody."""
+    ends = set[str]()
+    for at in itertools.count(1):
+        place.account.ensure_created()
+        place.rows("orders", 1)
+        place.drained()
+        writer = SourceWriter.of(place.config, place.account, "notes", wait=give_up)
+        writer.write(rows_of(1))
+        writer.flush()
+        came = False
+
+        def act(number: int, at: int = at, writer: SourceWriter = writer) -> None:
+            nonlocal came
+            if number == at:
+                came = True
+                writer.write(rows_of(2))
+                try:
+                    writer.close()
+                except ConfigError as error:
+                    ends.add(
+                        "by" if "delete JOB --all` deletes what" in str(error) else str(error).partition(", so ")[2]
+                    )
+                else:
+                    ends.add("stored")
+
+        with acting(place, emulator, act) as connect:
+            place.patch.setenv("CONNECT", connect)
+            code, _, said = place.command("delete", "--all", "--yes")
+            place.patch.setenv("CONNECT", emulator.connection_string)
+        assert code == 0, (at, said)
+        assert stored(place) == [], at
+        if not came:
+            break
+    assert ends == {"stored", "by", "these are gone, too. Write them again with a new writer."}
+
+
+def test_a_deletion_at_any_call_of_a_producer_leaves_no_rows(place: Place, emulator: Azurite) -> None:
+    for at in itertools.count(1):
+        place.account.ensure_created()
+        place.rows("orders", 1)
+        place.drained()
+        came = False
+
+        def act(number: int, at: int = at) -> None:
+            nonlocal came
+            if number == at:
+                came = True
+                code, _, said = place.command("delete", "--all", "--yes")
+                assert code == 0, said
+
+        with acting(place, emulator, act) as connect:
+            config = Config.load(place.job, environment={**os.environ, "CONNECT": connect})
+            account = Account.from_config(config.storage)
+            writer = SourceWriter.of(config, account, "orders", wait=give_up)
+            with suppress(ConfigError):
+                writer.write(pa.table({"id": [2], "at": [NOON]}))
+                writer.close()
+            account.close()
+        if not came:
+            return
+        assert stored(place) == [], at
+
+
+def give_up(pause: Pause) -> None:
+    raise AssertionError(f"it waits: {pause}")
 
 
 class Working(SharedTasks):

@@ -19,7 +19,19 @@ from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.errors import AccessDenied, ConfigError, StorageUnavailable, TooOld
 from samza_azure.logs.names import BINDING
 from samza_azure.logs.operations import Span
-from samza_azure.storage.binding import ROW, Half, Names, Nowhere, bind, read, refuse_others, unbind
+from samza_azure.storage.binding import (
+    ROW,
+    Half,
+    Names,
+    Nowhere,
+    begin_to_empty,
+    bind,
+    end_emptying,
+    read,
+    refuse_others,
+    refuse_unbound,
+    unbind,
+)
 from samza_azure.storage.blobs import AzureBlobs
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Missing
@@ -76,6 +88,12 @@ class InMemory:
 
     def create_row(self, half: Half) -> None:
         self._create(f"table {self.names.table.lower()}", half)
+
+    def replace_blob(self, half: Half) -> None:
+        self._call()
+        at = f"container {self.names.container}"
+        if (found := self.memory.halves.get(at)) is not None and found.etag == half.etag:
+            self.memory.halves[at] = replace(half, etag=str(next(self.memory.versions)))
 
     def delete_blob(self, half: Half) -> None:
         self._delete(f"container {self.names.container}", half)
@@ -221,10 +239,14 @@ def test_a_lost_blob_is_written_again_if_the_container_has_anything_of_a_job(cap
         assert said.startswith("The blob streams/binding.json of the container c1 was deleted. It is written again")
 
 
-@pytest.mark.parametrize("at", range(1, 6))
-def test_a_deletion_that_was_killed_goes_on(at: int) -> None:
-    memory, names = Memory(), Names(A, "c1", "t1")
+@pytest.mark.parametrize("left", ["blob", "row", "both"])
+@pytest.mark.parametrize("at", range(1, 11))
+def test_a_deletion_that_was_killed_goes_on(at: int, left: str) -> None:
+    """From its mark on nobody begins, until it has ended."""
+    memory, names = Memory(used={"c1"} if left == "row" else set()), Names(A, "c1", "t1")
     assert start(memory, names)
+    if left != "both":
+        del memory.halves["table t1" if left == "blob" else "container c1"]
 
     def before(call: int) -> None:
         if call == at:
@@ -233,12 +255,34 @@ def test_a_deletion_that_was_killed_goes_on(at: int) -> None:
     for each in (before, lambda call: None):
         halves = InMemory(memory, names, each)
         try:
-            row, blob = read(halves)
-            refuse_others(names, row, blob, to_empty=True)
-            unbind(halves, row, blob)
+            begin_to_empty(halves, names)
+            assert not start(memory, names)
+            unbind(halves, *read(halves))
         except Killed:
             pass
     assert not memory.halves
+    assert start(memory, names)
+
+
+def test_a_deletion_that_could_not_delete_all_lets_others_in_again() -> None:
+    memory, names = Memory(), Names(A, "c1", "t1")
+    assert start(memory, names)
+    begin_to_empty(InMemory(memory, names), names)
+    with pytest.raises(ConfigError, match="delete JOB --all` deletes what the container c1 holds, or was interrupted"):
+        refuse_unbound(InMemory(memory, names), names)
+    end_emptying(InMemory(memory, names))
+    refuse_unbound(InMemory(memory, names), names)
+    assert start(memory, names)
+
+
+def test_a_producer_goes_on_if_only_the_blob_is_lost() -> None:
+    memory, names = Memory(used={"c1"}), Names(A, "c1", "t1")
+    assert start(memory, names)
+    del memory.halves["container c1"]
+    refuse_unbound(InMemory(memory, names), names)
+    del memory.halves["table t1"]
+    with pytest.raises(ConfigError, match="was deleted while rows were written to it"):
+        refuse_unbound(InMemory(memory, names), names)
 
 
 def test_the_message_names_who_has_it_and_both_ways_out() -> None:
