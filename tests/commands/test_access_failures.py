@@ -162,6 +162,7 @@ def machine(
     for name in ("PATIENCE_S", "TELL_AFTER_S"):  # of an endpoint that does not answer
         monkeypatch.setattr(f"samza_azure.storage.identity.{name}", 0.5)
     monkeypatch.setattr("samza_azure.commands.reach.PATIENCE_S", 0.5)
+    monkeypatch.setattr("samza_azure.commands.reach.FIRST_S", 0.5)
     with as_on_azure(azure, certificates[1], monkeypatch):
         made = Machine(azure, emulator, tmp_path, clock, monkeypatch, capsys)
         if not azure.has_shared:
