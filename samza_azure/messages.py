@@ -269,7 +269,14 @@ class TaskReport:
     progress: Progress | None = None
     last_batch: LastBatch | None = None
     tried: str | None = None  # after a failure: how many of how many tries have failed, and when the next one begins
+    failures: int = 0  # tries that have failed in a row, here and where it was given up
+    restarts: int = 0  # how often it was started again here, for whatever reason
     too_old_for: int | None = None  # it FAILED at a record of this format, which our release does not know
+
+    @property
+    def failing(self) -> bool:
+        """Whether it runs, but has failed before and has appended nothing since."""
+        return self.phase is Phase.RUNNING and self.error is not None
 
     @property
     def has_log(self) -> bool:

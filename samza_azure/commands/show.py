@@ -122,11 +122,11 @@ def _processors(shown: dict[str, Any]) -> Table:
 
 
 def _tasks(shown: dict[str, Any]) -> Table:
-    table = plain_table("task", "owner", "phase", "batch", "late")
+    table = plain_table("task", "owner", "phase", "batch", "late", "restarts")
     for task in shown["tasks"]:
         owner = task["owner"]
         phase = "-" if owner is None and task["phase"] == Phase.STARTING else task["phase"]
-        add_row(table, task["name"], owner or "-", phase, last_batch(task), str(task["late"]))
+        add_row(table, task["name"], owner or "-", phase, last_batch(task), str(task["late"]), str(task["restarts"]))
     return table
 
 

@@ -171,9 +171,10 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
             before = view.work.tasks.get(start.task)
             same = before is not None and before.generation == start.generation
             view.work.attempts = start.attempt
-            view.work.tasks[start.task] = LocalTask(
-                start.generation, start.attempt, started_at=now, failures=before.failures if before and same else 0
-            )
+            fresh = LocalTask(start.generation, start.attempt, started_at=now)
+            if before is not None and same:
+                fresh.failures, fresh.error, fresh.restarts = before.failures, before.error, before.restarts + 1
+            view.work.tasks[start.task] = fresh
             view.life.waiting_since.pop(start.task, None)
         case Tell(command=ReleaseTask(task=task)):
             view.work.tasks[task].releasing_since = now
@@ -217,6 +218,7 @@ def heard_task(view: View, report: TaskReport, now: float) -> None:
     if report.too_old_for is not None:
         _stand_by(view, report.too_old_for)
     if report.phase is Phase.FAILED and newly_closed:
+        local.error = report.error
         local.failures = 1 if now - local.started_at > FORGIVE_AFTER_S else local.failures + 1
     if local.closed and newly_closed:
         local.closed_at = now

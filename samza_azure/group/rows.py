@@ -55,6 +55,8 @@ INCARNATION_LIMIT, KEY_LIMIT = 64, 512
 _LARGEST = 1 << 53
 #: The fields of a task's report, without its name.
 _SHOWN = tuple(name for name in TaskReport.__slots__ if name != "task")
+#: Those that are left out if they are 0, as they mostly are.
+_NONE_IS_0 = ("failures", "restarts")
 #: In characters: the longest reason why a processor ended.
 ENDING_LIMIT = 500
 #: In characters: the longest account of a task's tries.
@@ -338,7 +340,7 @@ def _texts(tasks: Mapping[str, TaskReport]) -> Iterator[str]:
 
 def _least(tasks: Mapping[str, TaskReport]) -> dict[str, Any]:
     """Only what the leader needs of tasks. While there is no room for the ends, a drain does not advance."""
-    left_out = ("last_batch", "progress", "read", "late", "ends", "appended_at", "tried")
+    left_out = ("last_batch", "progress", "read", "late", "ends", "appended_at", "tried", "failures", "restarts")
     return {name: _short(report, 0, left_out) for name, report in tasks.items()}
 
 
@@ -377,6 +379,7 @@ def _short(report: TaskReport, keep: int, left_out: Sequence[str] = ()) -> dict[
     """What a row reports about a task, with the last `keep` characters of its traceback."""
     shown = [name for name in _SHOWN if name not in left_out]
     fields = {name: value for name in shown if (value := getattr(report, name)) is not None}
+    fields = {name: value for name, value in fields.items() if value or name not in _NONE_IS_0}
     if report.progress is not None and "progress" in fields:
         fields["progress"] = asdict(report.progress)
     if report.last_batch is not None and "last_batch" in fields:
@@ -417,6 +420,8 @@ def _report(name: str, fields: dict[str, Any]) -> TaskReport:
         progress=_progress(fields.get("progress")),
         last_batch=_last_batch(fields.get("last_batch")),
         tried=str(fields["tried"])[:TRIED_LIMIT] if fields.get("tried") else None,
+        failures=_integer(fields.get("failures")),
+        restarts=_integer(fields.get("restarts")),
     )
 
 

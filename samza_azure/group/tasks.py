@@ -25,6 +25,8 @@ LATER_WRITER = (
 NO_DRAIN = Drain(None)
 #: A leaving processor waits this long for a storage that accepts no heartbeat.
 SILENT_S = 10.0
+#: A task that has failed is taken for well again after its first append or, if it has nothing to append, this long.
+CALM_S = 60.0
 #: The new owner waits for the old one this many times task.shutdown.ms, then relies on the log's take-over rule alone.
 PATIENCE = 1.5
 
@@ -119,18 +121,32 @@ def reported(view: View, local: LocalTask) -> TaskReport | None:
     if report.phase is Phase.SUPERSEDED:
         # If we only have not read the latest blob, it names another owner, and this report does not count.
         return replace(report, phase=Phase.FAILED, error=TaskError(LATER_WRITER.format(task=report.task), ""))
+    failed = view.tries(report.task)[1] + local.failures
+    report = replace(report, failures=failed, restarts=local.restarts)
     if starts_again(view, report.task, local):
-        return replace(report, phase=Phase.STARTING, tried=_tried(view, report.task, local))
+        report = replace(report, phase=Phase.STARTING)
+    if _may_fail_again(view, local):
+        return replace(report, error=local.error, tried=_tried(view, report.task, local, failed))
     return report
 
 
-def _tried(view: View, task: str, local: LocalTask) -> str | None:
-    """How many tries of a task that failed have failed, here and on the processor that gave it up, and of how many."""
-    if local.phase is not Phase.FAILED:
-        return None
-    pause = retry_at(view, task, local) - local.closed_at
-    failed = view.tries(task)[1] + local.failures
-    return f"{failed} of {view.settings.restart_limit + 1} tries have failed; the next begins after {pause:g} s"
+def _may_fail_again(view: View, local: LocalTask) -> bool:
+    """Whether a task has failed and nothing shows since then that it runs better: no append, no time without a failure.
+
+    Otherwise a task that fails again and again would be reported as well between its failures.
+    """
+    if local.error is None or local.phase not in (Phase.STARTING, Phase.RUNNING, Phase.FAILED):
+        return False
+    is_calm = local.phase is Phase.RUNNING and reached(local.started_at + CALM_S, view.turn_at or 0.0)
+    return not is_calm and (local.phase is Phase.FAILED or local.report is None or local.report.appended_at is None)
+
+
+def _tried(view: View, task: str, local: LocalTask, failed: int) -> str | None:
+    """How many tries of a task have failed, here and on the processor that gave it up, and of how many."""
+    tries = f"{failed} of {view.settings.restart_limit + 1} tries have failed"
+    if not starts_again(view, task, local):
+        return tries if local.phase is not Phase.FAILED else None
+    return f"{tries}; the next begins after {retry_at(view, task, local) - local.closed_at:g} s"
 
 
 def _stays_for_next_run(view: View) -> bool:

@@ -33,7 +33,7 @@ from samza_azure.group.timing import (
     draining_look_s,
     draining_scan_s,
 )
-from samza_azure.messages import Drain, Phase, Plan, TaskReport
+from samza_azure.messages import Drain, Phase, Plan, TaskError, TaskReport
 
 #: The phases in which a task can no longer append.
 CLOSED = frozenset({Phase.RELEASED, Phase.DRAINED, Phase.SUPERSEDED, Phase.RESTART, Phase.FAILED})
@@ -96,6 +96,8 @@ class LocalTask:
     report: TaskReport | None = None
     releasing_since: float | None = None
     failures: int = 0
+    error: TaskError | None = None  # of the last failure
+    restarts: int = 0  # under this generation
     closed_at: float = 0.0
     lost: bool = False  # it ended because its container ended
     former: bool = False  # it was given to an earlier incarnation of ours, so it can only be released

@@ -24,6 +24,8 @@ from samza_azure.storage.interface import CALL_S, Blobs, Content, ControlBlob, M
 
 #: The state of a processor that seems to be dead, and the phase of its tasks.
 SILENT = "SILENT"
+#: The phase of a task that runs, has failed before and has appended nothing since.
+FAILING = "FAILING"
 IS_SILENT = "is silent; the leader gives its tasks to others."
 
 
@@ -133,7 +135,9 @@ def task_phase(report: TaskReport | None, control: Control) -> str:
             return DrainPhase.COMMITTED
         if report.phase is Phase.RUNNING:
             return report.drain or DrainPhase.REQUESTED
-    return report.phase if report is not None else Phase.STARTING
+    if report is None:
+        return Phase.STARTING
+    return FAILING if report.failing else report.phase
 
 
 def _read(control: Control, rows: dict[str, ProcessorRow]) -> dict[str, list[int]]:
@@ -221,6 +225,8 @@ def _task(
         "owner": owner.processor if owner is not None else None,
         "generation": owner.generation if owner is not None else None,
         "phase": SILENT if is_silent else str(task_phase(report, control)),
+        "failed_tries": report.failures if report is not None else 0,  # in a row
+        "restarts": report.restarts if report is not None else 0,  # since it got this owner
         "batch": report.batch if report is not None else None,
         "late": report.late if report is not None else 0,
         "rows_to_drain": rows_to_drain(control, report, SOURCE_LIMITS.roll_bytes) if report is not None else None,
@@ -258,6 +264,8 @@ def why(
         return "The run has failed."
     if owner is not None and owner.processor in silent and rows[owner.processor].incarnation == owner.incarnation:
         return f"{owner.processor} {IS_SILENT}"
+    if owner is not None and report is not None and report.failing and not lacks:
+        return f"It failed on {owner.processor} and has appended nothing since.{_sentence(report.tried)}"
     if phase is Phase.RUNNING and not lacks:
         return None
     if owner is None:
@@ -281,9 +289,12 @@ def why(
     if report.phase is Phase.FAILED:
         return f"{owner.processor} has given it up; the leader decides where it goes."
     if report.error is not None:
-        tried = f" {report.tried}." if report.tried else ""
-        return f"It failed on {owner.processor} and is tried there again.{tried}"
+        return f"It failed on {owner.processor} and is tried there again.{_sentence(report.tried)}"
     return f"{owner.processor} restores it from its log."
+
+
+def _sentence(text: str | None) -> str:
+    return f" {text}." if text else ""
 
 
 def _lacks_container(owner: Owner | None, rows: Mapping[str, ProcessorRow]) -> bool:

@@ -144,7 +144,7 @@ def running(view: View, control: Control) -> int:
     mute = {name for name, age in view.others.ages.items() if age.silent(SELF_STOP * view.timing.heartbeat_timeout_s)}
     for task, assignment in control.tasks.items():
         owner, report = assignment.owner, report_of(task, assignment.owner, rows)
-        if owner is not None and report is not None and report.phase in _AT_WORK:
+        if owner is not None and report is not None and report.phase in _AT_WORK and not report.failing:
             row = rows[owner.processor]
             count += row.alive and not row.no_container and owner.processor not in mute - {view.me}
     return count

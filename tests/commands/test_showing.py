@@ -39,7 +39,7 @@ EMPTY = {
     "processors": [{"id": "", "state": "", "ready": True, "heartbeat_s": 0.4, "tasks": [""], "too_old_for": None,
                     "failure": {"exit_code": 1, "message": ""}}],
     "tasks": [
-        {"name": "", "stage": "", "owner": "", "phase": "", "batch": 1, "late": 0,
+        {"name": "", "stage": "", "owner": "", "phase": "", "batch": 1, "late": 0, "restarts": 0,
          "progress": {"pace": 1.5, "watermark_ms": 0}, "last_batch": None, "why": "", "why_s": 3.0,
          "error": {"message": "", "traceback": ""}, "given_up": {"processor": "", "message": ""}}
     ],
@@ -202,7 +202,7 @@ def test_each_task_shows_its_rows_behind_its_last_append_and_how_long_its_batch_
     task = {**EMPTY["tasks"][0], **QUIET, "name": "daily-0", "owner": "p0", "phase": "RUNNING", "late": 3}  # type: ignore[index]
     shown = {**task, "progress": progress, "last_batch": batch, "behind": behind}
     state, work = figures({**EMPTY, "tasks": [shown]}, "daily-0")
-    assert (state, work) == (["p0", "RUNNING", "1", "3"], [*said, "3", "-", "2", "min", "ago", "1.23", "s"])
+    assert (state, work) == (["p0", "RUNNING", "1", "3", "0"], [*said, "3", "-", "2", "min", "ago", "1.23", "s"])
     assert len(figures({**EMPTY, "tasks": [{**task, "progress": None}]}, "daily-0")) == 1, (
         "nothing is known of its work"
     )

@@ -1,11 +1,13 @@
 """A task that one processor gave up is tried by another before the run fails."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from samza_azure.group.actions import (
     ScanMembers,
+    Tell,
 )
 from samza_azure.group.control import (
     Assignment,
@@ -15,17 +17,18 @@ from samza_azure.group.control import (
     Owner,
     RunPhase,
 )
-from samza_azure.group.learn import heard_task, learn
+from samza_azure.group.learn import heard_task, learn, perform_locally
 from samza_azure.group.membership import own_row
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.publish import next_control
 from samza_azure.group.rows import ProcessorRow, ProcessorState
-from samza_azure.group.tasks import retry_at
+from samza_azure.group.tasks import CALM_S, retry_at
 from samza_azure.group.timing import FORGIVE_AFTER_S
 from samza_azure.group.view import LocalTask, Settings, View
 from samza_azure.messages import (
     DrainStep,
     Phase,
+    StartTask,
     TaskError,
 )
 from tests.group.situation import (
@@ -185,7 +188,29 @@ def test_a_task_that_was_given_up_is_shown_as_failed_until_another_has_it_and_is
     view = view_of("p3")
     failed = report("daily-0", Phase.FAILED, error=FULL_DISK)
     view.work.tasks["daily-0"] = LocalTask(2, 1, NOW, failed, failures=3)
-    assert own_row(view).tasks == {"daily-0": failed}
+    assert own_row(view).tasks == {"daily-0": replace(failed, failures=3)}
     assert starts(view, NOW + 60) == []
     view.life.control = MOVED
     assert (own_row(view).tasks, own_row(view).released) == ({}, {"daily-0": 2})
+
+
+def test_a_task_that_fails_again_and_again_says_so_between_its_failures() -> None:
+    """It was RUNNING then, without an error, and nothing counted how often it was started."""
+    view = view_of("p3")
+    view.work.tasks["daily-0"] = LocalTask(2, 1, NOW)
+    for attempt in (1, 2):
+        heard_task(view, report("daily-0", Phase.FAILED, attempt=attempt, error=FULL_DISK), NOW)
+        start = StartTask("daily-0", 2, attempt + 1, first=False, run_id="run", group_id="g")
+        perform_locally(view, Tell(start), NOW)
+    view.turn_at = NOW + CALM_S - 1
+
+    def said(phase: Phase, **more: Any) -> tuple[bool, TaskError | None, str | None, int, int]:
+        heard_task(view, report("daily-0", phase, attempt=3, **more), NOW)
+        found = own_row(view).tasks["daily-0"]
+        return found.failing, found.error, found.tried, found.failures, found.restarts
+
+    assert said(Phase.STARTING) == (False, FULL_DISK, "2 of 6 tries have failed", 2, 2)
+    assert said(Phase.RUNNING) == (True, FULL_DISK, "2 of 6 tries have failed", 2, 2)
+    assert said(Phase.RUNNING, appended_at=NOW) == (False, None, None, 2, 2), "it has got over it"
+    view.turn_at = NOW + CALM_S
+    assert said(Phase.RUNNING) == (False, None, None, 2, 2), "it may have nothing to append"
