@@ -148,14 +148,17 @@ def _behind(blobs: Blobs, partition: str, stands: Position, tasks: Sequence[Mapp
 
 
 def _pace(partition: str, tasks: Sequence[Mapping[str, Any]]) -> float | None:
-    """The rows per second of the slowest reader of a source partition; None if one also reads something else."""
+    """The rows per second of the slowest reader of a partition; None if one also reads others, or does not run."""
     paces = []
     for task in tasks:
         if partition in task["read"]:
             streams = (task["progress"] or {}).get("behind", {})
             if len(task["read"]) > 1 or streams.keys() - {stream_and_partition(partition)[0]}:
                 return None
-            paces.append(task["progress"]["pace"] if task["progress"] else 0.0)
+            pace = task["progress"]["pace"] if task["progress"] else 0.0
+            if pace is None:
+                return None  # it does not run
+            paces.append(pace)
     return min(paces, default=None)
 
 

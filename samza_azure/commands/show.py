@@ -11,6 +11,7 @@ from rich.text import Text
 
 from samza_azure.commands.terminal import LAST_MS, clock, counted, error_lines, printable
 from samza_azure.group.rows import ProcessorState
+from samza_azure.host.status import held_up
 from samza_azure.messages import Phase
 
 #: How many events are shown.
@@ -79,11 +80,7 @@ def in_words(judged: dict[str, Any]) -> str:
 
 def _why_not(tasks: Sequence[dict[str, Any]]) -> Iterable[str]:
     """Why tasks do not run: a line for each reason, with the task or, of many, the first one and their number."""
-    reasons: dict[str, list[dict[str, Any]]] = {}
-    for task in tasks:
-        if task["why"]:
-            reasons.setdefault(task["why"], []).append(task)
-    for why, kept_back in reasons.items():
+    for why, kept_back in held_up(tasks).items():
         longest_s = max(each.get("why_s", 0) for each in kept_back)
         seen = f" Seen for {longest_s:.0f} s." if longest_s else ""
         name, more = kept_back[0]["name"], len(kept_back) - 1

@@ -20,7 +20,7 @@ from samza_azure.group.control import Control, Member, RunPhase
 from samza_azure.group.requests import ACCEPTED, ALREADY_DRAINED, ALREADY_DRAINING, CANCELLED
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.group.timing import ROWS_PER_S
-from samza_azure.host.status import SeenSilent, document
+from samza_azure.host.status import SeenSilent, document, held_up
 from samza_azure.logs.position import Position
 from samza_azure.messages import DrainPhase
 from samza_azure.storage.connection import Account
@@ -86,13 +86,19 @@ class DrainWatch:
     def saw(self, control: Control | None, rows: Sequence[ProcessorRow]) -> None:
         """Note what a read of the group has shown."""
         self._misses, self.pause = 0, max(LOOK_S, len(rows) / ROWS_PER_S)
-        self.shown, self._silent = document(self._app, control, rows), self._ages.silent(rows)
+        self._silent = self._ages.silent(rows)
+        self.shown = document(self._app, control, rows, silent={row.processor for row in self._silent})
         if control is not None:
             self.run_id = self.run_id or (control.run_id if control.phase is not RunPhase.NONE else "")
         left = {task["name"]: task["rows_to_drain"] for task in self.shown["tasks"]}
         self.rows_left = {name: count for name, count in left.items() if count is not None}
         self.seconds_left = self._estimate.of(self.rows_left, time.monotonic())
-        self.hint = _waits_for(control, self.run_id, rows, self._silent)
+        self.hint = _waits_for(control, self.run_id, rows, self._silent) or self._held_up()
+
+    def _held_up(self) -> str:
+        """What keeps tasks from draining, if it is a processor's silence, its container or a failure."""
+        reasons = held_up(self.shown["tasks"]) if self.shown["phase"] == "DRAINING" else {}
+        return " ".join(f"{tasks[0]['name']} and all that wait for the same: {why}" for why, tasks in reasons.items())
 
     def end_of(self, control: Control | None, rows: Sequence[ProcessorRow], answer: str, took_s: float) -> str:
         """The last message once the drain is over, after `took_s` seconds; empty before. Raise if it ends otherwise."""

@@ -205,6 +205,7 @@ def _processor(
         "ending": row.ending or None,
         "failure": {"exit_code": row.failure[0], "message": row.failure[1]} if row.failure is not None else None,
         "too_old_for": row.too_old_for or None,
+        "no_container": row.no_container,
     }
 
 
@@ -230,13 +231,32 @@ def _task(
         "batch": report.batch if report is not None else None,
         "late": report.late if report is not None else 0,
         "rows_to_drain": rows_to_drain(control, report, SOURCE_LIMITS.roll_bytes) if report is not None else None,
-        "progress": _fields(report.progress if report is not None else None),
+        "progress": _progress(report, control, runs=reason is None),
         "last_batch": _fields(report.last_batch if report is not None else None),
         "why": reason,
         "read": {} if report is None else {key: list(end) for key, end in (report.read or {}).items()},
         "error": asdict(report.error) if report is not None and report.error is not None else None,
         "given_up": {"processor": given_up.owner.processor, "message": given_up.message} if given_up else None,
     }
+
+
+def _progress(report: TaskReport | None, control: Control, *, runs: bool) -> dict[str, Any] | None:
+    """What the batches of a task have done. What does not run has no pace, what is drained no watermark."""
+    fields = _fields(report.progress if report is not None else None)
+    if fields is not None and (not runs or control.phase is RunPhase.DRAINED):
+        fields["pace"] = None
+    if fields is not None and control.phase is RunPhase.DRAINED:
+        fields["watermark_ms"] = None
+    return fields
+
+
+def held_up(tasks: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """The tasks of a status document that do not run, by the reason, which names the processor."""
+    reasons: dict[str, list[Mapping[str, Any]]] = {}
+    for task in tasks:
+        if task["why"]:
+            reasons.setdefault(task["why"], []).append(task)
+    return reasons
 
 
 def _fields(value: Progress | LastBatch | None) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from samza_azure.group.control import Control
 from samza_azure.group.reports import report_of
 from samza_azure.group.timing import Timing
 from samza_azure.group.view import View
-from samza_azure.host.status import Silence
+from samza_azure.host.status import Silence, held_up
 from samza_azure.logs.names import stage_and_number
 from samza_azure.messages import DrainPhase
 from samza_azure.page.verdict import JobState, Judgement, ended, first_line, verdict, without_word
@@ -41,7 +41,7 @@ class Lines:
     gap_s: float = GAP_S
     points: deque[Point] = field(default_factory=lambda: deque(maxlen=LINES_S // POINT_S))
 
-    def add(self, at_ms: int, backlog: int | None, age_s: float | None, pace: float) -> None:
+    def add(self, at_ms: int, backlog: int | None, age_s: float | None, pace: float | None) -> None:
         """Add a reading, unless the last one was just now."""
         if not self.points or at_ms - self.points[-1][0] >= POINT_S * 1000:
             self.points.append((at_ms, backlog, age_s, pace))
@@ -74,8 +74,7 @@ def noted(lines: Lines, view: View, now: float, now_ms: int) -> None:
     ]
     backlog = _backlog(tasks)
     dead = {name for name, age in view.others.ages.items() if age.silent(view.timing.heartbeat_timeout_s)}
-    total = sum(backlog.values()) if backlog else None
-    lines.add(now_ms, total, _age_s(tasks, now_ms), _pace(tasks, dead))
+    lines.add(now_ms, _total(backlog), _age_s(tasks, now_ms), _pace(tasks, dead))
 
 
 def away(
@@ -93,8 +92,11 @@ def _said(verdict: Judgement) -> dict[str, Any]:
 def made(shown: Mapping[str, Any], silent: Mapping[str, Silence], timing: Timing, lines: Lines, now_ms: int) -> Any:
     """The whole document."""
     dead = frozenset(without_word(silent, timing))
-    backlog, age_s, pace = _backlog(shown["tasks"]), _age_s(shown["tasks"], now_ms), _pace(shown["tasks"], dead)
-    total = sum(backlog.values()) if backlog else None
+    backlog, age_s = _backlog(shown["tasks"]), _age_s(shown["tasks"], now_ms)
+    pace = None if shown["phase"] == "DRAINED" else _pace(shown["tasks"], dead)
+    total, is_all = _total(backlog), all(task["why"] is None for task in shown["tasks"])
+    if not is_all and not total:
+        total = None  # what is not read of a task that does not run is unknown, and not 0
     lines.add(now_ms, total, age_s, pace)
     tasks = sorted((_task(task, dead, now_ms) for task in shown["tasks"]), key=_badness)
     processors = sorted((_processor(each, shown, silent, dead) for each in shown["processors"]), key=_unwell)
@@ -107,6 +109,7 @@ def made(shown: Mapping[str, Any], silent: Mapping[str, Silence], timing: Timing
         "verdict": _said(verdict(shown, silent, timing, now_ms)),
         "keeping_up": {
             "backlog": total,
+            "backlog_is_all": is_all,  # otherwise it is at least that
             "streams": [{"name": name, "backlog": size} for name, size in sorted(backlog.items())],
             "age_s": age_s,
             "pace": pace,
@@ -140,6 +143,10 @@ def _backlog(tasks: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return found
 
 
+def _total(backlog: Mapping[str, int]) -> int | None:
+    return sum(backlog.values()) if backlog else None
+
+
 def _behind(task: Mapping[str, Any]) -> Mapping[str, int]:
     return (task["progress"] or {}).get("behind") or {}
 
@@ -151,8 +158,8 @@ def _age_s(tasks: Sequence[Mapping[str, Any]], now_ms: int) -> float | None:
 
 
 def _pace(tasks: Sequence[Mapping[str, Any]], dead: Collection[str]) -> float:
-    paces: list[float] = [(task["progress"] or {}).get("pace", 0.0) for task in tasks if task["owner"] not in dead]
-    return round(sum(paces), 1)
+    paces: list[float | None] = [(task["progress"] or {}).get("pace") for task in tasks if task["owner"] not in dead]
+    return round(sum(pace or 0.0 for pace in paces), 1)
 
 
 def _task(task: Mapping[str, Any], dead: Collection[str], now_ms: int) -> dict[str, Any]:
@@ -167,7 +174,9 @@ def _task(task: Mapping[str, Any], dead: Collection[str], now_ms: int) -> dict[s
         "why": f"{task['owner']} is silent." if gone else task["why"],
         "why_s": None if gone else task.get("why_s"),
         "batch": task["batch"] if task["batch"] != NO_BATCH else None,
-        "pace": 0.0 if gone else progress.get("pace"),
+        "pace": None if gone else progress.get("pace"),
+        "failed_tries": task["failed_tries"],
+        "restarts": task["restarts"],
         "age_s": None if progress.get("watermark_ms") is None else max(0.0, (now_ms - progress["watermark_ms"]) / 1000),
         "backlog": sum(behind.values()) if behind else None,
         "late": task["late"],
@@ -192,14 +201,17 @@ def _processor(
         "silent_s": round(silent[name].seconds, 1) if name in silent else None,
         "tasks": len(row["tasks"]),
         "too_old_for": row["too_old_for"],
+        "no_container": row["no_container"],
         "failure": ended(row),
     }
 
 
 def _unwell(row: Mapping[str, Any]) -> tuple[int, bool, str]:
-    order = ("silent", "leaving", "unassigned", "active", "left", "dead")
+    """A silent leader first, then all that are silent, then those that have given up or stand by."""
+    order = ("silent", "", "leaving", "unassigned", "active", "left", "dead")
     state = order.index(row["state"]) if row["state"] in order else 0
-    return (0 if row["failure"] else state), not row["leads"], row["id"]
+    given_up = order.index("") if row["failure"] or row["too_old_for"] or row["no_container"] else len(order)
+    return min(state, given_up), not row["leads"], row["id"]
 
 
 def _stages(tasks: Sequence[Mapping[str, Any]], dead: Collection[str]) -> list[dict[str, Any]]:
@@ -209,7 +221,7 @@ def _stages(tasks: Sequence[Mapping[str, Any]], dead: Collection[str]) -> list[d
             task["stage"], {"name": task["stage"], "tasks": 0, "running": 0, "pace": 0.0, "behind": None}
         )
         each["tasks"] += 1
-        each["running"] += task["why"] is None and task["owner"] not in dead
+        each["running"] += task["why"] is None and task["owner"] not in dead and task["phase"] != DrainPhase.DRAINED
         each["pace"] = round(each["pace"] + _pace([task], dead), 1)
         if behind := _behind(task):  # even if the owner is dead: the task has read no more since
             each["behind"] = (each["behind"] or 0) + sum(behind.values())
@@ -217,12 +229,14 @@ def _stages(tasks: Sequence[Mapping[str, Any]], dead: Collection[str]) -> list[d
 
 
 def _drain(shown: Mapping[str, Any]) -> dict[str, Any] | None:
-    """How many tasks have reached each of the four steps, and which tasks are the last."""
+    """How many tasks have reached each of the four steps, and which are the last, or what holds up those."""
     if shown["drain"] is None or shown["phase"] not in ("DRAINING", "DRAINED"):
         return None
     reached = {task["name"]: _ORDER.index(task["phase"]) if task["phase"] in _ORDER else -1 for task in shown["tasks"]}
     least = min(reached.values(), default=0)
     last = sorted(name for name, step in reached.items() if step == least) if shown["phase"] == "DRAINING" else []
+    if last and (reasons := held_up(shown["tasks"])):
+        last = [f"{tasks[0]['name']}{_more(tasks)}: {why.rstrip('.')}" for why, tasks in reasons.items()]
     return {
         "step": shown["drain"]["step"],
         "tasks": len(reached),
@@ -232,3 +246,7 @@ def _drain(shown: Mapping[str, Any]) -> dict[str, Any] | None:
         "waits_for": last[:10],
         "waits_for_more": max(0, len(last) - 10),
     }
+
+
+def _more(tasks: Sequence[Mapping[str, Any]]) -> str:
+    return f" and {len(tasks) - 1} more" if len(tasks) > 1 else ""

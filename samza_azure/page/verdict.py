@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from samza_azure.group.timing import Timing
-from samza_azure.host.status import LATE, Silence
+from samza_azure.host.status import IS_SILENT, LATE, Silence
 
 __all__ = ["FIRST", "JobState", "Judgement", "doubtful", "ended", "first_line", "verdict", "without_word"]
 
@@ -118,6 +118,8 @@ def verdict(shown: Mapping[str, Any], silent: Mapping[str, Silence], timing: Tim
             text += (
                 f" {_are(owners)} silent; the leader gives {'its' if len(owners) == 1 else 'their'} tasks to others."
             )
+        elif idle:
+            text += f" {_first_idle(idle, dead)}"
         return Judgement(JobState.DRAINING, text, max((silent[name].seconds for name in owners), default=None))
     former = shown["deposed"]  # also for a moment after it is back, or was wrongly suspected
     if former in silent.keys() - gone and silent[former].gone(LATE * timing.heartbeat_s):
@@ -134,12 +136,14 @@ def verdict(shown: Mapping[str, Any], silent: Mapping[str, Silence], timing: Tim
 
 
 def _idle(idle: list[Mapping[str, Any]], dead: list[str], count: int) -> str:
+    return f"{len(idle)} of {count} tasks do not run. {_first_idle(idle, dead)}"
+
+
+def _first_idle(idle: list[Mapping[str, Any]], dead: list[str]) -> str:
     first = idle[0]
     if first["owner"] in dead:
-        why = f"{first['owner']} is silent; the leader gives its tasks to others."
-    else:
-        why = f"{first['name']}: {first['why']}"
-    return f"{len(idle)} of {count} tasks do not run. {why}"
+        return f"{first['owner']} {IS_SILENT}"
+    return f"{first['name']}: {first['why']}"
 
 
 def _since_s(shown: Mapping[str, Any], kind: str, now_ms: int) -> float | None:

@@ -280,7 +280,7 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(monkeypatch: pytest.M
 def test_a_task_that_has_appended_nothing_shows_no_batch() -> None:
     lines = printed(drain_table(shown(), {}))
     assert "daily-0 p1 ● · · · · -" in lines
-    assert "daily-0 p1 REQUESTED - 0" in printed(status_view(shown()))
+    assert "daily-0 p1 REQUESTED - 0 0" in printed(status_view(shown()))
 
 
 def drawn(terminal: int) -> str:

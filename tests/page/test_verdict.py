@@ -55,6 +55,10 @@ def shown(control: Control | None = CONTROL, rows: list[ProcessorRow] = ROWS) ->
 
 
 NOW = 100_000
+HANGS = (
+    "The container of b has ended or hangs. A processor that has one gets the task; if there is none, it waits for the "
+    "next container."
+)
 DRAIN = DrainNotification("d", "r", step=DrainStep.FREEZE)
 
 
@@ -106,10 +110,27 @@ DRAIN = DrainNotification("d", "r", step=DrainStep.FREEZE)
             None,
         ),
         (
+            shown(rows=[ROWS[0], row("b", "t-1", error=TaskError("no disk", ""), tried="2 of 6 tries have failed")]),
+            WELL,
+            "trouble",
+            "1 of 2 tasks do not run. t-1: It failed on b and has appended nothing since. 2 of 6 tries have failed.",
+            None,
+        ),
+        (
             shown(replace(CONTROL, drain=DRAIN, phase=RunPhase.DRAINING)),
             WELL,
             "draining",
             "Run r is being drained: 0 of 2 tasks have committed.",
+            None,
+        ),
+        (
+            shown(
+                replace(CONTROL, drain=DRAIN, phase=RunPhase.DRAINING),
+                [ROWS[0], replace(ROWS[1], no_container=True)],
+            ),
+            WELL,
+            "draining",
+            f"Run r is being drained: 0 of 2 tasks have committed. t-1: {HANGS}",
             None,
         ),
         (
@@ -219,9 +240,9 @@ def test_the_bands_add_up_and_the_worst_comes_first() -> None:
     found = made(shown(rows=[ROWS[0], row("b", "t-1", Phase.STARTING)]), WELL, TIMING, lines, 60_000)
     assert [task["name"] for task in found["tasks"]] == ["t-1", "t-0"]
     assert found["keeping_up"]["backlog"] == 2_000 and found["keeping_up"]["age_s"] == 20.0
-    assert found["keeping_up"]["lines"] == [(60_000, 2_000, 20.0, 10.0)]
-    assert found["stages"] == [{"name": "t", "tasks": 2, "running": 1, "pace": 10.0, "behind": 2_000}]
-    assert made(shown(), WELL, TIMING, lines, 61_000)["keeping_up"]["lines"] == [(60_000, 2_000, 20.0, 10.0)]
+    assert found["keeping_up"]["lines"] == [(60_000, 2_000, 20.0, 5.0)]
+    assert found["stages"] == [{"name": "t", "tasks": 2, "running": 1, "pace": 5.0, "behind": 2_000}]
+    assert made(shown(), WELL, TIMING, lines, 61_000)["keeping_up"]["lines"] == [(60_000, 2_000, 20.0, 5.0)]
     assert len(made(shown(), WELL, TIMING, lines, 60_000 + 900_001)["keeping_up"]["lines"]) == 1, "of 15 minutes"
 
 
@@ -291,6 +312,46 @@ def test_a_drain_shows_the_progress_of_each_step_and_the_tasks_it_waits_for() ->
         {"name": "DRAINED", "done": 0},
     ]
     assert found["waits_for"] == ["t-1"]
+
+
+def test_a_drain_names_the_processor_that_holds_up_its_tasks() -> None:
+    """Beside the tasks it was not said what they wait for, as for a processor whose JVM was frozen."""
+    both = {name: Assignment(Owner("b", "1", 5)) for name in CONTROL.tasks}
+    draining = replace(CONTROL, drain=DRAIN, phase=RunPhase.DRAINING, tasks=both)
+    reports = {name: TaskReport(name, 5, 1, Phase.RUNNING) for name in both}
+    frozen = replace(ROWS[1], tasks=reports, no_container=True)
+    found = made(shown(draining, [ROWS[0], frozen]), WELL, TIMING, Lines(), 60_000)
+    [waits] = found["drain"]["waits_for"]
+    assert waits.startswith("t-0 and 1 more: The container of b has ended or hangs.")
+    assert [(each["id"], each["no_container"]) for each in found["processors"]] == [("b", True), ("a", False)]
+
+
+def test_the_worst_come_first() -> None:
+    """A silent leader was the second, and its tasks the last."""
+    state = {"state": ProcessorState.ACTIVE}
+    rows = [ROWS[0], replace(GAVE_UP, processor="c"), ROWS[1], *(ProcessorRow(name, "1", **state) for name in "de")]
+    found = made(shown(rows=rows), aged({"a": 9.0, "b": 1.0, "d": 9.0, "e": 1.0}), TIMING, Lines(), 60_000)
+    assert [each["id"] for each in found["processors"]] == ["a", "d", "c", "b", "e"]
+    assert [each["name"] for each in found["tasks"]] == ["t-0", "t-1"]
+
+
+def test_a_drained_run_has_no_pace_and_no_watermark() -> None:
+    """Its last figures were shown as if it went on: 2 of 2 run, 618.7 rows/s, a watermark that is 0 s old."""
+    drained = shown(replace(CONTROL, drain=DRAIN, phase=RunPhase.DRAINED))
+    found = made(drained, {}, TIMING, Lines(), 60_000)
+    assert (found["keeping_up"]["pace"], found["keeping_up"]["age_s"]) == (None, None)
+    assert (found["stages"][0]["running"], found["stages"][0]["pace"]) == (0, 0.0)
+    assert {(task["progress"]["pace"], task["progress"]["watermark_ms"]) for task in drained["tasks"]} == {(None, None)}
+
+
+@pytest.mark.parametrize(("behind", "said"), [(0, None), (700, 700)])
+def test_the_backlog_of_a_task_that_fails_is_unknown_and_not_zero(behind: int, said: int | None) -> None:
+    """Backlog 0 B was shown while 400 rows were not read."""
+    well = TaskReport("t-0", 5, 1, Phase.RUNNING, progress=replace(DONE, behind={"in": behind}))
+    fails = TaskReport("t-1", 5, 2, Phase.RUNNING, error=TaskError("no disk", ""))
+    rows = [replace(ROWS[0], tasks={"t-0": well}), replace(ROWS[1], tasks={"t-1": fails})]
+    found = made(shown(rows=rows), WELL, TIMING, Lines(), 60_000)["keeping_up"]
+    assert (found["backlog"], found["backlog_is_all"]) == (said, False)
 
 
 def test_a_figure_that_no_task_reports_is_unknown_and_not_zero() -> None:

@@ -307,7 +307,8 @@ def sample(count: int, name: Callable[[int], str]) -> dict[str, Any]:
         "app": name(0), "has_data": True, "run_id": name(1), "phase": "RUNNING", "read_ms": int(time.time() * 1000),
         "verdict": {"state": "trouble", "text": name(2)},
         "keeping_up": {
-            "backlog": 123_456_789, "streams": [{"name": name(3), "backlog": 5}], "age_s": 12.5, "pace": 1234.5,
+            "backlog": 123_456_789, "backlog_is_all": True,
+            "streams": [{"name": name(3), "backlog": 5}], "age_s": 12.5, "pace": 1234.5,
             "late": 3, "since_ms": 0,
             "lines": [[1000 * at, at * at, None if at % 50 == 0 else at, 5] for at in range(180)],
         },
@@ -315,6 +316,7 @@ def sample(count: int, name: Callable[[int], str]) -> dict[str, Any]:
                   "waits_for_more": 0},
         "processors": [
             {"id": name(at), "state": "active", "leads": at == 0, "silent_s": 1.0, "tasks": 10, "too_old_for": None,
+             "no_container": False,
              "failure": name(at) if at == 1 else None}
             for at in range(count)
         ],
@@ -322,7 +324,8 @@ def sample(count: int, name: Callable[[int], str]) -> dict[str, Any]:
         "stages": [{"name": name(6), "tasks": count, "running": count, "pace": 5.0, "behind": 10}],
         "tasks": [
             {"name": name(at), "stage": "a", "owner": name(at), "phase": "RUNNING", "why": name(at), "batch": at,
-             "pace": 5.0, "age_s": 2.0, "backlog": 1000, "late": 0, "error": name(at)}
+             "pace": 5.0, "age_s": 2.0, "backlog": 1000, "late": 0, "restarts": 0,
+             "error": name(at)}
             for at in range(count)
         ],
         "events": [{"at_ms": 1_700_000_000_000, "kind": name(7), "text": name(8)}],

@@ -70,7 +70,7 @@ function show(found) {
 }
 
 function keepingUp(found) {
-  write(at("backlog"), bytes(found.backlog));
+  write(at("backlog"), found.backlog === null ? "unknown" : found.backlog_is_all ? bytes(found.backlog) : `at least ${bytes(found.backlog)}`);
   write(at("streams"), found.streams.filter((each) => each.backlog).map((each) => `${each.name} ${bytes(each.backlog)}`).join(", "));
   write(at("age"), span(found.age_s));
   write(at("pace"), count(found.pace));
@@ -98,6 +98,7 @@ function drain(found) {
 
 function stateOf(each) {
   if (each.failure) return `${each.state}, ${each.failure}`;
+  if (each.no_container) return `${each.state}, its container has ended or hangs`;
   return each.too_old_for ? `${each.state}, too old: needs format ${each.too_old_for}` : each.state;
 }
 
@@ -106,7 +107,7 @@ function fleet(found) {
   fill(at("processors"), found.processors.map((each) => ({
     cells: [each.id, stateOf(each),
       each.leads ? "leads" : "", span(each.silent_s), each.tasks],
-    tone: each.state === "silent" || each.failure ? "bad" : each.state === "active" ? "" : "warn", numbers: [3, 4],
+    tone: each.state === "silent" || each.failure || each.no_container ? "bad" : each.state === "active" ? "" : "warn", numbers: [3, 4],
   })));
 }
 
@@ -118,14 +119,15 @@ function work(found) {
   at("stages").replaceChildren(...found.stages.map((stage) => {
     const item = document.createElement("li");
     const backlog = stage.behind === null ? "" : `, backlog ${bytes(stage.behind)}`;
-    write(item, `${stage.name}: ${stage.running} of ${stage.tasks} run, ${count(stage.pace)} rows/s${backlog}`);
+    write(item, found.phase === "DRAINED" ? `${stage.name}: drained`
+      : `${stage.name}: ${stage.running} of ${stage.tasks} run, ${count(stage.pace)} rows/s${backlog}`);
     return item;
   }));
   write(at("c-tasks"), some(found.tasks, found.tasks_more, "tasks"));
   fill(at("tasks"), found.tasks.map((task) => ({
     cells: [task.name, task.owner ?? "nobody", task.phase, task.batch ?? "–", count(task.pace), span(task.age_s),
-      bytes(task.backlog), count(task.late), [waits(task), task.error].filter(Boolean).join("\n")],
-    tone: task.error ? "bad" : task.why ? "warn" : "", numbers: [3, 4, 5, 6, 7],
+      bytes(task.backlog), count(task.late), count(task.restarts), [waits(task), task.error].filter(Boolean).join("\n")],
+    tone: task.error ? "bad" : task.why ? "warn" : "", numbers: [3, 4, 5, 6, 7, 8],
   })));
 }
 
