@@ -13,8 +13,9 @@ from samza_azure.commands.rows import as_lines
 from samza_azure.commands.terminal import say
 from samza_azure.errors import ConfigError
 from samza_azure.names import READER
+from samza_azure.storage.interface import Positions
 from samza_azure.storage.reader import Reader, Start
-from samza_azure.storage.retention import readers_of
+from samza_azure.storage.retention import stand_of
 
 
 class _Ended(Exception):
@@ -27,7 +28,9 @@ def command(
     begin: Annotated[
         str,
         typer.Option(
-            "--from", help="earliest, latest, or the token of an earlier follow. [default: latest; with --name: go on]"
+            "--from",
+            help="earliest, latest, or the token of an earlier follow; with --name it counts the first time. "
+            "[default: latest]",
         ),
     ] = "",
     until_now: Annotated[bool, typer.Option("--until-now", help="End at the rows that are committed now.")] = False,
@@ -45,8 +48,9 @@ def command(
         READER.checked(name)  # also an empty one, as of a variable that is not set
     account = reach(load(job), create=False)
     positions = account.readers() if name else None
-    stands = positions is not None and name in readers_of(positions, stream)
-    start: Start | None = "earliest" if begin == "earliest" else None if stands and not begin else "latest"
+    if name and positions is not None:
+        begin = _beginning(positions, stream, name, begin, job.name)
+    start: Start = "earliest" if begin == "earliest" else "latest"
     reader = Reader(
         account.blobs(),
         stream,
@@ -82,6 +86,29 @@ def command(
         say(f"To go on from here: --from {printed}")
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _beginning(positions: Positions, stream: str, name: str, begin: str, job: str) -> str:
+    """Where the reader of this name begins: `begin` counts only while it has no position; empty: at its position.
+
+    A token also counts instead of a position that cannot be read.
+    """
+    try:
+        known = stand_of(positions, stream, name)
+    except ConfigError:
+        if begin in ("", "earliest", "latest"):
+            raise
+        return begin
+    if known is None:
+        if not begin:
+            say(f"The reader {name!r} is new: it begins with the rows from now on. All rows: --from earliest, once.")
+        return begin
+    if begin:
+        say(
+            f"The reader {name!r} goes on where it stood; --from counts only the first time. To begin elsewhere, "
+            f"forget it first: samza-azure delete {job} --stream {stream} --reader {name}"
+        )
+    return ""
 
 
 class _End:

@@ -64,9 +64,10 @@ class Reader:
     ) -> None:
         """`until_now`: end when all rows committed so far are read; otherwise the reader waits for more.
 
-        A token takes precedence over `start`, and both over the position of the reader of this `name`; without any of
-        them it begins with the earliest rows. `wait` is called with the seconds to wait between two reads. A name needs
-        `positions`, which stores it; remove a reader that is no longer used with `forget_reader`.
+        A token takes precedence over the position of the reader of this `name`, and that over `start`, which counts the
+        first time; without any of them it begins with the earliest rows. `wait` is called with the seconds to wait
+        between two reads. A name needs `positions`, which stores it; remove a reader that is no longer used with
+        `forget_reader`.
         """
         self.stream, self.name = STREAM.checked(stream), name
         self._blobs: Blobs = PatientOnceLetIn(blobs)
@@ -79,7 +80,7 @@ class Reader:
         self._positions = checked_positions(name, positions)
         if token:
             self._stand = decode(token, stream)
-        elif start is None and self._positions and (known := stand_of(self._positions, stream, name)) is not None:
+        elif self._positions and (known := stand_of(self._positions, stream, name)) is not None:
             self._stand = known
         else:
             self._begin(start or "earliest")
@@ -234,9 +235,15 @@ class Reader:
         return RowsGone(
             f"The rows of {self.stream!r} from blob {index}, position {position} of {prefix} on are deleted: {why}. "
             f"They were past what streams.{self.stream}.retention keeps, or the run was deleted. "
-            "Begin with the earliest rows that are left (earliest) or at the end (latest). Retention waits for a "
-            "reader with a name."
+            f"{self._forget_first()}Begin with the earliest rows that are left (earliest) or at the end (latest). "
+            "Retention waits for a reader with a name."
         )
+
+    def _forget_first(self) -> str:
+        """What a reader with a position has to do before it can begin elsewhere."""
+        if not self.name:
+            return ""
+        return f"Forget the reader first: samza-azure delete JOB --stream {self.stream} --reader {self.name}. "
 
     def _begin(self, start: Start) -> None:
         for prefix, indexes in self._logs().items():

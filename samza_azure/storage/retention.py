@@ -59,8 +59,8 @@ def stand_of(positions: Positions, stream: str, reader: str) -> Stand | None:
     except ConfigError as error:
         raise ConfigError(
             f"{positions.where(row)} was not written by samza-azure. {error} So it is unknown what the reader {reader} "
-            f"has read. Begin where you know it: with `follow {stream} --name {reader} --from TOKEN`, or token= or "
-            "start= of Reader, which write the row anew. Or forget the reader: samza-azure delete JOB --stream "
+            f"has read. Begin where you know it: with `follow {stream} --name {reader} --from TOKEN`, or token= of "
+            "Reader, which write the row anew. Or forget the reader: samza-azure delete JOB --stream "
             f"{stream} --reader {reader}."
         ) from error
 

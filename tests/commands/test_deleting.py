@@ -577,12 +577,40 @@ def test_a_run_that_is_not_drained_or_never_was_is_not_rewound(place: Place) -> 
 def test_a_named_follower_continues_where_it_stopped_and_can_be_removed(place: Place) -> None:
     place.rows("notes", 1, 2)
     follow = ("follow", "notes", "--until-now", "--name", "w")
-    assert place.command(*follow)[:2] == (0, ""), "the first time it begins with what comes"
+    code, out, said = place.command(*follow)
+    assert (code, out) == (0, ""), "the first time it begins with what comes"
+    assert "The reader 'w' is new: it begins with the rows from now on. All rows: --from earliest, once." in said
     place.rows("notes", 3)
-    assert [json.loads(line) for line in place.command(*follow)[1].splitlines()] == [{"id": 3}]
+    code, out, said = place.command(*follow)
+    assert (code, [json.loads(line) for line in out.splitlines()]) == (0, [{"id": 3}])
+    assert said.startswith("To go on from here"), said
     assert place.command(*follow)[1] == ""
-    assert len(place.command(*follow, "--from", "earliest")[1].splitlines()) == 3
     code, _, said = place.command("delete", "--stream", "notes", "--reader", "x")
     assert code == 2 and "has no reader 'x'. Named readers of it: w." in said
     assert place.command("delete", "--stream", "notes", "--reader", "w")[0] == 0
     assert place.account.readers().poll() == {}
+
+
+def test_from_counts_only_the_first_time_for_a_named_follower(place: Place) -> None:
+    """A job of cron that says `--from earliest` printed every row again each time, and with latest it lost some."""
+    place.rows("notes", 1, 2)
+
+    def followed(begin: str, name: str = "w") -> tuple[list[int], str]:
+        code, out, said = place.command("follow", "notes", "--until-now", "--name", name, "--from", begin)
+        assert code == 0, said
+        return [json.loads(line)["id"] for line in out.splitlines()], said
+
+    rows, said = followed("earliest")
+    assert (rows, "goes on where it stood" in said) == ([1, 2], False)
+    token = said.partition("To go on from here: --from ")[2].strip()
+    for number, begin in enumerate(("earliest", "latest", token), 3):
+        place.rows("notes", number)
+        rows, said = followed(begin)
+        assert rows == [number], begin
+        assert "To begin elsewhere, forget it first: samza-azure delete job.toml --stream notes --reader w\n" in said
+    assert place.command("delete", "--stream", "notes", "--reader", "w")[0] == 0
+    assert followed(token)[0] == [3, 4, 5], "a token of the first time"
+    place.account.readers().publish("notes/w", {"at": "x"})
+    code, _, said = place.command("follow", "notes", "--until-now", "--name", "w", "--from", "earliest")
+    assert (code, "it is unknown what the reader w has read" in said) == (2, True), said
+    assert followed(token)[0] == [3, 4, 5], "and instead of a position that cannot be read"

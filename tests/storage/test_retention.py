@@ -302,10 +302,14 @@ def test_a_named_reader_continues_where_it_has_committed_until_it_is_removed(acc
     assert values(Reader(blobs, "s", name="w", positions=positions, until_now=True)) == [1], "not committed"
     reader.commit()
     assert values(Reader(blobs, "s", name="w", positions=positions, until_now=True)) == []
+    put(writer, 2)
+    latest = Reader(blobs, "s", name="w", positions=positions, start="latest", until_now=True)
+    assert values(latest) == [2], "its start counts the first time: it lost what it had not read"
+    latest.commit()
     with pytest.raises(ConfigError, match=r"no reader 'x'. Named readers of it: w\."):
         forget_reader(positions, "s", "x")
     forget_reader(positions, "s", "w")
-    assert values(Reader(blobs, "s", name="w", positions=positions, until_now=True)) == [1]
+    assert values(Reader(blobs, "s", name="w", positions=positions, until_now=True)) == [1, 2]
     with pytest.raises(ConfigError, match="cannot be used"):
         Reader(blobs, "s", name="a/b", positions=positions)
 
