@@ -29,6 +29,7 @@ ELSEWHERE = {
     "container.log",
     ".samza-azure/",
     "flights.json",
+    "CLUSTER",
     "ISSUER",
     "PRINCIPAL",
 }

@@ -4,8 +4,9 @@ import os
 import sys
 from pathlib import Path
 
-from infra.check import fleet, kql, modules, prometheus, rules
+from infra.check import across, alerts, fleet, kql, limits, modules, network, prometheus, rules
 from infra.check.bicep import File, Finding, parse
+from infra.check.lines import Lines
 from infra.check.types import Types
 
 HERE = Path(__file__).parents[1]
@@ -13,20 +14,21 @@ HERE = Path(__file__).parents[1]
 TYPES = Path(os.environ.get("SAMZA_AZURE_TYPES", HERE.parent / ".." / "shared" / "azure" / "types.json"))
 
 
-def templates(changed: dict[str, str] | None = None) -> dict[str, File]:
+def templates(changed: dict[str, str] | None = None, here: Path = HERE) -> dict[str, File]:
     """The templates by name, with other texts where they are `changed`."""
-    return {path.name: parse(path, (changed or {}).get(path.name)) for path in sorted((HERE / "azure").glob("*.bicep"))}
+    return {path.name: parse(path, (changed or {}).get(path.name)) for path in sorted((here / "azure").glob("*.bicep"))}
 
 
-def findings(files: dict[str, File], types: Types | None) -> tuple[list[Finding], set[str]]:
+def findings(files: dict[str, File], types: Types | None, here: Path = HERE) -> tuple[list[Finding], set[str]]:
     """What is wrong with the templates, and the resources whose types are unknown here."""
     unknown: set[str] = set()
     found: list[Finding] = []
     for file in files.values():
         if types is not None:
             unknown.update(types.check(file, files))
-        found += [*file.findings, *modules.check(file, files)]
-    return [*found, *rules.check(files)], unknown
+        found += [*file.findings, *modules.check(file, files), *limits.check(file), *network.check(file)]
+    written = (here / "prometheus" / "rules.yml").read_text()
+    return [*found, *rules.check(files), *alerts.check(files, written)], unknown
 
 
 def main() -> int:
@@ -49,6 +51,10 @@ def main() -> int:
         print("infra: the rules of alerts and their tests, by promtool.")
     else:
         print("infra: the rules of alerts were not tried: promtool is not here (python -m infra.check.prometheus).")
+    found += across.check(across.read(HERE.parent))
+    print("infra: what the unit, the manifests, the image and the templates say of the same thing.")
+    found += Lines(HERE.parent).check()
+    print("infra: the lines of az, docker, kubectl and systemctl in the documents.")
     for what, more in fleet.checks():
         print(f"infra: {what}")
         found += more

@@ -137,6 +137,8 @@ class Parameter:
     described: bool
     allowed: Value | None
     line: int
+    #: `@minLength` and the like.
+    bounds: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +320,11 @@ class _Reader:
             "description" in calls,
             self.value(_arguments(allowed)[0]) if allowed is not None else None,
             _line(node),
+            {
+                name: int(found[0])
+                for name, each in calls.items()
+                if (found := re.findall(r"^@\w+\((-?\d+)\)", _text(each)))
+            },
         )
 
     def _resource(self, node: Node) -> None:

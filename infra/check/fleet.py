@@ -31,21 +31,54 @@ _IMAGE = (
     (STAYS, f"the image should run with {STAYS}"),
     (r"--owner=root --group=root --mode=0755 /job$", "/job should be root's: Python imports from there first"),
     (r"--mode=0700 /var/lib/samza\b", "/var/lib/samza, which holds rows, should be readable by its user only"),
+    (r"^CMD \[", "CMD should be a list: a shell would stand between tini and the processor"),
 )
+#: What a unit has to say, and why.
+_UNIT = (
+    ("Type", "notify", "the processor itself says when it has joined, and that it lives"),
+    ("Restart", "on-failure", "what ended well stays ended"),
+    ("StartLimitIntervalSec", "0", "each start fails while the account is away, and the unit would give up"),
+    ("RestartPreventExitStatus", "2", "a wrong configuration would be started for ever, and all else may pass"),
+    ("KillMode", "mixed", "the processor ends its container in order; whatever is left then is killed"),
+    ("UMask", "0077", "the processor's files hold rows"),
+    ("NoNewPrivileges", "yes", "what a processor runs is code of the job"),
+    ("CapabilityBoundingSet", "", "what a processor runs is code of the job"),
+    ("ProtectSystem", "strict", "what a processor runs is code of the job"),
+    ("ProtectHome", "yes", "what a processor runs is code of the job"),
+    ("PrivateTmp", "yes", "/tmp is written to, and nobody else's business"),
+    ("WantedBy", "multi-user.target", "the processor should be there after a restart of the machine"),
+)
+#: The least of some numbers, and why.
+_LEAST = (
+    ("TimeoutStopSec", GRACE_S, "task.shutdown.ms * 1.5 + 15 s"),
+    ("TimeoutStartSec", 601, "joining waits for the account, and for its roles, for ten minutes"),
+    ("WatchdogSec", 60, "a machine that stood still for some seconds is not dead"),
+    ("RestartSec", 5, "each start costs one of Java"),
+    ("LimitNOFILE", 4096, "RocksDB and Java hold many files open"),
+)
+#: Labels of nodes that every cluster of Azure has.
+_TOPOLOGIES = {"topology.kubernetes.io/zone", "topology.kubernetes.io/region", "kubernetes.io/hostname"}
+_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "": 1}
+#: Java's heap, its own overhead, and Python beside it.
+_LEAST_MEMORY = 2 * 2**30
+_START_S = 120
 
 
-def checks() -> Iterator[tuple[str, list[Finding]]]:
-    """What was checked, in a sentence, and what was found."""
-    for path in sorted((HERE / "kubernetes").glob("*.yaml")):
+def checks(here: Path = HERE, only: str = "") -> Iterator[tuple[str, list[Finding]]]:
+    """What was checked, in a sentence, and what was found; of files whose name begins with `only`."""
+    manifests_, units = sorted((here / "kubernetes").glob("*.yaml")), sorted((here / "systemd").glob("*.service"))
+    for path in (each for each in manifests_ if each.name.startswith(only)):
         yield f"{path.name} against the schemas of Kubernetes {KUBERNETES}.", manifests(path.name, path.read_text())
-    for path in sorted((HERE / "systemd").glob("*.service")):
+    for path in (each for each in units if each.name.startswith(only)):
         yield unit(path.name, path.read_text())
-    machines = HERE / "azure" / "scale-set.bicep", HERE / "azure" / "cloud-init.yaml"
-    yield (
-        "cloud-init.yaml as YAML and its script as the shell reads it.",
-        cloud_init(*(each.read_text() for each in machines)),
-    )
-    yield image("Dockerfile", (HERE / "image" / "Dockerfile").read_text())
+    if "cloud-init.yaml".startswith(only) or "scale-set.bicep".startswith(only):
+        machines = here / "azure" / "scale-set.bicep", here / "azure" / "cloud-init.yaml"
+        yield (
+            "cloud-init.yaml as YAML and its script as the shell reads it.",
+            cloud_init(*(each.read_text() for each in machines)),
+        )
+    if "Dockerfile".startswith(only):
+        yield image("Dockerfile", (here / "image" / "Dockerfile").read_text())
 
 
 def manifests(name: str, text: str) -> list[Finding]:
@@ -61,8 +94,9 @@ def manifests(name: str, text: str) -> list[Finding]:
         except (kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError) as error:
             where = ".".join(str(part) for part in getattr(error, "path", ()))
             found.append(Finding(name, _line(text, where), f"{kind}: {getattr(error, 'message', error)}"))
+            continue
         if kind == "Deployment":
-            found += [Finding(name, 1, what) for what in _of_deployment(document)]
+            found += [Finding(name, 1, what) for what in (*_of_deployment(document), *_of_replacing(document))]
     if not found:
         found = [Finding(name, 1, what) for what in _of_names(documents)]
     return found
@@ -71,6 +105,9 @@ def manifests(name: str, text: str) -> list[Finding]:
 def _of_names(documents: list[dict[str, Any]]) -> Iterator[str]:
     """Names and labels that refer to something must find it."""
     accounts = {each["metadata"]["name"] for each in documents if each["kind"] == "ServiceAccount"}
+    identities = [each["metadata"].get("annotations", {}) for each in documents if each["kind"] == "ServiceAccount"]
+    if not all("azure.workload.identity/client-id" in each for each in identities):
+        yield "the ServiceAccount needs the annotation azure.workload.identity/client-id"
     for deployment in (each for each in documents if each["kind"] == "Deployment"):
         pod, spec = deployment["spec"]["template"], deployment["spec"]["template"]["spec"]
         labels = pod["metadata"].get("labels", {})
@@ -88,6 +125,16 @@ def _of_names(documents: list[dict[str, Any]]) -> Iterator[str]:
         if labels.get("azure.workload.identity/use") != "true":
             yield "without the label azure.workload.identity/use the pods get no identity"
         volumes = {each["name"] for each in spec.get("volumes", ())}
+        for each in spec.get("topologySpreadConstraints", ()):
+            if each["topologyKey"] not in _TOPOLOGIES:
+                yield f"no node has the label {each['topologyKey']}"
+            if each["whenUnsatisfiable"] != "ScheduleAnyway":
+                yield f"the spread over {each['topologyKey']} should be a wish: processors wait for no machine"
+        for budget in (each["spec"] for each in documents if "Disruption" in each["kind"]):
+            if str(budget.get("maxUnavailable", 1)) in ("0", "0%") or budget.get("minAvailable", 0) == (
+                deployment["spec"].get("replicas")
+            ):
+                yield "the disruption budget lets nobody go, so no node can be drained"
         for container in spec["containers"]:
             for name in sorted({each["name"] for each in container.get("volumeMounts", ())} - volumes):
                 yield f"the container mounts {name!r}, and there is no such volume"
@@ -95,6 +142,23 @@ def _of_names(documents: list[dict[str, Any]]) -> Iterator[str]:
             for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
                 if (port := container[probe]["httpGet"]["port"]) not in ports:
                     yield f"{probe} asks at the port {port!r}, which the container does not have"
+
+
+def _of_replacing(document: dict[str, Any]) -> Iterator[str]:
+    """A roll-out replaces one after the other, and comes to an end."""
+    spec = document["spec"]
+    strategy = spec.get("strategy", {})
+    if strategy.get("type", "RollingUpdate") != "RollingUpdate":
+        yield f"the strategy should be RollingUpdate: {strategy['type']} ends all processors at once"
+    by = strategy.get("rollingUpdate", {})
+    if str(by.get("maxSurge", 1)) in ("0", "0%"):
+        yield "maxSurge should be 1 at least: the new pod is warm before an old one leaves"
+    if str(by.get("maxUnavailable", 0)) not in ("0", "0%"):
+        yield "maxUnavailable of the strategy should be 0: an old pod leaves when a new one is ready"
+    if spec.get("minReadySeconds", 0) + _START_S > spec.get("progressDeadlineSeconds", 600):
+        yield "progressDeadlineSeconds leaves no time for a start of Java and minReadySeconds"
+    if spec.get("replicas", 1) < 2:
+        yield "one replica has nobody who takes over"
 
 
 def _of_deployment(document: dict[str, Any]) -> Iterator[str]:
@@ -109,34 +173,77 @@ def _of_deployment(document: dict[str, Any]) -> Iterator[str]:
             path = container.get(probe, {}).get("httpGet", {}).get("path")
             if path != route or path not in ROUTES:
                 yield f"{probe} asks for {path}; it should ask for {route}"
-        if not container.get("securityContext", {}).get("readOnlyRootFilesystem"):
-            yield "readOnlyRootFilesystem should be true, as the image is made for"
-        if not re.search(r"[:@][^/]+$", container.get("image", "")):
-            yield "the image has no tag and no digest, so each pod may run another version"
+            yield from _of_probe(probe, container.get(probe, {}))
+        yield from _of_rights(spec, container)
+        mounted = {each["mountPath"]: each["name"] for each in container.get("volumeMounts", ())}
+        for wanted in ("/tmp", "/var/lib/samza"):
+            if wanted not in mounted:
+                yield f"nothing is mounted at {wanted}, and the root is read-only"
+        for volume in spec.get("volumes", ()):
+            if "emptyDir" not in volume or volume["emptyDir"].get("medium"):
+                yield f"the volume {volume['name']} should be an emptyDir on the disk: in memory it counts as memory"
+        tag = re.search(r"[:@]([^/]+)$", container.get("image", ""))
+        if tag is None or tag[1] == "latest":
+            yield "the image has no tag and no digest, or latest, so each pod may run another version"
         limits, requests = (container.get("resources", {}).get(part, {}) for part in ("limits", "requests"))
         if limits.get("memory") is None or limits.get("memory") != requests.get("memory"):
             yield "the container should ask for as much memory as it may use"
+        if _bytes(limits.get("memory")) < _LEAST_MEMORY:
+            yield f"a processor needs {_LEAST_MEMORY >> 30}Gi of memory at least, and may use {limits.get('memory')}"
+        if "cpu" in limits:
+            yield "a limit of CPU makes heartbeats late"
+
+
+def _of_rights(spec: dict[str, Any], container: dict[str, Any]) -> Iterator[str]:
+    """Nothing but what the image is made for."""
+    pod, own = spec.get("securityContext", {}), container.get("securityContext", {})
+    held = {**pod, **own}
+    if held.get("readOnlyRootFilesystem") is not True:
+        yield "readOnlyRootFilesystem should be true, as the image is made for"
+    if held.get("runAsNonRoot") is not True or 0 in (held.get("runAsUser"), held.get("runAsGroup")):
+        yield "the container should run as a user without rights"
+    if held.get("allowPrivilegeEscalation") is not False or held.get("privileged"):
+        yield "the container should have no way to more rights"
+    if own.get("capabilities") != {"drop": ["ALL"]}:
+        yield "the container should drop ALL capabilities"
+    if held.get("seccompProfile", {}).get("type") != "RuntimeDefault":
+        yield "the container should have the profile RuntimeDefault of seccomp"
+    if spec.get("hostNetwork") or spec.get("hostPID") or spec.get("automountServiceAccountToken") is not False:
+        yield "the pod should share nothing of its host's, and have no token of the cluster"
+
+
+def _of_probe(name: str, probe: dict[str, Any]) -> Iterator[str]:
+    """A start has two minutes, a silence one: a processor that stands still for some seconds is not dead."""
+    span = probe.get("periodSeconds", 10) * probe.get("failureThreshold", 3)
+    if name == "startupProbe" and span < _START_S:
+        yield f"{name} gives {span} s; Java needs up to {_START_S} s"
+    if name == "livenessProbe" and (span < 60 or probe.get("timeoutSeconds", 1) < 5):
+        yield f"{name} kills after {span} s, or an answer later than {probe.get('timeoutSeconds', 1)} s; take 60 and 5"
+
+
+def _bytes(memory: object) -> int:
+    """A quantity of Kubernetes."""
+    found = re.fullmatch(r"(\d+)(Ki|Mi|Gi|)", str(memory))
+    return int(found[1]) * _UNITS[found[2]] if found is not None else 0
 
 
 def unit(name: str, text: str) -> tuple[str, list[Finding]]:
     """What systemd says about a unit, where there is a systemd; and what it cannot know."""
     found = []
-    start = re.search(r"^ExecStart=(.*)$", text, re.MULTILINE)
-    restart = re.search(r"^Restart=(.*)$", text, re.MULTILINE)
-    if start is None or STAYS not in start[1]:
+    said = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
+    if STAYS not in said.get("ExecStart", ""):
         found.append(Finding(name, _line(text, "ExecStart"), f"ExecStart has no {STAYS}"))
-    if restart is None or restart[1] != "on-failure":
-        found.append(Finding(name, _line(text, "Restart"), "Restart should be on-failure: what ended well stays ended"))
-    if not re.search(r"^StartLimitIntervalSec=0$", text, re.MULTILINE):
-        why = (
-            "StartLimitIntervalSec should be 0: each start fails while the account is away, and the unit would give up"
-        )
-        found.append(Finding(name, _line(text, "StartLimitIntervalSec"), why))
-    if not re.search(r"^RestartPreventExitStatus=2$", text, re.MULTILINE):
-        why = "RestartPreventExitStatus should be 2: a wrong configuration would be started for ever"
-        found.append(Finding(name, _line(text, "RestartPreventExitStatus"), why))
-    if not re.search(r"^UMask=0077$", text, re.MULTILINE):
-        found.append(Finding(name, _line(text, "UMask"), "UMask should be 0077: the processor's files hold rows"))
+    for key, wanted, why in _UNIT:
+        if said.get(key) != wanted:
+            found.append(Finding(name, _line(text, key), f"{key} should be {wanted or 'empty'}: {why}"))
+    for key, least, why in _LEAST:
+        if not said.get(key, "").isdecimal() or int(said[key]) < least:
+            found.append(Finding(name, _line(text, key), f"{key} should be {least} at least: {why}"))
+    found += [
+        Finding(name, _line(text, key), f"{key} should be a user without rights")
+        for key in ("User", "Group")
+        if said.get(key, "root") == "root"
+    ]
     if shutil.which("systemd-analyze") is None:
         return f"{name} was not verified: there is no systemd-analyze on this machine.", found
     with tempfile.TemporaryDirectory() as folder:
@@ -170,8 +277,11 @@ def cloud_init(template: str, text: str) -> list[Finding]:
         return [*found, Finding(name, 1, f"this cannot be read: {error}")]
     if "users" in settings and settings["users"][:1] != ["default"]:
         found.append(Finding(name, _line(text, "users"), "users should begin with default, or nobody can log in"))
+    found += [Finding(name, _line(text, word), why) for word, why in _of_machine(settings, text)]
     for file in written:
         if file["content"].startswith("#!/bin/sh"):
+            if str(file.get("permissions", "")) not in ("0755", "0700", "0750"):
+                found.append(Finding(name, _line(text, file["path"]), f"{file['path']} may not be run"))
             done = subprocess.run(["sh", "-n"], input=file["content"], capture_output=True, text=True)
             found += [
                 Finding(name, _line(text, file["path"]), f"{file['path']}: {line}") for line in done.stderr.splitlines()
@@ -179,9 +289,56 @@ def cloud_init(template: str, text: str) -> list[Finding]:
     return found
 
 
+def _of_machine(settings: dict[str, Any], text: str) -> Iterator[tuple[str, str]]:
+    """What the script on a machine needs, which neither YAML nor the shell knows."""
+    paths = {file["path"] for file in settings["write_files"]}
+    for command in settings.get("runcmd", ()):
+        if (run := command[0] if isinstance(command, list) else str(command).split()[0]) not in paths:
+            yield "runcmd", f"runcmd starts {run}, which is not written here"
+    if not settings.get("runcmd"):
+        yield "runcmd", "nothing installs the release when the machine starts"
+    for package in ("python3-venv", "curl", "ca-certificates"):
+        if package not in settings.get("packages", ()):
+            yield "packages", f"packages lack {package}, which the script uses"
+    if settings.get("package_update") is not True:
+        yield "package_update", "package_update should be true: an image's lists of packages are old"
+    for call in re.split(r"\bcurl ", text)[1:]:
+        if "Authorization: Bearer" in call and "x-ms-version" not in call:
+            yield "Authorization", "the storage takes a token only with an x-ms-version"
+        if "--fail" not in call.partition("\n")[0]:
+            yield "curl", "curl without --fail takes an error's text for what was asked for"
+    for resource in re.findall(r"[?&]resource=([^&\s\"]+)", text):
+        if resource not in ("https%3A%2F%2Fstorage.azure.com%2F", "https%3A%2F%2Fstorage.azure.com"):
+            yield resource, f"the token is for {resource}; the storage takes one for https://storage.azure.com"
+    if "&client_id={clientId}" not in text:
+        yield "169.254", "a machine with identities of its own has to say which one: client_id"
+    if "set -e" not in text:
+        yield "#!/bin/sh", "without set -e the script goes on after a failure"
+    for install in re.findall(r"bin/pip\" install .*", text):
+        if "--constraint" not in install:
+            yield "install", "pip install should have --constraint: versions that were tried together"
+    steps = [text.find(f"systemctl {step}") for step in ("stop", "daemon-reload", "enable --now")]
+    if -1 in steps or steps != sorted(steps):
+        yield "systemctl", "the script should stop the processor, reload the units, and enable it, in this order"
+
+
 def image(name: str, text: str) -> tuple[str, list[Finding]]:
     """What hadolint says about a Dockerfile; and what it cannot know."""
     found = [Finding(name, 1, why) for wanted, why in _IMAGE if not re.search(wanted, text, re.MULTILINE)]
+    stages = re.findall(r"^FROM (\S+)(?: AS (\w+))?", text, re.MULTILINE)
+    found += [
+        Finding(name, _line(text, f"--from={stage}"), f"there is no stage {stage}")
+        for stage in re.findall(r"--from=(\w+)", text)
+        if stage not in {own for _, own in stages}
+    ]
+    if len({base for base, _ in stages}) > 1:
+        bases = ", ".join(base for base, _ in stages)
+        found.append(Finding(name, 1, f"both stages should be of one base, or Python and its venv differ: {bases}"))
+    if users := re.findall(r"^USER (\S+)", text, re.MULTILINE)[:-1]:
+        found.append(Finding(name, _line(text, "USER"), f"the image changes its user more than once: {users}"))
+    for install in re.findall(r"/pip install .*", text):
+        if "--constraint" not in install:
+            found.append(Finding(name, _line(text, install), f"pip should have --constraint: {install.strip()}"))
     program = Path(sysconfig.get_path("scripts")) / "hadolint"
     if not program.exists():
         return f"{name} was not linted: there is no hadolint beside this Python.", found

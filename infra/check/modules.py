@@ -1,5 +1,6 @@
 """What templates hand to each other: parameters in, outputs back."""
 
+import re
 from collections.abc import Iterator, Mapping
 
 from infra.check.bicep import (
@@ -32,6 +33,7 @@ def check(file: File, others: Mapping[str, File]) -> Iterator[Finding]:
             yield Finding(file.name, module.line, f"there is no template {module.path!r} beside this one")
         else:
             yield from _parameters(file, module, other, others)
+            yield from _of_the_same_name(file, module, other, others)
     yield from _names(file)
     yield from _roles_first(file, others)
     yield from _conditions(file, others)
@@ -42,6 +44,34 @@ def check(file: File, others: Mapping[str, File]) -> Iterator[Finding]:
     for output in file.outputs.values():
         if (found := kinds_of(output.value, file, others)) and output.type not in found:
             yield Finding(file.name, output.line, f"{output.name!r} is of type {output.type}, and gets {min(found)}")
+
+
+def _of_the_same_name(file: File, module: Module, other: File, others: Mapping[str, File]) -> Iterator[Finding]:
+    """A parameter of this template is handed on to the parameter of its name, and so is an output of that name."""
+    given = module.body.entries.get("params")
+    for name, value in given.entries.items() if isinstance(given, Object) else ():
+        used = _words(file, value)
+        first, _, rest = text_of(value).partition(".outputs.")
+        if name in other.parameters and name in file.parameters and name not in used and not rest:
+            yield Finding(file.name, value.line, f"{module.path} gets {text_of(value)} as {name!r}, and not {name!r}")
+        source = others.get(file.modules[first].path) if first in file.modules else None
+        if source is not None and name in source.outputs and rest != name:
+            yield Finding(
+                file.name, value.line, f"{module.path} gets {text_of(value)} as {name!r}; {first} has {name!r}"
+            )
+        # for…: what is compared with a choice that the name does not name is of another.
+        for choice in re.findall(r"== '([\w-]+)'", text_of(value)):
+            if name.startswith("for") and name.removeprefix("for").lower() != choice.replace("-", ""):
+                yield Finding(file.name, value.line, f"{name!r} is said to hold for {choice!r}")
+    region = file.parameters.get("location")
+    if region is not None and isinstance(region.default, Literal):
+        yield Finding(file.name, region.line, "everything should be where the group is: resourceGroup().location")
+
+
+def _words(file: File, value: Value) -> set[str]:
+    """The names that a value is made of, those behind variables as well."""
+    found = {each.text for each in values_in(value) if isinstance(each, Expression) and each.kind == "identifier"}
+    return found | {word for name in found & file.variables.keys() for word in _words(file, file.variables[name])}
 
 
 def _names(file: File) -> Iterator[Finding]:

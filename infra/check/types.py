@@ -191,7 +191,10 @@ class _Comparison:
                 self._file.find(value.line, f"{where} has {len(value.value)} letters; it takes {short} to {long}")
 
     def _kind(self, value: Value, kind: Mapping[str, Any], where: str) -> None:
-        """What is computed: only its kind is known, if that."""
+        """What is computed: only its kind is known, if that, and of a parameter what it may be."""
+        parameter = self._file.parameters.get(value.text) if isinstance(value, Expression) else None
+        if parameter is not None and (beyond := _beyond(parameter.bounds, kind)):
+            self._file.find(parameter.line, f"{parameter.name!r} has {beyond} of {where}")
         wanted = self._kinds_wanted(kind)
         found = kinds_of(value, self._file, self._others)
         if wanted and found and not wanted & found:
@@ -201,6 +204,15 @@ class _Comparison:
         if kind["$type"] == "UnionType":
             return {"string"}
         return {_OF_TYPE[kind["$type"]]} if kind["$type"] in _OF_TYPE else set()
+
+
+def _beyond(bounds: Mapping[str, int], kind: Mapping[str, Any]) -> str | None:
+    """Where a parameter may be what the property that it is given to may not."""
+    for name, sign in (("minLength", 1), ("maxLength", -1), ("minValue", 1), ("maxValue", -1)):
+        ours, theirs = bounds.get(name), kind.get(name)
+        if ours is not None and theirs is not None and (theirs - ours) * sign > 0:
+            return f"@{name}({ours}), which is beyond the {theirs}"
+    return None
 
 
 def kinds_of(value: Value, file: File, others: Mapping[str, File]) -> set[str]:

@@ -1,0 +1,271 @@
+"""What several files say of one thing: the unit, the manifests, the image and the templates run the same processor.
+
+Each fact of FACTS is read wherever it stands. A place where it is missing, or reads differently, is a finding; no place
+is taken to be right.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import yaml
+
+from infra.check.bicep import Finding
+
+__all__ = ["FACTS", "check", "read"]
+
+APPS = "infra/azure/container-apps.bicep"
+CLOUD_INIT = "infra/azure/cloud-init.yaml"
+IDENTITY = "infra/azure/identity.bicep"
+IMAGE = "infra/image/Dockerfile"
+MACHINES = "infra/azure/scale-set.bicep"
+MAIN = "infra/azure/main.bicep"
+MANIFEST = "infra/kubernetes/fleet.yaml"
+OPERATE = "docs/operate.md"
+README = "infra/README.md"
+RULES = "infra/prometheus/rules.yml"
+STORAGE = "infra/azure/storage.bicep"
+UNIT = "infra/systemd/samza-azure@.service"
+FILES = (APPS, CLOUD_INIT, IDENTITY, IMAGE, MACHINES, MAIN, MANIFEST, OPERATE, README, RULES, STORAGE, UNIT)
+
+#: Debian's releases by their numbers, which virtual machines go by, and the Python that each has.
+DEBIAN = {"11": "bullseye", "12": "bookworm", "13": "trixie"}
+PYTHON = {"bullseye": "3.9", "bookworm": "3.11", "trixie": "3.13"}
+
+#: What is said, and where: a file, a pattern whose first group is the value, and how to spell it as the others do.
+FACTS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "the port of health": (
+        (README, r"^processor\.port = (\d+)"),
+        (APPS, r"^param port int = (\d+)"),
+        (MACHINES, r"^param port int = (\d+)"),
+        (MANIFEST, r"containerPort: (\d+)"),
+        (MANIFEST, r'prometheus\.io/port: "(\d+)"'),
+        (IMAGE, r"^EXPOSE (\d+)"),
+        (IMAGE, r"http://127\.0\.0\.1:(\d+)/"),
+        (OPERATE, r"port-forward \S+ (\d+)"),
+    ),
+    "processor.dir in a container": (
+        (README, r'^processor\.dir = "([^"]+)"'),
+        (IMAGE, r'^VOLUME \["([^"]+)"\]'),
+        (IMAGE, r"^ +HOME=(\S+)"),
+        (IMAGE, r"--home-dir (\S+)"),
+        (IMAGE, r"--mode=0700 (\S+)"),
+        (MANIFEST, r"- name: scratch\n +mountPath: (\S+)"),
+        (APPS, r"mountPath: '([^']+)'"),
+    ),
+    "processor.dir on a machine": (
+        (README, r"virtual machines: (\S+)/NAME"),
+        (UNIT, r'processor\.dir = "(\S+)/NAME"'),
+        (UNIT, r"^StateDirectory=(.*)/%i$", "/var/lib/{}"),
+        (UNIT, r"^Environment=HOME=(\S+)/%i"),
+    ),
+    "the folder of Java's classes on a machine": (
+        (UNIT, r"XDG_CACHE_HOME=(\S+)"),
+        (UNIT, r"^CacheDirectory=(.*)$", "/var/cache/{}"),
+        (CLOUD_INIT, r"install -d -o \w+ -g \w+ (\S+)"),
+        (CLOUD_INIT, r"XDG_CACHE_HOME=(\S+)"),
+    ),
+    "the folder of Java's classes in the image": (
+        (IMAGE, r"XDG_CACHE_HOME=(\S+)"),
+        (IMAGE, r"chmod -R a\+rX (\S+)"),
+    ),
+    "the user of a container": (
+        (IMAGE, r"useradd --uid (\d+)"),
+        (IMAGE, r"groupadd --gid (\d+)"),
+        (IMAGE, r"^USER (\d+)"),
+        (IMAGE, r"^USER \d+:(\d+)"),
+        (MANIFEST, r"runAsUser: (\d+)"),
+        (MANIFEST, r"runAsGroup: (\d+)"),
+        (MANIFEST, r"fsGroup: (\d+)"),
+    ),
+    "the user on a machine": (
+        (UNIT, r"^User=(.*)$"),
+        (UNIT, r"^Group=(.*)$"),
+        (CLOUD_INIT, r"- name: (\w+)\n +system: true"),
+        (CLOUD_INIT, r"install -d -o (\w+)"),
+        (CLOUD_INIT, r"install -d -o \w+ -g (\w+)"),
+        (CLOUD_INIT, r"runuser -u (\w+)"),
+    ),
+    "the folder of the program": (
+        (UNIT, r"^ExecStart=(\S+)/bin/samza-azure "),
+        (CLOUD_INIT, r'ln -sfn "\$after" (\S+)'),
+        (CLOUD_INIT, r"readlink (\S+)"),
+        (IMAGE, r"python3 -m venv (\S+)"),
+        (IMAGE, r"^COPY --from=\w+ (\S+)"),
+        (IMAGE, r"^COPY --from=\w+ \S+ (\S+)"),
+        (IMAGE, r"^ENV PATH=([^:\s]+)/bin:"),
+    ),
+    "the folder of jobs on a machine": (
+        (UNIT, r"^ExecStart=.* run (\S+)/%i/job\.toml"),
+        (CLOUD_INIT, r"install -d (\S+)/\{jobName\}"),
+        (CLOUD_INIT, r"cp -r \S+ (\S+)/\{jobName\}"),
+        (MACHINES, r"(/\S+)/NAME/job\.toml"),
+    ),
+    "the job file in a container": (
+        (IMAGE, r'^CMD \["run", "([^"]+)"'),
+        (IMAGE, r"--mode=0755 (\S+)$", "{}/job.toml"),
+        (IMAGE, r"^USER .*\nWORKDIR (\S+)", "{}/job.toml"),
+        (MANIFEST, r"args: \[run, ([^,]+),"),
+        (APPS, r"'run'\n +'([^']+)'"),
+        (OPERATE, r'az containerapp exec .*"samza-azure \w+ (\S+)"'),
+    ),
+    "the environment of the unit": (
+        (UNIT, r"^EnvironmentFile=(.*)$"),
+        (CLOUD_INIT, r"- path: (\S+)\n +content: \|\n +AZURE_CLIENT_ID="),
+    ),
+    "the name of the unit": (
+        (CLOUD_INIT, r"/etc/systemd/system/(\S+)@\.service"),
+        (CLOUD_INIT, r"systemctl [\w -]*? (\S+)@\{jobName\}"),
+        (MACHINES, r"/systemd/(\S+)@\.service"),
+        (OPERATE, r"systemctl \w+ (\S+)@"),
+        (OPERATE, r"journalctl --unit (\S+)@"),
+    ),
+    "the script that installs a release": (
+        (CLOUD_INIT, r"- path: (\S+)\n +permissions:"),
+        (CLOUD_INIT, r"^runcmd:\n +- \[(\S+)\]"),
+        (OPERATE, r"--scripts (\S+)$"),
+        (OPERATE, r"run `(/\S+)` on it"),
+    ),
+    "the release of Java": ((IMAGE, r"openjdk-(\d+)-jre"), (CLOUD_INIT, r"openjdk-(\d+)-jre")),
+    "the extras that are installed": ((IMAGE, r"^ARG EXTRAS=\[(\S+)\]"), (CLOUD_INIT, r'\)\[(\S+)\]"')),
+    "the time to hand over": (
+        (UNIT, r"^TimeoutStopSec=(.*)$"),
+        (MANIFEST, r"^ +terminationGracePeriodSeconds: (\d+)"),
+        (APPS, r"^ +terminationGracePeriodSeconds: (\d+)"),
+    ),
+    "the time that a probe waits": (
+        (MANIFEST, r"timeoutSeconds: (\d+)"),
+        (APPS, r"timeoutSeconds: (\d+)"),
+        (IMAGE, r"--timeout=(\d+)s"),
+    ),
+    "the variable with the account": (
+        (README, r'^azure\.storage\.account = "\$\{(\w+)\}"'),
+        (APPS, r"name: '(AZURE_\w+)'\n +value: accountUrl"),
+        (MANIFEST, r"- name: (\w+)\n +value: https?://"),
+        (CLOUD_INIT, r"(AZURE_\w+)=\{accountUrl\}"),
+        (OPERATE, r"`export (\w+)=https"),
+    ),
+    "the account of the example": (
+        (README, r"accountName=(\w+)", "https://{}.blob.core.windows.net"),
+        (OPERATE, r"`export \w+=(\S+)`"),
+        (MANIFEST, r"- name: AZURE_\w+\n +value: (\S+)"),
+    ),
+    "the container of releases": (
+        (STORAGE, r"resource releases .*\n  parent: \w+\n  name: '(\w+)'"),
+        (CLOUD_INIT, r"\{accountUrl\}(\w+)/\{"),
+        (OPERATE, r"releasesName=(\w+)"),
+        (OPERATE, r"--container-name (\w+)"),
+    ),
+    "the number of processors": (
+        (README, r"\bprocessors=(\d+)"),
+        (README, r'"processors": \{"value": (\d+)\}'),
+        (MAIN, r"^param processors int = (\d+)"),
+        (APPS, r"^param processors int = (\d+)"),
+        (MACHINES, r"^param processors int = (\d+)"),
+        (MANIFEST, r"^  replicas: (\d+)"),
+        (RULES, r"expr: vector\((\d+)\)"),
+    ),
+    "the image of the example": (
+        (README, r"\bimage=(\S+):\d+"),
+        (MANIFEST, r"image: (\S+):\d"),
+        (OPERATE, r"--image (\S+):\d"),
+        (OPERATE, r"set image \S+ \w+=(\S+):\d"),
+    ),
+    "the release of Debian": (
+        (IMAGE, r"^FROM (?:\S+/)?debian:(\w+)-slim"),
+        (MACHINES, r"offer: '(debian-\d+)'"),
+        (MACHINES, r"sku: '(\d+)-gen2'"),
+    ),
+    "the Python of the image": (
+        (IMAGE, r"^FROM (?:\S+/)?debian:(\w+)-slim"),
+        (IMAGE, r"python(3\.\d+)/site-packages"),
+    ),
+}
+
+
+def read(root: Path) -> dict[str, str]:
+    """The files that are compared, by their path below the root."""
+    return {path: (root / path).read_text() for path in FILES}
+
+
+def check(texts: Mapping[str, str]) -> Iterator[Finding]:
+    """Every fact that is missing somewhere, or of which two places say different things."""
+    for fact, places in FACTS.items():
+        yield from _agree(fact, [each for place in places for each in _sayings(texts, *place)], fact)
+    yield from _agree("the time of silence after which a processor is killed", list(_silences(texts)), "")
+    yield from _agree("the time for a start", list(_starts(texts)), "")
+    yield from _of_tokens(texts)
+
+
+Saying = tuple[str, int, str | None]
+
+
+def _agree(fact: str, sayings: list[Saying], spelt: str) -> Iterator[Finding]:
+    known = [(file, line, _spelt(spelt, value)) for file, line, value in sayings if value is not None]
+    for file, _, value in sayings:
+        if value is None:
+            yield Finding(Path(file).name, 1, f"{fact} is not said where it was")
+    if len({value for _, _, value in known}) > 1:
+        said = "; ".join(f"{Path(file).name}:{line} {value}" for file, line, value in known)
+        # At the one that is alone, if one is.
+        counts = [value for _, _, value in known]
+        file, line, _ = min(known, key=lambda each: counts.count(each[2]))
+        yield Finding(Path(file).name, line, f"{fact} should be the same everywhere: {said}")
+
+
+def _spelt(fact: str, value: str) -> str:
+    if fact == "the release of Debian":
+        return DEBIAN.get(value.removeprefix("debian-"), value)
+    return PYTHON.get(value, value) if fact == "the Python of the image" else value
+
+
+def _sayings(texts: Mapping[str, str], file: str, pattern: str, spelling: str = "{}") -> Iterator[Saying]:
+    text = texts[file]
+    found = list(re.finditer(pattern, text, re.MULTILINE))
+    for each in found:
+        yield file, text.count("\n", 0, each.start(1)) + 1, spelling.format(each[1])
+    if not found:
+        yield file, 1, None
+
+
+def _products(texts: Mapping[str, str], file: str, pattern: str) -> Iterator[Saying]:
+    """Two numbers that are multiplied: how often, and how many times."""
+    text = texts[file]
+    found = re.search(pattern, text, re.DOTALL)
+    if found is None:
+        yield file, 1, None
+    else:
+        yield file, text.count("\n", 0, found.start(1)) + 1, f"{int(found[1]) * int(found[2])} s"
+
+
+def _silences(texts: Mapping[str, str]) -> Iterator[Saying]:
+    """systemd's watchdog, and the period of each probe for life times the failures that it forgives."""
+    yield from _sayings(texts, UNIT, r"^WatchdogSec=(\d+)$", "{} s")
+    yield from _products(texts, MANIFEST, r"livenessProbe:.*?periodSeconds: (\d+).*?failureThreshold: (\d+)")
+    yield from _products(texts, APPS, r"type: 'Liveness'.*?periodSeconds: (\d+).*?failureThreshold: (\d+)")
+    yield from _products(texts, MACHINES, r"intervalInSeconds: (\d+)\s+numberOfProbes: (\d+)")
+    yield from _products(texts, IMAGE, r"--interval=(\d+)s.*?--retries=(\d+)")
+
+
+def _starts(texts: Mapping[str, str]) -> Iterator[Saying]:
+    """How long Java may take, before a probe for life begins to count."""
+    yield from _products(texts, MANIFEST, r"startupProbe:.*?periodSeconds: (\d+).*?failureThreshold: (\d+)")
+    yield from _products(texts, APPS, r"type: 'Startup'.*?periodSeconds: (\d+).*?failureThreshold: (\d+)")
+    yield from _sayings(texts, IMAGE, r"--start-period=(\d+)s", "{} s")
+
+
+def _of_tokens(texts: Mapping[str, str]) -> Iterator[Finding]:
+    """A cluster's token is taken for one service account, and for one audience."""
+    documents = [each for each in yaml.safe_load_all(texts[MANIFEST]) if isinstance(each, dict)]
+    names = [each["metadata"] for each in documents if each.get("kind") == "ServiceAccount"]
+    accounts = {f"{each.get('namespace')}:{each['name']}" for each in names}
+    for file, line, said in _sayings(texts, IDENTITY, r"^param clusterServiceAccount string = '([^']*)'"):
+        if said not in accounts:
+            yield Finding(Path(file).name, line, f"the manifests have no service account {said}")
+    for wanted in ("subject: 'system:serviceaccount:${clusterServiceAccount}'", "'api://AzureADTokenExchange'"):
+        if wanted not in texts[IDENTITY]:
+            yield Finding(Path(IDENTITY).name, 1, f"a federated credential of a cluster needs {wanted}")
+    spaces = {each["metadata"]["name"] for each in documents if each.get("kind") == "Namespace"}
+    for each in documents:
+        if each.get("kind") != "Namespace" and each["metadata"].get("namespace") not in spaces:
+            yield Finding(Path(MANIFEST).name, 1, f"{each['kind']} should be in the namespace {min(spaces)}")
