@@ -10,6 +10,7 @@ can go, too. As long as such a lock is held, others append to the same place.
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from itertools import count as counted
+from itertools import pairwise
 from typing import TypeAlias
 
 from samza_azure.segments import (
@@ -32,6 +33,8 @@ from samza_azure.storage.segment_rows import next_key
 from samza_azure.storage.segment_table import ChunkKey, SegmentTable, TableLocks, in_parts
 from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Write
 
+#: So many intervals that were not asked for are read along with those that were: a call costs more.
+BETWEEN_MAX = 100
 #: An interval, and the version of what is appended there. None: that of the lock that is about to be granted.
 _Place: TypeAlias = tuple[Interval, int | None]
 
@@ -168,7 +171,8 @@ def allocate_outputs(table: SegmentTable, task: LockTask, interval: Interval, ve
 def _numbers(table: SegmentTable, counts: Mapping[ChunkKey, int]) -> dict[ChunkKey, tuple[int, Write]]:
     """The next number of each place, and the write that takes `count` numbers from it on, sent with the head."""
     keys = {place: next_key(*place) for place in counts}
-    there = {row.key: row for row in table.read(min(keys.values()), max(keys.values()) + ".")} if keys else {}
+    spans = [(keys[part[0]], keys[part[-1]] + ".") for part in _near(sorted(keys, key=keys.__getitem__))]
+    there = {row.key: row for span in spans for row in table.read(*span)}
     found = {}
     for place, count in counts.items():
         row = there.get(keys[place])
@@ -176,6 +180,19 @@ def _numbers(table: SegmentTable, counts: Mapping[ChunkKey, int]) -> dict[ChunkK
         assert isinstance(first, int)
         found[place] = first, Write(Act.INSERT if row is None else Act.MERGE, keys[place], {"next": first + count})
     return found
+
+
+def _near(places: Sequence[ChunkKey]) -> list[list[ChunkKey]]:
+    """The places in parts, each of which is read in one call. Between old and new rows there may be counters of any
+    number of intervals, as many as the table is old."""
+    parts = [[*places[:1]]] if places else []
+    for before, after in pairwise(places):
+        (one, _), (other, _) = before, after
+        length = min(one.end - one.start, other.end - other.start)
+        if other.start - one.start > BETWEEN_MAX * length:
+            parts.append([])
+        parts[-1].append(after)
+    return parts
 
 
 def numbers(table: SegmentTable, interval: Interval, version: int, count: int) -> list[SegmentId]:

@@ -14,7 +14,7 @@ from samza_azure.errors import ConfigError
 from samza_azure.segments import Granted, Granularity, Interval, LockOwner, LockTask, Published
 from samza_azure.storage import interface
 from samza_azure.storage.interface import Row
-from samza_azure.storage.segment_rows import SEGMENT
+from samza_azure.storage.segment_rows import NEXT, SEGMENT
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import Transactions, Write
 from samza_azure.tables import compaction
@@ -77,6 +77,8 @@ class Counting:
     def query(self, first: str, end: str) -> list[Row]:
         found = self.rows.query(first, end)
         self.calls += Counter({"calls": 1, "rows": len(found)})
+        if first.startswith(NEXT):
+            self.calls += Counter({"calls for numbers": 1, "numbers": len(found)})
         return found
 
 
@@ -205,3 +207,19 @@ def test_an_append_costs_the_same_at_any_age_of_the_table(stores: Stores, ages: 
     assert [*costs.values()] == [costs[ages[0]]] * len(ages)
     assert costs[ages[0]]["calls"] < 25
     assert costs[ages[0]]["rows"] < 60
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_an_append_of_old_and_new_rows_reads_no_numbers_of_the_days_between(stores: Stores) -> None:
+    """It read the numbers of each: of 2,000 days, two pages of rows."""
+    number, costs = 0, []
+    for age in (250, 500):
+        for first in range(number, age, 50):
+            appended(stores(), *(START + day * DAY for day in range(first, first + 50)))
+        number = age
+        store = stores()
+        counting = store.rows = Counting(store.rows)
+        days = [0, 1, age // 2, age - 2, age - 1]
+        appended(store, *(START + day * DAY for day in days))
+        costs.append((counting.calls["calls for numbers"], counting.calls["numbers"]))
+    assert costs == [(3, len(days))] * 2
