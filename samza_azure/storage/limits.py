@@ -1,4 +1,4 @@
-"""What Azure accepts as keys and values, checked before anything is sent.
+"""What Azure accepts as keys and values, checked before anything is sent; tests/storage/test_limits.py asks a service.
 
 To break one of these rules is a mistake in the program: `ValueError`, both on Azure and in memory.
 """
@@ -15,7 +15,8 @@ APPEND_BLOCKS_MAX = 50_000
 #: No more is read of a foreign blob with a lease. The control blob of ten thousand tasks has some hundred KiB.
 LEASED_BYTES_MAX = 32 << 20
 
-TEXT_MAX = 32 << 10  # a string column holds 64 KiB of UTF-16
+KEY_MAX = 512
+TEXT_MAX = 32 << 10
 _INTEGER_MAX = 1 << 63
 _FORBIDDEN = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f]")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
@@ -24,9 +25,9 @@ _OF_THE_SERVICE = frozenset({"PartitionKey", "RowKey", "Timestamp"})
 
 def checked_key(key: str) -> str:
     r"""A partition or row key, which may not hold / \\ # ? or control characters."""
-    if not key or len(key) > 512 or _FORBIDDEN.search(key):
+    if not key or _length(key) > KEY_MAX or _FORBIDDEN.search(key):
         raise ValueError(
-            f"{key!r} is not a valid key of a table row: 1 to 512 characters, none of / \\ # ? and control ones."
+            f"{key!r} is not a valid key of a table row: 1 to {KEY_MAX} characters, none of / \\ # ? and control ones."
         )
     return key
 
@@ -38,11 +39,16 @@ def checked_values(values: Mapping[str, Value]) -> Mapping[str, Value]:
             raise ValueError(f"{name!r} is not a valid column name: letters, digits and _ only.")
         if name in _OF_THE_SERVICE:
             raise ValueError(f"{name} is a column of the service's own.")
-        if isinstance(value, str) and len(value) > TEXT_MAX:
-            raise ValueError(f"Column {name} holds {len(value)} characters, a table takes {TEXT_MAX}.")
+        if isinstance(value, str) and _length(value) > TEXT_MAX:
+            raise ValueError(f"Column {name} holds {_length(value)} characters, a table takes {TEXT_MAX}.")
         if not isinstance(value, str) and not -_INTEGER_MAX <= value < _INTEGER_MAX:
             raise ValueError(f"Column {name} holds {value}, which does not fit into 64 bit.")
     return values
+
+
+def _length(text: str) -> int:
+    """In UTF-16, as the service counts: most emoji are two."""
+    return len(text.encode("utf-16-le", errors="surrogatepass")) // 2
 
 
 def checked_append(data: bytes) -> bytes:
