@@ -58,6 +58,8 @@ def status_view(shown: dict[str, Any]) -> Group:
         if row["too_old_for"]
     ]
     for row in shown["processors"]:
+        if row["waits_for"]:
+            parts.append(folded(f"{row['id']} waits. {row['waits_for']}", style="yellow"))
         if failure := row["failure"]:
             why = f"{row['id']} ended with exit code {failure['exit_code']}: {error_lines(failure['message'])}"
             parts.append(folded(why, style="red"))

@@ -27,7 +27,7 @@ from samza_azure.group.control import Control, Member, RunPhase
 from samza_azure.group.moment import reached
 from samza_azure.group.rows import ProcessorState
 from samza_azure.group.timing import DENIED_S, ROLE_S
-from samza_azure.group.view import Denial, View
+from samza_azure.group.view import Denial, OwnIncarnation, Settings, View
 from samza_azure.messages import Plan, changes
 
 #: An older copy would issue version numbers again, and waiters could not tell two versions of one number apart.
@@ -38,6 +38,14 @@ RESTORED = (
 GIVEN_UP = (
     f"It accepted this processor before and has refused it for {DENIED_S:.0f} s, so the processor ends. Start it again "
     "with a valid secret or role."
+)
+OLD_CODE = (
+    "Run {run} is drained. This code has pipeline {pipeline}, which an earlier run had: it may be old code that "
+    "starts late. Start the current code, or this code with --new-run or a new app.run.id to go back to it."
+)
+SAME_CODE = (
+    "Run {run} is drained and the pipeline is the same. Nothing to do: change the pipeline, set a new app.run.id or "
+    "start with --new-run to begin the next run."
 )
 NOT_ALONE = (
     "{leader} runs this job, and with PassthroughJobCoordinatorFactory a job has one processor. Stop that one first, "
@@ -136,20 +144,54 @@ def _after_drain(view: View, control: Control) -> Finish | None:
     if _waits_for_upgrade(view):
         return None
     if view.work.plan.fingerprint != control.fingerprint:
-        return Finish(
-            Verdict.REFUSED,
-            f"Run {control.run_id} is drained. This processor has pipeline {view.work.plan.fingerprint[:12]}, which an "
-            "earlier run had: it may be old code that starts late. Start the current code, or this code with --new-run "
-            "to go back to it.",
-        )
+        return Finish(Verdict.REFUSED, _left_to_do(control, view.work.plan.fingerprint))
     if not control.cleaned:
         return None  # the leader may have died during the clean-up; then the next leader completes it
-    return Finish(
-        Verdict.DONE,
-        f"Run {control.run_id} is drained and the pipeline is the same. Nothing to do: change the pipeline, "
-        "set a new app.run.id or start with --new-run to begin the next run.",
-        drained=True,
-    )
+    return Finish(Verdict.DONE, _left_to_do(control, view.work.plan.fingerprint), drained=True)
+
+
+def _left_to_do(control: Control, fingerprint: str) -> str:
+    """What somebody has to do after a drain so that code with this pipeline runs again, or other code."""
+    text = SAME_CODE if fingerprint == control.fingerprint else OLD_CODE
+    return text.format(run=control.run_id, pipeline=fingerprint[:12])
+
+
+def waits_for_people(control: Control, fingerprint: str) -> str:
+    """What a live processor with this pipeline waits for after a drain that only people can do, unless it asks for the
+    next run; empty if it begins that, or is not ready.
+    """
+    if control.phase is not RunPhase.DRAINED or not fingerprint or not control.has_finished(fingerprint):
+        return ""
+    return _left_to_do(control, fingerprint)
+
+
+def waiting(view: View) -> str:
+    """The same for this processor; empty if it waits for nothing, or ends."""
+    control, plan = view.control, view.work.plan
+    if not isinstance(control, Control) or plan is None or view.ending is not None or next_run.wanted_run(view):
+        return ""
+    return waits_for_people(control, plan.fingerprint) if verdict(view) is None else ""
+
+
+def of_start(control: Control | None, plan: Plan, settings: Settings) -> Finish:
+    """What a start of this code would do with the present run; with the code of a refusal, if it would be refused."""
+    if control is None or control.phase is RunPhase.NONE:
+        return Finish(Verdict.DONE, "No run has begun yet: the first start begins one.")
+    view = View(settings, OwnIncarnation(settings.processor))
+    view.group_id, view.life.control, view.work.plan = control.group_id, control, plan
+    if (ends := verdict(view)) is not None:
+        return ends
+    run = f"Run {control.run_id}"
+    match control.phase:
+        case RunPhase.DRAINED if not next_run.wanted_run(view) and control.has_finished(plan.fingerprint):
+            return Finish(Verdict.DONE, _left_to_do(control, plan.fingerprint))
+        case RunPhase.DRAINED:
+            return Finish(Verdict.DONE, f"{run} is drained: a start of this code begins the next run.")
+        case RunPhase.DRAINING:
+            return Finish(Verdict.DONE, f"{run} is being drained, with this pipeline: a start of this code joins it.")
+        case RunPhase.FAILED:
+            return Finish(Verdict.DONE, f"{run} failed, with this pipeline: a start of this code resumes it.")
+    return Finish(Verdict.DONE, f"{run} has this pipeline: a start of this code goes on with it, without a drain.")
 
 
 def _waits_for_upgrade(view: View) -> bool:

@@ -24,7 +24,7 @@ from samza_azure.group.actions import (
 from samza_azure.group.answers import Answer, Denied, Later, TooLarge, Trouble
 from samza_azure.group.control import Control
 from samza_azure.group.decide import decide
-from samza_azure.group.ending import FAREWELL_S
+from samza_azure.group.ending import FAREWELL_S, waiting
 from samza_azure.group.learn import (
     heard_container_lost,
     heard_container_silent,
@@ -105,6 +105,7 @@ class Processor:
         called: Callable[[StorageAction, Answer, float], None] = lambda action, answer, seconds: None,
     ) -> None:
         self.view = View(settings, OwnIncarnation(context.fresh_id()))
+        self._waits = ""  # what it waits for that only people can do
         self._blob, self._table, self._runs = blob, table, runs
         self._context = context
         self._tell, self._watch, self._called = tell, watch, called
@@ -198,6 +199,10 @@ class Processor:
                     self._calls.add(call)
                     call.add_done_callback(self._calls.discard)
         self._watch(view)
+        if (waits := waiting(view)) != self._waits:
+            self._waits = waits
+            if waits:
+                log.warning("This processor waits. %s", waits)
 
     async def _call(self, action: StorageAction, sent_at: float) -> None:
         view = self.view

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import Assignment, Control, Owner, RunPhase
 from samza_azure.group.drain import rows_to_drain, source_readers
+from samza_azure.group.ending import waits_for_people
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.reports import report_of
 from samza_azure.group.rows import MEMBERS, ProcessorRow, processor_row
@@ -103,7 +104,7 @@ def document(
         "drain": _drain(control.drain, control.phase),
         "drains": [_drain(each, RunPhase.DRAINED) for each in control.drains],
         "stop": {"uuid": control.stop.uuid} if control.stop is not None else None,
-        "processors": [_processor(row, owned, silent) for row in rows],
+        "processors": [_processor(row, control, owned, silent) for row in rows],
         "tasks": [_task(name, each, control, by_processor, waits_s, silent) for name, each in control.tasks.items()],
         "read": _read(control, by_processor),
         "unheard": _unheard(control, by_processor),
@@ -192,7 +193,7 @@ def _drain(drain: DrainNotification | None, phase: RunPhase) -> dict[str, Any] |
 
 
 def _processor(
-    row: ProcessorRow, owned: Mapping[tuple[str, str], list[str]], silent: Collection[str]
+    row: ProcessorRow, control: Control, owned: Mapping[tuple[str, str], list[str]], silent: Collection[str]
 ) -> dict[str, Any]:
     return {
         "id": row.processor,
@@ -206,7 +207,17 @@ def _processor(
         "failure": {"exit_code": row.failure[0], "message": row.failure[1]} if row.failure is not None else None,
         "too_old_for": row.too_old_for or None,
         "no_container": row.no_container,
+        "waits_for": _waits_for(row, control),
     }
+
+
+def _waits_for(row: ProcessorRow, control: Control) -> str | None:
+    """What code of an earlier run waits for, as after a rollback. Of code that waits for a changed one the phase of the
+    run says enough.
+    """
+    if not row.alive or row.new_run or row.fingerprint == control.fingerprint:
+        return None
+    return waits_for_people(control, row.fingerprint) or None
 
 
 def _task(

@@ -83,7 +83,11 @@ def verdict(shown: Mapping[str, Any], silent: Mapping[str, Silence], timing: Tim
             text = f"{run} failed in {failure['task']}: {first}. Fix the code and start it: the run resumes."
             return Judgement(JobState.FAILED, text, _since_s(shown, "failed", now_ms))
         case "DRAINED":
+            old = [row for row in shown["processors"] if row["waits_for"]]
             text = f"{run} is drained. A changed pipeline begins the next one."
+            if old:
+                wait = "waits" if len(old) == 1 else "wait"
+                text = f"{_names([row['id'] for row in old])} {wait}. {old[0]['waits_for']}"
             return Judgement(JobState.DRAINED, text, _since_s(shown, "drain", now_ms))
         case "STOPPED" if not silent:
             why = next(

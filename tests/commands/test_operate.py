@@ -86,6 +86,8 @@ def test_each_command_of_the_page_runs(emulator: Azurite, tmp_path: Path) -> Non
         assert code == 0 and "the status page while it is open" in said, said
     code, said = page.run("samza-azure produce job.toml flights flights.parquet --key dest")
     assert code == 0, said
+    code, said = page.run("samza-azure check job.toml --against-run")
+    assert code == 0 and "No run has begun yet: the first start begins one." in said, said
     with page.fleet():
         page.look("samza-azure status job.toml --watch", "RUNNING")
         page.look("samza-azure ui job.toml --port 8421", "http://127.0.0.1:8421/")

@@ -37,6 +37,7 @@ EMPTY = {
     "phase": "RUNNING", "epoch": 1, "version": 1, "leader": "",
     "barrier": {"version": 1, "state": ""}, "drain": DRAIN, "drains": [DRAIN], "stop": {"uuid": ""},
     "processors": [{"id": "", "state": "", "ready": True, "heartbeat_s": 0.4, "tasks": [""], "too_old_for": None,
+                    "waits_for": "",
                     "failure": {"exit_code": 1, "message": ""}}],
     "tasks": [
         {"name": "", "stage": "", "owner": "", "phase": "", "batch": 1, "late": 0, "restarts": 0,

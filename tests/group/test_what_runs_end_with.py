@@ -10,12 +10,13 @@ from samza_azure.group import next_run
 from samza_azure.group.actions import BeginEnd, Finish, MergeOwnRow, ReadControl, Rejoin, WriteControl
 from samza_azure.group.answers import ControlRead
 from samza_azure.group.control import Control, Failure, RunPhase
-from samza_azure.group.ending import HANDED_OVER
+from samza_azure.group.ending import HANDED_OVER, of_start, waiting
 from samza_azure.group.learn import heard_leave, learn, perform_locally
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.rows import ProcessorState
-from samza_azure.group.view import View
-from samza_azure.messages import DrainStep
+from samza_azure.group.view import Settings, View
+from samza_azure.host.status import document
+from samza_azure.messages import DrainStep, Plan
 from tests.group.situation import CONTROL, NOW, PLAN, ROWS, decide, leader, member, view_of
 
 FAILURE = Failure("clean", "clean-0", "no such column", "Traceback of the stage")
@@ -79,6 +80,47 @@ def test_the_same_pipeline_after_a_drain_ends_or_waits_for_an_upgrade(waits: boo
     cleaned = replace(DRAINED, uncleaned=())
     view = settings_of(view_of("p2", cleaned, active_run=""), wait_for_upgrade=waits)
     assert [code for code, _ in verdicts(view)] == codes
+
+
+OTHER = replace(PLAN, fingerprint="e" * 64, sources={"flights": 4})
+DRAINED_TWICE = replace(DRAINED, uncleaned=(), finished=(OTHER.fingerprint, PLAN.fingerprint))
+
+
+@pytest.mark.parametrize(
+    ("control", "plan", "code", "says"),
+    [
+        (None, PLAN, 0, "No run has begun yet: the first start begins one."),
+        (replace(CONTROL, phase=RunPhase.NONE), PLAN, 0, "No run has begun yet: the first start begins one."),
+        (CONTROL, PLAN, 0, "Run run has this pipeline: a start of this code goes on with it, without a drain."),
+        (CONTROL, OTHER, 2, "flights has 2 partitions there, 4 here. Drain the run with the old code"),
+        (replace(CONTROL, finished=(OTHER.fingerprint,)), OTHER, 2, "so it may be old code."),
+        (replace(CONTROL, phase=RunPhase.DRAINING), PLAN, 0, "is being drained, with this pipeline"),
+        (FAILED, PLAN, 0, "Run run failed, with this pipeline: a start of this code resumes it."),
+        (FAILED, OTHER, 2, "Drain the run with the old code"),
+        (DRAINED_TWICE, PLAN, 0, "Run run is drained and the pipeline is the same."),
+        (DRAINED_TWICE, OTHER, 2, "which an earlier run had: it may be old code that starts late."),
+        (DRAINED_TWICE, replace(OTHER, fingerprint="0" * 64), 0, "a start of this code begins the next run."),
+    ],
+)
+def test_what_a_start_would_do_is_known_before(control: Control | None, plan: Plan, code: int, says: str) -> None:
+    """The only test was to start a processor, and to wait for its exit with 2."""
+    found = of_start(control, plan, Settings("check"))
+    assert (found.code, says in found.message) == (code, True), found.message
+
+
+def test_old_code_that_waits_after_a_rollback_says_for_what() -> None:
+    """It stood by, and said nothing: the sentence came only if it did not wait."""
+    control = replace(DRAINED_TWICE, past=("run",))
+    view = settings_of(view_of("p2", control, active_run="", plan=OTHER), wait_for_upgrade=True)
+    assert verdicts(view) == []
+    assert waiting(view).startswith("Run run is drained. This code has pipeline eeeeeeeeeeee")
+    assert "a new app.run.id" in waiting(view)
+    asks = settings_of(view_of("p2", control, active_run="", plan=OTHER), wait_for_upgrade=True, run_id="again")
+    assert waiting(asks) == ""
+    rows = [replace(ROWS["p2"], fingerprint=OTHER.fingerprint), replace(ROWS["p3"], fingerprint=OTHER.fingerprint)]
+    rows[1] = replace(rows[1], new_run="again")
+    found = document("app", control, rows)["processors"]
+    assert [each["waits_for"] for each in found] == [waiting(view), None]
 
 
 def test_old_code_that_waited_ends_when_the_upgrade_has_begun() -> None:
