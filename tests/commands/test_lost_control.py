@@ -208,6 +208,10 @@ def test_task_logs_without_a_copy_leave_it_to_recover_what_can_be_done(drained: 
     drained.put("runs/r1/daily-0/00000000", b"")
     with pytest.raises(StateLost, match=r"task logs and no copy of it.* recover JOB says what can be done"):
         with_rows(drained.account, lambda blob, table: control_of(drained.account))
+    for stream in ("orders", "gone"):
+        with pytest.raises(StateLost, match="task logs and no copy of it"):  # the run of these logs may read it
+            delete_stream(drained.config, drained.account, stream, yes=True)
+    assert ends_of(drained.blobs, ["orders/0"]) == drained.control.positions
 
 
 @pytest.mark.parametrize("damage", [b"", b"no control blob"])
