@@ -159,6 +159,8 @@ class _View:
 
     def _start(self) -> None:
         for number in range(self._processors):
+            if self._ends:  # a signal that came meanwhile was for all of them
+                return
             self._fleet.start(f"dev-{number}", *(["--new-run"] if self._new_run else []))
         self._say(
             f"{counted(self._processors, 'processor')} started; their logs are in {self._fleet.directory}. "
@@ -170,7 +172,10 @@ class _View:
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         self._ends += 1
-        for name in self._fleet.alive():
+        if alive := self._fleet.alive():
+            how = "end in order; press Ctrl-C again to kill them" if self._ends == 1 else "are killed"
+            self._say(f"{', '.join(alive)} {how}.")
+        for name in alive:
             self._fleet.send(name, signal.SIGTERM if self._ends == 1 else signal.SIGKILL)
 
     def _show(self) -> None:
@@ -204,7 +209,8 @@ class _View:
 
     def _ended(self) -> int:
         """Print the messages of processors that ended, and whether the data stays. Return the highest exit code."""
-        codes = {name: code if code >= 0 else 1 for name, code in self._fleet.exit_codes(0.0).items()}
+        ours = {0, *([-signal.SIGTERM, -signal.SIGKILL] if self._ends else [])}  # they may be killed before they listen
+        codes = {name: 0 if code in ours else max(code, 1) for name, code in self._fleet.exit_codes(0.0).items()}
         endings: dict[tuple[int, str], list[str]] = {}
         for name, code in codes.items():
             if code:

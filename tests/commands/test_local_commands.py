@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -195,6 +196,45 @@ class EndsWhileShown(Fleet):
         signal.raise_signal(signal.SIGINT)
         self.exit_codes(60)
         return super().status()
+
+
+def test_ctrl_c_just_after_dev_has_started_says_something_at_once_and_ends_soon(job: Path) -> None:
+    """Nothing was said for 30 s; or that the processors had exited with 1 and said nothing: they did not listen yet."""
+    process = begun("dev", str(job), "--processors", "2")
+    try:
+        said_until(process, "starting Spark on 2 processors\n")
+        process.send_signal(signal.SIGINT)
+        begun_at = time.monotonic()
+        said_until(process, "dev-0, dev-1 end in order; press Ctrl-C again to kill them.\n")
+        assert time.monotonic() < begun_at + 2
+        said = process.communicate(timeout=60)[1]
+        assert (time.monotonic() < begun_at + 15, process.returncode in (0, 3)) == (True, True), said
+        assert "it said nothing" not in said
+    finally:
+        process.kill()
+
+
+class InterruptedWhileItStarts(Fleet):
+    """Ctrl-C comes between the start of the first processor and that of the second."""
+
+    def start(self, processor_id: str, *options: str) -> None:
+        super().start(processor_id, *options)
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_dev_starts_no_processor_after_ctrl_c(job: Path, emulator: Azurite) -> None:
+    """The second one ran on, and dev with it."""
+    path = os.pathsep.join([str(job.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {VARIABLE: emulator.connection_string, "PYTHONPATH": path}
+    fleet = InterruptedWhileItStarts(job, job.parent / "logs", environment)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        assert _View(fleet, 2, None, reload=False).watch("") == 0
+        assert list(fleet.processes) == ["dev-0"]
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        fleet.stop()
 
 
 def test_dev_has_the_code_of_processors_that_end_while_they_are_shown(job: Path, emulator: Azurite) -> None:
