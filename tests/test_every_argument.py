@@ -5,6 +5,7 @@ way to a well-tested core is noticed by nothing else. Those of `samza_azure.tabl
 `tests/storage/test_every_argument.py`.
 """
 
+import io
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -264,6 +266,13 @@ def _token(place: Place) -> str:
     return reader.token
 
 
+def _with_file(place: Place) -> Place:
+    with io.BytesIO() as data:
+        pq.write_table(pa.table({"v": [1]}), data)
+        place.account.blobs().put("files/outs/1-a.out-files-0.00000000.parquet", data.getvalue())
+    return place
+
+
 def _committed(place: Place, make: Callable[[], Reader]) -> list[int]:
     """What a reader of the same name has after one that has committed row 1."""
     reader = make()
@@ -417,6 +426,16 @@ CASES: dict[str, Callable[[Place], object]] = {
     "Reader()(wait)": lambda place: _is_refused(lambda: next(iter(place.reader(wait=_refuse)))),
     "Reader()(name)": lambda place: _named(place) == [2],
     "Reader()(positions)": lambda place: _named(place) == [2],
+    "Reader()(files)": lambda place: read(_with_file(place).reader("out", files="outs")) == [1],
+    "Reader()(table)": lambda place: _is_refused(lambda: place.reader("out", table="outs")),
+    "Reader()(passing)": lambda place: place.reader("out", table="outs", passing=False).token != "",
+    "Reader.of(name)": lambda place: (
+        _committed(_written(place, 1), lambda: Reader.of(place.config, place.account, "s", name="mine", wait=no_wait))  # type: ignore[arg-type]
+        == [2]
+    ),
+    "Reader.of(**options)": lambda place: (
+        read(Reader.of(_written(place, 1).config, place.account, "s", start="latest")) == []  # type: ignore[arg-type]
+    ),
     "Reader.from_job(start)": lambda place: read(Reader.from_job(_written(place, 1).job, "s", start="latest")) == [],
     "Reader.from_job(token)": lambda place: read(Reader.from_job(place.job, "s", token=_token(place))) == [2],
     "Reader.from_job(until_now)": lambda place: _ends(Reader.from_job(_written(place, 1).job, "s", until_now=True)),

@@ -1,4 +1,5 @@
-"""`samza-azure export`: the committed rows of a stream in a file, a folder of files, or blobs of the account.
+"""`samza-azure export`: the committed rows of a stream in a file, a folder of files, or blobs of the account. They
+are read from its logs, or from the files or the table that they go to.
 
 Promised: a file appears whole or not at all, and so does a new folder. The token that is returned stands for exactly
 the rows that were written and those before them: an export `--since` that token has the rest, each row once.
@@ -25,6 +26,7 @@ import pyarrow.parquet as pq
 import typer
 
 from samza_azure.commands.job import Job, load
+from samza_azure.commands.kept_rows import FROM_TABLE, KeptRows, kept_rows
 from samza_azure.commands.reach import look, reach
 from samza_azure.commands.rows import as_lines
 from samza_azure.commands.terminal import ProgressLine, say, tell
@@ -32,13 +34,12 @@ from samza_azure.config import Config
 from samza_azure.errors import ConfigError, SamzaAzureError, StateLost
 from samza_azure.group.control import NAME, Control
 from samza_azure.group.drain import is_forgotten
-from samza_azure.logs.names import BINDING, FOLDERS, RUNS, run_of
+from samza_azure.logs.names import BINDING, FOLDERS, run_of_rows
 from samza_azure.logs.operations import Span
 from samza_azure.names import BLOB
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.listing import runs_in
-from samza_azure.storage.reader import Reader
 
 #: The bytes of rows that are fetched from a log at a time.
 AT_ONCE = 32 << 20
@@ -106,7 +107,7 @@ class Target:
 def export(
     account: Account,
     control: Control | None,
-    stream: str,
+    found: KeptRows,
     target: Target,
     *,
     progress: Callable[[int], None],
@@ -116,23 +117,16 @@ def export(
 ) -> tuple[int, str]:
     """Write all rows that are committed now, run by run, or those since a token; return their number and the new token.
 
-    Without rows nothing is written. `time` is the column whose day decides the folder.
+    Without rows nothing is written. `time` is the column whose day decides the folder. The token is empty for a table.
     """
-    runs = () if control is None else in_order(account.blobs(), control)
-    reader = Reader(
-        account.blobs(), stream, start=None if since else "earliest", token=since, until_now=True, table_bytes=AT_ONCE
-    )
-    if not reader.has_logs:
-        raise ConfigError(
-            f"No log holds the stream {stream!r}. Known streams: {', '.join(reader.known_streams()) or 'none'}."
-        )
+    runs, stream = () if control is None else in_order(account.blobs(), control), found.reader.stream
     _refuse_what_is_there(account, target, since)
     local = Path(target.path)
     beside = None if target.container else local.parent
     try:
         with tempfile.TemporaryDirectory(prefix=f".{local.name}.", dir=beside) as unfinished:
             parts, rows = PartFiles(Path(unfinished)), 0
-            for log, table in reader.once_through(runs):
+            for log, table in found.tables(runs):
                 for subfolder, some in _divided(log, table, by, time, stream):
                     parts.write(subfolder, some)
                 rows += table.num_rows
@@ -145,7 +139,7 @@ def export(
         raise SamzaAzureError(f"{target} cannot be written: {error}") from error
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ConfigError(f"The rows of {stream!r} do not fit into {target}: {error}") from error
-    return rows, reader.token
+    return rows, "" if found.table is not None else found.reader.token
 
 
 def in_order(blobs: Blobs, control: Control) -> list[str]:
@@ -187,9 +181,10 @@ def _divided(log: str, table: pa.Table, by: By | None, time: str | None, stream:
         yield "", table
         return
     if by is By.RUN:
-        if not log.startswith(RUNS):
-            raise ConfigError(f"The stream {stream!r} is a source, whose rows belong to no run. Use --by day.")
-        yield f"of_run={run_of(log)}", table
+        if not (run := run_of_rows(log)):
+            what = "is a table" if log == FROM_TABLE else "is a source"
+            raise ConfigError(f"The stream {stream!r} {what}, whose rows belong to no run. Use --by day.")
+        yield f"of_run={run}", table
         return
     if time is None:
         raise ConfigError(
@@ -353,10 +348,11 @@ def command(
         control = None  # the rows are there, and this may be all that can be done with them
         say(f"The runs are exported in the order of their ids. {error}")
     settings = config.streams.get(stream)
+    found = kept_rows(config, account, stream, table_bytes=AT_ONCE, since=since)
     rows, token = export(
         account,
         control,
-        stream,
+        found,
         target,
         progress=ProgressLine(f"export {stream}"),
         since=since,
@@ -364,4 +360,17 @@ def command(
         time=time or (settings.event_time if settings else None),
     )
     tell(f"{rows} rows to {target}" if rows else f"No rows since the token; {target} is not written")
-    say(f"To export what comes after them: --since {token}")
+    if found.reader.files:
+        say(f"They are those of the files in files/{found.reader.files}/. {found.reader.elsewhere()}")
+    elif found.table is not None:
+        say(
+            f"They are those of the table {found.table.name} at {found.table.sequence}; a committed row is there "
+            f"within streams.{stream}.table.flush."
+        )
+    elif found.reader.is_passing:
+        say(
+            f"The stream {stream!r} is between stages: what they have read may be deleted already, and is not among "
+            f'these rows. streams.{stream}.files = "{stream}" keeps all of them.'
+        )
+    if token:
+        say(f"To export what comes after them: --since {token}")

@@ -46,25 +46,17 @@ def command(
     """
     if name is not None:
         READER.checked(name)  # also an empty one, as of a variable that is not set
-    account = reach(load(job), create=False)
-    positions = account.readers() if name else None
-    if name and positions is not None:
-        begin = _beginning(positions, stream, name, begin, job.name)
+    config = load(job)
+    account = reach(config, create=False)
+    if name:
+        begin = _beginning(account.readers(), stream, name, begin, job.name)
     start: Start = "earliest" if begin == "earliest" else "latest"
-    reader = Reader(
-        account.blobs(),
-        stream,
-        start=start,
-        token="" if begin in ("earliest", "latest") else begin,
-        until_now=until_now,
-        name=name or "",
-        positions=positions,
-    )
+    token = "" if begin in ("earliest", "latest") else begin
+    reader = Reader.of(config, account, stream, start=start, token=token, until_now=until_now, name=name or "")
     if not reader.has_logs:
-        known = ", ".join(reader.known_streams()) or "none"
         if until_now:
-            raise ConfigError(f"No log holds the stream {stream!r}. Known streams: {known}.")
-        say(f"No log holds the stream {stream!r} yet; waiting. Known streams: {known}.")
+            raise ConfigError(reader.absent())
+        say(f"{reader.absent()} Waiting for new rows.")
     end = _End()
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     printed = reader.token
@@ -74,7 +66,7 @@ def command(
             sys.stdout.write(as_lines(table))
             sys.stdout.flush()
             printed = reader.token  # a table that was printed in part is printed again
-            if positions is not None:
+            if name:
                 reader.commit()
             end.is_printing = False
             if end.signals:

@@ -1,4 +1,4 @@
-"""`samza-azure peek`: the first rows of a stream that are still stored."""
+"""`samza-azure peek`: the first rows of a stream that are still stored, in its logs, files or table."""
 
 import json
 import sys
@@ -8,10 +8,9 @@ import pyarrow as pa
 import typer
 
 from samza_azure.commands.job import Job, load
+from samza_azure.commands.kept_rows import kept_rows
 from samza_azure.commands.reach import reach
 from samza_azure.commands.rows import as_lines
-from samza_azure.errors import ConfigError
-from samza_azure.storage.reader import Reader
 
 #: Bytes to read at a time: a few rows need few.
 AT_ONCE = 64 << 10
@@ -34,14 +33,10 @@ def command(
 
     Example: samza-azure peek job.toml by-carrier -n 3
     """
-    account = reach(load(job), create=False)
-    reader = Reader(account.blobs(), stream, until_now=True, table_bytes=AT_ONCE)
-    if not reader.has_logs:
-        raise ConfigError(
-            f"No log holds the stream {stream!r}. Known streams: {', '.join(reader.known_streams()) or 'none'}."
-        )
+    config = load(job)
+    found = kept_rows(config, reach(config, create=False), stream, table_bytes=AT_ONCE)
     left = number
-    for table in reader:
+    for _, table in found.tables():
         sys.stdout.write(shown(table.slice(0, left)))
         left -= min(left, table.num_rows)
         if not left:

@@ -36,6 +36,10 @@ _INDEX = "[0-9]{8}"
 #: A blob of a task's log, and one of a source partition's.
 TASK_BLOB = re.compile(rf"(?P<prefix>runs/(?P<run>[^/]+)/(?P<stage>[^/]+)-(?P<number>{_NUMBER}))/(?P<index>{_INDEX})")
 SOURCE_BLOB = re.compile(rf"(?P<prefix>streams/(?P<stream>[^/]+)/(?P<number>{_NUMBER}))/(?P<index>{_INDEX})")
+#: A file of a folder. Task names have no dot. All files of one task are written in the order of their numbers.
+FILE_BLOB = re.compile(
+    rf"(?P<prefix>files/[^/]+/(?P<run>[^/]+)\.[^/.]+-(?:{_NUMBER}))\.(?P<index>[0-9]{{8,}})\.parquet"
+)
 
 
 def copy_name(revision: int) -> str:
@@ -81,6 +85,18 @@ def task_log(run_id: str, task: str) -> str:
 def run_of(prefix: str) -> str:
     """The run of a task's log."""
     return prefix.split("/")[1]
+
+
+def run_of_rows(prefix: str) -> str:
+    """The run that has written the rows of a log, or of a task's files; empty for a source's."""
+    if prefix.startswith(FILES):
+        return prefix.rsplit("/", 1)[1].rpartition(".")[0]
+    return run_of(prefix) if prefix.startswith(RUNS) else ""
+
+
+def file_in(prefix: str, number: int) -> str:
+    """The file with this number of a task's files."""
+    return f"{prefix}.{number:08d}.parquet"
 
 
 def stream_folder(stream: str) -> str:

@@ -1,6 +1,9 @@
 """Which logs there are: of which stream and run, with which blobs."""
 
-from samza_azure.logs.names import RUNS, SOURCE_BLOB, STREAMS, TASK_BLOB, run_of
+from collections.abc import Mapping
+from typing import Any
+
+from samza_azure.logs.names import FILE_BLOB, FILES, RUNS, SOURCE_BLOB, STREAMS, TASK_BLOB, run_of
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader
 
@@ -37,6 +40,15 @@ def log_indexes(blobs: Blobs, below: str) -> dict[str, list[int]]:
     return found
 
 
+def file_indexes(blobs: Blobs, folder: str) -> dict[str, list[int]]:
+    """The tasks whose files are in a folder, and the numbers of these, in order."""
+    found: dict[str, list[int]] = {}
+    for name, _ in blobs.list(f"{FILES}{folder}/"):
+        if file := FILE_BLOB.fullmatch(name):
+            found.setdefault(file["prefix"], []).append(int(file["index"]))
+    return {prefix: sorted(numbers) for prefix, numbers in found.items()}
+
+
 def log_sizes(blobs: Blobs, prefix: str) -> dict[int, int]:
     """The sizes of the blobs of one log, by number."""
     found = (
@@ -47,10 +59,15 @@ def log_sizes(blobs: Blobs, prefix: str) -> dict[int, int]:
 
 def stream_of(blobs: Blobs, prefix: str, index: int) -> str:
     """The stream that a task's log holds, by its first record; empty for a log without a record."""
+    return str(meta_of(blobs, prefix, index).get("stream", ""))
+
+
+def meta_of(blobs: Blobs, prefix: str, index: int) -> Mapping[str, Any]:
+    """What the first record of a task's log says of it; nothing for a log without a record."""
     reader = LogReader(blobs, prefix)
     while (opening := reader.opening(index)) is None:
         later = [number for number, size in log_sizes(blobs, prefix).items() if size and number > index]
         if not later:
-            return ""
+            return {}
         index = min(later)  # retention has deleted the blob since it was listed
-    return str(opening.meta.get("stream", ""))
+    return opening.meta

@@ -3,31 +3,36 @@
 Promised: a program that stores its result of a table together with the table's token, and continues from that token,
 has each row exactly once, over any number of restarts of either side, and over drains: the next run's rows follow, by
 the order of run ids. Rows that were deleted before they were read are an error, `RowsGone`, and never a gap.
-Retention does not delete what a reader with a name has not committed.
+Retention does not delete what a reader with a name has not committed. The rows of a stream that goes to files
+(`streams.<id>.files`) are read from the files.
+Not promised: the rows of a stream that is read by another stage, or goes to a table only, once they have been taken
+over: its log is deleted piece by piece, and with the drain.
 Not promised: an order between partitions, or between tasks of one run. Rows of a log that it knows are seen after half
 a second or so, those of a new run or a new stream after about a second. A log that is added while others go on, as with
 a partition's first row, is seen after up to five seconds.
 """
 
 import asyncio
+import io
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from samza_azure.config import Config
-from samza_azure.errors import ConfigError, RowsGone, StateLost, StorageUnavailable
-from samza_azure.logs.names import RUNS, run_of, stage_and_number, stream_folder
+from samza_azure.config import Config, Stream, table_of
+from samza_azure.errors import ConfigError, CorruptState, RowsGone, StateLost, StorageUnavailable
+from samza_azure.logs.names import FILES, RUNS, file_in, run_of_rows, stage_and_number, stream_folder
 from samza_azure.logs.reading import Scan
-from samza_azure.logs.record import Kind
+from samza_azure.logs.record import INTERMEDIATE, Kind
 from samza_azure.names import READER, STREAM
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import Blobs, Positions
-from samza_azure.storage.listing import log_indexes, log_sizes, stream_of, streams
+from samza_azure.storage.interface import Blobs, Missing, Positions
+from samza_azure.storage.listing import file_indexes, log_indexes, log_sizes, meta_of, streams
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.patience import PatientOnceLetIn
 from samza_azure.storage.retention import readers_of, row_of, stand_of
@@ -61,6 +66,9 @@ class Reader:
         wait: Callable[[float], None] = time.sleep,
         name: str = "",
         positions: Positions | None = None,
+        files: str = "",
+        table: str = "",
+        passing: bool = True,
     ) -> None:
         """`until_now`: end when all rows committed so far are read; otherwise the reader waits for more.
 
@@ -68,13 +76,20 @@ class Reader:
         first time; without any of them it begins with the earliest rows. `wait` is called with the seconds to wait
         between two reads. A name needs `positions`, which stores it; remove a reader that is no longer used with
         `forget_reader`.
+
+        `files` is the folder, and `table` the table, that the job file sends the stream's rows to. The files are read.
+        A table is not: with one and without files, the earliest rows are refused, since the log does not have them;
+        with `passing=False`, the logs from which the table takes rows are left out instead.
         """
         self.stream, self.name = STREAM.checked(stream), name
+        self.files, self.table = files, table
+        self._passing = passing and not files
         self._blobs: Blobs = PatientOnceLetIn(blobs)
         self._until_now, self._table_bytes, self._wait = until_now, table_bytes, wait
         self._stand = Stand()
         self._untouched: set[str] = set()  # logs of which nothing was read: they may begin with any blob
-        self._streams: dict[str, str] = {}  # task's log -> the stream that it holds
+        self._metas: dict[str, Mapping[str, Any]] = {}  # task's log -> what its first record says of it
+        self._numbers: dict[str, list[int]] = {}  # a task's files -> their numbers, at the last look
         self._listed_at = -LIST_S
         self._check: Callable[[], None] | None = None  # of the account, before the first listing
         self._positions = checked_positions(name, positions)
@@ -82,6 +97,11 @@ class Reader:
             self._stand = decode(token, stream)
         elif self._positions and (known := stand_of(self._positions, stream, name)) is not None:
             self._stand = known
+        elif table and self._passing and start != "latest":
+            raise ConfigError(
+                f"The rows of {stream!r} are in the table {table}; its log only has those that are not there yet. "
+                f"{self.elsewhere()} New rows from now on: begin with latest."
+            )
         else:
             self._begin(start or "earliest")
         if self._positions is not None:
@@ -102,17 +122,30 @@ class Reader:
 
         Raise `ConfigError` if the container or the table belongs to another job.
         """
-        account = Account.from_config(Config.load(job).storage)
+        config = Config.load(job)
+        account = Account.from_config(config.storage)
         if name:
             account.exists()
         elif not token:  # what follows needs the account as well
             account.refuse_container()
-        positions = account.readers() if name else None
-        reader = cls(
-            account.blobs(), stream, start=start, token=token, until_now=until_now, name=name, positions=positions
-        )
-        reader._check = account.refuse_container if token and not name else None
+        reader = cls.of(config, account, stream, start=start, token=token, until_now=until_now, name=name)
+        reader._check = account.refuse_container if token and not name else None  # noqa: SLF001 - it is one of ours
         return reader
+
+    @classmethod
+    def of(cls, config: Config, account: Account, stream: str, *, name: str = "", **options: Any) -> "Reader":
+        """Like `from_job`, for a loaded job file and an account; `options` are the constructor's."""
+        settings = config.streams.get(stream, Stream())
+        table = table_of(stream, settings)
+        return cls(
+            account.blobs(),
+            stream,
+            name=name,
+            positions=account.readers() if name else None,
+            files=settings.files or "",
+            table=table.name if table else "",
+            **options,
+        )
 
     @property
     def token(self) -> str:
@@ -175,6 +208,9 @@ class Reader:
                 raise
             return
         for prefix in sorted(self._stand.at.keys() - self._stand.ended, key=in_order):
+            if prefix.startswith(FILES):
+                yield from self._new_files(prefix)
+                continue
             reader = LogReader(self._blobs, prefix)
             while True:
                 try:
@@ -194,6 +230,30 @@ class Reader:
                     yield prefix, _table(batches)
                 if found.drained or (found.at_end and not self._goes_on(prefix)):
                     break
+
+    def _new_files(self, prefix: str) -> Iterator[tuple[str, pa.Table]]:
+        """Yield the rows of a task's files that were there at the last look."""
+        for number in self._numbers.get(prefix, []):
+            expected, _ = self._stand.at[prefix]
+            if number < expected:
+                continue
+            name = file_in(prefix, number)
+            try:
+                found = self._blobs.read(name, 0)
+            except StorageUnavailable:
+                if self._until_now:
+                    raise
+                return
+            if isinstance(found, Missing) or (number > expected and prefix not in self._untouched):
+                raise self._gone(prefix, f"there is no {file_in(prefix, expected)}")
+            try:
+                rows = pq.read_table(io.BytesIO(found.data))
+            except (pa.ArrowException, OSError) as error:
+                raise CorruptState(f"The file is damaged: {error}", blob=name) from error
+            self._untouched.discard(prefix)
+            self._stand.at[prefix] = number + 1, 0
+            if rows.num_rows:
+                yield prefix, rows
 
     def _goes_on(self, prefix: str) -> bool:
         """Whether to go on in a later blob, since the first ones were deleted: a deleted blob looks like an empty one.
@@ -219,6 +279,8 @@ class Reader:
         self._listed_at = time.monotonic()
         stand, logs = self._stand, self._logs()
         for prefix in stand.at.keys() - logs.keys():
+            if prefix.startswith(FILES):
+                continue  # others may delete files that they have; a gap is seen when a later one comes
             if prefix not in stand.ended:
                 raise self._gone(prefix, "the log is gone")
             del stand.at[prefix]
@@ -232,6 +294,17 @@ class Reader:
 
     def _gone(self, prefix: str, why: str) -> RowsGone:
         index, position = self._stand.at[prefix]
+        if prefix.startswith(FILES):
+            return RowsGone(
+                f"Files of {self.stream!r} were deleted before they were read: {why}. Another program has deleted "
+                f"them. {self._forget_first()}Begin with the earliest rows that are left (earliest) or at the end "
+                "(latest)."
+            )
+        if self.table:
+            return RowsGone(
+                f"Rows of {self.stream!r} were deleted from its log before they were read, since they are in the "
+                f"table {self.table}. {self.elsewhere()} {self._forget_first()}To go on with what comes: latest."
+            )
         return RowsGone(
             f"The rows of {self.stream!r} from blob {index}, position {position} of {prefix} on are deleted: {why}. "
             f"They were past what streams.{self.stream}.retention keeps, or the run was deleted. "
@@ -247,6 +320,9 @@ class Reader:
 
     def _begin(self, start: Start) -> None:
         for prefix, indexes in self._logs().items():
+            if start == "latest" and prefix.startswith(FILES):
+                self._stand.at[prefix] = indexes[-1] + 1, 0
+                continue
             if start == "earliest":
                 self._stand.at[prefix] = (indexes[0], 0)
                 self._untouched.add(prefix)
@@ -257,28 +333,54 @@ class Reader:
                 self._stand.ended.add(prefix)
 
     def _logs(self) -> dict[str, list[int]]:
-        """The stream's logs, and the blobs that each has."""
+        """The stream's logs, and the blobs that each has; of a stream that goes to files, these."""
         if found := log_indexes(self._blobs, stream_folder(self.stream)):
             return found
-        return {
+        self._numbers = file_indexes(self._blobs, self.files) if self.files else {}
+        return self._numbers | {
             prefix: indexes
             for prefix, indexes in log_indexes(self._blobs, RUNS).items()
-            if self._stream(prefix, indexes[0]) == self.stream
+            if self._is_ours(self._meta(prefix, indexes[0]))
         }
 
-    def _stream(self, prefix: str, index: int) -> str:
-        if not self._streams.get(prefix):
-            self._streams[prefix] = stream_of(self._blobs, prefix, index)
-        return self._streams[prefix]
+    def _is_ours(self, meta: Mapping[str, Any]) -> bool:
+        """Whether a log has rows of the stream that are not read elsewhere."""
+        return meta.get("stream") == self.stream and (self._passing or not meta.get(INTERMEDIATE))
+
+    def _meta(self, prefix: str, index: int) -> Mapping[str, Any]:
+        if not self._metas.get(prefix):
+            self._metas[prefix] = meta_of(self._blobs, prefix, index)
+        return self._metas[prefix]
 
     @property
     def has_logs(self) -> bool:
-        """Whether any log holds the stream yet."""
+        """Whether any log, or file, holds the stream yet."""
         return bool(self._stand.at)
 
-    def known_streams(self) -> list[str]:
-        """The existing streams, for a message."""
-        return streams(self._blobs)
+    @property
+    def is_passing(self) -> bool:
+        """Whether the rows are in a log between stages, which is deleted as they are read."""
+        return any(self._metas.get(prefix, {}).get(INTERMEDIATE) for prefix in self._stand.at)
+
+    def absent(self) -> str:
+        """What is said if no log holds the stream."""
+        known = ", ".join(streams(self._blobs)) or "none"
+        if self.files or self.table:
+            return f"No log holds the stream {self.stream!r}. {self.elsewhere()}"
+        return (
+            f"No log holds the stream {self.stream!r}. Known streams: {known}. The rows of a stream between stages are "
+            f'deleted once they are read; streams.{self.stream}.files = "{self.stream}" keeps them.'
+        )
+
+    def elsewhere(self) -> str:
+        """Where the rows are that the log does not have, and how to get them."""
+        if self.files:
+            return f"Its rows come as files into {FILES}{self.files}/, each within streams.{self.stream}.files.flush."
+        return (
+            f"All rows that are in the table: samza-azure export JOB {self.stream} --to FILE, or in Python "
+            f'samza_azure.tables.open(config, "{self.table}"). With streams.{self.stream}.files = "{self.stream}" they '
+            "also come as files, which follow and Reader read from the first row on."
+        )
 
 
 def _taken(reader: LogReader, found: Scan) -> tuple[Scan, list[pa.RecordBatch]]:
@@ -300,8 +402,7 @@ def _table(batches: list[pa.RecordBatch]) -> pa.Table:
 def _in_order(prefix: str) -> tuple[str, str, int]:
     """Runs by their id, which begins with the time; stages by name, tasks and partitions by number."""
     log, number = stage_and_number(prefix.replace("/", "-"))
-    run = run_of(prefix) if prefix.startswith(RUNS) else ""
-    return run, log, number
+    return run_of_rows(prefix), log, number
 
 
 def checked_positions(name: str, positions: Positions | None) -> Positions | None:

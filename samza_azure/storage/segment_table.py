@@ -92,6 +92,10 @@ class SegmentTable:
         self.tried(lambda: self.rows.transact([Write(Act.INSERT, HEAD, values)]))
         return self.state().head
 
+    def exists(self) -> bool:
+        """Whether somebody has created the table."""
+        return any(row.key == HEAD for row in self.read(HEAD, past(HEAD)))
+
     def state(self) -> TableLocks:
         """Read the locks. Raise ConfigError if there is no such table."""
         return self.state_of(self.read(HEAD, past(LOCK)))

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from samza_azure.config import Files
 from samza_azure.errors import CorruptState
 from samza_azure.foreign import parsed
-from samza_azure.logs.names import FILES
+from samza_azure.logs.names import FILES, file_in
 from samza_azure.logs.position import Position
 from samza_azure.messages import ends_from
 from samza_azure.storage.intake import Follower, Intake
@@ -61,7 +61,7 @@ class FilePosition:
 
 def file_name(folder: str, run: str, task: str, number: int) -> str:
     """The blob of one file. Task names have no dot, so no two tasks of any runs share a file name."""
-    return f"{FILES}{folder}/{run}.{task}.{number:08d}.parquet"
+    return file_in(f"{FILES}{folder}/{run}.{task}", number)
 
 
 class Delivery(Follower):

@@ -126,6 +126,10 @@ class TableSnapshot:
         found = pa.concat_tables([empty, *tables])
         return found if wanted else found.select([])
 
+    def each(self) -> Iterator[pa.Table]:
+        """The rows, file by file, in the order of their intervals: one file at a time is in memory."""
+        return self._reading(list(self.schema.names), (), skip_damaged=False).tables(self.blobs, self.files())
+
     def to_pandas(
         self,
         interval: Interval = ETERNITY,

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from samza_azure.commands.export import By, Target, export
+from samza_azure.commands.kept_rows import KeptRows, kept_rows
 from samza_azure.commands.produce import _without_stdin, produce, refuse_other_partitions
 from samza_azure.commands.row_files import _first_misfit, _has_long_number
 from samza_azure.commands.rows import as_lines
@@ -692,9 +693,14 @@ def test_an_export_over_an_upgrade_has_the_columns_of_both_runs(account: Any, tm
     for columns in (schema, f"{schema}, gate int"):
         put(account, file, schema=columns, partitions=1)
     to = tmp_path / "out.parquet"
-    assert export(account, None, "flights", Target(str(to)), progress=lambda rows: None)[0] == 2
+    assert export(account, None, kept(account), Target(str(to)), progress=lambda rows: None)[0] == 2
     assert pq.read_table(to)["gate"].to_pylist() == [None, 7]
     assert sorted(tmp_path.iterdir()) == [to, file]
+
+
+def kept(account: Any, since: str = "", stream: str = "flights") -> KeptRows:
+    config = Config.load(EXAMPLE, environment=ENVIRONMENT)
+    return kept_rows(config, account, stream, table_bytes=1 << 20, since=since)
 
 
 def exported(
@@ -703,7 +709,8 @@ def exported(
     """Export the source stream; the number of rows and the token."""
     config = Config.load(EXAMPLE, environment=ENVIRONMENT)
     target = Target.of(str(to), by, config)
-    return export(account, None, "flights", target, progress=lambda rows: None, since=since, by=by, time=time)
+    found = kept(account, since)
+    return export(account, None, found, target, progress=lambda rows: None, since=since, by=by, time=time)
 
 
 @pytest.mark.parametrize("name", ["out.parquet", "out.csv", "out.csv.gz", "out.jsonl", "out.json.gz"])
@@ -854,7 +861,8 @@ def written(account: Any, rows: pa.Table) -> Callable[..., int]:
 
     def exported(to: Path, by: By | None = None, time: str | None = None) -> int:
         target = Target.of(str(to), by, config)
-        return export(account, None, "out", target, progress=lambda rows: None, by=by, time=time)[0]
+        found = kept(account, stream="out")
+        return export(account, None, found, target, progress=lambda rows: None, by=by, time=time)[0]
 
     return exported
 
@@ -887,7 +895,8 @@ def test_a_folder_by_run_has_each_runs_rows_in_the_order_of_the_runs(account: An
 
     def rows(to: Path, by: By | None) -> pa.Table:
         control = Control("g", run_id="1-a", past=("2-b",))  # named by hand: the second one began first
-        export(account, control, "out", Target.of(str(to), by, config), progress=lambda rows: None, by=by)
+        found = kept(account, stream="out")
+        export(account, control, found, Target.of(str(to), by, config), progress=lambda rows: None, by=by)
         return pq.read_table(to)
 
     assert rows(tmp_path / "out.parquet", None)["run"].to_pylist() == ["2-b", "1-a"]
