@@ -2,7 +2,7 @@
 # Java and Node from wheels if this machine has none, Azurite in the user's cache. Needed beforehand: Python 3.11, make.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check subjects format docs coverage hooks bench prove image release clean
+.PHONY: help setup demo test test-waiting test-computing check subjects format docs coverage hooks bench prove image release clean
 
 PYTHON := $(shell for python in python3.11 python3 python3.12 python3.13 python3.14; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -13,8 +13,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --constraint con
 # The same question that the program asks when it starts, so that the answers agree.
 HAS_JAVA := $(BIN)/python -c 'import os; from samza_azure.spark.jvm.java import find_java; find_java(os.environ)'
 HAS_NODE := $(BIN)/python -c 'from samza_azure.commands.azurite.emulator import find_node; find_node()'
-# Many processes that beat four times a second have the machine for themselves; everywhere else two tests run side by
-# side. The tests of a file in tests/end_to_end share a fleet.
+# Of the processes that beat four times a second there is one group at a time; everywhere else two tests run side by side.
+# The tests of a file in tests/end_to_end share a fleet.
 STORAGE_TESTS := tests/storage tests/live
 FLEET_TESTS := tests/fleet
 WHOLE_TESTS := tests/end_to_end
@@ -48,18 +48,24 @@ help:
 demo: setup
 	$(BIN)/python examples/flights/demo.py
 
-# All checks and tests, the quick ones first. Each part ends with its slowest tests. The training takes one core, and so
-# do the checks.
+# All checks and tests. Each part ends with its slowest tests. The training takes one core, and so do the checks. Then the
+# tests that compute and those that mostly wait run side by side; what the waiting ones say is shown when they are over.
 test: $(READY)
 	@$(MAKE) --no-print-directory $(TRAINED) & trained=$$!; $(MAKE) --no-print-directory check && wait $$trained
-	@echo "== Tests without storage"
+	@$(MAKE) --no-print-directory --jobs 2 test-waiting test-computing
+
+test-waiting: $(READY)
+	@echo "== Beside the next two: groups of processes, the storage, whole jobs; shown when they are over, now in build/waiting.log"
+	@mkdir -p build
+	@{ echo "== Tests of groups of processes, on Azurite" && $(BIN)/python -m pytest -q $(FLEET_TESTS) && \
+	echo "== Tests of the storage, on Azurite" && $(BIN)/python -m pytest -q $(TWO) $(STORAGE_TESTS) && \
+	echo "== Tests of whole jobs: processes, Spark and Azurite" && \
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(WHOLE_TESTS); } >build/waiting.log 2>&1; \
+	code=$$?; echo; cat build/waiting.log; exit $$code
+
+test-computing: $(READY)
+	@echo "== Tests of the rules, the commands and the page"
 	$(BIN)/python -m pytest -q $(TWO) $(QUICK_TESTS)
-	@echo "== Tests of the storage, on Azurite"
-	$(BIN)/python -m pytest -q $(TWO) $(STORAGE_TESTS)
-	@echo "== Tests of groups of processes, on Azurite"
-	$(BIN)/python -m pytest -q $(FLEET_TESTS)
-	@echo "== Tests of whole jobs: processes, Spark and Azurite"
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(WHOLE_TESTS)
 	@echo "== Tests of tasks on Spark"
 	$(BIN)/python -m pytest -q $(TWO) $(SPARK_TESTS)
 
