@@ -257,11 +257,11 @@ def breaks_off(request: Request) -> Reply | None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_real_processor_logs_at_most_ten_lines_in_each_outage(
     azure: Azure, certificates: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With Spark and four tasks, each outage for 15 s; tests/test_seldom.py shows it for a minute."""
+    """With Spark and four tasks, each outage for a minute; tests/test_seldom.py shows it for any lines."""
     monkeypatch.setattr(cloud, "TOKEN_S", 8)  # a token always ends soon
     (tmp_path / "pipeline.py").write_text(PIPELINE)
     job = JOB.format(id=uuid.uuid4().hex[:8], account=f'azure.storage.account = "{ACCOUNT}"')
@@ -276,7 +276,7 @@ def test_a_real_processor_logs_at_most_ten_lines_in_each_outage(
                 before = len(log.read_text().splitlines())
                 begins(azure)
                 until(lambda: azure.refused + azure.metadata.asked > 5)
-                time.sleep(15)  # the outage lasts
+                time.sleep(60)  # the outage lasts
                 said = log.read_text().splitlines()[before:]
                 assert processor.poll() is None and 1 <= len(said) <= LINES_MOST, (name, said)
                 azure.heal()
