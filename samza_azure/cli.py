@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from samza_azure.commands.terminal import say
 from samza_azure.errors import SamzaAzureError, Verdict, in_full
+from samza_azure.extras import SPARK, to_install
 
 #: Each command with the first sentence of its help, so that `--help` imports none of them.
 COMMANDS = {
@@ -130,7 +131,7 @@ def main() -> NoReturn:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "pyspark":
             raise
-        say("samza-azure: pyspark is not installed. Run: pip install 'samza-azure[spark]'.")
+        say(f"samza-azure: pyspark is not installed. Run: {to_install(SPARK)}.")
         code = Verdict.REFUSED
     except Exception as error:
         code = getattr(error, "exit_code", None)

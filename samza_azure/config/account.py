@@ -46,6 +46,12 @@ def valid_connect(value: object) -> Secret:
             "is not a connection string. It should be 'UseDevelopmentStorage=true' or "
             "'DefaultEndpointsProtocol=https;AccountName=…;AccountKey=…;EndpointSuffix=…'"
         )
+    if len(settings) == 1 and "usedevelopmentstorage" not in settings:
+        raise ValueError(
+            "has only its first part: without quotes a shell cuts it at the first semicolon. "
+            "Write: export AZURE_STORAGE_CONNECTION_STRING="
+            "'DefaultEndpointsProtocol=https;AccountName=…;AccountKey=…;EndpointSuffix=…'"
+        )
     endpoints = [settings[name] for name in ("blobendpoint", "tableendpoint") if name in settings]
     for endpoint in endpoints:
         _check_url(endpoint)

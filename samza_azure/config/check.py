@@ -293,8 +293,12 @@ class _Check:
 def _instead_of(key: str, known: Sequence[str]) -> str:
     """The nearest key, as a sentence; without one that is near, those of the same section.
 
-    What two keys have in common because of their section makes neither of them nearer.
+    What two keys have in common because of their section makes neither of them nearer. The name of a stream is the
+    user's: `[stream.orders]` means `[streams.orders]`, whichever other streams there are.
     """
+    first, _, rest = key.partition(".")
+    if difflib.get_close_matches(first, ["streams"], cutoff=0.8) and rest.partition(".")[2] in _keys(Stream):
+        return f"The nearest is streams.{rest}."
     section = next(part for part in _beginnings(key) if not part or any(each.startswith(part) for each in known))
     rests = {each[len(section) :].lower(): each for each in known if each.startswith(section)}
     near = difflib.get_close_matches(key[len(section) :].lower(), rests, n=1, cutoff=0.6)

@@ -7,6 +7,7 @@ from typing import Any
 from opentelemetry.metrics import get_meter_provider, set_meter_provider
 
 from samza_azure.errors import ConfigError
+from samza_azure.extras import PROMETHEUS, to_install
 
 #: A machine may run several processors from one job file; each takes the first free port from the configured one on.
 PORTS = 100
@@ -50,7 +51,7 @@ def serve(port: int, host: str = "127.0.0.1") -> int:
     except ImportError as error:
         raise ConfigError(
             f"metrics.prometheus.port is set, and {error.name} is not installed. "
-            "Run: pip install 'samza-azure[metrics]', or remove the key."
+            f"Run: {to_install(PROMETHEUS)}, or remove the key."
         ) from error
     if not shown:
         raise ConfigError(

@@ -108,7 +108,7 @@ MISTAKES = {
         ("The application has no stage", "MODULE.py, line 4: app ="), "@app.stage",
     ),
     "a package that is missing": Mistake(
-        "import Application", "import Application\nimport pandaz", ("pip install 'pandaz'", "MODULE.py, line 3"), ""
+        "import Application", "import Application\nimport pandaz", ("Did you mean 'pandas'?", "MODULE.py, line 3"), ""
     ),
     "a name at the top": Mistake(
         "app = Application()",

@@ -6,6 +6,8 @@ with the remedy put in the place of the mistake the job is right again.
 
 import itertools
 import os
+import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -16,9 +18,9 @@ import pytest
 
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, in_full
+from samza_azure.extras import JAVA, NODE, PANDAS, PROMETHEUS, SPARK, to_install
 from samza_azure.spark.pipeline.early import check_early
 from samza_azure.spark.pipeline.names import TYPES
-from samza_azure.spark.pipeline.packages import EXTRAS
 from samza_azure.storage import ddl
 from tests.commands.mistakes import JOB, MISTAKES, PIPELINE, Mistake
 
@@ -70,29 +72,39 @@ def test_a_mistake_is_reported_with_file_line_and_a_fix_to_paste(
 
 
 @pytest.mark.parametrize(
-    ("module", "package", "wanted"),
-    [
-        ("pandas", "pandas", "samza-azure[pandas]"),
-        ("google.protobuf", "google", "samza-azure[spark]"),
-        ("google.nothing", "google", "google"),
-    ],
+    ("module", "packages"), [("pandas", PANDAS), ("google.protobuf", SPARK), ("pyspark.nothing", SPARK)]
 )
-def test_a_missing_package_is_installed_by_the_extra_that_has_it(
-    said: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch, module: str, package: str, wanted: str
+def test_a_missing_package_is_installed_in_the_version_that_fits(
+    said: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch, module: str, packages: tuple[str, ...]
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)  # importing it is an ImportError from now on
     message = said(JOB, f"import {module}\n{PIPELINE}")
-    assert (
-        f"needs the package {package}, which is not installed. Run on each machine: pip install '{wanted}'" in message
-    )
+    assert f"needs the module {module}, which is not installed. Run on each machine: {to_install(packages)}" in message
     assert message.endswith("MODULE.py, line 1: import " + module)
 
 
-def test_each_extra_brings_what_is_missing() -> None:
+@pytest.mark.parametrize(
+    ("module", "meant"), [("pandsa", "pandas"), ("numpyy", "numpy"), ("colections", "collections"), ("cv3", "")]
+)
+def test_nobody_is_told_to_install_what_may_be_misspelt(
+    said: Callable[[str, str], str], module: str, meant: str
+) -> None:
+    """Somebody may have published a package of that name for those who misspell another."""
+    message = said(JOB, f"import {module}\n{PIPELINE}")
+    asked = f"Is it spelt right? Did you mean {meant!r}?" if meant else "Is it spelt right? If so"
+    assert f"needs the module {module}, which is not installed. {asked}" in message
+    assert "pip" not in message
+
+
+def test_each_command_to_install_names_what_an_extra_requires() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    for module, extra in EXTRAS.items():
-        package = module.rpartition(".")[2]
-        assert any(each.startswith(package) for each in project["optional-dependencies"][extra]), module
+    required = [each for extra in project["optional-dependencies"].values() for each in extra]
+    for packages in (PANDAS, SPARK, JAVA, NODE, PROMETHEUS):
+        advised = shlex.split(to_install(packages))[2:]
+        assert len(advised) == len(packages)
+        for package, requirement in zip(packages, advised, strict=True):
+            [ours] = [each for each in required if re.match(rf"{package}[<>=]", each)]
+            assert sorted(ours.removeprefix(package).split(",")) == sorted(requirement.removeprefix(package).split(","))
 
 
 def test_a_section_of_an_unused_stream_is_a_warning(said: Callable[[str, str], str]) -> None:
@@ -211,6 +223,7 @@ def test_a_module_that_takes_long_is_checked_while_java_starts(tmp_path: Path) -
     program = """
 import threading
 from samza_azure.config import Config
+from samza_azure.extras import JAVA, NODE, PANDAS, PROMETHEUS, SPARK, to_install
 from samza_azure.spark.pipeline.early import CheckBeside
 
 def checked(module):

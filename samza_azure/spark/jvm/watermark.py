@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from samza_azure.errors import ConfigError
+from samza_azure.extras import SPARK, to_install
 from samza_azure.spark.jvm.session import java_class
 from samza_azure.streams.offset import INFINITY_US
 
@@ -47,12 +48,12 @@ def probe(spark: SparkSession) -> None:
         kind.getDeclaredField("operatorToWatermarkMap").setAccessible(True)
         methods = {method.getName() for method in kind.getMethods()}
     except Exception as error:
-        raise ConfigError(_UNKNOWN.format(version=spark.version)) from error
+        raise ConfigError(_UNKNOWN.format(version=spark.version, install=to_install(SPARK))) from error
     if not {"setWatermark", "currentWatermark"} <= methods:
-        raise ConfigError(_UNKNOWN.format(version=spark.version))
+        raise ConfigError(_UNKNOWN.format(version=spark.version, install=to_install(SPARK)))
 
 
 _UNKNOWN = (
     "This version of samza-azure does not know the watermark interface of Spark {version}. "
-    "Install the pyspark that samza-azure requires: pip install 'pyspark>=4.3,<4.4'."
+    "Install the pyspark that samza-azure requires: {install}."
 )

@@ -32,7 +32,7 @@ from samza_azure.spark.pipeline import reducers
 from samza_azure.spark.pipeline.environment import environment_sent
 from samza_azure.spark.pipeline.left_out import LeftOut
 from samza_azure.spark.pipeline.names import nearest
-from samza_azure.spark.pipeline.packages import to_install
+from samza_azure.spark.pipeline.packages import needs
 from samza_azure.spark.pipeline.words import said_by_stage
 from samza_azure.spark.user_code import noted, place_of
 
@@ -118,9 +118,8 @@ def _said(error: BaseException) -> str:
 
 
 def _needs(error: ModuleNotFoundError) -> str:
-    """Name the missing package and the command that installs it."""
-    module = str(error.name)
-    return f"needs the package {module.partition('.')[0]}, which is not installed. {to_install(module)}"
+    """Name the missing module and what to do."""
+    return f"needs the module {error.name}, which is not installed. {needs(str(error.name))}"
 
 
 # By value.

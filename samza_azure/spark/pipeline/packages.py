@@ -1,27 +1,38 @@
-"""Which packages are missing, and the command that installs them.
+"""Which packages are missing, and what to do.
 
 Some are checked at the start, since pyspark imports them only when a stage uses them.
 pyspark notices a missing pandas when the DataFrame is created, and a missing protobuf only when the first batch fails.
 """
 
+import difflib
 import importlib
+import importlib.metadata
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
+from samza_azure.extras import PANDAS, SPARK, to_install
 
-#: The extra of `samza-azure` that brings a package in a version that fits, by what is imported.
-EXTRAS = {"pandas": "pandas", "google.protobuf": "spark", "pyspark": "spark"}
+#: The packages that pipelines need now and then, by what is imported.
+KNOWN = {"pandas": PANDAS, "google.protobuf": SPARK, "pyspark": SPARK}
 #: The messages between transformWithState and its Python process.
 _MESSAGES = "pyspark.sql.streaming.proto.StateMessage_pb2"
 
 
-def to_install(module: str) -> str:
-    """What to run if a module is missing, or is too old or too new."""
-    extra = next((extra for name, extra in EXTRAS.items() if f"{module}.".startswith(f"{name}.")), None)
-    wanted = f"samza-azure[{extra}]" if extra else module.partition(".")[0]
-    return f"Run on each machine: pip install '{wanted}'"
+def needs(module: str) -> str:
+    """What to do about a module that is missing, or is too old or too new."""
+    packages = next((KNOWN[name] for name in KNOWN if f"{module}.".startswith(f"{name}.")), None)
+    if packages is not None:
+        return f"Run on each machine: {to_install(packages)}"
+    top = module.partition(".")[0]
+    names = {*importlib.metadata.packages_distributions(), *sys.stdlib_module_names, *KNOWN}
+    meant = [] if top in names else difflib.get_close_matches(top, sorted(names), n=1, cutoff=0.75)
+    return (
+        f"Is it spelt right?{f' Did you mean {meant[0]!r}?' if meant else ''} If so, put its file beside the job file, "
+        "or install what has it on each machine."
+    )
 
 
 def check_packages(stage: Stage, nodes: Iterable[Any]) -> None:
@@ -34,5 +45,5 @@ def check_packages(stage: Stage, nodes: Iterable[Any]) -> None:
     except Exception as error:
         raise PipelineRefused(
             f"Stage {stage.name} uses transformWithState, which needs the package protobuf ({error}). "
-            + to_install("google.protobuf")
+            + needs("google.protobuf")
         ) from error

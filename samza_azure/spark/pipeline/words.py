@@ -16,7 +16,7 @@ from pyspark.errors import PySparkAttributeError, PySparkImportError
 from samza_azure.spark.pipeline.advice import Advice, count_in_windows
 from samza_azure.spark.pipeline.catalyst import Node, in_sql, literal
 from samza_azure.spark.pipeline.names import nearest
-from samza_azure.spark.pipeline.packages import to_install
+from samza_azure.spark.pipeline.packages import needs
 from samza_azure.spark.pipeline.reducers import NotForWorkers
 
 _PYSPARK = str(Path(pyspark.__file__).parent)
@@ -98,7 +98,7 @@ def said_by_stage(error: BaseException, columns: list[str], time: str | None = N
     if isinstance(error, PySparkAttributeError) and (found := re.search(r"Attribute `(.*)` is not supported", text)):
         return _no_column(found[1], columns)
     if isinstance(error, PySparkImportError) and "pandas" in text.lower():
-        return f"{_operator(error)} needs the package pandas ({text.rstrip('.')}). {to_install('pandas')}"
+        return f"{_operator(error)} needs the package pandas ({text.rstrip('.')}). {needs('pandas')}"
     if found := re.search(r"The event time `(.*)` has the invalid type \"(?:TIMESTAMP_NTZ|DATE)\"", text):
         cast = f'.withColumn({literal(found[1])}, F.col({literal(in_sql(found[1]))}).cast("timestamp"))'
         return f"{_plain(text)} Make it one before withWatermark, {cast}."
