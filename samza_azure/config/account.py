@@ -53,8 +53,11 @@ def valid_connect(value: object) -> Secret:
             "'DefaultEndpointsProtocol=https;AccountName=…;AccountKey=…;EndpointSuffix=…'"
         )
     endpoints = [settings[name] for name in ("blobendpoint", "tableendpoint") if name in settings]
-    for endpoint in endpoints:
-        _check_url(endpoint)
+    for service in ("blob", "table"):
+        if f"{service}endpoint" in settings:
+            _check_url(settings[f"{service}endpoint"])
+            _check_service(settings[f"{service}endpoint"], service)
+    _check_one_account(settings)
     if settings.get("usedevelopmentstorage", "").lower() == "true":
         return secret
     if len(endpoints) < 2:
@@ -96,7 +99,14 @@ def valid_account(url: str | None) -> str | None:
             "as 'BlobEndpoint=…;TableEndpoint=…;SharedAccessSignature=…'"
         )
     if ".blob." not in parts.netloc:
+        _check_service(url, "blob")
         raise ValueError("should be the URL of the account's blobs, like 'https://NAME.blob.core.windows.net'")
+    _check_service(url, "blob")
+    if parts.path.strip("/") and not is_this_machine(parts.hostname or ""):
+        raise ValueError(
+            "should end after the host: what follows it is a container or a blob. Write the container into "
+            "azure.storage.container"
+        )
     return url.rstrip("/")
 
 
@@ -110,6 +120,42 @@ def _check_url(url: str) -> None:
         raise ValueError("should be a URL, like 'https://NAME.blob.core.windows.net'")
     if scheme == "http" and not is_this_machine(host):
         raise ValueError(f"goes to {host} over plain http, which others can read. Write https")
+
+
+def _check_service(url: str, service: str) -> None:
+    """Refuse the addresses of other services and of copies: their first refused call would say less."""
+    host = (urlsplit(url).hostname or "").lower()
+    first, *labels = host.split(".")
+    if "cosmos" in labels:
+        raise ValueError(
+            "names Azure Cosmos DB. Its tables are another service, without the account's blobs and their "
+            "leases; take a storage account of the kind StorageV2"
+        )
+    if "dfs" in labels:
+        raise ValueError(f"names the endpoint of Data Lake (.dfs.). Write .{service}. instead")
+    if first.endswith("-secondary"):
+        raise ValueError("names the account's copy in another region, which is read-only. Write it without -secondary")
+    others = {"blob", "table", "queue", "file", "web"} - {service}
+    if wrong := sorted(others & set(labels[:2])):
+        raise ValueError(f"names the endpoint of another service (.{wrong[0]}.) where that of .{service}. belongs")
+
+
+def _check_one_account(settings: dict[str, str]) -> None:
+    """Blobs and rows of one job are in one account: an endpoint's first label is the account's name."""
+    named = {
+        settings[f"{service}endpoint"]: first
+        for service in ("blob", "table")
+        if f"{service}endpoint" in settings
+        and (labels := (urlsplit(settings[f"{service}endpoint"]).hostname or "").lower().split("."))
+        and service in labels[1:3]
+        and (first := labels[0])
+    }
+    names = set(named.values())
+    if len(names) > 1:
+        raise ValueError("has a BlobEndpoint and a TableEndpoint of two accounts. A job is in one account")
+    own = settings.get("accountname", "").lower()
+    if names and own and names != {own}:
+        raise ValueError("has an AccountName and an endpoint of two accounts. A job is in one account")
 
 
 def valid_container(name: str | None) -> str | None:

@@ -369,6 +369,10 @@ def test_a_run_id_that_no_run_can_have_is_refused(name: str) -> None:
 # The account.
 
 
+def endpoints(blob: str = "https://a.blob.core.windows.net", table: str = "https://a.table.core.windows.net") -> str:
+    return f"BlobEndpoint={blob};TableEndpoint={table};SharedAccessSignature=sv=2024&sig=abc"
+
+
 @pytest.mark.parametrize(
     ("connect", "said"),
     [
@@ -382,6 +386,17 @@ def test_a_run_id_that_no_run_can_have_is_refused(name: str) -> None:
         (
             f"AccountName=a;AccountKey={KEY};BlobEndpoint=http://10.0.0.1/a;TableEndpoint=http://127.0.0.1/a",
             "goes to 10.0.0.1 over plain http",
+        ),
+        (endpoints(table="https://a.table.cosmos.azure.com:443/"), "names Azure Cosmos DB"),
+        (endpoints(table="https://b.table.core.windows.net"), "a BlobEndpoint and a TableEndpoint of two accounts"),
+        (endpoints(blob="https://a.dfs.core.windows.net"), "names the endpoint of Data Lake"),
+        (endpoints(blob="https://a-secondary.blob.core.windows.net"), "copy in another region, which is read-only"),
+        (endpoints(table="https://a-secondary.table.core.windows.net"), "copy in another region, which is read-only"),
+        (endpoints(table="https://a.blob.core.windows.net"), "endpoint of another service (.blob.)"),
+        (endpoints(blob="https://a.queue.core.windows.net"), "endpoint of another service (.queue.)"),
+        (
+            f"AccountName=b;AccountKey={KEY};BlobEndpoint=https://a.blob.core.windows.net",
+            "an AccountName and an endpoint",
         ),
     ],
 )
@@ -417,6 +432,10 @@ def test_a_connection_string_that_the_shell_cut_is_refused_with_the_line_that_a_
         f"AccountName=a;AccountKey={KEY};",
         f"AccountName=a;AccountKey={KEY};BlobEndpoint=http://127.0.0.1:10000/a;TableEndpoint=http://localhost:10002/a",
         "BlobEndpoint=https://a.blob.example;TableEndpoint=https://a.table.example;SharedAccessSignature=sv=2024&sig=abc",
+        endpoints(),
+        endpoints(blob="https://a.z10.blob.storage.azure.net", table="https://a.z10.table.storage.azure.net"),
+        endpoints(blob="https://a.blob.core.chinacloudapi.cn", table="https://a.table.core.chinacloudapi.cn"),
+        endpoints(blob="https://proxy.example/a", table="https://proxy.example/a"),
     ],
 )
 def test_a_connection_string_over_https_or_to_this_machine_is_taken(connect: str) -> None:
@@ -434,6 +453,11 @@ def test_a_connection_string_over_https_or_to_this_machine_is_taken(connect: str
         ("https://house.example.org", "should be the URL of the account's blobs"),
         ("https://house.blob.core.windows.net/?sig=abc", "should be only the account's URL"),
         ("https://user:word@house.blob.core.windows.net", "should be only the account's URL"),
+        ("https://house.blob.core.windows.net/flights-1", "should end after the host"),
+        ("https://house-secondary.blob.core.windows.net", "copy in another region, which is read-only"),
+        ("https://house.dfs.core.windows.net", "names the endpoint of Data Lake"),
+        ("https://house.table.core.windows.net", "endpoint of another service (.table.)"),
+        ("https://house.table.cosmos.azure.com:443", "names Azure Cosmos DB"),
     ],
 )
 def test_an_account_is_a_plain_https_url(account: str, said: str) -> None:
