@@ -38,6 +38,9 @@ param cores int = 2
 @description('processor.port of the job file, where health is asked for.')
 param port int = 8080
 
+@description('Whether replicas are spread over the zones of the region, for which the environment needs a subnet.')
+param zoneRedundant bool = false
+
 @description('The subnet of network.bicep. Empty: the platform\'s own network.')
 param subnetId string = ''
 
@@ -112,7 +115,7 @@ resource home 'Microsoft.App/managedEnvironments@2025-07-01' = {
       infrastructureSubnetId: subnetId
       internal: true
     }
-    zoneRedundant: !empty(subnetId)
+    zoneRedundant: zoneRedundant && !empty(subnetId)
     workloadProfiles: [
       {
         name: 'Consumption'

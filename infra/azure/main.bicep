@@ -31,6 +31,9 @@ param lock bool = false
 @description('Whether the account is reached through private endpoints only. With compute none: connect your own network and its DNS with the one that is made here, or nothing reaches the account.')
 param privateNetwork bool = false
 
+@description('With privateNetwork: addresses of the internet that are let in all the same, as long as they stand here, to upload the first release or to look. Single IPv4 addresses. Empty: none.')
+param admittedAddresses array = []
+
 @description('What the processors run on. none: on what you have, such as Kubernetes with the manifests of infra/kubernetes.')
 @allowed([
   'container-apps'
@@ -50,11 +53,27 @@ param image string = ''
 @description('container-apps: the registry in this resource group that the image is pulled from. Empty: a public image.')
 param registryName string = ''
 
+@description('container-apps: the registry\'s server, if it is not the name and the cloud\'s suffix, as with a domain name label: az acr show --query loginServer.')
+param registryServer string = ''
+
+@description('container-apps: whether replicas are spread over the zones of the region. The environment then gets a network of its own, and neither can be changed later.')
+param zoneRedundant bool = false
+
 @description('container-apps: vCPUs of a processor, and half of its GiB of memory.')
 param cores int = 2
 
 @description('scale-set: the blob in the container releases that the machines install.')
 param release string = ''
+
+@description('scale-set: the size of a machine. Not every region and subscription has each: az vm list-skus.')
+param vmSize string = 'Standard_D2as_v6'
+
+@description('scale-set: the zones that machines are spread over. Empty: a region without zones. They cannot be changed later.')
+param zones array = [
+  '1'
+  '2'
+  '3'
+]
 
 @description('scale-set: how many machines are never evicted.')
 param regularProcessors int = 1
@@ -86,7 +105,7 @@ param emails array
 @description('Per month, in the currency of the bill.')
 param budgetAmount int
 
-@description('The first day of this month or a later one, such as 2026-12-01.')
+@description('The first day of the month of the first deployment, or of a later one, such as 2026-12-01. It stays what it was: Azure refuses to change the start of a budget, and with it the whole deployment.')
 param budgetStart string
 
 @description('container-apps: whether processors send metrics to Application Insights, and alerts are made of them. The image then needs azure-monitor-opentelemetry.')
@@ -95,7 +114,8 @@ param telemetry bool = false
 @description('Where docs/operate.md is served, as a URL. Alerts link its sections.')
 param runbook string = 'docs/operate.md'
 
-var ownNetwork = privateNetwork || compute == 'scale-set'
+var ownNetwork = privateNetwork || zoneRedundant || compute == 'scale-set'
+var server = empty(registryServer) ? '${registryName}${environment().suffixes.acrLoginServer}' : registryServer
 // Only container-apps.bicep has its processors send metrics. Alerts on metrics that nobody sends would fire for ever, or never.
 var sends = telemetry && compute == 'container-apps'
 
@@ -117,6 +137,7 @@ module storage 'storage.bicep' = {
     tableName: tableName
     sku: storageSku
     privateNetwork: privateNetwork
+    admittedAddresses: admittedAddresses
     lock: lock
   }
 }
@@ -172,12 +193,13 @@ module apps 'container-apps.bicep' = if (compute == 'container-apps') {
     location: location
     name: name
     image: image
-    registryServer: empty(registryName) ? '' : '${registryName}.azurecr.io'
+    registryServer: empty(registryName) ? registryServer : server
     identityId: identity.outputs.identityId
     clientId: identity.outputs.clientId
     accountUrl: storage.outputs.accountUrl
     processors: processors
     cores: cores
+    zoneRedundant: zoneRedundant
     subnetId: ownNetwork ? network.outputs.subnetId : ''
     workspaceId: observe.outputs.workspaceId
     insightsConnection: sends ? observe.outputs.insightsConnection : ''
@@ -196,6 +218,8 @@ module machines 'scale-set.bicep' = if (compute == 'scale-set') {
     name: name
     jobName: name
     release: release
+    vmSize: vmSize
+    zones: zones
     processors: processors
     regularProcessors: regularProcessors
     identityId: identity.outputs.identityId

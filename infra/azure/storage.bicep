@@ -31,6 +31,9 @@ param sku string = 'Standard_ZRS'
 @description('Whether the account is reached through private endpoints only. network.bicep makes them.')
 param privateNetwork bool = false
 
+@description('Addresses of the internet that are let in although the account is private. Empty: none.')
+param admittedAddresses array = []
+
 @description('Days for which a deleted container can be restored.')
 @minValue(1)
 @maxValue(365)
@@ -59,10 +62,14 @@ resource account 'Microsoft.Storage/storageAccounts@2025-06-01' = {
     minimumTlsVersion: 'TLS1_2'
     supportsHttpsTrafficOnly: true
     isLocalUserEnabled: false
-    publicNetworkAccess: privateNetwork ? 'Disabled' : 'Enabled'
+    publicNetworkAccess: privateNetwork && empty(admittedAddresses) ? 'Disabled' : 'Enabled'
     networkAcls: {
       defaultAction: privateNetwork ? 'Deny' : 'Allow'
       bypass: 'None'
+      ipRules: [for address in admittedAddresses: {
+        value: address
+        action: 'Allow'
+      }]
     }
   }
 }

@@ -90,6 +90,7 @@ FACTS: dict[str, tuple[tuple[str, ...], ...]] = {
         (UNIT, r"^ExecStart=(\S+)/bin/samza-azure "),
         (CLOUD_INIT, r'ln -sfn "\$after" (\S+)'),
         (CLOUD_INIT, r"readlink (\S+)"),
+        (CLOUD_INIT, r"after=\$\(mktemp -d (\S+)-X+\)"),
         (IMAGE, r"python3 -m venv (\S+)"),
         (IMAGE, r"^COPY --from=\w+ (\S+)"),
         (IMAGE, r"^COPY --from=\w+ \S+ (\S+)"),
@@ -126,6 +127,11 @@ FACTS: dict[str, tuple[tuple[str, ...], ...]] = {
         (OPERATE, r"--scripts (\S+)$"),
         (OPERATE, r"run `(/\S+)` on it"),
     ),
+    "how many arenas of memory there are": (
+        (UNIT, r"MALLOC_ARENA_MAX=(\d+)"),
+        (IMAGE, r"MALLOC_ARENA_MAX=(\d+)"),
+    ),
+    "whether lines of the log wait": ((UNIT, r"PYTHONUNBUFFERED=(\S+)"), (IMAGE, r"PYTHONUNBUFFERED=(\S+)")),
     "the release of Java": ((IMAGE, r"openjdk-(\d+)-jre"), (CLOUD_INIT, r"openjdk-(\d+)-jre")),
     "the extras that are installed": ((IMAGE, r"^ARG EXTRAS=\[(\S+)\]"), (CLOUD_INIT, r'\)\[(\S+)\]"')),
     "the time to hand over": (
@@ -183,6 +189,17 @@ FACTS: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 
 
+#: What has to be there although nothing else says it, and why.
+NEEDED = (
+    (README, r'^processor\.host = "0\.0\.0\.0"', "probes come from outside the container: processor.host"),
+    (README, r"^task\.shutdown\.ms = 15000\b", "what is evicted has 30 s: task.shutdown.ms"),
+    (UNIT, r"^Wants=network-online\.target$", "a processor needs the network: Wants=network-online.target"),
+    (UNIT, r"^After=network-online\.target$", "a processor needs the network: After=network-online.target"),
+    (IMAGE, r"PYTHONDONTWRITEBYTECODE=1", "the root may be read-only: PYTHONDONTWRITEBYTECODE=1"),
+    (IMAGE, r"^VOLUME ", "without a volume what is written stays in a layer: VOLUME"),
+)
+
+
 def read(root: Path) -> dict[str, str]:
     """The files that are compared, by their path below the root."""
     return {path: (root / path).read_text() for path in FILES}
@@ -195,6 +212,9 @@ def check(texts: Mapping[str, str]) -> Iterator[Finding]:
     yield from _agree("the time of silence after which a processor is killed", list(_silences(texts)), "")
     yield from _agree("the time for a start", list(_starts(texts)), "")
     yield from _of_tokens(texts)
+    for file, pattern, why in NEEDED:
+        if not re.search(pattern, texts[file], re.MULTILINE):
+            yield Finding(Path(file).name, 1, why)
 
 
 Saying = tuple[str, int, str | None]

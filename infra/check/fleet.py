@@ -61,6 +61,8 @@ _TOPOLOGIES = {"topology.kubernetes.io/zone", "topology.kubernetes.io/region", "
 _UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "": 1}
 #: Java's heap, its own overhead, and Python beside it.
 _LEAST_MEMORY = 2 * 2**30
+#: Outputs of batches, and the state of tasks.
+_LEAST_ROOM = 5 * 2**30
 _START_S = 120
 
 
@@ -180,6 +182,9 @@ def _of_deployment(document: dict[str, Any]) -> Iterator[str]:
             if wanted not in mounted:
                 yield f"nothing is mounted at {wanted}, and the root is read-only"
         for volume in spec.get("volumes", ()):
+            room = _bytes(volume.get("emptyDir", {}).get("sizeLimit", "20Gi"))
+            if room < (_LEAST_ROOM if volume["name"] == mounted.get("/var/lib/samza") else 2**28):
+                yield f"the volume {volume['name']} is too small for what is written there"
             if "emptyDir" not in volume or volume["emptyDir"].get("medium"):
                 yield f"the volume {volume['name']} should be an emptyDir on the disk: in memory it counts as memory"
         tag = re.search(r"[:@]([^/]+)$", container.get("image", ""))
@@ -334,6 +339,13 @@ def image(name: str, text: str) -> tuple[str, list[Finding]]:
     if len({base for base, _ in stages}) > 1:
         bases = ", ".join(base for base, _ in stages)
         found.append(Finding(name, 1, f"both stages should be of one base, or Python and its venv differ: {bases}"))
+    last = text.rpartition("\nFROM ")[2]
+    installed = set(" ".join(re.findall(r"apt-get install ([^&]*)", last)).split()) | {"python", "samza-azure"}
+    found += [
+        Finding(name, _line(text, "ENTRYPOINT"), f"nothing installs {program}")
+        for program in re.findall(r'^(?:ENTRYPOINT| *CMD) \["([^"/]+)"', last, re.MULTILINE)
+        if program not in installed | {"run"}
+    ]
     if users := re.findall(r"^USER (\S+)", text, re.MULTILINE)[:-1]:
         found.append(Finding(name, _line(text, "USER"), f"the image changes its user more than once: {users}"))
     for install in re.findall(r"/pip install .*", text):

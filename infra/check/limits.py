@@ -7,7 +7,7 @@ Container Apps, windows of alerts.
 import re
 from collections.abc import Iterator
 
-from infra.check.bicep import Expression, File, Finding, Items, Literal, Loop, Object, Value
+from infra.check.bicep import Expression, File, Finding, Items, Literal, Loop, Object, Parameter, Value
 from infra.check.types import branches
 
 __all__ = ["check", "seconds"]
@@ -19,6 +19,8 @@ QUERY = "Microsoft.Insights/scheduledQueryRules"
 BUDGET = "Microsoft.Consumption/budgets"
 PROBES = "properties.template.containers.*.probes.*"
 HEALTH = "properties.virtualMachineProfile.extensionProfile.extensions.*.properties.settings"
+DISK = "properties.virtualMachineProfile.storageProfile.osDisk"
+CARDS = "properties.virtualMachineProfile.networkProfile.networkInterfaceConfigurations.*.properties"
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
 #: From and to, both included. Durations are in seconds.
@@ -34,7 +36,7 @@ RANGES: tuple[tuple[str, str, int, int], ...] = (
     (APP, f"{PROBES}.failureThreshold", 1, 10),
     (APP, f"{PROBES}.initialDelaySeconds", 0, 60),
     (QUERY, "properties.criteria.allOf.*.failingPeriods.numberOfEvaluationPeriods", 1, 6),
-    (BUDGET, "properties.notifications.*.threshold", 1, 100),
+    (BUDGET, "properties.notifications.*.threshold", 50, 100),
 )
 #: The few values that are taken. Durations are in seconds.
 CHOICES: tuple[tuple[str, str, set[object]], ...] = (
@@ -45,6 +47,12 @@ CHOICES: tuple[tuple[str, str, set[object]], ...] = (
     (MACHINES, "properties.virtualMachineProfile.evictionPolicy", {"Delete"}),
     (MACHINES, "properties.virtualMachineProfile.priority", {"Spot"}),
     (MACHINES, "properties.platformFaultDomainCount", {1}),
+    (MACHINES, "properties.priorityMixPolicy.regularPriorityPercentageAboveBase", {0}),
+    (MACHINES, f"{DISK}.deleteOption", {"Delete"}),
+    (MACHINES, f"{CARDS}.deleteOption", {"Delete"}),
+    (MACHINES, "properties.automaticRepairsPolicy.enabled", {True}),
+    (MACHINES, "properties.automaticRepairsPolicy.repairAction", {"Replace"}),
+    (MACHINES, "properties.upgradePolicy.mode", {"Manual"}),
     # A processor's disk is its own.
     (APP, "properties.template.volumes.*.storageType", {"EmptyDir"}),
     # Bills are monthly, and a mail for what is more than meant.
@@ -69,6 +77,7 @@ def check(file: File) -> Iterator[Finding]:
     for kind in (ALERT, QUERY):
         yield from _windows(file, kind)
     for name, parameter in file.parameters.items():
+        yield from _default(file, parameter)
         if name == "zones" and parameter.default is not None:
             for each in branches(parameter.default, file):
                 zones = (
@@ -77,6 +86,18 @@ def check(file: File) -> Iterator[Finding]:
                 if unknown := sorted(map(str, set(zones) - ZONES)):
                     yield Finding(file.name, each.line, f"no region has the zone {', '.join(unknown)}")
     yield from _generations(file)
+
+
+def _default(file: File, parameter: Parameter) -> Iterator[Finding]:
+    """A default is within the bounds of its own parameter."""
+    found = parameter.default.value if isinstance(parameter.default, Literal) else None
+    size = len(found) if isinstance(found, str) else found if isinstance(found, int) else None
+    if size is None or isinstance(found, bool) or found == "":
+        return
+    kind = "Length" if isinstance(found, str) else "Value"
+    low, high = (parameter.bounds.get(f"{end}{kind}", size) for end in ("min", "max"))
+    if not low <= size <= high:
+        yield Finding(file.name, parameter.line, f"the default of {parameter.name!r} is not from {low} to {high}")
 
 
 def _windows(file: File, kind: str) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from infra.check.bicep import File, Finding, Literal, parse
+from infra.check.bicep import File, Finding, Literal, nearest, parse
 
 __all__ = ["DOCUMENTS", "Lines"]
 
@@ -28,6 +28,40 @@ _PROGRAMS = r"(?:^ *|`|: )((?:az|docker|journalctl|kubectl|systemctl) [a-z-][^`\
 RELEASE = "flights.tar.gz"
 #: Where the image has the job file.
 JOB = "/job/job.toml"
+#: What the lines of `az` have after their names: `tests/prove/lines.py` has `az` itself read them.
+OPTIONS = {
+    "--account-name",
+    "--action",
+    "--attach-acr",
+    "--auth-mode",
+    "--command",
+    "--command-id",
+    "--container-name",
+    "--deleted-version",
+    "--enable-automatic-repairs",
+    "--file",
+    "--follow",
+    "--image",
+    "--include-deleted",
+    "--location",
+    "--max-replicas",
+    "--min-replicas",
+    "--name",
+    "--new-capacity",
+    "--output",
+    "--overwrite",
+    "--parameters",
+    "--query",
+    "--replica",
+    "--resource-group",
+    "--revision",
+    "--scripts",
+    "--service-name",
+    "--sku",
+    "--tail",
+    "--template-file",
+    "--type",
+}
 #: Those that name the resource group.
 GROUPED = ("deployment", "containerapp", "vmss", "vm", "aks", "identity")
 
@@ -123,6 +157,8 @@ class Lines:
             yield f"--name is {self.az[command]} in {command}"
         if before[0] == "storage" and given.get("--account-name") != [self.example["accountName"]]:
             yield f"the account is {self.example['accountName']}"
+        for option in sorted(given.keys() - OPTIONS):
+            yield f"az {command} has no {option} that this project uses{nearest(option, OPTIONS)}"
         for path in given.get("--template-file", ()):
             if not (self.root / path).exists():
                 yield f"there is no {path}"

@@ -59,6 +59,11 @@ def _of_the_same_name(file: File, module: Module, other: File, others: Mapping[s
             yield Finding(
                 file.name, value.line, f"{module.path} gets {text_of(value)} as {name!r}; {first} has {name!r}"
             )
+        made = [each for each in file.modules.values() if each.path in others and name in others[each.path].outputs]
+        reads = any("outputs." in text_of(each) for each in values_in(value))
+        if made and name not in file.parameters and not reads:
+            said = f"{module.path} gets {text_of(value)} as {name!r}; {made[0].name} has an output of that name"
+            yield Finding(file.name, value.line, said)
         # for…: what is compared with a choice that the name does not name is of another.
         for choice in re.findall(r"== '([\w-]+)'", text_of(value)):
             if name.startswith("for") and name.removeprefix("for").lower() != choice.replace("-", ""):
@@ -92,6 +97,8 @@ def _conditions(file: File, others: Mapping[str, File]) -> Iterator[Finding]:
             yield Finding(file.name, each.line, f"the condition of {each.name} should be a bool, and is {min(kinds)}")
     for each in made:
         yield from _unguarded(file, each.body, {text_of(each.condition)})
+    for resource in (each for each in file.resources.values() if not each.existing):
+        yield from _absent(file, resource.body, {text_of(resource.condition)})
     for other in (*file.variables.values(), *(output.value for output in file.outputs.values())):
         yield from _unguarded(file, other, set())
 
@@ -111,6 +118,27 @@ def _unguarded(file: File, value: Value, holds: set[str]) -> Iterator[Finding]:
             return
     for each in inside(value):
         yield from _unguarded(file, each, holds)
+
+
+def _absent(file: File, value: Value, holds: set[str]) -> Iterator[Finding]:
+    """Resources that are named where they are not made: one may be on a condition, and this on another."""
+    match value:
+        case Expression("ternary_expression", _, (asked, first, second)):
+            yield from _absent(file, first, holds | {text_of(asked)})
+            yield from _absent(file, second, holds | {_not(text_of(asked))})
+            return
+        case Expression("member_expression", text):
+            made = file.resources.get(text.partition(".")[0])
+            asked = text_of(made.condition) if made is not None and not made.existing else ""
+            if made is not None and asked and asked not in holds:
+                yield Finding(file.name, value.line, f"{text} is named, and {made.name} is there only if {asked}")
+            return
+    for each in inside(value):
+        yield from _absent(file, each, holds)
+
+
+def _not(condition: str) -> str:
+    return condition.removeprefix("!") if condition.startswith("!") else f"!{condition}"
 
 
 def _roles_first(file: File, others: Mapping[str, File]) -> Iterator[Finding]:

@@ -74,6 +74,7 @@ METRICS = {
 _SECRET = re.compile(
     r"\blist(?:Keys|AccountSas|ServiceSas|Secrets|Credentials)\b|AccountKey=|SharedAccessSignature|(?i:password)"
 )
+_SUFFIX = re.compile(r"[\w}]\.(?:(?:blob|table|dfs)\.core\.windows\.net|azurecr\.io|vault\.azure\.net)")
 #: Without them a processor finds neither its identity nor the account.
 VARIABLES = {"AZURE_CLIENT_ID", "AZURE_STORAGE_ACCOUNT_URL"}
 #: Without them `opentelemetry-instrument` may take another distribution than Azure's, or sends a span of each call.
@@ -101,7 +102,7 @@ SETTINGS: tuple[tuple[str, str, set[object]], ...] = (
     (ACCOUNT, "properties.minimumTlsVersion", {"TLS1_2", "TLS1_3"}),
     (ACCOUNT, "properties.supportsHttpsTrafficOnly", {True}),
     # Where an account is private, its other door is shut.
-    (ACCOUNT, "properties.publicNetworkAccess", {"privateNetwork ? 'Disabled' : 'Enabled'"}),
+    (ACCOUNT, "properties.publicNetworkAccess", {"privateNetwork && empty(admittedAddresses) ? 'Disabled' : 'Enabled'"}),
     (ACCOUNT, "properties.networkAcls.defaultAction", {"privateNetwork ? 'Deny' : 'Allow'"}),
     # No other kind has tables and append blobs; a hierarchy of names has no versions, costs more, and gains nothing.
     (ACCOUNT, "kind", {"StorageV2"}),
@@ -116,6 +117,8 @@ SETTINGS: tuple[tuple[str, str, set[object]], ...] = (
     # One revision at a time: two would be two fleets of the wanted size each. What is asked to end has 60 s.
     (APP, "properties.configuration.activeRevisionsMode", {"Single"}),
     (APP, "properties.template.terminationGracePeriodSeconds", {60}),
+    # Azure refuses zones without a subnet.
+    ("Microsoft.App/managedEnvironments", "properties.zoneRedundant", {"zoneRedundant && !empty(subnetId)"}),
     # The other ways want the workspace's key.
     ("Microsoft.App/managedEnvironments", "properties.appLogsConfiguration.destination", {"azure-monitor"}),
     # Only a flexible scale set mixes spot machines with others, and only base64 reaches cloud-init.
@@ -467,6 +470,14 @@ def nothing_that_azure_refuses(file: File) -> Iterator[Finding]:
             yield Finding(file.name, policy.line, f"{each.name} is flexible, so Azure refuses its spotRestorePolicy")
 
 
+def addresses_of_any_cloud(file: File) -> Iterator[Finding]:
+    """Azure Government and Azure China have other suffixes: environment() knows them."""
+    for value in (each for body in file.bodies() for each in values_in(body)):
+        text = text_of(value) if isinstance(value, Literal) or getattr(value, "kind", "") == "string" else ""
+        if (found := _SUFFIX.search(text)) is not None:
+            yield Finding(file.name, value.line, f"{found[0]} is an address of one cloud; take environment().suffixes")
+
+
 def choices_that_exist(file: File) -> Iterator[Finding]:
     """A default is of its parameter's type and one of its choices, and so is what a parameter is compared with."""
     choices = {
@@ -516,6 +527,7 @@ RULES: tuple[Rule, ...] = (
     alerts_on_sent_metrics,
     refers_to_what_is_there,
     nothing_that_azure_refuses,
+    addresses_of_any_cloud,
     choices_that_exist,
 )
 

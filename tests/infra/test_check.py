@@ -490,8 +490,8 @@ OF_THE_FLEET = [
     (
         "private the other way round",
         "storage.bicep",
-        "privateNetwork ? 'Disabled' : 'Enabled'",
-        "privateNetwork ? 'Enabled' : 'Disabled'",
+        "empty(admittedAddresses) ? 'Disabled' : 'Enabled'",
+        "empty(admittedAddresses) ? 'Enabled' : 'Disabled'",
         "publicNetworkAccess of account should be",
     ),
     ("a lock that is none", "storage.bicep", "'CanNotDelete'", "'CannotDelete'", "should be 'CanNotDelete', and is"),
