@@ -30,6 +30,13 @@ ELSEWHERE = {
     ".samza-azure/",
     "flights.json",
     "CLUSTER",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NO_PROXY",
+    "IDENTITY_ENDPOINT",
+    "REQUESTS_CA_BUNDLE",
+    "SSL_CERT_FILE",
+    "AZURE_AUTHORITY_HOST",
     "ISSUER",
     "PRINCIPAL",
 }

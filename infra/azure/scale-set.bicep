@@ -84,7 +84,8 @@ resource machines 'Microsoft.Compute/virtualMachineScaleSets@2025-04-01' = {
       baseRegularPriorityCount: regularProcessors
       regularPriorityPercentageAboveBase: 0
     }
-    // A machine that has not answered for half an hour is replaced; a processor that hangs is systemd's business.
+    // An unhealthy machine is replaced. The grace period, 10 to 90 minutes, is for those that are new or were just changed
+    // by Azure: the first start installs Java and the release. A processor that hangs is systemd's business.
     automaticRepairsPolicy: {
       enabled: true
       gracePeriod: 'PT30M'

@@ -116,6 +116,8 @@ class Lines:
             "containerapp revision": example["name"],
             "vmss scale": example["name"],
             "vmss update": example["name"],
+            "vmss get-instance-view": example["name"],
+            "vmss set-orchestration-service-state": example["name"],
             "vm list": None,
             "vm run-command": "NAME",
             "storage container": example["containerName"],

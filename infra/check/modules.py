@@ -129,9 +129,9 @@ def _absent(file: File, value: Value, holds: set[str]) -> Iterator[Finding]:
             return
         case Expression("member_expression", text):
             made = file.resources.get(text.partition(".")[0])
-            asked = text_of(made.condition) if made is not None and not made.existing else ""
-            if made is not None and asked and asked not in holds:
-                yield Finding(file.name, value.line, f"{text} is named, and {made.name} is there only if {asked}")
+            on = text_of(made.condition) if made is not None and not made.existing else ""
+            if made is not None and on and on not in holds:
+                yield Finding(file.name, value.line, f"{text} is named, and {made.name} is there only if {on}")
             return
     for each in inside(value):
         yield from _absent(file, each, holds)

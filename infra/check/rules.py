@@ -102,7 +102,11 @@ SETTINGS: tuple[tuple[str, str, set[object]], ...] = (
     (ACCOUNT, "properties.minimumTlsVersion", {"TLS1_2", "TLS1_3"}),
     (ACCOUNT, "properties.supportsHttpsTrafficOnly", {True}),
     # Where an account is private, its other door is shut.
-    (ACCOUNT, "properties.publicNetworkAccess", {"privateNetwork && empty(admittedAddresses) ? 'Disabled' : 'Enabled'"}),
+    (
+        ACCOUNT,
+        "properties.publicNetworkAccess",
+        {"privateNetwork && empty(admittedAddresses) ? 'Disabled' : 'Enabled'"},
+    ),
     (ACCOUNT, "properties.networkAcls.defaultAction", {"privateNetwork ? 'Deny' : 'Allow'"}),
     # No other kind has tables and append blobs; a hierarchy of names has no versions, costs more, and gains nothing.
     (ACCOUNT, "kind", {"StorageV2"}),

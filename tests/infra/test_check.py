@@ -1,6 +1,7 @@
 """The checker of infra/ sees the mistakes that people make: each line of a table is one, and what is said of it."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,13 @@ OF_A_TEMPLATE = [
 def test_the_probes_of_the_templates_are_paths_that_a_processor_serves() -> None:
     """The checker runs where samza_azure's own packages are not installed, so it has a copy."""
     assert set(endpoint.ROUTES) == rules.ROUTES
+
+
+def test_an_action_is_named_by_its_commit() -> None:
+    """A tag can be moved to other code."""
+    text = (check.HERE.parent / ".github" / "workflows" / "check.yml").read_text()
+    used = re.findall(r"uses: (\S+)", text)
+    assert used and [each for each in used if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", each)] == []
 
 
 def test_the_sample_is_clean(types: Types) -> None:
