@@ -74,9 +74,9 @@ def sure_look(config: Config, account: Account) -> tuple[Control | None, list[Pr
     return control, rows, {name for name, each in silent.items() if each.gone(timing.heartbeat_timeout_s)}
 
 
-def look(config: Config, account: Account) -> tuple[Control | None, list[ProcessorRow]]:
-    """The control blob and the processors' rows, read now."""
-    return with_rows(account, lambda blob, table: read(account))
+def look(config: Config, account: Account, *, seconds: float = PATIENCE_S) -> tuple[Control | None, list[ProcessorRow]]:
+    """The control blob and the processors' rows, read now. Waits up to `seconds` for an answer."""
+    return with_rows(account, lambda blob, table: read(account), seconds=seconds)
 
 
 class Looks:
@@ -101,7 +101,13 @@ class Looks:
         return (self._loop.run(answer_to(self._account.rows(), asked.key)) or "") if asked.key else ""
 
 
-def with_rows(account: Account, ask: Callable[[Any, Any], Coroutine[Any, Any, T]], *, tell: bool = False) -> T:
+def with_rows(
+    account: Account,
+    ask: Callable[[Any, Any], Coroutine[Any, Any, T]],
+    *,
+    tell: bool = False,
+    seconds: float = PATIENCE_S,
+) -> T:
     """Run one asynchronous exchange with the control blob and the table, and retry while the account does not answer.
 
     `tell`: report that, as for the first call of a command.
@@ -113,7 +119,7 @@ def with_rows(account: Account, ask: Callable[[Any, Any], Coroutine[Any, Any, T]
         finally:
             await account.aclose()
 
-    return patient(tell=tell)(lambda: asyncio.run(once()))
+    return patient(tell=tell, seconds=seconds)(lambda: asyncio.run(once()))
 
 
 def patient(*, tell: bool, seconds: float = PATIENCE_S) -> Retrying:

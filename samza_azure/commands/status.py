@@ -9,19 +9,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 
 from samza_azure.commands.backlog import behind, behind_of_tasks
 from samza_azure.commands.job import Job, load_seen
-from samza_azure.commands.reach import LOOK_AGAIN, look, reach
-from samza_azure.commands.show import status_view
+from samza_azure.commands.reach import FIRST_S, LOOK_AGAIN, look, patient, reach
+from samza_azure.commands.show import folded, status_view
 from samza_azure.commands.terminal import console, say
 from samza_azure.config import Config
-from samza_azure.errors import Verdict
+from samza_azure.errors import StorageUnavailable, Verdict
 from samza_azure.host.status import SeenSilent, SeenWaiting, document, patience_s
 from samza_azure.machine import boot_time
 from samza_azure.page.verdict import JobState, verdict, without_word
@@ -62,9 +62,9 @@ def command(
         raise typer.Exit(shown["verdict"]["exit_code"])
     with suppress(KeyboardInterrupt):
         if screen.is_terminal:
-            _in_place(screen, seen.shown)
+            _in_place(screen, seen.latest)
         else:
-            _line_by_line(screen, seen.shown)
+            _line_by_line(screen, seen.latest)
 
 
 class Onlooker:
@@ -73,20 +73,33 @@ class Onlooker:
     def __init__(self, config: Config, account: Account) -> None:
         self._config, self._account, self._timing = config, account, config.coordinator.timing
         self._silent, self._waiting = SeenSilent(self._timing.heartbeat_s), SeenWaiting()
+        self._last: tuple[float, dict[str, Any]] | None = None
 
     def sure(self) -> dict[str, Any]:
         """What is there now. If heartbeats are late, look once more: after an outage the next ones are on their way."""
-        shown = self.shown()
+        answered = patient(tell=True, seconds=FIRST_S)
+        shown = answered(self.shown)
         if shown["verdict"]["state"] == JobState.LOOKING:
             say(shown["verdict"]["text"])
             time.sleep(LOOK_AGAIN * self._timing.heartbeat_s)
-            shown = self.shown()
+            shown = answered(self.shown)
         return shown
 
+    def latest(self) -> tuple[dict[str, Any] | None, str]:
+        """What is there now; or, while the account does not answer, what was there last, and a sentence about that."""
+        try:
+            shown = self.shown()
+        except StorageUnavailable as error:
+            self._silent.forget()
+            ago = f" What is shown is {time.monotonic() - self._last[0]:.0f} s old." if self._last else ""
+            return self._last[1] if self._last else None, f"AWAY: {error} It is tried again.{ago}"
+        self._last = time.monotonic(), shown
+        return shown, ""
+
     def shown(self) -> dict[str, Any]:
-        """What is there now."""
+        """What is there now. Raise `StorageUnavailable` at once."""
         config, account = self._config, self._account
-        control, rows = look(config, account)
+        control, rows = look(config, account, seconds=0.0)
         silent = self._silent.note(rows, boot_time())
         gone = without_word(silent, self._timing)
         found = document(config.app.name, control, rows, patience_s(config.task.shutdown_ms), gone)
@@ -102,21 +115,29 @@ class Onlooker:
         return found
 
 
-def _in_place(screen: Console, shown: Callable[[], dict[str, Any]]) -> None:
+#: Looks, and returns what `Onlooker.latest` does.
+Latest: TypeAlias = Callable[[], tuple[dict[str, Any] | None, str]]
+
+
+def _in_place(screen: Console, latest: Latest) -> None:
     with Live(console=screen, auto_refresh=False) as live:
         while True:
-            live.update(status_view(shown()), refresh=True)
+            now, away = latest()
+            lines = [folded(away, style="red")] if away else []
+            live.update(Group(*lines, *([status_view(now)] if now is not None else [])), refresh=True)
             time.sleep(WATCH_S)
 
 
-def _line_by_line(screen: Console, shown: Callable[[], dict[str, Any]]) -> None:
+def _line_by_line(screen: Console, latest: Latest) -> None:
     """Print the whole status whenever it has changed, with the time: `Live` prints nothing to a pipe until it ends."""
-    before: dict[str, Any] = {}
+    before: dict[str, Any] | None = {}
     while True:
-        now = shown()
-        if (lasting := without_ages(now)) != before:
+        now, away = latest()
+        lasting = None if now is None or away else without_ages(now)
+        if lasting != before:
             before = lasting
-            screen.print(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S}", status_view(now), "", sep="\n")
+            view = folded(away) if now is None or away else status_view(now)
+            screen.print(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S}", view, "", sep="\n")
         time.sleep(WATCH_S)
 
 

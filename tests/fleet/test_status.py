@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from samza_azure.page.watch import Watcher
 from samza_azure.storage.connection import Account
 
 from .group_members import GroupOnAzurite
+from .test_health import frozen
 
 #: How soon they have to say it.
 SOON_S = 10.0
@@ -58,6 +60,25 @@ def test_a_fleet_whose_tasks_all_run_is_well(group: GroupOnAzurite, tmp_path: Pa
     code, said, _ = command(group, tmp_path, "status")
     run_id = group.status()["run_id"]
     assert code == 0 and f"RUNNING: Run {run_id}: 2 of 2 tasks run on 2 processors." in words(said), said
+
+
+def test_an_account_that_does_not_answer_is_said_to_be_away_and_nothing_else(
+    emulator: Azurite, group: GroupOnAzurite, tmp_path: Path
+) -> None:
+    """`status --watch` showed the last picture for half a minute, and ended."""
+    seen = onlooker(group)
+    shown, away = seen.latest()
+    assert shown is not None and (shown["verdict"]["state"], away) == ("running", "")
+    with frozen(emulator):
+        begun = time.monotonic()
+        last, away = seen.latest()
+        assert time.monotonic() < begun + SOON_S and last == shown
+        assert away.startswith("AWAY: ") and re.search(r"What is shown is \d+ s old\.$", away), away
+        code, _, took_s = command(group, tmp_path, "status")
+        assert (code, took_s < SOON_S) == (3, True)
+    shown, away = seen.latest()
+    assert shown is not None and (away, shown["verdict"]["state"] in ("looking", "running")) == ("", True)
+    group.settled()
 
 
 def test_a_fleet_that_was_killed_is_not_called_running(group: GroupOnAzurite, tmp_path: Path) -> None:
