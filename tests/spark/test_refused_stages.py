@@ -1188,6 +1188,66 @@ def test_a_function_of_many_rows_at_once_is_a_warning(analyse: Analyse, method: 
     )
 
 
+@pytest.mark.parametrize("made", [F.pandas_udf, F.arrow_udf])
+def test_so_is_a_function_of_a_column(analyse: Analyse, made: Callable[..., Any]) -> None:
+    """It subtracted the mean of whatever rows came together, and nothing was said."""
+    function = made(lambda delay: delay, "double")
+    warning = (
+        "Stage stage uses pandas_udf or arrow_udf: its function gets the rows in chunks that differ from run to run, "
+        "so it must process each row independently."
+    )
+    assert of_the_stage(analyse(lambda rows: rows.withColumn("delay", function("delay")))) == [warning]
+    assert of_the_stage(analyse(lambda rows: rows.where(function("delay") > 0))) == [warning]
+    assert of_the_stage(analyse(lambda rows: rows.where(F.udf(abs, "double")("delay") > 0))) == []
+
+
+def test_a_limit_is_a_warning(analyse: Analyse) -> None:
+    [warning] = of_the_stage(analyse(lambda rows: rows.limit(3), tasks=1))
+    assert warning == (
+        "Stage stage limits its rows, and takes those that come first: a second run over the same input may give "
+        "another output."
+    )
+
+
+UPDATE: dict[str, Any] = {"output_mode": "update"}
+GROWS = "for ever, so its state grows without end."
+
+
+@pytest.mark.parametrize(
+    ("before", "line", "after", "kept", "options"),
+    [
+        ("", '.dropDuplicates(["carrier"])', "", "deduplication by carrier keeps each key", {}),
+        ('.withWatermark("ts", "2 hours")', '.dropDuplicates(["carrier"])', "", "keeps each key", {}),
+        ("", '.groupBy("carrier")', ".count()", "aggregation by carrier keeps each group", UPDATE),
+        ("", '.groupBy(F.window("ts", "1 hour"))', ".count()", "keeps each group", UPDATE),
+        ("", '.groupBy(F.window("ts", "1 hour"), "carrier")', ".count()", "keeps each group", UPDATE),
+    ],
+)
+def test_state_that_only_grows_is_a_warning_whose_line_ends_it(
+    analyse: Analyse, before: str, line: str, after: str, kept: str, options: dict[str, Any]
+) -> None:
+    """Only joins were warned of."""
+
+    def warned(written: str) -> list[str]:
+        in_full = f"rows{before}{written}{after}"
+        return of_the_stage(analyse(lambda rows: eval(in_full, {"F": F, "rows": rows}), **options))
+
+    [warning] = warned(line)
+    assert kept in warning and GROWS in warning
+    advised = re.search(r": (\..*)\.$|, (\..*)\.$", warning.partition(GROWS)[2])
+    assert advised is not None, warning
+    pasted = advised[1] or advised[2]
+    assert warned(pasted if "groupBy" in pasted or "drop" in pasted else pasted + line) == []
+
+
+def test_state_that_ends_is_none(analyse: Analyse) -> None:
+    in_hours = lambda rows: rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 hour")).count()  # noqa: E731
+    by_time = lambda rows: rows.withWatermark("ts", "1 hour").dropDuplicates(["carrier", "ts"])  # noqa: E731
+    assert of_the_stage(analyse(in_hours, **UPDATE)) == of_the_stage(analyse(in_hours)) == []
+    assert of_the_stage(analyse(by_time)) == []
+    assert of_the_stage(analyse(lambda rows: rows.groupBy().count(), tasks=1, **UPDATE)) == []
+
+
 def test_stages_that_are_allowed(analyse: Analyse, spark: SparkSession) -> None:
     """A stream joined with itself or with a table, a renamed event time, a union with it, deduplication, updates."""
     names = spark.createDataFrame([("AA", "American")], "carrier string, name string")
@@ -1213,7 +1273,7 @@ def test_stages_that_are_allowed(analyse: Analyse, spark: SparkSession) -> None:
         (0, 7_200_000),
         (1, 7_200_000),
     ]
-    assert of_the_stage(analyse(lambda rows: rows.groupBy("carrier").count(), output_mode="update")) == []
+    assert analyse(lambda rows: rows.groupBy("carrier").count(), output_mode="update")
 
 
 def test_a_key_with_a_collation(refusal: Refusal, analyse: Analyse) -> None:

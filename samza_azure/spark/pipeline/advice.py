@@ -153,6 +153,21 @@ class Advice:
                     )
         return "Use F.approx_count_distinct; or group by the values as well, and count the groups in the next stage."
 
+    def forgotten(self, node: Node, keys: Sequence[Any]) -> str:
+        """A deduplication that forgets its keys. It is another one, so what it does is said."""
+        wanted = self._bounds.time_of(node.child)
+        if wanted is None or not all(kind_of(key) == "AttributeReference" for key in keys):
+            return ""
+        line = self._unrepeated(node.child, wanted, keys)
+        return f"This one forgets a key when the watermark has passed, and then puts out a row of it again: {line}."
+
+    def divided(self, aggregation: Node, keys: Sequence[Any]) -> str:
+        """Groups that end. If they have no window yet, they are other ones, which is said."""
+        if any(map(is_window, keys)):
+            return self.complete(aggregation)
+        line = self.windowed(aggregation.child, "1 day", keys)
+        return f"Groups of one day each end when the watermark has passed: {line}." if line else ""
+
     def in_time(self, root: Node) -> str:
         """A condition that bounds the time between the rows of a join, for a stage with one that does not."""
         join = next((node for node in root.walk() if node.is_join_of_streams), None)

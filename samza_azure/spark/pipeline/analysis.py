@@ -15,6 +15,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
+from pyspark.util import PythonEvalType
 
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
@@ -23,9 +24,11 @@ from samza_azure.spark.pipeline.advice import Advice
 from samza_azure.spark.pipeline.bounds import Bounds, Input, Term
 from samza_azure.spark.pipeline.catalyst import (
     Node,
+    all_of,
     analysed,
     input_directory,
     input_of,
+    is_marked,
     items,
     kind_of,
     read_optimised,
@@ -56,6 +59,7 @@ from samza_azure.spark.pipeline.operators import (
     check_whole_sessions,
     described,
     has_sessions,
+    keys_of,
     state_of,
 )
 from samza_azure.spark.pipeline.packages import check_packages
@@ -65,6 +69,15 @@ from samza_azure.spark.pipeline.session_kept import session_kept
 from samza_azure.spark.pipeline.words import said_at_start, said_by_stage
 from samza_azure.spark.user_code import noted, place_of
 
+#: The functions of rows that get them in chunks, as series of pandas or arrays of Arrow.
+OF_CHUNKS = frozenset(
+    {
+        PythonEvalType.SQL_SCALAR_PANDAS_UDF,
+        PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF,
+        PythonEvalType.SQL_SCALAR_ARROW_UDF,
+        PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF,
+    }
+)
 UNSUPPORTED = "org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker"
 
 
@@ -157,7 +170,7 @@ def analyse(
         fires_after_rows=bool(operators) and all(node.kind in FIRE_AFTER_ROWS for node in operators),
         warnings=(
             *_warnings(stage, plan, root, drifts=drifts),
-            *_kept_for_ever(stage, operators, bounds),
+            *_kept_for_ever(stage, operators, bounds, advice),
             *placement.warnings,
         ),
     )
@@ -321,22 +334,56 @@ def _warnings(stage: Stage, plan: Any, root: Node, *, drifts: bool) -> tuple[str
     said = tree(plan)
     if any(word in said for word in times):
         found.append("uses the time at which a batch runs")
+    if any(node.kind == "GlobalLimit" and node.is_streaming for node in root.walk()):
+        found.append("limits its rows, and takes those that come first")
     warnings = [
         f"Stage {stage.name} {each}: a second run over the same input may give another output." for each in found
     ]
-    if any(node.kind in MAKING for node in root.walk()):
-        warnings.append(
-            f"Stage {stage.name} uses mapInPandas or mapInArrow: its function gets the rows in chunks that differ from "
-            "run to run, so it must process each row independently."
-        )
+    used = ["mapInPandas or mapInArrow"] * any(node.kind in MAKING for node in root.walk())
+    used += ["pandas_udf or arrow_udf"] * any(map(_gets_chunks, root.walk()))
+    warnings += [
+        f"Stage {stage.name} uses {each}: its function gets the rows in chunks that differ from run to run, so it must "
+        "process each row independently."
+        for each in used
+    ]
     return tuple(warnings)
 
 
-def _kept_for_ever(stage: Stage, operators: Sequence[Node], bounds: Bounds) -> Iterator[str]:
-    """Warn of state that only grows, since a join without a limit of time is accepted."""
+def _gets_chunks(node: Node) -> bool:
+    """Whether it has a function of rows that gets many of them at once, as columns."""
+    functions = (found for each in items(node.plan.expressions()) for found in all_of(each, "PythonUDF"))
+    return any(int(each.evalType()) in OF_CHUNKS for each in functions)
+
+
+def _kept_for_ever(stage: Stage, operators: Sequence[Node], bounds: Bounds, advice: Advice) -> Iterator[str]:
+    """Warn of state that only grows. It is accepted: the keys may be few, and the rows end some day."""
     for operator in operators:
-        for streams, remedy in bounds.kept_for_ever(operator) if operator.is_join_of_streams else ():
+        for kept, remedy in _what_is_kept(operator, bounds, advice):
             yield (
-                f"Stage {stage.name}: the {described(operator)} keeps the rows of {streams} for ever, so its state "
-                f"grows without end. {remedy}"
+                f"Stage {stage.name}: the {described(operator)} keeps {kept} for ever, so its state grows without end. "
+                f"{remedy}".rstrip()
             )
+
+
+def _what_is_kept(operator: Node, bounds: Bounds, advice: Advice) -> Iterator[tuple[str, str]]:
+    """What an operator never removes from its state, and how it would."""
+    if operator.is_join_of_streams:
+        yield from ((f"the rows of {streams}", remedy) for streams, remedy in bounds.kept_for_ever(operator))
+        return
+    keys = [key for (key,) in keys_of(operator)]
+    if not keys or any(kind_of(key) == "AttributeReference" and is_marked(key) for key in keys):
+        return  # one group, or groups that end
+    elif operator.kind == "Deduplicate":
+        yield "each key", advice.forgotten(operator, keys)
+    elif operator.kind == "Aggregate":
+        yield "each group", advice.divided(operator, keys)
+    elif operator.kind == "FlatMapGroupsInPandasWithState" and str(operator.plan.timeout().toString()) == "NoTimeout":
+        yield (
+            "what a group without further rows has left there",
+            "To remove it then, use GroupStateTimeout.EventTimeTimeout and a timeout.",
+        )
+    elif operator.kind == "TransformWithStateInPySpark" and str(operator.plan.timeMode().toString()) == "NoTime":
+        yield (
+            "what a key without further rows has left there",
+            'To remove it then, use timeMode "EventTime" and a timer.',
+        )
