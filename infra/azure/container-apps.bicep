@@ -47,7 +47,7 @@ param subnetId string = ''
 @description('The Log Analytics workspace that takes the logs.')
 param workspaceId string
 
-@description('Application Insights\' connection string, which is an address and no key: the component takes tokens only. Empty: no metrics are sent. With it the image needs azure-monitor-opentelemetry.')
+@description('Application Insights\' connection string, which is an address and no key: the component takes tokens only. Empty: no metrics are sent.')
 param insightsConnection string = ''
 
 @description('Who is told when processors restart again and again.')
@@ -75,31 +75,6 @@ var telemetryVariables = [
   {
     name: 'APPLICATIONINSIGHTS_AUTHENTICATION_STRING'
     value: 'Authorization=AAD;ClientId=${clientId}'
-  }
-  // opentelemetry-instrument takes the first distro and configurator that it finds. If those of opentelemetry-distro are
-  // in the image and come first, nothing is sent (opentelemetry-instrumentation 0.66b2, _load_distro; tried).
-  {
-    name: 'OTEL_PYTHON_DISTRO'
-    value: 'azure_monitor_opentelemetry_distro'
-  }
-  {
-    name: 'OTEL_PYTHON_CONFIGURATOR'
-    value: 'azure_monitor_opentelemetry_configurator'
-  }
-  // Metrics only: unless these say none, Azure's configurator (azure-monitor-opentelemetry 1.8.11) exports traces and
-  // logs. The logs reach the workspace anyway, and a span for each storage call would be billed.
-  {
-    name: 'OTEL_TRACES_EXPORTER'
-    value: 'none'
-  }
-  {
-    name: 'OTEL_LOGS_EXPORTER'
-    value: 'none'
-  }
-  // No library is instrumented either: azure_sdk is the distro's own name, * stands for all others.
-  {
-    name: 'OTEL_PYTHON_DISABLED_INSTRUMENTATIONS'
-    value: 'azure_sdk,*'
   }
 ]
 
@@ -168,16 +143,6 @@ resource app 'Microsoft.App/containerApps@2025-07-01' = {
         {
           name: 'processor'
           image: image
-          command: telemetry ? [
-            'tini'
-            '--'
-            'opentelemetry-instrument'
-            'samza-azure'
-          ] : [
-            'tini'
-            '--'
-            'samza-azure'
-          ]
           // An app starts again what exits, so a drained processor has to stay.
           args: [
             'run'

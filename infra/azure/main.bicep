@@ -108,8 +108,8 @@ param budgetAmount int
 @description('The first day of the month of the first deployment, or of a later one, such as 2026-12-01. It stays what it was: Azure refuses to change the start of a budget, and with it the whole deployment.')
 param budgetStart string
 
-@description('container-apps: whether processors send metrics to Application Insights, and alerts are made of them. The image then needs azure-monitor-opentelemetry.')
-param telemetry bool = false
+@description('container-apps: whether processors send metrics to Application Insights, which is billed by the gigabyte, and alerts are made of them. Without it nothing tells of a fleet without a leader.')
+param telemetry bool = true
 
 @description('Where docs/operate.md is served, as a URL. Alerts link its sections.')
 param runbook string = 'docs/operate.md'

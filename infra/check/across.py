@@ -133,7 +133,11 @@ FACTS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "whether lines of the log wait": ((UNIT, r"PYTHONUNBUFFERED=(\S+)"), (IMAGE, r"PYTHONUNBUFFERED=(\S+)")),
     "the release of Java": ((IMAGE, r"openjdk-(\d+)-jre"), (CLOUD_INIT, r"openjdk-(\d+)-jre")),
-    "the extras that are installed": ((IMAGE, r"^ARG EXTRAS=\[(\S+)\]"), (CLOUD_INIT, r'\)\[(\S+)\]"')),
+    # Only Container Apps, which run the image, have no way for Prometheus.
+    "the extras that are installed": (
+        (IMAGE, r"^ARG EXTRAS=\[(\S+)\]"),
+        (CLOUD_INIT, r'\)\[(spark,metrics)\]"', "{},insights"),
+    ),
     "the time to hand over": (
         (UNIT, r"^TimeoutStopSec=(.*)$"),
         (MANIFEST, r"^ +terminationGracePeriodSeconds: (\d+)"),

@@ -77,15 +77,8 @@ _SECRET = re.compile(
 _SUFFIX = re.compile(r"[\w}]\.(?:(?:blob|table|dfs)\.core\.windows\.net|azurecr\.io|vault\.azure\.net)")
 #: Without them a processor finds neither its identity nor the account.
 VARIABLES = {"AZURE_CLIENT_ID", "AZURE_STORAGE_ACCOUNT_URL"}
-#: Without them `opentelemetry-instrument` may take another distribution than Azure's, or sends a span of each call.
-TELEMETRY = {
-    "APPLICATIONINSIGHTS_AUTHENTICATION_STRING",
-    "APPLICATIONINSIGHTS_CONNECTION_STRING",
-    "OTEL_LOGS_EXPORTER",
-    "OTEL_PYTHON_CONFIGURATOR",
-    "OTEL_PYTHON_DISTRO",
-    "OTEL_TRACES_EXPORTER",
-}
+#: Without them nothing is sent to Application Insights, or nothing is taken there.
+TELEMETRY = {"APPLICATIONINSIGHTS_AUTHENTICATION_STRING", "APPLICATIONINSIGHTS_CONNECTION_STRING"}
 #: What has to be set, and to what, by the kind of resource.
 SETTINGS: tuple[tuple[str, str, set[object]], ...] = (
     # An identity is the only way in: a key cannot be scoped, and its holder may do everything.
@@ -460,8 +453,7 @@ def refers_to_what_is_there(file: File) -> Iterator[Finding]:
             yield Finding(file.name, app.line, f"{app.name} has no user-assigned identity, so nothing lets it in")
         bodies = (app.body, *file.variables.values())
         names = {_literal(file, each.entries.get("name")) for body in bodies for each in _objects(body)}
-        measures = any(_holds(each, "opentelemetry-instrument") for each in values_in(app.body))
-        for name in sorted((VARIABLES | TELEMETRY if measures else VARIABLES) - names):
+        for name in sorted((VARIABLES | TELEMETRY) - names):
             yield Finding(file.name, app.line, f"{app.name} does not set {name}, which its processors need")
 
 

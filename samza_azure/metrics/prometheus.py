@@ -1,4 +1,4 @@
-"""The metrics of this process for Prometheus, with an SDK of our own."""
+"""The metrics of this process, collected by an SDK of our own: for Prometheus and, if it is told to, Azure Monitor."""
 
 from collections.abc import Callable
 from functools import cache
@@ -8,20 +8,21 @@ from opentelemetry.metrics import get_meter_provider, set_meter_provider
 
 from samza_azure.errors import ConfigError
 from samza_azure.extras import PROMETHEUS, to_install
+from samza_azure.metrics.insights import readers
 
 #: A machine may run several processors from one job file; each takes the first free port from the configured one on.
 PORTS = 100
 
 
 @cache
-def _to_prometheus() -> bool:
-    """Collect for Prometheus from now on. False if another SDK already collects this process's metrics."""
+def _collect() -> bool:
+    """Collect for them from now on. False if another SDK already collects this process's metrics."""
     from opentelemetry.exporter.prometheus import PrometheusMetricReader
     from opentelemetry.sdk.metrics import MeterProvider as Sdk
 
     if isinstance(get_meter_provider(), Sdk):
         return False
-    set_meter_provider(Sdk([PrometheusMetricReader()]))
+    set_meter_provider(Sdk([PrometheusMetricReader(), *readers()]))
     return True
 
 
@@ -33,7 +34,7 @@ def on_scrape() -> Callable[[], tuple[bytes, str] | None]:
     try:
         from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-        shown = _to_prometheus()
+        shown = _collect()
     except ImportError:
         shown = False
     return (lambda: (generate_latest(), CONTENT_TYPE_PLAIN_0_0_4)) if shown else (lambda: None)
@@ -47,7 +48,7 @@ def serve(port: int, host: str = "127.0.0.1") -> int:
     try:
         from prometheus_client import start_http_server
 
-        shown = _to_prometheus()
+        shown = _collect()
     except ImportError as error:
         raise ConfigError(
             f"metrics.prometheus.port is set, and {error.name} is not installed. "

@@ -340,18 +340,11 @@ OF_THE_FLEET = [
         "sends does not say that apps is deployed: compute == 'container-apps'",
     ),
     (
-        "another distribution's exporter",
+        "metrics that nobody signs",
         "container-apps.bicep",
-        "'OTEL_PYTHON_CONFIGURATOR'",
-        "'OTEL_PYTHON_CONFIG'",
-        "app does not set OTEL_PYTHON_CONFIGURATOR",
-    ),
-    (
-        "a span for each call",
-        "container-apps.bicep",
-        "'OTEL_TRACES_EXPORTER'",
-        "'OTEL_TRACE_EXPORTER'",
-        "app does not set OTEL_TRACES_EXPORTER",
+        "'APPLICATIONINSIGHTS_AUTHENTICATION_STRING'",
+        "'APPLICATIONINSIGHTS_AUTHENTICATION'",
+        "app does not set APPLICATIONINSIGHTS_AUTHENTICATION_STRING",
     ),
     (
         "a policy that the types have and Azure refuses",
