@@ -61,9 +61,9 @@ class Figures:
         self._paces = [*(each for each in self._paces if each[0] > now - PACE_S), (now, done.rows)]
         since, rows = self._paces[0]
         pace = round((done.rows - rows) / (now - since), 1) if now > since else 0.0
-        if report.progress is None:
-            return report
-        return replace(report, progress=replace(report.progress, pace=pace, behind=dict(behind)))
+        if report.progress is None and not any(behind.values()):
+            return report  # before the first batch only what is left to read is known
+        return replace(report, progress=replace(done, pace=pace, behind=dict(behind)))
 
 
 def counted_since(progresses: Sequence[Any], through: int, uncounted: Mapping[int, int]) -> Counted:

@@ -67,10 +67,12 @@ class Inputs:
     def behind(self) -> dict[str, int]:
         """Estimate how many bytes of each stream are unread, from the ends in the hints."""
         left: dict[str, int] = {}
-        for offset in self.stands_at:
-            each = self._of(offset)
+        stands = [(self._of(offset), offset.positions) for offset in self.stands_at]
+        if not stands:  # no batch yet
+            stands = [(each, [self.starts(producer) for producer in each.producers]) for each in self]
+        for each, positions in stands:
             ends = [self._context.hints.end_of(producer.prefix) for producer in each.producers]
-            left[each.stream] = max(left.get(each.stream, 0), unread(each, offset.positions, ends))
+            left[each.stream] = max(left.get(each.stream, 0), unread(each, positions, ends))
         return left
 
     def bytes_between(self, offsets: Sequence[Offset], most: int) -> int:

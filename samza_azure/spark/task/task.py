@@ -513,7 +513,11 @@ class Task:
                 return
             with self._lock:
                 self._report = self._figures.added(self._report, found)
-        behind = self.inputs.behind()
+        try:
+            behind = self.inputs.behind()
+        except SamzaAzureError as error:
+            log.info("%s: what it has to read could not be estimated: %s", self.name, error)
+            return
         with self._lock:
             self._report = self._figures.paced(self._report, behind, now)
 
