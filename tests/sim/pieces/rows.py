@@ -101,7 +101,10 @@ def drawn_row(dice: Random) -> ProcessorRow:
         many, length = 5, 40  # the large ones take long
     tasks = {f"clean-{number}": drawn_report(dice, f"clean-{number}", length) for number in range(many)}
     tried = dice.choice([None, "2 of 3"])
-    tasks = {name: replace(report, tried=tried) for name, report in tasks.items()}
+    tasks = {
+        name: replace(report, tried=tried, failures=2 if tried else 0, restarts=len(tasks) - 1)
+        for name, report in tasks.items()
+    }
     return ProcessorRow(
         "p1",
         dice.choice(["life", "é"]),
@@ -129,6 +132,7 @@ def _shown(tasks: Mapping[str, TaskReport], keep: int, *left_out: str) -> dict[s
     for name, report in tasks.items():
         fields = {key: value for key, value in asdict(report).items() if value is not None and key not in left_out}
         del fields["task"]
+        fields = {key: value for key, value in fields.items() if value or key not in ("failures", "restarts")}
         if report.error is not None:
             last = report.error.traceback[-keep:] if keep else ""
             fields["error"] = {"message": report.error.message[:1000], "traceback": last}
@@ -146,7 +150,9 @@ def _as_much_as_fits(tasks: Mapping[str, TaskReport]) -> dict[str, Any]:
         _shown(tasks, keep, "last_batch", "progress", "read"),
         _shown(tasks, keep, "last_batch", "progress", "read", "late"),
         _shown(tasks, 0, "last_batch", "progress", "read", "late"),
-        _shown(tasks, 0, "last_batch", "progress", "read", "late", "ends", "appended_at", "tried"),
+        _shown(
+            tasks, 0, "last_batch", "progress", "read", "late", "ends", "appended_at", "tried", "failures", "restarts"
+        ),
     ]
     return next((each for each in shorter if _has_room(each, COLUMNS)), _halved(shorter[-1], COLUMNS))
 
