@@ -56,6 +56,8 @@ _LEAST = (
     ("RestartSec", 5, "each start costs one of Java"),
     ("LimitNOFILE", 4096, "RocksDB and Java hold many files open"),
 )
+#: The taint of spot nodes.
+_SPOT = ("kubernetes.azure.com/scalesetpriority", "spot", "NoSchedule")
 #: Labels of nodes that every cluster of Azure has.
 _TOPOLOGIES = {"topology.kubernetes.io/zone", "topology.kubernetes.io/region", "kubernetes.io/hostname"}
 _UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "": 1}
@@ -132,7 +134,15 @@ def _of_names(documents: list[dict[str, Any]]) -> Iterator[str]:
                 yield f"no node has the label {each['topologyKey']}"
             if each["whenUnsatisfiable"] != "ScheduleAnyway":
                 yield f"the spread over {each['topologyKey']} should be a wish: processors wait for no machine"
+        notes = pod["metadata"].get("annotations", {})
+        if notes.get("prometheus.io/path", "/metrics") not in ROUTES:
+            yield f"Prometheus asks for {notes['prometheus.io/path']}, which no processor answers"
+        for each in spec.get("tolerations", ()):
+            if each.get("key") == _SPOT[0] and (each.get("value"), each.get("effect")) != _SPOT[1:]:
+                yield f"spot nodes of AKS have the taint {_SPOT[0]}={_SPOT[1]}:{_SPOT[2]}"
         for budget in (each["spec"] for each in documents if "Disruption" in each["kind"]):
+            if budget.get("maxUnavailable", 1) == deployment["spec"].get("replicas"):
+                yield "the disruption budget lets all go at once"
             if str(budget.get("maxUnavailable", 1)) in ("0", "0%") or budget.get("minAvailable", 0) == (
                 deployment["spec"].get("replicas")
             ):

@@ -174,6 +174,8 @@ class Lines:
             yield from self.of_program(line)
         for image in given.get("--image", ()):
             yield from self.of_image(image)
+        if given.get("--min-replicas") != given.get("--max-replicas"):
+            yield "the numbers of replicas should be the same: each change costs a start of Java"
         for name in ("--min-replicas", "--max-replicas"):
             if "0" in given.get(name, ()):
                 yield f"{name} of an app is 1 at least here: nothing would start a replica again"

@@ -114,6 +114,9 @@ SETTINGS: tuple[tuple[str, str, set[object]], ...] = (
     # One revision at a time: two would be two fleets of the wanted size each. What is asked to end has 60 s.
     (APP, "properties.configuration.activeRevisionsMode", {"Single"}),
     (APP, "properties.template.terminationGracePeriodSeconds", {60}),
+    # A NAT gateway takes addresses of the kind Standard only, and these never change.
+    ("Microsoft.Network/publicIPAddresses", "properties.publicIPAllocationMethod", {"Static"}),
+    ("Microsoft.Network/publicIPAddresses", "sku.name", {"Standard"}),
     # Azure refuses zones without a subnet.
     ("Microsoft.App/managedEnvironments", "properties.zoneRedundant", {"zoneRedundant && !empty(subnetId)"}),
     # The other ways want the workspace's key.
