@@ -105,6 +105,13 @@ _NOT_YET = {
 }
 
 
+#: `samza-azure dev` and `samza-azure azurite` print this line with an account.
+_EXPORT = (
+    " Write: export {name}='DefaultEndpointsProtocol=https;AccountName=…;AccountKey=…;EndpointSuffix=…', "
+    "with the connection string of the account between the quotes."
+)
+
+
 class _Check:
     """Turns one job file into a `Config`. Collects all mistakes before it raises."""
 
@@ -158,7 +165,10 @@ class _Check:
     def _environment(self) -> None:
         for key, value in self.values.items():
             if isinstance(value, jobfile.MissingVariable):
-                self.mistakes.append(f"{key} needs the environment variable {value.name}, which is {value.reason}.")
+                line = _EXPORT.format(name=value.name) if key == "azure.storage.connect" else ""
+                self.mistakes.append(
+                    f"{key} needs the environment variable {value.name}, which is {value.reason}.{line}"
+                )
 
     def _stream_ids(self) -> list[str]:
         ids = dict.fromkeys(key.split(".")[1] for key in self.values if key.startswith("streams."))
@@ -283,6 +293,8 @@ class _Check:
                 self.mistakes.append(
                     f"{key} repeats the prefix: inside [spark] write {key.removeprefix('spark.spark.')}."
                 )
+            elif key == "spark.driver.memory" and not re.fullmatch(r"[1-9]\d*[kKmMgGtT]", str(value)):
+                self.mistakes.append(f'{key} = {value!r} cannot be used: it should be like "2g" or "1500m".')
             elif isinstance(value, bool | int | float | str):
                 settings[key] = str(value).lower() if isinstance(value, bool) else str(value)
             else:

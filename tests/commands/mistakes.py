@@ -139,6 +139,13 @@ MISTAKES = {
     "a key that is no column": Mistake(
         'key = "id"', 'key = "ids"', ("streams.orders.key has 'ids'", "Did you mean 'id'?"), "id", 'key = "id"'
     ),
+    "a key that is no text": Mistake(
+        "id string", "id double",
+        ("streams.orders.key has 'id', a column of type double. Use a string", "job.toml"), "", "id bigint",
+    ),
+    "a column as Python writes it": Mistake(
+        "id string", "id: str", ("no colon stands between", "job.toml"), "id string",
+    ),
     "a type": Mistake("id string", "id strng", ("column id has the type 'strng'", "Did you mean 'string'?"), "string"),
     "a key of the file": Mistake(
         "partitions = 2", "partition = 2",

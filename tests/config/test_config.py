@@ -5,6 +5,7 @@ import copy
 import dataclasses
 import itertools
 import json
+import os
 import pickle
 import re
 import subprocess
@@ -23,6 +24,7 @@ from samza_azure.config.account import default_container, default_table, valid_c
 from samza_azure.errors import ConfigError
 from samza_azure.group.timing import PROFILES, Timing
 from samza_azure.names import PROCESSOR_ID
+from samza_azure.spark.jvm.java import find_java
 
 KEY = "c2VjcmV0LWtleS10aGF0LW5vYm9keS1tYXktc2VlLWFueXdoZXJlLWluLW91cnMtZXZlci1vay0xMjM0NTY3OA=="
 CONNECT = f"DefaultEndpointsProtocol=https;AccountName=house;AccountKey={KEY};EndpointSuffix=core.windows.net"
@@ -255,8 +257,22 @@ def test_missing_keys_are_named() -> None:
 
 def test_a_missing_environment_variable_is_named_with_its_key() -> None:
     assert mistakes(MINIMAL.replace("UseDevelopmentStorage=true", "${NOWHERE}")) == (
-        "job.toml: azure.storage.connect needs the environment variable NOWHERE, which is not set."
+        "job.toml: azure.storage.connect needs the environment variable NOWHERE, which is not set. Write: export "
+        "NOWHERE='DefaultEndpointsProtocol=https;AccountName=…;AccountKey=…;EndpointSuffix=…', with the connection "
+        "string of the account between the quotes."
     )
+
+
+@pytest.mark.parametrize("written", ['"2 gigs"', '"2gb"', "2048", '"0g"', "true"])
+def test_a_memory_that_java_does_not_take_is_refused(written: str) -> None:
+    assert mistakes(MINIMAL + f"[spark]\ndriver.memory = {written}\n").endswith('it should be like "2g" or "1500m".')
+
+
+@pytest.mark.parametrize("size", ["64m", "65536K", "1g"])
+def test_java_takes_the_memory_that_is_accepted(size: str) -> None:
+    assert parsed(**{"spark.driver.memory": size}).spark["spark.driver.memory"] == size
+    java = find_java(os.environ).binary
+    subprocess.run([java, f"-Xmx{size}", "-version"], check=True, capture_output=True)
 
 
 def test_an_empty_variable_is_no_account(tmp_path: Path) -> None:
@@ -269,7 +285,7 @@ def test_an_empty_variable_is_no_account(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         Config.load(file, environment=environment)
     said = "azure.storage.connect needs the environment variable NOWHERE, which is empty."
-    assert str(caught.value) == f"{file}: {said}"
+    assert str(caught.value).startswith(f"{file}: {said} Write: export NOWHERE='")
 
 
 @pytest.mark.parametrize("written", ["2", '"2"', '"2 sec"', '"-1 s"', '"s"', '""', "true", "false", "[1]", '"0 s"'])

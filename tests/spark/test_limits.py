@@ -11,6 +11,9 @@ from pyspark.sql import SparkSession
 
 from samza_azure.spark.jvm.session import java_class, jvm_of
 from samza_azure.spark.jvm.settings import SOCKET_DIRECTORY, SOCKET_DIRECTORY_MAX, settings_of
+from samza_azure.spark.pipeline import names
+from samza_azure.spark.pipeline.destination import KEY_TYPES
+from samza_azure.spark.pipeline.schema import parse_schema
 
 #: The longest ids that Linux gives to processes and descriptors of ours.
 LONGEST = {r"(?<=/proc/)\d+": "4194304", r"(?<=/fd/)\d+": "1048576"}
@@ -44,6 +47,11 @@ def test_java_takes_the_longest_path_of_a_socket_and_the_kernel_more(spark: Spar
         java_listens_and_python_connects(spark, f"{directory}/".ljust(longest, "x"))
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(f"{directory}/".ljust(longest + 1, "y"))
+
+
+def test_the_quick_check_knows_which_types_a_key_may_have(spark: SparkSession) -> None:
+    schema = parse_schema(spark, ", ".join(f"`{kind}` {kind}" for kind in sorted(names.TYPES)), "a")
+    assert {field.name for field in schema if isinstance(field.dataType, KEY_TYPES)} == names.KEY_TYPES
 
 
 def is_taken_by_spark(spark: SparkSession, directory: str) -> bool:

@@ -123,6 +123,14 @@ def test_a_file_with_the_name_of_a_module_of_pythons(tmp_path: Path) -> None:
     )
 
 
+def test_a_file_with_the_name_of_an_installed_package(tmp_path: Path) -> None:
+    """It was advised to write `app = Application()` into pyspark itself."""
+    assert refused(tmp_path, "pyspark", "from samza_azure import Application\napp = Application()\n").startswith(
+        "app.main is 'pyspark:app', but a package pyspark is installed, which is imported instead. "
+        f"Rename pyspark.py, and write its new name in app.main.\n  {tmp_path}"
+    )
+
+
 HEAD = "from functools import partial\nfrom samza_azure import Application\napp = Application()\ndef f(a, by): ...\n"
 #: A decorator as somebody might write it, and what is said.
 DECORATED = {

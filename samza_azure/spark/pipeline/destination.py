@@ -22,6 +22,7 @@ from pyspark.sql.types import (
 )
 
 from samza_azure.errors import PipelineRefused
+from samza_azure.spark.pipeline.names import no_key
 
 #: The column that carries the destination from the plan to the writer. It is not part of the stream.
 COLUMN = "__samza_azure_destination"
@@ -38,9 +39,7 @@ def check_key(schema: StructType, key: str, what: str, columns: str) -> None:
         raise PipelineRefused(f"{what}, but {columns}. Name one of them.")
     kind = schema[key].dataType
     if not isinstance(kind, KEY_TYPES):
-        raise PipelineRefused(
-            f"{what}, a column of type {kind.simpleString()}. Use a string, integer, boolean, date or binary column."
-        )
+        raise PipelineRefused(f"{what}, {no_key(kind.simpleString())}")
 
 
 def with_destination(frame: DataFrame, by: Sequence[Column], partitions: int, *, like_keys: bool = True) -> DataFrame:

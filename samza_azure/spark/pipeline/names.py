@@ -22,6 +22,10 @@ TYPES = TIMES | {
     "bigint", "binary", "boolean", "byte", "dec", "decimal", "double", "float", "int", "integer", "long", "numeric",
     "real", "short", "smallint", "string", "tinyint",
 }  # fmt: skip
+#: Those that a key may have; `destination.KEY_TYPES` has Spark's classes of them.
+KEY_TYPES = frozenset(
+    {"bigint", "binary", "boolean", "byte", "date", "int", "integer", "long", "short", "smallint", "string", "tinyint"}
+)
 
 
 def check_names(application: Application, config: Config) -> list[str]:
@@ -178,6 +182,11 @@ def _parameters(stage: Stage) -> str:
 def _source_mistakes(name: str, declared: Stream) -> Iterator[str]:
     types = _columns(declared.schema or "")
     if types is None:
+        if (colon := re.match(r"\s*(\w+)\s*:\s*(\w+)", declared.schema or "")) is not None:
+            yield (
+                f"streams.{name}.schema cannot be read: no colon stands between a column and its type. "
+                f'Write it like "{colon[1]} {_nearest_type(colon[2])}, ts timestamp".'
+            )
         return  # Spark reads more than this parser, and refuses what it cannot read
     columns = f"its schema has the columns {', '.join(types)}. Name one of them."
     for column, kind in types.items():
@@ -194,6 +203,8 @@ def _source_mistakes(name: str, declared: Stream) -> Iterator[str]:
     for key in declared.key:
         if key not in types:
             yield f"streams.{name}.key has {key!r}, but {columns}{nearest(key, types)}"
+        elif (kind := types[key].removesuffix("()")) in TYPES - KEY_TYPES:
+            yield f"streams.{name}.key has {key!r}, {no_key(kind)}"
 
 
 def _columns(ddl: str) -> dict[str, str] | None:
@@ -216,6 +227,15 @@ def no_time(stream: str, column: str, kind: str, remedy: str) -> str:
         f"streams.{stream}.event_time is {column!r}, a column of type {kind}. An event time is a timestamp, a date or "
         f"a window. {remedy}."
     )
+
+
+def no_key(kind: str) -> str:
+    """The end of the message for a key of another type."""
+    return f"a column of type {kind}. Use a string, integer, boolean, date or binary column."
+
+
+def _nearest_type(kind: str) -> str:
+    return next(iter(difflib.get_close_matches(kind.lower(), sorted(TYPES), n=1, cutoff=0.6)), "string")
 
 
 def declare_timestamp(source: str, column: str) -> str:
@@ -246,4 +266,14 @@ def _is_route(name: str, stages: Sequence[Stage]) -> bool:
     return any(name.startswith(f"{stage.name}-{each}") for stage in stages for each in stage.inputs)
 
 
-__all__ = ["at_once", "check_names", "declare_timestamp", "nearest", "no_time", "ordered", "undeclared"]
+__all__ = [
+    "KEY_TYPES",
+    "at_once",
+    "check_names",
+    "declare_timestamp",
+    "nearest",
+    "no_key",
+    "no_time",
+    "ordered",
+    "undeclared",
+]
