@@ -64,6 +64,14 @@ class Seen:
     without_time: int = 0  # rows whose event time is null
     words_for_null: Counter[str] = field(default_factory=Counter)  # by column
 
+    def add(self, other: "Seen") -> None:
+        """Note what the check of another file has seen, too."""
+        self.rows += other.rows
+        self.without_time += other.without_time
+        self.left_out |= other.left_out
+        self.without_zone |= other.without_zone
+        self.words_for_null += other.words_for_null
+
     def lines(self) -> Iterator[str]:
         """The messages to the user about it."""
         if self.left_out:
@@ -78,7 +86,7 @@ class Seen:
 
 
 @dataclass(slots=True)
-class _Behind:
+class RowsBefore:
     """What of a JSON-lines file has been read."""
 
     rows: int = 0
@@ -99,13 +107,13 @@ def files_in(given: Sequence[Path]) -> Iterator[Path]:
         if not path.is_dir():
             yield path
             continue
-        found = sorted(each for each in path.iterdir() if each.is_file() and _kind(each) is not None)
+        found = sorted(each for each in path.iterdir() if each.is_file() and kind_of(each) is not None)
         if not found:
             raise ConfigError(f"The folder {path} has no file that ends in {', '.join(KINDS)}.")
         yield from found
 
 
-def _kind(file: Path) -> str | None:
+def kind_of(file: Path) -> str | None:
     """The format of a file; None if its ending is not in `KINDS`."""
     return KINDS.get(Path(file.stem if file.suffix.lower() == ".gz" else file.name).suffix.lower())
 
@@ -195,22 +203,14 @@ def chunks(seen: Seen, file: Path, schema: pa.Schema, key: str | None) -> Iterat
     since the first block of it does not show what comes later, and a double would change the last digits of a decimal.
     """
     try:
-        match _kind(file):
+        match kind_of(file):
             case "parquet" if file.suffix.lower() != ".gz":
                 with pq.ParquetFile(file) as parquet:
                     for batch in parquet.iter_batches(CHUNK_ROWS):
                         yield pa.Table.from_batches([batch])
             case "csv":
-                types = dict.fromkeys(_header(file), pa.string())
-                types |= {column.name: column.type for column in schema if pa.types.is_binary(column.type)}
-                convert = pyarrow.csv.ConvertOptions(column_types=types)
-                reading = pyarrow.csv.ReadOptions(block_size=LONGEST_LINE)
-                with (
-                    pa.input_stream(str(file), compression="detect") as data,
-                    pyarrow.csv.open_csv(data, read_options=reading, convert_options=convert) as lines,
-                ):
-                    for batch in lines:
-                        yield _with_nulls(seen, pa.Table.from_batches([batch]), schema)
+                with pa.input_stream(str(file), compression="detect") as data:
+                    yield from csv_rows(seen, data, header(file), schema)
             case "json":
                 yield from _json_chunks(file, schema, key)
             case _:
@@ -226,21 +226,38 @@ def chunks(seen: Seen, file: Path, schema: pa.Schema, key: str | None) -> Iterat
         raise ConfigError(f"{file} cannot be read as {file.suffix[1:]}: {error}") from error
 
 
+def csv_rows(seen: Seen, data: Any, names: Iterable[str], schema: pa.Schema) -> Iterator[pa.Table]:
+    """The rows of CSV with a header of these names, as texts."""
+    types = dict.fromkeys(names, pa.string())
+    types |= {column.name: column.type for column in schema if pa.types.is_binary(column.type)}
+    convert = pyarrow.csv.ConvertOptions(column_types=types)
+    reading = pyarrow.csv.ReadOptions(block_size=LONGEST_LINE)
+    with pyarrow.csv.open_csv(data, read_options=reading, convert_options=convert) as lines:
+        for batch in lines:
+            yield _with_nulls(seen, pa.Table.from_batches([batch]), schema)
+
+
+def json_rows(part: bytes, schema: pa.Schema, key: str | None, behind: RowsBefore) -> pa.Table:
+    """The rows of whole JSON lines, with null in a column that they lack."""
+    rows = _json_rows(part, schema, behind)
+    for name in (*schema.names, *([key] if key else [])):
+        if name not in rows.column_names:
+            rows = rows.append_column(name, pa.nulls(rows.num_rows))
+    return rows
+
+
 def _json_chunks(file: Path, schema: pa.Schema, key: str | None) -> Iterator[pa.Table]:
     """The rows of a JSON-lines file, part by part. A column that a part lacks, and another part has, is null there.
 
     Arrow decides on the kinds of values for each block, so that it gets each part as one block: over several, a column
     of two kinds was stored with wrong values, or ended the process.
     """
-    behind = _Behind()
+    behind = RowsBefore()
     for part in _parts(file):
         try:
-            rows = _json_rows(part, schema, behind)
+            rows = json_rows(part, schema, key, behind)
         except pa.ArrowInvalid as error:
             raise ValueError(_ROW.sub(lambda row: f"{behind.rows + int(row[0]) + 1}", str(error))) from error
-        for name in (*schema.names, *([key] if key else [])):
-            if name not in rows.column_names:
-                rows = rows.append_column(name, pa.nulls(rows.num_rows))
         behind.rows += rows.num_rows
         yield rows
     if not behind.rows:
@@ -263,7 +280,7 @@ def _parts(file: Path) -> Iterator[bytes]:
             rest = part[end:]
 
 
-def _json_rows(part: bytes, schema: pa.Schema, behind: _Behind) -> pa.Table:
+def _json_rows(part: bytes, schema: pa.Schema, behind: RowsBefore) -> pa.Table:
     """Rows of a JSON-lines file, with texts where Arrow would read something else into them.
 
     Python reads what Arrow cannot, which takes about ten times as long: objects of any keys, numbers beside texts, and
@@ -333,13 +350,13 @@ def _may_lose_digits(kind: pa.DataType, target: pa.DataType) -> bool:
     return pa.types.is_floating(kind) and bool(pa.types.is_decimal(target) or pa.types.is_integer(target))
 
 
-class _Number(str):
+class Number(str):
     """A number of a JSON file, with all its digits."""
 
     __slots__ = ()
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of JSON; Arrow refuses one that names a key twice, too."""
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -348,11 +365,13 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _read_by_python(part: bytes, schema: pa.Schema, behind: _Behind, only: Collection[str] | None = None) -> pa.Table:
+def _read_by_python(
+    part: bytes, schema: pa.Schema, behind: RowsBefore, only: Collection[str] | None = None
+) -> pa.Table:
     """Rows of a JSON-lines file, with texts for all values: for numbers, and for the columns the stream has not."""
     text = part.decode("utf-8-sig")
     decoder = json.JSONDecoder(
-        parse_float=_Number, parse_int=_Number, parse_constant=_Number, object_pairs_hook=_object
+        parse_float=Number, parse_int=Number, parse_constant=Number, object_pairs_hook=unique_keys
     )
     kinds = {column.name: column.type for column in schema if only is None or column.name in only}
     found: dict[str, list[Any]] = {name: [] for name in kinds}
@@ -408,10 +427,10 @@ def _as_texts(value: Any, kind: pa.DataType, path: str) -> Any:
         return [_as_texts(each, kind.value_type, f"{path}.element") for each in value]
     if isinstance(value, dict | list) or pa.types.is_nested(kind):
         raise refusal(path, kind, _shown(value))
-    if isinstance(value, _Number) and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+    if isinstance(value, Number) and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         raise without_unit(path, _shown(value))
     is_number = not pa.types.is_boolean(kind) and not _is_text(kind)
-    if type(value) is not str and not (is_number if isinstance(value, _Number) else pa.types.is_boolean(kind)):
+    if type(value) is not str and not (is_number if isinstance(value, Number) else pa.types.is_boolean(kind)):
         raise refusal(path, kind, _shown(value))
     return _text_of(value)
 
@@ -435,8 +454,8 @@ def _shown(value: Any) -> str:
     """A value of JSON, with its type; that of a text is plain."""
     if type(value) is str:
         return f"{value!r:.80}"
-    names = {_Number: "a number", bool: "a boolean", dict: "an object", list: "a list"}
-    return f"{value if isinstance(value, _Number) else json.dumps(value):.80} ({names.get(type(value), 'null')})"
+    names = {Number: "a number", bool: "a boolean", dict: "an object", list: "a list"}
+    return f"{value if isinstance(value, Number) else json.dumps(value):.80} ({names.get(type(value), 'null')})"
 
 
 def _has_long_number(part: bytes, columns: Mapping[str, pa.DataType]) -> bool:
@@ -451,7 +470,7 @@ def _has_long_number(part: bytes, columns: Mapping[str, pa.DataType]) -> bool:
     return _DIGITS in part.translate(_TO_DIGITS) and _NUMBER.search(part) is not None
 
 
-def _header(file: Path) -> list[str]:
+def header(file: Path) -> list[str]:
     """The names of a CSV file's columns."""
     with pa.input_stream(str(file), compression="detect") as data:
         lines = csv.reader(io.TextIOWrapper(data, "utf-8-sig", errors="replace"))

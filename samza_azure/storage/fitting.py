@@ -8,6 +8,7 @@ Whether a value of one of Arrow's types is taken does not depend on the rows aro
 does: a column with whole numbers and fractions is one of doubles.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
@@ -25,6 +26,8 @@ ZONED = r"[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
 _MIDNIGHT = r"^(\S{10})[T ]00(:00(:00(\.0+)?)?)?(Z|[+-]00(:?00)?)?$"
 #: A fraction of a second with more digits than microseconds have, which lose nothing.
 _LONG_FRACTION = r"(\.\d{6})0+($|\D)"
+#: Texts, as they are shown, of a number with a decimal comma, and of one that a number's type may be too small for.
+_COMMA, _NUMBER = re.compile(r"'([+-]?\d+),(\d+)'"), re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 #: A type for each whole number in a text.
 _WHOLE = pa.decimal128(38, 0)
 
@@ -63,7 +66,7 @@ def lacking(missing: Iterable[str], found: Iterable[str]) -> ConfigError:
 
 def refusal(path: str, kind: pa.DataType, shown: str) -> ConfigError:
     """The error for a value, shown with its type, that a column or a part of it does not hold."""
-    return ConfigError(f"The column {path!r} is {kind}, which cannot hold {shown}. Write {_advice(kind)}.")
+    return ConfigError(f"The column {path!r} is {kind}, which cannot hold {shown}. Write {_advice(kind, shown)}.")
 
 
 def without_unit(path: str, shown: str) -> ConfigError:
@@ -275,8 +278,13 @@ def _shown(value: pa.Scalar) -> str:
         return f"{plain.cast(pa.string())} ({value.type})"  # with a zone Arrow shows another year
 
 
-def _advice(kind: pa.DataType) -> str:
-    """What a column of this type holds."""
+def _advice(kind: pa.DataType, shown: str) -> str:
+    """What a column of this type holds, to be written instead of a value that is shown."""
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_integer(kind):
+        if comma := _COMMA.fullmatch(shown):
+            return f"a point instead of the comma: {comma[1]}.{comma[2]}"
+        if shown.startswith(("'", '"')) and _NUMBER.fullmatch(shown[1:-1].strip()) is None:
+            return "a whole number, like 20" if pa.types.is_integer(kind) else "a number, like 20.5"
     match kind:
         case pa.StructType():
             return f"an object with the fields {', '.join(field.name for field in kind)}"

@@ -139,7 +139,7 @@ def test_a_row_that_does_not_fit_is_named_and_nothing_is_written(emulator: Azuri
     rows.write_text("carrier,ts,dep_delay\nUA,2013-01-01 05:00:00,1\nUA,2013-01-01 05:00:00,late\n")
     code, _, said = samza_azure("produce", str(EXAMPLE), "flights", str(rows), connect=emulator.connection_string)
     assert code == 2
-    assert "Row 2 of" in said and "Nothing was written" in said
+    assert "Line 3 of" in said and "Nothing was written" in said
     code, _, said = samza_azure(
         "export", str(EXAMPLE), "flights", "--to", str(tmp_path / "out.parquet"), connect=emulator.connection_string
     )

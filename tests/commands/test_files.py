@@ -55,13 +55,24 @@ def put(
     progress: Callable[[int, int], None] = lambda written, total: None,
     say: Callable[[str], None] = lambda text: None,
     once: str = "",
+    bad_lines: Path | None = None,
     **changes: Any,
 ) -> int:
     """Produce the files into the example's source stream, as a job file with these changes has it."""
     overrides = {f"streams.flights.{name}": value for name, value in changes.items()}
     config = Config.load(EXAMPLE, environment=ENVIRONMENT, overrides=overrides)
     return produce(
-        config, account, "flights", files, key=key, rate=rate, dry_run=dry_run, progress=progress, say=say, once=once
+        config,
+        account,
+        "flights",
+        files,
+        key=key,
+        rate=rate,
+        dry_run=dry_run,
+        progress=progress,
+        say=say,
+        once=once,
+        bad_lines=bad_lines,
     )
 
 
@@ -165,7 +176,7 @@ def test_a_zone_is_seen_in_each_time_that_has_one(name: str, account: Any, tmp_p
 def test_times_of_json_that_are_numbers_or_missing_are_refused(account: Any, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text('{"carrier": "UA", "ts": 1357016400, "dep_delay": 1.0}\n')
-    with pytest.raises(ConfigError, match=r"Row 1 of .* The column 'ts' holds numbers, and their unit of time is unk"):
+    with pytest.raises(ConfigError, match=r"Line 1 of .* The column 'ts' holds numbers, and their unit of time is unk"):
         put(account, file)
     file.write_text('{"carrier": "UA", "tss": "2013-01-01T05:00:00Z", "dep_delay": 1.0}\n')
     with pytest.raises(ConfigError, match="The rows lack ts"):
@@ -183,7 +194,7 @@ def test_several_files_and_folders_are_read_in_order_and_checked_before_the_firs
     first = flights(tmp_path, "first,2013-01-01 05:00:00,1")
     wrong = tmp_path / "wrong.csv"
     wrong.write_text("carrier,ts,dep_delay\nUA,yesterday,1\n")
-    with pytest.raises(ConfigError, match=r"Row 1 of .*wrong.csv does not fit"):
+    with pytest.raises(ConfigError, match=r"Line 2 of .*wrong.csv does not fit"):
         put(account, first, folder, wrong)
     assert stored(account) == 0
     assert put(account, first, folder, partitions=1) == 3
@@ -198,7 +209,7 @@ def test_an_empty_field_is_null_and_a_decimal_that_would_change_is_refused(accou
     schema = "carrier string, ts timestamp, dep_delay decimal(10,2)"
     with pytest.raises(
         ConfigError,
-        match=r"Row 2 of .* cannot hold '1\.005'\. Write .*, 2 of them after the point\. Nothing was written",
+        match=r"Line 3 of .* cannot hold '1\.005'\. Write .*, 2 of them after the point\.\nNothing was written",
     ):
         put(account, flights(tmp_path, "UA,2013-01-01 05:00:00,1.25", "UA,2013-01-01 05:00:00,1.005"), schema=schema)
     put(account, flights(tmp_path, ",2013-01-01 05:00:00,1.25"), schema=schema)
@@ -213,7 +224,7 @@ def test_the_decimals_of_a_csv_file_are_stored_to_their_last_digit(account: Any,
     put(account, flights(tmp_path, *rows), schema=schema)
     found = [row["dep_delay"] for batch in batches_of(account.blobs(), "flights") for row in batch.to_pylist()]
     assert sorted(map(str, found)) == ["1.00", "12345678901234567.89", "None"]
-    with pytest.raises(ConfigError, match=r"Row 1 of .* is decimal128\(38, 2\), which cannot hold 'x'\."):
+    with pytest.raises(ConfigError, match=r"Line 2 of .* is decimal128\(38, 2\), which cannot hold 'x'\."):
         put(account, flights(tmp_path, "UA,2013-01-01 05:00:00,x"), schema=schema)
 
 
@@ -235,7 +246,7 @@ def test_the_types_of_a_csv_file_do_not_depend_on_how_it_begins(
     ]
     with pytest.raises(ConfigError, match=r"cannot hold '1357016400'\. Write times like 2013-01-31 05:00:00Z\."):
         put(account, flights(tmp_path, "UA,1357016400,1,1,", columns=columns), schema=schema)
-    with pytest.raises(ConfigError, match=r"Row 43 of .* The column 'gate' is int32, which cannot hold '1\.5'\."):
+    with pytest.raises(ConfigError, match=r"Line 44 of .* The column 'gate' is int32, which cannot hold '1\.5'\."):
         put(account, flights(tmp_path, *some, *others, "UA,,1.5,,", columns=columns), schema=schema)
 
 
@@ -262,7 +273,7 @@ def test_no_number_of_json_lines_is_refused_that_a_decimal_can_hold(account: Any
     file.write_text("".join(row.format(number // 100, number % 100) for number in range(0, 40_000, 7)))
     put(account, file, schema=schema)
     file.write_text(row.format("1.00", 5).replace("1.00.05", "1.005"))
-    with pytest.raises(ConfigError, match=r"which cannot hold 1\.005 \(double\)\. Write .*\. Nothing was written"):
+    with pytest.raises(ConfigError, match=r"which cannot hold 1\.005 \(double\)\. Write .*\.\nNothing was written"):
         put(account, file, schema=schema)
 
 
@@ -281,9 +292,9 @@ def lines(folder: Path, *rows: str) -> Path:
         ("decimal(10,2)", ["5", "7"], []),
         ("bigint", ["9007199254740993", "1.0", "1e3", "-9223372036854775807"], []),
         ("double", ["0.1", "1", "1234567890.1234567"], []),
-        ("decimal(38,1)", ["1.0", "12345678901234567.89"], ["Row 2", "which cannot hold '12345678901234567.89'"]),
-        ("bigint", ["1.0", "9223372036854775808"], ["Row 2", "int64, which cannot hold '9223372036854775808'"]),
-        ("bigint", ["9007199254740993", "1.5"], ["Row 2", "int64, which cannot hold '1.5'"]),
+        ("decimal(38,1)", ["1.0", "12345678901234567.89"], ["Line 2", "which cannot hold '12345678901234567.89'"]),
+        ("bigint", ["1.0", "9223372036854775808"], ["Line 2", "int64, which cannot hold '9223372036854775808'"]),
+        ("bigint", ["9007199254740993", "1.5"], ["Line 2", "int64, which cannot hold 1.5 (double)"]),
     ],
 )
 def test_the_numbers_of_json_lines_are_stored_to_their_last_digit(
@@ -314,7 +325,7 @@ def test_numbers_within_lists_and_structs_keep_their_digits_too(account: Any, tm
         (1, "0.10"),
     ]
     assert second == []
-    with pytest.raises(ConfigError, match="Row 1 of"):
+    with pytest.raises(ConfigError, match="Line 1 of"):
         put(account, lines(tmp_path, '"dep_delay": [{"n": 1, "price": 1.005}]'), schema=schema)
 
 
@@ -399,7 +410,7 @@ def test_a_value_of_json_lines_that_the_column_cannot_hold_is_refused(
     file = lines(tmp_path, '"dep_delay": null', f'"dep_delay": {value}')
     with pytest.raises(ConfigError) as refused:
         put(account, file, schema=f"carrier string, ts timestamp, dep_delay {kind}")
-    assert "twice" in told or f"Row 2 of {file} does not fit the stream 'flights'. The " in str(refused.value)
+    assert "twice" in told or f"Line 2 of {file} does not fit the stream 'flights'. The " in str(refused.value)
     assert told in str(refused.value)
     assert stored(account) == 0
 
@@ -473,7 +484,7 @@ def test_a_column_of_json_lines_may_change_its_kind_far_behind(
     if isinstance(stored_or_told, str):
         with pytest.raises(ConfigError) as refused:
             put(account, file, schema=schema)
-        assert str(refused.value).startswith(f"Row 22 of {file} does not fit the stream 'flights'. ")
+        assert str(refused.value).startswith(f"Line 22 of {file} does not fit the stream 'flights'. ")
         assert stored_or_told in str(refused.value)
         assert stored(account) == 0
         return
@@ -510,9 +521,12 @@ def test_what_a_large_json_file_lacks_is_named(
     file = lines(tmp_path, *['"dep_delay": null'] * 20)
     with pytest.raises(ConfigError, match=r"has no column 'zip'\. Columns: carrier, ts, dep_delay\."):
         put(account, file, schema=schema, key="zip")
-    with pytest.raises(ConfigError, match=r"rows\.jsonl has a line longer than 0 MiB\. Is it one row per line\?"):
+    with pytest.raises(
+        ConfigError,
+        match=r"rows\.jsonl cannot be read as jsonl: it is a line longer than 0 MiB\. Is it one row per line\?",
+    ):
         put(account, lines(tmp_path, '"dep_delay": null', f'"more": "{"x" * 512}"'), schema=schema)
-    with pytest.raises(ConfigError, match=r"cannot be read as jsonl: .* in row 21"):
+    with pytest.raises(ConfigError, match=r"Line 21 of .* cannot be read as jsonl: "):
         put(account, lines(tmp_path, *['"dep_delay": null'] * 20, '"dep_delay": ?'), schema=schema)
     assert stored(account) == 0
 
@@ -555,7 +569,7 @@ def test_what_is_no_json_lines_is_refused(text: str, account: Any, tmp_path: Pat
 @pytest.mark.parametrize("given", ["2013-01-31 23:30:00", "2013-01-31 19:00:00-05:00", "2013-01-31 00:00:00+01:00"])
 def test_a_date_in_a_csv_file_has_no_time_of_day(given: str, account: Any, tmp_path: Path) -> None:
     schema = "carrier string, ts timestamp, dep_delay date"
-    with pytest.raises(ConfigError, match=r"Row 2 of .* is date32\[day\], which cannot hold '2013-01-31 "):
+    with pytest.raises(ConfigError, match=r"Line 3 of .* is date32\[day\], which cannot hold '2013-01-31 "):
         put(account, flights(tmp_path, "UA,2013-01-31,2013-01-31 00:00:00Z", f"UA,2013-01-31,{given}"), schema=schema)
     put(account, flights(tmp_path, "UA,2013-01-31,2013-01-31 00:00:00Z"), schema=schema)
     assert stored_values(account) == [DAY]
