@@ -17,11 +17,13 @@ from py4j.java_gateway import get_field
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from samza_azure.config.values import in_words
 from samza_azure.spark.jvm.session import java_class
 from samza_azure.spark.pipeline.catalyst import (
     EVENT_TIME_MARK,
     WINDOW_MARK,
     Node,
+    all_of,
     equalities,
     identity,
     in_sql,
@@ -545,6 +547,18 @@ def _made_window_us(made: Any) -> int | None:
     while kind_of(end) in ("KnownNullable", "PreciseTimestampConversion"):
         end = end.children().apply(0)
     return int(end.right().value()) if kind_of(end) == "Add" and kind_of(end.right()) == "Literal" else None
+
+
+def as_written(expression: Any) -> str:
+    """The expression as people write it: a window that begins with an hour or a day is not its arithmetic."""
+    length_us, time = _made_window_us(expression), _time_in(expression)
+    steps = [each.right() for each in all_of(expression, "Remainder")]
+    offsets = [each.left().right() for each in all_of(expression, "Remainder") if kind_of(each.left()) == "Subtract"]
+    if length_us is None or time is None or any(int(each.value()) != length_us for each in steps):
+        return text(expression)
+    if any(int(each.value()) != 0 for each in offsets):
+        return text(expression)
+    return f"window({text(time)}, {in_words(length_us / 1_000_000)})"
 
 
 def marked(node: Node) -> list[int]:

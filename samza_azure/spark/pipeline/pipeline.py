@@ -283,7 +283,7 @@ def _router(
         tasks=_task_count(router, (read,), streams, config),
         schema=stream.schema.toDDL(),
         routed_for=stage.name,
-        routed_by=route.texts,
+        routed_by=route.shown,
         partitions=partitions,
     )
     return AnalysedStage(

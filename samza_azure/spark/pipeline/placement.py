@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
-from samza_azure.spark.pipeline.bounds import Input
+from samza_azure.spark.pipeline.bounds import Input, as_written
 from samza_azure.spark.pipeline.catalyst import (
     Node,
     alternatives,
@@ -60,8 +60,13 @@ class Route:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The expressions as people read them."""
+        """The expressions in full."""
         return tuple(text(each) for each in self.expressions)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The expressions as people write them."""
+        return tuple(as_written(each) for each in self.expressions)
 
 
 @dataclass(frozen=True, slots=True)
