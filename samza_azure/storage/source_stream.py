@@ -4,7 +4,8 @@ Promised: rows of one partition keep their order, and each row that `flush` or `
 Each flush writes the frontier, the event time reached, to *every* partition, so that a partition without rows does not
 hold readers back; `close` reports this producer as idle. Not promised: that a writer that crashed knows which rows of
 its last flush are stored, unless it has an idempotence key: with `once`, a writer that is given the same rows in the
-same order again skips those that are stored, and `close` says that these are all rows of the key.
+same order again skips those that are stored, and `close` says that these are all rows of the key. An input without an
+end goes on with `resume`, which says how many rows are stored: only those behind them are given.
 
 Several writers may write one stream. Readers take the latest frontier for all of them, so concurrent writers must be at
 about the same event time, or the stream must declare a `frontier_lag` that covers the difference.
@@ -129,6 +130,7 @@ class SourceWriter:
         self._produced: Produced | None = None  # what was known of the idempotence key when it was begun
         self._stored = [0] * partitions  # up to which row of the key each partition has its rows
         self._given = 0  # rows of the key that were written so far
+        self._is_resumed = False  # the key stays open
         self._buffers: list[list[pa.Table]] = [[] for _ in range(partitions)]
         self._rows = 0
         self._bytes = 0
@@ -207,6 +209,8 @@ class SourceWriter:
                 f"The stream is partitioned by {', '.join(self._key)}, not by {', '.join(given)}. Leave the key out."
             )
         key = self._key or key
+        if self._is_resumed and not self._key and key:
+            raise ConfigError("A writer that resumes divides rows by the stream's own key. Leave the key out.")
         self._refuse_after_an_error()
         self._is_writing = True
         self._begin((key,) if isinstance(key, str) else tuple(key or ()))
@@ -220,6 +224,26 @@ class SourceWriter:
                 if self._rows >= self._flush_rows or self._bytes >= self._flush_bytes:
                     self.flush()
         self._is_writing = False
+
+    def resume(self) -> int:
+        """Go on behind the rows of the idempotence key that are stored, and return their number: the next row that is
+        written is the one with this number, counted from 0. The key stays open, also after `close`.
+
+        For inputs without an end. Reads the headers of all records since the key was begun, so begin another key now
+        and then. Raise ConfigError without a key, after the first row, or if the key has ended.
+        """
+        if self._once is None:
+            raise ConfigError("Only a writer with an idempotence key resumes: give once=KEY.")
+        if self._given or self._is_writing:
+            raise ConfigError("A writer resumes before its first row.")
+        self._begin(self._key)
+        if self._produced is not None and self._produced.rows is not None:
+            raise ConfigError(
+                f"The key {self._once.key!r} has ended with {self._produced.rows} rows. Begin another key for what "
+                "comes after them."
+            )
+        self._is_resumed, self._given = True, min(self._stored)
+        return self._given
 
     def flush(self) -> None:
         """Append the buffered rows, and the frontier to every partition. Does nothing without buffered rows."""
@@ -237,8 +261,8 @@ class SourceWriter:
     def close(self) -> None:
         """Flush, and report this producer as idle in every partition. Missing partitions are created.
 
-        With an idempotence key, also write down that all its rows are stored. Raise `ConfigError` if a write has
-        failed, because then they are not.
+        With an idempotence key, also write down that all its rows are stored, unless the writer has resumed. Raise
+        `ConfigError` if a write has failed, because then they are not.
         """
         self._refuse_after_an_error()
         self._begin(self._key)
@@ -246,7 +270,7 @@ class SourceWriter:
         if self._produced is not None and self._produced.rows is not None:
             return
         self._append_all(idle=True)
-        if self._once is not None:
+        if self._once is not None and not self._is_resumed:
             self._once.finish(self._given)
 
     def _begin(self, key: tuple[str, ...]) -> None:
