@@ -165,11 +165,11 @@ def delete_all(config: Config, account: Account, *, yes: bool) -> str:
         where = f"the container {config.storage.container} and the table {config.storage.table}"
         what = f"This deletes everything of {config.app.name!r} in {where}: {sized(first)}."
         await asyncio.to_thread(confirm, what, config.app.name, yes=yes)
+        await asyncio.to_thread(account.begin_to_empty)  # first: if that is refused, nothing was changed
         if held.lease_id:
-            # First: a processor that starts meanwhile finds a group that has never run, not a run without its logs.
+            # Before its logs go: a processor that has just started finds a group that has never run.
             epoch = held.control.epoch + 1 if held.control is not None else 0
             await held.write(Control(group_id=uuid.uuid4().hex, epoch=epoch))
-        await asyncio.to_thread(account.begin_to_empty)
         await asyncio.to_thread(mark_deleted, account.transactions(PRODUCED))
         # Listed again: what producers have created before they could see the mark is there now.
         found = [each for each in await asyncio.to_thread(listed) if each[0].startswith(FOLDERS)]

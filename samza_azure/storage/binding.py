@@ -38,7 +38,7 @@ from samza_azure.logs.names import BINDING, FOLDERS
 from samza_azure.names import APPLICATION, BINDING_ID, CONTAINER_OR_TABLE
 from samza_azure.storage.account_calls import AccountCalls, error_code
 from samza_azure.storage.entities import entity
-from samza_azure.storage.interface import CALL_S, Missing
+from samza_azure.storage.interface import CALL_S, Missing, Refused
 
 if TYPE_CHECKING:
     from azure.data.tables import TableClient
@@ -349,18 +349,16 @@ class AzureHalves:
     def replace_blob(self, half: Half) -> None:
         blob, data = self._container().get_blob_client(BINDING), _written(half)
         unchanged = MatchConditions.IfNotModified
-        self._calls.make(
+        self._changed(
             lambda: blob.upload_blob(data, overwrite=True, etag=half.etag, match_condition=unchanged),
             f"Marking the container {blob.container_name}",
-            write=True,
         )
 
     def delete_blob(self, half: Half) -> None:
         blob, unchanged = self._container().get_blob_client(BINDING), MatchConditions.IfNotModified
-        self._calls.make(
+        self._changed(
             lambda: blob.delete_blob("include", etag=half.etag, match_condition=unchanged),
             f"Releasing the container {blob.container_name}",
-            write=True,
         )
 
     def delete_row(self, half: Half) -> None:
@@ -374,6 +372,15 @@ class AzureHalves:
     def _made(self, call: Callable[[], object], doing: str) -> None:
         if isinstance(self._calls.make(call, doing, write=True), Missing):
             raise StorageUnavailable(f"{doing}: it was deleted at once.")
+
+    def _changed(self, call: Callable[[], object], doing: str) -> None:
+        """Another ETag is for the caller, who reads again; that would not end while somebody holds a lease."""
+        answer = self._calls.make(call, doing, write=True)
+        if isinstance(answer, Refused) and answer.code != "ConditionNotMet":
+            raise ConfigError(
+                f"{doing} was refused ({answer.code}): another program has leased the blob {BINDING}. End that lease, "
+                "for example with `az storage blob lease break`, and run this command again."
+            )
 
 
 def _written(half: Half) -> bytes:

@@ -301,6 +301,23 @@ def test_a_deletion_of_all_that_was_killed_at_any_call_goes_on(place: Place, emu
             return
 
 
+def test_a_binding_that_another_program_has_leased_is_left_and_so_is_everything_else(place: Place) -> None:
+    """The command asked again and again, as fast as it could, for as long as the lease lasted."""
+    place.account.ensure_created()
+    place.rows("orders", 1)
+    place.drained()
+    before = place.account.blobs().list("")
+    lease = place.account._synchronous().container.get_blob_client(BINDING).acquire_lease(60)
+    code, _, said = place.command("delete", "--all", "--yes")
+    assert code == 2
+    assert "was refused (LeaseIdMissing): another program has leased the blob streams/binding.json" in said
+    assert place.account.blobs().list("") == before
+    lease.release()
+    place.rows("orders", 2)
+    code, _, said = place.command("delete", "--all", "--yes")
+    assert code == 0, said
+
+
 class At(Front):
     """In front of one of an emulator's services: before one of the calls something else happens."""
 
