@@ -49,6 +49,7 @@ class Production:
     key: str
     content: str = ""
     wait: BetweenTries = back_off
+    check: Callable[[], None] = lambda: None  # raises if all of the job is being deleted
 
     def __post_init__(self) -> None:
         IDEMPOTENCE_KEY.checked(self.key)
@@ -93,7 +94,12 @@ class Production:
         values = {"content": self.content, "divided": divided, **columns(encode(self.stream, Stand(dict(ends))))}
         write = Write(Act.INSERT, hint_key(f"{self.stream}/{self.key}"), values)
         # Refused: the key exists, perhaps from a try of ours whose answer was lost.
-        self._insist(lambda: self.transactions.transact([write]))
+        if not isinstance(self._insist(lambda: self.transactions.transact([write])), Refused):
+            try:
+                self._insist(self.check)
+            except ConfigError:  # a deletion that has forgotten all keys before leaves ours to us
+                self._insist(lambda: self.transactions.transact([Write(Act.DELETE, write.key)]))
+                raise
         found = self.find()
         if found is None:
             raise StorageUnavailable(f"The row of the key {self.key!r} was deleted at once. Run it again.")

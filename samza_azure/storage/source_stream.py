@@ -175,7 +175,8 @@ class SourceWriter:
         settings = source_of(config, stream)
         if once:
             wait = options.get("wait", back_off)
-            options["once"] = Production(PatientOnceLetIn(account.transactions(PRODUCED)), stream, once, content, wait)
+            keys = PatientOnceLetIn(account.transactions(PRODUCED))
+            options["once"] = Production(keys, stream, once, content, wait, account.refuse_unbound)
         return cls(
             _WhileBound(account.blobs(), account.refuse_unbound),
             account.hints(),
