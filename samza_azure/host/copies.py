@@ -11,8 +11,9 @@ put it and one to list the older ones, and the bytes of the control blob, some k
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
-from samza_azure.errors import SamzaAzureError, StorageUnavailable
+from samza_azure.errors import AccessDenied, SamzaAzureError, StorageUnavailable
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import Control, RunPhase, milestone
 from samza_azure.logs.names import COPIES, copy_name
@@ -93,4 +94,5 @@ def keep_copy(blobs: Blobs, control: Control) -> None:
     ours = copy_name(control.revision)
     blobs.put(ours, control_blob.encode(control))
     if old := [name for name, _ in blobs.list(COPIES) if name != ours][: 1 - KEPT]:
-        blobs.delete_many(old[:KEPT])
+        with suppress(AccessDenied):  # the copy is kept, and older ones harm nobody
+            blobs.delete_many(old[:KEPT])

@@ -7,6 +7,9 @@ import pytest
 
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.errors import AccessDenied, SamzaAzureError, Unsettled
+from samza_azure.group.control import Control
+from samza_azure.host.copies import KEPT, keep_copy
+from samza_azure.logs.names import COPIES
 from samza_azure.logs.operations import Span
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Missing, Refused
@@ -130,15 +133,15 @@ async def test_blobs_that_cannot_be_deleted_are_reported_and_the_others_are_dele
 
 
 class KeepsOne(Front):
-    """In front of the blobs of an emulator: blobs whose names end with `kept` are not deleted, whether the deletion is
+    """In front of the blobs of an emulator: blobs with `kept` in their names are not deleted, whether the deletion is
     asked for alone or is a part of a batch."""
 
-    def __init__(self, target: int, reply: Reply) -> None:
-        self._target, self._reply = target, reply
+    def __init__(self, target: int, reply: Reply, kept: str = "kept") -> None:
+        self._target, self._reply, self._kept = target, reply, kept
         super().__init__()
 
     def instead(self, request: Request) -> Reply | None:
-        return self._reply if request.method == "DELETE" and "kept" in request.path else None
+        return self._reply if request.method == "DELETE" and self._kept in request.path else None
 
     def passed_on(self, request: Request) -> tuple[int, Request]:
         return self._target, request
@@ -149,7 +152,7 @@ class KeepsOne(Front):
         parts = []
         for number, name in enumerate(re.findall(rb"DELETE (\S+)", request.body)):
             code = f"x-ms-error-code: {self._reply.code}\r\n" if self._reply.code else ""
-            said = f"{self._reply.status} No\r\n{code}" if b"kept" in name else "202 Accepted\r\n"
+            said = f"{self._reply.status} No\r\n{code}" if self._kept.encode() in name else "202 Accepted\r\n"
             head = f"--p\r\nContent-Type: application/http\r\nContent-ID: {number}\r\n\r\n"
             parts.append(f"{head}HTTP/1.1 {said}\r\n")
         return 202, [("Content-Type", "multipart/mixed; boundary=p")], "".join([*parts, "--p--"]).encode()
@@ -186,6 +189,18 @@ def test_a_refusal_of_access_is_told_from_what_a_policy_keeps(
         else:
             with pytest.raises(expected, match=r"kept|not all were answered"):
                 account.blobs().delete_many(["gone", "kept"])
+
+
+def test_a_copy_is_kept_although_older_ones_may_not_be_deleted(
+    azurite: Azurite, connect: Callable[[str], Account]
+) -> None:
+    """It counted as one that cannot be kept: the log said so, and it was written again every few seconds."""
+    with KeepsOne(azurite.blob_port, Reply(403, "AuthorizationPermissionMismatch"), "control") as front:
+        account = connect(azurite.connection_string.replace(f":{azurite.blob_port}/", f":{front.port}/"))
+        account.create()
+        for revision in range(KEPT + 1):
+            keep_copy(account.blobs(), Control("a" * 32, revision=revision))
+        assert len(account.blobs().list(COPIES)) == KEPT + 1
 
 
 def test_names_may_hold_what_the_names_of_streams_and_tasks_hold(account: AnyAccount) -> None:
