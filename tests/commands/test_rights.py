@@ -253,12 +253,12 @@ def test_drain_and_stop_write_only_table_rows(place: Place) -> None:
 
 
 def test_a_missing_container_or_table_names_the_role_that_may_create_it(place: Place) -> None:
-    code, _, said = place.command("drain")
+    code, _, said = place.command("drain", "--run-id", "first")
     assert code == 3
     assert "There is no container rights-" in said and "as infra/azure does" in said
     assert "Storage Blob Data Contributor on the whole account" in said
     place.allow(lambda method, path: False, creates)
-    code, _, said = place.command("drain")
+    code, _, said = place.command("drain", "--run-id", "first")
     assert code == 3 and "There is no table " in said and "Storage Table Data Contributor on the whole account" in said
 
 
