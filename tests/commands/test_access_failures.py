@@ -21,13 +21,14 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
+from azure.core.credentials import AccessTokenInfo
 
 from samza_azure import AzureJobCoordinatorFactory, Config, Reader, SharedTasks, SourceWriter, cli
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.library.threaded import ThreadedCoordinator
 from samza_azure.seldom import Folded
 from samza_azure.storage.connection import Account
-from samza_azure.storage.identity import Identity
+from samza_azure.storage.identity import Identity, of_this_process
 from tests.commands.access_failures import FAILURES, By, Failure, Outcome
 from tests.storage import cloud
 from tests.storage.cloud import ACCOUNT, TOKEN_S, Azure, Says, as_on_azure, certificates
@@ -174,6 +175,11 @@ def machine(
 
 def shows_no_secret(said: str) -> bool:
     return "eyJ" not in said and KEY not in said and "sig=" not in said.replace("sig=**********", "")
+
+
+def test_the_identity_of_the_process_is_what_azure_identity_finds(machine: Machine) -> None:
+    found = of_this_process.__wrapped__().ask(("https://storage.azure.com/.default",), None).result(30)
+    assert isinstance(found, AccessTokenInfo) and machine.azure.metadata.asked
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=str)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from samza_azure.group import actions
 from samza_azure.group.actions import (
     Finish,
     InsertOwnRow,
@@ -21,7 +22,8 @@ from samza_azure.group.ending import GIVEN_UP, verdict
 from samza_azure.group.learn import learn, perform_locally, turn
 from samza_azure.group.membership import own_row
 from samza_azure.group.rows import ProcessorRow, ProcessorState
-from samza_azure.group.view import OwnIncarnation, Settings, View
+from samza_azure.group.timing import OUT_OF_REACH
+from samza_azure.group.view import Failing, OwnIncarnation, Settings, View
 from samza_azure.messages import (
     Permit,
     Phase,
@@ -316,3 +318,13 @@ def test_a_processor_that_was_never_admitted_ends_at_once() -> None:
     view = newcomer()
     learn(view, ReadOwnRow(), Denied("AuthenticationFailed."), sent_at=NOW, now=NOW + 1)
     assert verdict(view) == Finish(2, "AuthenticationFailed.")
+
+
+@pytest.mark.parametrize(("times", "expected"), [(OUT_OF_REACH - 1, False), (OUT_OF_REACH, True)])
+def test_so_many_calls_without_an_answer_mean_that_the_control_blob_is_out_of_reach(
+    times: int,
+    expected: bool,
+) -> None:
+    view = view_of("p2")
+    view.calls.failing[actions.CONTROL] = Failing(times, NOW)
+    assert view.cut_off is expected

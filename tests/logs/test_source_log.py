@@ -175,6 +175,13 @@ def test_a_blob_that_is_gone_is_not_in_line() -> None:
     assert (drive(is_in_line(PREFIX, 0), blobs), drive(is_in_line(PREFIX, 1), blobs)) == (False, True)
 
 
+def test_a_blob_may_seem_to_be_younger_than_the_next_one_by_what_the_services_clocks_differ() -> None:
+    def listed(younger_by_s: float) -> list[Listed]:
+        return [Listed(blob_name(PREFIX, 0), 1, 0.0, 500.0), Listed(blob_name(PREFIX, 1), 1, 0.0, 500.0 + younger_by_s)]
+
+    assert [in_line(PREFIX, listed(seconds), 0) for seconds in (0.0, ORDER_S, ORDER_S + 1)] == [True, True, False]
+
+
 class Sleeper:
     """A producer that stops where a test says so."""
 

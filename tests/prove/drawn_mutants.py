@@ -75,7 +75,43 @@ GAMES_S = 20.0
 #: What takes so many times as long as recorded, and so many seconds more, hangs. The machine may be busy.
 HANGS, HANGS_S = 4.0, 60.0
 #: Mutants that were looked at, by file, kind of change and the line's text: why nothing can tell them apart.
-EXPLAINED: dict[tuple[str, str, str], str] = {}
+EXPLAINED: dict[tuple[str, str, str], str] = {
+    ("samza_azure/segments/partitions.py", "comparison", "if taken_start < end and start < taken_end:"): (
+        "where one ends as the other starts, both ways leave the same runs and empty ones, which from_runs drops"
+    ),
+    ("samza_azure/segments/segment.py", "another default", "rows: int = 0"): "each file that is written has its count",
+    ("samza_azure/library/shared_tasks.py", "another constant", "self._until = 0.0"): (
+        "both are over a second after the machine has started"
+    ),
+    (
+        "samza_azure/storage/connection.py",
+        "another constant",
+        "pages = self._synchronous().container.list_blobs(results_per_page=1, raw_response_hook=note).by_page()",
+    ): "only the Date of the answer is read",
+    (
+        "samza_azure/tables/compaction.py",
+        "argument left out",
+        "for partition, file in zip(group, made or [None], strict=True)",
+    ): "the group has as many partitions as files were made",
+    (
+        "samza_azure/streams/offset.py",
+        "arguments swapped",
+        "if type(blob) is not int or type(position) is not int or min(blob, position) < 0 or not _is_time(frontier):",
+    ): "the smaller of two numbers",
+    (
+        "samza_azure/storage/contract.py",
+        "another key",
+        'etag = _done(await rows.insert(PARTITION, "gone", {"beat": 1}, timeout=CALL_S), "an insertion")',
+    ): "the row is deleted, whatever is in it",
+    (
+        "samza_azure/group/learn.py",
+        "comparison",
+        "if view.others.write_seen_at > evident + 2 * max(view.timing.heartbeat_s, interval):",
+    ): "readings of a clock, which differ from one another by exactly so much never",
+    ("samza_azure/host/supervisor.py", "dropped", "self._child.end_group()"): (
+        "the kernel kills the container, too, when its supervisor ends (PR_SET_PDEATHSIG)"
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)

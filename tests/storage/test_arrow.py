@@ -16,6 +16,7 @@ from samza_azure.logs.reading import Part
 from samza_azure.logs.record import Reference
 from samza_azure.storage import arrow
 from samza_azure.storage.arrow import decode, encode, event_time_range, rows_of, slices
+from samza_azure.storage.arrow_size import unfolded_bytes
 
 NOON = dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC)
 NOON_US = 1_357_041_600_000_000
@@ -199,6 +200,12 @@ BY_KIND: dict[str, Callable[[int], pa.Array]] = {
     ),
     "list of structs": lambda count: pa.array([[{"a": "x", "b": None}] * LISTS[number % 3] for number in range(count)]),
 }
+
+
+def test_a_text_that_many_rows_share_counts_for_each_of_them() -> None:
+    """A view is 16 bytes, wherever it points: so few bytes could unpack to much memory."""
+    texts = pa.array([None, "x" * 100, "y", "z" * 50], pa.string_view())
+    assert [unfolded_bytes(texts), unfolded_bytes(texts.slice(2)), unfolded_bytes(texts.slice(1, 1))] == [151, 51, 100]
 
 
 @pytest.mark.parametrize("cut", [0, 5], ids=["whole", "cut"])

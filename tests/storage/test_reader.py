@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pytest
 
-from samza_azure.errors import ConfigError, RowsGone
+from samza_azure.errors import ConfigError, RowsGone, StorageUnavailable
 from samza_azure.logs.names import blob_name
 from samza_azure.logs.record import Kind, Slice, Writer
 from samza_azure.logs.task_log import LogLimits
@@ -141,6 +141,34 @@ def test_a_reader_waits_for_rows_and_for_logs_that_do_not_exist_yet(blobs: Blobs
     reader = Reader(blobs, "out", wait=wait)
     tables = iter(reader)
     assert [next(tables)["v"].to_pylist(), next(tables)["v"].to_pylist()] == [[1], [2]]
+
+
+class Outage(Link):
+    """Nothing answers while it is there."""
+
+    lasts = False
+
+    def call(self, operation: str, effect: Callable[[], T]) -> T:
+        if self.lasts:
+            raise StorageUnavailable(operation)
+        return effect()
+
+
+def test_a_reader_waits_for_a_storage_that_does_not_list_the_logs(account: MemoryAccount, blobs: Blobs) -> None:
+    link, waits = Outage(), list[float]()
+    task(blobs, "1-a").append(0, slices=(part(1),))
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        link.lasts = len(waits) < 3
+
+    reader = Reader(MemoryAccount(account.storage, link=link).blobs(), "out", wait=wait)
+    link.lasts = True
+    assert next(iter(reader))["v"].to_pylist() == [1]
+    assert len(waits) == 3
+    link.lasts = True
+    with pytest.raises(StorageUnavailable):
+        values(Reader(MemoryAccount(account.storage, link=link).blobs(), "out", until_now=True))
 
 
 async def _read(reader: Reader) -> list[int]:

@@ -11,6 +11,7 @@ from samza_azure import tables
 from samza_azure.errors import ConfigError, CorruptState
 from samza_azure.segments import (
     Advance,
+    Granted,
     Granularity,
     Interval,
     LockOwner,
@@ -125,6 +126,17 @@ def test_compacting_an_interval_that_another_task_has_locked_is_an_error(stores:
     one.acquire(task("x"), request)
     (done,) = tables.compact(other, task("compact"), JANUARY)
     assert "another task holds a lock" in done.refused
+
+
+def test_an_append_where_another_task_has_locked_is_lost_and_can_be_sent_again(stores: Stores) -> None:
+    store, other = stores(), stores()
+    answer = other.acquire(task("x", 99), LockRequest("x", other.name, JANUARY, LockType.EXCLUSIVE))
+    assert isinstance(answer, Granted)
+    appender = tables.Appender(store, task("sink"))
+    assert isinstance(appender.append(made(0, 2), Advance("s", None, 2)), LostRace)
+    other.release_all("x")
+    assert isinstance(appender.append(made(0, 2), Advance("s", None, 2)), Published)
+    assert numbers(store) == [0, 1]
 
 
 def test_a_column_is_added(store: SegmentStore) -> None:
