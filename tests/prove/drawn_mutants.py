@@ -327,7 +327,7 @@ class Hunt:
         self.tree, self.known = tree, known
 
     def verdict(self, mutant: Mutant) -> tuple[str, str]:
-        """Who noticed it, and what was said; `alive` or `explained` if nobody did."""
+        """Who noticed it, and what was said; `alive` if nobody did."""
         try:
             compile(mutant.change.made(mutant.source), mutant.path, "exec")
         except SyntaxError as error:
@@ -347,8 +347,7 @@ class Hunt:
                 shown += len(tests)
             if found is not None:
                 return found
-        why = EXPLAINED.get((mutant.path, mutant.change.what, mutant.line))
-        return ("explained", why) if why else ("alive", f"shown to {shown} of {len(who)} that reach it")
+        return "alive", f"shown to {shown} of {len(who)} that reach it"
 
     def chosen(self, mutant: Mutant, kind: str, who: set[str]) -> list[str]:
         """The tests of a kind, the cheapest first, and of those that cost as much the ones of the same package."""
@@ -460,12 +459,13 @@ class Verdicts:
         self.home.mkdir(parents=True, exist_ok=True)
 
     def of(self, mutant: Mutant) -> tuple[str, str] | None:
-        """As it was found before."""
+        """As it was found before; of one that nobody noticed, as it is explained now."""
         path = self.home / mutant.key
         if not path.exists():
             return None
         verdict, more = json.loads(path.read_text())
-        return verdict, more
+        why = EXPLAINED.get((mutant.path, mutant.change.what, mutant.line)) if verdict == "alive" else None
+        return ("explained", why) if why else (verdict, more)
 
     def keep(self, mutant: Mutant, verdict: tuple[str, str]) -> None:
         """At once."""
