@@ -28,7 +28,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from samza_azure import tables
-from samza_azure.commands.export import KINDS, By, Target, export
+from samza_azure.commands.export import AT_ONCE, KINDS, By, Target, export
+from samza_azure.commands.kept_rows import KeptRows
 from samza_azure.commands.recover import recover
 from samza_azure.commands.rows import as_lines
 from samza_azure.config import Config
@@ -890,8 +891,9 @@ def play_export(random: Random, directory: Path) -> Verdict:
     target = Target(str(to), is_folder=by is not None, kind=kind, gz=to.name.endswith(".gz"))
     outcome = ""
     try:
+        found = KeptRows(Reader(blobs, "s", until_now=True, table_bytes=AT_ONCE), None)
         count, _ = export(
-            account, None, "s", target, progress=lambda rows: None, by=by, time=random.choice(good.column_names)
+            account, None, found, target, progress=lambda rows: None, by=by, time=random.choice(good.column_names)
         )
     except CorruptState as error:
         outcome = _named(error, "streams/s/", "runs/")

@@ -186,7 +186,7 @@ async def test_whichever_call_is_refused_first_is_made_again_with_the_new_secret
 ) -> None:
     """A reader's first refused call is the read of a range, a lock's is the renewal of its lease."""
     public = {name for name, member in vars(INTERFACES[side]).items() if callable(member) and name[0] != "_"}
-    assert CALLS[side].keys() == public
+    assert CALLS[side].keys() == public - {"where"}, "that is no call of the service"
     for name, call in CALLS[side].items():
         file = tmp_path / name
         file.write_text(wrong_key(azurite.connection_string))
