@@ -200,11 +200,9 @@ def test_a_command_ends_at_once_and_says_what_to_do(machine: Machine, failure: F
 def test_a_processor_that_has_not_joined_ends_with_2_only_if_no_later_try_can_help(
     machine: Machine, failure: Failure, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for name in ("ROLE_S", "ROLE_AGAIN_S", "UNREACHABLE_S", "KNOCK_S"):
-        # Long enough for a second try, however long the first one took on a busy machine.
-        machine.patch.setattr(
-            f"samza_azure.library.factory.{name}", 1.5 if name in ("ROLE_S", "UNREACHABLE_S") else 0.1
-        )
+    # A role is waited for long enough for a second try, however long the first one takes on a busy machine.
+    for name, seconds in {"ROLE_S": 1.5, "ROLE_AGAIN_S": 0.3, "UNREACHABLE_S": 0.3, "KNOCK_S": 0.3}.items():
+        machine.patch.setattr(f"samza_azure.library.factory.{name}", seconds)
     opened_by = failure.opens(machine.azurite) if failure.opens is not None else ""
     coordinator = AzureJobCoordinatorFactory().get_job_coordinator("p0", machine.config(failure.by, opened_by))
     if failure.opens is None:
