@@ -43,11 +43,15 @@ FAILS_ON_ZZ = "rows.where(\"if(carrier = 'ZZ', raise_error('no such carrier'), t
 
 def test_a_drain_asked_for_before_the_start_reads_nothing(world: JobOnAzurite) -> None:
     world.produce(2_000)
-    asked = world.command("drain")
+    assert world.command("drain").returncode == 2, "it would end whatever begins first"
+    asked = world.command("drain", "--run-id", "first")
     assert (asked.returncode, asked.stdout) == (0, "")
-    assert "next run" in asked.stderr
+    assert "run first" in asked.stderr
+    job = world.fleet.job.read_text()
+    world.fleet.job.write_text(job.replace("[app]\n", '[app]\nrun.id = "first"\n'))
     world.fleet.start("p0")
     assert world.fleet.exit_codes(PATIENCE_S) == {"p0": 0}
+    world.fleet.job.write_text(job)
     shown = world.fleet.status()
     assert shown["phase"] == "DRAINED"
     assert shown["positions"] == {f"flights/{number}": [0, 0] for number in range(PARTITIONS)}
