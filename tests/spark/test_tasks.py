@@ -192,7 +192,9 @@ def test_the_last_batch_of_a_released_task_is_counted_too(
     container.until("copy-0", lambda report: report.phase is Phase.RUNNING)
     hold(run, begun, partitions=1)
     left = container.until("copy-0", lambda report: (report.progress or Progress()).behind.get("held", 0) > 0)
-    assert left.progress and left.progress.batches == 0, "what the first batch reads is not read yet, and not unknown"
+    assert left.progress and left.progress.rows == 0, (
+        "what the first batch with rows reads is not read yet, and not unknown"
+    )
     container.tell(ReleaseTask("copy-0"))
     may_end.touch()
     container.until("copy-0", lambda report: report.phase is Phase.RELEASED)

@@ -541,9 +541,10 @@ def _time_in(window: Any) -> Any | None:
 
 def _made_window_us(made: Any) -> int | None:
     """The length of the windows that a named_struct(start, …, end, …) creates."""
-    if kind_of(made) != "CreateNamedStruct":
+    parts = list(items(made.children())) if kind_of(made) == "CreateNamedStruct" else []
+    if len(parts) != 4:  # some other struct
         return None
-    end = list(items(made.children()))[3]
+    end = parts[3]
     while kind_of(end) in ("KnownNullable", "PreciseTimestampConversion"):
         end = end.children().apply(0)
     return int(end.right().value()) if kind_of(end) == "Add" and kind_of(end.right()) == "Literal" else None
