@@ -328,7 +328,6 @@ except ConfigError as error:
 
 def test_metrics_are_sent_to_application_insights_where_its_variable_is_set() -> None:
     """By the exporter itself, to a listener of this machine: a name as the alerts of observe.bicep ask for it."""
-    pytest.importorskip("azure.monitor.opentelemetry.exporter", reason="the extra insights is not installed")
     program = """
 import gzip, json, os, threading
 from http.server import BaseHTTPRequestHandler, HTTPServer

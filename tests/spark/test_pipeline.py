@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -126,8 +127,9 @@ def test_a_file_with_the_name_of_a_module_of_pythons(tmp_path: Path) -> None:
 def test_a_file_with_the_name_of_an_installed_package(tmp_path: Path) -> None:
     """It was advised to write `app = Application()` into pyspark itself."""
     assert refused(tmp_path, "pyspark", "from samza_azure import Application\napp = Application()\n").startswith(
-        "app.main is 'pyspark:app', but a package pyspark is installed, which is imported instead. "
-        f"Rename pyspark.py, and write its new name in app.main.\n  {tmp_path}"
+        "app.main is 'pyspark:app', but another module pyspark is at "
+        f"{pyspark.__file__}, which is imported instead. Rename pyspark.py, and write its new name in app.main.\n"
+        f"  {tmp_path}"
     )
 
 

@@ -104,9 +104,10 @@ def _check_file(module: ModuleType, config: Config) -> None:
     name, file = module.__name__, config.path.absolute().with_name(f"{module.__name__}.py")
     origin = getattr(module, "__file__", None)  # it has none if it is part of Python's program
     if file.exists() and not (origin and Path(origin).exists() and file.samefile(origin)):
-        whose = "Python has a module {} of its own" if name in sys.stdlib_module_names else "a package {} is installed"
+        is_pythons = name in sys.stdlib_module_names
+        other = f"Python has a module {name} of its own" if is_pythons else f"another module {name} is at {origin}"
         refused = PipelineRefused(
-            f"app.main is {config.app.main!r}, but {whose.format(name)}, which is imported instead. "
+            f"app.main is {config.app.main!r}, but {other}, which is imported instead. "
             f"Rename {file.name}, and write its new name in app.main."
         )
         noted(refused, str(config.path))
