@@ -75,6 +75,7 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy tests/typing/api.py
+	MYPYPATH=.:benchmarks $(BIN)/mypy --config-file benchmarks/mypy.ini benchmarks tests/prove
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -q $(CHECKED)
 	$(BIN)/python -m infra.check
@@ -118,7 +119,7 @@ prove: setup
 	@$(PIP) --quiet --group browser
 	@failed=; try() { echo "== $$*"; $(BIN)/python "$$@" || failed="$$failed\n  $$*"; }; \
 	for trial in tests/prove/*.py; do try $$trial; done; \
-	try -m pytest -q -m long tests/sim tests/logs tests/host tests/commands tests/segments tests/storage tests/fleet tests/spark; \
+	try -m pytest -q -m long tests/sim tests/logs tests/host tests/commands tests/eventhubs tests/segments tests/storage tests/fleet tests/spark; \
 	try -m pytest -q -m "" tests/end_to_end; \
 	try tests/prove/pipelines.py --replay; \
 	try tests/prove/pipelines.py --drains; \
@@ -134,7 +135,7 @@ release: setup
 	$(PYTHON) -m venv build/release
 	build/release/bin/pip --disable-pip-version-check install --quiet --constraint constraints.txt dist/*.whl
 	cd build && release/bin/samza-azure --help >/dev/null
-	cd build && release/bin/samza-azure simulate --seed 8
+	cp -r simulator build/release/ && cd build/release && bin/python -m simulator --seed 8
 	@ls -l dist
 
 # The image of infra/image, built without a container daemon, and two processors of it. Not part of `test`: it needs root.

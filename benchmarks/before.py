@@ -196,15 +196,15 @@ def main() -> int:
     part = SCRIPTS_PART if asked.scripts else PART
     table = Table("of", "what", f"before, {asked.commit}", "now", "not worse")
     worse = 0
-    for (each, what), values in found.items():
-        if not {"before", "now"} <= values.keys():
+    for (each, what), of_both in found.items():
+        if not {"before", "now"} <= of_both.keys():
             continue
-        then, now = (statistics.median(values[name]) for name in ("before", "now"))
+        then, now = (statistics.median(of_both[name]) for name in ("before", "now"))
         more_is_better = what.endswith(MORE_IS_BETTER)
         slack = SECONDS if " s " in f" {what} " else 0.0
         fine = now >= then * (1 - part) if more_is_better else now <= then * (1 + part) + slack
         worse += not fine
-        table.add_row(each, what, *(shown(values[name]) for name in ("before", "now")), "yes" if fine else "NO")
+        table.add_row(each, what, *(shown(of_both[name]) for name in ("before", "now")), "yes" if fine else "NO")
     Console(width=160).print(table)
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     print(

@@ -31,12 +31,12 @@ from rich.table import Table
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.config import Config
 from samza_azure.host.child import Child
-from samza_azure.machine import boot_time as now
+from samza_azure.machine.clock import boot_time as now
 from samza_azure.messages import Permit, Phase, Plan, Ready, Rejected, ReleaseTask, StartTask, TaskReport
 from samza_azure.storage.connection import Account
-from samza_azure.storage.ddl import arrow_schema
-from samza_azure.storage.log import LogReader
-from samza_azure.storage.source_stream import SourceWriter
+from samza_azure.stream_io.ddl import arrow_schema
+from samza_azure.stream_io.log import LogReader
+from samza_azure.stream_io.source_stream import SourceWriter
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "flights"
 CONNECT = "AZURE_STORAGE_CONNECTION_STRING"

@@ -53,7 +53,7 @@ class Told(factory.ThreadedCoordinator):
 
     def _watch(self, view: View) -> None:
         super()._watch(view)
-        reports = view.life.written.tasks.values() if view.life.written is not None else ()
+        reports = view.own.written.tasks.values() if view.own.written is not None else ()
         runs = frozenset((each.task, each.generation) for each in reports if each.phase is Phase.RUNNING)
         if runs != self._runs:
             self._runs = runs

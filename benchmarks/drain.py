@@ -39,7 +39,7 @@ from samza_azure.errors import StorageUnavailable
 from samza_azure.group.control import Control
 from samza_azure.group.rows import REQUESTS
 from samza_azure.host.status import control_of
-from samza_azure.machine import boot_time as now
+from samza_azure.machine.clock import boot_time as now
 from samza_azure.storage.connection import Account
 
 HERE = Path(__file__).parents[1]

@@ -19,7 +19,7 @@ from throughput import has_read, kept, produce
 
 from samza_azure.logs.position import Ends
 from samza_azure.messages import Drain, DrainStep, Phase
-from samza_azure.storage.log import LogReader
+from samza_azure.stream_io.log import LogReader
 
 #: A drain may take longer than the same work without one by this part.
 MORE = 0.1

@@ -88,7 +88,7 @@ def _processes(fleet: Fleet, name: str, kind: str) -> Sequence[psutil.Process]:
         case "JVM":
             return [each for each in below if "org.apache.spark.deploy.SparkSubmit" in each.cmdline()]
         case "container's Python":
-            return [each for each in below if "samza_azure.spark.container" in each.cmdline()]
+            return [each for each in below if "samza_azure.container" in each.cmdline()]
     return [supervisor, *below]
 
 

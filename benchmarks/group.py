@@ -15,7 +15,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from typing import Any, TypeVar
 
-from samza_azure.machine import boot_time, die_with_parent
+from samza_azure.machine.clock import boot_time
+from samza_azure.machine.processes import die_with_parent
 
 T = TypeVar("T")
 PATIENCE_S = 120.0

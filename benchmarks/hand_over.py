@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 from common import EXAMPLE, BenchJob, Claim, Container, bench_job, flights, main, middle, say
 
-from samza_azure.machine import boot_time as now
+from samza_azure.machine.clock import boot_time as now
 from samza_azure.messages import Phase
 
 GOAL_S = 1.5

@@ -1,6 +1,6 @@
 """A container gets 8 tasks at once, then one gets 32: how long until all run, and what that takes.
 
-Once for each number of cores that Spark is given, because half of them start queries (`spark/task/starts.py`). The
+Once for each number of cores that Spark is given, because half of them start queries (`spark/query/starts.py`). The
 tasks copy rows that are there already, so each appends right after its start. The CPU time is of the container and all
 processes below it, from the command until the last task has appended.
 """
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import psutil
 import pyarrow as pa
-from common import Claim, World, cpu_s, main, say, world
+from common import BenchJob, Claim, bench_job, cpu_s, main, say
 
-from samza_azure.machine import boot_time as now
+from samza_azure.machine.clock import boot_time as now
 from samza_azure.messages import Phase
 
 JOB = """
@@ -58,7 +58,7 @@ def measure(quick: bool) -> list[Claim]:
     claims = []
     for tasks in (8,) if quick else (8, 32):
         for cores in (2,) if quick else (2, 4, 8):
-            with world(JOB % (cores, tasks), PIPELINE) as around:
+            with bench_job(JOB % (cores, tasks), PIPELINE) as around:
                 found = start(around, tasks)
             figure = (
                 f"running {found.running_s:.1f} s, appended {found.appended_s:.1f} s, CPU {found.cpu_s:.1f} s, "
@@ -69,7 +69,7 @@ def measure(quick: bool) -> list[Claim]:
     return claims
 
 
-def start(around: World, tasks: int) -> Started:
+def start(around: BenchJob, tasks: int) -> Started:
     """Start them all, and wait for the last one."""
     source = around.source("crowded")
     for number in range(tasks):

@@ -22,7 +22,7 @@ from typing import Any
 from common import scratch
 from group import Say
 
-from samza_azure.machine import die_with_parent
+from samza_azure.machine.processes import die_with_parent
 
 ZOOKEEPER = Path("/usr/share/java/zookeeper.jar")
 START_S = 30.0

@@ -12,10 +12,10 @@ from common import GROUP_ID, RUN_ID, BenchJob, Claim, bench_job, main, middle, s
 from small_batch import JOB, rows
 
 from samza_azure.logs.record import Writer
-from samza_azure.machine import boot_time as now
+from samza_azure.machine.clock import boot_time as now
 from samza_azure.messages import Phase
-from samza_azure.spark.task.checkpoint import lay_out
-from samza_azure.storage.log import Restored, take_over
+from samza_azure.stream_io.log import Restored, take_over
+from samza_azure.tasks.checkpoint import lay_out
 
 TASK = "windows-0"
 READS = 5

@@ -19,8 +19,8 @@ from typing import TypeVar
 from common import Claim, main, middle, say
 
 from samza_azure.group import control as control_blob
-from samza_azure.group.actions import Action
 from samza_azure.group.control import Control
+from samza_azure.group.decide import Decision
 from samza_azure.group.timing import PROFILES
 from samza_azure.group.view import Settings, View
 from samza_azure.host import processor as host
@@ -28,9 +28,10 @@ from samza_azure.host.processor import Processor
 from samza_azure.host.runs import RunLogs
 from samza_azure.library.shared_tasks import plan_of
 from samza_azure.messages import Command, Phase, Ready, ReleaseTask, StartTask, TaskReport
-from samza_azure.sim.loop import VirtualLoop
-from samza_azure.storage.interface import Content, Missing, NotModified, Refused, Row, Value
+from samza_azure.outcomes import Missing, NotModified, Refused
+from samza_azure.storage.interface import Content, Row, Value
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
+from simulator.loop import VirtualLoop
 
 T = TypeVar("T")
 TIMING = PROFILES["default"]
@@ -122,21 +123,21 @@ class SimulatedFleet:
         self.versions: set[int] = set()
         self.turns: defaultdict[str, list[float]] = defaultdict(list)
 
-    def decided(self, view: View, now: float) -> list[Action]:
+    def decided(self, view: View, now: float) -> Decision:
         """`decide`, with a look at the clock of this processor when a leader or a follower does it.
 
         It changes nothing, so one that took long is asked again: a page fault in a heap of a thousand processors is not
         the leader's.
         """
         begun = time.thread_time()
-        actions = DECIDE(view, now)
+        decision = DECIDE(view, now)
         took = time.thread_time() - begun
         if took > TURN_MAX_S / 2:
             begun = time.thread_time()
             DECIDE(view, now)
             took = min(took, time.thread_time() - begun)
         self.turns["leader" if view.leads else "follower"].append(took)
-        return actions
+        return decision
 
     @property
     def control(self) -> Control | None:

@@ -37,9 +37,9 @@ from samza_azure.segments import (
     Timeline,
 )
 from samza_azure.storage.connection import Account
-from samza_azure.storage.segment_rows import lock_key, next_key, segment_key, segment_values
-from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import Act, Write
+from samza_azure.tables.store.rows import lock_key, next_key, segment_key, segment_values
+from samza_azure.tables.store.segments import SegmentStore
 
 DAY_US = 86_400_000_000
 GROUPS = (1, 10, 100, 1_000)

@@ -12,6 +12,7 @@ every ten seconds; the default is a minute. A publish costs the same whatever it
 """
 
 import time
+from functools import partial
 from typing import NamedTuple
 
 import psutil
@@ -21,7 +22,7 @@ from common import EXAMPLE, BenchJob, Claim, Container, Written, bench_job, cpu_
 from drain_backlog import run, tell
 from throughput import POLL_S, TASKS, has_read, kept, produce
 
-from samza_azure.messages import Drain, DrainStep, Phase, StagePlan
+from samza_azure.messages import Drain, DrainStep, Phase, StagePlan, TaskKind
 
 #: A sink may take this part of the pipeline's throughput.
 MORE = 0.03
@@ -96,6 +97,11 @@ def squeezed(rows: pa.Table, times: float) -> pa.Table:
     return rows.set_column(place, "ts", fewer.cast(at.type))
 
 
+def is_over(end: float) -> bool:
+    """Whether this moment is over."""
+    return time.monotonic() > end
+
+
 class Pipeline:
     """The example's two stages in a container, and the sinks of their output, which run or do not."""
 
@@ -103,7 +109,9 @@ class Pipeline:
         self._container, self._emulator = container, around.emulator.pid
         self._between, self._out = (Written(around, stage, TASKS) for stage in ("clean", "daily_delays"))
         self._sinks = next(
-            [f"{stage.name}-{number}" for number in range(stage.tasks)] for stage in stages if stage.table
+            [f"{stage.name}-{number}" for number in range(stage.tasks)]
+            for stage in stages
+            if stage.kind is TaskKind.TABLE
         )
         self._life, self._before = 1, 0
 
@@ -187,9 +195,7 @@ def in_parts(job: str, rows: pa.Table) -> Parts:
             begun, cpu, python = time.monotonic(), cpu_s(container.pid, around.emulator.pid), stages.python_s()
             stages.read(expected)
             seconds = time.monotonic() - begun
-            container.until(
-                "sinks would have published", lambda end=begun + seconds: time.monotonic() > end + PUBLISHED_S
-            )
+            container.until("sinks would have published", partial(is_over, time.monotonic() + PUBLISHED_S))
             if runs:
                 stages.publish()
             cpu, python = cpu_s(container.pid, around.emulator.pid) - cpu, stages.python_s() - python

@@ -16,7 +16,7 @@ from common import EXAMPLE, BenchJob, Claim, bench_job, flights, main, middle, s
 
 from samza_azure.commands.fleet import Fleet
 from samza_azure.group.rows import MEMBERS
-from samza_azure.machine import boot_time as now
+from samza_azure.machine.clock import boot_time as now
 from samza_azure.storage.connection import Account
 
 START_GOAL_S, BEAT_GOAL_S, CHECK_GOAL_S, MEMORY_GOAL_MB = 6.0, 1.0, 1.0, 80.0

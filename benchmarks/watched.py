@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from samza_azure import Application
-from samza_azure.spark.source.account import VARIABLE
+from samza_azure.tasks.account import VARIABLE
 
 app = Application()
 own_ms: dict[int, float] = {}
@@ -36,7 +36,7 @@ def windows(rows: DataFrame) -> DataFrame:
 def watch(spark: SparkSession) -> None:
     """Put the clock in, and wait to be asked."""
     from samza_azure.spark.jvm.output import Outlet
-    from samza_azure.spark.task.batch import BatchWriter
+    from samza_azure.spark.query.batch import BatchWriter
 
     write, run = BatchWriter._write, Outlet.run
     arrived_at: dict[Outlet, float] = {}

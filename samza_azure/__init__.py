@@ -8,7 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from samza_azure.application import Application, Collector, Envelope, Handler
+    from samza_azure.application import Application, Collector, Envelope, Handler, TaskCoordinator
     from samza_azure.config import Config
     from samza_azure.coordinator import (
         ClusterMembership,
@@ -40,10 +40,19 @@ if TYPE_CHECKING:
     from samza_azure.library.drain import DrainMonitor, DrainNotifications
     from samza_azure.library.drain_states import DrainMessage, DrainStates
     from samza_azure.library.factory import AzureJobCoordinatorFactory, PassthroughJobCoordinatorFactory
+    from samza_azure.library.fencing import check_token
     from samza_azure.library.lease_lock import AzureLock
     from samza_azure.library.shared_tasks import SharedTasks
-    from samza_azure.storage.reader import Reader
-    from samza_azure.storage.source_stream import SourceWriter
+    from samza_azure.stream_io.reader import Reader
+    from samza_azure.stream_io.source_stream import SourceWriter
+    from samza_azure.systems.api import (
+        SystemAdmin,
+        SystemConsumer,
+        SystemFactory,
+        SystemLag,
+        SystemRows,
+        SystemStream,
+    )
 
 __all__ = [
     "AccessDenied",
@@ -83,8 +92,16 @@ __all__ = [
     "StateLost",
     "StorageUnavailable",
     "Superseded",
+    "SystemAdmin",
+    "SystemConsumer",
+    "SystemFactory",
+    "SystemLag",
+    "SystemRows",
+    "SystemStream",
+    "TaskCoordinator",
     "TimedOut",
     "Unsettled",
+    "check_token",
 ]
 
 _HOMES = {
@@ -110,9 +127,17 @@ _HOMES = {
     "LeaderElectorListener": "coordinator",
     "Lock": "coordinator",
     "PassthroughJobCoordinatorFactory": "library.factory",
-    "Reader": "storage.reader",
+    "Reader": "stream_io.reader",
     "SharedTasks": "library.shared_tasks",
-    "SourceWriter": "storage.source_stream",
+    "SourceWriter": "stream_io.source_stream",
+    "SystemAdmin": "systems.api",
+    "SystemConsumer": "systems.api",
+    "SystemFactory": "systems.api",
+    "SystemLag": "systems.api",
+    "SystemRows": "systems.api",
+    "SystemStream": "systems.api",
+    "TaskCoordinator": "application",
+    "check_token": "library.fencing",
 }
 
 

@@ -62,7 +62,8 @@ def is_this_machine(host: str) -> bool:
 
 REDACTED = "**********"
 _LOOKS_SECRET = re.compile(
-    r"(sig=|AccountKey=|SharedAccessSignature=|Bearer |SharedKey [^:\s]+:|_token[\"']?\s*[:=]\s*[\"']?)[^\s&;,\"'}]+",
+    r"(sig=|AccountKey=|SharedAccess(Key|Signature)=|Bearer |SharedKey [^:\s]+:|_token[\"']?\s*[:=]\s*[\"']?)"
+    r"[^\s&;,\"'}]+",
     re.IGNORECASE,
 )
 #: A token of Entra: three parts, of which the first two are JSON objects.

@@ -7,15 +7,22 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol, TypeVar
 
 from samza_azure.errors import PipelineRefused
+from samza_azure.messages import TaskKind
 from samza_azure.names import STAGE, STREAM
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """One message for a handler: a row, and where it comes from."""
+    """One message for a handler: a row, and where it comes from.
+
+    Example:
+        def process(self, envelope: Envelope, collector: Collector) -> None:
+            request(envelope.row["url"], key=f"{envelope.stream}/{envelope.partition}/{envelope.offset}")
+    """
 
     stream: str
     partition: int
@@ -24,7 +31,12 @@ class Envelope:
 
 
 class Collector(Protocol):
-    """Takes the output rows of a handler. Each call of the handler gets its own, valid until the call ends."""
+    """Takes the output rows of a handler. Each call of the handler gets its own, valid until the call ends.
+
+    Example:
+        def process(self, envelope: Envelope, collector: Collector) -> None:
+            collector.send({"carrier": envelope.row["carrier"], "text": "late"})
+    """
 
     def send(self, row: Mapping[str, Any], /) -> None:
         """Add a row to the output: a value for each column of the output stream. The next commit makes it durable.
@@ -33,18 +45,64 @@ class Collector(Protocol):
         """
 
 
+class TaskCoordinator(Protocol):
+    """Takes what a call of a handler asks for besides its rows. A method with a parameter `coordinator` gets one.
+
+    Each call gets its own, valid until the call ends. What it asked for becomes durable with its rows, in one append.
+
+    Example:
+        def process(self, envelope: Envelope, collector: Collector, coordinator: TaskCoordinator) -> None:
+            coordinator.set_timer(envelope.row["order"], timedelta(hours=1))  # calls on_timer(order, …) then
+    """
+
+    def commit(self) -> None:
+        """Commit once the calls in flight have ended, without waiting for `task.commit.ms`. It costs an append."""
+
+    def shutdown(self) -> None:
+        """End this task for the rest of the run, as a drain would: it reads nothing more, what it has read is
+        processed, its timers fire, `on_drain` is called. Once no task reads a source any more, the run is drained.
+        """
+
+    def set_timer(self, key: str, at: datetime | timedelta) -> None:
+        """Have `on_timer` called with this key at a time (without a zone: UTC), or after one. Another time for the same
+        key replaces the first one. All timers of a task may take 1 MiB, which is written with each commit.
+        """
+
+    def delete_timer(self, key: str) -> None:
+        """Delete the timer of this key, if there is one."""
+
+
 class Handler(Protocol):
     """The interface of the object that processes a task's messages. Each task makes one of its own.
 
-    `process` may be a coroutine function; if `max_concurrency` is above 1, its calls overlap, otherwise no calls do.
-    Two methods are optional, and may be coroutine functions too: `on_drain(collector)`, called once when the run is
-    drained and every message is processed, and `close()`, called when this processor releases the task. Two more are
-    optional, both or neither:
-    `snapshot() -> bytes` returns the handler's own state (at most 1 MiB) at each commit, and `restore(state)` is called
-    before all others if there was a commit.
+    `process(envelope, collector)` processes one message. It may be a coroutine function; if `max_concurrency` is above
+    1, its calls overlap, otherwise no calls do. These are optional, and may be coroutine functions, too:
+    `on_timer(key, collector)`, called when a timer is due or the run is drained; `on_drain(collector)`, called once
+    when the run is drained and every message is processed; `close()`, called when this processor releases the task.
+    All but `close` may have one more parameter, `coordinator`, and get a `TaskCoordinator` for it.
+    Two more are optional, both or neither: `snapshot() -> bytes` returns the handler's own state (at most 1 MiB) at
+    each commit, and `restore(state)` is called before all others if there was a commit.
+
+    Example:
+        class Count:
+            def __init__(self) -> None:
+                self.seen = 0
+
+            def process(self, envelope: Envelope, collector: Collector) -> None:
+                self.seen += 1
+
+            def on_drain(self, collector: Collector) -> None:
+                collector.send({"seen": self.seen})
+
+            def snapshot(self) -> bytes:
+                return str(self.seen).encode()
+
+            def restore(self, state: bytes) -> None:
+                self.seen = int(state)
     """
 
-    def process(self, envelope: Envelope, collector: Collector, /) -> object:
+    @property
+    def process(self) -> Callable[..., object]:
         """Process one message."""
 
 
@@ -63,15 +121,16 @@ class Stage:
     output_mode: Literal["append", "update"]
     function: Callable[..., Any]  # for a handler: its factory
     tasks: int | None = None
-    is_handler: bool = False
+    kind: TaskKind = TaskKind.QUERY
     max_concurrency: int | None = None  # of a handler; None: the job file's value
     application: str = "app"  # the name of the application in its module
 
     def decorator(self, **changed: Any) -> str:
         """The line that registers the stage, as its author would write it, with some of the fields changed."""
         stage = replace(self, **changed)
+        is_task = stage.kind is TaskKind.HANDLER
         keywords = {
-            "output": "" if stage.is_handler and stage.output == stage.name else stage.output,
+            "output": "" if is_task and stage.output == stage.name else stage.output,
             "partition_by": stage.partition_by[0] if len(stage.partition_by) == 1 else [*stage.partition_by],
             "output_mode": "" if stage.output_mode == "append" else stage.output_mode,
             "tasks": stage.tasks,
@@ -79,11 +138,19 @@ class Stage:
         }
         arguments = [json.dumps(each, ensure_ascii=False) for each in stage.inputs]
         arguments += [f"{name}={json.dumps(each, ensure_ascii=False)}" for name, each in keywords.items() if each]
-        return f"@{stage.application}.{'task' if stage.is_handler else 'stage'}({', '.join(arguments)})"
+        return f"@{stage.application}.{'task' if is_task else 'stage'}({', '.join(arguments)})"
 
 
 class Application:
-    """A pipeline. Stages are registered by decorating their functions, low-level tasks by decorating their handlers."""
+    """A pipeline. Stages are registered by decorating their functions, low-level tasks by decorating their handlers.
+
+    Example:
+        app = Application()
+
+        @app.stage("orders", output="totals")
+        def totals(orders: DataFrame) -> DataFrame:
+            return orders.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 day")).agg(F.sum("amount"))
+    """
 
     def __init__(self) -> None:
         self.stages: list[Stage] = []
@@ -102,7 +169,11 @@ class Application:
         stage writes one partition per task, for `export` and other readers outside the pipeline.
         `tasks` is the number of tasks that share the partitions of the inputs; it defaults to `task.count`, and that to
         one per partition. A stage that has to see all rows, such as an aggregate without a key, runs as one task.
+
+        Raises:
+            PipelineRefused: a name, an argument or the function cannot be that of a stage.
         """
+        Application._is_made(self)
         keys = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
 
         def register(function: StageFunction) -> StageFunction:
@@ -128,21 +199,36 @@ class Application:
         once. After a crash, other effects of the handler may happen again.
         `max_concurrency` is how many messages may be in flight in a task at once, if `process` is a coroutine function.
         Without `output` the handler cannot send rows. `partition_by` and `tasks` are as for `stage`.
+
+        Raises:
+            PipelineRefused: a name, an argument or a method of the handler cannot be that of a low-level task.
         """
+        Application._is_made(self)
         keys = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
 
         def register(factory: HandlerFactory) -> HandlerFactory:
             name = _name_of(factory, "task", "the handler")
-            stage = Stage(name, inputs, output or name, keys, "append", factory, tasks, True, max_concurrency)
+            stage = Stage(
+                name, inputs, output or name, keys, "append", factory, tasks, TaskKind.HANDLER, max_concurrency
+            )
             self._add(stage)
             return factory
 
         return register
 
+    def _is_made(self) -> None:
+        if not isinstance(self, Application):  # of the class itself this is the first argument
+            raise PipelineRefused("A stage is registered with the class Application. Write: app = Application()")
+
     def _add(self, stage: Stage) -> None:
         _check_streams(stage)
-        if stage.is_handler:
+        if stage.kind is TaskKind.HANDLER:
             _check_handler(stage)
+        elif inspect.iscoroutinefunction(stage.function):
+            raise PipelineRefused(
+                f"Stage {stage.name} is an async function, which returns a coroutine, not a DataFrame. Write def "
+                f"{stage.name} without async."
+            )
         if not stage.inputs:
             decorator = stage.decorator().partition("(")[0]
             raise PipelineRefused(f"Stage {stage.name} reads no stream. Name one as the first argument of {decorator}.")
@@ -155,7 +241,10 @@ class Application:
             raise PipelineRefused(f"Stage {stage.name} has tasks={stage.tasks!r}. Use a whole number of at least 1.")
         for other in self.stages:
             if other.name == stage.name:
-                raise PipelineRefused(f"Two stages are called {stage.name}. Rename one of the functions.")
+                raise PipelineRefused(
+                    f"Two stages are called {stage.name}. Rename one of the functions; or, in a notebook whose cell "
+                    f"runs again, run the cell with {stage.application} = Application() first."
+                )
             if other.output == stage.output:
                 raise PipelineRefused(
                     f"Stages {other.name} and {stage.name} both write the stream {stage.output!r}. "
@@ -192,7 +281,7 @@ def _check_streams(stage: Stage) -> None:
             f"{STAGE.says}. Use def, or set __name__."
         )
     # A task without an output has its own name there, and nobody reads it.
-    named = stage.inputs if stage.is_handler and stage.output == stage.name else streams
+    named = stage.inputs if stage.kind is TaskKind.HANDLER and stage.output == stage.name else streams
     if unfit := [each for each in named if not STREAM.accepts(each)]:
         raise PipelineRefused(f"Stage {stage.name} names the stream {unfit[0]!r}: it {STREAM.says}.")
 
@@ -216,6 +305,7 @@ def _check_handler(stage: Stage) -> None:
 #: The methods of a handler, as they are called.
 _CALLS = {
     "process": "process(self, envelope, collector)",
+    "on_timer": "on_timer(self, key, collector)",
     "on_drain": "on_drain(self, collector)",
     "snapshot": "snapshot(self)",
     "restore": "restore(self, state)",
@@ -230,14 +320,23 @@ def _check_arguments(handler: object, name: str, method: str) -> None:
     wanted = _CALLS[method]
     arguments = wanted.partition("(")[2].rstrip(")").split(", ")
     has_self = inspect.isclass(handler) and inspect.isfunction(inspect.getattr_static(handler, method))
+    more = {"coordinator": None} if "collector" in arguments and takes_coordinator(called) else {}
     try:
-        inspect.signature(called).bind(*(arguments if has_self else arguments[1:]))
+        inspect.signature(called).bind(*(arguments if has_self else arguments[1:]), **more)
     except TypeError as error:
         raise PipelineRefused(
             f"Method {method} of task {name} cannot be called: {error}. Write: def {wanted}:"
         ) from None
     except ValueError:
         return  # it is built in, and has no signature
+
+
+def takes_coordinator(method: Callable[..., Any]) -> bool:
+    """Whether a method of a handler has the parameter `coordinator`."""
+    try:
+        return "coordinator" in inspect.signature(method).parameters
+    except ValueError:
+        return False  # it is built in, and has no signature
 
 
 def check_methods(handler: object, name: str, max_concurrency: int) -> None:
@@ -247,7 +346,7 @@ def check_methods(handler: object, name: str, max_concurrency: int) -> None:
         raise PipelineRefused(f"Task {name} has no method process. Write: def process(self, envelope, collector):")
     for method in _CALLS:
         _check_arguments(handler, name, method)
-    for method in ("process", "on_drain"):
+    for method in ("process", "on_timer", "on_drain"):
         called = getattr(handler, method, None)
         if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
             raise PipelineRefused(

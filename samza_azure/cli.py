@@ -9,20 +9,26 @@ import gc
 import importlib
 import logging
 import os
+import re
+import shlex
 import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from samza_azure.commands.terminal import say
-from samza_azure.errors import SamzaAzureError, Verdict, in_full
+from samza_azure.errors import ConfigError, SamzaAzureError, Verdict, in_full
 from samza_azure.extras import SPARK, to_install
 
 #: Each command with the first sentence of its help, so that `--help` imports none of them.
 COMMANDS = {
     "run": "Run one processor, in the foreground.",
     "dev": "Run Azurite and some processors on this machine, in one live view. Ctrl-C ends them in order.",
+    "guard": "Run any command on one of several machines at a time; the others stand by and take over.",
     "azurite": "Run only the storage emulator, in memory, until Ctrl-C.",
     "produce": "Put the rows of files into a source stream, in file order.",
     "export": "Write the committed rows of a stream to a file, a folder of files, or the account.",
@@ -51,7 +57,6 @@ COMMANDS = {
     "verify": (
         "Try whether the job's account does what all safety rests on, in a container and table made for it. Takes 20 s."
     ),
-    "simulate": "Run a fleet under faults, in memory, from one seed, and print what happened.",
 }
 
 
@@ -60,6 +65,9 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Resolve as the parent does, but load the command that the name stands for."""
+        if args and args[0].endswith(".toml"):
+            command = next((each for each in args[1:] if each in COMMANDS), "check")
+            ctx.fail(f"The command comes first: samza-azure {command} {shlex.quote(args[0])}")
         name, found, rest = super().resolve_command(ctx, args)
         return name, found and _loaded(name or ""), rest
 
@@ -72,16 +80,34 @@ def _loaded(name: str) -> Any:
     finally:
         gc.enable()
     gc.freeze()
-    alone = _typer()
-    alone.command(name)(found)
+    alone = command_line()
+    alone.command(name)(_placing(found))
     return typer.main.get_command(alone)
 
 
-def _typer(**more: Any) -> typer.Typer:
+def _placing(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command; its errors say in which line of the job file the key stands that they are about."""
+
+    @wraps(command)
+    def placing(**arguments: Any) -> Any:
+        try:
+            return command(**arguments)
+        except ConfigError as error:
+            if isinstance(job := arguments.get("job"), Path):
+                from samza_azure.commands.job import note_line
+
+                note_line(error, job)
+            raise
+
+    return placing
+
+
+def command_line(**more: Any) -> typer.Typer:
+    """A command line as ours are: errors reach `main`, help is plain text."""
     return typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, **more)
 
 
-app = _typer(
+app = command_line(
     name="samza-azure",
     help="Stateful PySpark streaming jobs as a fleet of equal processors, coordinated by one Azure Storage account.",
     no_args_is_help=True,
@@ -110,7 +136,13 @@ for _name, _sentence in COMMANDS.items():
     app.command(_name, help=_sentence)(lambda: None)
 
 
-def main() -> NoReturn:
+def _example(error: Exception) -> str:
+    """The last sentence of a command's help, which shows its use, for an error about its arguments."""
+    command = getattr(getattr(error, "ctx", None), "command", None)
+    return "".join(re.findall(r"Example: .*", getattr(command, "help", None) or "")[-1:])
+
+
+def main(app: typer.Typer = app) -> NoReturn:
     """Run a command, and turn our errors into one message and an exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("azure").setLevel(logging.ERROR)
@@ -138,7 +170,9 @@ def main() -> NoReturn:
         if code is None or not hasattr(error, "format_message"):
             raise
         error.show()  # type: ignore[attr-defined]
+        if example := _example(error):
+            say(f"\n{example}")
     sys.exit(code if isinstance(code, int) else 0)
 
 
-__all__ = ["COMMANDS", "app", "main"]
+__all__ = ["COMMANDS", "app", "command_line", "main"]

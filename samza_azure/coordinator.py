@@ -14,12 +14,17 @@ from typing import Any, Protocol, Self
 
 from samza_azure.errors import ConfigError, Ending
 from samza_azure.group.notification import DrainNotification
-from samza_azure.messages import Command, Report
+from samza_azure.messages import Command, Report, Use
 
 
 @dataclass(frozen=True, slots=True)
 class JobModel:
-    """One version of the assignment of tasks to processors."""
+    """One version of the assignment of tasks to processors.
+
+    Example:
+        def on_new_job_model(self, processor_id: str, job_model: JobModel) -> None:
+            print(job_model.version, job_model.processors[processor_id])
+    """
 
     version: int
     epoch: int
@@ -28,7 +33,17 @@ class JobModel:
 
 
 class JobCoordinatorListener:
-    """The callbacks of a coordinator. Override those you need; the defaults do nothing."""
+    """The callbacks of a coordinator. Override those you need; the defaults do nothing.
+
+    Example:
+        class Listener(JobCoordinatorListener):
+            def on_leadership(self, leads: bool, epoch: int) -> None:
+                print("leads" if leads else "follows", epoch)
+
+        coordinator = AzureJobCoordinatorFactory().get_job_coordinator("one", Config.load("job.toml"))
+        coordinator.set_listener(Listener())
+        coordinator.start()
+    """
 
     def on_job_model_expired(self) -> None:
         """A task of this processor is about to move to another one."""
@@ -57,7 +72,15 @@ class JobCoordinatorListener:
 
 
 class JobCoordinator(ABC):
-    """A processor's membership of its group."""
+    """A processor's membership of its group.
+
+    Example:
+        coordinator = AzureJobCoordinatorFactory().get_job_coordinator("one", Config.load("job.toml"))
+        coordinator.start()
+        if coordinator.is_leader:
+            print(coordinator.job_model)
+        coordinator.stop()
+    """
 
     #: How the coordinator ended, set before the listener is called; None while it runs.
     ending: Ending | None = None
@@ -73,6 +96,9 @@ class JobCoordinator(ABC):
         the processor waits, too, unless its code is upgraded.
         `only_holder` says that a lock on this machine keeps others from using the processor's id, so that a row left by
         an earlier incarnation here certainly belongs to a dead one.
+
+        Raises:
+            ConfigError: this coordinator supports neither.
         """
         if new_run or wait_for_upgrade:
             raise ConfigError(f"{type(self).__name__} supports neither --new-run nor --wait-for-upgrade.")
@@ -124,6 +150,10 @@ class JobCoordinator(ABC):
     def container_uses(self, size: int) -> None:  # noqa: B027  # a coordinator without metrics need not override it
         """The container and its processes use `size` bytes of memory. Call it from any thread."""
 
+    def measured(self, use: Use) -> None:
+        """The container and its processes use so much of the machine. Call it from any thread."""
+        self.container_uses(use.memory)
+
 
 class JobCoordinatorFactory(Protocol):
     """Makes coordinators from the configuration.
@@ -138,11 +168,22 @@ class JobCoordinatorFactory(Protocol):
 
 
 class Lock(ABC):
-    """A lock with at most one holder in the whole group. Each grant has a higher token than all grants before."""
+    """A lock with at most one holder in the whole group. Each grant has a higher token than all grants before.
+
+    Example:
+        with utils.get_lock("nightly-report") as token:
+            write_report(token)  # what stores the report refuses a lower token
+    """
 
     @abstractmethod
     def lock(self, timeout: float | None = None) -> int | None:
-        """Wait for the lock, for `timeout` seconds or for ever. Return the token, or None after the timeout."""
+        """Wait for the lock, for `timeout` seconds or without a limit. Return the token, or None after the timeout.
+
+        Raises:
+            RuntimeError: this object holds the lock or waits for it already.
+            AccessDenied: the account refuses a call.
+            StorageUnavailable: the account did not answer until the timeout.
+        """
 
     def try_lock(self) -> int | None:
         """Return the token if the lock is granted at once, otherwise None."""
@@ -178,7 +219,13 @@ class Lock(ABC):
 
 
 class LeaderElectorListener:
-    """The callbacks of an elector, on a thread of its own. They must not block it."""
+    """The callbacks of an elector, on a thread of its own. They must not block it.
+
+    Example:
+        class Listener(LeaderElectorListener):
+            def on_becoming_leader(self, epoch: int) -> None:
+                print("leads with epoch", epoch)
+    """
 
     def on_becoming_leader(self, epoch: int) -> None:
         """This processor leads. All it does as leader must carry the epoch, which has risen if anybody else has led."""
@@ -188,7 +235,13 @@ class LeaderElectorListener:
 
 
 class LeaderElector(ABC):
-    """Elects one leader among its candidates."""
+    """Elects one leader among its candidates.
+
+    Example:
+        with AzureJobCoordinatorFactory().get_coordination_utils("reports", "one", config) as utils:
+            utils.leader_elector.set_listener(Listener())
+            utils.leader_elector.try_become_leader()
+    """
 
     @abstractmethod
     def set_listener(self, listener: LeaderElectorListener) -> None:
@@ -216,7 +269,13 @@ class LeaderElector(ABC):
 
 
 class ClusterMembership(ABC):
-    """Who is in the group."""
+    """Who is in the group.
+
+    Example:
+        with AzureJobCoordinatorFactory().get_coordination_utils("reports", "one", config) as utils:
+            utils.cluster_membership.register_processor()
+            print(utils.cluster_membership.processors())
+    """
 
     @abstractmethod
     def register_processor(self) -> None:
@@ -228,7 +287,11 @@ class ClusterMembership(ABC):
 
     @abstractmethod
     def processors(self) -> tuple[str, ...]:
-        """The ids of all live members. Each call reads the storage: not for a tight loop."""
+        """The ids of all live members. Each call reads the storage: not for a tight loop.
+
+        Raises:
+            StorageUnavailable, AccessDenied: the account does not answer, or refuses the call.
+        """
 
     def number_of_processors(self) -> int:
         """The number of live members. Each call reads the storage."""
@@ -236,7 +299,14 @@ class ClusterMembership(ABC):
 
 
 class CoordinationUtils(ABC):
-    """An elector, locks and the membership of one group, for programs that share no tasks."""
+    """An elector, locks and the membership of one group, for programs that share no tasks.
+
+    Example:
+        with AzureJobCoordinatorFactory().get_coordination_utils("reports", "one", config) as utils:
+            utils.leader_elector.try_become_leader()
+            with utils.get_lock("nightly") as token:
+                write_report(token)
+    """
 
     @property
     @abstractmethod
@@ -250,7 +320,11 @@ class CoordinationUtils(ABC):
 
     @abstractmethod
     def get_lock(self, name: str) -> Lock:
-        """A lock of this group."""
+        """A lock of this group.
+
+        Raises:
+            ConfigError: the name is not that of a lock; the message has the rule.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -13,7 +13,7 @@ SamzaAzureError
 ├── PermitExpired          no heartbeat was accepted for too long; nothing may be appended now
 ├── CorruptState           stop; the message names the blob and the position (exit 1)
 │   └── StateLost          a log that must exist is gone; it is never created anew
-├── TooOld                 the stored data needs a later samza-azure: start that one here
+├── TooOld                 the stored data needs a later samza-azure: start that release here
 ├── JobFailed              a task failed wherever it was tried (exit 1)
 └── TimedOut               what was waited for did not happen in time (exit 4)
 
@@ -21,6 +21,7 @@ A lost race is not an error: it is an answer, returned and not raised. Why a pro
 `Verdict`, one type from the decision to the exit code.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -50,7 +51,16 @@ class Ending:
 
 
 class SamzaAzureError(Exception):
-    """The base of our errors. `exit_code` is the exit code of a command that ends with it."""
+    """The base of all errors of samza_azure. `exit_code` is the exit code of a command that ends with it.
+
+    Example:
+        try:
+            reader = Reader.from_job("job.toml", "orders")
+        except StorageUnavailable:  # an outage: try again
+            raise
+        except SamzaAzureError as error:  # the message says what to do
+            sys.exit(f"{error}")
+    """
 
     exit_code = Verdict.FAILED
 
@@ -68,8 +78,8 @@ class ModelTooLarge(ConfigError):
 class AccessDenied(ConfigError):
     """The storage account refuses the key, the token or the identity.
 
-    `may_pass` says that a later try may be let in with the same configuration: a new role assignment takes effect only
-    after some minutes, a firewall is opened, a clock is set right. Then the exit code is 3 and not 2.
+    `may_pass` is true if a later try may succeed with the same configuration: a new role assignment takes effect only
+    after some minutes, a firewall is opened, a clock is corrected. Then the exit code is 3 and not 2.
     """
 
     def __init__(self, message: str, *, may_pass: bool = False) -> None:
@@ -80,13 +90,26 @@ class AccessDenied(ConfigError):
 
 
 class AccessLost(AccessDenied):
-    """The account accepted us and now refuses us: a key was rotated, a signature expired, or a role was removed."""
+    """The account has accepted this process and now refuses it: a key was renewed, a signature expired, a role was
+    removed."""
 
     exit_code = Verdict.ACCESS_LOST
 
 
 class PipelineRefused(ConfigError):
-    """A stage does what a stage may not do."""
+    """A stage or its plan is not allowed. The message says which operator of which stage, and what to write instead."""
+
+
+class Mistakes(PipelineRefused):
+    """All that was found wrong with a pipeline, each mistake with its place, which may be unknown."""
+
+    def __init__(self, found: Sequence[tuple[str, str]]) -> None:
+        lines = [f"  {message}" + (f"\n    {place}" if place else "") for message, place in found]
+        ((message, place), *others) = found
+        super().__init__("\n".join([f"The pipeline has {len(found)} mistakes:", *lines]) if others else message)
+        if place and not others:
+            self.add_note(place)
+        self.found = tuple(found)
 
 
 class StorageUnavailable(SamzaAzureError):
@@ -100,16 +123,16 @@ class StorageUnavailable(SamzaAzureError):
 
 
 class SignInFailed(StorageUnavailable):
-    """The identity of this machine or user gave no token, so the account was not asked. azure-identity has tried more
-    than once where that makes sense."""
+    """The identity of this machine or user gave no token, so nothing was sent to the account. azure-identity has tried
+    again where that makes sense."""
 
 
 class Unsettled(StorageUnavailable):
-    """The answer to a write was lost. Only a read can tell whether it happened."""
+    """The answer to a write was lost. Only a read shows whether the write happened."""
 
 
 class Superseded(SamzaAzureError):
-    """A newer owner writes this log now. The task stops here at once; it runs elsewhere."""
+    """A newer owner writes this log. The task stops here at once and runs elsewhere."""
 
 
 class PermitExpired(SamzaAzureError):
@@ -126,7 +149,7 @@ class CorruptState(SamzaAzureError):
 
 
 class StateLost(CorruptState):
-    """A log that must exist is missing, or the blob that a producer was to write."""
+    """A log that must exist is missing, or a blob to which a producer was appending."""
 
 
 class RowsGone(SamzaAzureError):
@@ -154,7 +177,7 @@ class JobFailed(SamzaAzureError):
 
 
 class TimedOut(SamzaAzureError):
-    """What was waited for did not happen in the time given."""
+    """A wait reached its time limit."""
 
     exit_code = Verdict.TIMED_OUT
 

@@ -22,7 +22,7 @@ from samza_azure.group.timing import (
     draining_look_s,
     draining_scan_s,
 )
-from samza_azure.messages import Plan, StagePlan
+from samza_azure.messages import Plan, StagePlan, TaskKind
 from samza_azure.streams.pace import HINTS_BUSY_S, HINTS_IDLE_S, unasked_s
 
 # Dollars for ten thousand operations.
@@ -43,6 +43,8 @@ PRICES_OF = (
 LADDER_S = (1.0, 5.0, 10.0, 30.0, 60.0)
 
 HOURS_PER_MONTH = 730
+#: The kinds that write rows to where others read them.
+SINKS = (TaskKind.TABLE, TaskKind.FILES)
 #: Rows in one page of a query's answer.
 ROWS_PER_QUERY = 1_000
 #: The pace of a lock of the library with the shortest lease, in seconds. `library/lease_lock.py` has the same numbers,
@@ -52,6 +54,8 @@ LOCK_RENEW_S, LOCK_ASK_S = 5.0, 4.0
 MERGED, HOUSE_TABLE = 16, 6
 #: How long a call to a log waits for its answer, in every profile; `storage/clients.py` has the same number.
 ANSWER_S = 10.0
+#: How often the leader writes the record of the last day; `host/last_day.py` has the same number.
+RECORD_S = 60.0
 #: The error of the rate of a machine's clock, as a fraction.
 CLOCK_RATE = 0.1
 
@@ -89,8 +93,13 @@ class Flow:
     stage: str
     tasks: int
     producers: int  # logs that each of its tasks reads, all inputs together
-    flush_s: float = 0.0  # how often a sink writes its rows, in seconds; 0: not a sink
-    is_table: bool = True  # whether that sink is a table's
+    kind: TaskKind = TaskKind.QUERY
+    flush_s: float = 0.0  # how often a sink writes its rows, in seconds
+
+    @property
+    def is_sink(self) -> bool:
+        """Whether its tasks write rows to a table or a folder."""
+        return self.kind in SINKS
 
     @property
     def links(self) -> int:
@@ -143,13 +152,18 @@ def leader(timing: Timing, processors: int) -> Operations:
     )
 
 
+def record() -> Operations:
+    """The record of the last day, as the leader writes it, or as a page reads it while it is open."""
+    return Operations(table=per_hour(RECORD_S))
+
+
 def page(timing: Timing, processors: int) -> Operations:
     """The status page while at least one browser shows it: all members and the control blob per heartbeat."""
     return Operations(table=per_hour(timing.heartbeat_s) * _pages(processors), read=per_hour(timing.heartbeat_s))
 
 
 def coordination(timing: Timing, processors: int) -> Operations:
-    """The operations of the whole group while nothing happens."""
+    """The operations of the whole group while nothing happens, without the record of the last day."""
     successors = min(SUCCESSORS, processors - 1)
     followers = processors - 1 - successors
     return (
@@ -172,9 +186,9 @@ def busy(flows: Sequence[Flow], processors: int, commit_s: float) -> Operations:
     """The data path while every task has rows for every batch, and one call reads a whole record."""
     appends = per_hour(commit_s)
     tasks, links = sum(flow.tasks for flow in flows), sum(flow.links for flow in flows)
-    queries = sum(flow.tasks for flow in flows if not flow.flush_s)
+    queries = sum(flow.tasks for flow in flows if not flow.is_sink)
     hints = queries * appends + _polls(tasks, processors) * per_hour(HINTS_BUSY_S)
-    sinks = sum((publishing(flow) for flow in flows if flow.flush_s), Operations())
+    sinks = sum((publishing(flow) for flow in flows if flow.is_sink), Operations())
     return Operations(table=hints, read=links * appends, write=queries * appends) + sinks
 
 
@@ -189,7 +203,7 @@ def publishing(flow: Flow) -> Operations:
     files, and deletes in batches.
     """
     flushes = flow.tasks * per_hour(flow.flush_s)
-    if not flow.is_table:
+    if flow.kind is TaskKind.FILES:
         return Operations(write=3 * flushes)
     merges = flushes / MERGED
     once = Operations(table=HOUSE_TABLE, write=2)
@@ -200,16 +214,16 @@ def published(plan: Plan) -> list[str]:
     """A line for each table and folder: whose rows it holds, and its price."""
     found = []
     for stage, flow in zip(plan.stages, flows_of(plan), strict=True):
-        price = f"up to ${publishing(flow).dollars_per_month:,.2f} per month" if flow.flush_s else ""
-        if stage.table:
+        price = f"up to ${publishing(flow).dollars_per_month:,.2f} per month" if flow.is_sink else ""
+        if stage.kind is TaskKind.TABLE:
             found.append(
-                f"the rows of {stage.inputs[0]} go to the table {stage.table}, a file per task and interval every "
+                f"the rows of {stage.inputs[0]} go to the table {stage.target}, a file per task and interval every "
                 f"{stage.flush_s:g} s: {price} if all rows of a flush are in one interval; almost nothing while there "
                 "are no rows"
             )
-        if stage.files:
+        if stage.kind is TaskKind.FILES:
             found.append(
-                f"the rows of {stage.inputs[0]} go to the folder files/{stage.files}, a file per task every "
+                f"the rows of {stage.inputs[0]} go to the folder files/{stage.target}, a file per task every "
                 f"{stage.flush_s:g} s: {price}; nothing while there are no rows"
             )
     return found
@@ -254,8 +268,8 @@ def flows_of(plan: Plan) -> list[Flow]:
             stage.name,
             stage.tasks,
             sum(_producers(plan, stage, stream) for stream in stage.inputs),
-            stage.flush_s if stage.table or stage.files else 0.0,
-            is_table=not stage.files,
+            stage.kind,
+            stage.flush_s,
         )
         for stage in plan.stages
     ]
@@ -298,11 +312,11 @@ def pipeline_lines(plan: Plan, commit_s: float) -> list[str]:
             partitions = plan.sources[stream] if writer is None else writer.partitions
             found.append(f"  reads   {stream}: {_counted(partitions, 'partition')}, {_keyed(plan, stream)}")
         found += [f"  keeps   {state}, in each task" for state in stage.state]
-        if stage.at_once:
+        if stage.kind is TaskKind.HANDLER:
             flight = "one message" if stage.at_once == 1 else f"up to {stage.at_once} messages"
             found.append(f"  calls   a handler, {flight} in flight in each task")
-        if stage.table or stage.files:
-            where = f"the table {stage.table}" if stage.table else f"the folder files/{stage.files}"
+        if stage.kind in SINKS:
+            where = f"the table {stage.target}" if stage.kind is TaskKind.TABLE else f"the folder files/{stage.target}"
             found.append(f"  writes  {where}, every {stage.flush_s:g} s")
             continue
         by = stage.routed_by or stage.partition_by
@@ -365,8 +379,8 @@ def lines(timing: Timing, flows: Sequence[Flow], processors: int, commit_s: floa
         ("one follower", follower(timing, processors)),
         ("one named successor", successor(timing, processors)),
         ("the leader", leader(timing, processors)),
-        (f"the group of {processors}", group),
-        ("the status page while it is open", page(timing, processors)),
+        (f"the group of {processors}", group + record()),
+        ("the status page while it is open", page(timing, processors) + record()),
         ("one holder of a library's lock", Operations(other=per_hour(LOCK_RENEW_S))),
         ("one that waits for it", Operations(other=per_hour(LOCK_ASK_S))),
         (f"{tasks} tasks without rows", empty),
@@ -384,7 +398,7 @@ def lines(timing: Timing, flows: Sequence[Flow], processors: int, commit_s: floa
             for who, of in shown
         ),
         "",
-        *([cheaper(flows, processors, commit_s)] if any(not flow.flush_s for flow in flows) else []),
+        *([cheaper(flows, processors, commit_s)] if any(not flow.is_sink for flow in flows) else []),
         (
             f"While a run drains, each step waits for looks, which come every {draining_look_s(processors):g} s: the "
             f"group makes {drain.table / 3600:,.0f} table operations a second instead of {group.table / 3600:,.0f}, "

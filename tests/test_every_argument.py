@@ -38,6 +38,7 @@ from samza_azure import (
     JobCoordinator,
     PassthroughJobCoordinatorFactory,
     Reader,
+    SharedTasks,
     SignInFailed,
     SourceWriter,
     StateLost,
@@ -51,13 +52,14 @@ from samza_azure.library.lease_lock import LeaseLock
 from samza_azure.library.threaded import ThreadedCoordinator
 from samza_azure.logs.operations import Pause
 from samza_azure.logs.record import Kind, Slice, Writer
+from samza_azure.messages import StartTask
 from samza_azure.segments import File, Interval, Partitions, Publish, Segment, Timeline
-from samza_azure.storage.arrow import encode
 from samza_azure.storage.connection import Account
-from samza_azure.storage.log import LogReader, take_over
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
-from samza_azure.storage.produced import PRODUCED, Production
-from samza_azure.storage.retention import readers_of
+from samza_azure.stream_io.arrow import encode
+from samza_azure.stream_io.log import LogReader, take_over
+from samza_azure.stream_io.produced import PRODUCED, Production
+from samza_azure.stream_io.retention import readers_of
 from tests.arguments import holds, ignore, optional_arguments
 from tests.storage.conftest import Clock
 
@@ -242,6 +244,13 @@ def _calls_back_soon(place: Place) -> bool:
         monitor.stop()
 
 
+def _has_failed(place: Place) -> bool:
+    shared = SharedTasks(AzureJobCoordinatorFactory().get_job_coordinator("a", place.config), "part", 1)
+    shared._tasks["part-0"] = StartTask("part-0", 1, 1, first=True, run_id="r", group_id="g")
+    shared.ended("part-0", "it broke")
+    return "it broke" in repr(shared._commands.get())
+
+
 def _states() -> DrainStates:
     """Of two streams with two partitions each, one partition of the first is drained, and all of the second."""
     states = DrainStates("r", {"a": (0, 1), "b": (0, 1)}, {})
@@ -417,6 +426,8 @@ CASES: dict[str, Callable[[Place], object]] = {
     "Config.parse(path)": lambda place: Config.parse(JOB, path=place.job).processor.dir.parent == place.job.parent,
     "DrainMonitor()(interval_s)": _calls_back_soon,
     "DrainNotifications.write(run_id)": lambda place: DrainNotifications(place.account).write("r").run_id == "r",
+    "SharedTasks.ended(why)": _has_failed,
+    "check_token(token)": lambda place: samza_azure.check_token(place.job.parent, 7) == 7,
     "DrainStates.is_drained(stream)": lambda _: _states().is_drained("b"),
     "DrainStates.is_drained(partition)": lambda _: _states().is_drained("a", 0),
     "Reader()(start)": lambda place: read(_written(place, 1).reader(start="latest")) == [],

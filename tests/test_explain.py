@@ -32,7 +32,7 @@ from samza_azure.explain import (
     successor,
 )
 from samza_azure.group.timing import PROFILES
-from samza_azure.messages import Plan, StagePlan
+from samza_azure.messages import Plan, StagePlan, TaskKind
 from samza_azure.storage.clients import READ_S
 from samza_azure.streams.pace import unasked_s
 
@@ -203,13 +203,13 @@ def test_explain_says_how_long_a_start_waits_for_an_answer() -> None:
 
 
 def test_a_table_costs_what_its_flushes_cost() -> None:
-    sink = StagePlan("out-table", ("out",), "out-table", 2, table="delays", flush_s=60.0)
+    sink = StagePlan("out-table", ("out",), "out-table", 2, kind=TaskKind.TABLE, target="delays", flush_s=60.0)
     found = plan(CLEAN, replace(DAILY, output="out"), sink, flights=4)
     flow = flows_of(found)[-1]
-    assert flow == Flow("out-table", 2, 1, 60.0)
+    assert flow == Flow("out-table", 2, 1, TaskKind.TABLE, 60.0)
     hourly = publishing(flow)
     assert (hourly.write, hourly.read) == (2 * 120 + 120 / MERGED + 2, 120)
-    assert publishing(Flow("out-table", 2, 1, 30.0)).write > hourly.write
+    assert publishing(Flow("out-table", 2, 1, TaskKind.TABLE, 30.0)).write > hourly.write
     queries = flows_of(plan(CLEAN, DAILY, flights=4))
     more = busy([*queries, flow], 3, 1.0).write - busy(queries, 3, 1.0).write
     assert more == hourly.write, "a record for each flush, not for each second"
@@ -219,7 +219,7 @@ def test_a_table_costs_what_its_flushes_cost() -> None:
 
 
 def test_a_folder_costs_a_file_and_two_records_for_each_flush() -> None:
-    sink = StagePlan("out-files", ("out",), "out-files", 2, files="delays", flush_s=60.0)
+    sink = StagePlan("out-files", ("out",), "out-files", 2, kind=TaskKind.FILES, target="delays", flush_s=60.0)
     found = plan(CLEAN, replace(DAILY, output="out"), sink, flights=4)
     queries, flow = flows_of(found)[:-1], flows_of(found)[-1]
     assert publishing(flow) == Operations(write=3 * 120)

@@ -15,7 +15,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from samza_azure.config import doubtful_timing
 from samza_azure.group.actions import MergeOwnRow, ReadControl, RenewLease, StorageAction
 from samza_azure.group.age import Age
-from samza_azure.group.answers import Absent, Answer, Denied, No, Trouble, Unchanged
+from samza_azure.group.answers import Answer, Denied, Trouble
 from samza_azure.group.control import Assignment, Barrier, BarrierState, Control, Event, Member, Owner, RunPhase
 from samza_azure.group.drain import rows_to_drain
 from samza_azure.group.learn import heard_task, learn
@@ -23,7 +23,7 @@ from samza_azure.group.notification import DrainNotification
 from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.group.timing import PROFILES, Timing
 from samza_azure.group.view import Leadership, Lease, LocalTask, OwnIncarnation, Settings, View
-from samza_azure.messages import DrainPhase, DrainStep, Phase, Progress, TaskReport
+from samza_azure.messages import DrainPhase, DrainStep, Phase, Progress, TaskReport, Use
 from samza_azure.metrics.facts import (
     GroupFacts,
     ProcessorFigures,
@@ -35,6 +35,7 @@ from samza_azure.metrics.facts import (
     steps_taken,
 )
 from samza_azure.metrics.observer import Observer
+from samza_azure.outcomes import Missing, NotModified, Refused
 
 HERE, THERE = Member("here", "1"), Member("there", "2")
 
@@ -62,7 +63,7 @@ def report(task: str, generation: int, phase: Phase = Phase.RUNNING) -> TaskRepo
 
 def view_of(control: Control | None, now: float = 100.0) -> View:
     view = View(Settings("here", PROFILES["default"]), OwnIncarnation("1"))
-    view.life.control, view.turn_at, view.life.etag, view.life.beat, view.life.accepted_at = (
+    view.own.control, view.turn_at, view.own.etag, view.own.beat, view.own.accepted_at = (
         control,
         now,
         "e",
@@ -115,10 +116,10 @@ def test_all_figures_are_zero_before_the_control_blob_is_read() -> None:
         (None, "done"),
         ("etag", "done"),
         ((), "done"),
-        (No("ConditionNotMet"), "refused"),
+        (Refused("ConditionNotMet"), "refused"),
         (Denied("the key was rotated"), "denied"),
-        (Absent(), "absent"),
-        (Unchanged(), "unchanged"),
+        (Missing(), "absent"),
+        (NotModified(), "unchanged"),
         (Trouble.UNSETTLED, "unsettled"),
         (Trouble.UNAVAILABLE, "unavailable"),
     ],
@@ -134,7 +135,7 @@ def test_a_first_owner_is_no_move() -> None:
 
 def test_tasks_run_when_each_owner_reports_it_for_its_own_generation() -> None:
     view = view_of(MODEL)
-    view.life.written = ProcessorRow("here", "1", tasks={name: report(name, 7) for name in ("a-0", "a-1")})
+    view.own.written = ProcessorRow("here", "1", tasks={name: report(name, 7) for name in ("a-0", "a-1")})
     view.others.members = {"there": ProcessorRow("there", "2", tasks={"a-2": report("a-2", 4)})}
     assert not all_run(view, MODEL)
     view.others.members = {"there": ProcessorRow("there", "2", tasks={"a-2": report("a-2", 5)})}
@@ -144,8 +145,8 @@ def test_tasks_run_when_each_owner_reports_it_for_its_own_generation() -> None:
 def test_calls_are_counted_by_operation_and_outcome() -> None:
     meters = Meters()
     calls: list[tuple[StorageAction, Answer, float]] = [
-        (ReadControl(), Unchanged(), 0.01),
-        (ReadControl(), Unchanged(), 0.01),
+        (ReadControl(), NotModified(), 0.01),
+        (ReadControl(), NotModified(), 0.01),
         (MergeOwnRow(ProcessorRow("here", "1"), "e"), "f", 0.25),
         (RenewLease("l"), Trouble.UNAVAILABLE, 3.0),
         (RenewLease("l"), None, 0.01),
@@ -173,18 +174,18 @@ def test_a_take_over_a_version_its_barrier_and_its_rebalance_are_counted_once() 
     dead = replace(
         MODEL, tasks={**MODEL.tasks, "a-2": owned(HERE, 8)}, version=8, barrier=Barrier(8, BarrierState.START)
     )
-    view.life.control, view.turn_at, view.office.barrier_since = dead, 102.0, 102.0
+    view.own.control, view.turn_at, view.as_leader.barrier_since = dead, 102.0, 102.0
     observer.turned(view)
-    view.life.control, view.turn_at = replace(dead, barrier=Barrier(8, BarrierState.END)), 102.5
+    view.own.control, view.turn_at = replace(dead, barrier=Barrier(8, BarrierState.END)), 102.5
     observer.turned(view)
-    view.life.written = ProcessorRow(
+    view.own.written = ProcessorRow(
         "here",
         "1",
         state=ProcessorState.ACTIVE,
         tasks={name: report(name, dead.tasks[name].owner.generation) for name in dead.tasks},
     )
     for view.turn_at in (104.0, 105.0, 106.0):
-        view.life.accepted_at = view.turn_at
+        view.own.accepted_at = view.turn_at
         observer.turned(view)
     points = meters.points()
     assert points["failovers"] == [({}, 1)]
@@ -203,7 +204,7 @@ def test_a_pause_without_accepted_heartbeats_counts_as_one_self_stop() -> None:
     meters = Meters()
     for silent_s in (1.0, 5.9, 6.1, 7.0, 0.1, 6.5):
         view = view_of(MODEL, now=100.0 + silent_s)
-        view.life.accepted_at = 100.0
+        view.own.accepted_at = 100.0
         meters.observer.turned(view)
         meters.observer._looked_at = -1e9
     assert meters.points()["self_stops"] == [({}, 2)]
@@ -397,7 +398,7 @@ def leading(control: Control, **others: ProcessorRow) -> View:
 def test_a_killed_owners_tasks_are_missing_from_the_group_as_soon_as_it_is_dead() -> None:
     there = ProcessorRow("there", "2", state=ProcessorState.ACTIVE, tasks={"a-2": report("a-2", 5)})
     view = leading(MODEL, there=there)
-    view.life.written = ProcessorRow("here", "1", tasks={name: report(name, 7) for name in ("a-0", "a-1")})
+    view.own.written = ProcessorRow("here", "1", tasks={name: report(name, 7) for name in ("a-0", "a-1")})
     assert group_facts(view) == GroupFacts(members=2, tasks=3, running=3)
     view.others.ages = {"there": Age("e", 0.75 * view.timing.heartbeat_timeout_s, 5, 100.0)}
     assert group_facts(view) == GroupFacts(members=2, tasks=3, running=2), "it has paused itself, or is dead"
@@ -412,7 +413,7 @@ def test_a_failed_run_is_reported_for_a_quarter_of_an_hour_also_after_a_restart(
     for wall_ms, failed in ((60_000, True), (60_000 + 15 * 60_000 - 1, True), (60_000 + 15 * 60_000, False)):
         view.wall_ms = wall_ms
         assert group_facts(view).failed is failed
-    view.life.control = replace(MODEL, phase=RunPhase.FAILED)
+    view.own.control = replace(MODEL, phase=RunPhase.FAILED)
     assert group_facts(view).failed, "in a blob that has no room for events too"
 
 
@@ -468,6 +469,25 @@ def test_the_progress_of_tasks_is_counted_once_by_stage() -> None:
     gone = {"stream": "in", "stage": "a"}
     assert points["stream.backlog"] == [(gone, 0)], "a gauge would keep its last value for ever"
     assert points["stream.backlog.rows"] == [(gone, 0)]
+
+
+def test_what_is_left_outside_is_shown_by_partition() -> None:
+    meters = Meters()
+    view = view_of(MODEL)
+    view.work.tasks["a-0"] = LocalTask(7, 1, 95.0)
+    left = Progress(rows=10, size=100, behind={"in": 800}, lag_rows={"in/3": 7}, lag_s={"in/3": 2.5})
+    hear(meters, view, replace(report("a-0", 7), progress=left))
+    points, where = meters.points(), {"stream": "in", "partition": "3"}
+    assert (points["partition.lag.rows"], points["partition.lag"]) == ([(where, 7.0)], [(where, 2.5)])
+    assert points["stream.backlog.rows"] == [({"stream": "in", "stage": "a"}, 7)], "they are known, not estimated"
+
+
+def test_what_a_container_uses_is_shown() -> None:
+    meters = Meters()
+    meters.observer.container_uses(Use(1.5, 7 << 20, 1 << 30, 3 << 20, 9 << 20))
+    points = meters.points()
+    names = ("container.cpu", "container.memory", "container.heap", "container.heap.limit")
+    assert [points[name][0][1] for name in names] == [1.5, 7 << 20, 3 << 20, 9 << 20]
 
 
 def test_the_last_batch_of_a_task_that_has_left_the_view_is_counted_too() -> None:
@@ -531,7 +551,7 @@ def test_a_drain_shows_since_when_it_is_at_its_step_and_the_rows_to_do() -> None
     assert points["drain.step"] == [({}, 2)]
     assert points["drain.age"] == [({}, 12.5)]
     assert points["drain.rows"] == [({"stage": "a"}, 100)], "4,000 bytes, of which 40 made a row so far"
-    view.life.control = replace(model, phase=RunPhase.DRAINED)
+    view.own.control = replace(model, phase=RunPhase.DRAINED)
     view.work.tasks["a-0"].report = replace(read, read={"in/0": (0, 9_000)})
     view.turn_at = 102.0
     meters.observer.turned(view)
@@ -559,7 +579,7 @@ def test_each_step_of_a_drain_is_measured_once() -> None:
     meters, model = Meters(), replace(MODEL, phase=RunPhase.DRAINING, drain=asked)
     view = leading(MODEL)
     meters.observer.turned(view)
-    view.life.control, view.turn_at = model, 102.0
+    view.own.control, view.turn_at = model, 102.0
     meters.observer.turned(view)
     assert meters.points()["drain.duration"] == [({"step": "FREEZE"}, 0.5)]
 

@@ -36,7 +36,7 @@ from samza_azure.names import (
     host_part,
 )
 from samza_azure.storage.limits import checked_key, drain_hint, hint_key, hint_name
-from samza_azure.storage.retention import row_of
+from samza_azure.stream_io.retention import row_of
 
 #: Texts of what people write, and of what attackers do.
 TEXTS = st.lists(
@@ -184,7 +184,7 @@ def test_rows_of_different_things_never_meet(made: list[tuple[str, tuple[object,
 
 @given(valid(STREAM), valid(STREAM), valid(IDEMPOTENCE_KEY))
 def test_a_stream_finds_its_own_keys_only(stream: str, other: str, key: str) -> None:
-    """`storage/produced.py` asks for a range of keys."""
+    """`stream_io/produced.py` asks for a range of keys."""
     assume(stream != other)
     first, end = hint_key(f"{stream}/"), f"{hint_key(stream)}}}"
     assert first <= hint_key(f"{stream}/{key}") < end

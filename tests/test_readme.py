@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from samza_azure.config import Config
 from tests.sim.mutants import ELSEWHERE, MUTANTS, Elsewhere, Mutant
 
 ROOT = Path(__file__).parents[1]
@@ -19,6 +20,14 @@ def test_every_known_mistake_has_its_line() -> None:
     section = text.partition("\n## Known mistakes\n")[2].partition("\n## ")[0]
     table = [each for each in section.partition("\n| mutant ")[2].splitlines()[2:] if each]
     assert table == [line(mutant) for mutant in (*MUTANTS, *ELSEWHERE)]
+
+
+def test_the_job_file_of_the_readme_is_that_of_the_example() -> None:
+    folder = ROOT / "examples" / "flights"
+    job = (ROOT / "README.md").read_text().partition("\n```toml\n")[2].partition("```")[0]
+    environment = {"AZURE_STORAGE_CONNECTION_STRING": "UseDevelopmentStorage=true"}
+    shown = Config.parse(job, path=folder / "job.toml", environment=environment)
+    assert shown == Config.load(folder / "job.toml", environment=environment)
 
 
 def test_the_figures_of_the_readme_are_those_of_the_document() -> None:

@@ -62,8 +62,8 @@ def without_looking(module: Any) -> None:
         if batches.error is not None or not query.isActive:
             self._query_ended(batches.error or query.exception())
 
-    module.Task.check = check
-    module.Task.follow = lambda self, drain: None
+    module.StageTask.check = check
+    module.StageTask.follow = lambda self, drain: None
 
 
 class Meter:
@@ -113,13 +113,13 @@ def metered_task(folder: str) -> Callable[[Any], None]:
 
     def change(module: Any) -> None:
         meter = Meter(folder)
-        module.Task.check = meter.counted(module.Task.check)
-        module.Task.follow = meter.counted(module.Task.follow)
+        module.StageTask.check = meter.counted(module.StageTask.check)
+        module.StageTask.follow = meter.counted(module.StageTask.follow)
 
     return change
 
 
-SOURCE, TASK = "samza_azure.spark.source.poller", "samza_azure.spark.task.task"
+SOURCE, TASK = "samza_azure.tasks.poller", "samza_azure.tasks.stage_task"
 if folder := os.environ.get("SAMZA_AZURE_METER_DRAIN"):
     sys.meta_path.insert(0, ChangedModules({SOURCE: metered_source(folder), TASK: metered_task(folder)}))
 elif "SAMZA_AZURE_WITHOUT_DRAIN" in os.environ:

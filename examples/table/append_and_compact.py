@@ -13,8 +13,6 @@ import pyarrow as pa
 
 from samza_azure import Config, tables
 from samza_azure.commands.azurite.emulator import Azurite
-from samza_azure.storage.connection import Account
-from samza_azure.storage.segments import SegmentStore
 from samza_azure.tables import Granularity, Interval, LockOwner, LockTask
 
 JOB = """
@@ -33,9 +31,11 @@ def rows(number: int) -> pa.Table:
     return pa.table([times, ["AA" if hour % 2 else "UA" for hour in hours], [number + hour for hour in hours]], SCHEMA)
 
 
-def append(store: SegmentStore) -> None:
+def append(config: Config) -> None:
     """Sixty publishes; each is a file for each of the two days."""
-    appender = tables.Appender(store, LockTask("appender", "appender", 50, LockOwner("appender")))
+    appender = tables.Appender(
+        tables.store(config, "delays"), LockTask("appender", "appender", 50, LockOwner("appender"))
+    )
     for number in range(APPENDS):
         appender.append(rows(number))
     appender.close()
@@ -45,12 +45,10 @@ def main() -> None:
     """Append and compact at the same time, then ask DuckDB."""
     with Azurite().start() as azurite:
         config = Config.parse(JOB, environment={"CONNECT": azurite.connection_string})
-        account = Account.from_config(config.storage)
-        account.ensure_created()
-        store = tables.store_of(account, "delays")
+        store = tables.store(config, "delays")
         tables.create(store, SCHEMA, time="at", granularity=Granularity.DAY)
 
-        appending = threading.Thread(target=append, args=(tables.store_of(account, "delays"),))
+        appending = threading.Thread(target=append, args=(config,))
         appending.start()
         merged, task = 0, LockTask("compactor", "compactor", 0, LockOwner("compactor"))
         while appending.is_alive():
@@ -59,7 +57,7 @@ def main() -> None:
         appending.join()
         merged += sum(one.inputs for one in tables.compact(store, task))
 
-        table = tables.open(config.storage, "delays")
+        table = tables.open(config, "delays")
         print(f"{APPENDS * 2} files were appended, {merged} merged meanwhile; {len(table.files())} are left")
 
         con = duckdb.connect()
@@ -70,9 +68,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             found = table.files(Interval.of("2024-01-02", "2024-01-03"), [("delay", ">", 100)])
             for number, part in enumerate(found):
-                Path(folder, f"{number}.parquet").write_bytes(account.blobs().read(part.file.name, 0).data)
+                Path(folder, f"{number}.parquet").write_bytes(store.blobs.read(part.file.name, 0).data)
             print(con.sql(f"SELECT max(delay) AS delay FROM '{folder}/*.parquet'"))
-        account.close()
 
 
 if __name__ == "__main__":

@@ -29,9 +29,9 @@ from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.commands.dev import VARIABLE
 from samza_azure.commands.fleet import Fleet, all_running
 from samza_azure.logs.position import Position
-from samza_azure.storage.arrow import decode
 from samza_azure.storage.connection import Account
-from samza_azure.storage.log import LogReader
+from samza_azure.stream_io.arrow import decode
+from samza_azure.stream_io.log import LogReader
 
 HERE = Path(__file__).parent
 #: The first half comes in for about this time, so that there is a middle in which to drain.

@@ -136,8 +136,9 @@ resource app 'Microsoft.App/containerApps@2025-07-01' = {
       ]
     }
     template: {
-      // task.shutdown.ms × 1.5 + 15 s for the default of 30 s. The platform has been seen to keep less
-      // (azure-container-apps#1824), so set task.shutdown.ms = 15000: a task that is not released is taken over anyway.
+      // task.shutdown.ms × 1.5 + 15 s for the default of 30 s. The documentation of the lifecycle names 30 s, and 60 to
+      // 80 s of 600 were seen (azure-container-apps#1824), so set task.shutdown.ms = 15000: a task that is not released
+      // is taken over anyway.
       terminationGracePeriodSeconds: 60
       containers: [
         {

@@ -1,7 +1,7 @@
 """What Azure takes, where its types know no range: numbers and durations, and how long a parameter may be.
 
-Each range is documented by Microsoft: grace period of repairs, Application Health extension, probes and grace of
-Container Apps, windows of alerts.
+Each range is documented by Microsoft: grace period of repairs, Application Health extension, windows of alerts, and in
+the specification of the REST API (Microsoft.App, ContainerAppProbe) the probes of Container Apps.
 """
 
 import re
@@ -30,11 +30,10 @@ RANGES: tuple[tuple[str, str, int, int], ...] = (
     (MACHINES, f"{HEALTH}.numberOfProbes", 1, 24),
     (MACHINES, f"{HEALTH}.port", 1, 65535),
     (MACHINES, "properties.virtualMachineProfile.storageProfile.osDisk.diskSizeGB", 30, 4095),
-    (APP, "properties.template.terminationGracePeriodSeconds", 0, 600),
     (APP, f"{PROBES}.periodSeconds", 1, 240),
     (APP, f"{PROBES}.timeoutSeconds", 1, 240),
     (APP, f"{PROBES}.failureThreshold", 1, 10),
-    (APP, f"{PROBES}.initialDelaySeconds", 0, 60),
+    (APP, f"{PROBES}.initialDelaySeconds", 1, 60),
     (QUERY, "properties.criteria.allOf.*.failingPeriods.numberOfEvaluationPeriods", 1, 6),
     (BUDGET, "properties.notifications.*.threshold", 50, 100),
 )

@@ -1,12 +1,13 @@
 """How far behind its sources a run is: the rows between the positions of its tasks and the ends of the logs."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from samza_azure.commands.terminal import say
+from samza_azure.config import LOG, Config
 from samza_azure.errors import CorruptState, SamzaAzureError
 from samza_azure.logs.names import blob_index, source_log, stream_and_partition, task_log
 from samza_azure.logs.position import Position
@@ -14,7 +15,7 @@ from samza_azure.logs.record import READ
 from samza_azure.messages import Progress
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs
-from samza_azure.storage.log import LogReader
+from samza_azure.stream_io.log import LogReader
 
 #: Rows are counted by reading headers, in at most this many bytes of a log; beyond that the count is a lower bound.
 COUNTED_BYTES = 64 << 20
@@ -32,6 +33,7 @@ class Behind:
     pace: float | None = None  # rows per second that its tasks read; None: unknown, since they also read others
     event_ms: int | None = None  # the event time that its last record has reached
     appended_s: float | None = None  # seconds since the last append, by the service's clock
+    lag_s: float | None = None  # outside: by so many seconds the last row came later than the last one that was read
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +46,33 @@ class TaskBehind:
     size: int
 
 
-def behind(blobs: Blobs, shown: dict[str, Any]) -> dict[str, Behind]:
+def outside(config: Config) -> frozenset[str]:
+    """The streams whose rows come from outside: no log of the account holds them."""
+    return frozenset(name for name, stream in config.streams.items() if stream.system != LOG)
+
+
+def behind(blobs: Blobs, shown: dict[str, Any], without: Collection[str] = ()) -> dict[str, Behind]:
     """The unread part of each source partition of a status document, if the positions of its readers are known.
 
-    Positions that only their logs have are added to the document.
+    Positions that only their logs have are added to the document. Streams that are not in the account are left out.
     """
     _hear(blobs, shown)
-    stands = _stands(shown)
+    stands = {each: at for each, at in _stands(shown).items() if stream_and_partition(each)[0] not in without}
     with ThreadPoolExecutor(AT_ONCE) as threads:
         found = threads.map(lambda each: _behind(blobs, each, stands[each], shown["tasks"]), stands)
         return dict(zip(stands, found, strict=True))
+
+
+def behind_outside(shown: Mapping[str, Any]) -> dict[str, Behind]:
+    """What is left outside of the partitions of streams from there, as the tasks that read them have said."""
+    found = {}
+    for task in shown["tasks"]:
+        done = Progress(**task["progress"]) if task["progress"] else Progress()
+        for partition, rows in ((each, rows) for each, rows in done.lag_rows.items() if each in shown["read"]):
+            pace = _pace(partition, shown["tasks"])
+            size, lag_s = done.behind_sources.get(partition, 0), done.lag_s.get(partition)
+            found[partition] = Behind(rows, is_all=True, size=size, pace=pace, lag_s=lag_s)
+    return found
 
 
 def behind_of_tasks(blobs: Blobs, shown: Mapping[str, Any], found: Mapping[str, Behind]) -> dict[str, TaskBehind]:
@@ -65,7 +84,7 @@ def behind_of_tasks(blobs: Blobs, shown: Mapping[str, Any], found: Mapping[str, 
         task["name"]: {partition: (at[0], at[1]) for partition, at in task["read"].items() if partition in found}
         for task in shown["tasks"]
     }
-    known = {(partition, at): found[partition] for partition, at in _stands(shown).items()}
+    known = {(partition, at): found[partition] for partition, at in _stands(shown).items() if partition in found}
     others = list(dict.fromkeys(each for read in read_by.values() for each in read.items() if each not in known))
     with ThreadPoolExecutor(AT_ONCE) as threads:
         known |= dict(zip(others, threads.map(lambda each: _behind(blobs, each[0], each[1], ()), others), strict=True))
@@ -76,6 +95,10 @@ def behind_of_tasks(blobs: Blobs, shown: Mapping[str, Any], found: Mapping[str, 
         counted = [known[each] for each in read.items()]
         sources = {stream_and_partition(partition)[0] for partition in read}
         done = Progress(**task["progress"]) if task["progress"] else Progress()
+        if done.lag_rows:  # it reads from outside alone
+            rows = sum(rows for partition, rows in done.lag_rows.items() if partition in shown["read"])
+            total[task["name"]] = TaskBehind(rows, is_all=True, is_estimate=False, size=sum(done.behind.values()))
+            continue
         size = sum(each for stream, each in done.behind.items() if stream not in sources)
         if counted or done.behind:
             total[task["name"]] = TaskBehind(
@@ -190,13 +213,14 @@ def rows_before(blobs: Blobs, shown: Mapping[str, Any], ends: Mapping[str, Posit
     return rows
 
 
-def say_unread(account: Account, shown: dict[str, Any], text: str) -> None:
+def say_unread(account: Account, config: Config, shown: dict[str, Any], text: str) -> None:
     """Print a text with the unread rows as `{left}`, if there are any, and the streams of which they are unknown."""
-    found = behind(account.blobs(), shown)
+    without = outside(config)
+    found = behind(account.blobs(), shown, without)
     if left := unread(found):
         say(text.format(left=left))
-    unknown = dict.fromkeys(stream_and_partition(each)[0] for each in shown["read"] if each not in found)
-    if unknown:
+    unread_of = (stream_and_partition(each)[0] for each in shown["read"] if each not in found)
+    if unknown := dict.fromkeys(stream for stream in unread_of if stream not in without):
         say(f"How far {', '.join(unknown)} is read is not known: no task has reported it, and no log says it.")
 
 

@@ -20,18 +20,17 @@ import pyarrow as pa
 
 from samza_azure.commands import row_files
 from samza_azure.commands.row_files import (
-    Number,
     RowsBefore,
     Seen,
     csv_rows,
     header,
     json_rows,
     kind_of,
-    unique_keys,
 )
 from samza_azure.errors import ConfigError
-from samza_azure.storage.fitting import fitted
-from samza_azure.storage.source_stream import partition_numbers
+from samza_azure.stream_io.source_stream import partition_numbers
+from samza_azure.stream_io.values.fitting import fitted
+from samza_azure.stream_io.values.json_texts import decoder
 
 #: Records that are tried together, and lines that an object of JSON may have.
 GROUP, OBJECT_LINES = 1_000, 100
@@ -67,7 +66,7 @@ class _Record:
     data: bytes
 
 
-def sort_out(file: Path, schema: pa.Schema, key: str | None) -> Iterator[bytes | BadLine]:
+def sort_out(file: Path, schema: pa.Schema, event_time: str | None, key: str | None) -> Iterator[bytes | BadLine]:
     """Yield the header of a file and its records in order, as they are; bad ones as `BadLine`.
 
     Nothing for a file of another kind, or of which all records would be bad: without a column, for example.
@@ -85,10 +84,10 @@ def sort_out(file: Path, schema: pa.Schema, key: str | None) -> Iterator[bytes |
                 name for name in names if name not in schema.names or not pa.types.is_binary(schema.field(name).type)
             }
             records = _csv_records(file, lines, names, texts)
-            group = _Together(file, schema, key, head, names)
+            group = _Together(file, schema, event_time, key, head, names)
         else:
             records = _json_records(file, lines)
-            group = _Together(file, schema, key, b"", [])
+            group = _Together(file, schema, event_time, key, b"", [])
         for each in records:
             if isinstance(each, BadLine):
                 yield from group.taken()
@@ -119,8 +118,17 @@ class _Lines:
 class _Together:
     """Records that are tried together."""
 
-    def __init__(self, file: Path, schema: pa.Schema, key: str | None, head: bytes, names: list[str]) -> None:
-        self._file, self._schema, self._key, self._head, self._names = file, schema, key, head, names
+    def __init__(
+        self,
+        file: Path,
+        schema: pa.Schema,
+        event_time: str | None,
+        key: str | None,
+        head: bytes,
+        names: list[str],
+    ) -> None:
+        self._file, self._schema, self._event_time, self._key = file, schema, event_time, key
+        self._head, self._names = head, names
         self._records: list[_Record] = []
         self._bytes = len(head)
 
@@ -158,7 +166,7 @@ class _Together:
         else:
             tables = iter([json_rows(data, self._schema, self._key, RowsBefore())])
         for rows in tables:
-            fitting = fitted(rows, self._schema)
+            fitting = fitted(rows, self._schema, self._event_time)
             if self._key is not None:
                 partition_numbers(fitting if self._key in self._schema.names else rows, [self._key], 1)
 
@@ -247,7 +255,8 @@ def _wrong_bytes(text: str) -> str:
     if not any("\udc80" <= each <= "\udcff" for each in text):
         return ""
     data = text.encode(errors="surrogateescape")
-    return f"{data!r:.80}, which is not UTF-8. Convert the file, for example: iconv -f latin1 -t utf-8."
+    remedy = "Convert the file, for example: iconv -f latin1 -t utf-8 rows.csv > utf8.csv"
+    return f"{data!r:.80}, which is not UTF-8. {remedy}."
 
 
 def _json_records(file: Path, lines: _Lines) -> Iterator[_Record | BadLine]:
@@ -276,18 +285,17 @@ def _wrong_json(data: bytes) -> tuple[str, bool]:
     text = data.decode("utf-8-sig", errors="surrogateescape").rstrip()
     if not text.isascii() and (wrong := _wrong_bytes(text)):
         return f"it has {wrong}", False
-    decoder = json.JSONDecoder(
-        parse_float=Number, parse_int=Number, parse_constant=Number, object_pairs_hook=unique_keys
-    )
+    values = decoder()
     at = 0
     while at < len(text):
         at += len(text[at:]) - len(text[at:].lstrip())
         try:
             value: Any
-            value, at = decoder.raw_decode(text, at)
+            value, at = values.raw_decode(text, at)
         except json.JSONDecodeError as error:
+            said = f"{error.msg.removesuffix(' at')} at character {error.pos + 1}: {text!r:.120}"
             return (
-                f"{error.msg} at character {error.pos + 1}: {text!r:.120}. Write one JSON object per line.",
+                f"{said}. Write one JSON object per line.",
                 error.pos >= len(text) or error.msg.startswith("Unterminated string"),
             )
         except ValueError as error:

@@ -1,15 +1,22 @@
 """`samza-azure check`: the mistakes of a job file and its pipeline, before anything runs."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from samza_azure.commands.job import Job, factory_of, load, load_seen
+from samza_azure.commands.job import Job, factory_of, load, load_seen, refuse_hiding
 from samza_azure.commands.terminal import say, tell
-from samza_azure.config import Config
-from samza_azure.errors import ConfigError, Verdict
+from samza_azure.config import LOG, NO_ACCOUNT, Config, JobFileRefused
+from samza_azure.config.jobfile import names_account, place_of_mistake
+from samza_azure.errors import ConfigError, SamzaAzureError, Verdict, in_full
 from samza_azure.messages import Plan
-from samza_azure.spark.pipeline.early import check_early
+from samza_azure.pipeline.names import NamesRefused
+from samza_azure.pipeline.quick_check import Found
+from samza_azure.planning import plan_of, quick_check, started
+from samza_azure.spark.jvm.ahead import Ahead
 
 
 def command(
@@ -19,45 +26,109 @@ def command(
         bool,
         typer.Option("--against-run", help="Read the account: what would a start do with the present run?"),
     ] = False,
+    connects: Annotated[
+        bool, typer.Option("--connect", help="Reach for the systems that streams come from: name, rights, network.")
+    ] = False,
 ) -> None:
     """Find the mistakes of a job before it runs. Reads no storage; with --quick, starts no Spark either.
 
     With --against-run it reads the account, too, and says whether this code goes on with the present run, needs a drain
     first, or would be refused, and why; then it exits with 2.
 
+    With --connect it tries whether the systems outside can be read from here, and says of each what it has found.
+
     Example: samza-azure check job.toml --quick
     """
     if quick and compares:
         raise ConfigError("--against-run compares plans, which --quick leaves out. Leave one of them out.")
-    config = load_seen(job) if compares else load(job, reaches_storage=False)
-    if not config.coordinator.is_ours:
-        factory_of(config)
-    found = check_early(config)
-    if quick:
-        for warning in found.warnings:
-            say(f"warning: {warning}")
+    mistakes: list[ConfigError] = []
+    config = _load(job, mistakes, compares=compares)
+    found, plan = Found("the job file"), None
+    with ExitStack() as ends:
+        ahead = None if config is None or quick else _started(config, ends)  # Java starts meanwhile
+        if config is not None:
+            try:
+                refuse_hiding(config)
+                if not config.coordinator.is_ours:
+                    factory_of(config)
+                found = quick_check(config)
+            except NamesRefused as error:
+                if quick:
+                    mistakes.append(error)
+            except ConfigError as error:
+                mistakes.append(error)
+                config = None
+        if config is not None and not quick:
+            try:
+                if isinstance(ahead, ConfigError) and found.has_query:
+                    raise ahead
+                plan = plan_of(config, ahead if isinstance(ahead, Ahead) else None)
+            except ConfigError as error:
+                mistakes.append(error)
+    if connects and config is not None:
+        mistakes += _tried(config)
+    if mistakes:
+        raise ConfigError("\n".join(map(in_full, mistakes)))
+    for warning in found.warnings if plan is None else plan.warnings:
+        say(f"warning: {warning}")
+    if plan is None:
         if found.needs_session:
             say(f"{found.needs_session} Without --quick it is checked with Spark.")
-        print(f"{job}: no mistake found in {found.stages} without Spark.")
+        print(f"{job}: no mistake found in {found.stages} without Spark, which alone knows the columns.")
         return
-    from samza_azure.spark.pipeline.plan import plan_of  # takes long; --quick is quick without it
-
-    plan = plan_of(config)
-    for warning in plan.warnings:
-        say(f"warning: {warning}")
+    assert config is not None  # it has a plan
     print("\n".join(_lines(plan, config.task.commit_ms / 1000)))
     print(f"{job}: no mistake found.")
     if compares:
         raise typer.Exit(against_run(config, plan))
 
 
+def _started(config: Config, ends: ExitStack) -> Ahead | ConfigError | None:
+    """A JVM, or why there is none. None also if the pipeline may do without."""
+    try:
+        return ends.enter_context(started(config))
+    except ConfigError as error:
+        return error
+
+
+def _load(job: Path, mistakes: list[ConfigError], *, compares: bool) -> Config | None:
+    """The configuration, or what of it has no mistake."""
+    config: Config | None
+    try:
+        config = load_seen(job) if compares else load(job, reaches_storage=False)
+    except JobFileRefused as error:
+        mistakes.append(error)
+        if (config := error.rest) is None:
+            return None
+    if not compares and config.coordinator.is_ours and not names_account(config.path):
+        mistakes.append(ConfigError(f"{place_of_mistake(config.path, NO_ACCOUNT)}: {NO_ACCOUNT}"))
+    return config
+
+
+def _tried(config: Config) -> Iterator[ConfigError]:
+    """Reach for each system outside, print what was found, and yield what is wrong."""
+    from samza_azure.pipeline.outside import outside  # with Arrow: not for `check --quick`
+    from samza_azure.systems.registry import factory_of as system_of
+
+    for name, declared in config.streams.items():
+        if declared.system == LOG:
+            continue
+        try:
+            look = getattr(system_of(declared.system, name).get_admin(outside(name, declared, config)), "look", None)
+            found = f"nothing was tried, for {declared.system} offers nothing" if look is None else look()
+        except SamzaAzureError as error:
+            yield ConfigError(f"streams.{name}: {error}")
+        else:
+            print(f"streams.{name}: {found}.")
+
+
 def against_run(config: Config, plan: Plan) -> Verdict:
     """Say what a start of this code would do, and return the code of a refusal."""
-    from samza_azure.commands.reach import control_of, reach_if_there, with_rows
+    from samza_azure.commands.connect import connect_if_there, control_of, with_rows
     from samza_azure.group.ending import of_start
     from samza_azure.library.factory import settings
 
-    account = reach_if_there(config)
+    account = connect_if_there(config)
     control = None if account is None else with_rows(account, lambda blob, table: control_of(account))
     found = of_start(control, plan, settings("check", config))
     tell(found.message)

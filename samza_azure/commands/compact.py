@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
+from samza_azure.commands.connect import connect
 from samza_azure.commands.job import Job, load
-from samza_azure.commands.reach import reach
 from samza_azure.commands.table import IntervalOption, TableName, interval_of, unique
 from samza_azure.commands.terminal import tell
 from samza_azure.segments import Granularity, LockOwner, LockTask
@@ -32,7 +32,7 @@ def command(
     Example: samza-azure compact job.toml daily_delays --interval 2013-01-01/2013-02-01
     """
     span = interval_of(interval)
-    store = store_of(reach(load(job), create=False), table)
+    store = store_of(connect(load(job), create=False), table)
     if dry_run and granularity is not None:
         for entry in store.latest().timeline.lookup(span):
             tell(f"{entry.interval}: {len(entry.segments)} segments of {entry.chunk.interval} by {granularity}")

@@ -9,15 +9,15 @@ from typing import Annotated
 
 import typer
 
-from samza_azure.commands.alone import Held, alone
-from samza_azure.commands.job import Job, load, load_seen
-from samza_azure.commands.reach import look, reach
+from samza_azure.commands.connect import connect, look
+from samza_azure.commands.exclusive import Held, exclusively
+from samza_azure.commands.job import Job, in_shell, load, load_seen
 from samza_azure.commands.terminal import say, tell
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
 from samza_azure.group.control import NAME, Control, RunPhase
 from samza_azure.group.drain import is_forgotten
-from samza_azure.group.rows import LEADER, MEMBERS, REQUESTS
+from samza_azure.group.rows import LEADER, MEMBERS, RECORD, REQUESTS
 from samza_azure.host.copies import keep_copy
 from samza_azure.logs.names import (
     BINDING,
@@ -32,10 +32,10 @@ from samza_azure.names import READER, STREAM
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import CALL_S, DELETE_MAX, Blobs
 from samza_azure.storage.limits import HINTS, OF_TABLES, READERS, hint_name
-from samza_azure.storage.listing import log_indexes, runs_in, stream_of, streams
-from samza_azure.storage.produced import PRODUCED, forget_keys, has_keys, mark_deleted
-from samza_azure.storage.reader import forget_reader
-from samza_azure.storage.retention import readers_of
+from samza_azure.stream_io.listing import log_indexes, runs_in, stream_of, streams
+from samza_azure.stream_io.produced import PRODUCED, forget_keys, has_keys, mark_deleted
+from samza_azure.stream_io.reader import forget_reader
+from samza_azure.stream_io.retention import readers_of
 
 NamesAndSizes = Sequence[tuple[str, int]]
 
@@ -62,7 +62,7 @@ def command(
     if reader is not None:
         READER.checked(reader)  # an empty one, as of a variable that is not set, is not the whole stream
     config = load(job) if reader else load_seen(job)
-    account = reach(config, create=False, to_empty=everything)
+    account = connect(config, create=False, to_empty=everything)
     if reader:
         forget_reader(account.readers(), stream, reader)
         tell(f"The reader {reader} of {stream} is forgotten: retention no longer waits for it.")
@@ -84,7 +84,7 @@ def delete_run(config: Config, account: Account, run: str, *, yes: bool) -> str:
         left = [each for each in past if blobs.list(run_folder(each))]
         current = control is not None and run == control.run_id and control.phase is not RunPhase.NONE
         why = (
-            f"Run {run} is not drained: samza-azure drain {config.path.name} --wait ends it, --all deletes it with the "
+            f"Run {run} is not drained: samza-azure drain {in_shell(config)} --wait ends it, --all deletes it with the "
             "rest."
             if current
             else f"No drained run has the id {run!r}."
@@ -133,7 +133,7 @@ def delete_stream(config: Config, account: Account, stream: str, *, yes: bool) -
             await asyncio.to_thread(forget_keys, keys, stream)
         return deleted(f"stream {stream}", found, kept)
 
-    return alone(config, account, act)
+    return exclusively(config, account, act)
 
 
 def _is_half_deleted(config: Config, account: Account, stream: str) -> bool:
@@ -159,7 +159,7 @@ def delete_all(config: Config, account: Account, *, yes: bool) -> str:
 
     every = listed()
     first = [each for each in every if each[0].startswith(FOLDERS)]
-    others = len(every) - len(first) - sum(name == NAME for name, _ in every)
+    others = [name for name, _ in every if not name.startswith(FOLDERS) and name != NAME]
 
     async def act(held: Held) -> str:
         where = f"the container {config.storage.container} and the table {config.storage.table}"
@@ -181,6 +181,7 @@ def delete_all(config: Config, account: Account, *, yes: bool) -> str:
             HINTS,
             READERS,
             *await asyncio.to_thread(account.partitions, OF_TABLES),  # by their rows: the job file may have lost one
+            RECORD,
             LEADER,
             MEMBERS,
         ):
@@ -196,10 +197,11 @@ def delete_all(config: Config, account: Account, *, yes: bool) -> str:
             await held.blob.release(held.lease_id, timeout=CALL_S)
             held.lease_id = ""
             kept |= await asyncio.to_thread(delete, blobs, [(NAME, 0)], lambda: None)
-        stay = f" {others} blobs that were not written by samza-azure stay." if others else ""
+        some = ", ".join(others[:3]) + " and others" * (len(others) > 3)
+        stay = f" {len(others)} blobs outside its folders stay, such as exports to az://: {some}." if others else ""
         return deleted(config.app.name, found, kept) + stay
 
-    return alone(config, account, act, damaged=True)
+    return exclusively(config, account, act, damaged=True)
 
 
 def refuse_unless_over(config: Config, control: Control | None, what: str) -> None:
@@ -207,7 +209,7 @@ def refuse_unless_over(config: Config, control: Control | None, what: str) -> No
     if control is not None and control.phase not in (RunPhase.NONE, RunPhase.DRAINED):
         raise ConfigError(
             f"Run {control.run_id} is not drained, and {what} is part of it. End it first: samza-azure drain "
-            f"{config.path.name} --wait, while a processor runs."
+            f"{in_shell(config)} --wait, while a processor runs."
         )
 
 

@@ -5,13 +5,15 @@ With `--data` the data outlives dev, too.
 """
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -24,11 +26,14 @@ from rich.text import Text
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.commands.fleet import Fleet
 from samza_azure.commands.job import Job, processors_of, refuse_unseen
+from samza_azure.commands.local_hubs import start_hubs
 from samza_azure.commands.logs import last_entry
-from samza_azure.commands.show import starting_spark, status_view
+from samza_azure.commands.show import starting, status_view
+from samza_azure.commands.status import Judge
 from samza_azure.commands.terminal import console, counted, error_lines, if_interrupted, printable, say
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
+from samza_azure.machine.processes import how_it_ended
 
 VARIABLE = "AZURE_STORAGE_CONNECTION_STRING"
 REFRESH_S = 1.0
@@ -38,6 +43,14 @@ CORRECT = "Correct it; the processors start when it is saved."
 
 def develop(job: Path, processors: int | None, data: Path | None, *, reload: bool, new_run: bool = False) -> int:
     """Run until Ctrl-C, or until processors fail. Return the highest of their exit codes."""
+    with ExitStack() as ends:
+        return _develop(job, processors, data, ends, reload=reload, new_run=new_run)
+
+
+def _develop(
+    job: Path, processors: int | None, data: Path | None, ends: ExitStack, *, reload: bool, new_run: bool
+) -> int:
+    local_hubs = start_hubs(job, ends, keeps_data=data is not None)
     if (config := _config(job)) is not None:
         _number(config, processors)
     checking = _check(job)  # while the emulator starts
@@ -51,6 +64,8 @@ def develop(job: Path, processors: int | None, data: Path | None, *, reload: boo
             say(f"{refused}\n{CORRECT}")
             refused = _until_it_loads(job)
         say(f"For other commands in another terminal:\n  export {VARIABLE}='{emulator.connection_string}'")
+        for name, connect in local_hubs.items():
+            say(f"  export {name}='{connect}'  # an Event Hubs on this machine, empty, and gone with dev")
         directory = Path(tempfile.mkdtemp(prefix="samza-azure-dev-"))
         fleet = Fleet(job, directory)
         _refuse_other_storage(fleet.config, emulator)
@@ -59,9 +74,14 @@ def develop(job: Path, processors: int | None, data: Path | None, *, reload: boo
             code = view.watch(refused)
         finally:
             fleet.stop()
-    kept = f"The data is kept in {data}: dev --data {data} goes on with it." if data else "The data is gone with it."
+    kept = f"The data is kept in {data}: {again(job, data)} goes on." if data else "The data is gone with it."
     say(f"The emulator has ended. {kept} The processors' logs are in {directory}.")
     return code
+
+
+def again(job: Path, data: Path | None) -> str:
+    """The command that goes on with the data."""
+    return shlex.join(["samza-azure", "dev", str(job), *(["--data", str(data)] if data else [])])
 
 
 def _config(job: Path) -> Config | None:
@@ -97,7 +117,7 @@ def _until_it_loads(job: Path) -> str:
 
 def _check(job: Path) -> "subprocess.Popen[str]":
     """Start `check --quick` in the background."""
-    command = [sys.executable, "-m", "samza_azure", "check", str(job), "--quick"]
+    command = [sys.executable, "-P", "-m", "samza_azure", "check", str(job), "--quick"]
     pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
     return subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=pipe, text=True, errors="replace")
 
@@ -131,8 +151,13 @@ class _View:
         self._seen = _code(fleet.job) if reload else {}
         self._is_live = sys.stderr.isatty()
         self._shown = ""
+        self._killed = set[str]()  # the processors that a signal has ended
         self._have_joined = False  # whether the processors that were started last have rows
         self._live = Live(console=console(sys.stderr), auto_refresh=False)
+
+    @cached_property
+    def _judge(self) -> Judge:
+        return Judge(self._fleet.config)
 
     def watch(self, refused: str) -> int:
         """Run until a signal, or until processors have failed and are not started again. Return the exit code."""
@@ -145,7 +170,9 @@ class _View:
                 self._start()
             code, is_explained = 0, bool(refused)
             while True:
-                if self._fleet.alive():  # checked once a turn: they may end while they are shown
+                alive = self._fleet.alive()  # looked at once a turn: they may end while they are shown
+                self._tell_killed(alive)
+                if alive:
                     is_explained = False
                     self._show()
                 else:
@@ -162,13 +189,24 @@ class _View:
             if self._ends:  # a signal that came meanwhile was for all of them
                 return
             self._fleet.start(f"dev-{number}", *(["--new-run"] if self._new_run else []))
+        which = ", ".join(f"{name} is process {process.pid}" for name, process in self._fleet.processes.items())
         self._say(
-            f"{counted(self._processors, 'processor')} started; their logs are in {self._fleet.directory}. "
+            f"{counted(self._processors, 'processor')} started ({which}); their logs are in {self._fleet.directory}. "
             "Ctrl-C ends them in order."
         )
         self._have_joined = False
-        self._update(starting_spark(self._processors))
+        self._killed.clear()
+        self._update(starting(self._processors))
         self._new_run = False
+
+    def _tell_killed(self, alive: list[str]) -> None:
+        """Say which processors a signal has ended, unless dev has sent it."""
+        for name, process in self._fleet.processes.items():
+            if process.returncode is not None and process.returncode < 0 and name not in self._killed:
+                self._killed.add(name)
+                if not self._ends:
+                    rest = f"; {', '.join(alive)} {'goes' if len(alive) == 1 else 'go'} on" if alive else ""
+                    self._say(f"{name} {how_it_ended(process.returncode)}{rest}.")
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         self._ends += 1
@@ -180,19 +218,21 @@ class _View:
 
     def _show(self) -> None:
         try:
-            shown = self._fleet.status()
+            shown = self._judge.document(*self._fleet.look())
         except StorageUnavailable as error:
+            self._judge.forget()
             self._say(str(error))
             return
         except SamzaAzureError as error:
-            self._say(str(error))
-            self._end(signal.SIGTERM, None)
+            if not self._ends:  # the second time it would kill them
+                self._say(str(error))
+                self._end(signal.SIGTERM, None)
             return
         if shown["phase"] == "DRAINED" and not self._is_explained:
             self._say(
                 f"Run {shown['run_id']} in {self._data} is drained. A pipeline that has had its run waits or ends; "
-                "for the next run, which reads on from there: Ctrl-C, and dev --new-run. A changed pipeline begins "
-                "it by itself."
+                f"for the next run, which reads on from there: Ctrl-C, and {again(self._fleet.job, self._data)} "
+                "--new-run. A changed pipeline begins it by itself."
             )
         self._is_explained = True
         self._have_joined |= shown["phase"] != "STOPPED"
@@ -209,8 +249,8 @@ class _View:
 
     def _ended(self) -> int:
         """Print the messages of processors that ended, and whether the data stays. Return the highest exit code."""
-        ours = {0, *([-signal.SIGTERM, -signal.SIGKILL] if self._ends else [])}  # they may be killed before they listen
-        codes = {name: 0 if code in ours else max(code, 1) for name, code in self._fleet.exit_codes(0.0).items()}
+        # A signal came from dev, before they listened, or from a user who tries what happens then.
+        codes = {name: max(code, 0) for name, code in self._fleet.exit_codes(0.0).items()}
         endings: dict[tuple[int, str], list[str]] = {}
         for name, code in codes.items():
             if code:
@@ -275,7 +315,8 @@ def _in_one_line(shown: dict[str, Any]) -> str:
     phases = [task["phase"] for task in shown["tasks"]]
     tasks = ", ".join(f"{phases.count(phase)} {phase}" for phase in dict.fromkeys(phases))
     errors = [f"\n  {task['name']}: {task['error']['message']}" for task in shown["tasks"] if task["error"]]
-    return f"run {shown['run_id'] or '-'} {shown['phase']}" + (f"; tasks: {tasks}" if tasks else "") + "".join(errors)
+    judged = shown["verdict"]
+    return f"{judged['state'].upper()}: {judged['text']}" + (f" Tasks: {tasks}." if tasks else "") + "".join(errors)
 
 
 def command(
@@ -293,6 +334,9 @@ def command(
 ) -> None:
     """Run Azurite and some processors on this machine, in one live view. Ctrl-C ends them in order.
 
+    For a job that reads Event Hubs by a connection string in an environment variable that is not set, it also runs an
+    Event Hubs on this machine.
+
     Example: samza-azure dev job.toml --processors 3 --reload
     """
-    raise typer.Exit(develop(job, processors, data.absolute() if data else None, reload=reload, new_run=new_run))
+    raise typer.Exit(develop(job, processors, data.resolve() if data else None, reload=reload, new_run=new_run))

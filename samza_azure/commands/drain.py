@@ -62,7 +62,7 @@ def _await_own(account: Account, limit: WaitLimit) -> None:
     try:
         account.refuse_table()
     except StorageUnavailable:
-        from samza_azure.commands.reach import FIRST_S, patient  # as below
+        from samza_azure.commands.connect import FIRST_S, patient  # as below
 
         if (left_s := FIRST_S - limit.passed_s) <= 0:
             raise

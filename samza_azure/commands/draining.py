@@ -1,8 +1,8 @@
 """What `samza-azure drain` does after an early request, or without one."""
 
-from samza_azure.commands.ask import Asked, ask_cancel, ask_drain
 from samza_azure.commands.backlog import rows_are_optional, say_unread
-from samza_azure.commands.reach import FIRST_S, absent, control_of, look, patient, reach, sure_look, with_rows
+from samza_azure.commands.connect import FIRST_S, absent, connect, control_of, look, patient, sure_look, with_rows
+from samza_azure.commands.requests import Asked, ask_cancel, ask_drain
 from samza_azure.commands.terminal import if_interrupted, say, tell
 from samza_azure.commands.wait_limit import WaitLimit
 from samza_azure.commands.waiting import wait_for_cancel, wait_for_drain, wait_until_read
@@ -17,7 +17,7 @@ from samza_azure.storage.interface import ControlBlob, Rows
 
 def cancel_drain(config: Config, run_id: str, timeout: float | None) -> None:
     """Request the cancellation of the drain, wait for the answer and print it."""
-    account = reach(config, create=False)
+    account = connect(config, create=False)
     asked = with_rows(account, lambda blob, table: ask_cancel(account, run_id))
     tell(wait_for_cancel(config, account, asked, timeout))
 
@@ -72,11 +72,11 @@ def drain(
             shown = document(config.app.name, control, rows)
             if asked.run_id == shown["run_id"]:
                 text = "Not read so far: {left}. The next run begins with those that are still unread then."
-                say_unread(account, shown, text)
+                say_unread(account, config, shown, text)
         return
     with if_interrupted("The drain goes on without this command. `drain --wait` shows it again."):
         tell(wait_for_drain(config, account, asked, limit, waited_s=waited_s))
     with rows_are_optional():
         shown = document(config.app.name, *look(config, account))
         if shown["phase"] == "DRAINED":
-            say_unread(account, shown, "Not read: {left}. The next run begins with them.")
+            say_unread(account, config, shown, "Not read: {left}. The next run begins with them.")

@@ -5,10 +5,10 @@ from typing import Annotated
 import typer
 
 from samza_azure import explain as arithmetic
-from samza_azure.commands.job import Job, is_seen, load, processors_of
+from samza_azure.commands.job import Job, is_seen, load, processors_of, refuse_hiding
 from samza_azure.commands.terminal import say
 from samza_azure.host.processor import call_timeout_s
-from samza_azure.spark.pipeline.plan import plan_of
+from samza_azure.planning import plan_of, started
 
 PROCESSORS = 3
 ALONE = "It is a group of one: nobody takes over but the next start, or a processor of AzureJobCoordinatorFactory."
@@ -26,9 +26,11 @@ def command(
     Example: samza-azure explain job.toml --processors 5
     """
     config = load(job, reaches_storage=False)
+    refuse_hiding(config)
     number, seen = processors_of(config, processors, PROCESSORS), is_seen(config)
-    say("Analysing the pipeline with Spark; this takes some seconds.")
-    plan = plan_of(config)
+    say("Analysing the pipeline; with Spark this takes some seconds.")
+    with started(config) as ahead:
+        plan = plan_of(config, ahead)
     for warning in plan.warnings:
         say(f"warning: {warning}")
     timing = config.coordinator.timing

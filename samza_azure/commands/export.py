@@ -25,9 +25,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import typer
 
+from samza_azure.commands.connect import connect, look
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.kept_rows import FROM_TABLE, KeptRows, kept_rows
-from samza_azure.commands.reach import look, reach
 from samza_azure.commands.rows import as_lines
 from samza_azure.commands.terminal import ProgressLine, say, tell
 from samza_azure.config import Config
@@ -39,7 +39,7 @@ from samza_azure.logs.operations import Span
 from samza_azure.names import BLOB
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs
-from samza_azure.storage.listing import runs_in
+from samza_azure.stream_io.listing import runs_in
 
 #: The bytes of rows that are fetched from a log at a time.
 AT_ONCE = 32 << 20
@@ -341,7 +341,7 @@ def command(
     """
     config = load(job)
     target = Target.of(to, by, config)
-    account = reach(config, create=False)
+    account = connect(config, create=False)
     try:
         control, _ = look(config, account)
     except StateLost as error:

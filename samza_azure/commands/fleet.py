@@ -10,13 +10,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from samza_azure.config import Config
+from samza_azure.config import LOG, Config
 from samza_azure.errors import TimedOut
+from samza_azure.group.control import Control
+from samza_azure.group.rows import ProcessorRow
 from samza_azure.host.status import document, read
 from samza_azure.logs.names import source_log, source_partition
-from samza_azure.machine import die_with_parent
+from samza_azure.machine.processes import die_with_parent
 from samza_azure.storage.connection import Account
-from samza_azure.storage.log import LogReader
+from samza_azure.stream_io.log import LogReader
 
 POLL_S = 0.1
 
@@ -33,7 +35,7 @@ class Fleet:
 
     def start(self, processor_id: str, *options: str) -> None:
         """Start one processor. Call it on the main thread: the processor dies with the thread that started it."""
-        command = [sys.executable, "-m", "samza_azure", "run", str(self.job), "--id", processor_id, *options]
+        command = [sys.executable, "-P", "-m", "samza_azure", "run", str(self.job), "--id", processor_id, *options]
         with self.log_file(processor_id).open("ab") as output:
             self.processes[processor_id] = subprocess.Popen(
                 command,
@@ -78,20 +80,27 @@ class Fleet:
 
     def status(self) -> dict[str, Any]:
         """The status document, read from the account now."""
-        return asyncio.run(self._status())
+        return document(self.config.app.name, *self.look())
 
-    async def _status(self) -> dict[str, Any]:
+    def look(self) -> tuple[Control | None, list[ProcessorRow]]:
+        """The control blob and the processors' rows, read from the account now."""
+        return asyncio.run(self._look())
+
+    async def _look(self) -> tuple[Control | None, list[ProcessorRow]]:
         account = Account.from_config(self.config.storage)
         try:
             account.ensure_created()
-            control, rows = await read(account)
-            return document(self.config.app.name, control, rows)
+            return await read(account)
         finally:
             await account.aclose()
 
     def unread(self, shown: Mapping[str, Any]) -> int:
         """Rows of the source streams that no appended batch has read yet. `shown` is a status document."""
-        sources = {name: stream.partitions for name, stream in self.config.streams.items() if stream.schema}
+        sources = {
+            name: stream.partitions
+            for name, stream in self.config.streams.items()
+            if stream.schema and stream.system == LOG
+        }
         begin = {
             source_partition(name, number): (0, 0)
             for name, partitions in sources.items()

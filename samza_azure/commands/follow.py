@@ -1,5 +1,6 @@
 """`samza-azure follow`: the rows of a stream as they are committed."""
 
+import shlex
 import signal
 import sys
 from types import FrameType
@@ -7,15 +8,15 @@ from typing import Annotated
 
 import typer
 
+from samza_azure.commands.connect import connect
 from samza_azure.commands.job import Job, load
-from samza_azure.commands.reach import reach
 from samza_azure.commands.rows import as_lines
 from samza_azure.commands.terminal import say
 from samza_azure.errors import ConfigError
 from samza_azure.names import READER
-from samza_azure.storage.interface import Positions
-from samza_azure.storage.reader import Reader, Start
-from samza_azure.storage.retention import stand_of
+from samza_azure.storage.interface import NamedRows
+from samza_azure.stream_io.reader import Reader, Start
+from samza_azure.stream_io.retention import stand_of
 
 
 class _Ended(Exception):
@@ -47,7 +48,7 @@ def command(
     if name is not None:
         READER.checked(name)  # also an empty one, as of a variable that is not set
     config = load(job)
-    account = reach(config, create=False)
+    account = connect(config, create=False)
     if name:
         begin = _beginning(account.readers(), stream, name, begin, job.name)
     start: Start = "earliest" if begin == "earliest" else "latest"
@@ -80,7 +81,7 @@ def command(
             signal.signal(number, handler)
 
 
-def _beginning(positions: Positions, stream: str, name: str, begin: str, job: str) -> str:
+def _beginning(positions: NamedRows, stream: str, name: str, begin: str, job: str) -> str:
     """Where the reader of this name begins: `begin` counts only while it has no position; empty: at its position.
 
     A token also counts instead of a position that cannot be read.
@@ -98,7 +99,7 @@ def _beginning(positions: Positions, stream: str, name: str, begin: str, job: st
     if begin:
         say(
             f"The reader {name!r} goes on where it stood; --from counts only the first time. To begin elsewhere, "
-            f"forget it first: samza-azure delete {job} --stream {stream} --reader {name}"
+            f"forget it first: samza-azure delete {shlex.quote(str(job))} --stream {stream} --reader {name}"
         )
     return ""
 

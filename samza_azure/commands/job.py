@@ -1,15 +1,32 @@
 """The job file as an argument of every command."""
 
+import re
+import shlex
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+import samza_azure
 from samza_azure.config import Config
-from samza_azure.errors import ConfigError
+from samza_azure.config.jobfile import place_in, read
+from samza_azure.errors import ConfigError, in_full
+from samza_azure.names import APP
+
+#: The packages that the processes of a job import after its folder has become the first in which Python looks.
+IMPORTED = ("azure", "numpy", "opentelemetry", "pandas", "py4j", "pyarrow", "pydantic", "pyspark", "samza_azure")
 
 Job = Annotated[Path, typer.Argument(help="The job file, for example job.toml.", show_default=False)]
+
+#: Before a guard's name it stands for a job file: `status guard:nightly`.
+GUARD = "guard:"
+#: That job file.
+GUARD_JOB = """
+app = {{ name = "{name}", id = "guard", main = "guard:command" }}
+azure.storage.connect = "${{AZURE_STORAGE_CONNECTION_STRING}}"
+"""
 
 
 def load(job: Path, overrides: dict[str, Any] | None = None, *, reaches_storage: bool = True) -> Config:
@@ -17,11 +34,32 @@ def load(job: Path, overrides: dict[str, Any] | None = None, *, reaches_storage:
     return Config.load(job, overrides=overrides, reaches_storage=reaches_storage)
 
 
+def in_shell(config: Config) -> str:
+    """The job file's name as a shell reads it, for commands to paste."""
+    return shlex.quote(config.path.name)
+
+
+def note_line(error: ConfigError, job: Path) -> None:
+    """Add the line of the job file that an error is about, if it names a key and no line yet."""
+    with suppress(ConfigError):  # the file itself cannot be read, as the error says
+        place = place_in(read(job), str(error))
+        if place and not re.search(r"\bline \d", in_full(error)):
+            error.add_note(f"{job}, {place}")
+
+
 def load_seen(job: Path, overrides: dict[str, Any] | None = None) -> Config:
     """Load the job file for a command that looks for the group in the account, or asks it for something there."""
-    config = load(job, overrides)
+    name = str(job)
+    config = guarded(name.removeprefix(GUARD), overrides) if name.startswith(GUARD) else load(job, overrides)
     refuse_unseen(config)
     return config
+
+
+def guarded(name: str, overrides: dict[str, Any] | None = None) -> Config:
+    """The configuration of guards that have a name and no job file."""
+    return Config.parse(
+        GUARD_JOB.format(name=APP.checked(name)), path=Path(f"{GUARD}{name}").absolute(), overrides=overrides
+    )
 
 
 def refuse_unseen(config: Config) -> None:
@@ -34,6 +72,20 @@ def refuse_unseen(config: Config) -> None:
             "where this command looks: it would see no processor, and no processor would see its requests. Ask that "
             "coordinator itself. If it is made by a factory of samza_azure after all, say so in the class: "
             "group_in_account = True."
+        )
+
+
+def refuse_hiding(config: Config) -> None:
+    """Raise `ConfigError` if a file beside the job file has the name of a package that the job's processes import."""
+    folder = config.path.absolute().parent
+    hiding = [file for name in IMPORTED for file in (folder / f"{name}.py", folder / name / "__init__.py")]
+    own = Path(samza_azure.__file__)  # of a job file in our own source tree
+    if found := [file for file in hiding if file.exists() and not file.samefile(own)]:
+        file = found[0]
+        named = file if file.parent == folder else file.parent
+        raise ConfigError(
+            f"{named} hides the package {named.stem}: Spark's processes would import it instead of that. Rename it, "
+            "and what imports it."
         )
 
 

@@ -9,7 +9,7 @@ from samza_azure import tables
 from samza_azure.config import Config, Stream, table_of
 from samza_azure.errors import ConfigError
 from samza_azure.storage.connection import Account
-from samza_azure.storage.reader import Reader
+from samza_azure.stream_io.reader import Reader
 from samza_azure.tables import TableSnapshot
 
 #: What rows of a table are said to come from, instead of the name of a log.

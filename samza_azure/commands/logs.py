@@ -10,12 +10,16 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from enum import StrEnum
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from samza_azure.commands.terminal import printable
 from samza_azure.errors import ConfigError
-from samza_azure.seldom import Folded
+from samza_azure.log_rate_limit import RepeatFilter
 
 #: The size at which a log file is rotated, and how many old files are kept.
 FILE_BYTES, FILES = 16 << 20, 4
@@ -26,6 +30,29 @@ EVENTS = "samza_azure.host.supervisor"
 #: The extra fields that a record may have.
 FIELDS = ("run", "task")
 _ENTRY = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z ")
+
+
+class LogFormat(StrEnum):
+    """The format of the log."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    """The least severe level that is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+FormatOption = Annotated[LogFormat, typer.Option(help="Lines of text, or one JSON object per line.")]
+LevelOption = Annotated[LogLevel, typer.Option(help="The least severe level that is logged.")]
+FileOption = Annotated[
+    Path | None, typer.Option(help="Log to this file instead of stderr; it is rotated at 16 MiB.", dir_okay=False)
+]
 
 
 def configure(processor: str, app: str, *, as_json: bool, level: str, file: Path | None) -> None:
@@ -42,7 +69,7 @@ def configure(processor: str, app: str, *, as_json: bool, level: str, file: Path
             raise ConfigError(f"--log-file {file} cannot be written: {error.strerror}. Choose another path.") from error
         handler = RotatingFileHandler(file, maxBytes=FILE_BYTES, backupCount=FILES, encoding="utf-8", delay=True)
     handler.setFormatter(_Json(processor, app) if as_json else _Text(processor))
-    handler.addFilter(Folded(EVENTS))
+    handler.addFilter(RepeatFilter(EVENTS))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)

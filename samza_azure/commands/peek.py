@@ -7,9 +7,9 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
+from samza_azure.commands.connect import connect
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.kept_rows import kept_rows
-from samza_azure.commands.reach import reach
 from samza_azure.commands.rows import as_lines
 
 #: Bytes to read at a time: a few rows need few.
@@ -34,7 +34,7 @@ def command(
     Example: samza-azure peek job.toml by-carrier -n 3
     """
     config = load(job)
-    found = kept_rows(config, reach(config, create=False), stream, table_bytes=AT_ONCE)
+    found = kept_rows(config, connect(config, create=False), stream, table_bytes=AT_ONCE)
     left = number
     for _, table in found.tables():
         sys.stdout.write(shown(table.slice(0, left)))

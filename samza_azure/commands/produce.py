@@ -22,9 +22,10 @@ import pyarrow as pa
 import typer
 
 from samza_azure.commands.bad_lines import BadLine, sort_out
-from samza_azure.commands.job import Job, load
-from samza_azure.commands.reach import look, reach, reach_if_there
-from samza_azure.commands.row_files import Seen, check, chunks, files_in
+from samza_azure.commands.connect import connect, connect_if_there, look
+from samza_azure.commands.job import Job, in_shell, load
+from samza_azure.commands.mistaken_files import check_whole
+from samza_azure.commands.row_files import LacksColumn, Seen, check, chunks, files_in
 from samza_azure.commands.terminal import ProgressLine, say, tell
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
@@ -32,10 +33,10 @@ from samza_azure.group.control import Control, RunPhase
 from samza_azure.logs.operations import Pause
 from samza_azure.names import IDEMPOTENCE_KEY
 from samza_azure.storage.connection import Account
-from samza_azure.storage.ddl import arrow_schema
-from samza_azure.storage.driver import back_off
-from samza_azure.storage.produced import PRODUCED, Production
-from samza_azure.storage.source_stream import SourceWriter, source_of
+from samza_azure.stream_io.ddl import arrow_schema
+from samza_azure.stream_io.driver import back_off
+from samza_azure.stream_io.produced import PRODUCED, Production
+from samza_azure.stream_io.source_stream import SourceWriter, source_of
 
 #: The flushes per second with a rate.
 FLUSHES_PER_S = 5.0
@@ -74,17 +75,22 @@ def produce(
         )
     key = None if settings.key else key
     files = list(files_in(given))
+    for file in files:
+        check_whole(file, schema.names)
 
     def fits(file: Path) -> Seen:
         seen = Seen()
         check(seen, file, stream, schema, settings.event_time, key)
         return seen
 
+    def sorted_out(file: Path) -> Iterator[bytes | BadLine]:
+        return sort_out(file, schema, settings.event_time, key)
+
     with tempfile.TemporaryDirectory() as folder:
         aside = None
         if bad_lines is not None:  # first, since it decides which rows those of an idempotence key are
             aside = _Aside(bad_lines, Path(folder))
-            files = [aside.without_bad_lines(file, fits, schema, key) for file in files]
+            files = [aside.without_bad_lines(file, fits, sorted_out) for file in files]
         content = _digest(files) if once else ""
         if (
             account
@@ -95,7 +101,7 @@ def produce(
                 say(f"All {known.rows} rows of {once!r} are in {stream} already.")
                 return 0
             say(f"Rows of {once!r} are in {stream} already; they are skipped.")
-        seen = _checked(files, fits, stream, schema, key)
+        seen = _checked(files, fits, sorted_out, stream)
         for line in seen.lines():
             say(line)
         if aside is not None and aside.count:
@@ -157,17 +163,21 @@ class _Aside:
         self._to, self._folder, self._lines = to, folder, folder / "bad-lines"
         self.count = 0
 
-    def without_bad_lines(self, file: Path, fits: Callable[[Path], Seen], schema: pa.Schema, key: str | None) -> Path:
+    def without_bad_lines(
+        self, file: Path, fits: Callable[[Path], Seen], sorted_out: Callable[[Path], Iterator[bytes | BadLine]]
+    ) -> Path:
         """The file, or a copy of it that has only the lines that fit."""
         try:
             fits(file)
             return file
+        except LacksColumn:
+            raise
         except ConfigError:
             copy = self._folder / str(self.count) / file.name.removesuffix(".gz")
             copy.parent.mkdir()
             before = self.count
             with copy.open("wb") as good, self._lines.open("a") as bad:
-                for each in sort_out(file, schema, key):
+                for each in sorted_out(file):
                     if isinstance(each, BadLine):
                         bad.write(each.as_json())
                         self.count += 1
@@ -189,15 +199,20 @@ class _Aside:
 
 
 def _checked(
-    files: Sequence[Path], fits: Callable[[Path], Seen], stream: str, schema: pa.Schema, key: str | None
+    files: Sequence[Path],
+    fits: Callable[[Path], Seen],
+    sorted_out: Callable[[Path], Iterator[bytes | BadLine]],
+    stream: str,
 ) -> Seen:
     """What the check of all files has seen. Raise ConfigError that names their bad lines, at most `TOLD` of them."""
     seen, bad = Seen(), list[BadLine]()
     for file in files:
         try:
             seen.add(fits(file))
+        except LacksColumn:
+            raise
         except ConfigError:
-            found = (each for each in sort_out(file, schema, key) if isinstance(each, BadLine))
+            found = (each for each in sorted_out(file) if isinstance(each, BadLine))
             some = list(itertools.islice(found, TOLD - len(bad)))
             if not some:
                 raise
@@ -222,7 +237,7 @@ def refuse_other_partitions(config: Config, control: Control | None, stream: str
         raise ConfigError(
             f"Run {control.run_id} reads {theirs} partitions of {stream}, and the job file has streams.{stream}."
             f"partitions = {ours}. Nothing was written. Produce with streams.{stream}.partitions = {theirs}; for "
-            f"another number drain the run first: samza-azure drain {config.path.name} --wait."
+            f"another number drain the run first: samza-azure drain {in_shell(config)} --wait."
         )
 
 
@@ -294,7 +309,7 @@ def command(
     if once is not None:
         IDEMPOTENCE_KEY.checked(once)  # an empty one, as of a variable that is not set, would store rows twice
     config = load(job)
-    account = reach_if_there(config) if dry_run else reach(config)
+    account = connect_if_there(config) if dry_run else connect(config)
     refuse_other_partitions(config, look(config, account)[0] if account else None, stream)
     with _without_stdin(files, sys.stdin.buffer) as given:
         shown = ProgressLine(f"produce {stream}")

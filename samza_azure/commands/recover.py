@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from samza_azure.commands.alone import Held, alone
 from samza_azure.commands.backlog import AT_ONCE, ends_of
-from samza_azure.commands.job import Job, load_seen
-from samza_azure.commands.reach import reach
+from samza_azure.commands.connect import connect
+from samza_azure.commands.exclusive import Held, exclusively
+from samza_azure.commands.job import Job, in_shell, load_seen
 from samza_azure.commands.terminal import say, tell
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, CorruptState, TooOld
@@ -34,15 +34,16 @@ from samza_azure.logs.names import (
     task_log,
     task_name,
 )
-from samza_azure.logs.record import NEEDS, READ
+from samza_azure.logs.record import NEEDS, READ, SHUT_DOWN
 from samza_azure.messages import partitions_of
-from samza_azure.spark.task.checkpoint_files import plan_of
+from samza_azure.outcomes import Missing
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import CALL_S, Blobs, Missing
+from samza_azure.storage.interface import CALL_S, Blobs
 from samza_azure.storage.limits import LEASED_BYTES_MAX
-from samza_azure.storage.listing import first_blobs, runs_in, stream_of
-from samza_azure.storage.log import LogReader
+from samza_azure.stream_io.listing import first_blobs, runs_in, stream_of
+from samza_azure.stream_io.log import LogReader
 from samza_azure.streams.offset import Offset
+from samza_azure.tasks.checkpoint_files import plan_of
 
 #: No more copies than this are tried, the newest ones: whoever may write into the container may have put many there.
 LOOKED_AT = 10 * KEPT
@@ -68,7 +69,7 @@ def command(
     Example: samza-azure recover job.toml --yes
     """
     config = load_seen(job)
-    account = reach(config, create=False)
+    account = connect(config, create=False)
     tell(recover(config, account, yes=yes))
 
 
@@ -97,7 +98,7 @@ def recover(config: Config, account: Account, *, yes: bool) -> str:
         await asyncio.to_thread(keep_copy, blobs, after)
         return f"Wrote {what}. Start the processors: {_what_next(after)}"
 
-    return alone(config, account, act, damaged=True, only_looks=not yes)
+    return exclusively(config, account, act, damaged=True, only_looks=not yes)
 
 
 def copies_in(blobs: Blobs) -> Mapping[str, Control]:
@@ -203,9 +204,8 @@ def _logs(blobs: Blobs, base: Control) -> dict[str, LastOfLog]:
                 for each, at in zip(some, offset.positions, strict=False):
                     name = task_name(writer, each)
                     stands[name] = max(at, stands.get(name, at))
-        return LastOfLog(
-            head.group_id.hex(), head.writer.generation, head.kind.name == "DRAINED", read, found.end, stands
-        )
+        drained = head.kind.name == "DRAINED" and not head.meta.get(SHUT_DOWN, False)
+        return LastOfLog(head.group_id.hex(), head.writer.generation, drained, read, found.end, stands)
 
     with ThreadPoolExecutor(AT_ONCE) as threads:
         written = threads.map(lambda log: _stream_of(blobs, log, listed[log]), one_of.values())
@@ -260,7 +260,7 @@ def _way_out(config: Config) -> str:
     return (
         "This run cannot go on. Restore what is missing, if there is a backup, and run this command again. Otherwise "
         f"export what can be exported, then give the job another app.id, produce its sources again, and start it; or "
-        f"delete all of it with samza-azure delete {config.path.name} --all."
+        f"delete all of it with samza-azure delete {in_shell(config)} --all."
     )
 
 

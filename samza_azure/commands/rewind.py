@@ -1,16 +1,17 @@
 """`samza-azure rewind`: the next run reads its sources again, from the beginning or from a time."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated
 
 import typer
 
-from samza_azure.commands.alone import Held, alone
-from samza_azure.commands.job import Job, load_seen
-from samza_azure.commands.reach import reach
+from samza_azure.commands.backlog import outside
+from samza_azure.commands.connect import connect
+from samza_azure.commands.exclusive import Held, exclusively
+from samza_azure.commands.job import Job, in_shell, load_seen
 from samza_azure.commands.terminal import tell
 from samza_azure.errors import ConfigError
 from samza_azure.group.control import Control, RunPhase
@@ -18,8 +19,8 @@ from samza_azure.host.copies import keep_copy
 from samza_azure.logs.names import source_log, source_partition, stream_and_partition
 from samza_azure.logs.position import Position
 from samza_azure.storage.interface import Blobs
-from samza_azure.storage.listing import log_indexes
-from samza_azure.storage.log import LogReader
+from samza_azure.stream_io.listing import log_indexes
+from samza_azure.stream_io.log import LogReader
 
 #: The bytes of rows whose headers are read at a time.
 AT_ONCE = 256 << 20
@@ -38,7 +39,7 @@ def command(
     """
     time_us = None if to == "earliest" else microseconds(to)
     config = load_seen(job)
-    account = reach(config, create=False)
+    account = connect(config, create=False)
     blobs = account.blobs()
 
     async def act(held: Held) -> str:
@@ -48,32 +49,43 @@ def command(
         if control.phase is not RunPhase.DRAINED:
             raise ConfigError(
                 f"Run {control.run_id} is not drained. A run in progress is never rewound: end it first, with "
-                f"samza-azure drain {config.path.name} --wait."
+                f"samza-azure drain {in_shell(config)} --wait."
             )
         # On a thread: it may take longer than the lease lasts, which is renewed meanwhile.
-        back, again = await asyncio.to_thread(rewound, blobs, control, stream, time_us)
+        back, again = await asyncio.to_thread(rewound, blobs, control, stream, time_us, outside(config))
         if not again:
             return "Nothing to read again: the next run begins where the last one stopped."
         written = await held.write(replace(control, positions={**control.positions, **back}))
         await asyncio.to_thread(keep_copy, blobs, written)
         return (
             f"The next run reads {again} again. It begins with a changed pipeline, or: samza-azure run "
-            f"{config.path.name} --new-run. The output of earlier runs stays beside its own; samza-azure delete "
-            f"{config.path.name} --run {control.run_id} deletes the last run's."
+            f"{in_shell(config)} --new-run. The output of earlier runs stays beside its own; samza-azure delete "
+            f"{in_shell(config)} --run {control.run_id} deletes the last run's."
         )
 
-    tell(alone(config, account, act))
+    tell(exclusively(config, account, act))
 
 
-def rewound(blobs: Blobs, control: Control, stream: str, time_us: int | None) -> tuple[Mapping[str, Position], str]:
+def rewound(
+    blobs: Blobs, control: Control, stream: str, time_us: int | None, elsewhere: Collection[str] = ()
+) -> tuple[Mapping[str, Position], str]:
     """Where the next run is to begin in each source partition that is read again, and the number of those rows, for a
-    message; empty if there are none.
+    message; empty if there are none. Streams from outside are read again from their beginning or not at all.
     """
     chosen = sources(control, stream)
-    begins = {partition: beginning(blobs, partition, time_us) for partition in chosen}
+    come_from = {partition: stream_and_partition(partition)[0] for partition in chosen}
+    others = {partition: name for partition, name in come_from.items() if name in elsewhere}
+    if others and time_us is not None:
+        raise ConfigError(
+            f"The rows of {min(others.values())!r} come from outside, where they cannot be found by time. Use --to "
+            "earliest, or name another --stream."
+        )
+    begins = {each: (0, 0) if each in others else beginning(blobs, each, time_us) for each in chosen}
     stood = {partition: control.positions.get(partition, (0, 0)) for partition in chosen}
     back = {partition: at for partition, at in begins.items() if at < stood[partition]}
-    return back, rows_between(blobs, back, stood)
+    counted = rows_between(blobs, {each: at for each, at in back.items() if each not in others}, stood)
+    all_of = dict.fromkeys(f"all rows of {others[each]}" for each in back if each in others)
+    return back, ", ".join(filter(None, (counted, *all_of)))
 
 
 def microseconds(text: str) -> int:

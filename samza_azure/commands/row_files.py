@@ -4,11 +4,12 @@ Ambiguous values (times without a zone, NA for null) are noted in `Seen`, in the
 """
 
 import csv
+import difflib
 import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,18 +22,19 @@ import pyarrow.json
 import pyarrow.parquet as pq
 
 from samza_azure.errors import ConfigError
-from samza_azure.storage.fitting import (
-    SOME,
-    ZONED,
-    decoded,
-    fitted,
-    is_list,
-    lacking,
-    refusal,
-    unknown_field,
-    without_unit,
+from samza_azure.stream_io.source_stream import partition_numbers
+from samza_azure.stream_io.values.fitting import SOME, ZONED, decoded, fitted, is_list
+from samza_azure.stream_io.values.json_texts import (
+    all_texts,
+    as_texts,
+    decoder,
+    has_part,
+    may_lose_digits,
+    shown,
+    text_of,
+    with_texts,
 )
-from samza_azure.storage.source_stream import partition_numbers
+from samza_azure.stream_io.values.refusals import lacking
 
 #: Rows read from the file at a time.
 CHUNK_ROWS = 50_000
@@ -61,13 +63,11 @@ class Seen:
     rows: int = 0
     left_out: set[str] = field(default_factory=set)  # columns that the stream does not have
     without_zone: set[str] = field(default_factory=set)  # columns of times
-    without_time: int = 0  # rows whose event time is null
     words_for_null: Counter[str] = field(default_factory=Counter)  # by column
 
     def add(self, other: "Seen") -> None:
         """Note what the check of another file has seen, too."""
         self.rows += other.rows
-        self.without_time += other.without_time
         self.left_out |= other.left_out
         self.without_zone |= other.without_zone
         self.words_for_null += other.words_for_null
@@ -80,9 +80,12 @@ class Seen:
             yield f"The times of {', '.join(sorted(self.without_zone))} have no zone; they are taken as UTC."
         if self.words_for_null:
             columns = ", ".join(sorted(self.words_for_null))
-            yield f"{self.words_for_null.total()} fields of {columns} say NA, NULL or the like; they are null."
-        if self.without_time:
-            yield f"{self.without_time} rows have no event time: they are stored, but no window contains them."
+            number = self.words_for_null.total()
+            yield (
+                f"1 field of {columns} says NA, NULL or the like; it is null."
+                if number == 1
+                else f"{number} fields of {columns} say NA, NULL or the like; they are null."
+            )
 
 
 @dataclass(slots=True)
@@ -91,6 +94,10 @@ class RowsBefore:
 
     rows: int = 0
     columns: dict[str, None] = field(default_factory=dict)
+
+
+class LacksColumn(ConfigError):
+    """No row of a file has a column that the stream has."""
 
 
 class _Misfit(ConfigError):
@@ -105,12 +112,20 @@ def files_in(given: Sequence[Path]) -> Iterator[Path]:
     """The files, and those of the folders by name."""
     for path in given:
         if not path.is_dir():
-            yield path
+            yield _there(path)
             continue
         found = sorted(each for each in path.iterdir() if each.is_file() and kind_of(each) is not None)
         if not found:
             raise ConfigError(f"The folder {path} has no file that ends in {', '.join(KINDS)}.")
         yield from found
+
+
+def _there(file: Path) -> Path:
+    if file.exists():
+        return file
+    beside = [each.name for each in file.parent.iterdir()] if file.parent.is_dir() else []
+    near = difflib.get_close_matches(file.name, beside, n=1)
+    raise ConfigError(f"There is no file {file}.{f' Did you mean {file.with_name(near[0])}?' if near else ''}")
 
 
 def kind_of(file: Path) -> str | None:
@@ -126,9 +141,9 @@ def check(seen: Seen, file: Path, stream: str, schema: pa.Schema, event_time: st
             if key is not None and key not in chunk.column_names:
                 raise _no_key(file, key, chunk.column_names)
             try:
-                fitting = fitted(chunk, schema)
+                fitting = fitted(chunk, schema, event_time)
             except ConfigError as error:
-                if (misfit := _first_misfit(chunk, schema)) is not None:
+                if (misfit := _first_misfit(chunk, schema, event_time)) is not None:
                     raise _Misfit(total + misfit.row, str(misfit)) from None
                 raise ConfigError(f"{file} does not fit the stream {stream!r}. {error} Nothing was written.") from error
             if key is not None:
@@ -140,13 +155,24 @@ def check(seen: Seen, file: Path, stream: str, schema: pa.Schema, event_time: st
                 for name, values in zip(chunk.column_names, chunk.columns, strict=True)
                 if name in schema.names and any(_lack_zone(each, schema.field(name).type) for each in values.chunks)
             }
-            seen.without_time += fitting[event_time].null_count if event_time else 0
     except _Misfit as misfit:
+        _refuse_lacking(file, schema, key)
         raise ConfigError(
             f"Row {misfit.row + 1} of {file} does not fit the stream {stream!r}. {str(misfit).rstrip('.')}. "
             "Nothing was written."
         ) from None
     seen.rows += total
+
+
+def _refuse_lacking(file: Path, schema: pa.Schema, key: str | None) -> None:
+    """Raise LacksColumn if all rows of a JSON-lines file lack a column, which no line alone shows."""
+    try:
+        for _ in chunks(Seen(), file, schema, key) if kind_of(file) == "json" else ():
+            pass
+    except LacksColumn:
+        raise
+    except ConfigError:
+        pass  # it comes later in the file than what is reported
 
 
 def _lack_zone(values: pa.Array, kind: pa.DataType) -> bool:
@@ -171,13 +197,13 @@ def _lack_zone(values: pa.Array, kind: pa.DataType) -> bool:
     return pa.types.is_timestamp(values.type) and values.type.tz is None
 
 
-def _first_misfit(chunk: pa.Table, schema: pa.Schema) -> _Misfit | None:
+def _first_misfit(chunk: pa.Table, schema: pa.Schema, event_time: str | None) -> _Misfit | None:
     """The first row that does not fit, found by bisection. None: the rows do not fit together, but in parts they do."""
     low, high = 0, chunk.num_rows
     while True:
         middle = (low + high + 1) // 2
         try:
-            fitted(chunk.slice(low, middle - low), schema)
+            fitted(chunk.slice(low, middle - low), schema, event_time)
         except ConfigError as error:
             if middle - low <= 1:
                 return _Misfit(low, str(error))
@@ -265,7 +291,7 @@ def _json_chunks(file: Path, schema: pa.Schema, key: str | None) -> Iterator[pa.
     if key is not None and key not in behind.columns:
         raise _no_key(file, key, behind.columns)
     if missing := [name for name in schema.names if name not in behind.columns]:
-        raise _Misfit(0, str(lacking(missing, behind.columns)))
+        raise LacksColumn(f"{file} does not fit the stream. {lacking(missing, behind.columns)} Nothing was written.")
 
 
 def _parts(file: Path) -> Iterator[bytes]:
@@ -286,9 +312,9 @@ def _json_rows(part: bytes, schema: pa.Schema, behind: RowsBefore) -> pa.Table:
     Python reads what Arrow cannot, which takes about ten times as long: objects of any keys, numbers beside texts, and
     numbers that are longer than a double. It also finds the row in which a text is a number.
     """
-    if any(_some(column.type, pa.types.is_map) for column in schema):
+    if any(has_part(column.type, pa.types.is_map) for column in schema):
         return _read_by_python(part, schema, behind)
-    texts = {column.name: kind for column in schema if (kind := _with_texts(column.type)) is not None}
+    texts = {column.name: kind for column in schema if (kind := with_texts(column.type)) is not None}
     try:
         rows = _parsed(part, texts)
     except pa.ArrowInvalid as error:
@@ -303,7 +329,7 @@ def _json_rows(part: bytes, schema: pa.Schema, behind: RowsBefore) -> pa.Table:
     doubles = {
         name: kind
         for name, kind in zip(rows.column_names, rows.schema.types, strict=True)
-        if name in schema.names and _may_lose_digits(kind, schema.field(name).type)
+        if name in schema.names and may_lose_digits(kind, schema.field(name).type)
     }
     if doubles and _has_long_number(part, doubles):
         exact = _read_by_python(part, schema, behind, only=doubles)
@@ -318,71 +344,22 @@ def _parsed(part: bytes, texts: Mapping[str, pa.DataType]) -> pa.Table:
     return pyarrow.json.read_json(pa.BufferReader(part), read_options=blocks, parse_options=options)
 
 
-def _some(kind: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
-    """Whether a type, or one within it, is of a kind."""
-    return is_kind(kind) or any(_some(kind.field(number).type, is_kind) for number in range(kind.num_fields))
-
-
-def _with_texts(kind: pa.DataType) -> pa.DataType | None:
-    """The type with only those parts that are texts in JSON, as texts: Arrow takes some for times, and loses zones."""
-    if pa.types.is_list(kind):
-        inside = _with_texts(kind.value_type)
-        return None if inside is None else pa.list_(inside)
-    if pa.types.is_struct(kind):
-        fields = {field.name: found for field in kind if (found := _with_texts(field.type)) is not None}
-        return pa.struct(fields) if fields else None
-    return pa.string() if _is_text(kind) else None
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    """Whether JSON has texts, and nothing else, for values of a type."""
-    is_times = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
-    return bool(is_times or pa.types.is_string(kind) or pa.types.is_binary(kind))
-
-
-def _may_lose_digits(kind: pa.DataType, target: pa.DataType) -> bool:
-    """Whether Arrow has read numbers as doubles that become decimals or whole numbers."""
-    if pa.types.is_list(kind) and pa.types.is_list(target):
-        return _may_lose_digits(kind.value_type, target.value_type)
-    if pa.types.is_struct(kind) and pa.types.is_struct(target):
-        targets = {field.name: field.type for field in target}
-        return any(_may_lose_digits(each.type, targets[each.name]) for each in kind if each.name in targets)
-    return pa.types.is_floating(kind) and bool(pa.types.is_decimal(target) or pa.types.is_integer(target))
-
-
-class Number(str):
-    """A number of a JSON file, with all its digits."""
-
-    __slots__ = ()
-
-
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON; Arrow refuses one that names a key twice, too."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"an object has the key {next(name for name in names if names.count(name) > 1)!r} twice")
-    return found
-
-
 def _read_by_python(
     part: bytes, schema: pa.Schema, behind: RowsBefore, only: Collection[str] | None = None
 ) -> pa.Table:
     """Rows of a JSON-lines file, with texts for all values: for numbers, and for the columns the stream has not."""
     text = part.decode("utf-8-sig")
-    decoder = json.JSONDecoder(
-        parse_float=Number, parse_int=Number, parse_constant=Number, object_pairs_hook=unique_keys
-    )
+    values_of = decoder()
     kinds = {column.name: column.type for column in schema if only is None or column.name in only}
     found: dict[str, list[Any]] = {name: [] for name in kinds}
     at, row = _SPACE.match(text).end(), 0  # type: ignore[union-attr]
     while at < len(text):
         try:
-            values, at = decoder.raw_decode(text, at)
+            values, at = values_of.raw_decode(text, at)
         except ValueError as error:
             raise ValueError(f"{getattr(error, 'msg', error)} in row {behind.rows + row + 1}") from error
         if not isinstance(values, dict):
-            raise ValueError(f"row {behind.rows + row + 1} is {_shown(values)}, and not an object")
+            raise ValueError(f"row {behind.rows + row + 1} is {shown(values)}, and not an object")
         behind.columns |= dict.fromkeys(values)
         for name, value in values.items():
             if only is not None and name not in only:
@@ -390,72 +367,14 @@ def _read_by_python(
             column = found.setdefault(name, [])
             column += [None] * (row - len(column))
             try:
-                column.append(_as_texts(value, kinds[name], name) if name in kinds else _text_of(value))
+                column.append(as_texts(value, kinds[name], name) if name in kinds else text_of(value))
             except ConfigError as error:
                 raise _Misfit(behind.rows + row, str(error)) from None
         at, row = _SPACE.match(text, at).end(), row + 1  # type: ignore[union-attr]
-    types = {name: _all_texts(kinds.get(name, pa.string())) for name in found}
+    types = {name: all_texts(kinds.get(name, pa.string())) for name in found}
     return pa.table(
         {name: pa.array([*column, *[None] * (row - len(column))], types[name]) for name, column in found.items()}
     )
-
-
-def _as_texts(value: Any, kind: pa.DataType, path: str) -> Any:
-    """A value of JSON for a column of this type, with texts for all that has no parts.
-
-    Raise ConfigError if it is of another kind.
-    """
-    if value is None:
-        return None
-    if pa.types.is_struct(kind) and isinstance(value, dict):
-        for name, inside in value.items():
-            if inside is not None and kind.get_field_index(name) < 0:
-                raise unknown_field(f"{path}.{name}", _shown(inside))
-        return {field.name: _as_texts(value.get(field.name), field.type, f"{path}.{field.name}") for field in kind}
-    if pa.types.is_map(kind) and isinstance(value, dict | list):
-        # As `export` writes it: pairs, since keys need not be texts.
-        pairs = value.items() if isinstance(value, dict) else value
-        if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
-            raise refusal(path, kind, _shown(value))
-        if any(key is None for key, _ in pairs):
-            raise ConfigError(f"The field '{path}.key' must not be null.")
-        return [
-            (_as_texts(key, kind.key_type, f"{path}.key"), _as_texts(item, kind.item_type, f"{path}.value"))
-            for key, item in pairs
-        ]
-    if pa.types.is_list(kind) and isinstance(value, list):
-        return [_as_texts(each, kind.value_type, f"{path}.element") for each in value]
-    if isinstance(value, dict | list) or pa.types.is_nested(kind):
-        raise refusal(path, kind, _shown(value))
-    if isinstance(value, Number) and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
-        raise without_unit(path, _shown(value))
-    is_number = not pa.types.is_boolean(kind) and not _is_text(kind)
-    if type(value) is not str and not (is_number if isinstance(value, Number) else pa.types.is_boolean(kind)):
-        raise refusal(path, kind, _shown(value))
-    return _text_of(value)
-
-
-def _text_of(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else json.dumps(value)
-
-
-def _all_texts(kind: pa.DataType) -> pa.DataType:
-    """The type of what `_as_texts` returns."""
-    if pa.types.is_map(kind):
-        return pa.map_(_all_texts(kind.key_type), _all_texts(kind.item_type))
-    if pa.types.is_list(kind):
-        return pa.list_(_all_texts(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct({field.name: _all_texts(field.type) for field in kind})
-    return pa.string()
-
-
-def _shown(value: Any) -> str:
-    """A value of JSON, with its type; that of a text is plain."""
-    if type(value) is str:
-        return f"{value!r:.80}"
-    names = {Number: "a number", bool: "a boolean", dict: "an object", list: "a list"}
-    return f"{value if isinstance(value, Number) else json.dumps(value):.80} ({names.get(type(value), 'null')})"
 
 
 def _has_long_number(part: bytes, columns: Mapping[str, pa.DataType]) -> bool:

@@ -5,42 +5,34 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable
-from enum import StrEnum
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from samza_azure.commands.job import Job, factory_of, is_seen, load
-from samza_azure.commands.logs import configure, name_the_run
+from samza_azure.commands.job import Job, factory_of, is_seen, load, refuse_hiding
+from samza_azure.commands.logs import (
+    FileOption,
+    FormatOption,
+    LevelOption,
+    LogFormat,
+    LogLevel,
+    configure,
+    name_the_run,
+)
 from samza_azure.config import Config
 from samza_azure.coordinator import JobCoordinator
+from samza_azure.errors import Ending
 from samza_azure.host.endpoint import Endpoint
 from samza_azure.host.health import Health, patience
 from samza_azure.host.notify import VARIABLE
-from samza_azure.host.slot import take_slot
+from samza_azure.host.slot import Slot, take_slot
 from samza_azure.host.supervisor import Supervisor
-from samza_azure.machine import memory
+from samza_azure.machine.memory import memory
 from samza_azure.metrics.prometheus import on_scrape, serve
-from samza_azure.spark.jvm.java import spark_jars
+from samza_azure.pipeline.quick_check import has_spark, no_spark
+from samza_azure.planning import quick_check
 
 log = logging.getLogger(__name__)
-
-
-class LogFormat(StrEnum):
-    """The format of the log."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-class LogLevel(StrEnum):
-    """The least severe level that is logged."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
 
 
 def command(
@@ -57,25 +49,22 @@ def command(
             "The default for a restart within a minute after the drain.",
         ),
     ] = False,
-    log_format: Annotated[LogFormat, typer.Option(help="Lines of text, or one JSON object per line.")] = LogFormat.TEXT,
-    log_level: Annotated[LogLevel, typer.Option(help="The least severe level that is logged.")] = LogLevel.INFO,
-    log_file: Annotated[
-        Path | None, typer.Option(help="Log to this file instead of stderr; it is rotated at 16 MiB.", dir_okay=False)
-    ] = None,
+    log_format: FormatOption = LogFormat.TEXT,
+    log_level: LevelOption = LogLevel.INFO,
+    log_file: FileOption = None,
 ) -> None:
     """Run one processor, in the foreground.
 
-    SIGTERM and Ctrl-C hand over its tasks and end it; a second Ctrl-C kills it.
+    SIGTERM, SIGPWR and Ctrl-C hand over its tasks and end it; a second Ctrl-C kills it.
 
     Example: samza-azure run job.toml
     """
     config = load(job, {"processor.id": processor_id} if processor_id is not None else None)
-    spark_jars()  # raises if Spark is not installed; otherwise container after container would be started
+    refuse_hiding(config)
+    _check_packages(config)
     slot = take_slot(config.processor.dir / config.storage.container, config.processor.id)
     configure(slot.processor_id, config.app.name, as_json=log_format == "json", level=log_level, file=log_file)
-    host, port = config.processor.host, config.processor.port
-    if config.metrics_prometheus_port is not None:
-        log.info("metrics on port %d", serve(config.metrics_prometheus_port, host))
+    serve_metrics(config)
     coordinator: JobCoordinator = factory_of(config).get_job_coordinator(slot.processor_id, config)
     name_the_run(lambda: "" if (model := coordinator.job_model) is None else model.run_id)
     restarted = not new_run and slot.is_restarted_after_a_drain(time.time())
@@ -99,25 +88,57 @@ def command(
         silence_s=task.shutdown_ms / 1000,
         commit_s=task.commit_ms / 1000,
     )
-    if port is not None or VARIABLE in os.environ:
-        health = Health(
-            coordinator,
-            steps=lambda: supervisor.steps,
-            wake=supervisor.wake,
-            container=lambda: supervisor.has_container,
-            leaving=lambda: supervisor.is_leaving,
-            patience=patience(config.coordinator.timing.heartbeat_s),
-        )
-        endpoint = Endpoint(health, *(() if port is None else (on_scrape(), page_of(config, coordinator))))
-        listens_on = endpoint.start(host, port)
-        if listens_on is not None:
-            log.info("health on %s, port %d", host, listens_on)
-    ending = supervisor.run()
+    answer_probes(
+        config,
+        coordinator,
+        steps=lambda: supervisor.steps,
+        wake=supervisor.wake,
+        container=lambda: supervisor.has_container,
+        leaving=lambda: supervisor.is_leaving,
+    )
+    exit_with(supervisor.run(), slot)
+
+
+def exit_with(ending: Ending, slot: Slot) -> NoReturn:
+    """Note a drain in the slot, say why this process ends, and exit."""
     if ending.drained:
         slot.note_drained()
     if ending.message:
         log.log(logging.ERROR if ending.code else logging.INFO, "%s", ending.message)
     raise typer.Exit(ending.code)
+
+
+def _check_packages(config: Config) -> None:
+    """Refuse a pipeline that lacks pyspark, before there is a processor."""
+    if not has_spark() and quick_check(config).has_query:
+        raise no_spark(config.app.main)
+
+
+def serve_metrics(config: Config) -> None:
+    """Serve metrics alone, if the job file has a port for them. Call it before the coordinator is made."""
+    if config.metrics_prometheus_port is not None:
+        log.info("metrics on port %d", serve(config.metrics_prometheus_port, config.processor.host))
+
+
+def answer_probes(
+    config: Config,
+    coordinator: JobCoordinator,
+    *,
+    steps: Callable[[], int],
+    wake: Callable[[], None],
+    container: Callable[[], bool],
+    leaving: Callable[[], bool],
+) -> None:
+    """Answer health probes, with metrics and page, if the job file has a port for them, and notify systemd."""
+    host, port = config.processor.host, config.processor.port
+    if port is None and VARIABLE not in os.environ:
+        return
+    beats = patience(config.coordinator.timing.heartbeat_s)
+    health = Health(coordinator, steps=steps, wake=wake, container=container, leaving=leaving, patience=beats)
+    endpoint = Endpoint(health, *(() if port is None else (on_scrape(), page_of(config, coordinator))))
+    listens_on = endpoint.start(host, port)
+    if listens_on is not None:
+        log.info("health on %s, port %d", host, listens_on)
 
 
 def page_of(config: Config, coordinator: JobCoordinator) -> Callable[[Any], None]:

@@ -1,11 +1,12 @@
 """The status document for the terminal: a table of processors and one of tasks."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.console import Group
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -13,9 +14,12 @@ from samza_azure.commands.terminal import LAST_MS, clock, counted, error_lines, 
 from samza_azure.group.rows import ProcessorState
 from samza_azure.host.status import held_up
 from samza_azure.messages import Phase
+from samza_azure.page.verdict import first_line
 
-#: How many events are shown.
-LAST_EVENTS = 8
+#: How many events are shown, and how many tasks are named that have one error.
+LAST_EVENTS, NAMED = 8, 8
+#: On a terminal of fewer columns, what a table has beside each other stands below each other.
+NARROW = 80
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
@@ -27,8 +31,10 @@ def status_view(shown: dict[str, Any]) -> Group:
         f"barrier {shown['barrier']['state']} {shown['barrier']['version']}"
     )
     parts: list[Any] = [head, detail, _processors(shown), _tasks(shown), *_work(shown)]
+    errors = _errors(shown)
     if judged := shown.get("verdict"):
-        parts.insert(1, folded(in_words(judged), style=_STYLES.get(judged["state"], "yellow")))
+        sentence = _without(in_words(judged), errors)
+        parts.insert(1, folded(sentence, style=_STYLES.get(judged["state"], "yellow")))
     if (begins := how_it_begins(shown)) and (not judged or shown["phase"] != "STOPPED"):
         parts.insert(2, folded(begins))
     if shown["drain"]:
@@ -38,12 +44,7 @@ def status_view(shown: dict[str, Any]) -> Group:
     parts += [folded(drain_in_words(each), style="dim") for each in reversed(shown["drains"])]
     if shown["phase"] != "STOPPED":  # if it is, no task runs, and one sentence above has the reason
         parts += [folded(line, style="yellow") for line in _why_not(shown["tasks"])]
-    for task in shown["tasks"]:
-        if task["error"]:
-            parts.append(folded(f"{task['name']}: {error_lines(task['error']['message'])}", style="red"))
-        if by := task["given_up"]:
-            gave_up = f"{task['name']}: {by['processor']} gave it up: {error_lines(by['message'])}"
-            parts.append(folded(gave_up, style="red"))
+    parts += [folded(f"{whose}: {error_lines(message)}", style="red") for message, whose in errors.items()]
     parts += [
         folded(f"{count} blobs of the drained run {run_id} cannot be deleted; they are tried again", style="yellow")
         for run_id, count in shown["kept"].items()
@@ -61,13 +62,44 @@ def status_view(shown: dict[str, Any]) -> Group:
         if row["waits_for"]:
             parts.append(folded(f"{row['id']} waits. {row['waits_for']}", style="yellow"))
         if failure := row["failure"]:
-            why = f"{row['id']} ended with exit code {failure['exit_code']}: {error_lines(failure['message'])}"
-            parts.append(folded(why, style="red"))
+            why = f"{row['id']} ended with exit code {failure['exit_code']}: {failure['message']}"
+            parts.append(folded(error_lines(_without(why, errors)), style="red"))
     for event in shown["events"][-LAST_EVENTS:]:
-        parts.append(folded(f"{_time(event['at_ms'])} {event['kind']}: {error_lines(event['text'])}", style="dim"))
-    if failure := shown["failure"]:
-        parts.append(folded(f"failed: {failure['task']}: {error_lines(failure['message'])}", style="red"))
+        text = error_lines(_without(event["text"], errors))
+        parts.append(folded(f"{_time(event['at_ms'])} {event['kind']}: {text}", style="dim"))
     return Group(*parts)
+
+
+def _errors(shown: dict[str, Any]) -> dict[str, str]:
+    """Each error once, with the tasks that have it."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for task in shown["tasks"]:
+        if task["error"]:
+            found.setdefault(task["error"]["message"], {}).setdefault(task["name"], [])
+        if by := task["given_up"]:
+            notes = found.setdefault(by["message"], {}).setdefault(task["name"], [])
+            notes.append(f"given up by {by['processor']}")
+    if failure := shown["failure"]:
+        found.setdefault(failure["message"], {}).setdefault(failure["task"], []).append("so the run failed")
+    return {message: _whose(tasks) for message, tasks in found.items()}
+
+
+def _whose(tasks: Mapping[str, Sequence[str]]) -> str:
+    """Tasks, each with notes: their number, if there are several, and their names."""
+    names = [f"{name} ({', '.join(notes)})" if notes else name for name, notes in tasks.items()]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return (f"{len(names)} tasks, " if len(names) > 1 else "") + ", ".join(names[:NAMED]) + more
+
+
+def _without(text: str, errors: Iterable[str]) -> str:
+    """A text without the error that it ends with, or quotes the first line of: it is shown by itself."""
+    for message in filter(None, errors):
+        about, _, said = text.partition(": ")
+        if said.endswith("…") and message.startswith(said[:-1]):
+            return f"{about}."
+        for each in (message, first_line(message).rstrip(".")):
+            text = text.replace(f": {each}", "", 1)
+    return text
 
 
 #: The colours of verdicts; all others are yellow.
@@ -90,21 +122,21 @@ def _why_not(tasks: Sequence[dict[str, Any]]) -> Iterable[str]:
 
 
 def how_it_begins(shown: dict[str, Any]) -> str:
-    """How a stopped run goes on, or how many processors still start Spark; empty if neither."""
+    """How a stopped run goes on, or how many processors are not ready yet; empty if neither."""
     if shown["phase"] == "STOPPED":
         then = f"resumes run {shown['run_id']}" if shown["run_id"] else "begins the first run"
         return f"No processor runs. The next start {then}."
     count = sum(row["state"] in _COMING_UP and not row["ready"] for row in shown["processors"])
-    return starting_spark(count) if count else ""
+    return starting(count) if count else ""
 
 
 #: The states of a processor that may become ready.
 _COMING_UP = (ProcessorState.UNASSIGNED, ProcessorState.ACTIVE)
 
 
-def starting_spark(count: int) -> str:
-    """The line shown while processors start Spark."""
-    return f"starting Spark on {counted(count, 'processor')}"
+def starting(count: int) -> str:
+    """The line shown while processors start."""
+    return f"starting {counted(count, 'processor')}"
 
 
 def folded(text: str, style: str = "") -> Text:
@@ -113,15 +145,23 @@ def folded(text: str, style: str = "") -> Text:
 
 
 def _processors(shown: dict[str, Any]) -> Table:
-    table = plain_table("processor", "state", "heartbeat", "tasks")
+    table = _Rows("processor", "state", "heartbeat", "CPU", "memory", "tasks", **_PLAIN)
     for row in shown["processors"]:
         lead = " (leads)" if row["id"] == shown["leader"] else ""
-        add_row(table, row["id"] + lead, row["state"], _ago(row["heartbeat_s"]), ", ".join(row["tasks"]) or "-")
+        add_row(
+            table, row["id"] + lead, row["state"], _ago(row["heartbeat_s"]), *_use(row), ", ".join(row["tasks"]) or "-"
+        )
     return table
 
 
+def _use(row: dict[str, Any]) -> tuple[str, str]:
+    """The cores and the MiB that a processor's container uses."""
+    use = row["machine"]["use"]
+    return (f"{use['cpu']:.1f}", f"{use['memory'] / (1 << 20):.0f} MiB") if use["memory"] else ("-", "-")
+
+
 def _tasks(shown: dict[str, Any]) -> Table:
-    table = plain_table("task", "owner", "phase", "batch", "late", "restarts")
+    table = _Rows("task", "owner", "phase", "batch", "late", "restarts", **_PLAIN)
     for task in shown["tasks"]:
         owner = task["owner"]
         phase = "-" if owner is None and task["phase"] == Phase.STARTING else task["phase"]
@@ -131,11 +171,13 @@ def _tasks(shown: dict[str, Any]) -> Table:
 
 def _work(shown: dict[str, Any]) -> list[Table]:
     """How far behind each source and each task is, and what it does. No table while nothing of that is known."""
-    table = plain_table("source, task", *_WORK)
+    table = _Rows("source, task", *_WORK, **_PLAIN)
     table.padding = (0, 1, 0, 0)  # so that it fits 80 characters
     for name, each in (shown.get("behind") or {}).items():
         ago_s = each["appended_s"]
-        add_row(table, name, *_left(each), _pace(each["pace"]), _event_time(each["event_ms"]), _ago(ago_s), "")
+        lag_s = each.get("lag_s")
+        late = _event_time(each["event_ms"]) if lag_s is None else f"({_in_one_unit(round(lag_s))})"
+        add_row(table, name, *_left(each), _pace(each["pace"]), late, _ago(ago_s), "")
     for task in shown["tasks"]:
         done, ms = task["progress"] or {}, (task["last_batch"] or {}).get("ms", {})
         if not done and not task.get("behind"):
@@ -223,9 +265,28 @@ def drain_in_words(drain: dict[str, Any]) -> str:
     return f"drain {drain['step']} of run {drain['run_id']}{asked}{at}{''.join(f', {each}' for each in phases)}"
 
 
+class _Rows(Table):
+    """A table; on a narrow terminal a paragraph for each row."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if options.max_width >= NARROW:
+            yield from super().__rich_console__(console, options)
+            return
+        first, *heads = (str(column.header).replace("\n", " ") for column in self.columns)
+        yield Text(f"{first}:", style="bold")
+        for name, *cells in zip(*(column.cells for column in self.columns), strict=True):
+            said = [f"{head} {cell}" for head, cell in zip(heads, cells, strict=True) if str(cell) not in ("", "-")]
+            yield name
+            yield Padding(folded(", ".join(said)), (0, 0, 0, 2))
+
+
+#: A table without lines.
+_PLAIN: Mapping[str, Any] = {"box": None, "pad_edge": False}
+
+
 def plain_table(*heads: str) -> Table:
     """A table without lines."""
-    return Table(*heads, box=None, pad_edge=False)
+    return Table(*heads, **_PLAIN)
 
 
 def add_row(table: Table, *cells: str, style: str = "") -> None:

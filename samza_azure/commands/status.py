@@ -5,7 +5,7 @@ code.
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
@@ -15,16 +15,18 @@ import typer
 from rich.console import Console, Group
 from rich.live import Live
 
-from samza_azure.commands.backlog import behind, behind_of_tasks
+from samza_azure.commands.backlog import behind, behind_of_tasks, behind_outside, outside
+from samza_azure.commands.connect import FIRST_S, LOOK_AGAIN, connect, look, patient
 from samza_azure.commands.job import Job, load_seen
-from samza_azure.commands.reach import FIRST_S, LOOK_AGAIN, look, patient, reach
 from samza_azure.commands.show import folded, status_view
 from samza_azure.commands.terminal import console, say
 from samza_azure.config import Config
 from samza_azure.errors import StorageUnavailable, Verdict
-from samza_azure.host.status import SeenSilent, SeenWaiting, document, patience_s
-from samza_azure.machine import boot_time
-from samza_azure.page.verdict import JobState, verdict, without_word
+from samza_azure.group.control import Control
+from samza_azure.group.rows import ProcessorRow
+from samza_azure.host.status import LATE, SeenSilent, SeenWaiting, document, patience_s
+from samza_azure.machine.clock import boot_time
+from samza_azure.page.verdict import JobState, look_again, verdict, without_word
 from samza_azure.storage.connection import Account
 
 WATCH_S = 2.0
@@ -46,12 +48,12 @@ def command(
     """Show who leads, who is alive, who runs what, where each task is, how far behind its sources it is.
 
     Exits with 0 if all tasks run, or the run drains or is drained; 1 if it failed; 6 if something does not run, or not
-    yet; 7 if no processor runs. With --json it exits with 0; the document has the code.
+    yet, also in a drain; 7 if no processor runs. With --json it exits with 0; the document has the code.
 
     Example: samza-azure status job.toml --json
     """
     config = load_seen(job)
-    seen = Onlooker(config, reach(config, create=False))
+    seen = Onlooker(config, connect(config, create=False))
     if as_json:
         print(json.dumps(seen.sure(), indent=2))
         return
@@ -67,21 +69,44 @@ def command(
             _line_by_line(screen, seen.latest)
 
 
+class Judge:
+    """Makes the status documents of one onlooker, each with the verdict: silence is judged by more than one look."""
+
+    def __init__(self, config: Config) -> None:
+        self._config, self._timing = config, config.coordinator.timing
+        self._silent, self._waiting = SeenSilent(self._timing.heartbeat_s), SeenWaiting()
+        self.late: list[str] = []  # the processors of which only another look shows whether a heartbeat comes
+
+    def forget(self) -> None:
+        """Forget all suspicion: the account did not answer."""
+        self._silent.forget()
+
+    def document(self, control: Control | None, rows: Sequence[ProcessorRow]) -> dict[str, Any]:
+        """The document of what was read now."""
+        config, silent = self._config, self._silent.note(rows, boot_time())
+        self.late = sorted(name for name, each in silent.items() if each.doubtful(LATE * self._timing.heartbeat_s))
+        gone = without_word(silent, self._timing)
+        found = document(config.app.name, control, rows, patience_s(config.task.shutdown_ms), gone)
+        self._waiting.note(found, boot_time())
+        judged = verdict(found, silent, self._timing, time.time_ns() // 1_000_000)
+        found["verdict"] = {**asdict(judged), "exit_code": EXIT_CODES[judged.state]}
+        return found
+
+
 class Onlooker:
     """Looks at the fleet once or again and again."""
 
     def __init__(self, config: Config, account: Account) -> None:
-        self._config, self._account, self._timing = config, account, config.coordinator.timing
-        self._silent, self._waiting = SeenSilent(self._timing.heartbeat_s), SeenWaiting()
+        self._config, self._account, self._judge = config, account, Judge(config)
         self._last: tuple[float, dict[str, Any]] | None = None
 
     def sure(self) -> dict[str, Any]:
         """What is there now. If heartbeats are late, look once more: after an outage the next ones are on their way."""
         answered = patient(tell=True, seconds=FIRST_S)
         shown = answered(self.shown)
-        if shown["verdict"]["state"] == JobState.LOOKING:
-            say(shown["verdict"]["text"])
-            time.sleep(LOOK_AGAIN * self._timing.heartbeat_s)
+        if self._judge.late:
+            say(look_again(self._judge.late))
+            time.sleep(LOOK_AGAIN * self._config.coordinator.timing.heartbeat_s)
             shown = answered(self.shown)
         return shown
 
@@ -90,7 +115,7 @@ class Onlooker:
         try:
             shown = self.shown()
         except StorageUnavailable as error:
-            self._silent.forget()
+            self._judge.forget()
             ago = f" What is shown is {time.monotonic() - self._last[0]:.0f} s old." if self._last else ""
             return self._last[1] if self._last else None, f"AWAY: {error} It is tried again.{ago}"
         self._last = time.monotonic(), shown
@@ -98,18 +123,11 @@ class Onlooker:
 
     def shown(self) -> dict[str, Any]:
         """What is there now. Raise `StorageUnavailable` at once."""
-        config, account = self._config, self._account
-        control, rows = look(config, account, seconds=0.0)
-        silent = self._silent.note(rows, boot_time())
-        gone = without_word(silent, self._timing)
-        found = document(config.app.name, control, rows, patience_s(config.task.shutdown_ms), gone)
-        self._waiting.note(found, boot_time())
-        judged = verdict(found, silent, self._timing, time.time_ns() // 1_000_000)
-        found["verdict"] = {**asdict(judged), "exit_code": EXIT_CODES[judged.state]}
-        blobs = account.blobs()
-        of_sources = behind(blobs, found)
+        found = self._judge.document(*look(self._config, self._account, seconds=0.0))
+        blobs = self._account.blobs()
+        of_sources = behind(blobs, found, outside(self._config))
         of_tasks = behind_of_tasks(blobs, found, of_sources)
-        found["behind"] = {partition: asdict(each) for partition, each in of_sources.items()}
+        found["behind"] = {each: asdict(left) for each, left in (of_sources | behind_outside(found)).items()}
         for task in found["tasks"]:
             task["behind"] = asdict(of_tasks[task["name"]]) if task["name"] in of_tasks else None
         return found

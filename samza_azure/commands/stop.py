@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from samza_azure.commands.ask import ask_stop
 from samza_azure.commands.backlog import rows_are_optional, say_unread
+from samza_azure.commands.connect import connect, look, sure_look, with_rows
 from samza_azure.commands.job import Job, load_seen
-from samza_azure.commands.reach import look, reach, sure_look, with_rows
+from samza_azure.commands.requests import ask_stop
 from samza_azure.commands.terminal import if_interrupted, say, tell
 from samza_azure.commands.waiting import wait_for_stop
 from samza_azure.host.status import document
@@ -22,7 +22,7 @@ def command(
     Example: samza-azure stop job.toml --wait
     """
     config = load_seen(job)
-    account = reach(config, create=False)
+    account = connect(config, create=False)
     control, rows, gone = sure_look(config, account)
     alive = [row for row in rows if row.alive and row.processor not in gone]
     asked = with_rows(account, lambda blob, table: ask_stop(control, alive, table))
@@ -36,4 +36,4 @@ def command(
     with rows_are_optional():
         shown = document(config.app.name, *(look(config, account) if wait else (control, rows)))
         so_far, rest = ("", "them") if wait else (" so far", "those that are still unread then")
-        say_unread(account, shown, f"Not read{so_far}: {{left}}. The next start goes on with {rest}.")
+        say_unread(account, config, shown, f"Not read{so_far}: {{left}}. The next start goes on with {rest}.")

@@ -6,14 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
+from samza_azure.commands.connect import connect
 from samza_azure.commands.delete import confirm
 from samza_azure.commands.job import Job, load
-from samza_azure.commands.reach import reach
 from samza_azure.commands.terminal import tell
 from samza_azure.errors import ConfigError
 from samza_azure.segments import ETERNITY, Interval, LockOwner, LockTask, Published, Timeline
-from samza_azure.storage.segments import SegmentStore
 from samza_azure.tables import plan, store_of
+from samza_azure.tables.store.segments import SegmentStore
 
 TableName = Annotated[str, typer.Argument(help="The table's name.", show_default=False)]
 IntervalOption = Annotated[
@@ -99,7 +99,7 @@ def command(
     if drop is not None and restore is not None:
         raise ConfigError("--drop and --restore cannot be used together. Use one, and then the other.")
     hidden, shown = (interval_of(text, option) for text, option in ((drop, "--drop"), (restore, "--restore")))
-    store = store_of(reach(load(job), create=False), table)
+    store = store_of(connect(load(job), create=False), table)
     if end is not None:
         end_holders(store, end)
     if drop is not None:

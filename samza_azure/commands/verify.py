@@ -17,8 +17,8 @@ from typing import Any
 
 import typer
 
+from samza_azure.commands.connect import patient
 from samza_azure.commands.job import Job, load
-from samza_azure.commands.reach import patient
 from samza_azure.commands.terminal import counted, if_interrupted, say, tell
 from samza_azure.config import Config
 from samza_azure.errors import AccessDenied, SamzaAzureError, StorageUnavailable, Verdict

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from samza_azure.commands.ask import Asked, final_since
 from samza_azure.commands.backlog import ends_of, rows_before
-from samza_azure.commands.reach import PATIENCE_S, POLL_S, Looks, answered, look
+from samza_azure.commands.connect import PATIENCE_S, POLL_S, Looks, answered, look
+from samza_azure.commands.requests import Asked, final_since
 from samza_azure.commands.show import drain_in_words
 from samza_azure.commands.show_drain import DrainDisplay
 from samza_azure.commands.terminal import say

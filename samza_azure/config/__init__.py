@@ -12,10 +12,11 @@ Start reading at `check.Config`; `sections` has the keys with their defaults.
 """
 
 from samza_azure.account import Storage
-from samza_azure.config.check import Config
+from samza_azure.config.check import NO_ACCOUNT, Config, JobFileRefused
 from samza_azure.config.files import Files, files_of
 from samza_azure.config.sections import (
     AZURE_FACTORY,
+    LOG,
     App,
     Coordinator,
     ProcessorSettings,
@@ -27,10 +28,13 @@ from samza_azure.config.timing import check_timing, doubtful_timing
 
 __all__ = [
     "AZURE_FACTORY",
+    "LOG",
+    "NO_ACCOUNT",
     "App",
     "Config",
     "Coordinator",
     "Files",
+    "JobFileRefused",
     "ProcessorSettings",
     "Storage",
     "Stream",

@@ -41,6 +41,13 @@ def valid_connect(value: object) -> Secret:
     settings = dict(parts_of(secret.value))
     if not settings:
         raise ValueError("is empty")
+    if re.fullmatch(r"\$\w+", secret.value):
+        raise ValueError(f'needs braces around the name of a variable: "${{{secret.value[1:]}}}"')
+    if secret.value.startswith(("http://", "https://")):
+        raise ValueError(
+            "is a URL, which belongs into azure.storage.account if an identity signs in. With a shared access "
+            "signature write 'BlobEndpoint=…;TableEndpoint=…;SharedAccessSignature=…'"
+        )
     if not settings.keys() <= _SETTINGS:
         raise ValueError(
             "is not a connection string. It should be 'UseDevelopmentStorage=true' or "
@@ -65,7 +72,7 @@ def valid_connect(value: object) -> Secret:
         if settings.get("defaultendpointsprotocol", "https").lower() != "https":
             raise ValueError("has DefaultEndpointsProtocol=http, and others can read plain http. Write https")
     if "sharedaccesssignature" not in settings:
-        _needs(settings, "accountkey", "AccountKey or SharedAccessSignature")
+        _needs(settings, "accountkey", "AccountKey or SharedAccessSignature. Copy the whole connection string")
         _needs(settings, "accountname", "AccountName")
         _check_key(settings["accountkey"])
     return secret
@@ -117,7 +124,8 @@ def _check_url(url: str) -> None:
     except ValueError:
         host, scheme = None, ""
     if not host or scheme not in ("http", "https"):
-        raise ValueError("should be a URL, like 'https://NAME.blob.core.windows.net'")
+        name = url if re.fullmatch(r"[a-z0-9]{3,24}", url) else "NAME"
+        raise ValueError(f"should be a URL, like 'https://{name}.blob.core.windows.net'")
     if scheme == "http" and not is_this_machine(host):
         raise ValueError(f"goes to {host} over plain http, which others can read. Write https")
 

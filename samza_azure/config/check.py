@@ -47,7 +47,12 @@ Section = TypeVar("Section")
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The checked contents of a job file. Make one with `load` or `parse`."""
+    """The checked contents of a job file. Make one with `load` or `parse`.
+
+    Example:
+        config = Config.load("job.toml", overrides={"task.commit.ms": 200})
+        print(config.app.name, config.task.commit_ms)
+    """
 
     path: Path
     app: App
@@ -70,8 +75,10 @@ class Config:
     ) -> "Config":
         """Read and check a job file. `overrides` maps dotted keys to values that replace the file's, as `--id` does.
 
-        With `reaches_storage=False` the account, and the environment variables that hold it, may be missing. Raises
-        `ConfigError` with all mistakes.
+        With `reaches_storage=False` the account, and the environment variables that hold it, may be missing.
+
+        Raises:
+            ConfigError: the file cannot be read, or has mistakes. The message names all of them, each with its line.
         """
         path = Path(path).absolute()
         file = jobfile.parse(jobfile.read(path), path, environment, overrides or {})
@@ -86,7 +93,11 @@ class Config:
         environment: Mapping[str, str] = os.environ,
         overrides: Mapping[str, Any] | None = None,
     ) -> "Config":
-        """Check the text of a job file. `path` is its place; a relative `processor.dir` is relative to its folder."""
+        """Check the text of a job file. `path` is its place; a relative `processor.dir` is relative to its folder.
+
+        Raises:
+            ConfigError: the text has mistakes. The message names all of them, each with its line.
+        """
         return _Check(jobfile.parse(text, path, environment, overrides or {})).config()
 
 
@@ -105,6 +116,25 @@ _NOT_YET = {
 }
 
 
+class JobFileRefused(ConfigError):
+    """The job file has mistakes. `rest` is the configuration without them, in which to look for more."""
+
+    def __init__(self, message: str, rest: Config | None = None) -> None:
+        super().__init__(message)
+        self.rest = rest
+
+
+#: What is said of a job file without an account.
+NO_ACCOUNT = (
+    'azure.storage.connect is missing. Write under [azure.storage]: connect = "${AZURE_STORAGE_CONNECTION_STRING}", '
+    'or connect = "UseDevelopmentStorage=true"; or set connect.file to the path of a file with a connection string, or '
+    "account to the account's URL."
+)
+#: What to write for a key that is missing, and what stands in for it while more mistakes are looked for.
+_REQUIRED = {"app.name": 'name = "shop"', "app.main": 'main = "pipeline:app"'}
+_STAND_INS = {"app.name": "shop"}
+
+
 #: `samza-azure dev` and `samza-azure azurite` print this line with an account.
 _EXPORT = (
     " Write: export {name}='DefaultEndpointsProtocol=https;AccountName=…;AccountKey=…;EndpointSuffix=…', "
@@ -118,6 +148,8 @@ class _Check:
     def __init__(self, file: jobfile.JobFile, *, reaches_storage: bool = True) -> None:
         self.file = file
         self.mistakes: list[str] = []
+        self.written: dict[str, str] = {}  # the key in the file where another one is meant
+        self.doubtful: set[object] = set()  # the sections that have a mistake, so that others follow from it
         self.values = dict(file.values)
         self.reaches_storage = reaches_storage
         if not reaches_storage:
@@ -126,9 +158,12 @@ class _Check:
                     del self.values[key]
 
     def config(self) -> Config:
-        """Return the configuration, or raise one `ConfigError` with all mistakes."""
+        """Return the configuration, or raise one `JobFileRefused` with all mistakes."""
         self._environment()
+        self._misnamed_streams()
         stream_ids = self._stream_ids()
+        self._schemas(stream_ids)
+        self._options(stream_ids)
         self._unknown_keys(stream_ids)
         self._keys_without_effect()
         app = self._section(App)
@@ -137,15 +172,14 @@ class _Check:
         processor = self._section(ProcessorSettings)
         task = self._section(TaskSettings)
         streams = {name: self._section(Stream, f"streams.{name}.") for name in stream_ids}
-        self.mistakes += mistakes_of_tables(self.values, streams)
-        self.mistakes += mistakes_of_files(self.values, streams)
+        whole = {name: stream for name, stream in streams.items() if f"streams.{name}." not in self.doubtful}
+        self.mistakes += mistakes_of_tables(self.values, whole)
+        self.mistakes += mistakes_of_files(self.values, whole)
         single = self._section(Single)
         spark = self._spark()
-        if self.mistakes:
-            raise ConfigError(self._complaint())
-        # Without a mistake each section is present, which the type checker cannot know.
-        assert app and coordinator and storage and processor and task and single
-        return Config(
+        if not (app and coordinator and storage and processor and task and single):
+            raise JobFileRefused(self._complaint())
+        config = Config(
             path=self.file.path,
             app=app,
             coordinator=coordinator,
@@ -156,11 +190,20 @@ class _Check:
             metrics_prometheus_port=single.metrics_prometheus_port,
             spark=spark,
         )
+        if self.mistakes:
+            raise JobFileRefused(self._complaint(), config)
+        return config
 
     def _complaint(self) -> str:
-        if len(self.mistakes) == 1:
-            return f"{self.file.path}: {self.mistakes[0]}"
-        return "\n  ".join([f"{self.file.path} has {len(self.mistakes)} mistakes:", *self.mistakes])
+        placed = [(jobfile.place_in(self.file.text, self._as_written(each)), each) for each in self.mistakes]
+        if len(placed) == 1:
+            [(line, mistake)] = placed
+            return f"{self.file.path}{line and f', {line}'}: {mistake}"
+        lines = [f"{line}: {mistake}" if line else mistake for line, mistake in placed]
+        return "\n  ".join([f"{self.file.path} has {len(placed)} mistakes:", *lines])
+
+    def _as_written(self, mistake: str) -> str:
+        return re.sub(r"[\w.-]+\w", lambda found: self.written.get(found[0], found[0]), mistake)
 
     def _environment(self) -> None:
         for key, value in self.values.items():
@@ -170,12 +213,52 @@ class _Check:
                     f"{key} needs the environment variable {value.name}, which is {value.reason}.{line}"
                 )
 
+    def _misnamed_streams(self) -> None:
+        """Take `[stream.orders]` for `[streams.orders]`, which is a mistake."""
+        sections: dict[str, list[str]] = {}
+        for key in [*self.values]:
+            first, _, rest = key.partition(".")
+            name, _, last = rest.partition(".")
+            is_near = first != "streams" and difflib.get_close_matches(first, ["streams"], cutoff=0.8)
+            if is_near and last in _keys(Stream):
+                sections.setdefault(f"{first}.{name}", []).append(last)
+                self.written[f"streams.{rest}"] = key
+                self.values.setdefault(f"streams.{rest}", self.values.pop(key))
+        for section, keys in sections.items():
+            right = f"streams.{section.partition('.')[2]}"
+            self.mistakes.append(
+                f"{section}.{keys[0]} is not a key. The nearest is {right}.{keys[0]}."
+                if len(keys) == 1
+                else f"[{section}] is not a section. The nearest is [{right}]."
+            )
+
     def _stream_ids(self) -> list[str]:
         ids = dict.fromkeys(key.split(".")[1] for key in self.values if key.startswith("streams."))
         for name in ids:
             if not STREAM.accepts(name):
                 self.mistakes.append(f"streams.{name} is not a valid name for a stream: it {STREAM.says}.")
         return list(ids)
+
+    def _schemas(self, stream_ids: list[str]) -> None:
+        """Join a schema that is written as a list or as a section, which is a mistake."""
+        for name in stream_ids:
+            key, schema = f"streams.{name}.schema", None
+            if isinstance(self.values.get(key), list):
+                schema = ", ".join(map(str, self.values[key]))
+            elif columns := [each for each in self.values if each.startswith(f"{key}.")]:
+                schema = ", ".join(f"{each.removeprefix(f'{key}.')} {self.values.pop(each)}" for each in columns)
+            if schema is not None:
+                self.values[key] = schema
+                self.mistakes.append(f'{key} should be one text. Write under [streams.{name}]: schema = "{schema}".')
+
+    def _options(self, stream_ids: list[str]) -> None:
+        """Collect the options of each stream's connector, whose keys are its own."""
+        for name in stream_ids:
+            key = f"streams.{name}.options"
+            given = {each: self.values.pop(each) for each in [*self.values] if each.startswith(f"{key}.")}
+            options = {each.removeprefix(f"{key}."): value for each, value in given.items()}
+            if options and not any(isinstance(each, jobfile.MissingVariable) for each in options.values()):
+                self.values[key] = options
 
     def _unknown_keys(self, stream_ids: list[str]) -> None:
         sections = (App, CoordinatorKeys, StorageKeys, ProcessorSettings, TaskSettings, Single)
@@ -208,17 +291,26 @@ class _Check:
             return checked
         except ValidationError as error:
             problems = error.errors(include_url=False, include_input=False)
+        self.doubtful.add(prefix or kind)
         for problem in problems:
             key = str(problem["loc"][0])
             if key not in missing:
                 self.mistakes.append(self._mistake(prefix + key, problem["type"], _sentence(problem)))
-        return None
+        wrong = {problem["loc"][0] for problem in problems}
+        stand_ins = {key: value for key, value in _STAND_INS.items() if key in wrong}
+        try:
+            rest: Section = _adapter(kind).validate_python(
+                stand_ins | {key: value for key, value in values.items() if key not in wrong}
+            )
+        except ValidationError:
+            return None
+        return rest
 
     def _mistake(self, key: str, kind: str, what: str) -> str:
         if kind == "missing":
-            return f"{key} is missing."
+            return f"{key} is missing. Write under [{key.partition('.')[0]}]: {_REQUIRED[key]}."
         if what.startswith("should"):
-            return f"{key} = {self.file.shown(key)} cannot be used: it {what}."
+            return f"{key} = {self.file.shown(self.written.get(key, key))} cannot be used: it {what}."
         return f"{key} {what}."
 
     def _coordinator(self) -> Coordinator | None:
@@ -228,7 +320,8 @@ class _Check:
         names = (field.name for field in fields(Timing))
         changed = {name: value for name in names if (value := getattr(keys, name)) is not None}
         timing = replace(PROFILES[keys.profile], **changed)
-        self.mistakes += check_timing(timing)
+        if CoordinatorKeys not in self.doubtful:
+            self.mistakes += check_timing(timing)
         return Coordinator(keys.factory, keys.profile, keys.blob_length, timing)
 
     def _storage(self, app: App | None, coordinator: Coordinator | None) -> Storage | None:
@@ -249,13 +342,9 @@ class _Check:
                 connect = self._from_file(file)
         # Factories other than ours may need no account.
         needed = self.reaches_storage and coordinator is not None and coordinator.is_ours
+        needed &= StorageKeys not in self.doubtful
         if needed and keys.connect is None and file is None and keys.account is None:
-            self.mistakes.append(
-                "azure.storage.connect is missing. Set it to a connection string, best as "
-                '"${AZURE_STORAGE_CONNECTION_STRING}", or to "UseDevelopmentStorage=true"; '
-                "or set azure.storage.connect.file to the path of a file with a connection string; "
-                "or set azure.storage.account to the account's URL."
-            )
+            self.mistakes.append(NO_ACCOUNT)
         return Storage(
             connect=connect,
             account=keys.account,
@@ -305,12 +394,8 @@ class _Check:
 def _instead_of(key: str, known: Sequence[str]) -> str:
     """The nearest key, as a sentence; without one that is near, those of the same section.
 
-    What two keys have in common because of their section makes neither of them nearer. The name of a stream is the
-    user's: `[stream.orders]` means `[streams.orders]`, whichever other streams there are.
+    What two keys have in common because of their section makes neither of them nearer.
     """
-    first, _, rest = key.partition(".")
-    if difflib.get_close_matches(first, ["streams"], cutoff=0.8) and rest.partition(".")[2] in _keys(Stream):
-        return f"The nearest is streams.{rest}."
     section = next(part for part in _beginnings(key) if not part or any(each.startswith(part) for each in known))
     rests = {each[len(section) :].lower(): each for each in known if each.startswith(section)}
     near = difflib.get_close_matches(key[len(section) :].lower(), rests, n=1, cutoff=0.6)
@@ -344,9 +429,24 @@ def _keys(section: type) -> tuple[str, ...]:
     return tuple(each.alias for each in details if isinstance(each, FieldInfo) and each.alias)
 
 
+#: Pydantic's findings whose own words speak of Python.
+_WORDS = {
+    "int_type": "should be a whole number",
+    "int_parsing": "should be a whole number",
+    "int_from_float": "should be a whole number",
+    "string_type": "should be a text in quotes",
+    "string_too_short": "should not be empty",
+    "greater_than": "should be more than {gt:g}",
+    "greater_than_equal": "should be at least {ge:g}",
+    "less_than_equal": "should be at most {le:g}",
+}
+
+
 def _sentence(problem: Mapping[str, Any]) -> str:
     """Pydantic's finding as the end of a sentence that begins with the key."""
     context = problem.get("ctx", {})
     if "error" in context:
         return str(context["error"])
+    if (words := _WORDS.get(problem["type"])) is not None:
+        return words.format(**context)
     return str(problem["msg"]).replace("Input should", "should").replace("String should", "should")

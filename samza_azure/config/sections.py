@@ -1,6 +1,8 @@
 """The sections of a job file, each with its keys and their defaults."""
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,6 +18,7 @@ from samza_azure.config.account import (
 from samza_azure.config.values import (
     Count,
     Duration,
+    Hidden,
     Limit,
     LongDuration,
     Milliseconds,
@@ -33,10 +36,35 @@ from samza_azure.names import APP, FOLDER, PROCESSOR_ID, RUN_ID, TABLE, NameRule
 from samza_azure.segments.interval import Granularity
 
 AZURE_FACTORY = "samza_azure.AzureJobCoordinatorFactory"
+#: The system of the streams in the account.
+LOG = "log"
 
 
 def _named(rule: NameRule) -> AfterValidator:
-    return matching(rule.pattern, rule.says)
+    """Text that fits the rule; the message proposes one that does."""
+
+    def check(value: str) -> str:
+        if rule.accepts(value):
+            return value
+        plain = re.sub(r"[^A-Za-z0-9]+", "-", value).strip("-")
+        fit = next((each for each in (plain, plain.lower()) if rule.accepts(each)), "")
+        raise ValueError(rule.says + (f", like {fit!r}" if fit else ""))
+
+    return AfterValidator(check)
+
+
+def _system(value: str) -> str:
+    """A system of ours, or the factory of another one."""
+    if re.fullmatch(r"[a-z]+|[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
+        return value
+    raise ValueError("should be log, tail, eventhubs, or a connector, like 'package.module:Factory'")
+
+
+def _options(value: object) -> Mapping[str, str]:
+    """The options of a connector, as text. They may hold secrets."""
+    if not isinstance(value, Mapping) or not all(isinstance(each, bool | int | float | str) for each in value.values()):
+        raise ValueError("should have one value for each key: text, a number, true or false")
+    return Hidden({key: str(each).lower() if isinstance(each, bool) else str(each) for key, each in value.items()})
 
 
 #: A name of labels that DNS allows, an address of version 4, or one of version 6.
@@ -202,8 +230,14 @@ class Stream:
 
     __pydantic_config__ = _AS_WRITTEN
 
-    system: Annotated[Literal["log"], Field(alias="system")] = "log"
-    """Where the stream is stored; there is only `log`."""
+    system: Annotated[str, Field(alias="system"), AfterValidator(_system)] = LOG
+    """Where a source comes from: `log`, in the account; `tail`, local files; `eventhubs`; or a connector,
+    `package.module:Factory`.
+    """
+    options: Annotated[Mapping[str, str], Field(alias="options"), PlainValidator(_options)] = field(
+        default_factory=lambda: Hidden({})
+    )
+    """What the connector of a stream from outside has to know; each has its own keys."""
     partitions: Annotated[Count, Field(alias="partitions")] = 1
     """How many partitions a source has, the most tasks that can share it; more cost more reads."""
     schema: Annotated[str | None, Field(alias="schema", min_length=1)] = None
@@ -252,6 +286,8 @@ class Stream:
     """Seconds that garbage is kept for readers that began before: longer stores more."""
     table_keep_s: Annotated[LongDuration | None, Field(alias="table.keep")] = None
     """The age in seconds after which an interval is dropped; by default none is."""
+    dead_letters: Annotated[int, Field(alias="dead_letters", ge=0, le=1_000_000)] = 0
+    """How many messages that are no rows a record may put aside, in `<id>-dead`; one more fails the task."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,10 @@ import re
 
 #: The settings that the container makes itself, with the reason why a job file may not.
 OWN = {
-    "spark.sql.session.timeZone": "event time is UTC everywhere; in another zone a processor would cut other windows",
+    "spark.sql.session.timeZone": (
+        "event time is UTC everywhere; in another zone a processor would cut other windows. For a local "
+        'time, write F.from_utc_timestamp("ts", "Europe/Berlin") in a stage'
+    ),
     "spark.sql.timestampType": "a timestamp in the job file has a zone; write timestamp_ntz for one without",
     "spark.sql.streaming.stateStore.providerClass": "set task.state to 'memory' or 'rocksdb' instead",
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "the task log carries state files of version 1",

@@ -85,6 +85,17 @@ def _number(value: object) -> object:
     return value
 
 
+def _milliseconds(value: object) -> object:
+    """Refuse a duration with a unit, and say how many milliseconds it is."""
+    if isinstance(value, str) and not value.strip().lstrip("-").isdecimal():
+        try:
+            number = _seconds(value) * 1000
+        except ValueError:
+            return value
+        raise ValueError(f"should be a number of milliseconds, like {number:.0f}")
+    return _number(value)
+
+
 def _switch(value: object) -> bool:
     """true or false, also as text, since a value from the environment is always text."""
     if isinstance(value, bool):
@@ -130,8 +141,8 @@ Switch: TypeAlias = Annotated[bool, BeforeValidator(_switch)]
 Count: TypeAlias = Annotated[int, BeforeValidator(_number), Field(ge=1, le=10_000)]
 Limit: TypeAlias = Annotated[int, BeforeValidator(_number), Field(ge=0)]
 Port: TypeAlias = Annotated[int, BeforeValidator(_number), Field(ge=0, le=65_535)]
-Milliseconds: TypeAlias = Annotated[int, BeforeValidator(_number), Field(ge=0, le=_YEAR_S * 1000)]
-MillisecondsOrNever: TypeAlias = Annotated[int, BeforeValidator(_number), Field(ge=-1, le=_YEAR_S * 1000)]
+Milliseconds: TypeAlias = Annotated[int, BeforeValidator(_milliseconds), Field(ge=0, le=_YEAR_S * 1000)]
+MillisecondsOrNever: TypeAlias = Annotated[int, BeforeValidator(_milliseconds), Field(ge=-1, le=_YEAR_S * 1000)]
 
 
 class Frozen(Mapping[str, V]):

@@ -1,8 +1,4 @@
-"""The possible answers to a call to the storage, as values.
-
-A refusal is information: another processor was faster. Trouble is not: there is no answer, and the call may have
-succeeded.
-"""
+"""The possible answers to a call to the storage, as values: those of `outcomes`, what was read, why there is none."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,6 +31,7 @@ from samza_azure.group.actions import (
 )
 from samza_azure.group.control import Control
 from samza_azure.group.rows import LeaderRow, ProcessorRow, Request
+from samza_azure.outcomes import Missing, NotModified, Refused
 
 
 class Trouble(Enum):
@@ -49,23 +46,6 @@ class Busy:
     """The service did nothing and asks not to be called for `after_s`. Otherwise like `Trouble.UNAVAILABLE`."""
 
     after_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class No:
-    """The service refused. `code` is its error code."""
-
-    code: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unchanged:
-    """The control blob still has the ETag that we know."""
-
-
-@dataclass(frozen=True, slots=True)
-class Absent:
-    """There is no such blob or row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +90,14 @@ class Kept:
 Answer: TypeAlias = (
     None
     | str
-    | No
+    | Refused
     | Busy
     | Later
     | TooLarge
     | Denied
     | Kept
-    | Unchanged
-    | Absent
+    | NotModified
+    | Missing
     | ControlRead
     | ProcessorRow
     | LeaderRow
@@ -150,16 +130,22 @@ def expected(answer: Answer, *kinds: type) -> object:
 
 
 #: The answers to a write, which has a new ETag, and to a call that has none. Each may be refused.
-_WRITTEN, _DONE = (str, No), (type(None), No, Absent)
+_WRITTEN, _DONE = (str, Refused), (type(None), Refused, Missing)
 #: The possible answers to each call. Any call may also be answered by `Nothing`.
 ANSWERS: Mapping[type[StorageAction], tuple[type, ...]] = {
-    ReadOwnRow: (ProcessorRow, Absent),
+    ReadOwnRow: (ProcessorRow, Missing),
     InsertOwnRow: _WRITTEN,
     ReplaceOwnRow: _WRITTEN,
     MergeOwnRow: _WRITTEN,
-    ReadLeaderRow: (LeaderRow, Absent),
+    ReadLeaderRow: (LeaderRow, Missing),
     WriteLeaderRow: _WRITTEN,
-    ReadControl: (ControlRead, Unchanged, Absent, No, Later),  # No: the lease id that it proves is not ours
+    ReadControl: (
+        ControlRead,
+        NotModified,
+        Missing,
+        Refused,
+        Later,
+    ),  # Refused: the lease id is not ours
     CreateControl: _WRITTEN,
     BreakLease: _DONE,
     AcquireLease: _DONE,
@@ -167,7 +153,7 @@ ANSWERS: Mapping[type[StorageAction], tuple[type, ...]] = {
     ReleaseLease: _DONE,
     WriteControl: (*_WRITTEN, TooLarge),
     ScanMembers: (tuple,),
-    ReadMember: (ProcessorRow, Absent),
+    ReadMember: (ProcessorRow, Missing),
     ReadRequests: (tuple,),
     AnswerRequest: _WRITTEN,
     MarkDead: _WRITTEN,

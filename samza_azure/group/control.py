@@ -1,9 +1,9 @@
 """The content of the leased control blob: who leads, who runs what, the barrier and the drain.
 
 The first processor that has joined creates it (`election.campaign`; `host/perform.py` refuses if logs of tasks exist).
-After that only the leader writes it, or a command while no processor runs (`commands/alone.py`), always the complete
-value, so no reader sees part of it. It never contains the job's configuration or its secrets. The bytes are gzipped
-JSON.
+After that only the leader writes it, or a command while no processor runs (`commands/exclusive.py`), always the
+complete value, so no reader sees part of it. It never contains the job's configuration or its secrets. The bytes are
+gzipped JSON.
 
 `format` is the format that a reader must know, as in rows and records. A release that adds a field which older ones may
 ignore does not change it: older releases keep the field, in any of the values below, when they write the blob again. A

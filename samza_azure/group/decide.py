@@ -32,7 +32,7 @@ def _turn(view: View, now: Moment) -> list[Action]:
     kinds = set(map(type, last))
     says_all = MergeOwnRow in kinds  # the last heartbeat, so none may follow
     actions: list[Action] = [] if says_all else membership.beat(view, now)
-    if view.life.etag is not None:
+    if view.own.etag is not None:
         actions += election.follow(view, now)
         if view.lease is not None:
             # A leader that begins to end publishes in its next turn, at once: in this one it would as if it stayed.

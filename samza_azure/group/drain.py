@@ -1,9 +1,9 @@
 """How the leader advances a drain: FREEZE, FLUSH, DRAINED, each by one control write.
 
 FREEZE announces the drain. FLUSH is the point of no return: a cancellation after it changes nothing, and is refused by
-the command (`commands/ask.py:refuse_after_flush`), or by the leader (`requests.py:TOO_LATE`). It carries one end per
-source partition, the maximum that any reader reported. DRAINED is written when the log of every task ends in DRAINED,
-and carries the positions at which the next run begins to read.
+the command (`commands/requests.py:refuse_after_flush`), or by the leader (`requests.py:TOO_LATE`). It carries one end
+per source partition, the maximum that any reader reported. DRAINED is written when the log of every task ends in
+DRAINED, and carries the positions at which the next run begins to read.
 
 The control blob has recorded since the run's start which tasks read which source partitions. The leader's own pipeline
 does not count: it may be the next one, in which another stage reads the source, or none of that name.
@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.notification import DrainNotification
 from samza_azure.group.reports import report_of
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.logs.names import stage_and_number
@@ -24,6 +25,8 @@ from samza_azure.messages import DrainPhase, DrainStep, Phase, Plan, TaskReport,
 #: How many drained runs with generated ids are remembered; such an id is never generated again. Ids chosen by a person
 #: are remembered for ever, since they may be chosen again. The same number of pipelines is remembered.
 REMEMBERED = 365
+#: Who asks for the drain of a run whose tasks have all asked for their end.
+ITS_TASKS = "its tasks, which have all shut down"
 _MADE = re.compile(r"\d+-[0-9a-f]{8}")
 
 
@@ -53,6 +56,19 @@ def progress(control: Control, rows: Mapping[str, ProcessorRow], plan: Plan | No
             drain=replace(drain, history=(*drain.history, "DRAINED")),
         )
     return control
+
+
+def with_end(control: Control, rows: Mapping[str, ProcessorRow], plan: Plan | None, fresh_id: str) -> Control:
+    """Drain the run if all tasks that read its sources have asked for their end: nothing will ever be read again."""
+    readers = source_readers(control, plan)
+    if control.phase is not RunPhase.RUNNING or not readers:
+        return control
+    reports = (report_of(task, control.tasks[task].owner, rows) for task in readers)
+    if not all(report is not None and report.phase is Phase.DRAINED for report in reports):
+        return control
+    uuid = "-".join((fresh_id[:8], fresh_id[8:12], fresh_id[12:16], fresh_id[16:20], fresh_id[20:]))
+    drain = DrainNotification(uuid, control.run_id, step=DrainStep.FREEZE, history=("FREEZE",), by=ITS_TASKS)
+    return replace(control, phase=RunPhase.DRAINING, drain=drain)
 
 
 def _remembered(past: Sequence[str]) -> tuple[str, ...]:
@@ -124,9 +140,13 @@ def source_readers(control: Control, plan: Plan | None) -> dict[str, list[str]] 
 def _stopped_at(report: TaskReport | None, drain: str) -> Ends | None:
     """Where a task that reads sources has stopped for this drain. After an earlier, cancelled one it may have read on.
 
-    The log of such a task cannot end in DRAINED yet, since FLUSH comes first.
+    Before FLUSH only the log of a task that has asked for its own end is drained. Such a task reads nothing more.
     """
-    return report.ends if report is not None and report.frozen_for == drain else None
+    if report is None:
+        return None
+    if report.phase is Phase.DRAINED:
+        return report.read
+    return report.ends if report.frozen_for == drain else None
 
 
 def rows_to_drain(control: Control | None, task: TaskReport, roll_bytes: int) -> int | None:

@@ -24,7 +24,6 @@ from samza_azure.group.actions import (
     WriteControl,
     WriteLeaderRow,
 )
-from samza_azure.group.answers import Absent
 from samza_azure.group.control import Control, Member, signal
 from samza_azure.group.moment import reached
 from samza_azure.group.rows import FORMAT, LeaderRow, ProcessorState
@@ -38,6 +37,7 @@ from samza_azure.group.timing import (
     URGENT_GAP_S,
 )
 from samza_azure.group.view import Campaign, Lease, View
+from samza_azure.outcomes import Missing
 
 #: How many successors the leader row names.
 SUCCESSORS = 3
@@ -68,7 +68,7 @@ def follow(view: View, now: float) -> list[Action]:
         and view.free(CONTROL, now)
         and _control_is_old(view, now)
     ):
-        actions.append(ReadControl(unless_etag=view.life.control_etag or None))
+        actions.append(ReadControl(unless_etag=view.own.control_etag or None))
     return actions
 
 
@@ -78,17 +78,17 @@ def _control_is_old(view: View, now: float) -> bool:
     match view.control, view.others.leader_row:
         case None, _:
             return True
-        case Absent() | Control(leader=None), _:  # the next leader may be slow to write the leader row
-            return reached(view.life.control_read_at + view.timing.ask_every_s(view.size), now)
+        case Missing() | Control(leader=None), _:  # the next leader may be slow to write the leader row
+            return reached(view.own.control_read_at + view.timing.ask_every_s(view.size), now)
         case (Control() as control, LeaderRow() as row):
-            is_heard = now <= view.life.accepted_at + 2 * view.timing.heartbeat_s  # otherwise the storage is down
-            if is_heard and reached(view.life.control_read_at + SIGHT_S, now):
+            is_heard = now <= view.own.accepted_at + 2 * view.timing.heartbeat_s  # otherwise the storage is down
+            if is_heard and reached(view.own.control_read_at + SIGHT_S, now):
                 return True
-            if row.epoch < control.epoch or row.etag == view.life.control_read_for:
+            if row.epoch < control.epoch or row.etag == view.own.control_read_for:
                 return False
             return (row.epoch, row.version, row.signal) != (control.epoch, control.version, signal(control))
-        case _, Absent():
-            return reached(view.life.control_read_at + view.timing.look_every_s(view.size), now)
+        case _, Missing():
+            return reached(view.own.control_read_at + view.timing.look_every_s(view.size), now)
     return False
 
 
@@ -97,7 +97,7 @@ def campaign(view: View, now: float) -> list[Action]:
     if (
         not view.free(CONTROL, now)
         or view.ending is not None
-        or now > view.life.accepted_at + 2 * view.timing.heartbeat_s
+        or now > view.own.accepted_at + 2 * view.timing.heartbeat_s
     ):
         return []
     if view.too_old_for:  # a task of ours may have found this after we took the lease
@@ -108,7 +108,7 @@ def campaign(view: View, now: float) -> list[Action]:
     if not reached(view.candidacy.hold_until, now):
         return []
     match view.control:
-        case Absent() if not view.group_id:
+        case Missing() if not view.group_id:
             return [CreateControl(Control(group_id=view.fresh_id, nonce=view.fresh_id))]
         case Control(leader=None) as control:
             first_choice = control.successor in (None, view.me)
@@ -120,14 +120,14 @@ def campaign(view: View, now: float) -> list[Action]:
             if reached(
                 view.others.leaderless_since + view.timing.leader_timeout_s * (1 + view.candidacy.patience), now
             ):
-                return [BreakLease(view.life.control_etag)]  # a processor took the lease and never wrote the blob
-            return [AcquireLease(view.fresh_id, view.life.control_etag)]
+                return [BreakLease(view.own.control_etag)]  # a processor took the lease and never wrote the blob
+            return [AcquireLease(view.fresh_id, view.own.control_etag)]
         case Control() as control if _suspect(view):
-            if now > view.life.control_read_at + view.timing.scan_s:
+            if now > view.own.control_read_at + view.timing.scan_s:
                 return [
-                    ReadControl(unless_etag=view.life.control_etag)
+                    ReadControl(unless_etag=view.own.control_etag)
                 ]  # the leader may have written after its last heartbeat
-            return [BreakLease(view.life.control_etag)] if _is_named(view) else _name_ourselves(view, control, now)
+            return [BreakLease(view.own.control_etag)] if _is_named(view) else _name_ourselves(view, control, now)
     return []
 
 
@@ -153,7 +153,7 @@ def _continue_campaign(view: View, going: Campaign, now: float) -> list[Action]:
 def _is_named(view: View) -> bool:
     """Whether we are a named successor, or there is no leader row to name one."""
     row = view.others.leader_row
-    return isinstance(row, Absent) or (isinstance(row, LeaderRow) and view.me in row.successors)
+    return isinstance(row, Missing) or (isinstance(row, LeaderRow) and view.me in row.successors)
 
 
 def _name_ourselves(view: View, control: Control, now: float) -> list[Action]:
@@ -207,7 +207,7 @@ def show_life(view: View, control: Control, now: float) -> list[Action]:
     if not view.free(LEADER_ROW, now) or view.others.leader_row is None:
         return []  # `follow` reads it first
     seen = view.others.leader_row if isinstance(view.others.leader_row, LeaderRow) else None
-    if seen is not None and seen.epoch > control.epoch and view.life.control_read_at <= view.others.leader_read_at:
+    if seen is not None and seen.epoch > control.epoch and view.own.control_read_at <= view.others.leader_read_at:
         # Another processor leads, or the row is garbage. A read with our lease tells which: it is refused if we were
         # deposed.
         lease = view.lease
@@ -228,7 +228,7 @@ def show_life(view: View, control: Control, now: float) -> list[Action]:
 def leader_row(view: View, control: Control, successors: tuple[str, ...]) -> LeaderRow:
     """The next value of the leader row."""
     beat = view.others.leader_row.beat + 1 if isinstance(view.others.leader_row, LeaderRow) else 1
-    return LeaderRow(control.epoch, control.version, signal(control), view.life.control_etag, beat, successors)
+    return LeaderRow(control.epoch, control.version, signal(control), view.own.control_etag, beat, successors)
 
 
 def successors_of(view: View, control: Control) -> tuple[str, ...]:
@@ -261,10 +261,10 @@ def is_blind(view: View, now: float) -> bool:
     down, and nobody else could read more.
     """
     patience = 3 * view.timing.heartbeat_timeout_s
-    is_heard = view.life.accepted_at > now - 2 * view.timing.heartbeat_s
+    is_heard = view.own.accepted_at > now - 2 * view.timing.heartbeat_s
     never_ends = now > view.calls.busy.get(SCAN, now) + patience  # page after page
     has_tried = never_ends or view.failing_calls(SCAN) >= OUT_OF_REACH
-    return is_heard and has_tried and now > max(view.others.scanned_at, view.office.since) + patience
+    return is_heard and has_tried and now > max(view.others.scanned_at, view.as_leader.since) + patience
 
 
 def abler(view: View, control: Control, now: float) -> str | None:
@@ -287,7 +287,7 @@ def abler(view: View, control: Control, now: float) -> str | None:
         if row.incarnation not in view.others.seen_alive or age is None or age.silent(2 * view.timing.heartbeat_s):
             continue
         if next_run.fits(control, row.fingerprint, row.new_run) and row.format >= latest and not row.cut_off:
-            return processor if reached(view.office.since + UNABLE_S, now) else None
+            return processor if reached(view.as_leader.since + UNABLE_S, now) else None
     return None
 
 
@@ -311,7 +311,7 @@ def hand_over(view: View, now: float, to: str | None = None) -> list[Action]:
         successor=to or next(iter(successors_of(view, control)), None),
         nonce=view.fresh_id,
     )
-    return [WriteControl(written, view.life.control_etag, lease.id)]
+    return [WriteControl(written, view.own.control_etag, lease.id)]
 
 
 def _say_vacant(view: View, control: Control, now: float) -> list[Action]:
@@ -323,7 +323,7 @@ def _say_vacant(view: View, control: Control, now: float) -> list[Action]:
         return []
     if not view.free(LEADER_ROW, now):
         return []
-    row = replace(seen, signal=signal(control), control_etag=view.life.control_etag, beat=seen.beat + 1)
+    row = replace(seen, signal=signal(control), control_etag=view.own.control_etag, beat=seen.beat + 1)
     return [WriteLeaderRow(row, seen.etag)]
 
 
@@ -334,9 +334,9 @@ def with_churn(view: View, control: Control, now: float) -> Control:
         row = view.others.members.get(deposed.processor)
         if row is None or not row.alive or row.incarnation != deposed.incarnation:
             return replace(control, deposed=None)
-        if row.etag != view.office.deposed_etag:
+        if row.etag != view.as_leader.deposed_etag:
             return replace(control, deposed=None, churn=control.churn + 1)
     calm = CHURN_FORGOTTEN * view.timing.leader_timeout_s * 2 ** min(control.churn, CHURN_MAX)
-    if control.churn and reached(view.office.since + calm, now):
+    if control.churn and reached(view.as_leader.since + calm, now):
         return replace(control, churn=0)
     return control

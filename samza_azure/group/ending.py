@@ -22,13 +22,13 @@ from samza_azure.group.actions import (
     MergeOwnRow,
     ReleaseLease,
 )
-from samza_azure.group.answers import Absent
 from samza_azure.group.control import Control, Member, RunPhase
 from samza_azure.group.moment import reached
 from samza_azure.group.rows import ProcessorState
 from samza_azure.group.timing import DENIED_S, ROLE_S
 from samza_azure.group.view import Denial, OwnIncarnation, Settings, View
 from samza_azure.messages import Plan, changes
+from samza_azure.outcomes import Missing
 
 #: An older copy would issue version numbers again, and waiters could not tell two versions of one number apart.
 RESTORED = (
@@ -66,9 +66,9 @@ def verdict(view: View) -> Finish | None:
     if view.too_old_for:
         return None
     control = view.control
-    if view.life.older_copy:
+    if view.own.older_copy:
         return Finish(Verdict.FAILED, RESTORED)
-    if isinstance(control, Absent) and view.group_id:
+    if isinstance(control, Missing) and view.group_id:
         return Finish(
             Verdict.FAILED,
             "The control blob is gone: control.json was deleted while this processor ran. If that was no "
@@ -178,7 +178,7 @@ def of_start(control: Control | None, plan: Plan, settings: Settings) -> Finish:
     if control is None or control.phase is RunPhase.NONE:
         return Finish(Verdict.DONE, "No run has begun yet: the first start begins one.")
     view = View(settings, OwnIncarnation(settings.processor))
-    view.group_id, view.life.control, view.work.plan = control.group_id, control, plan
+    view.group_id, view.own.control, view.work.plan = control.group_id, control, plan
     if (ends := verdict(view)) is not None:
         return ends
     run = f"Run {control.run_id}"
@@ -248,7 +248,8 @@ def _other_pipeline(control: Control, plan: Plan) -> str:
         )
     return (
         f"Run {control.run_id} has another pipeline than this processor{what}"
-        "Drain the run with the old code (samza-azure drain), then start the new: it begins the next run."
+        "Drain the run with the old code (samza-azure drain), then start the new: it begins the next run. If the run "
+        "is another job's, give this one another app.name, or an app.id."
     )
 
 
@@ -298,9 +299,9 @@ def waits_for(view: View, now: float) -> Wait | None:
         return Wait.OWN_TASKS
     if (duty := _duty(view, now)) is not None:
         return duty
-    if view.life.etag is None or reached(rest_until(view) + FAREWELL_S, now):
+    if view.own.etag is None or reached(rest_until(view) + FAREWELL_S, now):
         return None
-    if view.life.written is None or view.life.written.state is not ProcessorState.LEFT:
+    if view.own.written is None or view.own.written.state is not ProcessorState.LEFT:
         return Wait.OWN_ROW
     if view.lease is not None or view.handing_over is not None:
         return Wait.LEASE
@@ -335,9 +336,9 @@ def end(view: View, now: float) -> list[Action]:
 
 def _as_it_came(view: View, ending: Finish) -> Finish:
     """The ending, with another message if the processor left but the storage does not have its last row."""
-    if ending.message != HANDED_OVER or view.life.etag is None:
+    if ending.message != HANDED_OVER or view.own.etag is None:
         return ending
-    known = view.life.written is not None and view.life.written.state is ProcessorState.LEFT
+    known = view.own.written is not None and view.own.written.state is ProcessorState.LEFT
     own = [name for name, local in sorted(view.work.tasks.items()) if view.work.container and not local.former]
     doubtful = [name for name in own if not view.work.tasks[name].closed]
     sentences = []
@@ -386,8 +387,8 @@ def rest_until(view: View) -> float:
 
 def _leave_row(view: View, now: float) -> list[Action]:
     """Write that we have left. Before that, `beat` must have read the row and found that it is still ours."""
-    if not view.free(OWN_ROW, now) or view.life.etag is None or view.life.found is None or membership.fenced(view):
+    if not view.free(OWN_ROW, now) or view.own.etag is None or view.own.found is None or membership.fenced(view):
         return []
     last_words = rows.ending(view.ending.code, view.ending.message) if view.ending is not None else ""
-    last = replace(membership.own_row(view), beat=view.life.beat + 1, state=ProcessorState.LEFT, ending=last_words)
-    return [MergeOwnRow(last, view.life.etag)]
+    last = replace(membership.own_row(view), beat=view.own.beat + 1, state=ProcessorState.LEFT, ending=last_words)
+    return [MergeOwnRow(last, view.own.etag)]

@@ -45,10 +45,10 @@ def keep_house(view: View, control: Control, now: float) -> list[Action]:
     )
     if control.uncleaned and view.has_looked and not others_work:  # else they have not left the run yet
         fresh = [each for each in control.uncleaned if each not in control.kept]
-        run_id = fresh[0] if fresh else control.uncleaned[view.office.clean_tries % len(control.uncleaned)]
-        if view.office.clean_done != run_id and view.free(HOUSEKEEPING, now):
+        run_id = fresh[0] if fresh else control.uncleaned[view.as_leader.clean_tries % len(control.uncleaned)]
+        if view.as_leader.clean_done != run_id and view.free(HOUSEKEEPING, now):
             actions.append(CleanRun(run_id))
-        if run_id in (view.office.clean_done, view.office.clean_kept[0]):
+        if run_id in (view.as_leader.clean_done, view.as_leader.clean_kept[0]):
             wanted += _leftovers(view, control)
     return actions + _at_once(view, wanted, now)
 
@@ -58,9 +58,9 @@ def with_clean_up(view: View, control: Control) -> Control:
     is_unclear = any(name.startswith(MEMBER) for name in view.calls.doubted)  # the next scan shows what is there
     if not control.uncleaned or is_unclear or _leftovers(view, control):
         return control
-    run_id, count = view.office.clean_kept
-    if view.office.clean_done in control.uncleaned:
-        left = tuple(each for each in control.uncleaned if each != view.office.clean_done)
+    run_id, count = view.as_leader.clean_kept
+    if view.as_leader.clean_done in control.uncleaned:
+        left = tuple(each for each in control.uncleaned if each != view.as_leader.clean_done)
         return replace(
             control, uncleaned=left, kept={each: control.kept[each] for each in left if each in control.kept}
         )
@@ -78,21 +78,21 @@ def _at_once(view: View, wanted: Sequence[HouseWork], now: float) -> list[Action
 
 def _answers(view: View, control: Control) -> list[HouseWork]:
     """Answers to requests, and deletions of old requests."""
-    if not view.office.requests:
+    if not view.as_leader.requests:
         return []
     actions: list[HouseWork] = [
         DeleteRequest(each.key, each.etag)
-        for each in view.office.requests
-        if each.key in view.office.request_ages and is_forgotten(each, view.office.request_ages[each.key])
+        for each in view.as_leader.requests
+        if each.key in view.as_leader.request_ages and is_forgotten(each, view.as_leader.request_ages[each.key])
     ]
     # A write under way may obey the very request that the blob as we know it would have refused.
     is_known = CONTROL not in view.calls.busy and view.calls.unsettled is None
-    found = answers(control, view.office.requests, view.present) if is_known else []
+    found = answers(control, view.as_leader.requests, view.present) if is_known else []
     answered = {each.key: text for each, text in found}
-    answered |= view.office.answering  # the first answer holds, even if it was lost
+    answered |= view.as_leader.answering  # the first answer holds, even if it was lost
     return actions + [
         AnswerRequest(each.key, each.etag, answered[each.key])
-        for each in view.office.requests
+        for each in view.as_leader.requests
         if each.key in answered and not each.answer
     ]
 
@@ -115,7 +115,7 @@ def _leftovers(view: View, control: Control) -> list[HouseWork]:
     """
     if control.phase is not RunPhase.DRAINED or control.cleaned:
         return []
-    requests = [DeleteRequest(request.key, request.etag) for request in view.office.requests if request.answer]
+    requests = [DeleteRequest(request.key, request.etag) for request in view.as_leader.requests if request.answer]
     rows = [
         DeleteMember(processor, row.etag)
         for processor, row in view.others.members.items()

@@ -42,18 +42,15 @@ from samza_azure.group.actions import (
 )
 from samza_azure.group.age import observed, young
 from samza_azure.group.answers import (
-    Absent,
     Answer,
     Busy,
     ControlRead,
     Denied,
     Kept,
     Later,
-    No,
     Nothing,
     TooLarge,
     Trouble,
-    Unchanged,
     expected,
 )
 from samza_azure.group.control import Control, Member, Owner, RunPhase, announces_vacancy
@@ -70,10 +67,11 @@ from samza_azure.group.view import (
     Lease,
     LocalTask,
     OwnIncarnation,
+    SeenRunning,
     View,
-    Well,
 )
-from samza_azure.messages import Drain, Kill, Permit, Phase, Plan, ReleaseTask, StartTask, TaskReport
+from samza_azure.messages import Drain, Kill, Permit, Phase, Plan, ReleaseTask, StartTask, TaskReport, Use
+from samza_azure.outcomes import Missing, NotModified, Refused
 
 
 def turn(view: View, now: float, *, random: float, fresh_id: str, wall_ms: int) -> None:
@@ -104,7 +102,7 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
     if isinstance(answer, Busy):
         busy_s, answer = answer.after_s, Trouble.UNAVAILABLE
     view.calls.busy.pop(name, None)
-    refused_read = isinstance(answer, No) and isinstance(action, ReadControl) and action.lease_id is None
+    refused_read = isinstance(answer, Refused) and isinstance(action, ReadControl) and action.lease_id is None
     unread = isinstance(answer, Later) and not isinstance(action, ReadControl)  # otherwise we stand by, and stop asking
     if isinstance(answer, Trouble | Denied | Kept) or refused_read or unread:
         times, back_off = view.failing_calls(name) + 1, view.back_off(name)
@@ -119,43 +117,43 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
     _learn_access(view, action, answer, sent_at, now)
     match action:
         case ReadOwnRow():
-            _read_own_row(view, expected(answer, ProcessorRow, Absent), now)
+            _read_own_row(view, expected(answer, ProcessorRow, Missing), now)
         case InsertOwnRow() | ReplaceOwnRow() | MergeOwnRow():
-            _wrote_own_row(view, action, expected(answer, str, No), sent_at, now)
+            _wrote_own_row(view, action, expected(answer, str, Refused), sent_at, now)
         case ReadLeaderRow():
-            _read_leader_row(view, expected(answer, LeaderRow, Absent), now)
+            _read_leader_row(view, expected(answer, LeaderRow, Missing), now)
         case WriteLeaderRow():
-            _wrote_leader_row(view, action, expected(answer, str, No), sent_at, now)
+            _wrote_leader_row(view, action, expected(answer, str, Refused), sent_at, now)
         case ReadControl():
-            _read_control(view, action, expected(answer, ControlRead, Unchanged, Absent, No), now)
+            _read_control(view, action, expected(answer, ControlRead, NotModified, Missing, Refused), now)
         case CreateControl(control=control):
-            _created_control(view, control, expected(answer, str, No), now)
+            _created_control(view, control, expected(answer, str, Refused), now)
         case BreakLease(etag=etag):
-            _broke_lease(view, etag, expected(answer, NoneType, No, Absent), now)
+            _broke_lease(view, etag, expected(answer, NoneType, Refused, Missing), now)
         case AcquireLease():
-            _acquired_lease(view, action, expected(answer, NoneType, No, Absent), sent_at, now)
+            _acquired_lease(view, action, expected(answer, NoneType, Refused, Missing), sent_at, now)
         case WriteControl():
-            _wrote_control(view, action, expected(answer, str, No, TooLarge), now)
+            _wrote_control(view, action, expected(answer, str, Refused, TooLarge), now)
         case RenewLease(lease_id=lease_id):
-            _renewed_lease(view, lease_id, expected(answer, NoneType, No, Absent), sent_at, now)
+            _renewed_lease(view, lease_id, expected(answer, NoneType, Refused, Missing), sent_at, now)
         case ReleaseLease():
-            _released_lease(view, expected(answer, NoneType, No, Absent), now)
+            _released_lease(view, expected(answer, NoneType, Refused, Missing), now)
         case ScanMembers():
             if isinstance(answer, tuple):
                 _learn_members(view, answer, sent_at, now)
         case ReadMember(processor=processor):
-            _learn_member(view, processor, expected(answer, ProcessorRow, Absent), sent_at, now)
+            _learn_member(view, processor, expected(answer, ProcessorRow, Missing), sent_at, now)
         case ReadRequests():
             if isinstance(answer, tuple):
                 _learn_requests(view, answer, sent_at, now)
         case AnswerRequest():
-            _answered_request(view, action, expected(answer, str, No), now)
+            _answered_request(view, action, expected(answer, str, Refused), now)
         case DeleteRequest():
-            _deleted_request(view, action, expected(answer, NoneType, No, Absent), now)
+            _deleted_request(view, action, expected(answer, NoneType, Refused, Missing), now)
         case MarkDead():
-            _marked_dead(view, action, expected(answer, str, No), now)
+            _marked_dead(view, action, expected(answer, str, Refused), now)
         case DeleteMember():
-            _deleted_member(view, action, expected(answer, NoneType, No, Absent), now)
+            _deleted_member(view, action, expected(answer, NoneType, Refused, Missing), now)
         case CleanRun(run_id=run_id):
             _cleaned_run(view, run_id, expected(answer, NoneType, Kept))
         case _:
@@ -175,7 +173,7 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
             if before is not None and same:
                 fresh.failures, fresh.error, fresh.restarts = before.failures, before.error, before.restarts + 1
             view.work.tasks[start.task] = fresh
-            view.life.waiting_since.pop(start.task, None)
+            view.own.waiting_since.pop(start.task, None)
         case Tell(command=ReleaseTask(task=task)):
             view.work.tasks[task].releasing_since = now
         case Tell(command=Drain() as drain):
@@ -186,7 +184,7 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
             demote(view, now)
         case Rejoin():
             demote(view, now)
-            view.life = OwnIncarnation(view.fresh_id)
+            view.own = OwnIncarnation(view.fresh_id)
             view.work.tasks = {
                 task: replace(each, former=True) for task, each in view.work.tasks.items() if not each.closed
             }
@@ -246,6 +244,11 @@ def heard_container_silent(view: View, seconds: float) -> None:
     view.work.silent_s = seconds
 
 
+def heard_use(view: View, use: Use) -> None:
+    """Our container uses so much of the machine."""
+    view.work.use = use
+
+
 def heard_rejected(view: View, message: str) -> None:
     """The container cannot run this pipeline, and ends."""
     view.work.rejected = message
@@ -303,25 +306,25 @@ def _learn_access(view: View, action: StorageAction, answer: Answer, sent_at: fl
             }
 
 
-def _read_own_row(view: View, answer: ProcessorRow | Absent | Nothing, now: float) -> None:
+def _read_own_row(view: View, answer: ProcessorRow | Missing | Nothing, now: float) -> None:
     match answer:
         case ProcessorRow() as row if row.incarnation == view.incarnation and (
             row.alive or row.state is ProcessorState.LEFT
         ):
-            if view.life.beat_unsettled is not None and row.beat == view.life.beat_unsettled[0]:
-                view.life.accepted_at = max(view.life.accepted_at, view.life.beat_unsettled[1])
-            view.life.etag, view.life.found = row.etag, row
-            view.life.beat = max(view.life.beat, row.beat)
+            if view.own.beat_unsettled is not None and row.beat == view.own.beat_unsettled[0]:
+                view.own.accepted_at = max(view.own.accepted_at, view.own.beat_unsettled[1])
+            view.own.etag, view.own.found = row.etag, row
+            view.own.beat = max(view.own.beat, row.beat)
             if not row.alive:
-                view.life.written = row  # our last write, whose answer was lost
+                view.own.written = row  # our last write, whose answer was lost
         case ProcessorRow() as row:
             # Its owner beats. A merge by anybody else also changes the ETag, but is no sign of life.
-            known, beat = view.life.found_age, f"{row.incarnation} {row.beat}"
+            known, beat = view.own.found_age, f"{row.incarnation} {row.beat}"
             if known is not None and known.etag != beat and row.alive:
-                view.life.rewritten += 1
-            view.life.found, view.life.found_age = row, observed(known, beat, now, view.timing.heartbeat_s)
-        case Absent():
-            view.life.found = Absent()
+                view.own.rewritten += 1
+            view.own.found, view.own.found_age = row, observed(known, beat, now, view.timing.heartbeat_s)
+        case Missing():
+            view.own.found = Missing()
         case Trouble() | Denied() | Later():
             pass
         case _:
@@ -331,34 +334,36 @@ def _read_own_row(view: View, answer: ProcessorRow | Absent | Nothing, now: floa
 def _wrote_own_row(
     view: View,
     action: InsertOwnRow | ReplaceOwnRow | MergeOwnRow,
-    answer: str | No | Nothing,
+    answer: str | Refused | Nothing,
     sent_at: float,
     now: float,
 ) -> None:
     row = action.row
     match answer:
         case str() as etag:
-            view.life.etag, view.life.written, view.life.beat, view.life.found = etag, row, row.beat, row
-            view.life.beat_unsettled, view.calls.let_in = None, True
-            if sent_at > max(view.life.accepted_at, view.others.write_seen_at) + 2 * view.timing.heartbeat_s:
+            view.own.etag, view.own.written, view.own.beat, view.own.found = etag, row, row.beat, row
+            view.own.beat_unsettled, view.calls.let_in = None, True
+            if sent_at > max(view.own.accepted_at, view.others.write_seen_at) + 2 * view.timing.heartbeat_s:
                 _forget_ages(view, now)  # perhaps nobody could write, and silent members are alive
-            view.life.accepted_at = max(view.life.accepted_at, sent_at)
-        case No():
-            view.life.found = None
+            view.own.accepted_at = max(view.own.accepted_at, sent_at)
+        case Refused():
+            view.own.found = None
         case Trouble.UNSETTLED:
-            view.life.found = None
-            earlier = view.life.beat_unsettled
+            view.own.found = None
+            earlier = view.own.beat_unsettled
             if not isinstance(action, MergeOwnRow):
-                view.life.join_unsettled = True
+                view.own.join_unsettled = True
             elif earlier is None or earlier[0] != row.beat:
-                view.life.beat_unsettled = row.beat, sent_at  # otherwise the earlier one may still arrive
+                view.own.beat_unsettled = row.beat, sent_at  # otherwise the earlier one may still arrive
         case Trouble.UNAVAILABLE | Denied() | Later():
             pass
         case _:
             assert_never(answer)
 
 
-def _renewed_lease(view: View, lease_id: str, answer: None | No | Absent | Nothing, sent_at: float, now: float) -> None:
+def _renewed_lease(
+    view: View, lease_id: str, answer: None | Refused | Missing | Nothing, sent_at: float, now: float
+) -> None:
     """The lease was renewed or refused. Without an answer the same call is sent again."""
     leading = view.leadership
     if leading is None or leading.lease.id != lease_id:
@@ -366,7 +371,7 @@ def _renewed_lease(view: View, lease_id: str, answer: None | No | Absent | Nothi
     match answer:
         case None:
             leading.lease = replace(leading.lease, asked_at=sent_at)
-        case No() | Absent():
+        case Refused() | Missing():
             demote(view, now)
         case Trouble() | Denied() | Later():
             pass
@@ -374,10 +379,10 @@ def _renewed_lease(view: View, lease_id: str, answer: None | No | Absent | Nothi
             assert_never(answer)
 
 
-def _released_lease(view: View, answer: None | No | Absent | Nothing, now: float) -> None:
+def _released_lease(view: View, answer: None | Refused | Missing | Nothing, now: float) -> None:
     """The lease was released. Without an answer this is sent again: the next leader would have to break the lease."""
     match answer:
-        case None | No() | Absent():
+        case None | Refused() | Missing():
             view.handing_over = None
             if view.candidacy.campaign is not None:
                 observe_again(view, now)
@@ -387,9 +392,9 @@ def _released_lease(view: View, answer: None | No | Absent | Nothing, now: float
             assert_never(answer)
 
 
-def _read_leader_row(view: View, answer: LeaderRow | Absent | Nothing, now: float) -> None:
+def _read_leader_row(view: View, answer: LeaderRow | Missing | Nothing, now: float) -> None:
     match answer:
-        case LeaderRow() | Absent() as row:
+        case LeaderRow() | Missing() as row:
             etag = row.etag if isinstance(row, LeaderRow) else ""
             ours, view.calls.leader_row_unsettled = view.calls.leader_row_unsettled, None
             is_ours = ours is not None and row == replace(ours, etag=etag)
@@ -411,7 +416,7 @@ def _read_leader_row(view: View, answer: LeaderRow | Absent | Nothing, now: floa
             assert_never(answer)
 
 
-def _leader_beats(view: View, row: LeaderRow | Absent) -> int:
+def _leader_beats(view: View, row: LeaderRow | Missing) -> int:
     """How many changes of one leadership's row we have seen, this read included. Our own writes are not among them."""
     known = view.others.leader_row
     if not isinstance(row, LeaderRow) or not isinstance(known, LeaderRow) or known.epoch != row.epoch:
@@ -420,7 +425,7 @@ def _leader_beats(view: View, row: LeaderRow | Absent) -> int:
 
 
 def _wrote_leader_row(
-    view: View, action: WriteLeaderRow, answer: str | No | Nothing, sent_at: float, now: float
+    view: View, action: WriteLeaderRow, answer: str | Refused | Nothing, sent_at: float, now: float
 ) -> None:
     row = action.row
     match answer:
@@ -429,7 +434,7 @@ def _wrote_leader_row(
                 _shown(view, view.leadership, action, etag, sent_at, now)
             view.others.leader_row = replace(row, etag=etag)
             view.others.leader_read_at = now
-        case No():
+        case Refused():
             view.others.leader_row = None
         case Trouble.UNSETTLED:
             view.others.leader_row, view.calls.leader_row_unsettled = None, row
@@ -456,12 +461,12 @@ def _shown(view: View, leading: Leadership, action: WriteLeaderRow, etag: str, s
 
 
 def _read_control(
-    view: View, action: ReadControl, answer: ControlRead | Unchanged | Absent | No | Nothing, now: float
+    view: View, action: ReadControl, answer: ControlRead | NotModified | Missing | Refused | Nothing, now: float
 ) -> None:
     match answer:
         case ControlRead(control=control, etag=etag):
             if _is_older(view, control):
-                view.life.older_copy = True  # nobody follows it: its versions were used already
+                view.own.older_copy = True  # nobody follows it: its versions were used already
                 _control_seen(view, now)
             else:
                 _know_control(view, control, etag, now)
@@ -469,37 +474,37 @@ def _read_control(
             _stand_by(view, needs)
             if view.leads:
                 demote(view, now)
-        case No() | Absent() if action.lease_id is not None:
+        case Refused() | Missing() if action.lease_id is not None:
             _refused(view, now)
-        case Absent():
-            view.life.control, view.life.control_read_at = Absent(), now
-        case Unchanged() if action.lease_id is None:
+        case Missing():
+            view.own.control, view.own.control_read_at = Missing(), now
+        case NotModified() if action.lease_id is None:
             _control_seen(view, now)
-        case Unchanged() | No() | Trouble() | Denied():
+        case NotModified() | Refused() | Trouble() | Denied():
             pass
         case _:
             assert_never(answer)
 
 
-def _created_control(view: View, control: Control, answer: str | No | Nothing, now: float) -> None:
+def _created_control(view: View, control: Control, answer: str | Refused | Nothing, now: float) -> None:
     match answer:
         case str() as etag:
             _know_control(view, control, etag, now)
-        case No() | Trouble.UNSETTLED:
-            view.life.control, view.life.control_read_at = None, -1e9
+        case Refused() | Trouble.UNSETTLED:
+            view.own.control, view.own.control_read_at = None, -1e9
         case Trouble.UNAVAILABLE | Denied() | Later():
             pass
         case _:
             assert_never(answer)
 
 
-def _broke_lease(view: View, etag: str, answer: None | No | Absent | Nothing, now: float) -> None:
+def _broke_lease(view: View, etag: str, answer: None | Refused | Missing | Nothing, now: float) -> None:
     match answer:
         case None:
             view.candidacy.campaign = Campaign(etag)
-        case No(code=code) if code.startswith("Lease"):
+        case Refused(code=code) if code.startswith("Lease"):
             view.candidacy.campaign = Campaign(etag)  # there was no lease to break
-        case No() | Absent():
+        case Refused() | Missing():
             _refused(view, now)
         case Trouble() | Denied() | Later():
             pass
@@ -508,16 +513,16 @@ def _broke_lease(view: View, etag: str, answer: None | No | Absent | Nothing, no
 
 
 def _acquired_lease(
-    view: View, action: AcquireLease, answer: None | No | Absent | Nothing, sent_at: float, now: float
+    view: View, action: AcquireLease, answer: None | Refused | Missing | Nothing, sent_at: float, now: float
 ) -> None:
     match answer:
         case None:
             view.candidacy.campaign = Campaign(action.etag, lease=Lease(action.lease_id, sent_at))
-        case No() if isinstance(view.control, Control) and view.control.leader is None:
+        case Refused() if isinstance(view.control, Control) and view.control.leader is None:
             view.candidacy.campaign = None
             view.candidacy.hold_until = now + view.timing.scan_s * (1 + view.random)
-            view.life.control_read_at = -1e9
-        case No() | Absent():
+            view.own.control_read_at = -1e9
+        case Refused() | Missing():
             _refused(view, now)
         case Trouble.UNSETTLED:  # only its holder can acquire it again
             view.candidacy.campaign = Campaign(action.etag, asked=action.lease_id)
@@ -527,7 +532,7 @@ def _acquired_lease(
             assert_never(answer)
 
 
-def _wrote_control(view: View, action: WriteControl, answer: str | No | TooLarge | Nothing, now: float) -> None:
+def _wrote_control(view: View, action: WriteControl, answer: str | Refused | TooLarge | Nothing, now: float) -> None:
     if view.leadership is not None:
         view.leadership.resigns = False
         lost = answer is Trouble.UNSETTLED and action.control.leader is None
@@ -542,7 +547,7 @@ def _wrote_control(view: View, action: WriteControl, answer: str | No | TooLarge
                 waiting = {members: until for members, until in leading.too_large.items() if until > now}
                 leading.too_large = {**waiting, action.control.members: now + FIT_AGAIN_S}
                 leading.in_vain = "" if _somebody_works(view, action.control.run_id) else reason
-        case No():
+        case Refused():
             _refused(view, now)
         case Trouble.UNSETTLED:
             view.calls.unsettled = action
@@ -555,13 +560,13 @@ def _wrote_control(view: View, action: WriteControl, answer: str | No | TooLarge
 def _refused(view: View, now: float) -> None:
     """Another was faster: nothing more is sent as leader or candidate until the blob is read."""
     demote(view, now)
-    view.life.control_read_at = -1e9
+    view.own.control_read_at = -1e9
 
 
 def _control_seen(view: View, now: float) -> None:
     """The control blob was read, for the leader row that we know."""
-    view.life.control_read_at = now
-    view.life.control_read_for = view.others.leader_row.etag if isinstance(view.others.leader_row, LeaderRow) else ""
+    view.own.control_read_at = now
+    view.own.control_read_for = view.others.leader_row.etag if isinstance(view.others.leader_row, LeaderRow) else ""
     if (leading := view.leadership) is not None:
         leading.cut_off = {each: leading.cut_off.get(each, now) for each in _cut_off(view)}
 
@@ -572,7 +577,7 @@ def _know_control(view: View, control: Control, etag: str, now: float) -> None:
         if control.nonce == unsettled.control.nonce:
             _control_written(view, unsettled, control, etag, now)
             return
-    if etag != view.life.control_etag:
+    if etag != view.own.control_etag:
         view.others.leaderless_since = now
     leading = view.leadership
     if leading is not None and isinstance(view.control, Control) and control.version != view.control.version:
@@ -583,18 +588,18 @@ def _know_control(view: View, control: Control, etag: str, now: float) -> None:
         view.others.leader_age = young(view.others.leader_age, now)
     if view.candidacy.campaign is not None and view.candidacy.campaign.lease is not None:
         view.candidacy.campaign = replace(view.candidacy.campaign, read=True, etag=etag)
-    view.life.control, view.life.control_etag = control, etag
+    view.own.control, view.own.control_etag = control, etag
     _control_seen(view, now)
     view.group_id, view.revision = view.group_id or control.group_id, control.revision
     _take_part(view)
     mine = view.share.mine if view.share is not None else {}
     view.work.tasks = {task: local for task, local in view.work.tasks.items() if task in mine or not local.closed}
-    view.life.waiting_since = {
-        task: view.life.waiting_since.get(task, now)
+    view.own.waiting_since = {
+        task: view.own.waiting_since.get(task, now)
         for task, owner in mine.items()
         if control.tasks[task].after and not _has_begun(view, task, owner)
     }
-    awaited = {earlier.processor for task in view.life.waiting_since for earlier in control.tasks[task].after}
+    awaited = {earlier.processor for task in view.own.waiting_since for earlier in control.tasks[task].after}
     view.others.read_at = {processor: at for processor, at in view.others.read_at.items() if processor in awaited}
 
 
@@ -668,12 +673,12 @@ def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at
                 alive.add(row.incarnation)
     view.others.members, view.others.ages, view.others.seen_alive = members, ages, frozenset(alive)
     if changed:  # by somebody else since the last scan
-        evident = max(view.life.accepted_at, view.others.write_seen_at)
+        evident = max(view.own.accepted_at, view.others.write_seen_at)
         view.others.write_seen_at = max(view.others.write_seen_at, view.others.scanned_at)
         if view.others.write_seen_at > evident + 2 * max(view.timing.heartbeat_s, interval):
             _forget_ages(view, now)  # the first sign that rows can be written again
     view.others.scanned_at, view.others.back = sent_at, back
-    view.others.well = _running_well(view, now)
+    view.others.seen_running = _seen_running(view, now)
     view.others.containers = _containers(view, now)
     deposed = view.control.deposed if isinstance(view.control, Control) else None
     leading = view.leadership
@@ -700,23 +705,23 @@ def _containers(view: View, now: float) -> dict[str, ContainerSeen]:
     return found
 
 
-def _running_well(view: View, now: float) -> dict[str, Well]:
+def _seen_running(view: View, now: float) -> dict[str, SeenRunning]:
     """The tasks that a processor gave up and that run with their present owner, and since when without a failure."""
-    well, control = dict[str, Well](), view.control
+    well, control = dict[str, SeenRunning](), view.control
     if not isinstance(control, Control):
         return well
     for task in control.given_up:
         owner = control.tasks[task].owner if task in control.tasks else None
         report = report_of(task, owner, view.others.members)
         if report is not None and report.phase is Phase.RUNNING:
-            known = view.others.well.get(task)
+            known = view.others.seen_running.get(task)
             same = known is not None and (known.generation, known.attempt) == (report.generation, report.attempt)
-            well[task] = known if known is not None and same else Well(report.generation, report.attempt, now)
+            well[task] = known if known is not None and same else SeenRunning(report.generation, report.attempt, now)
     return well
 
 
 def _learn_member(
-    view: View, processor: str, answer: ProcessorRow | Absent | Nothing, sent_at: float, now: float
+    view: View, processor: str, answer: ProcessorRow | Missing | Nothing, sent_at: float, now: float
 ) -> None:
     """One member's row was read. Its age belongs to its ETag, as always. A scan that was sent later knows better."""
     if sent_at < view.others.scanned_at:
@@ -726,7 +731,7 @@ def _learn_member(
             _know_member(view, row)
             known = view.others.ages.get(processor)
             view.others.ages[processor] = observed(known, row.etag, now, view.scan_interval, row.age_s)
-        case Absent():
+        case Missing():
             _forget_member(view, processor)
             view.others.ages.pop(processor, None)
         case Trouble() | Denied() | Later():
@@ -737,14 +742,14 @@ def _learn_member(
     view.calls.doubted.pop(f"{MEMBER}{processor}", None)
 
 
-def _marked_dead(view: View, action: MarkDead, answer: str | No | Nothing, now: float) -> None:
+def _marked_dead(view: View, action: MarkDead, answer: str | Refused | Nothing, now: float) -> None:
     """A member was marked dead. If that was not accepted, the next scan shows its row."""
     match answer:
         case str() as etag:
             row = view.others.members.get(action.processor)
             if row is not None and row.etag == action.etag:  # a scan may have seen what has become of it since
                 _know_member(view, replace(row, state=ProcessorState.DEAD, etag=etag, epoch=action.epoch))
-        case No():
+        case Refused():
             view.calls.doubted[resource(action)] = now
             view.others.ages.pop(action.processor, None)  # it shows life
         case Trouble.UNAVAILABLE:
@@ -755,13 +760,13 @@ def _marked_dead(view: View, action: MarkDead, answer: str | No | Nothing, now: 
             assert_never(answer)
 
 
-def _deleted_member(view: View, action: DeleteMember, answer: None | No | Absent | Nothing, now: float) -> None:
+def _deleted_member(view: View, action: DeleteMember, answer: None | Refused | Missing | Nothing, now: float) -> None:
     match answer:
-        case None | Absent():
+        case None | Missing():
             row = view.others.members.get(action.processor)
             if row is not None and row.etag == action.etag:  # otherwise a scan has seen its next incarnation
                 _forget_member(view, action.processor)
-        case No():  # it is another row by now, perhaps of a stranger who goes on under a name that was marked dead
+        case Refused():  # it is another row by now, perhaps of a stranger who goes on under a name that was marked dead
             view.calls.doubted[resource(action)] = now
             view.others.ages.pop(action.processor, None)
             row = view.others.members.get(action.processor)
@@ -775,7 +780,7 @@ def _deleted_member(view: View, action: DeleteMember, answer: None | No | Absent
             assert_never(answer)
 
 
-def _answered_request(view: View, action: AnswerRequest, answer: str | No | Nothing, now: float) -> None:
+def _answered_request(view: View, action: AnswerRequest, answer: str | Refused | Nothing, now: float) -> None:
     """Record accepted writes at once: otherwise the answer would be sent again before the next read."""
     match answer:
         case str() as etag:
@@ -787,20 +792,20 @@ def _answered_request(view: View, action: AnswerRequest, answer: str | No | Noth
                 )
         case Trouble.UNAVAILABLE:
             pass
-        case No() | Trouble.UNSETTLED | Denied() | Later():
+        case Refused() | Trouble.UNSETTLED | Denied() | Later():
             view.calls.doubted[resource(action)] = now
         case _:
             assert_never(answer)
 
 
-def _deleted_request(view: View, action: DeleteRequest, answer: None | No | Absent | Nothing, now: float) -> None:
+def _deleted_request(view: View, action: DeleteRequest, answer: None | Refused | Missing | Nothing, now: float) -> None:
     match answer:
-        case None | Absent():
+        case None | Missing():
             if (leading := view.leadership) is not None:
                 leading.requests = tuple(each for each in leading.requests if each.key != action.key)
         case Trouble.UNAVAILABLE:
             pass
-        case No() | Trouble.UNSETTLED | Denied() | Later():
+        case Refused() | Trouble.UNSETTLED | Denied() | Later():
             view.calls.doubted[resource(action)] = now
         case _:
             assert_never(answer)

@@ -25,12 +25,13 @@ from samza_azure.group.actions import (
     ScanMembers,
     resource,
 )
-from samza_azure.group.answers import Absent
 from samza_azure.group.control import BarrierState, Control, Member
 from samza_azure.group.moment import reached
 from samza_azure.group.rows import ProcessorRow, ProcessorState, ending
 from samza_azure.group.timing import WAITS_PER_S
 from samza_azure.group.view import View
+from samza_azure.messages import Machine
+from samza_azure.outcomes import Missing
 
 #: A row of our id, or a leader's, that changes this often has a live owner. One change may be the last write of a dead
 #: one, landing late.
@@ -39,37 +40,35 @@ RIVAL_WRITES = 2
 
 def beat(view: View, now: float) -> list[Action]:
     """Join, then merge our own row once per heartbeat. Changes that others wait for are written at once."""
-    if not view.free(OWN_ROW, now) or (
-        view.life.written is not None and view.life.written.state is ProcessorState.LEFT
-    ):
+    if not view.free(OWN_ROW, now) or (view.own.written is not None and view.own.written.state is ProcessorState.LEFT):
         return []
-    if view.life.found is None:
+    if view.own.found is None:
         return [ReadOwnRow()]
-    if view.life.etag is None:
+    if view.own.etag is None:
         return join(view, now)
     if fenced(view):
         return [Rejoin("This processor was marked dead or its row was taken; it comes back as a new incarnation.")]
     row = own_row(view)
-    gap = view.beat_every_s if row == view.life.written else view.timing.urgent_gap_s(view.size)
+    gap = view.beat_every_s if row == view.own.written else view.timing.urgent_gap_s(view.size)
     if reached(view.calls.beat_sent_at + gap, now):
-        return [MergeOwnRow(replace(row, beat=view.life.beat + 1), view.life.etag)]
+        return [MergeOwnRow(replace(row, beat=view.own.beat + 1), view.own.etag)]
     return []
 
 
 def join(view: View, now: float) -> list[Action]:
     """Insert our row, or replace that of a predecessor of the same id that is certainly gone."""
     row = own_row(view)
-    match view.life.found:
-        case ProcessorRow() as found if view.life.written is not None:
+    match view.own.found:
+        case ProcessorRow() as found if view.own.written is not None:
             return [Rejoin(f"The row of {view.me} belongs to incarnation {found.incarnation} now.")]
         case ProcessorRow() as found if found.incarnation == view.incarnation:
             return [Rejoin("This processor was marked dead before it learned that it had joined.")]
         case ProcessorRow() as found:
-            age = view.life.found_age
+            age = view.own.found_age
             gone = not found.alive or (view.settings.holds_directory and found.boot == view.settings.boot)
             if gone or (age is not None and age.silent(view.timing.heartbeat_timeout_s)):
                 return [ReplaceOwnRow(row, found.etag)]
-            if view.life.rewritten >= RIVAL_WRITES:
+            if view.own.rewritten >= RIVAL_WRITES:
                 return [
                     Finish(
                         Verdict.REFUSED,
@@ -79,7 +78,7 @@ def join(view: View, now: float) -> list[Action]:
             if age is not None and reached(age.read_at + view.timing.heartbeat_s / 2, now):
                 return [ReadOwnRow()]
             return []
-        case _ if view.life.join_unsettled:  # the row may have been written, marked dead and deleted since
+        case _ if view.own.join_unsettled:  # the row may have been written, marked dead and deleted since
             return [Rejoin("This processor does not know whether it had joined; it joins as a new incarnation.")]
         case _:
             return [InsertOwnRow(row)]
@@ -94,8 +93,8 @@ def own_row(view: View) -> ProcessorRow:
     return ProcessorRow(
         processor=view.me,
         incarnation=view.incarnation,
-        etag=view.life.written.etag if view.life.written else "",
-        beat=view.life.beat,
+        etag=view.own.written.etag if view.own.written else "",
+        beat=view.own.beat,
         adopted=adopted,
         state=state,
         released=tasks.released(view),
@@ -111,6 +110,12 @@ def own_row(view: View) -> ProcessorRow:
         if view.too_old_for and all(local.closed for local in view.work.tasks.values())
         else 0,
         cut_off=view.cut_off,
+        machine=Machine(
+            view.settings.host,
+            view.settings.release,
+            view.work.plan.code if view.work.plan is not None else "",
+            view.work.use,
+        ),
         # Before the first one is ready there is no plan, so no task can be ours.
         no_container=view.work.plan is not None and (not view.work.container or view.hangs),
         ending=ending(Verdict.FAILED, view.gave_up) if view.gave_up else "",
@@ -124,10 +129,10 @@ def _takes_tasks(view: View) -> bool:
 
 def fenced(view: View) -> bool:
     """Whether our row is no longer ours: marked dead, replaced, or deleted."""
-    match view.life.found:
+    match view.own.found:
         case ProcessorRow() as found:
             return found.incarnation != view.incarnation or found.state is ProcessorState.DEAD
-        case Absent():
+        case Missing():
             return True  # marked dead, and deleted since by a clean-up
     return False
 
@@ -182,7 +187,7 @@ def mark_dead(view: View, control: Control, now: float) -> list[Action]:
     just joined or come back has had no time to adopt. A member that is cut off is marked, since it cannot learn that
     its tasks have moved.
     """
-    if now > view.life.accepted_at + 2 * view.timing.heartbeat_s:
+    if now > view.own.accepted_at + 2 * view.timing.heartbeat_s:
         return []  # an observer that is cut off itself must not mark others
     overdue = control.barrier.state is BarrierState.TIMEOUT and is_overdue(view, now)
     awaited = candidates(view, control) if overdue else {}
@@ -202,18 +207,18 @@ def is_cut_off(view: View, row: ProcessorRow) -> bool:
 
     After an outage for everybody, it needs its longest back-off and one call to notice and report that it is over.
     """
-    since = view.office.cut_off.get(row.incarnation) if row.cut_off else None
+    since = view.as_leader.cut_off.get(row.incarnation) if row.cut_off else None
     if since is None:
         return False
-    return view.life.control_read_at >= since + view.timing.heartbeat_timeout_s + view.back_off(CONTROL).longest_s
+    return view.own.control_read_at >= since + view.timing.heartbeat_timeout_s + view.back_off(CONTROL).longest_s
 
 
 def tries_blob(view: View, now: float) -> bool:
     """Whether the leader must check that the blob can be reached, since a member reports that it cannot."""
     says_so = any(row.alive and row.cut_off and name != view.me for name, row in view.others.members.items())
-    return says_so and reached(view.life.control_read_at + view.timing.heartbeat_s, now)
+    return says_so and reached(view.own.control_read_at + view.timing.heartbeat_s, now)
 
 
 def is_overdue(view: View, now: float) -> bool:
     """Whether the barrier has been open for too long."""
-    return reached(max(view.office.barrier_since, view.office.since) + view.timing.barrier_timeout_s, now)
+    return reached(max(view.as_leader.barrier_since, view.as_leader.since) + view.timing.barrier_timeout_s, now)

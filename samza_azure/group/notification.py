@@ -27,6 +27,9 @@ class DrainMode(StrEnum):
     """What a drain does with what was read.
 
     DEFAULT: everything that was read goes through every stage, all windows and timers fire, and the run is over.
+
+    Example:
+        assert notification.mode is DrainMode.DEFAULT
     """
 
     DEFAULT = "DEFAULT"
@@ -39,6 +42,10 @@ class DrainNotification(Grows):
     `history` holds the steps taken so far, ending in DRAINED, and `at_ms` when each was taken, in milliseconds since
     1970 by the clock of whoever led then: for people, never for decisions. `by` and `asked_ms` are what the request
     said of itself.
+
+    Example:
+        def on_drain(self, notification: DrainNotification) -> None:
+            print(notification.run_id, notification.reached, notification.by)
     """
 
     uuid: str
@@ -62,7 +69,11 @@ class DrainNotification(Grows):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "DrainNotification":
-        """Parse what `to_json` made. Raise `ValueError` for any other text."""
+        """Parse what `to_json` made.
+
+        Raises:
+            ValueError: the text is something else.
+        """
         try:
             fields = parsed(text)
         except ValueError as error:

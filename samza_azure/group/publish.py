@@ -23,7 +23,7 @@ from samza_azure.group.control import (
     Owner,
     RunPhase,
 )
-from samza_azure.group.drain import furthest, progress
+from samza_azure.group.drain import furthest, progress, with_end
 from samza_azure.group.moment import reached
 from samza_azure.group.notification import timed
 from samza_azure.group.reports import counts, report_of
@@ -48,7 +48,7 @@ def write(view: View, lease: Lease, control: Control, now: float) -> list[Action
         wanted = history.with_events(view, control, wanted)
         written = checked(control, replace(wanted, revision=control.revision + 1, nonce=view.fresh_id))
         has_newcomers = not set(written.members) <= set(control.members)
-        return [WriteControl(written, view.life.control_etag, lease.id, has_newcomers)]
+        return [WriteControl(written, view.own.control_etag, lease.id, has_newcomers)]
     return [ReadControl(lease_id=lease.id)] if membership.tries_blob(view, now) else []
 
 
@@ -56,12 +56,12 @@ def next_control(view: View, control: Control, now: float) -> Control:
     """The control blob as it should be now. Equal to `control` if there is nothing to publish."""
     if not _may_publish(view):
         return control
-    before, has_read = control, view.office.requests_read_at > view.office.since
+    before, has_read = control, view.as_leader.requests_read_at > view.as_leader.since
     if has_read:
-        control = with_cancel(control, view.office.requests, view.office.answering)
+        control = with_cancel(control, view.as_leader.requests, view.as_leader.answering)
         control = with_stop(view, control, view.present)
     if control.stop is None:
-        control = with_run(view, control, now, view.office.requests if has_read else ())
+        control = with_run(view, control, now, view.as_leader.requests if has_read else ())
     control = with_births(view, before, housekeeping.with_clean_up(view, election.with_churn(view, control, now)))
     drain = timed(control.drain, before.drain, view.wall_ms)
     return control if drain is control.drain else replace(control, drain=drain)
@@ -69,7 +69,7 @@ def next_control(view: View, control: Control, now: float) -> Control:
 
 def _may_publish(view: View) -> bool:
     """Whether anything may be published: we have looked since we became leader, and the job model is not too large."""
-    return view.has_looked and not view.office.in_vain
+    return view.has_looked and not view.as_leader.in_vain
 
 
 def checked(before: Control, after: Control) -> Control:
@@ -122,7 +122,8 @@ def with_run(view: View, control: Control, now: float, requests: Sequence[Reques
         able = fitting(view, control, now)
         control = with_failures(view, with_pardon(view, control, now), able)
     if control.phase in (RunPhase.RUNNING, RunPhase.DRAINING):
-        control = with_drain(control, requests, view.office.answering)
+        control = with_drain(control, requests, view.as_leader.answering)
+        control = with_end(control, view.present, view.work.plan, view.fresh_id)
         control = with_assignment(view, control, able, now)
         control = with_barrier(view, control, now)
         control = progress(control, view.present, view.work.plan)
@@ -211,7 +212,7 @@ def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRo
         return control
     lost = len(current) < len(others)  # an owner died, leaves or gave a task up, or there was none
     urgent = lost or any(incarnations[processor] != kept[task].incarnation for task, processor in current.items())
-    if not urgent and not reached(view.office.published_at + view.timing.debounce_s, now):
+    if not urgent and not reached(view.as_leader.published_at + view.timing.debounce_s, now):
         return control
     version = control.revision + 1
     owners = {processor: Owner(processor, each, version) for processor, each in incarnations.items()}
@@ -284,7 +285,7 @@ def with_births(view: View, before: Control, control: Control) -> Control:
 
 def _runs_well(view: View, control: Control, task: str, now: float) -> bool:
     """Whether the current owner has run the task for FORGIVE_AFTER_S."""
-    well, owner = view.others.well.get(task), control.tasks[task].owner if task in control.tasks else None
+    well, owner = view.others.seen_running.get(task), control.tasks[task].owner if task in control.tasks else None
     if well is None or owner is None or well.generation != owner.generation:
         return False
     return reached(well.since + FORGIVE_AFTER_S, now)
@@ -298,7 +299,7 @@ def _tried(processor: str, before: GivenUp | None) -> str:
 
 
 def _is_too_large(view: View, rows: Mapping[str, ProcessorRow], now: float) -> bool:
-    return bool(view.office.too_large) and not reached(view.office.too_large.get(_members(rows), now), now)
+    return bool(view.as_leader.too_large) and not reached(view.as_leader.too_large.get(_members(rows), now), now)
 
 
 def _members(rows: Mapping[str, ProcessorRow]) -> tuple[Member, ...]:

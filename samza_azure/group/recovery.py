@@ -25,7 +25,7 @@ class LastOfLog:
 
     group_id: str
     generation: int
-    drained: bool = False
+    drained: bool = False  # by a drain; not if the task has asked for its own end
     read: Ends = field(default_factory=dict)  # up to where the task has read each source partition
     end: Position = (0, 0)
     stands: Ends = field(default_factory=dict)  # up to where it has read the log of each task before it

@@ -46,7 +46,7 @@ def is_forgotten(request: Request, age: Age) -> bool:
 
 def read(view: View, now: float) -> list[Action]:
     """Read the requests once per `scan_s`, whatever the size of the group: each read costs money, and few find one."""
-    is_due = view.free(REQUESTS, now) and reached(view.office.requests_read_at + view.timing.scan_s, now)
+    is_due = view.free(REQUESTS, now) and reached(view.as_leader.requests_read_at + view.timing.scan_s, now)
     return [ReadRequests()] if is_due else []
 
 
@@ -104,14 +104,14 @@ def with_stop(view: View, control: Control, rows: Mapping[str, ProcessorRow]) ->
     """
     stop = control.stop
     if stop is None:
-        request = next((each for each in view.office.requests if _can_stop(view, control, each, rows)), None)
+        request = next((each for each in view.as_leader.requests if _can_stop(view, control, each, rows)), None)
         if request is None:
             return control
         stopped = thawed(control) if _is_frozen(control) else control
         return replace(stopped, stop=Stop(request.key, _members(rows)))
     there = [member for member in stop.members if _lives(rows, member)]
     if not there:
-        is_answered = all(request.answer for request in view.office.requests if request.key == stop.uuid)
+        is_answered = all(request.answer for request in view.as_leader.requests if request.key == stop.uuid)
         return replace(control, stop=None) if is_answered else control
     joined = set(_members(rows)) - set(stop.members)
     if joined and any(member == view.member or member.incarnation in view.others.seen_alive for member in there):
@@ -176,7 +176,7 @@ def _can_stop(view: View, control: Control, request: Request, rows: Mapping[str,
     """Whether this is a new stop, stopping is possible, and at least one of its members is certainly alive."""
     if request.kind is not RequestKind.STOP or request.answer or flushes(control) or not _speaks_of(control, request):
         return False
-    if request.key in view.office.answering:
+    if request.key in view.as_leader.answering:
         return False
     certain = view.others.seen_alive | {view.incarnation}
     return any(_is_meant(request, row.incarnation) and row.incarnation in certain for row in rows.values())

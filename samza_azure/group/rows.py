@@ -26,10 +26,12 @@ from samza_azure.messages import (
     BATCH_PHASES,
     DrainPhase,
     LastBatch,
+    Machine,
     Phase,
     Progress,
     TaskError,
     TaskReport,
+    Use,
     ends_from,
 )
 from samza_azure.names import ANY_RUN, PROCESSOR_ID, RUN_ID
@@ -39,6 +41,8 @@ MEMBERS = "members"
 FORMAT = 1
 LEADER = "leader"
 REQUESTS = "requests"
+#: The row of the record of the last day: `host/last_day.py`.
+RECORD = "record"
 #: A table column holds 64 KiB of UTF-16.
 COLUMN_LIMIT = 32_000
 #: A row holds 1 MiB. This is the number of columns for the reports of tasks, and for released tasks.
@@ -61,6 +65,8 @@ _NONE_IS_0 = ("failures", "restarts")
 ENDING_LIMIT = 500
 #: In characters: the longest account of a task's tries.
 TRIED_LIMIT = 200
+#: In characters: the longest name of a machine, of a release and of code, and all that is said of a machine.
+NAME_LIMIT, MACHINE_LIMIT = 255, 4_000
 _FAILURE = re.compile(r"([1-9][0-9]{0,2}) (.*)", re.DOTALL)
 #: In characters: a request with more text than this is not one of ours.
 REQUEST_LIMIT = 64_000
@@ -93,7 +99,6 @@ class ProcessorRow:
     fingerprint: str = ""
     new_run: str = ""  # the run that this processor wants to begin after a drained one, if any; ANY_RUN: under any id
     boot: str = ""
-    port: int = 0
     epoch: int = 0  # of the leader that marked it dead
     ending: str = ""  # the exit code and the reason, once it has left, or while it leaves because it gave up
     format: int = FORMAT  # that a reader must know
@@ -101,6 +106,7 @@ class ProcessorRow:
     cut_off: bool = False  # it sends heartbeats, but cannot reach the control blob
     no_container: bool = False  # its container has ended and the next one is not ready, or it hangs
     age_s: float = field(default=0.0, compare=False)  # unchanged for so long when first read, by the service's clock
+    machine: Machine = field(default=Machine(), compare=False)  # as a row is not written for it alone
 
     @property
     def failure(self) -> tuple[int, str] | None:
@@ -158,8 +164,8 @@ def columns(row: ProcessorRow) -> dict[str, str | int | bool]:
         "fingerprint": row.fingerprint,
         "new_run": row.new_run,
         "boot": row.boot,
-        "port": row.port,
         "cut_off": row.cut_off,
+        **({"machine": _text_of(asdict(row.machine))} if row.machine != Machine() else {}),
         "no_container": row.no_container,
         **({"format": row.format} if row.format > 1 else {}),
         **({"ending": row.ending} if row.ending else {}),
@@ -181,14 +187,13 @@ def processor_row(key: str, etag: str, values: Mapping[str, Any], age_s: float =
         beat=_integer(values.get("beat")),
         adopted=_integer(values.get("adopted")),
         state=state,
-        released={task: _integer(at) for task, at in _object(_joined("released", values)).items()}
+        released={task: _integer(at) for task, at in _object(joined("released", values)).items()}
         if needs <= FORMAT
         else {},
-        tasks=_tasks(_joined("tasks", values)) if needs <= FORMAT else {},
+        tasks=_tasks(joined("tasks", values)) if needs <= FORMAT else {},
         fingerprint=str(values.get("fingerprint", "")),
         new_run=new_run if (new_run := str(values.get("new_run", ""))) == ANY_RUN or is_run_id(new_run) else "",
         boot=str(values.get("boot", "")),
-        port=_integer(values.get("port")),
         epoch=_integer(values.get("epoch")),
         ending=_whole(str(values.get("ending", "")))[:ENDING_LIMIT],
         format=needs,
@@ -196,6 +201,7 @@ def processor_row(key: str, etag: str, values: Mapping[str, Any], age_s: float =
         cut_off=values.get("cut_off") is True,
         no_container=values.get("no_container") is True,
         age_s=age_s,
+        machine=_machine(values.get("machine")),
     )
 
 
@@ -283,8 +289,9 @@ def request_columns(
 def request(key: str, etag: str, values: Mapping[str, Any], age_s: float = 0.0) -> Request:
     """A request as read. It gets no kind if its kind is unknown or its size is larger than any of ours.
 
-    The same holds for a drain without one of the columns that each release has written, and for one with a mode that
-    this release does not know: it would end the wrong run, or in another way than requested.
+    The same holds for a drain without one of the columns that each release has written, for one whose UUID is not its
+    key, and for one with a mode that this release does not know: it would end the wrong run, or in another way than
+    requested.
     """
     asked, run_id, answer, lives = (str(values.get(name, "")) for name in ("kind", "runId", "answer", "incarnations"))
     is_ours = (
@@ -296,7 +303,7 @@ def request(key: str, etag: str, values: Mapping[str, Any], age_s: float = 0.0) 
     )
     if asked == RequestKind.DRAIN:
         has_all = all(isinstance(values.get(name), str) for name in ("uuid", "runId", "drainMode"))
-        is_ours = is_ours and has_all and values["uuid"] != "" and mode_of(values["drainMode"]) is not None
+        is_ours = is_ours and has_all and values["uuid"] == key and mode_of(values["drainMode"]) is not None
     return Request(
         key,
         etag,
@@ -316,7 +323,7 @@ def _shortened(name: str, values: Mapping[str, Any], most: int, texts: Iterable[
     A row that is too long must not end a processor: its tasks would move to others, whose rows would then be too long.
     """
     for text in texts:
-        if (split := _split(name, text, most)) is not None:
+        if (split := split_up(name, text, most)) is not None:
             return split
     few = dict(islice(values.items(), len(values) // 2))
     return _shortened(name, few, most, [_text_of(few)])
@@ -348,7 +355,7 @@ def _text_of(values: Mapping[str, Any]) -> str:
     return json.dumps(values, separators=(",", ":"))
 
 
-def _split(name: str, text: str, most: int) -> dict[str, str | int | bool] | None:
+def split_up(name: str, text: str, most: int) -> dict[str, str | int | bool] | None:
     """A text in as many columns as it needs: `name`, `name_1`, …. If it is too long for one column, it is packed first.
     None if it needs too many columns.
 
@@ -363,7 +370,7 @@ def _split(name: str, text: str, most: int) -> dict[str, str | int | bool] | Non
     return split | {f"{name}_{number}": part for number, part in enumerate(parts[1:], 1)}
 
 
-def _joined(name: str, values: Mapping[str, Any]) -> str:
+def joined(name: str, values: Mapping[str, Any]) -> str:
     """The text that was split. Empty if it cannot be unpacked."""
     more = min(_integer(values.get(f"{name}_columns")), TASKS_COLUMNS)
     text = "".join(str(values.get(column, "")) for column in (name, *(f"{name}_{number}" for number in range(1, more))))
@@ -434,15 +441,27 @@ def _progress(fields: Any) -> Progress | None:
     if not isinstance(fields, dict):
         return None
     numbers = {name: _integer(fields.get(name)) for name in ("batches", "rows", "rows_out", "size")}
-    watermark, behind, appended = (fields.get(name) for name in ("watermark_ms", "behind", "appended_ms"))
+    watermark, appended, pace_out = (fields.get(name) for name in ("watermark_ms", "appended_ms", "pace_out"))
+    behind, of_sources, lag_rows, lag_s = (
+        found if isinstance(found := fields.get(name), dict) else {}
+        for name in ("behind", "behind_sources", "lag_rows", "lag_s")
+    )
     return Progress(
         **numbers,
         seconds=_decimal(fields.get("seconds")),
         pace=_decimal(fields.get("pace")),
         watermark_ms=watermark if type(watermark) is int and abs(watermark) <= _LARGEST else None,
-        behind={str(stream): _integer(size) for stream, size in behind.items()} if isinstance(behind, dict) else {},
+        behind=_integers(behind),
         appended_ms=_integer(appended) or None,
+        pace_out=None if pace_out is None else _decimal(pace_out),
+        behind_sources=_integers(of_sources),
+        lag_rows=_integers(lag_rows),
+        lag_s={str(key): _decimal(seconds) for key, seconds in lag_s.items()},
     )
+
+
+def _integers(fields: dict[Any, Any]) -> dict[str, int]:
+    return {str(key): _integer(value) for key, value in fields.items()}
 
 
 def _last_batch(fields: Any) -> LastBatch | None:
@@ -456,6 +475,21 @@ def _last_batch(fields: Any) -> LastBatch | None:
         {phase: _integer(ms[phase]) for phase in BATCH_PHASES if phase in ms} if isinstance(ms, dict) else {},
         *(None if fields.get(name) is None else _integer(fields[name]) for name in optional),
     )
+
+
+def _machine(text: object) -> Machine:
+    """Where a processor runs, as far as it makes sense. Rows of earlier releases do not say it."""
+    fields = _object(text if isinstance(text, str) and len(text) <= MACHINE_LIMIT else None)
+    use = fields.get("use")
+    sizes = dict.fromkeys(("memory", "memory_most", "heap", "heap_most"), 0)
+    if isinstance(use, dict):
+        sizes = {name: _integer(use.get(name)) for name in sizes}
+    names = {
+        name: _named(value, NAME_LIMIT)
+        for name in ("host", "release", "code")
+        if isinstance(value := fields.get(name), str)
+    }
+    return Machine(**names, use=Use(cpu=_decimal(use.get("cpu")) if isinstance(use, dict) else 0.0, **sizes))
 
 
 def _ends(fields: Any) -> Ends | None:

@@ -36,7 +36,7 @@ def commands(view: View, now: float) -> list[Action]:
     if not view.work.container or view.work.killed:
         return []
     actions: list[Action] = []
-    until = 0.0 if view.life.etag is None or _is_cut_short(view, now) else max(0.0, view.permit_until)
+    until = 0.0 if view.own.etag is None or _is_cut_short(view, now) else max(0.0, view.permit_until)
     if until != view.work.permit_sent:
         actions.append(Tell(Permit(until)))
     drain = wanted_drain(view)
@@ -62,7 +62,7 @@ def may_still_release(view: View, now: float) -> bool:
     """Whether a task of ours may still append, and its time for the release is not over."""
     patience = PATIENCE * view.settings.shutdown_s
     # The last write is a sign that the storage answers again, and comes too late: nothing may be appended after it.
-    has_left = view.life.written is not None and view.life.written.state is ProcessorState.LEFT
+    has_left = view.own.written is not None and view.own.written.state is ProcessorState.LEFT
     if view.leaving and (has_left or reached(silent_at(view), now)):
         return False
     return view.work.container and any(
@@ -76,7 +76,7 @@ def silent_at(view: View) -> float:
 
     Its tasks may not append after that: their permit has expired, or is withdrawn. An accepted heartbeat defers it.
     """
-    return min(view.permit_until, max(view.ending_since, view.life.accepted_at) + SILENT_S)
+    return min(view.permit_until, max(view.ending_since, view.own.accepted_at) + SILENT_S)
 
 
 def _is_cut_short(view: View, now: float) -> bool:
@@ -121,21 +121,23 @@ def reported(view: View, local: LocalTask) -> TaskReport | None:
     if report.phase is Phase.SUPERSEDED:
         # If we only have not read the latest blob, it names another owner, and this report does not count.
         return replace(report, phase=Phase.FAILED, error=TaskError(LATER_WRITER.format(task=report.task), ""))
-    failed = view.tries(report.task)[1] + local.failures
+    elsewhere = view.tries(report.task)[1]
+    failed = elsewhere + local.failures
     report = replace(report, failures=failed, restarts=local.restarts)
     if starts_again(view, report.task, local):
         report = replace(report, phase=Phase.STARTING)
-    if _may_fail_again(view, local):
+    if (local.error is not None or elsewhere) and _may_fail_again(view, local):
         return replace(report, error=local.error, tried=_tried(view, report.task, local, failed))
     return report
 
 
 def _may_fail_again(view: View, local: LocalTask) -> bool:
-    """Whether a task has failed and nothing shows since then that it runs better: no append, no time without a failure.
+    """Whether nothing shows that a task which has failed, here or where it was given up, runs better since then: no
+    append, no time without a failure.
 
     Otherwise a task that fails again and again would be reported as well between its failures.
     """
-    if local.error is None or local.phase not in (Phase.STARTING, Phase.RUNNING, Phase.FAILED):
+    if local.phase not in (Phase.STARTING, Phase.RUNNING, Phase.FAILED):
         return False
     is_calm = local.phase is Phase.RUNNING and reached(local.started_at + CALM_S, view.turn_at or 0.0)
     return not is_calm and (local.phase is Phase.FAILED or local.report is None or local.report.appended_at is None)
@@ -219,7 +221,7 @@ def awaited(view: View) -> dict[str, float]:
     """
     tasks = view.control.tasks if isinstance(view.control, Control) else {}
     since: dict[str, float] = {}
-    for task, waits in view.life.waiting_since.items():
+    for task, waits in view.own.waiting_since.items():
         for earlier in tasks[task].after if task in tasks else ():
             if earlier.processor != view.me:
                 since[earlier.processor] = max(waits, since.get(earlier.processor, waits))
@@ -229,7 +231,7 @@ def awaited(view: View) -> dict[str, float]:
 def _is_released_by(view: View, task: str, earlier: Owner, now: float) -> bool:
     if view.is_me(earlier):
         return True  # `_may_start` has checked that our own earlier attempt is closed
-    waiting_since = view.life.waiting_since.get(task, now)
+    waiting_since = view.own.waiting_since.get(task, now)
     if reached(waiting_since + PATIENCE * view.settings.shutdown_s, now):
         return True
     return view.seen_at(earlier.processor) >= waiting_since and has_released(view, task, earlier)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from samza_azure.group import actions
 from samza_azure.group.actions import Finish, WriteControl
 from samza_azure.group.age import Age
-from samza_azure.group.answers import Absent
 from samza_azure.group.control import Control, Member, Owner, RunPhase
 from samza_azure.group.moment import reached
 from samza_azure.group.rows import LeaderRow, ProcessorRow, ProcessorState, Request
@@ -33,7 +32,8 @@ from samza_azure.group.timing import (
     draining_look_s,
     draining_scan_s,
 )
-from samza_azure.messages import Drain, Phase, Plan, TaskError, TaskReport
+from samza_azure.messages import Drain, Phase, Plan, TaskError, TaskReport, Use
+from samza_azure.outcomes import Missing
 
 #: The phases in which a task can no longer append.
 CLOSED = frozenset({Phase.RELEASED, Phase.DRAINED, Phase.SUPERSEDED, Phase.RESTART, Phase.FAILED})
@@ -54,6 +54,8 @@ class Settings:
     restarted: bool = False  # just after its run was drained: it waits as well, until it takes part in a run
     boot: str = ""  # identifies this machine's boot
     holds_directory: bool = True  # so a row of this boot with our id belongs to a dead processor
+    host: str = ""  # the name of this machine, and the release of samza-azure; for people
+    release: str = ""
     alone: bool = False  # a group of one: it shares its tasks with nobody, and ends if another processor leads
 
 
@@ -132,7 +134,7 @@ class Denial:
 
 
 @dataclass(frozen=True, slots=True)
-class Well:
+class SeenRunning:
     """One attempt at a task, and since when it has been seen running."""
 
     generation: int
@@ -163,7 +165,7 @@ class OwnIncarnation:
     """What belongs to one incarnation of ours. Rejoining replaces the whole value, so nothing old remains."""
 
     incarnation: str
-    found: ProcessorRow | Absent | None = None  # our row as last read; None: read it (again)
+    found: ProcessorRow | Missing | None = None  # our row as last read; None: read it (again)
     found_age: Age | None = None
     rewritten: int = 0  # how often the row of our id changed while we waited to join
     etag: str | None = None  # of our row; None: not joined
@@ -172,7 +174,7 @@ class OwnIncarnation:
     beat_unsettled: tuple[int, float] | None = None  # a heartbeat whose answer was lost, and when it was first sent
     join_unsettled: bool = False  # the answer to our joining was lost: the row may have been written
     accepted_at: float = -1e9  # when the last accepted heartbeat was sent
-    control: Control | Absent | None = None  # as this incarnation has read it, which is what "adopted" means
+    control: Control | Missing | None = None  # as this incarnation has read it, which is what "adopted" means
     control_etag: str = ""
     control_read_at: float = -1e9
     control_read_for: str = ""  # the leader row's ETag for which the control blob was last read
@@ -221,7 +223,7 @@ class Leadership:
 class Others:
     """What was read about the others, and when."""
 
-    leader_row: LeaderRow | Absent | None = None
+    leader_row: LeaderRow | Missing | None = None
     leader_age: Age | None = None
     leader_read_at: float = -1e9
     leader_beats: int = 0  # of one leadership of another processor, seen one after the other; counted if `alone`
@@ -237,7 +239,7 @@ class Others:
     containers: Mapping[str, ContainerSeen] = field(
         default_factory=dict
     )  # incarnation -> its container, if lately lost
-    well: Mapping[str, Well] = field(default_factory=dict)  # tasks that were given up and now run elsewhere
+    seen_running: Mapping[str, SeenRunning] = field(default_factory=dict)  # given up elsewhere
 
 
 @dataclass(slots=True)
@@ -247,6 +249,7 @@ class Work:
 
     plan: Plan | None = None
     container: bool = False
+    use: Use = field(default_factory=Use)  # of the machine, by our container
     silent_s: float = 0.0  # for how long the container has said nothing, as its supervisor counts
     killed: bool = False  # the supervisor was told to kill the container
     rejected: str = ""  # why the container cannot run the pipeline
@@ -278,7 +281,7 @@ class View:
     """Everything known, by what it belongs to. Only `learn` writes it."""
 
     settings: Settings
-    life: OwnIncarnation
+    own: OwnIncarnation
     others: Others = field(default_factory=Others)
     candidacy: Candidacy = field(default_factory=Candidacy)
     leadership: Leadership | None = None
@@ -314,12 +317,12 @@ class View:
     @property
     def incarnation(self) -> str:
         """The id of our current incarnation."""
-        return self.life.incarnation
+        return self.own.incarnation
 
     @property
-    def control(self) -> Control | Absent | None:
+    def control(self) -> Control | Missing | None:
         """The control blob as this incarnation has read it."""
-        return self.life.control
+        return self.own.control
 
     @property
     def lease(self) -> Lease | None:
@@ -327,7 +330,7 @@ class View:
         return self.leadership.lease if self.leadership is not None else None
 
     @property
-    def office(self) -> Leadership:
+    def as_leader(self) -> Leadership:
         """What belongs to our leadership. Only a leader may call this."""
         assert self.leadership is not None, "only a leader asks"
         return self.leadership
@@ -344,22 +347,22 @@ class View:
     @property
     def has_looked(self) -> bool:
         """Whether all rows were read since we lead. A read that was sent before may be older than the control blob."""
-        return self.others.scanned_at >= self.office.since
+        return self.others.scanned_at >= self.as_leader.since
 
     @property
     def share(self) -> Share | None:
         """What the control blob says about this incarnation. None without a blob."""
-        control, known = self.life.control, self._share
+        control, known = self.own.control, self._share
         if not isinstance(control, Control):
             return None
-        if known is None or known.control is not control or known.member.incarnation != self.life.incarnation:
+        if known is None or known.control is not control or known.member.incarnation != self.own.incarnation:
             self._share = known = _share_of(control, self.member)
         return known
 
     @property
     def present(self) -> Mapping[str, ProcessorRow]:
         """The rows of all live processors; our own as we last wrote it."""
-        members, written, leaves = self.others.members, self.life.written, self.ending is not None
+        members, written, leaves = self.others.members, self.own.written, self.ending is not None
         known = self._present
         if known is None or known[0] is not members or known[1] is not written or known[2] is not leaves:
             self._present = known = (members, written, leaves, _present(self.me, members, written, leaves))
@@ -386,15 +389,15 @@ class View:
     def leader_until(self) -> float:
         """Until when others must hold that we lead, unless we write the leader row again: nobody suspects us before the
         whole timeout, so we stop first if the rates of the clocks differ by less than a quarter."""
-        leading = self.office
+        leading = self.as_leader
         heeded = leading.row_sent_at + SELF_STOP * self.timing.leader_timeout_s
         return min(leading.lease.ends_at, self.permit_until, heeded)
 
     @property
     def permit_until(self) -> float:
         """The self-stop deadline: after it no batch starts and nothing is appended. Denied access brings it forward."""
-        until = self.life.accepted_at + SELF_STOP * self.timing.heartbeat_timeout_s
-        return min(until, self.calls.denied_at) if self.calls.denied_at > self.life.accepted_at else until
+        until = self.own.accepted_at + SELF_STOP * self.timing.heartbeat_timeout_s
+        return min(until, self.calls.denied_at) if self.calls.denied_at > self.own.accepted_at else until
 
     def tries(self, task: str) -> tuple[int, int]:
         """How many consecutive times a task is tried here, and how many it was tried by the processor that gave it up.
@@ -466,14 +469,14 @@ class View:
     def watching(self) -> bool:
         """Whether we read at the leader's rate: the leader and its successors do, and all while there is no leader."""
         row = self.others.leader_row
-        if self.leadership is not None or isinstance(row, Absent):
+        if self.leadership is not None or isinstance(row, Missing):
             return True
         return isinstance(row, LeaderRow) and self.settings.processor in row.successors
 
     @property
     def size(self) -> int:
         """The size of the group, as far as we know."""
-        control = self.life.control
+        control = self.own.control
         return max(len(self.others.members), len(control.members) if isinstance(control, Control) else 0)
 
     @property

@@ -18,8 +18,9 @@ from samza_azure.errors import SamzaAzureError, StorageUnavailable, Unsettled
 from samza_azure.group.control import Control, RunPhase, signalled
 from samza_azure.group.notification import DrainNotification, from_fields
 from samza_azure.group.rows import LEADER, REQUESTS, RequestKind, is_run_id, leader_row, request_columns
+from samza_azure.outcomes import Refused
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import CALL_S, Refused, Rows
+from samza_azure.storage.interface import CALL_S, Rows
 from samza_azure.storage.limits import HINTS, drain_hint, hint_key
 from samza_azure.storage.transactions import Act, Write
 

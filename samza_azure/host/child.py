@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from samza_azure.machine import die_with_parent
+from samza_azure.machine.processes import die_with_parent
 from samza_azure.messages import Command, Report, Sign, decode, encode
 
 #: The size at which a container's log is rotated. One old log is kept beside it.
@@ -66,7 +66,7 @@ class Child:
         #: Why it was killed before it had ended by itself; empty if it was not.
         self.killed_because = ""
         ours.settimeout(SEND_S)
-        command = [sys.executable, "-m", "samza_azure.spark.container", str(job)]
+        command = [sys.executable, "-P", "-m", "samza_azure.container", str(job)]
         command += ["--channel", str(theirs.fileno()), "--directory", str(directory)]
         self._log_file = log_file
         self.cut_log()

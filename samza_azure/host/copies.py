@@ -16,8 +16,8 @@ from contextlib import suppress
 from samza_azure.errors import AccessDenied, SamzaAzureError, StorageUnavailable
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import Control, RunPhase, milestone
+from samza_azure.log_rate_limit import LogRateLimit
 from samza_azure.logs.names import COPIES, copy_name
-from samza_azure.seldom import Seldom
 from samza_azure.storage.interface import Blobs
 
 log = logging.getLogger(__name__)
@@ -31,8 +31,8 @@ AGAIN_S = 5.0
 class Copies:
     """Keeps copies of what a leader publishes: the newest value, one call after the other."""
 
-    def __init__(self, keep: Callable[[Control], Awaitable[None]], seldom: Seldom) -> None:
-        self._keep, self._seldom = keep, seldom
+    def __init__(self, keep: Callable[[Control], Awaitable[None]], rate_limit: LogRateLimit) -> None:
+        self._keep, self._rate_limit = keep, rate_limit
         self._kept: tuple[str, ...] = ()
         self._next: Control | None = None
         self._keeping: asyncio.Task[None] | None = None
@@ -56,7 +56,7 @@ class Copies:
                 # Whoever calls the storage notices that it is away. What is refused may be the copies alone.
                 if not isinstance(error, StorageUnavailable):
                     self._is_over.set()
-                    if self._seldom.is_due("copies"):
+                    if self._rate_limit.is_due("copies"):
                         log.warning(
                             "No copy of control.json can be kept. The fleet works on, but should control.json be lost, "
                             "samza-azure recover would go on from an older copy, or from none. %s",

@@ -19,7 +19,7 @@ from samza_azure.group.actions import CONTROL
 from samza_azure.group.ending import patience_s
 from samza_azure.group.timing import OUT_OF_REACH
 from samza_azure.group.view import View
-from samza_azure.machine import boot_time
+from samza_azure.machine.clock import boot_time
 
 __all__ = ["TICK_S", "WAKE_AFTER", "Health", "Pulse", "Reason", "patience", "readiness"]
 
@@ -67,17 +67,17 @@ def readiness(
     if view is not None and (denied := list(view.calls.denied.values())):
         last_s = patience_s(denied[0], let_in=view.calls.let_in)
         return Reason.ACCESS, f"{denied[0].reason} If this lasts for {last_s:.0f} s, the processor ends."
-    if view is not None and view.life.etag is None:
+    if view is not None and view.own.etag is None:
         return Reason.JOINING, "The processor has no row in the group yet."
     if view is not None and now > view.permit_until:
-        silent_s = now - view.life.accepted_at
+        silent_s = now - view.own.accepted_at
         return Reason.STORAGE, f"No heartbeat was accepted for {silent_s:.0f} s. Work pauses, and resumes by itself."
     if view is not None and view.failing_calls(CONTROL) >= OUT_OF_REACH:
         return Reason.STORAGE, "The control blob does not answer. If others reach it, they get this processor's tasks."
     if not adopted:
         return Reason.JOINING, "The processor has adopted no version of the job model yet."
     if not container or (view is not None and view.hangs):
-        return Reason.CONTAINER, "The container with Spark is starting, starts again, or hangs. See its log."
+        return Reason.CONTAINER, "The container is starting, starts again, or hangs. See its log."
     return None
 
 

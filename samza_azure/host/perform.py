@@ -8,44 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from samza_azure.errors import ModelTooLarge, StateLost, StorageUnavailable, TooOld, Unsettled
-from samza_azure.group import control, rows
-from samza_azure.group.actions import (
-    AcquireLease,
-    AnswerRequest,
-    BreakLease,
-    CleanRun,
-    CreateControl,
-    DeleteMember,
-    DeleteRequest,
-    InsertOwnRow,
-    MarkDead,
-    MergeOwnRow,
-    ReadControl,
-    ReadLeaderRow,
-    ReadMember,
-    ReadOwnRow,
-    ReadRequests,
-    ReleaseLease,
-    RenewLease,
-    ReplaceOwnRow,
-    ScanMembers,
-    StorageAction,
-    WriteControl,
-    WriteLeaderRow,
-)
-from samza_azure.group.answers import Absent, Answer, Busy, ControlRead, Later, No, TooLarge, Trouble, Unchanged
+from samza_azure.group import actions, control, rows
+from samza_azure.group.answers import Answer, Busy, ControlRead, Later, TooLarge, Trouble
 from samza_azure.group.rows import LEADER, MEMBERS, REQUESTS, ProcessorRow
 from samza_azure.group.timing import LEASE_S
 from samza_azure.host.runs import RunLogs
 from samza_azure.logs.names import run_folder
-from samza_azure.storage.interface import ControlBlob, Missing, NotModified, Refused, Row, Rows, Value
+from samza_azure.outcomes import Missing, Refused
+from samza_azure.storage.interface import Content, ControlBlob, Row, Rows, Value
 from samza_azure.storage.limits import HINTS, hint_name
 
 NOBODY: Mapping[str, ProcessorRow] = MappingProxyType({})
 
 
 async def perform(
-    action: StorageAction,
+    action: actions.StorageAction,
     me: str,
     blob: ControlBlob,
     table: Rows,
@@ -73,7 +50,7 @@ async def perform(
 
 
 async def _perform(
-    action: StorageAction,
+    action: actions.StorageAction,
     me: str,
     blob: ControlBlob,
     table: Rows,
@@ -83,71 +60,64 @@ async def _perform(
     known: Mapping[str, ProcessorRow],
 ) -> Answer:
     match action:
-        case ReadOwnRow():
+        case actions.ReadOwnRow():
             return await _member(table, me, timeout)
-        case ReadMember(processor=processor):
+        case actions.ReadMember(processor=processor):
             return await _member(table, processor, timeout)
-        case InsertOwnRow(row=own):
-            return _etag(await table.insert(MEMBERS, me, rows.columns(own), timeout=timeout))
-        case ReplaceOwnRow(row=own, etag=etag):
-            return _etag(await table.replace(MEMBERS, me, rows.columns(own), etag=etag, timeout=timeout))
-        case MergeOwnRow(row=own, etag=etag):
-            return _etag(await table.merge(MEMBERS, me, rows.columns(own), etag=etag, timeout=timeout))
-        case ReadLeaderRow():
+        case actions.InsertOwnRow(row=own):
+            return await table.insert(MEMBERS, me, rows.columns(own), timeout=timeout)
+        case actions.ReplaceOwnRow(row=own, etag=etag):
+            return await table.replace(MEMBERS, me, rows.columns(own), etag=etag, timeout=timeout)
+        case actions.MergeOwnRow(row=own, etag=etag):
+            return await table.merge(MEMBERS, me, rows.columns(own), etag=etag, timeout=timeout)
+        case actions.ReadLeaderRow():
             row = await table.get(LEADER, LEADER, timeout=timeout)
-            return rows.leader_row(row.etag, row.values) if row is not None else Absent()
-        case WriteLeaderRow(row=leader, etag=seen):
+            return rows.leader_row(row.etag, row.values) if row is not None else Missing()
+        case actions.WriteLeaderRow(row=leader, etag=seen):
             values = rows.leader_columns(leader)
             if seen is None:
-                return _etag(await table.insert(LEADER, LEADER, values, timeout=timeout))
-            return _etag(await table.merge(LEADER, LEADER, values, etag=seen, timeout=timeout))
-        case ReadControl(lease_id=lease_id, unless_etag=unless_etag):
+                return await table.insert(LEADER, LEADER, values, timeout=timeout)
+            return await table.merge(LEADER, LEADER, values, etag=seen, timeout=timeout)
+        case actions.ReadControl(lease_id=lease_id, unless_etag=unless_etag):
             content = await blob.read(timeout=timeout, unless_etag=unless_etag, lease_id=lease_id)
-            match content:
-                case NotModified():
-                    return Unchanged()
-                case Missing():
-                    return Absent()
-                case Refused(code=code):
-                    return No(code)
-            return ControlRead(control.decode(content.data), content.etag)
-        case CreateControl(control=value):
+            return ControlRead(control.decode(content.data), content.etag) if isinstance(content, Content) else content
+        case actions.CreateControl(control=value):
             try:
                 await runs.refuse_if_any()
             except StateLost:
                 if isinstance(await blob.read(timeout=timeout), Missing):
                     raise
-                return No("BlobAlreadyExists")  # another processor was faster, and the run has begun
-            return _etag(await blob.create(control.encode(value), timeout=timeout))
-        case BreakLease(etag=etag):
-            return _done(await blob.break_now(etag=etag, timeout=timeout))
-        case AcquireLease(lease_id=lease_id, etag=etag):
-            return _done(await blob.acquire(lease_id, seconds=LEASE_S, etag=etag, timeout=timeout))
-        case RenewLease(lease_id=lease_id):
-            return _done(await blob.renew(lease_id, timeout=timeout))
-        case ReleaseLease(lease_id=lease_id):
-            return _done(await blob.release(lease_id, timeout=timeout))
-        case WriteControl(control=value, etag=etag, lease_id=lease_id, has_newcomers=has_newcomers):
+                return Refused("BlobAlreadyExists")  # another processor was faster, and the run has begun
+            return await blob.create(control.encode(value), timeout=timeout)
+        case actions.BreakLease(etag=etag):
+            return await blob.break_now(etag=etag, timeout=timeout)
+        case actions.AcquireLease(lease_id=lease_id, etag=etag):
+            return await blob.acquire(lease_id, seconds=LEASE_S, etag=etag, timeout=timeout)
+        case actions.RenewLease(lease_id=lease_id):
+            return await blob.renew(lease_id, timeout=timeout)
+        case actions.ReleaseLease(lease_id=lease_id):
+            return await blob.release(lease_id, timeout=timeout)
+        case actions.WriteControl(control=value, etag=etag, lease_id=lease_id, has_newcomers=has_newcomers):
             try:
                 data = control.encode(value, limit=limit if has_newcomers else None)
             except ModelTooLarge as error:
                 return TooLarge(str(error))
-            return _etag(await blob.write(data, etag=etag, lease_id=lease_id, timeout=timeout))
-        case ScanMembers():
+            return await blob.write(data, etag=etag, lease_id=lease_id, timeout=timeout)
+        case actions.ScanMembers():
             return _all(await table.query(MEMBERS, timeout=timeout), known)
-        case ReadRequests():
+        case actions.ReadRequests():
             found = await table.query(REQUESTS, timeout=timeout)
             return tuple(rows.request(row.key, row.etag, row.values, row.age_s) for row in found)
-        case AnswerRequest(key=key, etag=etag, answer=answer):
-            return _etag(await table.merge(REQUESTS, key, {"answer": answer}, etag=etag, timeout=timeout))
-        case MarkDead(processor=processor, etag=etag, epoch=epoch):
+        case actions.AnswerRequest(key=key, etag=etag, answer=answer):
+            return await table.merge(REQUESTS, key, {"answer": answer}, etag=etag, timeout=timeout)
+        case actions.MarkDead(processor=processor, etag=etag, epoch=epoch):
             dead: dict[str, Value] = {"state": str(rows.ProcessorState.DEAD), "epoch": epoch}
-            return _etag(await table.merge(MEMBERS, processor, dead, etag=etag, timeout=timeout))
-        case DeleteMember(processor=processor, etag=etag):
-            return _done(await table.delete(MEMBERS, processor, etag=etag, timeout=timeout))
-        case DeleteRequest(key=key, etag=etag):
-            return _done(await table.delete(REQUESTS, key, etag=etag, timeout=timeout))
-        case CleanRun(run_id=run_id):
+            return await table.merge(MEMBERS, processor, dead, etag=etag, timeout=timeout)
+        case actions.DeleteMember(processor=processor, etag=etag):
+            return await table.delete(MEMBERS, processor, etag=etag, timeout=timeout)
+        case actions.DeleteRequest(key=key, etag=etag):
+            return await table.delete(REQUESTS, key, etag=etag, timeout=timeout)
+        case actions.CleanRun(run_id=run_id):
             kept = await runs.clean(run_id)
             for hint in await table.query(HINTS, timeout=timeout):
                 if hint_name(hint.key).startswith(run_folder(run_id)):
@@ -157,20 +127,7 @@ async def _perform(
 
 async def _member(table: Rows, processor: str, timeout: float) -> Answer:
     row = await table.get(MEMBERS, processor, timeout=timeout)
-    return rows.processor_row(row.key, row.etag, row.values, row.age_s) if row is not None else Absent()
-
-
-def _etag(answer: str | Refused) -> Answer:
-    return No(answer.code) if isinstance(answer, Refused) else answer
-
-
-def _done(answer: None | Refused | Missing) -> Answer:
-    match answer:
-        case Refused(code=code):
-            return No(code)
-        case Missing():
-            return Absent()
-    return None
+    return rows.processor_row(row.key, row.etag, row.values, row.age_s) if row is not None else Missing()
 
 
 def _all(found: Sequence[Row], known: Mapping[str, ProcessorRow]) -> Answer:

@@ -33,6 +33,7 @@ from samza_azure.group.learn import (
     heard_plan,
     heard_rejected,
     heard_task,
+    heard_use,
     learn,
     perform_locally,
     started,
@@ -43,8 +44,8 @@ from samza_azure.group.view import OwnIncarnation, Settings, View
 from samza_azure.host.copies import Copies
 from samza_azure.host.perform import perform
 from samza_azure.host.runs import RunLogs
-from samza_azure.messages import Command, DrainAsked, Ready, Rejected, Report, TaskReport
-from samza_azure.seldom import Seldom
+from samza_azure.log_rate_limit import LogRateLimit
+from samza_azure.messages import Command, DrainAsked, Ready, Rejected, Report, TaskReport, Use
 from samza_azure.storage.interface import ControlBlob, Rows
 
 log = logging.getLogger(__name__)
@@ -111,8 +112,8 @@ class Processor:
         self._tell, self._watch, self._called = tell, watch, called
         self._news = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
-        self._seldom = Seldom(context.now)
-        self._copies = Copies(runs.keep_copy, self._seldom)
+        self._rate_limit = LogRateLimit(context.now)
+        self._copies = Copies(runs.keep_copy, self._rate_limit)
         self._reached = False
         self._end: Finish | None = None
         self._timeout = call_timeout_s(settings.timing)
@@ -142,7 +143,7 @@ class Processor:
         """How many calls to the storage are under way."""
         return len(self._calls)
 
-    def hear(self, report: Report | ContainerLost | ContainerSilent) -> None:
+    def hear(self, report: Report | ContainerLost | ContainerSilent | Use) -> None:
         """Take a report of the container. Call it on the loop's thread."""
         now = self._context.now()
         match report:
@@ -157,6 +158,9 @@ class Processor:
                 heard_container_lost(self.view, now)
             case ContainerSilent(seconds=seconds):
                 heard_container_silent(self.view, seconds)
+            case Use() as use:
+                heard_use(self.view, use)
+                return  # nothing to decide
             case Rejected(message=message):
                 heard_rejected(self.view, message)
             case DrainAsked():
@@ -227,7 +231,7 @@ class Processor:
             self.fail(Finish(error.exit_code, str(error)))
             return
         except Exception:
-            if self._seldom.is_due(resource(action)):
+            if self._rate_limit.is_due(resource(action)):
                 log.exception("A call to the storage failed with an unexpected error: %s", resource(action))
             answer = Trouble.UNSETTLED  # the write may have happened; only a read can tell
         now = self._context.now()
@@ -239,7 +243,10 @@ class Processor:
         if isinstance(answer, Denied) and view.calls.let_in and not denied:  # log it once, not for each call
             log.warning("%s It worked before. This processor ends if that lasts %.0f s.", answer.reason, DENIED_S)
         elif (
-            isinstance(answer, Denied) and answer.may_pass and not view.calls.let_in and self._seldom.is_due("a right")
+            isinstance(answer, Denied)
+            and answer.may_pass
+            and not view.calls.let_in
+            and self._rate_limit.is_due("a right")
         ):
             log.warning("%s %s", answer.reason, WAITS_FOR_ROLE)
         elif denied and not view.calls.denied:
@@ -253,7 +260,7 @@ class Processor:
     def _tell_trouble(self, error: StorageUnavailable) -> None:
         """Say why work is paused: the container only knows that no heartbeat was accepted."""
         view = self.view
-        if view.calls.let_in and self._context.now() > view.permit_until and self._seldom.is_due("outage"):
+        if view.calls.let_in and self._context.now() > view.permit_until and self._rate_limit.is_due("outage"):
             log.warning("%s Work is paused until the account answers again.", error)
 
     async def _wait(self) -> None:

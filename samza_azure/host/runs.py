@@ -17,8 +17,8 @@ from samza_azure.host.copies import keep_copy
 from samza_azure.logs.names import COPIES, RUNS, blob_name, large_prefix, run_folder, stage_and_number
 from samza_azure.logs.record import INTERMEDIATE, Header
 from samza_azure.storage.interface import DELETE_MAX, Blobs
-from samza_azure.storage.listing import first_blobs
-from samza_azure.storage.log import LogReader
+from samza_azure.stream_io.listing import first_blobs
+from samza_azure.stream_io.log import LogReader
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -1,13 +1,11 @@
 """A processor's id and its directory on this machine, which no other process here may take."""
 
-import fcntl
-import os
 import socket
 from contextlib import suppress
 from pathlib import Path
 
 from samza_azure.errors import ConfigError
-from samza_azure.machine import private_folder
+from samza_azure.machine.folders import private_folder, try_lock
 from samza_azure.names import host_part
 
 #: A start so soon after the drain, in seconds, is taken for an orchestrator's restart, not for a person's start.
@@ -52,25 +50,15 @@ def _slot(base: Path, processor_id: str | None) -> Slot:
     if not base.exists():
         private_folder(base)  # otherwise it may be a folder that others use, too
     if processor_id is not None:
-        if (lock_file := _lock(base / f"{processor_id}.lock")) is None:
+        if (lock_file := try_lock(base / f"{processor_id}.lock")) is None:
             raise ConfigError(
                 f"A live processor on this machine has the id {processor_id!r}. "
-                "Start this one with another --id, or without one."
+                "End that one, or start this one with another --id of samza-azure run."
             )
         return Slot(base, processor_id, lock_file)
     number, host = 0, host_part(socket.gethostname())
     while True:
         name = f"{host}-{number}"  # the last hyphen separates the two
-        if (lock_file := _lock(base / f"{name}.lock")) is not None:
+        if (lock_file := try_lock(base / f"{name}.lock")) is not None:
             return Slot(base, name, lock_file)
         number += 1
-
-
-def _lock(path: Path) -> int | None:
-    lock_file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock_file)
-        return None
-    return lock_file

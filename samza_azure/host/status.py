@@ -21,7 +21,8 @@ from samza_azure.host.runs import lost_control
 from samza_azure.logs.names import stage_and_number
 from samza_azure.logs.source_log import SOURCE_LIMITS
 from samza_azure.messages import DrainPhase, LastBatch, Phase, Progress, TaskReport
-from samza_azure.storage.interface import CALL_S, Blobs, Content, ControlBlob, Missing, Row, Rows
+from samza_azure.outcomes import Missing
+from samza_azure.storage.interface import CALL_S, Blobs, Content, ControlBlob, Row, Rows
 
 #: The state of a processor that seems to be dead, and the phase of its tasks.
 SILENT = "SILENT"
@@ -106,6 +107,7 @@ def document(
         "stop": {"uuid": control.stop.uuid} if control.stop is not None else None,
         "processors": [_processor(row, control, owned, silent) for row in rows],
         "tasks": [_task(name, each, control, by_processor, waits_s, silent) for name, each in control.tasks.items()],
+        "pipeline": _pipeline(control),
         "read": _read(control, by_processor),
         "unheard": _unheard(control, by_processor),
         "positions": {partition: list(position) for partition, position in control.positions.items()},
@@ -139,6 +141,17 @@ def task_phase(report: TaskReport | None, control: Control) -> str:
     if report is None:
         return Phase.STARTING
     return FAILING if report.failing else report.phase
+
+
+def _pipeline(control: Control) -> list[dict[str, Any]]:
+    """What each stage reads and writes, as far as the run says it: not where there was no room, or in a library's."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in dict.fromkeys(stage_and_number(task)[0] for task in control.tasks):
+        facts = control.described.get(f"stage {name}", {})
+        inputs = facts["inputs"].split(", ") if facts.get("inputs") else list(control.readers.get(name, ()))
+        goes_to = {kind: facts.get(kind) for kind in ("output", "table", "files", "added_for")}
+        found[name] = {"stage": name, "inputs": inputs, **goes_to}
+    return list(found.values())
 
 
 def _read(control: Control, rows: dict[str, ProcessorRow]) -> dict[str, list[int]]:
@@ -200,13 +213,13 @@ def _processor(
         "incarnation": row.incarnation,
         "state": SILENT if row.alive and row.processor in silent else str(row.state),
         "heartbeat_s": round(row.age_s, 1) if row.alive else None,  # since the last one, by the service's clock
-        "ready": row.fingerprint != "",  # Spark runs, and it has analysed the pipeline
-        "port": row.port,
+        "ready": row.fingerprint != "",  # it has analysed the pipeline
         "tasks": owned.get((row.processor, row.incarnation), []),
         "ending": row.ending or None,
         "failure": {"exit_code": row.failure[0], "message": row.failure[1]} if row.failure is not None else None,
         "too_old_for": row.too_old_for or None,
         "no_container": row.no_container,
+        "machine": asdict(row.machine),
         "waits_for": _waits_for(row, control),
     }
 
@@ -252,12 +265,18 @@ def _task(
 
 
 def _progress(report: TaskReport | None, control: Control, *, runs: bool) -> dict[str, Any] | None:
-    """What the batches of a task have done. What does not run has no pace, what is drained no watermark."""
+    """What the batches of a task have done. What does not run has no pace, what is drained no watermark, and between
+    stages nothing left.
+    """
     fields = _fields(report.progress if report is not None else None)
-    if fields is not None and (not runs or control.phase is RunPhase.DRAINED):
-        fields["pace"] = None
-    if fields is not None and control.phase is RunPhase.DRAINED:
+    if report is None or fields is None:
+        return None
+    if not runs or report.phase is Phase.DRAINED or control.phase is RunPhase.DRAINED:
+        fields["pace"] = fields["pace_out"] = None
+    if control.phase is RunPhase.DRAINED:
         fields["watermark_ms"] = None
+        # It was estimated before the last rows were read. Between stages none is left, and of a source it is unknown.
+        fields |= {name: {} for name in ("behind", "behind_sources", "lag_rows", "lag_s")}
     return fields
 
 
@@ -296,7 +315,8 @@ def why(
     if owner is not None and owner.processor in silent and rows[owner.processor].incarnation == owner.incarnation:
         return f"{owner.processor} {IS_SILENT}"
     if owner is not None and report is not None and report.failing and not lacks:
-        return f"It failed on {owner.processor} and has appended nothing since.{_sentence(report.tried)}"
+        where = f"on {owner.processor} " if report.error is not None else ""  # else where it was given up
+        return f"It failed {where}and has appended nothing since.{_sentence(report.tried)}"
     if phase is Phase.RUNNING and not lacks:
         return None
     if owner is None:
@@ -314,14 +334,19 @@ def why(
     waits = sorted({before.processor for before in each.after if _holds(before, rows)})
     if waits and report is None:
         most = f", for {waits_s:.0f} s at most" if waits_s is not None else ""
-        return f"{owner.processor} waits for {', '.join(waits)} to release it{most}."
+        hangs = (
+            ", whose container has ended or hangs,"
+            if any(_lacks_container(before, rows) for before in each.after)
+            else ""
+        )
+        return f"{owner.processor} waits for {', '.join(waits)}{hangs} to release it{most}."
     if report is None:
         return f"{owner.processor} has not begun it yet."
     if report.phase is Phase.FAILED:
         return f"{owner.processor} has given it up; the leader decides where it goes."
     if report.error is not None:
         return f"It failed on {owner.processor} and is tried there again.{_sentence(report.tried)}"
-    return f"{owner.processor} restores it from its log."
+    return f"{owner.processor} {'starts it' if each.first else 'restores it from its log'}."
 
 
 def _sentence(text: str | None) -> str:

@@ -23,7 +23,10 @@ from samza_azure.group.timing import LISTEN_S
 from samza_azure.host.child import Child
 from samza_azure.host.deaths import Deaths
 from samza_azure.host.notify import notify
-from samza_azure.machine import Memory, RecentKills, boot_time, how_it_ended, memory, memory_of_session, private_folder
+from samza_azure.machine.clock import boot_time
+from samza_azure.machine.folders import private_folder
+from samza_azure.machine.memory import Memory, RecentKills, memory, use_of_session
+from samza_azure.machine.processes import how_it_ended
 from samza_azure.messages import (
     OUT_OF_MEMORY,
     Alive,
@@ -36,11 +39,16 @@ from samza_azure.messages import (
     Ready,
     Rejected,
     StartTask,
+    TaskKind,
     TaskReport,
+    Use,
 )
 
 log = logging.getLogger(__name__)
 
+#: Signals to leave the group: an orchestrator's, Ctrl-C, and that of a machine that loses its power, by which Spark
+#: decommissions a worker.
+LEAVE = (signal.SIGTERM, signal.SIGINT, signal.SIGPWR)
 #: At the end the container gets this long to close its session.
 GOODBYE_S = 5.0
 #: How often the container's memory is measured.
@@ -81,6 +89,8 @@ class Supervisor(JobCoordinatorListener):
         self._paused_at: float | None = None
         self._steps = 0
         self._measured_at = -1e9
+        self._cpu_s: float | None = None  # of the container until then
+        self._heap, self._memory = Alive(), memory()
         self._kills = RecentKills()
         self._phases: dict[str, tuple[int, Phase]] = {}
         self._open: dict[
@@ -92,7 +102,7 @@ class Supervisor(JobCoordinatorListener):
     def run(self) -> Ending:
         """Run on the main thread until the coordinator has ended. Return how it ended."""
         signal.set_wakeup_fd(self._wake_up.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in LEAVE:
             signal.signal(number, self._on_signal)
         self._coordinator.set_listener(self)
         self._coordinator.start()
@@ -207,10 +217,15 @@ class Supervisor(JobCoordinatorListener):
             self._paused_at = None
 
     def _measure(self, now: float) -> None:
-        """Measure the container's memory, every `MEASURE_S`."""
+        """Measure what the container uses of the machine, every `MEASURE_S`."""
         if self._child is not None and now >= self._measured_at + MEASURE_S:
-            self._measured_at = now
-            self._coordinator.container_uses(memory_of_session(self._child.pid))
+            size, cpu_s = use_of_session(self._child.pid)
+            # Unknown for a new container, and less where a process has ended whose parent did not wait for it.
+            cores = max(0.0, cpu_s - self._cpu_s) / (now - self._measured_at) if self._cpu_s is not None else 0.0
+            self._measured_at, self._cpu_s = now, cpu_s
+            self._coordinator.measured(
+                Use(round(cores, 2), size, self._memory.limit, self._heap.heap, self._heap.heap_most)
+            )
             self._kills.look()
 
     def _not_heard(self, child: Child) -> None:
@@ -228,6 +243,7 @@ class Supervisor(JobCoordinatorListener):
             self._give_up(f"The container cannot be started: {error}")
             return
         self._started_at, self._is_ready, self._jvm_code = now, False, None
+        self._heap, self._cpu_s = Alive(), None
         if self._deaths.in_a_row:
             self._permit_until = None  # it was the last container's; this one gets its own when it is ready
         with self._child_lock:
@@ -247,6 +263,7 @@ class Supervisor(JobCoordinatorListener):
             return
         for report in reports:
             if isinstance(report, Alive):
+                self._heap = report
                 child.cut_log()
                 continue
             if isinstance(report, JvmEnded):
@@ -254,7 +271,7 @@ class Supervisor(JobCoordinatorListener):
                 continue
             if isinstance(report, Ready):
                 self._is_ready = True
-                self._has_handlers = any(stage.at_once for stage in report.plan.stages)
+                self._has_handlers = any(stage.kind is TaskKind.HANDLER for stage in report.plan.stages)
                 log.info("container ready after %.1f s", boot_time() - self._started_at)
                 for line in routed(report.plan, self._commit_s):
                     log.info("%s", line)
@@ -273,7 +290,7 @@ class Supervisor(JobCoordinatorListener):
             self._open.clear()
         code = child.end(GOODBYE_S)
         child.kill()
-        self._coordinator.container_uses(0)
+        self._coordinator.measured(Use())
         if self._ending is not None or self._start_at == math.inf:
             return
         now = boot_time()

@@ -1,4 +1,4 @@
-"""The coordination for programs of your own: job coordinators, shared tasks, elector, membership and locks.
+"""The coordination for programs of your own: job coordinators, shared tasks, elector, membership, locks, guards.
 
 Promised: the protocol of `samza_azure.group` without Spark. A leader, an owner and the holder of a lock each have a
 number that only rises, to fence their writes: epoch, generation, token.

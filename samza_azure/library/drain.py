@@ -25,8 +25,8 @@ from samza_azure.group.notification import DrainNotification, from_fields
 from samza_azure.group.rows import REQUESTS, RequestKind
 from samza_azure.host.asking import write_drain
 from samza_azure.host.status import GroupAccount, control_of
+from samza_azure.log_rate_limit import LogRateLimit
 from samza_azure.messages import DrainStep
-from samza_azure.seldom import Seldom
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import CALL_S, Row
 from samza_azure.storage.limits import HINTS, hint_name, is_drain_hint
@@ -54,9 +54,17 @@ class FoundNotifications:
 
 
 class DrainNotifications:
-    """The drain notifications of one application. Each call reads the storage and may raise `StorageUnavailable`.
+    """The drain notifications of one application. Each call reads the storage.
 
     Thread-safe. Do not call it from a running event loop.
+
+    Raises:
+        ConfigError: there is no account, or, at the first call, container or table belong to another job.
+        StorageUnavailable, AccessDenied: the account does not answer, or refuses a call.
+
+    Example:
+        notifications = DrainNotifications.of(Config.load("job.toml"))
+        print(notifications.write())  # drain the run in progress
     """
 
     def __init__(self, account: DrainAccount) -> None:
@@ -65,7 +73,7 @@ class DrainNotifications:
         self._account = account
         self._lock = threading.Lock()  # the account's asynchronous side serves one event loop at a time
         self._is_created = False
-        self._seldom = Seldom()
+        self._rate_limit = LogRateLimit()
 
     @classmethod
     def of(cls, config: Config) -> "DrainNotifications":
@@ -75,7 +83,8 @@ class DrainNotifications:
     def write(self, run_id: str = "") -> DrainNotification:
         """Request the drain of a run; without an id, of the run in progress.
 
-        Raise `ConfigError` if no run is in progress; use `samza-azure drain` to drain the next run.
+        Raises:
+            ConfigError: no run is in progress, and none is named.
         """
 
         async def ask() -> DrainNotification:
@@ -146,9 +155,12 @@ class DrainNotifications:
         notifications, malformed = [], 0
         for row in rows:
             try:
-                notifications.append(from_fields(row.values))
+                found = from_fields(row.values)
+                if found.uuid != row.key:
+                    raise ValueError(f"its uuid is that of another request, {found.uuid}")
+                notifications.append(found)
             except ValueError as error:
-                if self._seldom.is_due(row.key):
+                if self._rate_limit.is_due(row.key):
                     log.warning("Request %.80s is skipped: %s", row.key, error)
                 malformed += 1
         return FoundNotifications(tuple(notifications), malformed)
@@ -191,10 +203,19 @@ class DrainMonitor:
     `failures` counts the reads that failed, `last_error` is the last error.
     Not promised: a call sooner than the next read, which is made every `interval_s` seconds. Nor that no call follows
     `stop`: if a read has just found the drain, the call may begin after `stop` has returned.
+
+    Example:
+        monitor = DrainMonitor(DrainNotifications.of(Config.load("job.toml")), run_id, interval_s=5.0)
+        monitor.register_drain_callback(lambda drain: print(drain))
+        monitor.start()
     """
 
     def __init__(self, notifications: DrainNotifications, run_id: str, interval_s: float = POLL_S) -> None:
-        """`run_id` is `app.run.id`, or `run_id` of the coordinator's job model."""
+        """`run_id` is `app.run.id`, or `run_id` of the coordinator's job model.
+
+        Raises:
+            ConfigError: an argument is missing, or `interval_s` is no number above 0.
+        """
         if notifications is None:
             raise ConfigError("A DrainMonitor needs DrainNotifications: DrainNotifications.of(config).")
         if not run_id:
@@ -206,7 +227,7 @@ class DrainMonitor:
         self._notifications, self._run_id, self._interval_s = notifications, run_id, interval_s
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        self._seldom = Seldom()
+        self._rate_limit = LogRateLimit()
         self._callback: Callable[[DrainNotification], None] | None = None
         self._is_started = False
         self._called = False
@@ -229,7 +250,10 @@ class DrainMonitor:
 
     def start(self) -> None:
         """Read once. If the run is drained already, call back at once; the state stays INIT. Otherwise wait in the
-        background. Later calls do nothing. Raise `ConfigError` without a callback.
+        background. Later calls do nothing.
+
+        Raises:
+            ConfigError: no callback is registered.
         """
         with self._lock:
             if self._callback is None:
@@ -268,7 +292,7 @@ class DrainMonitor:
         except Exception as error:  # noqa: BLE001
             self.failures += 1
             self.last_error = error
-            if self._seldom.is_due("look"):
+            if self._rate_limit.is_due("look"):
                 log.warning("Whether run %s is drained cannot be read: %s", self._run_id, error)
             return None
 

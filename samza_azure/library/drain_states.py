@@ -11,10 +11,13 @@ from samza_azure.foreign import parsed
 
 @dataclass(frozen=True, slots=True)
 class DrainMessage:
-    """A message in a stream between two stages: this task puts out nothing more in this run.
+    """A message in a stream between two stages: this task writes nothing more in this run.
 
     Without a task, the message comes from the source, or from the partition that has a message of every producer, and
     holds for all producers.
+
+    Example:
+        send(DrainMessage(run_id, task="clean-0").to_json())
     """
 
     run_id: str
@@ -26,7 +29,11 @@ class DrainMessage:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "DrainMessage":
-        """Parse what `to_json` made. Raise `ValueError` for any other text."""
+        """Parse what `to_json` made.
+
+        Raises:
+            ValueError: the text is something else.
+        """
         try:
             fields = parsed(text)
         except ValueError as error:
@@ -42,10 +49,19 @@ class DrainStates:
 
     Use it for streams that many producers write to, such as Event Hubs. A stage of a Spark job needs no such messages:
     the logs of its producers end with a record that says DRAINED. Thread-safe.
+
+    Example:
+        states = DrainStates(run_id, partitions={"orders": [0, 1]}, producers={"orders": 3})
+        if states.update(DrainMessage.from_json(text), "orders", 0) and states.is_drained():
+            print("nothing more comes")
     """
 
     def __init__(self, run_id: str, partitions: Mapping[str, Iterable[int]], producers: Mapping[str, int]) -> None:
-        """`partitions`: what the task reads, by stream. `producers`: how many tasks write a stream; 0: a source."""
+        """`partitions`: what the task reads, by stream. `producers`: how many tasks write a stream; 0: a source.
+
+        Raises:
+            ConfigError: a number of producers is below 0.
+        """
         self.run_id = run_id
         self._producers = {stream: producers.get(stream, 0) for stream in partitions}
         self._heard: dict[tuple[str, int], set[str]] = {
@@ -61,6 +77,9 @@ class DrainStates:
 
         If that message names a task, the producers send to this partition only: the caller then sends
         `DrainMessage(run_id)` to the stream's other partitions. Messages of another run are ignored.
+
+        Raises:
+            ConfigError: the task does not read this partition.
         """
         place = self._place(stream, partition)
         with self._lock:
@@ -75,13 +94,21 @@ class DrainStates:
             return True
 
     def end(self, stream: str, partition: int) -> None:
-        """Mark a partition as drained without a message: it has ended, and none will follow."""
+        """Mark a partition as drained without a message: it has ended, and none will follow.
+
+        Raises:
+            ConfigError: the task does not read this partition.
+        """
         place = self._place(stream, partition)
         with self._lock:
             self._done.add(place)
 
     def is_drained(self, stream: str | None = None, partition: int | None = None) -> bool:
-        """Whether a partition is drained, or all partitions of a stream, or all that are read."""
+        """Whether a partition is drained, or all partitions of a stream, or all that are read.
+
+        Raises:
+            ConfigError: the task does not read this stream or partition.
+        """
         if stream is not None and stream not in self._producers:
             raise ConfigError(f"This task does not read stream {stream!r}; it reads {sorted(self._producers)}.")
         if stream is not None and partition is not None:
@@ -92,7 +119,11 @@ class DrainStates:
             return all(place in self._done for place in self._heard if stream in (None, place[0]))
 
     def heard(self, stream: str, partition: int) -> frozenset[str]:
-        """The producers whose message a partition has."""
+        """The producers whose message a partition has.
+
+        Raises:
+            ConfigError: the task does not read this partition.
+        """
         place = self._place(stream, partition)
         with self._lock:
             return frozenset(self._heard[place])

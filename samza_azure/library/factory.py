@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 from collections import defaultdict
 from dataclasses import replace
 from typing import Any
@@ -25,10 +26,10 @@ from samza_azure.host.runs import RunLogs
 from samza_azure.library import group_tools as tools
 from samza_azure.library import lease_lock as lock
 from samza_azure.library.threaded import Stores, ThreadedCoordinator
-from samza_azure.machine import boot_place
+from samza_azure.log_rate_limit import LogRateLimit
+from samza_azure.machine.folders import boot_place
 from samza_azure.metrics.observer import Observer
 from samza_azure.names import PROCESSOR_ID
-from samza_azure.seldom import Seldom
 from samza_azure.storage.connection import Account
 from samza_azure.storage.memory import MemoryAccount
 
@@ -43,7 +44,11 @@ WAITS_FOR_ACCOUNT = f"It is tried again for {UNREACHABLE_S:.0f} s."
 
 
 class AzureJobCoordinatorFactory:
-    """Coordinates over the storage account that the job file names."""
+    """Coordinates over the storage account that the job file names.
+
+    Example:
+        coordinator = AzureJobCoordinatorFactory().get_job_coordinator("one", Config.load("job.toml"))
+    """
 
     #: The group is in the account, where commands look.
     group_in_account = True
@@ -73,6 +78,9 @@ class PassthroughJobCoordinatorFactory:
     The group is kept in the account, as with `AzureJobCoordinatorFactory`, so all commands see it, and the next start
     resumes its run, also with the other factory. A second processor of this factory ends with 2 as soon as it has seen
     that the first one lives. One of the other factory stands by, and takes over when the first one leaves or dies.
+
+    Example:
+        coordinator = PassthroughJobCoordinatorFactory().get_job_coordinator("one", Config.load("job.toml"))
     """
 
     #: The group is in the account, where commands look.
@@ -98,6 +106,8 @@ class PassthroughJobCoordinatorFactory:
 
 def settings(processor_id: str, config: Config) -> Settings:
     """The part of the configuration that the protocol needs."""
+    import importlib.metadata  # takes long, and commands do not need it
+
     return Settings(
         processor=PROCESSOR_ID.checked(processor_id),
         timing=config.coordinator.timing,
@@ -107,6 +117,8 @@ def settings(processor_id: str, config: Config) -> Settings:
         run_id=config.app.run_id or "",
         boot=boot_place(config.processor.dir),
         holds_directory=False,
+        host=socket.gethostname(),
+        release=importlib.metadata.version("samza-azure"),
     )
 
 
@@ -122,11 +134,11 @@ async def reached(account: Account) -> Stores:
     Tries again for `UNREACHABLE_S` while the account does not answer or there is no token, and for `ROLE_S` while it
     refuses us for a reason that may pass; then raises the last error.
     """
-    seldom = Seldom()
+    rate_limit = LogRateLimit()
 
     def tell(state: RetryCallState) -> None:
         error = state.outcome and state.outcome.exception()
-        if seldom.is_due(type(error).__name__):
+        if rate_limit.is_due(type(error).__name__):
             log.warning("%s %s", error, WAITS_FOR_ROLE if isinstance(error, AccessDenied) else WAITS_FOR_ACCOUNT)
 
     answered = AsyncRetrying(

@@ -30,12 +30,13 @@ from samza_azure.account import Storage
 from samza_azure.coordinator import Lock
 from samza_azure.errors import AccessDenied, ConfigError, CorruptState, StorageUnavailable
 from samza_azure.foreign import parsed
+from samza_azure.log_rate_limit import LogRateLimit
 from samza_azure.logs.names import LOCKS
-from samza_azure.machine import boot_time
+from samza_azure.machine.clock import boot_time
 from samza_azure.names import LOCK
-from samza_azure.seldom import Seldom
+from samza_azure.outcomes import Missing, Refused
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import Content, ControlBlob, Missing, Refused
+from samza_azure.storage.interface import Content, ControlBlob
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ class LeaseLock(Lock):
         on_lost: Callable[[str], None] = lambda reason: None,
         now: Callable[[], float] = boot_time,
     ) -> None:
-        self._keeper = _Keeper(name, storage, lease_s=lease_s, on_lost=on_lost, now=now)
+        self._keeper = _Keeper(name, storage, lease_s, on_lost, now)
         # At the end of the process the lease ends by itself; nothing waits for its release.
         weakref.finalize(self, self._keeper.drop).atexit = False
 
@@ -147,10 +148,9 @@ class _Keeper:
         self,
         name: str,
         storage: Callable[[], LockStorage],
-        *,
-        lease_s: int = LEASE_S[0],
-        on_lost: Callable[[str], None] = lambda reason: None,
-        now: Callable[[], float] = boot_time,
+        lease_s: int,
+        on_lost: Callable[[str], None],
+        now: Callable[[], float],
     ) -> None:
         if not LEASE_S[0] <= lease_s <= LEASE_S[1]:
             raise ConfigError(f"lease_s is {lease_s}, but Azure leases for 15 to 60 s. Use a number in that range.")
@@ -160,7 +160,7 @@ class _Keeper:
             lease_s,
             on_lost,
         )
-        self._now, self._seldom = now, Seldom(now)
+        self._now, self._rate_limit = now, LogRateLimit(now)
         self._is_checked = False  # whether the container was seen to belong to us, or to nobody
         self._life: _Life | None = None
         self._guard = threading.Lock()
@@ -384,7 +384,7 @@ class _Keeper:
         try:
             await blob.release(lease_id, timeout=call_s)
         except (StorageUnavailable, AccessDenied) as error:
-            if self._seldom.is_due("release"):
+            if self._rate_limit.is_due("release"):
                 log.warning("A lock's lease could not be released, and expires by itself: %s", error)
 
     async def _pause(self, life: _Life, seconds: float) -> bool:
@@ -408,7 +408,18 @@ _TOO_LATE = "The lease was not renewed in time."
 
 
 class AzureLock(LeaseLock):
-    """A lock in the application's container: `AzureLock(config.storage, "nightly-report")`."""
+    """A lock in the application's container.
+
+    `on_lost` is called with the reason, on another thread, if the lock is lost without `unlock`. A lock whose object is
+    gone is released.
+
+    Example:
+        with AzureLock(Config.load("job.toml").storage, "nightly-report") as token:
+            write_report(token)  # what stores the report refuses a lower token
+
+    Raises:
+        ConfigError: the name or `lease_s` (15 to 60) is not valid.
+    """
 
     def __init__(
         self,

@@ -13,11 +13,12 @@ import logging
 import queue
 import threading
 import traceback
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from samza_azure.coordinator import JobCoordinator, JobCoordinatorListener
-from samza_azure.machine import boot_time
+from samza_azure.machine.clock import boot_time
 from samza_azure.messages import (
     Command,
     Drain,
@@ -48,13 +49,34 @@ def plan_of(name: str, count: int) -> Plan:
     return Plan((StagePlan(name, (), name, count),), {}, fingerprint)
 
 
+@dataclass(frozen=True, slots=True)
+class _TaskEnded:
+    """A start of a task has ended by itself, and why, if that is a failure."""
+
+    start: StartTask
+    why: str
+
+
 class SharedTasks(JobCoordinatorListener):
-    """This process's share of the tasks `name-0` to `name-<count - 1>`. As a context manager it joins and leaves."""
+    """This process's share of the tasks `name-0` to `name-<count - 1>`. As a context manager it joins and leaves.
+
+    Example:
+        class Mine(SharedTasks):
+            def on_start(self, task: str, generation: int) -> None:
+                print("runs here", task, generation)
+
+            def on_stop(self, task: str) -> None:
+                print("moves", task)
+
+        coordinator = AzureJobCoordinatorFactory().get_job_coordinator("one", Config.load("job.toml"))
+        with Mine(coordinator, "partition", 16) as mine:
+            print(mine.tasks, mine.may_act)
+    """
 
     def __init__(self, coordinator: JobCoordinator, name: str, count: int) -> None:
         self.coordinator = coordinator
         self._plan = plan_of(name, count)
-        self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[Command | _TaskEnded | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._obey, name="tasks", daemon=True)
         self._tasks: dict[str, StartTask] = {}
         self._until = 0.0
@@ -69,6 +91,13 @@ class SharedTasks(JobCoordinatorListener):
 
     def on_stop(self, task: str) -> None:
         """Stop a task. It is released when this returns."""
+
+    def ended(self, task: str, why: str = "") -> None:
+        """Say that a task which runs here has ended by itself. With a reason it has failed, as if `on_start` had raised
+        it; without one it starts again soon. `on_stop` is not called. Call it from any thread.
+        """
+        if (start := self._tasks.get(task)) is not None:
+            self._commands.put(_TaskEnded(start, why))
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -88,7 +117,11 @@ class SharedTasks(JobCoordinatorListener):
         self.coordinator.start()
 
     def stop(self) -> None:
-        """Release all tasks, leave, and wait until that is done. If the coordinator failed, raise its error."""
+        """Release all tasks, leave, and wait until that is done.
+
+        Raises:
+            SamzaAzureError: the coordinator has failed; this is its error.
+        """
         self.coordinator.stop()
         self._ended.wait()
         self._thread.join()
@@ -129,7 +162,7 @@ class SharedTasks(JobCoordinatorListener):
             self._release(task, Phase.RELEASED)
         self._tell()
 
-    def _do(self, command: Command) -> None:
+    def _do(self, command: Command | _TaskEnded) -> None:
         match command:
             case StartTask():
                 self._start(command)
@@ -137,6 +170,10 @@ class SharedTasks(JobCoordinatorListener):
                 self._release(task, Phase.RELEASED)
             case Drain(step=step):
                 self._drain(step)
+            case _TaskEnded(start=start, why=why):
+                if self._tasks.get(start.task) is start:
+                    del self._tasks[start.task]
+                    self._say(start, Phase.FAILED if why else Phase.RESTART, TaskError(why, "") if why else None)
             case Exit() | Permit():
                 pass
 
@@ -149,13 +186,14 @@ class SharedTasks(JobCoordinatorListener):
         if self._draining:  # there is nothing left to do
             self._say(start, Phase.DRAINED)
             return
+        self._tasks[start.task] = start  # so that `ended` knows it, also before this returns
         try:
             self.on_start(start.task, start.generation)
         except Exception as error:
             log.exception("Task %s failed to start", start.task)
+            del self._tasks[start.task]
             self._fail(start, error)
             return
-        self._tasks[start.task] = start
         self._say(start, Phase.RUNNING)
 
     def _release(self, task: str, phase: Phase) -> None:

@@ -17,10 +17,11 @@ from samza_azure.errors import Ending, SamzaAzureError, StorageUnavailable, Verd
 from samza_azure.group.control import Control
 from samza_azure.group.tasks import assigned
 from samza_azure.group.view import Settings, View
+from samza_azure.host.last_day import Recorder
 from samza_azure.host.processor import ContainerLost, ContainerSilent, Processor
 from samza_azure.host.runs import RunLogs
-from samza_azure.machine import boot_time
-from samza_azure.messages import Command, Report, TaskReport
+from samza_azure.machine.clock import boot_time, wall_ms
+from samza_azure.messages import Command, Report, TaskReport, Use
 from samza_azure.metrics.observer import Observer
 from samza_azure.storage.interface import ControlBlob, Rows
 
@@ -156,7 +157,11 @@ class ThreadedCoordinator(JobCoordinator):
         self._post(lambda processor: processor.hear(ContainerSilent(seconds)))
 
     def container_uses(self, size: int) -> None:
-        self._observer.container_uses(size)
+        self.measured(Use(memory=size))
+
+    def measured(self, use: Use) -> None:
+        self._observer.container_uses(use)
+        self._post(lambda processor: processor.hear(use))
 
     def _post(self, act: Callable[[Processor], None]) -> None:
         with self._lock:
@@ -215,7 +220,13 @@ class ThreadedCoordinator(JobCoordinator):
                 early, self._early = self._early, []
             for act in early:
                 act(processor)
-            return await processor.run()
+            recorder = Recorder(processor.view, stores.table)
+            recording = asyncio.get_running_loop().create_task(recorder.work())
+            try:
+                return await processor.run()
+            finally:
+                recording.cancel()
+                await recorder.end(wall_ms())
         finally:
             await stores.close()
 

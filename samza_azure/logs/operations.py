@@ -1,7 +1,7 @@
 """The operations that rules yield, as values, and how a rule reads records.
 
 A rule is a generator: it yields operations and receives their answers, so the same rules run under a synchronous
-driver (`samza_azure.storage.driver`) and on the simulator's virtual time. A driver performs each operation once, and
+driver (`samza_azure.stream_io.driver`) and on the simulator's virtual time. A driver performs each operation once, and
 throws `StorageUnavailable` into the rule if it is not answered. What follows from that is decided in `repeating`.
 """
 
@@ -53,7 +53,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Append at exactly this position. Answer: `Sent` or `AppendRefused`."""
+    """Append at exactly this position. Answer: `Sent` or `Refused`."""
 
     name: str
     data: bytes
@@ -121,13 +121,6 @@ class Sent(Enum):
     DONE = 1
     UNKNOWN = 2  # the answer was lost: it may have happened, or may still happen
     NOT = 3  # it did not happen and will not
-
-
-@dataclass(frozen=True, slots=True)
-class AppendRefused:
-    """The service refused the append, with this error code."""
-
-    code: str
 
 
 @dataclass(frozen=True, slots=True)

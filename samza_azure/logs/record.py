@@ -55,6 +55,8 @@ READ = "read"
 BATCH_BYTES = "batch_bytes"
 #: In the meta of a task's idle FRONTIER: the task's position in each log that it reads.
 STOOD_AT = "stood_at"
+#: In the meta of a DRAINED record: the task has asked for its end; no drain has.
+SHUT_DOWN = "shut_down"
 #: In the meta of a record: the producer's idempotence key, and up to which of its rows, counted over all partitions,
 #: the log has those of its partition.
 ONCE = "once"
@@ -513,6 +515,7 @@ _CHECKS: Mapping[str, Callable[[Any], object]] = {
     READ: _by_name(_place),
     BATCH_BYTES: _number,
     STOOD_AT: _by_name(_place),
+    SHUT_DOWN: lambda value: exactly(bool, value),
     ONCE: _named_row,
 }
 

@@ -1,5 +1,5 @@
 """The closed blobs of a source or an output stream that are past the stream's retention. They are deleted by the
-task that writes an output, and by the first one that reads a source partition (`spark/task/forgetting.py`); `forget` is
+task that writes an output, and by the first one that reads a source partition (`tasks/forgetting.py`); `forget` is
 for the logs between stages.
 
 Promised: a blob is named only if it is wholly past the limit, and read by all tasks and named readers. The blobs of a

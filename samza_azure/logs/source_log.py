@@ -273,7 +273,7 @@ def _settled(log: SharedLog, record: Record) -> Rule[bool]:
         return False
     raise StateLost(
         "This producer slept while it appended, and retention has deleted its blob meanwhile. Nobody knows whether its "
-        "last rows were stored and read: produce them again if they are missing in what the readers have put out",
+        "last rows were stored and read: produce them again if they are missing in what the readers have written",
         blob=blob_name(log.prefix, index),
     ) from failure
 

@@ -29,7 +29,6 @@ from samza_azure.errors import CorruptState, StateLost, Superseded
 from samza_azure.logs.names import belongs_to, blob_index, blob_name, large_name
 from samza_azure.logs.operations import (
     Append,
-    AppendRefused,
     Create,
     Pause,
     Put,
@@ -62,6 +61,7 @@ from samza_azure.logs.record import (
     encode,
 )
 from samza_azure.logs.restart_files import LARGE_BYTES, is_lasting, needed
+from samza_azure.outcomes import Refused
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ class LogLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class EncodedRecords:
     """Records that go into one append, and their bytes."""
 
     data: bytes
@@ -125,7 +125,7 @@ class TaskLog:
     snapshot_end: int = 0  # rolling counts bytes from here
     records: int = 0  # read by a take-over
     length: int = 0  # of these records together
-    unsettled: Parcel | None = None
+    unsettled: EncodedRecords | None = None
     _prune_at: int = 64
     _unpruned: int = 0
 
@@ -167,9 +167,9 @@ class TaskLog:
         else:
             self.rolled = False
 
-    def take_in(self, parcel: Parcel) -> None:
+    def take_in(self, encoded: EncodedRecords) -> None:
         """Apply records of our own that are now at the end."""
-        for header, files in parcel.records:
+        for header, files in encoded.records:
             self.add(header, files)
 
     def prune(self) -> None:
@@ -252,7 +252,7 @@ def append(log: TaskLog, make: Callable[[], Record]) -> Rule[Position]:
     """
     unsettled = log.unsettled
     if unsettled is not None:
-        yield from _append_parcel(log, unsettled)
+        yield from _append_encoded(log, unsettled)
     record = make()
     if unsettled is not None and _says(unsettled, record):
         return log.end
@@ -265,7 +265,7 @@ def append(log: TaskLog, make: Callable[[], Record]) -> Rule[Position]:
 
     yield from _roll(log)
     record = yield from _set_apart(log, replace(record, number=log.number))
-    yield from _append_parcel(log, _parcel(log, (yield from _spill(log, record))))
+    yield from _append_encoded(log, _encode(log, (yield from _spill(log, record))))
     return log.end
 
 
@@ -275,7 +275,7 @@ def set_aside(log: TaskLog, batch: int, slices: Sequence[Slice]) -> Rule[list[Sl
     So a batch may have more rows than memory holds. Readers see them only when the record is appended.
     """
     if log.unsettled is not None:
-        yield from _append_parcel(log, log.unsettled)
+        yield from _append_encoded(log, log.unsettled)
     yield from _roll(log)  # now: a deletion of old blobs goes by the number of the record's blob
     references = yield from _put(log, f"{batch}-rows", [part.data for part in slices if isinstance(part.data, bytes)])
     return [replace(part, data=next(references) if isinstance(part.data, bytes) else part.data) for part in slices]
@@ -288,9 +288,9 @@ def look(log: TaskLog) -> Rule[bool]:
     span: Span | None = yield Read(log.blob, log.end[1], min(len(log.unsettled.data), COMPARED))
     if span is not None and span.size == log.end[1]:
         return False
-    parcel, log.unsettled = log.unsettled, None
-    if span is not None and span.data == parcel.data[: len(span.data)]:
-        log.take_in(parcel)
+    encoded, log.unsettled = log.unsettled, None
+    if span is not None and span.data == encoded.data[: len(span.data)]:
+        log.take_in(encoded)
     return True
 
 
@@ -407,7 +407,7 @@ def send(log_name: str, data: bytes, position: int) -> Rule[bool]:
             raise CorruptState(f"The log is {span.size} bytes long and was longer", blob=log_name, position=position)
         if span.size > position:
             return span.size >= position + len(data) and span.data == data[: len(span.data)]
-        if isinstance(answer, AppendRefused):
+        if isinstance(answer, Refused):
             refusals += 1
             if refusals == REFUSALS_MAX:
                 raise CorruptState(f"The service takes no append: {answer.code}", blob=log_name, position=position)
@@ -466,7 +466,7 @@ def first_bytes(log: TaskLog, most: int, tried: int | None) -> int:
     return max(known // 4, least) if log.is_fruitless else known
 
 
-def _opening(log: TaskLog, meta: Mapping[str, Any], batch_bytes: int | None = None) -> Rule[Parcel]:
+def _opening(log: TaskLog, meta: Mapping[str, Any], batch_bytes: int | None = None) -> Rule[EncodedRecords]:
     """The first records of a new owner, or of a new blob."""
     if log.end[1] == 0:
         yield Create(log.blob)
@@ -476,15 +476,15 @@ def _opening(log: TaskLog, meta: Mapping[str, Any], batch_bytes: int | None = No
     common: dict[str, Any] = {"idle": idle, "meta": log.meta or meta, "batch_bytes": batch_bytes}
     epoch = log_record(log, Kind.EPOCH, number=log.number, **common)
     if log.end[0] == 0 or log.end[1] > 0:
-        return _parcel(log, epoch)
+        return _encode(log, epoch)
     log.prune()
     snapshot = log_record(log, Kind.SNAPSHOT, number=log.number + 1, files=log.files, **common)
-    return _parcel(log, epoch, (yield from _spill(log, snapshot)))
+    return _encode(log, epoch, (yield from _spill(log, snapshot)))
 
 
-def _append_parcel(log: TaskLog, parcel: Parcel) -> Rule[None]:
-    """Append a parcel; only a higher writer may prevent that."""
-    if (yield from _land(log, parcel)):
+def _append_encoded(log: TaskLog, encoded: EncodedRecords) -> Rule[None]:
+    """Append the records; only a higher writer may prevent that."""
+    if (yield from _land(log, encoded)):
         return
     header = yield from Window(log.blob).header(log.end[1])
     if header is not None and header.group_id == log.group_id and header.writer > log.owner:
@@ -507,9 +507,9 @@ def _refuse_if_overtaken(log: TaskLog) -> Rule[None]:
         raise Superseded(f"The log of {log.task} went on after {log.blob} while we, {log.owner}, were away.")
 
 
-def _land(log: TaskLog, parcel: Parcel) -> Rule[bool]:
+def _land(log: TaskLog, encoded: EncodedRecords) -> Rule[bool]:
     """Append at the end and apply the records. False: another writer was faster."""
-    sending = _unless_overtaken(log, send(log.blob, parcel.data, log.end[1]))
+    sending = _unless_overtaken(log, send(log.blob, encoded.data, log.end[1]))
     answer: Any = None
     while True:
         try:
@@ -519,10 +519,10 @@ def _land(log: TaskLog, parcel: Parcel) -> Rule[bool]:
             break
         answer = yield operation
         if answer is Sent.UNKNOWN:
-            log.unsettled = parcel
+            log.unsettled = encoded
     log.unsettled = None
     if landed:
-        log.take_in(parcel)
+        log.take_in(encoded)
     return landed
 
 
@@ -593,16 +593,16 @@ def _too_large(record: Record, limit: int) -> dict[str | int, Buffer]:
 def _roll(log: TaskLog) -> Rule[None]:
     """Continue in the next blob if this one is full."""
     if not log.rolled and _is_full(log):
-        yield from _append_parcel(log, _parcel(log, log_record(log, Kind.ROLLED, number=log.number)))
+        yield from _append_encoded(log, _encode(log, log_record(log, Kind.ROLLED, number=log.number)))
     if log.rolled:
-        yield from _append_parcel(log, (yield from _opening(log, log.meta)))
+        yield from _append_encoded(log, (yield from _opening(log, log.meta)))
 
 
 def _is_full(log: TaskLog) -> bool:
     return log.end[1] - log.snapshot_end >= log.limits.roll_bytes or log.number >= log.limits.roll_records
 
 
-def _parcel(log: TaskLog, *records: Record) -> Parcel:
+def _encode(log: TaskLog, *records: Record) -> EncodedRecords:
     """Encode records for one append at the log's end. Only their small files stay in memory."""
     encoded, taken, position = [], [], log.end[1]
     for record in records:
@@ -612,12 +612,12 @@ def _parcel(log: TaskLog, *records: Record) -> Parcel:
         encoded.append(data)
         taken.append((header, small))
         position += len(data)
-    return Parcel(b"".join(encoded), tuple(taken))
+    return EncodedRecords(b"".join(encoded), tuple(taken))
 
 
-def _says(parcel: Parcel, record: Record) -> bool:
-    """Whether the parcel holds this very batch."""
-    last = parcel.records[-1][0]
+def _says(encoded: EncodedRecords, record: Record) -> bool:
+    """Whether the records hold this very batch."""
+    last = encoded.records[-1][0]
     return last.kind is record.kind and last.kind in (Kind.BATCH, Kind.DRAINED) and last.batch == record.batch
 
 

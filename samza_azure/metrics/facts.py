@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from samza_azure.group.answers import Absent, Answer, Busy, Denied, Kept, No, TooLarge, Trouble, Unchanged
+from samza_azure.group.answers import Answer, Busy, Denied, Kept, TooLarge, Trouble
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.reports import report_of
@@ -13,6 +13,7 @@ from samza_azure.group.tasks import assigned
 from samza_azure.group.timing import SELF_STOP
 from samza_azure.group.view import View
 from samza_azure.messages import DrainStep, Phase
+from samza_azure.outcomes import Missing, NotModified, Refused
 
 #: For how long the next leader reports a failed run. The processors of a run that fails end at once, before their
 #: metrics are collected; so the incarnations that an orchestrator starts next report the failure.
@@ -90,7 +91,7 @@ def facts(view: View) -> ProcessorFigures:
     for task, owner in mine.items():
         local = view.work.tasks.get(task)
         running += local is not None and local.generation == owner.generation and local.phase in _AT_WORK
-    strange = ignored(control, view.office.requests) if view.leads else 0
+    strange = ignored(control, view.as_leader.requests) if view.leads else 0
     strangers = sum(not row.is_ours for row in view.others.members.values()) if view.leads else 0
     kept = sum(control.kept.values()) if view.leads else 0
     leads = view.is_leader(view.turn_at or 0.0)
@@ -104,11 +105,11 @@ def outcome(answer: Answer) -> str:
             return answer.name.lower()
         case Busy():
             return Trouble.UNAVAILABLE.name.lower()
-        case No():
+        case Refused():
             return "refused"
-        case Absent():
+        case Missing():
             return "absent"
-        case Unchanged():
+        case NotModified():
             return "unchanged"
         case TooLarge():
             return "too large"
@@ -156,4 +157,4 @@ def all_run(view: View, control: Control) -> bool:
 
 
 def _rows(view: View) -> Mapping[str, ProcessorRow]:
-    return view.others.members if view.life.written is None else {**view.others.members, view.me: view.life.written}
+    return view.others.members if view.own.written is None else {**view.others.members, view.me: view.own.written}

@@ -102,8 +102,19 @@ class Instruments:
             "samza_azure.stream.backlog.rows",
             description="About how many rows the backlog has, by the mean size of the rows read so far",
         )
+        self.lag_rows = gauge(
+            "samza_azure.partition.lag.rows", description="Rows of a partition outside that are not read yet"
+        )
+        self.lag = gauge(
+            "samza_azure.partition.lag",
+            unit="s",
+            description="How much later the last row of a partition outside came than the last one that was read",
+        )
         self.restarts = counter("samza_azure.container.restarts", description="Containers that ended unasked")
         self.memory = gauge(
             "samza_azure.container.memory", unit="By", description="Memory of the container and its processes"
         )
+        self.cpu = gauge("samza_azure.container.cpu", description="Cores that the container and its processes use")
+        self.heap = gauge("samza_azure.container.heap", unit="By", description="Java's heap in use")
+        self.heap_most = gauge("samza_azure.container.heap.limit", unit="By", description="The most of Java's heap")
         self.calls = counter("samza_azure.storage.calls", description="Storage calls, by operation and outcome")

@@ -15,7 +15,7 @@ from samza_azure.group.drain import rows_to_drain
 from samza_azure.group.view import View
 from samza_azure.logs.names import stage_and_number
 from samza_azure.logs.source_log import SOURCE_LIMITS
-from samza_azure.messages import Progress, TaskReport
+from samza_azure.messages import Progress, TaskReport, Use
 from samza_azure.metrics.facts import (
     GroupFacts,
     ProcessorFigures,
@@ -127,9 +127,12 @@ class Observer:
         """The container has ended unasked."""
         self._instruments.restarts.add(1, self._who)
 
-    def container_uses(self, size: int) -> None:
-        """The container and its processes use `size` bytes of memory."""
-        self._instruments.memory.set(size, self._who)
+    def container_uses(self, use: Use) -> None:
+        """The container and its processes use so much of the machine."""
+        self._instruments.memory.set(use.memory, self._who)
+        self._instruments.cpu.set(use.cpu, self._who)
+        self._instruments.heap.set(use.heap, self._who)
+        self._instruments.heap_most.set(use.heap_most, self._who)
 
     def called(self, action: StorageAction, answer: Answer, seconds: float) -> None:
         """A call on the storage account has ended, with an answer or without."""
@@ -166,6 +169,7 @@ class Observer:
         """Show how far behind our tasks are."""
         ages, to_drain = dict[tuple[str, ...], float](), Counter[tuple[str, ...]]()
         behind, behind_rows = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+        lag_rows, lag_s = dict[tuple[str, ...], float](), dict[tuple[str, ...], float]()
         for task, local in view.work.tasks.items():
             report = local.report
             if report is None or local.closed:
@@ -175,12 +179,16 @@ class Observer:
                 ages[(stage,)] = max(ages.get((stage,), 0.0), (view.wall_ms - now.watermark_ms) / 1000)
             for stream, size in now.behind.items():
                 behind[stream, stage] += size
-                behind_rows[stream, stage] += now.rows_in(size)
+                behind_rows[stream, stage] += sum(now.lag_rows.values()) if now.lag_rows else now.rows_in(size)
+            lag_rows |= {tuple(each.split("/")): float(rows) for each, rows in now.lag_rows.items()}
+            lag_s |= {tuple(each.split("/")): seconds for each, seconds in now.lag_s.items()}
             if (rows := rows_to_drain(self._control, report, SOURCE_LIMITS.roll_bytes)) is not None:
                 to_drain[(stage,)] += rows
         self._set_all(self._instruments.watermark_age, ("stage",), ages)
         self._set_all(self._instruments.backlog, ("stream", "stage"), behind)
         self._set_all(self._instruments.backlog_rows, ("stream", "stage"), behind_rows)
+        self._set_all(self._instruments.lag_rows, ("stream", "partition"), lag_rows)
+        self._set_all(self._instruments.lag, ("stream", "partition"), lag_s)
         self._set_all(self._instruments.drain_rows, ("stage",), to_drain)
 
     def _set_all(self, gauge: Any, names: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> None:
@@ -192,12 +200,12 @@ class Observer:
         self._shown[gauge] = set(values)
 
     def _show_heartbeat(self, view: View, now: float) -> None:
-        if not view.life.beat:
+        if not view.own.beat:
             return
-        self._instruments.heartbeat_age.set(now - view.life.accepted_at, self._who)
+        self._instruments.heartbeat_age.set(now - view.own.accepted_at, self._who)
         denied = min((each.since for each in view.calls.denied.values()), default=now)
         self._instruments.denied.set(now - denied, self._who)
-        paused = view.life.etag is not None and now > view.permit_until
+        paused = view.own.etag is not None and now > view.permit_until
         if paused and not self._paused:
             self._instruments.self_stops.add(1, self._who)
         self._paused = paused
@@ -216,6 +224,6 @@ class Observer:
             self._balancing_since = now
         if after.barrier != before.barrier and after.barrier.state is not BarrierState.START:
             attributes = {**self._who, "outcome": str(after.barrier.state)}
-            instruments.barrier.record(max(now - view.office.barrier_since, 0.0), attributes)
+            instruments.barrier.record(max(now - view.as_leader.barrier_since, 0.0), attributes)
         for step, seconds in steps_taken(before.drain, after.drain):
             instruments.drain.record(seconds, {**self._who, "step": step})

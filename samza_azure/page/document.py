@@ -5,16 +5,26 @@ Pure: no clock, no I/O.
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
-from samza_azure.group.control import Control
-from samza_azure.group.reports import report_of
 from samza_azure.group.timing import Timing
 from samza_azure.group.view import View
+from samza_azure.host.keeping_up import (
+    Point,
+    age_of,
+    backlog_of,
+    behind_by_stage,
+    behind_of,
+    known,
+    pace_of,
+    reading,
+    sum_of,
+)
 from samza_azure.host.status import Silence, held_up
-from samza_azure.logs.names import stage_and_number
-from samza_azure.messages import DrainPhase
-from samza_azure.page.verdict import JobState, Judgement, ended, first_line, verdict, without_word
+from samza_azure.logs.names import stage_and_number, stream_and_partition
+from samza_azure.messages import DrainPhase, Use
+from samza_azure.page.graph import graph
+from samza_azure.page.verdict import OVER, JobState, Judgement, ended, first_line, not_yet, verdict, without_word
 
 __all__ = ["GAP_S", "LINES_S", "POINT_S", "SHOWN", "Lines", "away", "made", "noted"]
 
@@ -28,10 +38,6 @@ SHOWN = 200
 NO_BATCH = -1
 _STEPS = (DrainPhase.SOURCES_STOPPED, DrainPhase.FLUSHING, DrainPhase.COMMITTED, DrainPhase.DRAINED)
 _ORDER = [*DrainPhase]
-
-
-#: Milliseconds since 1970, backlog, age in seconds, pace; None: unknown.
-Point: TypeAlias = tuple[int, int | None, float | None, float | None]
 
 
 @dataclass(slots=True)
@@ -60,21 +66,8 @@ class Lines:
 
 def noted(lines: Lines, view: View, now: float, now_ms: int) -> None:
     """Add a reading from this processor's view, without a call: the leader and its successors read all rows anyway."""
-    control, rows = view.control, view.others.members
-    if not isinstance(control, Control) or now > view.others.scanned_at + lines.gap_s:
-        return
-    reports = {name: report_of(name, each.owner, rows) for name, each in control.tasks.items()}
-    tasks = [
-        {
-            "stage": stage_and_number(name)[0],
-            "owner": None if each.owner is None else each.owner.processor,
-            "progress": None if report is None or report.progress is None else asdict(report.progress),
-        }
-        for (name, each), report in zip(control.tasks.items(), reports.values(), strict=True)
-    ]
-    backlog = _backlog(tasks)
-    dead = {name for name, age in view.others.ages.items() if age.silent(view.timing.heartbeat_timeout_s)}
-    lines.add(now_ms, _total(backlog), _age_s(tasks, now_ms), _pace(tasks, dead))
+    if now <= view.others.scanned_at + lines.gap_s and (point := reading(view, now_ms)) is not None:
+        lines.add(*point)
 
 
 def away(
@@ -92,11 +85,10 @@ def _said(verdict: Judgement) -> dict[str, Any]:
 def made(shown: Mapping[str, Any], silent: Mapping[str, Silence], timing: Timing, lines: Lines, now_ms: int) -> Any:
     """The whole document."""
     dead = frozenset(without_word(silent, timing))
-    backlog, age_s = _backlog(shown["tasks"]), _age_s(shown["tasks"], now_ms)
-    pace = None if shown["phase"] == "DRAINED" else _pace(shown["tasks"], dead)
-    total, is_all = _total(backlog), all(task["why"] is None for task in shown["tasks"])
-    if not is_all and not total:
-        total = None  # what is not read of a task that does not run is unknown, and not 0
+    backlog, age_s = backlog_of(shown["tasks"]), age_of(shown["tasks"], now_ms)
+    pace = None if shown["phase"] == "DRAINED" else pace_of(shown["tasks"], dead)
+    is_all = all(task["why"] is None for task in shown["tasks"])
+    total = known(sum_of(backlog), is_all)
     lines.add(now_ms, total, age_s, pace)
     tasks = sorted((_task(task, dead, now_ms) for task in shown["tasks"]), key=_badness)
     processors = sorted((_processor(each, shown, silent, dead) for each in shown["processors"]), key=_unwell)
@@ -120,7 +112,10 @@ def made(shown: Mapping[str, Any], silent: Mapping[str, Silence], timing: Timing
         "drain": _drain(shown),
         "processors": processors[:SHOWN],
         "processors_more": max(0, len(processors) - SHOWN),
-        "stages": _stages(shown["tasks"], dead),
+        "stages": (stages := _stages(shown["tasks"], dead)),
+        "graph": graph(_read_streams(shown), stages, behind_by_stage(shown["tasks"])),
+        "partitions": (partitions := _partitions(shown))[:SHOWN],
+        "partitions_more": max(0, len(partitions) - SHOWN),
         "tasks": tasks[:SHOWN],
         "tasks_more": max(0, len(tasks) - SHOWN),
         # The leader has shortened the texts, but that of an error may have several lines.
@@ -128,43 +123,39 @@ def made(shown: Mapping[str, Any], silent: Mapping[str, Silence], timing: Timing
     }
 
 
-def _backlog(tasks: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """The backlog by stream, without streams that no task reports: theirs is unknown, not 0.
+def _read_streams(shown: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The pipeline. Of a run that does not describe it the tasks say at least what they read."""
+    read: dict[str, list[str]] = {}
+    for stream, stage in behind_by_stage(shown["tasks"]):
+        read.setdefault(stage, []).append(stream)
+    return [{**each, "inputs": each["inputs"] or read.get(each["stage"], [])} for each in shown["pipeline"]]
 
-    If several stages read a stream, it is that of the stage which is furthest behind.
+
+def _partitions(shown: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The backlog of each source partition, of its slowest reader; the largest first, then what is unknown. Outside
+    also the rows, and the seconds between the last row and the last one that was read.
     """
-    by_stage: dict[tuple[str, str], int] = {}
-    for task in tasks:
-        for stream, size in _behind(task).items():
-            by_stage[stream, task["stage"]] = by_stage.get((stream, task["stage"]), 0) + size
     found: dict[str, int] = {}
-    for (stream, _), size in by_stage.items():
-        found[stream] = max(found.get(stream, 0), size)
-    return found
-
-
-def _total(backlog: Mapping[str, int]) -> int | None:
-    return sum(backlog.values()) if backlog else None
-
-
-def _behind(task: Mapping[str, Any]) -> Mapping[str, int]:
-    return (task["progress"] or {}).get("behind") or {}
-
-
-def _age_s(tasks: Sequence[Mapping[str, Any]], now_ms: int) -> float | None:
-    """The age of the oldest watermark."""
-    marks = [mark for task in tasks if (mark := (task["progress"] or {}).get("watermark_ms")) is not None]
-    return max(0.0, (now_ms - min(marks)) / 1000) if marks else None
-
-
-def _pace(tasks: Sequence[Mapping[str, Any]], dead: Collection[str]) -> float:
-    paces: list[float | None] = [(task["progress"] or {}).get("pace") for task in tasks if task["owner"] not in dead]
-    return round(sum(pace or 0.0 for pace in paces), 1)
+    rows: dict[str, int] = {}
+    seconds: dict[str, float] = {}
+    for task in shown["tasks"]:
+        progress = task["progress"] or {}
+        for partition, size in (progress.get("behind_sources") or {}).items():
+            found[partition] = max(found.get(partition, 0), size)
+        rows |= progress.get("lag_rows") or {}
+        seconds |= progress.get("lag_s") or {}
+    known = [
+        {"name": name, "backlog": found.get(name), "rows": rows.get(name), "lag_s": seconds.get(name)}
+        for name in shown["read"]
+    ]
+    return sorted(
+        known, key=lambda each: (each["backlog"] is None, -(each["backlog"] or 0), stream_and_partition(each["name"]))
+    )
 
 
 def _task(task: Mapping[str, Any], dead: Collection[str], now_ms: int) -> dict[str, Any]:
     progress = task["progress"] or {}
-    gone, behind = task["owner"] in dead, _behind(task)
+    gone, behind = task["owner"] in dead, behind_of(task)
     error = task["error"]["message"] if task["error"] else (task["given_up"] or {}).get("message")
     return {
         "name": task["name"],
@@ -180,8 +171,19 @@ def _task(task: Mapping[str, Any], dead: Collection[str], now_ms: int) -> dict[s
         "age_s": None if progress.get("watermark_ms") is None else max(0.0, (now_ms - progress["watermark_ms"]) / 1000),
         "backlog": sum(behind.values()) if behind else None,
         "late": task["late"],
+        **_batch(task),
         "error": first_line(error) if error else None,
     }
+
+
+def _batch(task: Mapping[str, Any]) -> dict[str, Any]:
+    """How long the phases of the last batch took, and the state after it, as far as Spark says it."""
+    last = task["last_batch"] or {}
+    return {"ms": last.get("ms") or None, **{name: last.get(name) for name in ("state_rows", "state_bytes")}}
+
+
+def _took_ms(ms: Mapping[str, int]) -> int:
+    return ms.get("triggerExecution", 0)
 
 
 def _badness(task: Mapping[str, Any]) -> tuple[bool, bool, int, str, int]:
@@ -200,6 +202,8 @@ def _processor(
         "leads": name == shown["leader"],
         "silent_s": round(silent[name].seconds, 1) if name in silent else None,
         "tasks": len(row["tasks"]),
+        # What a processor used when it was last heard of is no figure of now.
+        "machine": row["machine"] | ({"use": asdict(Use())} if state in ("silent", "left", "dead") else {}),
         "too_old_for": row["too_old_for"],
         "no_container": row["no_container"],
         "failure": ended(row),
@@ -218,24 +222,36 @@ def _stages(tasks: Sequence[Mapping[str, Any]], dead: Collection[str]) -> list[d
     found: dict[str, dict[str, Any]] = {}
     for task in tasks:
         each = found.setdefault(
-            task["stage"], {"name": task["stage"], "tasks": 0, "running": 0, "pace": 0.0, "behind": None}
+            task["stage"],
+            {"name": task["stage"], "tasks": 0, "running": 0, "drained": 0, "pace": 0.0}
+            | dict.fromkeys(("pace_out", "behind", "slowest", "ms", "state_rows", "state_bytes")),
         )
         each["tasks"] += 1
-        each["running"] += task["why"] is None and task["owner"] not in dead and task["phase"] != DrainPhase.DRAINED
-        each["pace"] = round(each["pace"] + _pace([task], dead), 1)
-        if behind := _behind(task):  # even if the owner is dead: the task has read no more since
+        is_over = task["phase"] in OVER
+        each["drained"] += is_over
+        each["running"] += not is_over and task["why"] is None and task["owner"] not in dead
+        each["pace"] = round(each["pace"] + pace_of([task], dead), 1)
+        pace_out = (task["progress"] or {}).get("pace_out")
+        if pace_out is not None and task["owner"] not in dead:
+            each["pace_out"] = round((each["pace_out"] or 0.0) + pace_out, 1)
+        batch = _batch(task)
+        if batch["ms"] and _took_ms(batch["ms"]) >= _took_ms(each["ms"] or {}):
+            each["slowest"], each["ms"] = task["name"], batch["ms"]
+        for figure in ("state_rows", "state_bytes"):
+            if batch[figure] is not None:
+                each[figure] = (each[figure] or 0) + batch[figure]
+        if behind := behind_of(task):  # even if the owner is dead: the task has read no more since
             each["behind"] = (each["behind"] or 0) + sum(behind.values())
     return list(found.values())
 
 
 def _drain(shown: Mapping[str, Any]) -> dict[str, Any] | None:
-    """How many tasks have reached each of the four steps, and which are the last, or what holds up those."""
+    """How many tasks have reached each of the four steps, and which ones its step waits for, or what holds up those."""
     if shown["drain"] is None or shown["phase"] not in ("DRAINING", "DRAINED"):
         return None
     reached = {task["name"]: _ORDER.index(task["phase"]) if task["phase"] in _ORDER else -1 for task in shown["tasks"]}
-    least = min(reached.values(), default=0)
-    last = sorted(name for name, step in reached.items() if step == least) if shown["phase"] == "DRAINING" else []
-    if last and (reasons := held_up(shown["tasks"])):
+    last = not_yet(shown) if shown["phase"] == "DRAINING" else []
+    if shown["phase"] == "DRAINING" and (reasons := held_up(shown["tasks"])):
         last = [f"{tasks[0]['name']}{_more(tasks)}: {why.rstrip('.')}" for why, tasks in reasons.items()]
     return {
         "step": shown["drain"]["step"],

@@ -17,6 +17,7 @@ from typing import Any
 
 from aiohttp import web
 
+from samza_azure.errors import SamzaAzureError
 from samza_azure.page.watch import Watcher
 
 __all__ = ["FILES", "Access", "add_page", "is_loopback"]
@@ -38,6 +39,8 @@ FILES = {
     "": ("index.html", "text/html"),
     "page.js": ("page.js", "text/javascript"),
     "lines.js": ("lines.js", "text/javascript"),
+    "day.js": ("day.js", "text/javascript"),
+    "graph.js": ("graph.js", "text/javascript"),
     "news.js": ("news.js", "text/javascript"),
     "table.js": ("table.js", "text/javascript"),
     "page.css": ("page.css", "text/css"),
@@ -126,6 +129,13 @@ def add_page(app: web.Application, watcher: Callable[[], Watcher], access: Acces
     async def state(request: web.Request) -> web.StreamResponse:
         return web.json_response(_now(await watcher().state()), headers=HEADERS)
 
+    async def last_day(request: web.Request) -> web.StreamResponse:
+        try:
+            found = await watcher().day()
+        except SamzaAzureError:
+            found = {}  # the verdict says why
+        return web.json_response(found, headers=HEADERS)
+
     async def events(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(
             headers={**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
@@ -154,5 +164,6 @@ def add_page(app: web.Application, watcher: Callable[[], Watcher], access: Acces
     for path in FILES.keys() - {""}:
         app.router.add_get(f"{base}/{path}", guarded(file))
     app.router.add_get(f"{base}/state.json", guarded(state))
+    app.router.add_get(f"{base}/day.json", guarded(last_day))
     # A HEAD would wait for ever: a stream has no end, and its body is discarded.
     app.router.add_get(f"{base}/events", guarded(events), allow_head=False)

@@ -4,19 +4,34 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from samza_azure.group.timing import Timing
-from samza_azure.host.status import IS_SILENT, LATE, Silence
+from samza_azure.host.status import LATE, Silence
+from samza_azure.messages import DrainPhase, DrainStep
 
-__all__ = ["FIRST", "JobState", "Judgement", "doubtful", "ended", "first_line", "verdict", "without_word"]
+__all__ = [
+    "FIRST",
+    "OVER",
+    "JobState",
+    "Judgement",
+    "doubtful",
+    "ended",
+    "first_line",
+    "look_again",
+    "not_yet",
+    "verdict",
+    "without_word",
+]
 
 #: The most names in a sentence.
 NAMED = 3
 #: The most characters of an error that are shown.
 FIRST = 160
+#: The phases of a task whose log ends in DRAINED: in a drain, or because it has asked for its shutdown before.
+OVER = (DrainPhase.COMMITTED, DrainPhase.DRAINED)
 
 
 class JobState(StrEnum):
@@ -69,13 +84,16 @@ def doubtful(silent: Mapping[str, Silence], timing: Timing) -> list[str]:
     return sorted(name for name, each in silent.items() if each.doubtful(timing.heartbeat_timeout_s))
 
 
+def look_again(late: list[str]) -> str:
+    """What is said while only another look shows whether processors are alive."""
+    return f"No heartbeat of {_names(late)} has come lately. The next look shows whether one comes."
+
+
 def verdict(shown: Mapping[str, Any], silent: Mapping[str, Silence], timing: Timing, now_ms: int) -> Judgement:
     """The verdict on a status document. `silent` holds the processors whose rows say they are alive."""
     dead = without_word(silent, timing)
     run = f"Run {shown['run_id']}"
     tasks = shown["tasks"]
-    gone = frozenset(dead)
-    idle = [task for task in tasks if task["why"] or task["owner"] in gone]
     match shown["phase"]:
         case "FAILED":
             failure = shown["failure"] or {"task": "a task", "message": ""}
@@ -98,8 +116,7 @@ def verdict(shown: Mapping[str, Any], silent: Mapping[str, Silence], timing: Tim
                 then = f"The next start resumes run {shown['run_id']}."
             return Judgement(JobState.STOPPED, f"No processor runs. {why}{then}")
     if late := doubtful(silent, timing):
-        text = f"No heartbeat of {_names(late)} has come lately. The next look shows whether one comes."
-        return Judgement(JobState.LOOKING, text, min(silent[name].seconds for name in late))
+        return Judgement(JobState.LOOKING, look_again(late), min(silent[name].seconds for name in late))
     if silent and len(dead) == len(silent):
         text = "No processor runs: none sends heartbeats. The next start resumes the run."
         return Judgement(JobState.STOPPED, text, min(each.seconds for each in silent.values()))
@@ -115,39 +132,76 @@ def verdict(shown: Mapping[str, Any], silent: Mapping[str, Silence], timing: Tim
         return Judgement(
             JobState.NO_LEADER, f"{who}. Another processor takes over; running tasks go on meanwhile.", since_s
         )
+    idle = [task for task in tasks if task["why"] or task["owner"] in dead]
+    trouble = _trouble(idle, shown["deposed"], leader, silent, timing)
     if shown["phase"] == "DRAINING":
-        done = sum(task["phase"] in ("COMMITTED", "DRAINED") for task in tasks)
+        done = sum(task["phase"] in OVER for task in tasks)
         text = f"{run} is being drained: {done} of {len(tasks)} tasks have committed."
-        if owners := sorted({task["owner"] for task in idle} & gone):
-            text += (
-                f" {_are(owners)} silent; the leader gives {'its' if len(owners) == 1 else 'their'} tasks to others."
-            )
-        elif idle:
-            text += f" {_first_idle(idle, dead)}"
-        return Judgement(JobState.DRAINING, text, max((silent[name].seconds for name in owners), default=None))
-    former = shown["deposed"]  # also for a moment after it is back, or was wrongly suspected
-    if former in silent.keys() - gone and silent[former].gone(LATE * timing.heartbeat_s):
-        text = f"{leader} took over from {former}, which is silent. If it stays so, its tasks go to others."
-        return Judgement(JobState.TROUBLE, text, silent[former].seconds)
+        if trouble is not None:
+            return replace(trouble, text=f"{text} {trouble.text}")
+        if slow := not_yet(shown):
+            text += f" It waits for {_names(slow)}."
+        return Judgement(JobState.DRAINING, text)
+    if trouble is not None:
+        count = f"{len(idle)} of {len(tasks)} tasks do not run. " if idle else ""
+        return replace(trouble, text=count + trouble.text)
+    over = sum(task["phase"] in OVER for task in tasks)
+    text = f"{run}: {len(tasks) - over} of {len(tasks)} tasks run on {_processors(silent, dead)}."
+    if over:
+        text += f" {over} {'has ended, as it' if over == 1 else 'have ended, as they'} asked."
+    return Judgement(JobState.RUNNING, text)
+
+
+def _trouble(
+    idle: list[Mapping[str, Any]],
+    deposed: str | None,
+    leader: str,
+    silent: Mapping[str, Silence],
+    timing: Timing,
+) -> Judgement | None:
+    """What is wrong with a fleet that has a leader, whether it drains or not. `idle`: the tasks that do not run."""
+    dead = without_word(silent, timing)
+    late = {name: each.seconds for name, each in sorted(silent.items()) if each.gone(LATE * timing.heartbeat_s)}
+    if deposed in late.keys() - set(dead):  # not for a moment after it is back, or was wrongly suspected
+        text = f"{leader} took over from {deposed}. If no heartbeat of {deposed} comes, its tasks go to others."
+        return Judgement(JobState.TROUBLE, text, late[deposed])
+    if owners := sorted({task["owner"] for task in idle} & set(dead)):
+        whose = "its" if len(owners) == 1 else "their"
+        text = f"{_are(owners)} silent; the leader gives {whose} tasks to others."
+        return Judgement(JobState.TROUBLE, text, max(silent[name].seconds for name in owners))
     if idle:
-        owner = idle[0]["owner"]
-        since_s = silent[owner].seconds if owner in gone else idle[0].get("why_s")
-        return Judgement(JobState.TROUBLE, _idle(idle, dead, len(tasks)), since_s)
+        return Judgement(JobState.TROUBLE, f"{idle[0]['name']}: {idle[0]['why']}", idle[0].get("why_s"))
     if dead:
-        text = f"{_are(dead)} silent, without a task. All {len(tasks)} tasks run."
+        whom = "it" if len(dead) == 1 else "them"
+        text = f"{_are(dead)} silent; no task waits for {whom}."
         return Judgement(JobState.TROUBLE, text, max(silent[name].seconds for name in dead))
-    return Judgement(JobState.RUNNING, f"{run}: {len(tasks)} of {len(tasks)} tasks run on {_processors(silent, dead)}.")
+    if late:
+        return Judgement(JobState.TROUBLE, _late([*late], leader, timing), max(late.values()))
+    return None
 
 
-def _idle(idle: list[Mapping[str, Any]], dead: list[str], count: int) -> str:
-    return f"{len(idle)} of {count} tasks do not run. {_first_idle(idle, dead)}"
+def not_yet(shown: Mapping[str, Any]) -> list[str]:
+    """The tasks that the step of a drain waits for, and where they run: readers of sources to stop, all to commit."""
+    if shown["drain"]["step"] == DrainStep.FREEZE:
+        left = [each for each in shown["tasks"] if each["phase"] == DrainPhase.REQUESTED and _reads(each, shown)]
+    else:
+        left = [each for each in shown["tasks"] if each["phase"] not in OVER]
+    return [f"{each['name']} on {each['owner']}" for each in left]
 
 
-def _first_idle(idle: list[Mapping[str, Any]], dead: list[str]) -> str:
-    first = idle[0]
-    if first["owner"] in dead:
-        return f"{first['owner']} {IS_SILENT}"
-    return f"{first['name']}: {first['why']}"
+def _reads(task: Mapping[str, Any], shown: Mapping[str, Any]) -> bool:
+    """Whether it reads a source: also before it has reported how far."""
+    return bool(task["read"]) or task["name"] in shown["unheard"]
+
+
+def _late(late: list[str], leader: str | None, timing: Timing) -> str:
+    if leader in late:
+        return f"No heartbeat of the leader {leader} has come lately. If none comes, another processor takes over."
+    whose = "its" if len(late) == 1 else "their"
+    return (
+        f"No heartbeat of {_names(late)} has come lately. After {timing.heartbeat_timeout_s:g} s without one {whose} "
+        "tasks go to others."
+    )
 
 
 def _since_s(shown: Mapping[str, Any], kind: str, now_ms: int) -> float | None:

@@ -16,6 +16,7 @@ from samza_azure.group import control as control_blob
 from samza_azure.group.control import Control
 from samza_azure.group.rows import MEMBERS, ProcessorRow
 from samza_azure.group.view import View
+from samza_azure.host.last_day import EVERY_S, read_record
 from samza_azure.host.status import (
     SeenSilent,
     SeenWaiting,
@@ -25,11 +26,13 @@ from samza_azure.host.status import (
     patience_s,
     processors,
 )
-from samza_azure.machine import boot_time
+from samza_azure.machine.clock import boot_time
+from samza_azure.outcomes import Missing, NotModified
+from samza_azure.page.day import day
 from samza_azure.page.document import GAP_S, POINT_S, Lines, away, made, noted
 from samza_azure.page.verdict import JobState, without_word
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import CALL_S, Content, Missing, NotModified
+from samza_azure.storage.interface import CALL_S, Content
 
 __all__ = ["CALLS", "Watcher", "lines_of", "note"]
 
@@ -78,6 +81,9 @@ class Watcher:
         self._look = asyncio.Lock()
         self._news = asyncio.Condition()
         self._watched = 0
+        self._day: dict[str, Any] = {}
+        self._day_read_at = -1e9
+        self._reading_day = asyncio.Lock()
         self.version = 0
         self.document: dict[str, Any] = away(config.app.name, JobState.LOOKING, "The account is being read.", None)
 
@@ -86,6 +92,15 @@ class Watcher:
         if boot_time() >= self._looked_at + self._timing.heartbeat_s:
             await self.look()
         return self.document
+
+    async def day(self) -> dict[str, Any]:
+        """The record of the last day, read anew at most once a minute."""
+        async with self._reading_day:
+            if boot_time() >= self._day_read_at + EVERY_S:
+                now_ms = time.time_ns() // 1_000_000
+                record, _ = await read_record(self._account.rows(), now_ms)
+                self._day, self._day_read_at = await asyncio.to_thread(day, record), boot_time()
+            return self._day
 
     async def look(self) -> None:
         """Read once; calls at the same time share one read."""

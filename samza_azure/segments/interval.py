@@ -29,6 +29,8 @@ def microseconds(moment: datetime | date | str | int) -> int:
     """
     if isinstance(moment, int):
         return moment
+    if moment != moment:  # noqa: PLR0124  # pandas.NaT is a datetime that differs from itself
+        raise ValueError(f"{moment} is no moment. Leave out what has no time.")
     if isinstance(moment, str):
         if moment == _MOST:
             return _MOST_US

@@ -5,7 +5,7 @@ inputs are still visible, that outputs carry exactly the rows of their inputs, a
 expected one. Then all outputs and the new position are stored, or nothing. Repeating a publish changes nothing.
 A REPLACE never hides an append that it has not read: it carries the append forward.
 
-The rules on locks and outputs are here. The step itself is a transaction, in `storage/segment_publishing.py`.
+The rules on locks and outputs are here. The step itself is a transaction, in `tables/store/publishing.py`.
 """
 
 from collections.abc import Hashable, Sequence

@@ -19,9 +19,9 @@ from typing import NoReturn, TypeAlias, TypeVar
 from azure.core.exceptions import AzureError, HttpResponseError
 
 from samza_azure.errors import AccessDenied, SamzaAzureError, SignInFailed, StorageUnavailable, Unsettled
+from samza_azure.outcomes import Missing, NotModified, Refused
 from samza_azure.storage.address import Address
 from samza_azure.storage.identity import Identity, NoToken
-from samza_azure.storage.interface import Missing, NotModified, Refused
 from samza_azure.storage.refusals import refusal
 from samza_azure.storage.secret_file import SecretFile
 
@@ -68,6 +68,8 @@ _NOT_NOW = frozenset(
 #: What to do if no connection can be made.
 EMULATOR_AWAY = "No emulator listens there: start samza-azure dev, or samza-azure azurite"
 ACCOUNT_AWAY = "Is the account's name right? See DNS, private endpoints and firewalls between this machine and it"
+EMULATOR_SILENT = "If that lasts, start samza-azure dev, or samza-azure azurite, anew"
+ACCOUNT_SILENT = "If that lasts, see the health of Azure Storage in its region, and proxies and firewalls on the way"
 # Statuses that say the same whatever the code: the service lacks time or room, not the request sense.
 _TOO_MANY, _TOO_LATE = 429, 408
 
@@ -106,7 +108,8 @@ class AccountCalls:
                             return self.reading(error, doing, write=write)
         except TimeoutError as error:
             token = ", and no token of the identity yet" if self.identity and self.identity.awaited else ""
-            self._raise(error, f"{doing}: no answer from {self.where.host} within {timeout:g} s{token}", write=write)
+            failed = f"{doing}: no answer from {self.where.host} within {timeout:g} s{token}"
+            self._raise(error, f"{failed}. {self._remedy(error)}", write=write)
 
     @property
     def _secret(self) -> int:
@@ -149,10 +152,13 @@ class AccountCalls:
         if status is None or status >= 500 or status == _TOO_LATE or not code:
             reason = code or (f"status {status}" if status else _why(error))
             failed = f"{doing}: {host} cannot be reached or failed ({reason})"
-            if nothing_was_sent(error):
-                failed = f"{failed}. {EMULATOR_AWAY if self.where.is_local else ACCOUNT_AWAY}"
-            self._raise(error, failed, write=write, after_s=after_s)
+            self._raise(error, f"{failed}. {self._remedy(error)}", write=write, after_s=after_s)
         raise SamzaAzureError(f"{doing}: {host} does not accept it ({status} {code}).") from cause
+
+    def _remedy(self, error: Exception) -> str:
+        if nothing_was_sent(error):
+            return EMULATOR_AWAY if self.where.is_local else ACCOUNT_AWAY
+        return EMULATOR_SILENT if self.where.is_local else ACCOUNT_SILENT
 
     def _cause(self, error: Exception) -> Exception | None:
         return None if self.where.signature is not None else error

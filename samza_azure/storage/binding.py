@@ -36,9 +36,10 @@ from samza_azure.foreign import parsed
 from samza_azure.group.control import NAME
 from samza_azure.logs.names import BINDING, FOLDERS
 from samza_azure.names import APPLICATION, BINDING_ID, CONTAINER_OR_TABLE
+from samza_azure.outcomes import Missing, Refused
 from samza_azure.storage.account_calls import AccountCalls, error_code
 from samza_azure.storage.entities import entity
-from samza_azure.storage.interface import CALL_S, Missing, Refused
+from samza_azure.storage.interface import CALL_S
 
 if TYPE_CHECKING:
     from azure.data.tables import TableClient

@@ -19,8 +19,9 @@ from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable,
 from samza_azure.logs.operations import Span
 from samza_azure.logs.record import Buffer
 from samza_azure.logs.retention import Listed
+from samza_azure.outcomes import Missing, Refused
 from samza_azure.storage.account_calls import AccountCalls, error_code
-from samza_azure.storage.interface import DELETE_MAX, Missing, Refused
+from samza_azure.storage.interface import DELETE_MAX
 from samza_azure.storage.limits import checked_append, checked_length
 
 #: The SDK counts sending a block as connecting, so that timeout grows with the block, by this least speed.

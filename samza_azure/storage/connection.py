@@ -20,6 +20,7 @@ from azure.core.exceptions import HttpResponseError
 from samza_azure.account import Storage
 from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, StorageUnavailable
 from samza_azure.group.control import NAME
+from samza_azure.outcomes import Missing
 from samza_azure.storage.account_calls import AccountCalls, error_code
 from samza_azure.storage.address import Address, address
 from samza_azure.storage.binding import (
@@ -39,7 +40,7 @@ from samza_azure.storage.binding import (
 )
 from samza_azure.storage.clients import CONNECT_S, READ_S, Clients
 from samza_azure.storage.identity import Identity, of_this_process
-from samza_azure.storage.interface import Blobs, ControlBlob, Hints, Missing, Positions, Rows
+from samza_azure.storage.interface import Blobs, ControlBlob, NamedRows, Rows
 from samza_azure.storage.limits import READERS
 from samza_azure.storage.secret_file import SecretFile
 from samza_azure.storage.transactions import Transactions
@@ -210,17 +211,17 @@ class Account:
         """Whether the account has a container of this name."""
         return self._has(self._synchronous().beside(name))
 
-    def hints(self, *, timeout_s: float = CONNECT_S) -> Hints:
+    def hints(self, *, timeout_s: float = CONNECT_S) -> NamedRows:
         """The hint rows."""
-        from samza_azure.storage.hints import AzureHints  # kept out of the supervisor
+        from samza_azure.storage.named_rows import AzureNamedRows  # kept out of the supervisor
 
-        return AzureHints(self._synchronous().table, self._calls, timeout_s=timeout_s)
+        return AzureNamedRows(self._synchronous().table, self._calls, timeout_s=timeout_s)
 
-    def readers(self, *, timeout_s: float = READ_S) -> Positions:
+    def readers(self, *, timeout_s: float = READ_S) -> NamedRows:
         """The positions of the named readers."""
-        from samza_azure.storage.hints import AzureHints  # kept out of the supervisor
+        from samza_azure.storage.named_rows import AzureNamedRows  # kept out of the supervisor
 
-        return AzureHints(self._synchronous().table, self._calls, timeout_s=timeout_s, partition=READERS)
+        return AzureNamedRows(self._synchronous().table, self._calls, timeout_s=timeout_s, partition=READERS)
 
     def control_blob(self) -> ControlBlob:
         """The control blob."""

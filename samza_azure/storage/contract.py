@@ -18,17 +18,8 @@ from typing import Protocol, TypeVar
 from samza_azure.group.control import NAME
 from samza_azure.logs.names import LOCKS
 from samza_azure.logs.operations import Span
-from samza_azure.storage.interface import (
-    Blobs,
-    Content,
-    ControlBlob,
-    Missing,
-    NotModified,
-    Refused,
-    Row,
-    Rows,
-    Value,
-)
+from samza_azure.outcomes import Missing, NotModified, Refused
+from samza_azure.storage.interface import Blobs, Content, ControlBlob, Row, Rows, Value
 from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Transactions, Write
 
 T = TypeVar("T")

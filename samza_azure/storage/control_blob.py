@@ -13,8 +13,9 @@ from azure.storage.blob.aio import BlobLeaseClient, ContainerClient
 
 from samza_azure.errors import CorruptState, StorageUnavailable
 from samza_azure.group.control import NAME
+from samza_azure.outcomes import Missing, NotModified, Refused
 from samza_azure.storage.account_calls import AccountCalls
-from samza_azure.storage.interface import Content, Missing, NotModified, Refused
+from samza_azure.storage.interface import Content
 from samza_azure.storage.limits import LEASED_BYTES_MAX
 
 

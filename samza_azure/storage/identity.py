@@ -27,7 +27,7 @@ from azure.core.credentials import AccessToken, AccessTokenInfo
 from azure.core.exceptions import AzureError
 
 from samza_azure.account import without_secrets
-from samza_azure.seldom import Seldom
+from samza_azure.log_rate_limit import LogRateLimit
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class Identity:
         self._tokens: dict[_Purpose, _Token] = {}
         self._lock = threading.Lock()
         self._renewed_at = -RETRY_MOST_S
-        self._seldom = Seldom()
+        self._rate_limit = LogRateLimit()
         self.asynchronous = _Asynchronous(self)
 
     @property
@@ -176,7 +176,7 @@ class Identity:
                 token.failures += 1
                 token.not_before = self._clock() + min(RETRY_S * 2 ** (token.failures - 1), RETRY_MOST_S)
                 goes_on = self._is_valid(token)
-            if goes_on and self._seldom.is_due("renewal"):
+            if goes_on and self._rate_limit.is_due("renewal"):
                 log.warning(
                     "The token could not be renewed; calls go on with the old one until it ends. %s", failed.why
                 )

@@ -1,8 +1,8 @@
 """The interface of a storage account.
 
 Coordination is asynchronous: `ControlBlob` and `Rows`. The data path runs in Spark's threads and is synchronous:
-`Blobs` and `Hints`. The modules of this folder implement them on Azure, and `samza_azure.storage.memory` in memory;
-both pass the same contract tests.
+`Blobs`, `NamedRows` and, in its own module, `Transactions`. The modules of this folder implement them on Azure, and
+`samza_azure.storage.memory` in memory; both pass the same contract tests.
 
 A condition that does not hold is an answer and is *returned* (`Refused`). Only these are raised: `Unsettled` (the
 answer was lost; read to find out), `StorageUnavailable` (nothing happened; try again), and `AccessDenied` (a retry does
@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from samza_azure.outcomes import Missing, NotModified, Refused
+
 if TYPE_CHECKING:
     from samza_azure.logs.operations import Span
     from samza_azure.logs.record import Buffer
@@ -22,25 +24,6 @@ Value: TypeAlias = str | int | bool
 
 #: How long people wait for the answer to one call: those of commands, of the page, of monitors. In seconds.
 CALL_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The service refused: a condition did not hold. `code` is Azure's error code, for messages."""
-
-    code: str
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """There is no such blob; with `container`, not even a container for it. The two are equal."""
-
-    container: bool = field(default=False, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class NotModified:
-    """The blob still has the ETag that was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +80,18 @@ class Blobs(Protocol):
         lease, with the service's error code. Raise `AccessDenied` if there is no right to delete one of them."""
 
 
-class Hints(Protocol):
-    """Hint rows, with the length of each log. Late, lost or old hints only cost time."""
+class NamedRows(Protocol):
+    """The rows of one partition that have one writer each, so that no write needs a condition.
+
+    Hints have the length of each log; late, lost or old ones only cost time. The positions of named readers must be
+    right: what no named reader needs may be deleted.
+    """
 
     def publish(self, name: str, values: Mapping[str, Value]) -> None:
-        """Insert or replace the hint of one log, unconditionally."""
+        """Insert or replace one row, unconditionally."""
 
     def poll(self) -> Mapping[str, Mapping[str, Value]]:
-        """All hints of the application, in one query."""
-
-
-class Positions(Hints, Protocol):
-    """The positions of named readers, one row each. Unlike hints they must be right: what no named reader needs may be
-    deleted."""
+        """All rows, in one query."""
 
     def remove(self, name: str) -> None:
         """Delete the row if it exists."""

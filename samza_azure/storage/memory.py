@@ -20,17 +20,8 @@ from samza_azure.group.control import NAME
 from samza_azure.logs.operations import Span
 from samza_azure.logs.record import Buffer
 from samza_azure.logs.retention import Listed
-from samza_azure.storage.interface import (
-    Blobs,
-    Content,
-    ControlBlob,
-    Missing,
-    NotModified,
-    Refused,
-    Row,
-    Rows,
-    Value,
-)
+from samza_azure.outcomes import Missing, NotModified, Refused
+from samza_azure.storage.interface import Blobs, Content, ControlBlob, Row, Rows, Value
 from samza_azure.storage.limits import (
     APPEND_BLOCKS_MAX,
     HINTS,
@@ -398,13 +389,13 @@ class MemoryAccount:
         """The logs."""
         return MemoryBlobs(self)
 
-    def hints(self, *, timeout_s: float = 3.0) -> "MemoryHints":
+    def hints(self, *, timeout_s: float = 3.0) -> "MemoryNamedRows":
         """The hint rows."""
-        return MemoryHints(self, HINTS)
+        return MemoryNamedRows(self, HINTS)
 
-    def readers(self, *, timeout_s: float = 3.0) -> "MemoryHints":
+    def readers(self, *, timeout_s: float = 3.0) -> "MemoryNamedRows":
         """The positions of the named readers."""
-        return MemoryHints(self, READERS)
+        return MemoryNamedRows(self, READERS)
 
     def transactions(self, partition: str, *, timeout_s: float | None = None) -> MemoryTransactions:
         """One partition of the table, for writes of several rows at once; kept apart from that of `rows`."""
@@ -475,8 +466,8 @@ class MemoryBlobs:
         return self._account.call("blobs.delete", lambda: self._storage.delete_many(names))
 
 
-class MemoryHints:
-    """`Hints` in memory, and `Positions`."""
+class MemoryNamedRows:
+    """`NamedRows` in memory."""
 
     def __init__(self, account: MemoryAccount, partition: str) -> None:
         self._account = account

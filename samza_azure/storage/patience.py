@@ -5,7 +5,7 @@ from typing import Any
 
 from samza_azure.errors import AccessDenied, StorageUnavailable
 from samza_azure.group.timing import DENIED_S
-from samza_azure.machine import boot_time
+from samza_azure.machine.clock import boot_time
 
 
 class Patient:

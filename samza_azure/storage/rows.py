@@ -16,9 +16,10 @@ from azure.data.tables import TableEntity, UpdateMode
 from azure.data.tables.aio import TableClient
 
 from samza_azure.errors import StorageUnavailable
+from samza_azure.outcomes import Missing, Refused
 from samza_azure.storage.account_calls import AccountCalls
 from samza_azure.storage.entities import entity, row
-from samza_azure.storage.interface import Missing, Refused, Row, Value
+from samza_azure.storage.interface import Row, Value
 from samza_azure.storage.limits import checked_key
 
 

@@ -4,7 +4,7 @@ After a refusal the file is read again, and all clients of the account use a new
 The rest cannot change while a process runs: the account, and whether it is a key or a signature. If the file is just
 being written, or missing for a moment, it is read again after the next refusal.
 
-How secrets stay out of texts: `docs/secrets.md`, and `spark/task/secrets.py` for what a container says.
+How secrets stay out of texts: `docs/secrets.md`, and `tasks/secrets.py` for what a container says.
 """
 
 import logging

@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from samza_azure.errors import StorageUnavailable
-from samza_azure.storage.interface import Missing, Refused, Row, Value
+from samza_azure.outcomes import Missing, Refused
+from samza_azure.storage.interface import Row, Value
 from samza_azure.storage.limits import checked_key, checked_values
 
 #: The service takes at most this many operations in one transaction.

@@ -1,6 +1,6 @@
 """What a task's sources may do, and what a drain changes about that. Pure: no clock, no I/O.
 
-`spark/source/gate_files.py` carries the gate from the container to the sources, and their answers back.
+`tasks/gate_files.py` carries the gate from the container to the sources, and their answers back.
 """
 
 from collections.abc import Sequence

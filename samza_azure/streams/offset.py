@@ -15,6 +15,7 @@ from samza_azure.logs.position import Position
 #: The end of time in microseconds, in the year 33658. The window of a row of 9999-12-31 ends after the last datetime of
 #: Python, and must fire, too. It is a ninth of what 64 bits hold, so that Spark can add delays and windows to it.
 INFINITY_US = 10**18
+INFINITY_MS = INFINITY_US // 1000
 #: The last of the steps of an offset.
 LAST_STEP = 2
 

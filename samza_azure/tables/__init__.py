@@ -22,8 +22,8 @@ from samza_azure.names import TABLE
 from samza_azure.segments import Granularity, Interval, LockOwner, LockTask, SequenceNumber
 from samza_azure.storage.connection import Account
 from samza_azure.storage.limits import OF_TABLES
-from samza_azure.storage.segments import SegmentStore
 from samza_azure.tables.compaction import Compacted, Unmerged, compact, plan, rewrite
+from samza_azure.tables.store.segments import SegmentStore
 from samza_azure.tables.table import FilePart, Filter, TableSnapshot
 from samza_azure.tables.write import Appender, Shape, create
 
@@ -32,6 +32,19 @@ def store_of(account: Account, name: str) -> SegmentStore:
     """The rows and files of a table, which need not exist. Raise ConfigError for an invalid name."""
     TABLE.checked(name)
     return SegmentStore(account.transactions(f"{OF_TABLES}{name}"), account.blobs(), name)
+
+
+def store(config: Config | Storage, name: str) -> SegmentStore:
+    """The rows and files of a table, for `create`, `Appender`, `compact`, `plan` and `rewrite`. Each thread needs its
+    own.
+
+    Creates the container and the table of the account if they are missing. Raise ConfigError for an invalid name, or if
+    one of them belongs to another job.
+    """
+    TABLE.checked(name)
+    account = Account.from_config(config.storage if isinstance(config, Config) else config)
+    account.ensure_created()
+    return store_of(account, name)
 
 
 def open(config: Config | Storage, name: str, *, at: SequenceNumber | None = None) -> TableSnapshot:  # noqa: A001
@@ -80,5 +93,6 @@ __all__ = [
     "plan",
     "rewrite",
     "snapshot_of",
+    "store",
     "store_of",
 ]

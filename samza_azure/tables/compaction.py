@@ -34,8 +34,8 @@ from samza_azure.segments import (
     TimelineEntry,
 )
 from samza_azure.storage.interface import DELETE_MAX
-from samza_azure.storage.segments import ANNOUNCED_MAX, GarbageCollected, SegmentStore
 from samza_azure.tables import files
+from samza_azure.tables.store.segments import ANNOUNCED_MAX, GarbageCollected, SegmentStore
 from samza_azure.tables.table import filled
 from samza_azure.tables.write import WITHIN_A_DAY, Shape, by_bucket
 

@@ -23,9 +23,10 @@ from samza_azure.foreign import parsed
 from samza_azure.logs.names import FILES, file_in
 from samza_azure.logs.position import Position
 from samza_azure.messages import ends_from
-from samza_azure.storage.intake import Follower, Intake
-from samza_azure.storage.interface import Blobs, Missing
-from samza_azure.storage.log import LogReader
+from samza_azure.outcomes import Missing
+from samza_azure.storage.interface import Blobs
+from samza_azure.stream_io.intake import Follower, Intake
+from samza_azure.stream_io.log import LogReader
 from samza_azure.tables.files import are_equal, encode, plain
 
 #: More than a file takes besides its values.

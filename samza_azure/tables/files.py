@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 
 from samza_azure.errors import ConfigError, CorruptState
 from samza_azure.logs.names import TABLES
+from samza_azure.outcomes import Missing
 from samza_azure.segments import File, Interval
 from samza_azure.segments.interval import CALENDAR, microseconds
-from samza_azure.storage.interface import Blobs, Missing
+from samza_azure.storage.interface import Blobs
 
 ROW_GROUP_ROWS = 64 << 10
 #: Longer texts get no statistics.

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from samza_azure.config import TableSettings
 from samza_azure.logs.names import run_folder
 from samza_azure.segments import LockOwner, LockTask, Published, SequenceNumber
-from samza_azure.storage.segments import SegmentStore
 from samza_azure.tables.compaction import compact, due
 from samza_azure.tables.sink import group_of, is_drained
+from samza_azure.tables.store.segments import SegmentStore
 
 log = logging.getLogger(__name__)
 

@@ -19,15 +19,15 @@ import pyarrow as pa
 from samza_azure.config import TableSettings
 from samza_azure.errors import CorruptState, StateLost, Superseded
 from samza_azure.foreign import parsed
+from samza_azure.log_rate_limit import LogRateLimit
 from samza_azure.logs.names import stage_of
 from samza_azure.logs.position import Position
 from samza_azure.messages import ends_from
 from samza_azure.segments import Advance, Interval, LockOwner, LockTask, LostRace
-from samza_azure.seldom import Seldom
-from samza_azure.storage.intake import Follower, Intake
-from samza_azure.storage.log import LogReader
-from samza_azure.storage.segments import SegmentStore
+from samza_azure.stream_io.intake import Follower, Intake
+from samza_azure.stream_io.log import LogReader
 from samza_azure.tables.files import later, with_interval
+from samza_azure.tables.store.segments import SegmentStore
 from samza_azure.tables.write import Appender, by_bucket, create, divide, widen
 
 log = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ class Sink(Follower):
         self._refused = ""  # why the last publish was refused; empty if it was not
         self.published_rows = 0  # under this writer
         self.left_out_rows = 0  # of an interval that has expired, or of none
-        self._seldom = Seldom()
+        self._rate_limit = LogRateLimit()
 
     # Taking over.
 
@@ -268,7 +268,7 @@ class Sink(Follower):
         if self._flush is not None or (rows := self._intake.take()) is None:
             return
         timed = with_interval(rows, self._table.time)
-        if (count := len(rows) - len(timed)) and self._seldom.is_due("no interval"):
+        if (count := len(rows) - len(timed)) and self._rate_limit.is_due("no interval"):
             log.warning(
                 "%s: %d rows are left out of the table: their %r is null or outside the years 1 to 9999, so they "
                 "belong to no interval. `late` counts all such rows.", self._stream, count, self._table.time,

@@ -14,8 +14,8 @@ from samza_azure.errors import ConfigError, CorruptState
 from samza_azure.segments import ETERNITY, File, Interval, SequenceNumber
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs
-from samza_azure.storage.segments import Snapshot
 from samza_azure.tables import files
+from samza_azure.tables.store.segments import Snapshot
 
 #: (column, operator, value), as pyarrow has them; all of them must hold.
 Filter = Sequence[tuple[str, str, Any]]

@@ -27,10 +27,10 @@ from samza_azure.segments import (
 )
 from samza_azure.storage.interface import Row
 from samza_azure.storage.limits import TEXT_MAX
-from samza_azure.storage.segment_rows import HEAD
-from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import Act, Write
 from samza_azure.tables import files
+from samza_azure.tables.store.rows import HEAD
+from samza_azure.tables.store.segments import SegmentStore
 
 A = TypeVar("A", bound=Granted | Revoked | Blocked | None)
 
@@ -144,7 +144,7 @@ def _added(shape: Shape, schema: pa.Schema, table: str) -> list[pa.Field]:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class SegmentRows:
     """Rows of one interval of the table, and the partition number of their segment. They lie within `span`."""
 
     lock: TableLock
@@ -210,14 +210,14 @@ class Appender:
 
     def place(
         self, parts: Sequence[tuple[Interval, pa.Table]], most: int
-    ) -> tuple[list[Placed], list[tuple[Interval, pa.Table]]] | LostRace:
+    ) -> tuple[list[SegmentRows], list[tuple[Interval, pa.Table]]] | LostRace:
         """Get locks and numbers for rows from `by_bucket`, for at most `most` intervals. Also return the rest.
 
         A rewrite may have divided the table more finely or more coarsely than its granularity. If more finely, a part
         that extends past the interval of its first row is cut there, since readers show only those rows of a segment
         that lie in its interval. If more coarsely, the parts of one interval are joined.
         """
-        placed: list[Placed] = []
+        placed: list[SegmentRows] = []
         waiting = list(reversed(parts))
         self._hold(files.microseconds_of(rows, self._shape.time)[0].as_py() for _, rows in parts[:most])
         while waiting and len(placed) < most:
@@ -237,10 +237,10 @@ class Appender:
                     waiting.append((Interval(end, bucket.end), rows.slice(count)))
                     rows = rows.slice(0, count)
             held.used = self._appends + 1
-            placed.append(Placed(held.lock, held.span, held.free.pop(0), rows))
+            placed.append(SegmentRows(held.lock, held.span, held.free.pop(0), rows))
         return placed, waiting[::-1]
 
-    def append_parts(self, parts: Sequence[Placed], advance: Advance | None = None) -> Published | LostRace:
+    def append_parts(self, parts: Sequence[SegmentRows], advance: Advance | None = None) -> Published | LostRace:
         """Like `append`, for rows that `place` has placed and whose columns the table has."""
         segments, under = [], set()
         self._appends += 1
@@ -399,4 +399,4 @@ def _text(schema: pa.Schema) -> str:
     return text
 
 
-__all__ = ["WITHIN_A_DAY", "Appender", "Placed", "Shape", "by_bucket", "create", "divide", "widen"]
+__all__ = ["WITHIN_A_DAY", "Appender", "SegmentRows", "Shape", "by_bucket", "create", "divide", "widen"]

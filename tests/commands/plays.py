@@ -24,6 +24,15 @@ PATIENCE_S = 180.0
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
+_LINE = re.compile(r"(?:(?<=job\.toml, line )|(?<=\] is in line ))\d+")
+
+
+def _behind_the_account(line: re.Match[str]) -> str:
+    """Where a line of `JOB` is behind the two that `write` adds to the account."""
+    number = int(line[0])
+    return str(number + 2 if number > JOB[: JOB.index("connect")].count("\n") + 1 else number)
+
+
 class Screen:
     """A command on a terminal of its own, and all that was shown there."""
 
@@ -58,7 +67,7 @@ class Screen:
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "samza_azure", *arguments]
+    return [sys.executable, "-P", "-m", "samza_azure", *arguments]  # as the script: without the present folder
 
 
 def flat(text: str) -> str:
@@ -106,7 +115,8 @@ class Play:
 
     def is_printed(self, shown: str) -> None:
         """The message is there, with its place and the line to paste."""
-        for part in (*self.mistake.told, self.mistake.advised):
+        for told in (*self.mistake.told, self.mistake.advised):
+            part = _LINE.sub(_behind_the_account, told)
             assert flat(part.replace("MODULE", "shop")) in flat(shown), f"{part!r} is not shown:\n{shown}"
         places = (f"{self.folder / 'shop.py'}, line ", str(self.job))
         assert any(flat(place) in flat(shown) for place in places), f"no file is named:\n{shown}"
@@ -153,7 +163,8 @@ class Play:
         self.mistaken()
         screen = Screen(self.folder, self.nowhere, "dev", str(self.job), "--processors", "1", "--reload")
         try:
-            until(lambda: flat(self.mistake.told[0].replace("MODULE", "shop")) in flat(screen.text), "the mistake")
+            told = _LINE.sub(_behind_the_account, self.mistake.told[0]).replace("MODULE", "shop")
+            until(lambda: flat(told) in flat(screen.text), "the mistake")
             self.remedied()
             until(lambda: "1processorstarted" in flat(screen.text), "a processor")
             [connect] = set(re.findall(rf"export {VARIABLE}='(.*)'", screen.text))

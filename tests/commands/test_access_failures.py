@@ -26,7 +26,7 @@ from azure.core.credentials import AccessTokenInfo
 from samza_azure import AzureJobCoordinatorFactory, Config, Reader, SharedTasks, SourceWriter, cli
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.library.threaded import ThreadedCoordinator
-from samza_azure.seldom import Folded
+from samza_azure.log_rate_limit import RepeatFilter
 from samza_azure.storage.connection import Account
 from samza_azure.storage.identity import Identity, of_this_process
 from tests.commands.access_failures import FAILURES, By, Failure, Outcome
@@ -162,8 +162,8 @@ def machine(
     monkeypatch.setattr("samza_azure.storage.connection.of_this_process", lambda: identity)
     for name in ("PATIENCE_S", "TELL_AFTER_S"):  # of an endpoint that does not answer
         monkeypatch.setattr(f"samza_azure.storage.identity.{name}", 0.5)
-    monkeypatch.setattr("samza_azure.commands.reach.PATIENCE_S", 0.5)
-    monkeypatch.setattr("samza_azure.commands.reach.FIRST_S", 0.5)
+    monkeypatch.setattr("samza_azure.commands.connect.PATIENCE_S", 0.5)
+    monkeypatch.setattr("samza_azure.commands.connect.FIRST_S", 0.5)
     with as_on_azure(azure, certificates[1], monkeypatch):
         made = Machine(azure, emulator, tmp_path, clock, monkeypatch, capsys)
         if not azure.has_shared:
@@ -200,8 +200,8 @@ def test_a_command_ends_at_once_and_says_what_to_do(machine: Machine, failure: F
 def test_a_processor_that_has_not_joined_ends_with_2_only_if_no_later_try_can_help(
     machine: Machine, failure: Failure, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # A role is waited for long enough for a second try, however long the first one takes on a busy machine.
-    for name, seconds in {"ROLE_S": 1.5, "ROLE_AGAIN_S": 0.3, "UNREACHABLE_S": 0.3, "KNOCK_S": 0.3}.items():
+    # Long enough for a second try, however long the first one takes on a busy machine.
+    for name, seconds in {"ROLE_S": 1.5, "ROLE_AGAIN_S": 0.3, "UNREACHABLE_S": 1.5, "KNOCK_S": 0.3}.items():
         machine.patch.setattr(f"samza_azure.library.factory.{name}", seconds)
     opened_by = failure.opens(machine.azurite) if failure.opens is not None else ""
     coordinator = AzureJobCoordinatorFactory().get_job_coordinator("p0", machine.config(failure.by, opened_by))
@@ -213,8 +213,8 @@ def test_a_processor_that_has_not_joined_ends_with_2_only_if_no_later_try_can_he
     assert ending is not None and ending.code is failure.outcome.value.exits, ending
     assert failure.says in ending.message and shows_no_secret(ending.message)
     told = ("tried again for", "Waiting for a token")
-    said = [record for record in caplog.records if any(text in record.getMessage() for text in told)]
-    assert len(said) == (failure.outcome is not Outcome.FOR_GOOD)
+    has_said = any(text in record.getMessage() for record in caplog.records for text in told)
+    assert has_said == (failure.outcome is not Outcome.FOR_GOOD)
 
 
 @pytest.mark.parametrize("failure", KINDS, ids=str)
@@ -238,9 +238,9 @@ def test_a_processor_that_has_joined_pauses_and_goes_on_and_says_so_in_a_few_lin
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     """The lines that a processor's log would have."""
-    folded, formatter = Folded(), logging.Formatter()
+    repeats, formatter = RepeatFilter(), logging.Formatter()
     kept = [copy(each) for each in caplog.records if each.levelno >= logging.WARNING]
-    return "\n".join(formatter.format(each) for each in kept if folded.filter(each)).splitlines()
+    return "\n".join(formatter.format(each) for each in kept if repeats.filter(each)).splitlines()
 
 
 #: What lasts for a while, and how it begins.
@@ -268,7 +268,7 @@ def breaks_off(request: Request) -> Reply | None:
 def test_a_real_processor_logs_at_most_ten_lines_in_each_outage(
     azure: Azure, certificates: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With Spark and four tasks, each outage for a minute; tests/test_seldom.py shows it for any lines."""
+    """With Spark and four tasks, each outage for a minute; tests/test_log_rate_limit.py shows it for any lines."""
     monkeypatch.setattr(cloud, "TOKEN_S", 8)  # a token always ends soon
     (tmp_path / "pipeline.py").write_text(PIPELINE)
     job = JOB.format(id=uuid.uuid4().hex[:8], account=f'azure.storage.account = "{ACCOUNT}"')

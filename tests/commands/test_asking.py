@@ -32,9 +32,9 @@ from samza_azure import (
     SharedTasks,
     SourceWriter,
 )
-from samza_azure.commands.ask import Asked, ask_drain
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.commands.check import against_run
+from samza_azure.commands.requests import Asked, ask_drain
 from samza_azure.coordinator import load_factory
 from samza_azure.errors import Ending
 from samza_azure.group.control import Control, RunPhase, signal, signalled
@@ -54,7 +54,7 @@ from samza_azure.host.asking import asker, write_drain_early
 from samza_azure.host.status import document, read
 from samza_azure.logs.record import Writer
 from samza_azure.storage.connection import Account
-from samza_azure.storage.log import LogReader, take_over
+from samza_azure.stream_io.log import LogReader, take_over
 
 PATIENCE_S = 30.0
 JOB = """

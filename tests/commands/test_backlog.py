@@ -8,9 +8,11 @@ import pyarrow as pa
 import pytest
 
 from samza_azure.commands.backlog import (
+    Behind,
     TaskBehind,
     behind,
     behind_of_tasks,
+    behind_outside,
     by_stream,
     ends_of,
     rows_before,
@@ -24,9 +26,9 @@ from samza_azure.logs.record import Writer
 from samza_azure.logs.source_log import LogLimits
 from samza_azure.messages import Phase, Progress, TaskReport
 from samza_azure.storage.interface import Blobs
-from samza_azure.storage.log import LogReader, take_over
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
-from samza_azure.storage.source_stream import SourceWriter
+from samza_azure.stream_io.log import LogReader, take_over
+from samza_azure.stream_io.source_stream import SourceWriter
 
 
 @pytest.fixture
@@ -182,6 +184,23 @@ def test_each_task_is_behind_from_where_it_stands_itself(blobs: Blobs) -> None:
     assert behind_of_tasks(blobs, shown, found) == {
         "fast-0": TaskBehind(0, is_all=True, is_estimate=False, size=0),
         "slow-0": TaskBehind(10, is_all=True, is_estimate=False, size=size),
+    }
+
+
+def test_what_is_left_outside_is_what_its_tasks_say(blobs: Blobs) -> None:
+    left = Progress(
+        behind={"orders": 350},
+        behind_sources={"orders/0": 300, "orders/1": 50},
+        lag_rows={"orders/0": 6, "orders/1": 1, "forged/0": 9},
+        lag_s={"orders/0": 2.5},
+    )
+    shown = fleet(report("orders-source-0", {}, left))
+    assert behind_outside(shown) == {
+        "orders/0": Behind(6, is_all=True, size=300, lag_s=2.5),
+        "orders/1": Behind(1, is_all=True, size=50),
+    }
+    assert behind_of_tasks(blobs, shown, {}) == {
+        "orders-source-0": TaskBehind(7, is_all=True, is_estimate=False, size=350)
     }
 
 

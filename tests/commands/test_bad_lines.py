@@ -12,7 +12,7 @@ import pytest
 from samza_azure.commands import produce as produce_module
 from samza_azure.errors import ConfigError
 from samza_azure.storage.memory import MemoryAccount
-from samza_azure.storage.source_stream import SourceWriter
+from samza_azure.stream_io.source_stream import SourceWriter
 from tests.commands.test_files import put, stored, stored_values
 
 GOOD = "UA,2013-01-01 05:00:00,1"
@@ -58,7 +58,15 @@ def row(delay: str, name: str = "dep_delay") -> str:
             "Line 3 of {file} does not fit the stream 'flights'. The column 'dep_delay' is",
         ),
         ("UA,2013-01-01 05:00:00,late", "which cannot hold 'late'. Write a number, like 20.5."),
-        ("UA,yesterday,1", "The column 'ts' is timestamp[us, tz=UTC], which cannot hold 'yesterday'. Write times like"),
+        (
+            "UA,,1",
+            "Line 3 of {file} does not fit the stream 'flights'. The column 'ts' is null in a row, and it is the",
+        ),
+        (
+            ",2013-01-01,1",
+            "The column 'carrier' is null in a row, and the schema says NOT NULL. Write a value, or leave",
+        ),
+        ("UA,yesterday,1", "The column 'ts' is timestamp, which cannot hold 'yesterday'. Write times like"),
         ('UA,"2013-01-01 05:00:00,1', "a quote is opened and not closed: 'UA,\"2013-01-01 05:00:00,1'"),
     ],
     ids=str,
@@ -66,12 +74,12 @@ def row(delay: str, name: str = "dep_delay") -> str:
 def test_a_bad_line_of_csv_is_named_with_column_value_and_remedy(
     bad: str | bytes, says: str, account: Any, tmp_path: Path
 ) -> None:
-    file = csv_of(tmp_path, GOOD, bad, GOOD)
+    file, schema = csv_of(tmp_path, GOOD, bad, GOOD), SCHEMA.replace("string", "string NOT NULL")
     with pytest.raises(ConfigError) as refused:
-        put(account, file)
+        put(account, file, schema=schema)
     assert says.format(file=file) in str(refused.value)
     assert "--bad-lines FILE" in str(refused.value) and stored(account) == 0
-    assert put(account, file, bad_lines=tmp_path / "bad") == stored(account) == 2
+    assert put(account, file, schema=schema, bad_lines=tmp_path / "bad") == stored(account) == 2
     (aside,) = map(json.loads, (tmp_path / "bad").read_text().splitlines())
     assert (aside["file"], aside["line"], aside["error"] in str(refused.value)) == ("rows.csv", 3, True)
 
@@ -85,6 +93,7 @@ def test_a_bad_line_of_csv_is_named_with_column_value_and_remedy(
         ('{"carrier": "UA", "carrier": "AA"}', "an object has the key 'carrier' twice"),
         (row("true"), "'dep_delay' is double, which cannot hold True (bool)"),
         ('{"carrier": "UA" "x"}', "Expecting ',' delimiter at character 18"),
+        ('{"carrier": "UA", "dep_delay": 1}', "Line 2 of {file} does not fit the stream 'flights'. The column 'ts' is"),
     ],
     ids=str,
 )

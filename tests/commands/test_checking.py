@@ -16,12 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from samza_azure.application import Application
 from samza_azure.config import Config
-from samza_azure.errors import ConfigError, in_full
+from samza_azure.errors import ConfigError, PipelineRefused, in_full
 from samza_azure.extras import JAVA, NODE, PANDAS, PROMETHEUS, SPARK, to_install
-from samza_azure.spark.pipeline.early import check_early
-from samza_azure.spark.pipeline.names import TYPES
-from samza_azure.storage import ddl
+from samza_azure.pipeline.names import TYPES
+from samza_azure.planning import quick_check
+from samza_azure.stream_io import ddl
 from tests.commands.mistakes import JOB, MISTAKES, PIPELINE, Mistake
 
 EARLY = {name: mistake for name, mistake in MISTAKES.items() if not mistake.needs_spark}
@@ -44,7 +45,7 @@ def said(tmp_path: Path) -> Callable[[str, str], str]:
         path = tmp_path / "job.toml"
         path.write_text(job.replace("MODULE", module))
         try:
-            found = check_early(Config.load(path, reaches_storage=False))
+            found = quick_check(Config.load(path, reaches_storage=False))
         except ConfigError as error:
             return in_full(error).replace(module, "MODULE")
         assert not found.needs_session
@@ -69,6 +70,18 @@ def test_a_mistake_is_reported_with_file_line_and_a_fix_to_paste(
     assert "MODULE.py, line " in message or "job.toml" in message
     pasted = [text.replace(mistake.right, mistake.remedy or mistake.right) for text in right]
     assert said(*pasted) == ""
+
+
+def test_a_cell_of_a_notebook_that_runs_again_runs_with_the_line_that_is_advised() -> None:
+    cell = '@app.stage("orders", output="clean")\ndef clean(orders):\n    return orders\n'
+    notebook: dict[str, object] = {"Application": Application, "app": Application()}
+    exec(cell, notebook)
+    with pytest.raises(PipelineRefused) as caught:
+        exec(cell, notebook)
+    line = re.search(r"run the cell with (app = .*?) first", str(caught.value))
+    assert line is not None
+    for _ in range(2):
+        exec(f"{line[1]}\n{cell}", notebook)
 
 
 @pytest.mark.parametrize(
@@ -120,13 +133,67 @@ def test_all_mistakes_are_reported_at_once(said: Callable[[str, str], str]) -> N
     assert "streams.orders.key" in message and "Did you mean 'clean'?" in message and "MODULE.py, line 10" in message
 
 
+def test_all_mistakes_of_a_job_are_shown_in_one_run(tmp_path: Path) -> None:
+    """Those of the job file, of names, and that there is no account."""
+    job = JOB[: JOB.index("[azure")] + JOB[JOB.index("[streams.orders]") :].replace('key = "id"', 'key = "ids"')
+    pipeline = PIPELINE.replace('stage("clean"', 'stage("claen"')
+    first, *others = _quick_check(tmp_path, job.replace("partitions = 2", 'partitions = "two"'), pipeline)
+    path = tmp_path / "job.toml"
+    assert first.startswith(f"samza-azure: {path}, line 6: streams.orders.partitions = 'two' cannot be used")
+    last = len(job.rstrip().splitlines())
+    assert others[0].startswith(
+        f"{path}, after line {last}: azure.storage.connect is missing. Write under [azure.storage]: connect"
+    )
+    assert others[1] == "The pipeline has 2 mistakes:"
+    assert others[3].strip() == f"{path}, line 9"
+    assert others[5].strip() == f"{tmp_path / 'MODULE.py'}, line 10"
+
+
+def test_a_section_that_is_missing_has_the_line_behind_which_it_is_written(tmp_path: Path) -> None:
+    without = JOB[: JOB.index("\n[streams.orders]")]
+    first, place = _quick_check(tmp_path, without, PIPELINE)
+    assert f"Add [streams.orders] (after line {len(without.splitlines())}) there, with its columns" in first
+    assert place.strip() == f"{tmp_path / 'MODULE.py'}, line 6"
+
+
+def _quick_check(folder: Path, job: str, pipeline: str) -> list[str]:
+    """What the command says of a job that it refuses."""
+    (folder / "MODULE.py").write_text(pipeline)
+    (folder / "job.toml").write_text(job)
+    command = [sys.executable, "-m", "samza_azure", "check", str(folder / "job.toml"), "--quick"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    return ended.stderr.splitlines()
+
+
+@pytest.mark.parametrize("file", ["pyspark.py", "pandas.py", "azure/__init__.py"])
+def test_a_file_that_hides_a_package_is_refused_by_each_command_that_runs_the_job(file: str, tmp_path: Path) -> None:
+    """`check` knew the package already and found no mistake; the container ended with an ImportError. `run` and `dev`
+    are in test_mistakes."""
+    (tmp_path / "MODULE.py").write_text(PIPELINE)
+    (tmp_path / "job.toml").write_text(JOB)
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("print('hello')\n")
+    command, folder = [sys.executable, "-P", "-m", "samza_azure"], tmp_path
+    path, package = tmp_path / file.partition("/")[0], re.split(r"[./]", file)[0]
+    for arguments in (["check", "job.toml", "--quick"], ["explain", "job.toml"]):
+        ended = subprocess.run(
+            [*command, *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert ended.stderr == (
+            f"samza-azure: {path} hides the package {package}: Spark's processes would import it instead of that. "
+            "Rename it, and what imports it.\n"
+        )
+
+
 def test_a_module_that_makes_a_session_waits_for_spark(tmp_path: Path) -> None:
     for number, line in enumerate(("SparkSession.builder.getOrCreate()", "F.col('id')")):
         (tmp_path / f"session_{number}.py").write_text(
             f"from pyspark.sql import SparkSession, functions as F\n{line}\n{PIPELINE}"
         )
         (tmp_path / "job.toml").write_text(JOB.replace("MODULE", f"session_{number}"))
-        found = check_early(Config.load(tmp_path / "job.toml", reaches_storage=False))
+        found = quick_check(Config.load(tmp_path / "job.toml", reaches_storage=False))
         assert found.needs_session
 
 
@@ -137,7 +204,7 @@ def test_check_prints_the_whole_result_without_an_account(tmp_path: Path) -> Non
     environment = {**os.environ, "PATH": "", "JAVA_HOME": ""}  # no Java, which it does not ask for
     good = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert (good.returncode, good.stderr) == (0, "")
-    assert good.stdout.endswith("no mistake found in 2 stages without Spark.\n")
+    assert good.stdout.endswith("no mistake found in 2 stages without Spark, which alone knows the columns.\n")
     (tmp_path / "MODULE.py").write_text(PIPELINE.replace('"orders"', '"order"'))
     bad = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert (bad.returncode, bad.stdout) == (2, "")
@@ -224,10 +291,12 @@ def test_a_module_that_takes_long_is_checked_while_java_starts(tmp_path: Path) -
 import threading
 from samza_azure.config import Config
 from samza_azure.extras import JAVA, NODE, PANDAS, PROMETHEUS, SPARK, to_install
-from samza_azure.spark.pipeline.early import CheckBeside
+from samza_azure.pipeline.quick_check import CheckBeside
+from samza_azure.planning import quick_check
 
 def checked(module):
-    return CheckBeside(Config.load("job.toml", overrides={"app.main": module + ":app"}, reaches_storage=False))
+    config = Config.load("job.toml", overrides={"app.main": module + ":app"}, reaches_storage=False)
+    return CheckBeside(config, quick_check)
 
 quick, right, slow = map(checked, ("quick", "right", "slow"))
 assert quick.ended(60) and "Did you mean 'orders'?" in quick.refused

@@ -19,23 +19,25 @@ import pyarrow.parquet as pq
 import pytest
 
 from samza_azure import AzureJobCoordinatorFactory, Config, JobCoordinator, SharedTasks, SourceWriter, cli
-from samza_azure.commands import alone
+from samza_azure.commands import exclusive
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import Control, Member, RunPhase
 from samza_azure.group.drain import REMEMBERED
-from samza_azure.group.rows import MEMBERS, ProcessorRow, ProcessorState, columns
+from samza_azure.group.rows import MEMBERS, RECORD, ProcessorRow, ProcessorState, columns
+from samza_azure.host.last_day import LastDay, encoded
 from samza_azure.logs.names import BINDING
 from samza_azure.logs.operations import Pause
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Slice, Writer
-from samza_azure.storage.arrow import encode
+from samza_azure.outcomes import Missing
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import Content, Missing
-from samza_azure.storage.log import LogReader, take_over
-from samza_azure.storage.produced import PRODUCED
+from samza_azure.storage.interface import Content
 from samza_azure.storage.transactions import Act, Write
+from samza_azure.stream_io.arrow import encode
+from samza_azure.stream_io.log import LogReader, take_over
+from samza_azure.stream_io.produced import PRODUCED
 from tests.storage.proxy import Front, Guard, Reply, Request
 
 JOB = """
@@ -242,12 +244,15 @@ def test_all_deletes_everything_of_the_job_and_nothing_else(place: Place) -> Non
     place.output("1-a", 1)
     place.drained()
     place.account.blobs().put("somebody/else", b"s")
+    history = place.account.transactions(RECORD)
+    history.transact([Write(Act.INSERT, RECORD, encoded(LastDay(((1_000, 5, None, None),))))])
     code, out, said = place.command("delete", "--all", types="shop\n")
     assert code == 0 and "This deletes everything of 'shop'" in said
     assert out.startswith("Deleted shop: 2 blobs")
-    assert out.endswith("1 blobs that were not written by samza-azure stay.\n")
+    assert out.endswith("1 blobs outside its folders stay, such as exports to az://: somebody/else.\n")
     assert names(place) == ["somebody/else"]
     assert place.control() is None and not place.account.hints().poll()
+    assert history.query("!", "~") == [], "what the job's page showed of errors"
 
 
 class Ending(Front):
@@ -486,15 +491,17 @@ def test_a_command_that_has_ended_the_lease_of_a_dead_leader_says_that_nobody_le
     place.leased(leader=Member("p9", "i9"))
     seen: list[Control | None] = []
 
-    async def act(held: alone.Held) -> None:
+    async def act(held: exclusive.Held) -> None:
         seen.append(held.control)
         with pytest.raises(ConfigError, match="another command works"):
-            await asyncio.to_thread(alone.alone, place.config, Account.from_config(place.config.storage), other)
+            await asyncio.to_thread(
+                exclusive.exclusively, place.config, Account.from_config(place.config.storage), other
+            )
 
-    async def other(held: alone.Held) -> None:
+    async def other(held: exclusive.Held) -> None:
         raise AssertionError("two hold the job")
 
-    alone.alone(place.config, place.account, act)
+    exclusive.exclusively(place.config, place.account, act)
     (control,) = seen
     assert control is not None and control.leader is None
     assert place.control() == control
@@ -548,6 +555,24 @@ def test_the_next_run_reads_from_a_time_on_and_skips_nothing_unread(place: Place
     assert place.control() == control
 
 
+def test_a_stream_from_outside_is_read_from_its_beginning_again_and_how_much_is_left_there_is_not_said(
+    place: Place,
+) -> None:
+    outside = '[streams.clicks]\nsystem = "tail"\noptions.path = "clicks.jsonl"\nschema = "id BIGINT"\n'
+    place.job.write_text(place.job.read_text() + outside)
+    place.rows("orders", 1)
+    positions = {"orders/0": (0, 0), "clicks/0": (0, 117)}
+    place.drained(sources={"orders": 1, "clicks": 1}, positions=positions)
+    code, out, said = place.command("status", "--json")
+    assert (code, json.loads(out)["behind"].keys()) == (0, {"orders/0"}), said
+    code, _, said = place.command("rewind", "--to", "2026-01-31T05:00Z")
+    assert code == 2 and "The rows of 'clicks' come from outside, where they cannot be found by time." in said
+    code, out, _ = place.command("rewind", "--to", "earliest")
+    assert code == 0 and out.startswith("The next run reads all rows of clicks again.")
+    control = place.control()
+    assert control is not None and control.positions == {"orders/0": (0, 0), "clicks/0": (0, 0)}
+
+
 def test_the_lease_is_renewed_while_the_rows_to_read_again_are_counted(place: Place, emulator: Azurite) -> None:
     """That may take longer than a lease lasts; then the rewind could not be written."""
     place.rows("orders", 1)
@@ -562,7 +587,7 @@ def test_the_lease_is_renewed_while_the_rows_to_read_again_are_counted(place: Pl
             renews.set()
         return False
 
-    place.patch.setattr(alone, "RENEW_S", 0.05)
+    place.patch.setattr(exclusive, "RENEW_S", 0.05)
     with Guard(emulator.blob_port, slowly) as guard:
         port = f":{emulator.blob_port}/"
         place.patch.setenv("CONNECT", emulator.connection_string.replace(port, f":{guard.port}/"))

@@ -9,7 +9,6 @@ import sys
 import time
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
 
 import psutil
 import pyarrow.parquet as pq
@@ -20,6 +19,7 @@ from samza_azure.commands.dev import VARIABLE, _code, _View
 from samza_azure.commands.fleet import Fleet
 from samza_azure.config import Config
 from samza_azure.group.control import Control, RunPhase, encode
+from samza_azure.group.rows import ProcessorRow
 from samza_azure.storage.connection import Account
 
 PIPELINE = """
@@ -128,24 +128,24 @@ def test_azurite_prints_its_connection_string_and_ends_on_a_signal(number: signa
 def test_dev_starts_processors_ends_them_in_order_and_has_the_worst_of_their_codes(job: Path) -> None:
     process = begun("dev", str(job), "--processors", "2")
     try:
-        line = said_until(process, "2 processors started; their logs are in ").splitlines()[-1]
+        line = said_until(process, "; their logs are in ").splitlines()[-1]
         logs = Path(line.partition("their logs are in ")[2].partition(". Ctrl-C")[0])
         while sum("it has started" in log.read_text() for log in logs.glob("dev-*.log")) < 2:
             assert process.poll() is None
-        shown = said_until(process, "starting Spark on 2 processors\n")
+        shown = said_until(process, "starting 2 processors\n")
         process.send_signal(signal.SIGINT)
         said = shown + process.communicate(timeout=60)[1]
         assert process.returncode == 3, said
         assert "dev-1 exited with 3: dev-1 has ended" in said and "dev-0 exited" not in said
         assert "The emulator has ended. The data is gone with it." in said
-        assert said.count("starting Spark on 2 processors\n") == 1
+        assert said.count("starting 2 processors\n") == 1
         assert "STOPPED" not in said, "they were started, and have not joined yet"
     finally:
         process.kill()
 
 
 def test_dev_shows_no_group_that_is_elsewhere_and_starts_one_processor_in_a_group_of_one(job: Path) -> None:
-    """Its view would say for ever that Spark starts."""
+    """Its view would say for ever that processors start."""
     text = job.read_text()
     job.write_text(text.replace("own.Factory", "own.Elsewhere"))
     process = begun("dev", str(job))
@@ -190,19 +190,19 @@ def test_dev_sees_code_that_changes_while_other_files_come_and_go(tmp_path: Path
 class EndsWhileShown(Fleet):
     """Ctrl-C comes when dev has just found all processors alive, and all have ended before it checks again."""
 
-    def status(self) -> dict[str, Any]:
+    def look(self) -> tuple[Control | None, list[ProcessorRow]]:
         while self.alive() and "it has started" not in self.log_file("dev-1").read_text():
             os.sched_yield()
         signal.raise_signal(signal.SIGINT)
         self.exit_codes(60)
-        return super().status()
+        return super().look()
 
 
 def test_ctrl_c_just_after_dev_has_started_says_something_at_once_and_ends_soon(job: Path) -> None:
     """Nothing was said for 30 s; or that the processors had exited with 1 and said nothing: they did not listen yet."""
     process = begun("dev", str(job), "--processors", "2")
     try:
-        said_until(process, "starting Spark on 2 processors\n")
+        said_until(process, "starting 2 processors\n")
         process.send_signal(signal.SIGINT)
         begun_at = time.monotonic()
         said_until(process, "dev-0, dev-1 end in order; press Ctrl-C again to kill them.\n")
@@ -212,6 +212,17 @@ def test_ctrl_c_just_after_dev_has_started_says_something_at_once_and_ends_soon(
         assert "it said nothing" not in said
     finally:
         process.kill()
+
+
+def watched(fleet: Fleet) -> int:
+    """The exit code of dev with this fleet, which ends dev by a signal."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        return _View(fleet, 2, None, reload=False).watch("")
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        fleet.stop()
 
 
 class InterruptedWhileItStarts(Fleet):
@@ -227,26 +238,72 @@ def test_dev_starts_no_processor_after_ctrl_c(job: Path, emulator: Azurite) -> N
     path = os.pathsep.join([str(job.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {VARIABLE: emulator.connection_string, "PYTHONPATH": path}
     fleet = InterruptedWhileItStarts(job, job.parent / "logs", environment)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        assert _View(fleet, 2, None, reload=False).watch("") == 0
-        assert list(fleet.processes) == ["dev-0"]
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        fleet.stop()
+    assert watched(fleet) == 0
+    assert list(fleet.processes) == ["dev-0"]
 
 
 def test_dev_has_the_code_of_processors_that_end_while_they_are_shown(job: Path, emulator: Azurite) -> None:
     path = os.pathsep.join([str(job.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     fleet = EndsWhileShown(job, job.parent / "logs", {VARIABLE: emulator.connection_string, "PYTHONPATH": path})
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        assert _View(fleet, 2, None, reload=False).watch("") == 3
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        fleet.stop()
+    assert watched(fleet) == 3
+
+
+class AllKilledWhileShown(Fleet):
+    """Somebody kills all processors at once. When that was shown, Ctrl-C comes."""
+
+    def look(self) -> tuple[Control | None, list[ProcessorRow]]:
+        if not self.alive():
+            signal.raise_signal(signal.SIGINT)
+        for name in self.alive():
+            self.send(name, signal.SIGKILL)
+        self.exit_codes(60)
+        return super().look()
+
+
+def test_dev_says_that_the_last_processor_was_killed(
+    job: Path, emulator: Azurite, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As by a machine that has no more memory: all processors had ended, and nobody knew why."""
+    path = os.pathsep.join([str(job.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    fleet = AllKilledWhileShown(job, job.parent / "logs", {VARIABLE: emulator.connection_string, "PYTHONPATH": path})
+    assert watched(fleet) == 0
+    assert "dev-1 was killed by signal 9 (SIGKILL)." in capfd.readouterr().err
+
+
+class KilledWhileShown(Fleet):
+    """Somebody kills the first processor, and then a drain ends the other one. When that was shown, Ctrl-C comes."""
+
+    looks = 0
+
+    def look(self) -> tuple[Control | None, list[ProcessorRow]]:
+        self.looks += 1
+        if self.looks == 1:
+            while self.alive() and "it has started" not in self.log_file("dev-1").read_text():
+                os.sched_yield()
+            self.send("dev-0", signal.SIGABRT)
+            self.processes["dev-0"].wait(60)
+        elif self.looks == 2:
+            self.send("dev-1", signal.SIGTERM)
+            self.exit_codes(60)
+        else:
+            signal.raise_signal(signal.SIGINT)
+        return super().look()
+
+
+def test_dev_stays_when_one_processor_was_killed_and_the_others_have_ended_in_order(
+    job: Path, emulator: Azurite, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Who did as the first hour says, killed one and drained the run, lost the data, and the exit code was 1. Of the
+    kill nothing was said, and with other signals than SIGKILL it was so still.
+    """
+    (job.parent / "own.py").write_text(OWN.replace('3 if processor_id == "dev-1" else 0', "0"))
+    path = os.pathsep.join([str(job.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    fleet = KilledWhileShown(job, job.parent / "logs", {VARIABLE: emulator.connection_string, "PYTHONPATH": path})
+    assert watched(fleet) == 0
+    said = capfd.readouterr().err
+    assert "dev-0 was killed by signal 6 (SIGABRT); dev-1 goes on." in said
+    assert "All processors have ended. The emulator runs on" in said and "exited with" not in said
+    assert f"(dev-0 is process {fleet.processes['dev-0'].pid}, dev-1 is process " in said
 
 
 def test_dev_stays_when_the_processors_have_ended_and_keeps_the_data(job: Path, tmp_path: Path) -> None:
@@ -266,7 +323,7 @@ def test_dev_stays_when_the_processors_have_ended_and_keeps_the_data(job: Path, 
             process.send_signal(signal.SIGINT)
             _, said = process.communicate(timeout=60)
             assert process.returncode == 0
-            assert f"The data is kept in {data}: dev --data {data} goes on with it." in said
+            assert f"The data is kept in {data}: samza-azure dev {job} --data {data} goes on." in said
         finally:
             process.kill()
     assert pq.read_table(out)["id"].to_pylist() == ["a", "b"]
@@ -287,16 +344,20 @@ def test_dev_on_the_data_of_a_drained_run_says_how_the_next_one_begins(job: Path
         asyncio.run(drain(Config.load(job, environment={VARIABLE: azurite.connection_string})))
     process = begun("dev", str(job), "--data", str(data))
     try:
-        said = said_until(process, "Run 1-a in ")
+        # As `status` says it.
+        said = said_until(process, "DRAINED: Run 1-a is drained. A changed pipeline begins the next one.")
         assert "is drained. A pipeline that has had its run waits or ends; for the next run" in said
-        assert "Ctrl-C, and dev --new-run." in said
+        assert f"Ctrl-C, and samza-azure dev {job} --data {data} --new-run." in said
+        refused = begun("dev", str(job), "--data", str(data))
+        assert "uses the data in" in refused.communicate(timeout=60)[1] and refused.returncode == 2
+        assert "Run 1-a in " in said
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
     finally:
         process.kill()
     _, said = begun("dev", str(job), "--data", str(data), "--new-run").communicate(timeout=60)
     assert "Coordinator supports neither --new-run nor --wait-for-upgrade." in said
-    assert "is drained." not in said
+    assert "--new-run. A changed" not in said
 
 
 def test_dev_prints_the_error_of_a_refused_pipeline_verbatim(job: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,8 +17,8 @@ from azure.storage.blob import BlobClient
 from samza_azure import Config, DrainNotifications, SourceWriter, cli
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.commands.backlog import ends_of
+from samza_azure.commands.connect import with_rows
 from samza_azure.commands.delete import delete_all, delete_stream
-from samza_azure.commands.reach import with_rows
 from samza_azure.commands.recover import recover
 from samza_azure.errors import ConfigError, CorruptState, StateLost, TooOld
 from samza_azure.group import control as control_blob
@@ -28,13 +29,13 @@ from samza_azure.host.runs import RunLogs
 from samza_azure.host.status import control_of
 from samza_azure.logs.names import COPIES, blob_name, task_log
 from samza_azure.logs.position import Position
-from samza_azure.logs.record import Slice, Writer
+from samza_azure.logs.record import SHUT_DOWN, Kind, Slice, Writer
 from samza_azure.page.watch import Watcher
-from samza_azure.spark.task.checkpoint import Planned, as_file
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import CALL_S
-from samza_azure.storage.log import LogReader, take_over
+from samza_azure.stream_io.log import LogReader, take_over
 from samza_azure.streams.offset import Offset, ProducerPosition
+from samza_azure.tasks.checkpoint import Planned, as_file
 
 JOB = """
 app = {{ name = "{name}", main = "none:none" }}
@@ -119,6 +120,7 @@ ASK = (
 #: Why the other commands do not.
 OTHERS = {
     "run": "tests/fleet/test_recovery.py plays its start",
+    "guard": "as `run`: its coordinator is the same",
     "peek": "it shows rows, whoever reads them",
     "follow": "it shows rows, whoever reads them",
     "export": "it may be all that can be done; it says that the order of runs is a guess",
@@ -128,7 +130,7 @@ OTHERS = {
     "recover": "it is the way back",
     "dev": "it has an account of its own",
     "verify": "it has a container of its own",
-    **dict.fromkeys(("explain", "check", "simulate", "azurite"), "it reads no account"),
+    **dict.fromkeys(("explain", "check", "azurite"), "it reads no account"),
 }
 
 
@@ -293,6 +295,25 @@ class Between:
 
 
 CLEANERS = ("clean-0", "clean-1")
+
+
+@pytest.mark.parametrize("meta", [None, {SHUT_DOWN: True}])
+def test_a_log_that_a_task_has_ended_by_itself_is_not_taken_for_one_that_a_drain_has_ended(
+    drained: Drained, meta: Mapping[str, Any] | None
+) -> None:
+    """The run goes on then, and ends when its other tasks do. A drain whose control blob is lost is lost."""
+    run = Between(drained, readers=1)
+    run.reads(0, *CLEANERS)
+    writer, _ = take_over(
+        run.blobs, task_log(run.RUN, "clean-0"), group_id=bytes.fromhex(run.GROUP), task="clean-0",
+        writer=Writer(31, 0), first=False, may_append=lambda: True, meta={},
+    )  # fmt: skip
+    writer.append(3, kind=Kind.DRAINED, meta=meta)
+    if meta is not None:
+        assert "run r1 goes on" in recover(drained.config, Account.from_config(drained.config.storage), yes=True)
+        return
+    with pytest.raises(ConfigError, match="The log of clean-0 is drained"):
+        recover(drained.config, Account.from_config(drained.config.storage), yes=True)
 
 
 @pytest.mark.parametrize("by_key", [True, False])

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.commands.dev import VARIABLE
+from samza_azure.errors import Verdict
 from tests.infra.test_operate import COMMANDS
 
 PATIENCE_S = 120.0
@@ -45,11 +46,17 @@ class Page:
         return SharedTasks(AzureJobCoordinatorFactory().get_job_coordinator("p0", self.config), "part", 2)
 
     def run(self, line: str, **names: str) -> tuple[int, str]:
-        """A command of the page, with names of ours; its exit code, and what it said."""
-        ended = subprocess.run(
-            self._command(line, names),
-            cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-        )  # fmt: skip
+        """A command of the page, with names of ours; its exit code, and what it said.
+
+        It is run once more if Azurite did not answer in time, which happens on a busy machine.
+        """
+        for _ in range(2):
+            ended = subprocess.run(
+                self._command(line, names),
+                cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+            )  # fmt: skip
+            if ended.returncode != Verdict.UNREACHABLE:
+                break
         return ended.returncode, ended.stdout + ended.stderr
 
     def look(self, line: str, says: str) -> None:

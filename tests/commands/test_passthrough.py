@@ -164,13 +164,13 @@ ABOUT_THE_GROUP = (
     ("delete", "--run", "r1", "--yes"),
     ("delete", "--stream", "s", "--yes"),
     ("delete", "--all", "--yes"),
-    ("simulate",),
     ("recover",),
 )
 #: Those that read and write rows, which are in logs and tables whoever coordinates.
 OF_ROWS = frozenset({"produce", "export", "peek", "follow", "table", "compact"})
-#: `run` asks the factory itself, `dev` is refused before its emulator starts, and the others know no group.
-OTHERS = frozenset({"run", "dev", "azurite", "check", "explain", "verify"})
+#: `run` and `guard` ask the factory themselves, `dev` is refused before its emulator starts, and the others know no
+#: group.
+OTHERS = frozenset({"run", "guard", "dev", "azurite", "check", "explain", "verify"})
 
 
 def job_with(factory: str, directory: Path, connect: str = "UseDevelopmentStorage=true") -> Path:
@@ -237,12 +237,11 @@ def test_a_factory_that_says_so_is_seen_and_one_that_cannot_be_loaded_is_named(
         assert refused(job, command).startswith(said)
 
 
-@pytest.mark.parametrize("command", ["explain", "simulate"])
-def test_a_group_of_one_has_one_processor(tmp_path: Path, command: str) -> None:
-    """`dev` asks the same, once its emulator runs."""
+def test_a_group_of_one_has_one_processor(tmp_path: Path) -> None:
+    """`dev` asks the same, once its emulator runs, and so does the simulator."""
     config = Config.load(job_with("samza_azure.PassthroughJobCoordinatorFactory", tmp_path))
     assert (processors_of(config, None, 3), processors_of(config, 1, 3)) == (1, 1)
-    assert "a job has one processor" in refused(config.path, command, "--processors", "2")
+    assert "a job has one processor" in refused(config.path, "explain", "--processors", "2")
     others = Config.load(job_with("samza_azure.AzureJobCoordinatorFactory", tmp_path))
     assert (processors_of(others, None, 3), processors_of(others, 2, 3)) == (3, 2)
 

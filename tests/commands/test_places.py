@@ -17,9 +17,9 @@ from samza_azure import Config, ConfigError, Reader, RowsGone, cli, tables
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.config import files_of, table_of
 from samza_azure.logs.record import INTERMEDIATE, Kind, Writer
-from samza_azure.storage.arrow import one_slice
 from samza_azure.storage.connection import Account
-from samza_azure.storage.log import LogReader, LogWriter, take_over
+from samza_azure.stream_io.arrow import one_slice
+from samza_azure.stream_io.log import LogReader, LogWriter, take_over
 from samza_azure.tables.delivery import Delivery
 from samza_azure.tables.sink import Sink
 

@@ -17,8 +17,9 @@ from samza_azure.group.recovery import ABSURD
 from samza_azure.host.copies import KEPT, keep_copy
 from samza_azure.logs.names import copy_name
 from samza_azure.logs.operations import Span
+from samza_azure.outcomes import Missing
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import Blobs, Content, Missing
+from samza_azure.storage.interface import Blobs, Content
 from samza_azure.storage.limits import LEASED_BYTES_MAX
 from samza_azure.storage.memory import MemoryAccount
 

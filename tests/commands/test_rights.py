@@ -55,8 +55,8 @@ def copy(orders):
     return orders
 """
 #: The commands that do not read the account, and those that other tests try: tests/page/test_serving.py,
-#: tests/storage/test_contract.py.
-AT_HOME, ELSEWHERE = {"dev", "azurite", "explain", "check", "simulate"}, {"ui", "verify"}
+#: tests/storage/test_contract.py, tests/fleet/test_guard.py.
+AT_HOME, ELSEWHERE = {"dev", "azurite", "explain", "check"}, {"ui", "verify", "guard"}
 Refuses = Callable[[str, str], bool]
 ROW = '{"id": 1, "at": "2026-01-01T00:00:00Z"}\n'
 

@@ -37,7 +37,7 @@ EMPTY = {
     "phase": "RUNNING", "epoch": 1, "version": 1, "leader": "",
     "barrier": {"version": 1, "state": ""}, "drain": DRAIN, "drains": [DRAIN], "stop": {"uuid": ""},
     "processors": [{"id": "", "state": "", "ready": True, "heartbeat_s": 0.4, "tasks": [""], "too_old_for": None,
-                    "waits_for": "",
+                    "waits_for": "", "machine": {"use": {"cpu": 0.5, "memory": 7 << 20}},
                     "failure": {"exit_code": 1, "message": ""}}],
     "tasks": [
         {"name": "", "stage": "", "owner": "", "phase": "", "batch": 1, "late": 0, "restarts": 0,
@@ -116,16 +116,17 @@ RUN = Control("g", run_id="1-a", phase=RunPhase.RUNNING)
     [
         (None, [], "STOPPED", "No processor runs. The next start begins the first run."),
         (RUN, ROWS[2:3], "STOPPED", "No processor runs. The next start resumes run 1-a."),
-        (None, ROWS, "STARTING", "starting Spark on 2 processors"),
-        (RUN, ROWS, "RUNNING", "starting Spark on 2 processors"),
-        (replace(RUN, phase=RunPhase.DRAINED), ROWS[1:], "DRAINED", "starting Spark on 1 processor"),
+        (None, ROWS, "STARTING", "starting 2 processors"),
+        (RUN, ROWS, "RUNNING", "starting 2 processors"),
+        (replace(RUN, phase=RunPhase.DRAINED), ROWS[1:], "DRAINED", "starting 1 processor"),
         (RUN, [replace(row, fingerprint="f") for row in ROWS], "RUNNING", ""),
     ],
 )
-def test_a_run_that_has_been_started_says_that_spark_starts(
+def test_a_run_that_has_been_started_says_that_processors_start(
     control: Control | None, rows: list[ProcessorRow], phase: str, said: str
 ) -> None:
-    """It was said before the first run only, and counted processors that were dead."""
+    """It was said before the first run only, counted processors that were dead, and spoke of Spark to jobs without a
+    query."""
     found = document("app", control, rows)
     assert (found["phase"], how_it_begins(found)) == (phase, said)
     assert ("".join(said.split()) in shown(found)) if said else "starting" not in shown(found)
@@ -207,6 +208,63 @@ def test_each_task_shows_its_rows_behind_its_last_append_and_how_long_its_batch_
     assert len(figures({**EMPTY, "tasks": [{**task, "progress": None}]}, "daily-0")) == 1, (
         "nothing is known of its work"
     )
+
+
+@pytest.mark.parametrize("width", [30, 40, 60])
+def test_on_a_narrow_terminal_a_row_is_a_paragraph(width: int) -> None:
+    """Six columns beside each other were cut into pieces of three letters."""
+    task = {**EMPTY["tasks"][0], **QUIET, "name": "daily-0", "owner": "vm-0", "phase": "RUNNING", "late": 3}  # type: ignore[index]
+    row = {**EMPTY["processors"][0], "id": "vm-0", "state": "active", "tasks": ["daily-0", "daily-1"], "failure": None}  # type: ignore[index]
+    document = {
+        **EMPTY,
+        "app": "shop",
+        "processors": [row],
+        "tasks": [{**task, "progress": None}],
+        "behind": {"in/0": SOURCE},
+    }
+    printed = io.StringIO()
+    screen = console(printed)
+    screen.width = width
+    screen.print(status_view(document))
+    lines = [line.rstrip() for line in printed.getvalue().splitlines()]
+    assert max(map(len, lines)) <= width
+    paragraphs = dict[str, str]()
+    for line in lines:
+        if line.startswith("  "):
+            paragraphs[[*paragraphs][-1]] += line[1:]
+        else:
+            paragraphs[line] = ""
+    assert paragraphs["vm-0"] == " state active, heartbeat 0 s ago, CPU 0.5, memory 7 MiB, tasks daily-0, daily-1"
+    assert paragraphs["daily-0"] == " owner vm-0, phase RUNNING, batch 1, late 3, restarts 0"
+    assert paragraphs["in/0"] == " rows behind 7, MiB behind 3.0, rows/s 3, last append 4 s ago"
+
+
+def test_an_error_of_several_tasks_is_shown_once() -> None:
+    """It was shown of each task, of each that gave it up, of the run, of the processor, and in the last events."""
+    error = "no such column: delay\nTraceback of the stage, " + "which is long, " * 30
+    each = {**EMPTY["tasks"][0], **QUIET, "owner": "p1"}  # type: ignore[index]
+    tasks = [{**each, "name": f"clean-{number}", "error": {"message": error, "traceback": ""}} for number in range(12)]
+    tasks[1]["given_up"] = {"processor": "p2", "message": error}
+    event = {"at_ms": 0, "kind": "given up", "text": f"p2 gave up clean-1: {error}"[:239] + "…"}
+    row = {**EMPTY["processors"][0], "failure": {"exit_code": 1, "message": f"Task clean-0 failed: {error}"}}  # type: ignore[index]
+    judged = {"state": "failed", "text": "Run 1 failed in clean-0: no such column: delay. Fix the code.", "since_s": 0}
+    document = {
+        **EMPTY, "tasks": tasks, "verdict": judged, "processors": [row], "events": [event],
+        "failure": {"task": "clean-0", "message": error},
+    }  # fmt: skip
+    printed = io.StringIO()
+    screen = console(printed)
+    screen.width = 400
+    screen.print(status_view(document))
+    said = printed.getvalue()
+    assert said.count("no such column") == said.count("Traceback of the stage") == 1
+    assert "FAILED: Run 1 failed in clean-0. Fix the code." in said
+    assert "12 tasks, clean-0 (so the run failed), clean-1 (given up by p2), clean-2, " in said
+    assert "clean-7 and 4 more: no such column: delay\n" in said
+    assert "ended with exit code 1: Task clean-0 failed\n" in said
+    assert "given up: p2 gave up clean-1." in said
+    document["failure"] = {"task": "clean-0", "message": "another one"}
+    assert "clean-0(sotherunfailed):anotherone" in shown(document)
 
 
 def test_a_status_whose_ages_alone_have_grown_is_not_printed_again() -> None:

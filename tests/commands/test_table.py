@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -41,6 +42,20 @@ def samza_azure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
         return int(ended.value.code or 0), said.out, said.err
 
     return run
+
+
+def test_what_the_page_on_tables_says_needs_no_private_module(
+    connect: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("job.toml").write_text(JOB.read_text())
+    page = (JOB.parents[2] / "docs" / "tables.md").read_text()
+    reading, writing = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    rows = pa.table({"at": [datetime(2013, 1, 3, tzinfo=UTC)], "delay": [7]})
+    names: dict[str, object] = {"rows": rows}
+    load, read = reading.replace("daily_delays", "delays").rsplit("rows = ", 1)
+    exec(load + writing, names)  # as a reader types it
+    assert eval(read, names) == rows.cast(pa.schema([("at", pa.timestamp("us", "UTC")), ("delay", pa.int64())]))
 
 
 def test_a_table_is_shown_compacted_and_dropped(

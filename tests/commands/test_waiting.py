@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from samza_azure.commands import waiting
-from samza_azure.commands.ask import Asked, ask_cancel, ask_drain
 from samza_azure.commands.draining import drain
+from samza_azure.commands.requests import Asked, ask_cancel, ask_drain
 from samza_azure.commands.wait_limit import WaitLimit
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, StorageUnavailable, TimedOut
@@ -32,7 +32,7 @@ from samza_azure.messages import DrainStep
 from samza_azure.storage.connection import Account
 from samza_azure.storage.limits import HINTS
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
-from samza_azure.storage.source_stream import SourceWriter
+from samza_azure.stream_io.source_stream import SourceWriter
 
 T = TypeVar("T")
 #: Ends a test that hangs.

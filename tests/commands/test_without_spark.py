@@ -64,6 +64,35 @@ print(sum(table.num_rows for table in Reader.from_job("job.toml", "flights", unt
         assert (code, "pip install 'pyspark" in said) == (2, True), said
 
 
+def test_a_job_of_handlers_is_checked_runs_and_drains_without_spark(run: Run, tmp_path: Path) -> None:
+    for name in ("job.toml", "pipeline.py"):
+        (tmp_path / name).write_text((ROOT / "examples" / "lowlevel" / name).read_text())
+    (tmp_path / "rows.csv").write_text("carrier,ts,dep_delay\nUA,2013-01-01 05:00:00,180\nAA,2013-01-01 05:00:00,1\n")
+    command = ["-m", "samza_azure"]
+    code, said, error = run(*command, "check", "job.toml")
+    assert (code, "alerts: text string, number bigint" in said) == (0, True), said + error
+    assert run(*command, "produce", "job.toml", "flights", "rows.csv")[0] == 0
+    program = """
+import subprocess, sys
+from samza_azure import Reader
+command = [sys.executable, "-m", "samza_azure"]
+processor = subprocess.Popen([*command, "run", "job.toml", "--log-file", "log"])
+try:
+    while subprocess.run([*command, "status", "job.toml"], capture_output=True).returncode:
+        assert processor.poll() is None
+    subprocess.run([*command, "drain", "job.toml", "--when-caught-up", "--wait"], check=True, capture_output=True)
+    assert processor.wait(60) == 0
+finally:
+    processor.kill()
+for table in Reader.from_job("job.toml", "alerts", until_now=True):
+    print(table["text"].to_pylist(), table["number"].to_pylist())
+"""
+    code, said, error = run("-c", program)
+    log = tmp_path / "log"
+    assert code == 0, error + (log.read_text() if log.exists() else "")
+    assert [said.count(text) for text in ("UA of 01 January, 05:00 is 3.0 hours late", "told in this run")] == [1, 4]
+
+
 def test_the_base_installation_has_no_spark() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert not any(each.startswith(("pyspark", "protobuf")) for each in project["dependencies"])

@@ -8,19 +8,24 @@ import json
 import os
 import pickle
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
+import tomllib
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from samza_azure.account import Secret
-from samza_azure.config import Config, Stream, TaskSettings, check_timing, sections
+from samza_azure.commands.job import in_shell
+from samza_azure.config import Config, JobFileRefused, Stream, TaskSettings, check_timing, sections
 from samza_azure.config.account import default_container, default_table, valid_container, valid_table
+from samza_azure.config.places import lines_of, statements
 from samza_azure.errors import ConfigError
 from samza_azure.group.timing import PROFILES, Timing
 from samza_azure.names import PROCESSOR_ID
@@ -45,6 +50,11 @@ def parsed(text: str = MINIMAL, **overrides: object) -> Config:
 
 
 def mistakes(text: str = MINIMAL, **overrides: object) -> str:
+    """What is said about a job file that cannot work, without the lines."""
+    return re.sub(r"(?m)^(job.toml|  ),? ?line \d+: ", r"\1: ", told(text, **overrides)).replace("  : ", "  ")
+
+
+def told(text: str, **overrides: object) -> str:
     """What is said about a job file that cannot work."""
     with pytest.raises(ConfigError) as caught:
         parsed(text, **overrides)
@@ -98,8 +108,8 @@ def test_the_handbooks_own_job_file_is_read() -> None:
     assert config.storage.connect.value == CONNECT
     assert config.coordinator.timing == Timing(0.25, 1.5, 0.8, 0.15, 0.5, 30.0)
     assert config.streams == {
-        "flights": Stream("log", 4, "carrier string, ts timestamp, dep_delay double", "ts", (), None, 10.0, None),
-        "by-carrier": Stream("log", 4, None, "ts", (), None, 10.0, None),
+        "flights": Stream("log", {}, 4, "carrier string, ts timestamp, dep_delay double", "ts", (), None, 10.0, None),
+        "by-carrier": Stream("log", {}, 4, None, "ts", (), None, 10.0, None),
     }
 
 
@@ -187,16 +197,34 @@ def test_a_missing_job_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_directory_or_another_encoding_is_no_job_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
-        Config.load(tmp_path)
     (tmp_path / "job.toml").write_bytes(b'name = "caf\xe9"')
+    with pytest.raises(ConfigError) as caught:
+        Config.load(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path} is a folder. Give the path of the file with the [app] section. "
+        f"Did you mean {tmp_path / 'job.toml'}?"
+    )
+    with pytest.raises(ConfigError, match=r"There is no job file .*jobs.toml.* Did you mean .*/job.toml\?"):
+        Config.load(tmp_path / "jobs.toml")
     with pytest.raises(ConfigError, match="is not UTF-8 text: the byte at position 11"):
         Config.load(tmp_path / "job.toml")
 
 
+def test_lines_end_as_on_windows(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_bytes(b"\xef\xbb\xbf[app]\r\nname = 'my shop'\r\n\r\n[processor]\r\nmemory = 5\r\n")
+    with pytest.raises(ConfigError) as caught:
+        Config.load(path, environment={})
+    assert "line 2: app.name" in str(caught.value)
+    assert "line 5: processor.memory" in str(caught.value)
+    path.write_bytes(b"[app]\r\nname = shop\r\n")
+    with pytest.raises(ConfigError, match=r"line 2, column 8: .* Write name = \"shop\"\.$"):
+        Config.load(path, environment={})
+
+
 def test_malformed_toml_is_reported_with_line_and_column() -> None:
     assert mistakes('[app]\nname = "flights\n') == (
-        "job.toml, line 2, column 16: this is not TOML. Illegal character '\\n'."
+        "job.toml, line 2, column 16: this is not TOML. Illegal character '\\n'. Write name = \"flights\"."
     )
     assert (
         mistakes("[app")
@@ -221,7 +249,11 @@ def test_malformed_toml_is_reported_with_line_and_column() -> None:
         ("[streams.a]\nschema = 'id string'\n[task]\nkey = 1", "task.key", "streams.a.key"),
         ("[stream.a]\nschema = 'id string'\n[streams.a]", "stream.a.schema", "streams.a.schema"),
         ("[stream.orders]\nkey = 'id'\n[streams.payments]", "stream.orders.key", "streams.orders.key"),
-        ("[Streams.orders]\nretention.bytes = 1", "Streams.orders.retention.bytes", "streams.orders.retention.bytes"),
+        (
+            "[Streams.orders]\nretention.bytes = 2048",
+            "Streams.orders.retention.bytes",
+            "streams.orders.retention.bytes",
+        ),
         ("[metrics]\nport = 1", "metrics.port", "metrics.prometheus.port"),
     ],
 )
@@ -244,14 +276,164 @@ def test_all_mistakes_are_reported_at_once() -> None:
     assert mistakes(text) == textwrap.dedent("""\
         job.toml has 3 mistakes:
           app.main = 'pipeline' cannot be used: it should be 'module:attribute', like 'pipeline:app'.
-          task.commit.ms = '1 s' cannot be used: it should be a valid integer, unable to parse string as an integer.
-          streams.a.partitions = 0 cannot be used: it should be greater than or equal to 1.""")
+          task.commit.ms = '1 s' cannot be used: it should be a number of milliseconds, like 1000.
+          streams.a.partitions = 0 cannot be used: it should be at least 1.""")
+
+
+def test_each_mistake_is_named_with_its_line() -> None:
+    text = """
+# a comment
+[app]
+name = "my shop"
+packages = [
+  "torch",
+
+  "1"
+]
+
+[streams."orders"]
+table = "x"
+partitions = 2.5
+event_time = "${NOWHERE}"  # neither
+table.compact = "no"
+[stream.payments]
+key = "id"
+schema = ["id string", "at timestamp"]
+[azure.storage]
+account = "house"
+"""
+    said = told(text).splitlines()
+    assert said[0] == "job.toml has 9 mistakes:"
+    assert [each.partition(" = ")[0].partition(" should")[0] for each in said[1:]] == [
+        "  line 14: streams.orders.event_time needs the environment variable NOWHERE, which is not set.",
+        "  line 16: [stream.payments] is not a section. The nearest is [streams.payments].",
+        "  line 18: streams.payments.schema",
+        "  line 4: app.name",
+        "  line 3: app.main is missing. Write under [app]: main",
+        "  line 5: app.packages",
+        "  line 20: azure.storage.account",
+        "  line 13: streams.orders.partitions",
+        "  line 15: streams.orders.table.compact",
+    ]
+    assert said[3].endswith('should be one text. Write under [streams.payments]: schema = "id string, at timestamp".')
+    assert said[4].endswith("a letter or digit first, like 'my-shop'.")
+    assert said[7].endswith("should be a URL, like 'https://house.blob.core.windows.net'.")
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("name = 'shop\"\non = 1\n\n", '2, column 1: this is not TOML. Expected "\'". Write name = "shop".'),
+        ("name = ${NAME}\n", '2, column 8: this is not TOML. Invalid value. Write name = "${NAME}".'),
+        ("on = True\n", "2, column 6: this is not TOML. Invalid value. Write on = true."),
+        (
+            "name: shop\n",
+            """2, column 5: this is not TOML. Expected '=' after a key in a key/value pair. A job file is not YAML. \
+Write name = "shop".""",
+        ),
+        (f"key = {KEY}\n", "2, column 7: this is not TOML. Invalid value."),
+        (
+            "a = 1\n\n[app]\nb = 2\n",
+            """4, column 5: this is not TOML. Cannot declare ('app',) twice. [app] is in line 1, too: write all of its \
+keys in one place.""",
+        ),
+        (
+            "a.b = 1\n[app.a]\nc = 2\n",
+            """3, column 7: this is not TOML. Cannot declare ('app', 'a') twice. [app.a] is in line 2, too: write all \
+of its keys in one place.""",
+        ),
+        (
+            "a = {b = 1}\n[app.a.c]\n",
+            "3, column 9: this is not TOML. Cannot declare ('app', 'a', 'c') twice.",
+        ),
+        ("a = [1,\n2,\n", "2, column 1: this is not TOML. Invalid value."),
+        ("a = '''x\ny\n", """2, column 1: this is not TOML. Expected "'''"."""),
+    ],
+)
+def test_what_is_not_toml_is_told_with_its_line_and_what_to_write(written: str, message: str) -> None:
+    assert told(f"[app]\n{written}") == f"job.toml, line {message}"
+
+
+@pytest.mark.parametrize(
+    ("written", "place"),
+    [
+        ('[streams.a]\ntable = {name = "x", compact = 3}\n', "line 8: streams.a.table.compact = 3 "),
+        ('[streams."b c"]\npartitions = 0\n', "line 7: streams.b c is not a valid name"),
+        ('[streams."b c"]\npartitions = 0\n', "line 8: streams.b c.partitions = 0 "),
+        ("[[streams]]\nx = 1\n", "line 7: streams is not a key."),
+    ],
+)
+def test_keys_that_are_seldom_written_so_have_their_lines(written: str, place: str) -> None:
+    text = '[app]\nname = "shop"\nmain = "m:app"\n[azure.storage]\nconnect = "UseDevelopmentStorage=true"\n\n'
+    assert place in told(text + written)
+
+
+def test_a_section_that_is_missing_is_written_behind_the_last_line() -> None:
+    app = '[app]\nname = "shop"\nmain = "m:app"\n'
+    assert told(f"{app}\n\n").startswith("job.toml, after line 3: azure.storage.connect is missing. Write under [azure")
+    assert "  after line 2: app.name is missing. Write under [app]: name" in told("[azure.storage]\nconnect = 7")
+    dotted = 'azure.storage.container = "shop"\n'  # a section of it cannot be written beside this
+    assert told(f"{dotted}{app}").startswith("job.toml, line 1: azure.storage.connect is missing.")
+
+
+def test_commands_to_paste_quote_the_name_of_the_job_file() -> None:
+    config = Config.parse(MINIMAL, path=Path("/a b/Ann's job.toml"))
+    assert shlex.split(f"samza-azure stop {in_shell(config)}") == ["samza-azure", "stop", "Ann's job.toml"]
+
+
+def shortest(text: str) -> list[tuple[int, str]]:
+    """The statements of a job file, each the shortest run of lines that is TOML by itself."""
+    found, begun, lines = [], 1, list[str]()
+    for number, line in enumerate(text.split("\n"), 1):
+        lines.append(line)
+        with suppress(tomllib.TOMLDecodeError):
+            tomllib.loads("\n".join(lines))
+            found.append((begun, "\n".join(lines)))
+            begun, lines = number + 1, []
+    return found
+
+
+PARTS = (
+    "\n", "\n", " = ", "key", "[", "]", "[a.b]\n", "[[c]]", "{", "}", ", ", "1", "#", "# it's \"one\" [\n", '"', "'",
+    '"""', "'''", '"a"', "'b'", '"c\\"d#["', "\\", "\\\n", "x = 1\n", 'y = """\n]\n"""\n', "z = [\n1, # [\n2]\n",
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=14).map("".join))
+@example('a = """b\n')
+@example("a = '''b''''\nc = 1\n")
+@example('a = """b\\"""\nc = 1"""\n')
+def test_the_statements_of_a_file_are_the_shortest_runs_of_lines_that_are_toml(text: str) -> None:
+    assert list(statements(text)) == shortest(text)
+
+
+@pytest.mark.parametrize("begins", ['"""', "'''", "[", '"""\\', "'''\"\"\"", "{[", '"', "'", '"\\"'])
+def test_a_text_that_is_not_closed_is_read_once(begins: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each further line was read with all before it: minutes for a file of 200 kB."""
+    read: list[int] = []
+    loads = tomllib.loads
+    monkeypatch.setattr(tomllib, "loads", lambda text: (read.append(len(text)), loads(text))[1])
+    text = f"{MINIMAL}[streams.a]\nschema = {begins}\n" + "id string, -- the customer's\n" * 7000
+    assert lines_of(text)["streams.a"] == 8
+    assert sum(read) < 2 * len(text)
+
+
+def test_a_mistake_leaves_the_rest_of_the_configuration_to_look_for_more() -> None:
+    text = (
+        MINIMAL.replace('"flights"', '"my flights"')
+        + '[stream.a]\nkey = "id"\npartitions = "two"\nschema = ["id string"]\n'
+    )
+    with pytest.raises(JobFileRefused) as caught:
+        parsed(text)
+    rest = caught.value.rest
+    assert rest is not None and rest.app.main == "pipeline:app"
+    assert rest.streams == {"a": Stream(key=("id",), schema="id string")}
 
 
 def test_missing_keys_are_named() -> None:
     said = mistakes("")
-    assert "app.name is missing." in said
-    assert "app.main is missing." in said
+    assert 'app.name is missing. Write under [app]: name = "shop".' in said
+    assert 'app.main is missing. Write under [app]: main = "pipeline:app".' in said
     assert "azure.storage.connect is missing." in mistakes(MINIMAL.replace("connect", "# connect"))
 
 
@@ -284,8 +466,8 @@ def test_an_empty_variable_is_no_account(tmp_path: Path) -> None:
     assert config.storage.connect is None and config.spark["spark.x"] == ""
     with pytest.raises(ConfigError) as caught:
         Config.load(file, environment=environment)
-    said = "azure.storage.connect needs the environment variable NOWHERE, which is empty."
-    assert str(caught.value).startswith(f"{file}: {said} Write: export NOWHERE='")
+    said = "line 7: azure.storage.connect needs the environment variable NOWHERE, which is empty."
+    assert str(caught.value).startswith(f"{file}, {said} Write: export NOWHERE='")
 
 
 @pytest.mark.parametrize("written", ["2", '"2"', '"2 sec"', '"-1 s"', '"s"', '""', "true", "false", "[1]", '"0 s"'])
@@ -478,6 +660,33 @@ def test_a_connection_string_over_https_or_to_this_machine_is_taken(connect: str
 )
 def test_an_account_is_a_plain_https_url(account: str, said: str) -> None:
     assert said in mistakes(MINIMAL.replace("connect =", "#"), **{"azure.storage.account": account})
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong", "advised", "right"),
+    [
+        ("connect", f"DefaultEndpointsProtocol=http;AccountName=a;AccountKey={KEY}", "Write (https)", ("http;", "$1;")),
+        ("connect", endpoints(blob="https://a.dfs.core.windows.net"), r"Write (\.blob\.) instead", (".dfs.", "$1")),
+        ("connect", endpoints(blob="https://a-secondary.blob.core.windows.net"), "without (-secondary)", ("$1", "")),
+        ("connect", "$CONNECT", r"a variable: \"(\$\{\w+\})\"", ("$CONNECT", CONNECT)),
+        ("account", "http://a.blob.core.windows.net", "Write (https)", ("http:", "$1:")),
+        ("account", "https://a.dfs.core.windows.net", r"Write (\.blob\.) instead", (".dfs.", "$1")),
+        ("account", "https://a-secondary.blob.core.windows.net", "without (-secondary)", ("$1", "")),
+        ("account", "house", "like '(https://house.blob.core.windows.net)'", ("house", "$1")),
+        (
+            "account",
+            "https://a.blob.core.windows.net/in",
+            "Write the container into (azure.storage.container)",
+            ("/in", ""),
+        ),
+    ],
+)
+def test_what_is_said_of_an_account_makes_it_one(key: str, wrong: str, advised: str, right: tuple[str, str]) -> None:
+    text = MINIMAL if key == "connect" else MINIMAL.replace("connect =", "#")
+    found = re.search(advised, mistakes(text, **{f"azure.storage.{key}": wrong}))
+    assert found is not None
+    before, after = (each.replace("$1", found[1]) for each in right)
+    parsed(text, **{f"azure.storage.{key}": wrong.replace(before, after)})
 
 
 def test_an_account_is_taken_instead_of_a_connection_string_but_not_beside_it() -> None:

@@ -10,9 +10,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +29,11 @@ from samza_azure.commands.dev import VARIABLE
 from samza_azure.commands.fleet import Fleet, all_running
 from samza_azure.group.rows import LEADER, MEMBERS, REQUESTS
 from samza_azure.logs.record import decode_files, decode_header
-from samza_azure.storage.arrow import decode
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Row
 from samza_azure.storage.limits import HINTS
-from samza_azure.storage.log import LogReader
+from samza_azure.stream_io.arrow import decode
+from samza_azure.stream_io.log import LogReader
 from tests.storage.stored_rows import batches_of
 
 ROOT = Path(__file__).parents[2]
@@ -58,10 +60,12 @@ PARTITIONS = 2
 class JobOnAzurite:
     """One Azurite, one job, one fleet, and the rows produced so far."""
 
-    def __init__(self, directory: Path, flights: pa.Table, *, separate: bool = False, more: str = "") -> None:
+    def __init__(
+        self, directory: Path, flights: pa.Table, *, separate: bool = False, more: str = "", timing: str = TIMING
+    ) -> None:
         self.directory, self.flights = directory, flights
         self.emulator = Azurite(separate=separate).start()
-        job = (EXAMPLE / "job.toml").read_text().replace("[azure.storage]", f"{TIMING}\n[azure.storage]") + more
+        job = (EXAMPLE / "job.toml").read_text().replace("[azure.storage]", f"{timing}\n[azure.storage]") + more
         job = job.replace("partitions = 4", f"partitions = {PARTITIONS}")
         (directory / "job.toml").write_text(job)
         (directory / "pipeline.py").write_text((EXAMPLE / "pipeline.py").read_text())
@@ -269,7 +273,7 @@ class JobOnAzurite:
 
     def container(self, name: str) -> psutil.Process:
         """The container's Python process."""
-        return next(process for process in self.tree(name) if "samza_azure.spark.container" in process.cmdline())
+        return next(process for process in self.tree(name) if "samza_azure.container" in process.cmdline())
 
     def jvm(self, name: str) -> psutil.Process:
         """The container's JVM."""
@@ -308,6 +312,24 @@ def followers_task(shown: dict[str, Any]) -> dict[str, Any]:
     """A task that a follower owns, of the last stage unless the leader owns all tasks of that."""
     theirs: list[dict[str, Any]] = [task for task in shown["tasks"] if task["owner"] != shown["leader"]]
     return max(theirs, key=lambda task: task["stage"] != "clean")
+
+
+@contextmanager
+def growing(grow: Callable[[int], None], rate: float) -> Iterator[None]:
+    """Have a stream outside grow by so many rows a second, ten at a time."""
+    ends = threading.Event()
+
+    def work() -> None:
+        while not ends.wait(10 / rate):
+            grow(10)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        thread.join()
 
 
 def with_patience(act: Callable[[], None]) -> None:

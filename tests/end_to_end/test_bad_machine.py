@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from .real_processes import PARTITIONS, JobOnAzurite, daily, daily_rows
+from .real_processes import JobOnAzurite, daily, daily_rows
 
 ROWS = 4_000
-#: One carrier's rows are the work of one task. The code is the same everywhere; the machine's environment is not.
+#: The code is the same everywhere; the machine's environment is not.
 FAILS_THERE = '''
 import os
 
 
 @F.udf("boolean")
 def is_fine(carrier: str) -> bool:
-    if carrier == "UA" and "BAD_MACHINE" in os.environ:
+    if "BAD_MACHINE" in os.environ:
         raise OSError("No space left on device")
     return True
 
@@ -30,8 +30,8 @@ def test_a_task_that_fails_on_one_machine_continues_on_another(world: JobOnAzuri
     world.start("good")
     world.fleet.environment["BAD_MACHINE"] = "yes"
     before = owners(world.start("bad"))
-    there = {task for task, (owner, _) in before.items() if owner == "bad"}
-    assert there == {f"daily_delays-{number}" for number in range(PARTITIONS)}
+    there = {task for task, (owner, _) in before.items() if owner == "bad" and task.startswith("daily_delays")}
+    assert len(there) == 1  # of the stage that calls the function
 
     world.produce(ROWS)
     shown = world.settled(lambda shown: bool(given_up(shown)))
@@ -41,7 +41,7 @@ def test_a_task_that_fails_on_one_machine_continues_on_another(world: JobOnAzuri
     after = owners(shown)
     assert after.pop(task)[0] == "good"
     assert after == {name: owner for name, owner in before.items() if name != task}
-    assert f"{task}: bad gave it up" in world.command("status").stdout
+    assert f"{task} (given up by bad):" in world.command("status").stdout
 
     world.produce(ROWS)
     world.exact()

@@ -21,16 +21,20 @@ def texts(flights: pa.Table) -> Counter[str]:
 
 @pytest.mark.long  # the same without processes: tests/spark/test_handlers.py
 @pytest.mark.parametrize("point", ["before the end of Alert", "after the end of Alert", "FLUSHING"])
-def test_rows_of_on_drain_are_exactly_once_under_kill_9(
+def test_rows_of_on_drain_and_of_timers_are_exactly_once_under_kill_9(
     tmp_path_factory: pytest.TempPathFactory, flights: pa.Table, point: str
 ) -> None:
-    """kill -9 of a container when on_drain has been called and its record is not written, or just was."""
+    """kill -9 of a container when on_drain has been called and its record is not written, or just was.
+
+    The timers are short, so some fire by the clock, and the last ones by the drain.
+    """
     world = JobOnAzurite(tmp_path_factory.mktemp("low"), flights)
     try:
         job = world.fleet.job.read_text()
         streams = (EXAMPLE / "job.toml").read_text().partition("[task]")[2].replace("partitions = 4", "partitions = 2")
         world.fleet.job.write_text(job.partition("[streams.flights]")[0] + f"[task]{streams}")
-        (world.directory / "pipeline.py").write_text((EXAMPLE / "pipeline.py").read_text())
+        pipeline = (EXAMPLE / "pipeline.py").read_text().replace("timedelta(minutes=1)", "timedelta(seconds=1)")
+        (world.directory / "pipeline.py").write_text(pipeline)
         shown = world.start("p0", "p1")
         assert {each["name"] for each in shown["tasks"]} == {f"Alert-{number}" for number in range(PARTITIONS)}
         producer = world.producing(6_000, rate=2_000)
@@ -44,14 +48,18 @@ def test_rows_of_on_drain_are_exactly_once_under_kill_9(
         assert world.kills_to_come() == [], "both containers came there and died"
 
         found = Counter[str]()
-        totals = []
+        totals, minutes = [], []
         for row in world.stream("alerts").to_pylist():
             if row["text"] == "told in this run":
                 totals.append(row["number"])
+            elif row["text"] == "told in a minute":
+                minutes.append(row["number"])
             else:
                 found[row["text"]] += row["number"]
         assert found == texts(world.rows_up_to_positions())
         assert len(totals) == PARTITIONS, "on_drain's row, once for each task"
         assert sum(totals) == found.total()
+        assert sum(minutes) == found.total() and 0 not in minutes
+        assert len(minutes) > PARTITIONS, "some came before the drain"
     finally:
         world.close()

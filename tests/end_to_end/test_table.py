@@ -36,7 +36,7 @@ def delivered(world: JobOnAzurite) -> pa.Table:
         account.close()
 
 
-@pytest.mark.long  # what it rests on is shown by tests/storage/test_sink.py and test_crowd.py
+@pytest.mark.long  # what it rests on is shown by tests/storage/test_sink.py
 def test_each_row_of_a_stream_is_in_its_table_once(world: JobOnAzurite) -> None:
     """A processor is killed while rows come, the run is drained, and the next one appends to the same table."""
     job = world.fleet.job.read_text().replace(

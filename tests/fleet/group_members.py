@@ -28,7 +28,7 @@ from samza_azure.errors import StorageUnavailable
 from samza_azure.host.status import document, read
 from samza_azure.logs.position import Position
 from samza_azure.storage.connection import Account
-from samza_azure.storage.log import LogReader
+from samza_azure.stream_io.log import LogReader
 
 from .member import PRELOAD, live
 
@@ -56,6 +56,13 @@ class Life:
     name: str
     process: "ForkServerProcess | Released"
     said: list[tuple[Any, ...]] = field(default_factory=list)
+    listener: threading.Thread | None = None
+
+    def join(self, timeout: float) -> None:
+        """Wait for the end of the process, and for all that it has said."""
+        self.process.join(timeout)
+        if self.listener is not None and not self.alive:
+            self.listener.join(timeout)
 
     @property
     def alive(self) -> bool:
@@ -171,7 +178,8 @@ class GroupOnAzurite:
                 except (EOFError, OSError):
                     return
 
-        threading.Thread(target=listen, daemon=True).start()
+        life.listener = threading.Thread(target=listen, daemon=True)
+        life.listener.start()
         return life
 
     def kill(self, *names: str) -> None:
@@ -184,8 +192,9 @@ class GroupOnAzurite:
     def leave(self, name: str) -> None:
         """SIGTERM, and wait for the end."""
         self.members[name].send(signal.SIGTERM)
-        self.members[name].process.join(PATIENCE_S)
-        assert self.members[name].of("ended") == [(0, "")]
+        self.members[name].join(PATIENCE_S)
+        ended = self.members[name].of("ended")
+        assert ended == [(0, "")], ended
 
     def pause(self, name: str) -> None:
         """SIGSTOP."""

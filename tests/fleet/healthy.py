@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from samza_azure.config import Config
 from samza_azure.host.endpoint import Endpoint
 from samza_azure.host.health import Health
-from samza_azure.machine import die_with_parent
+from samza_azure.machine.processes import die_with_parent
 from samza_azure.metrics.prometheus import on_scrape
 
 from .member import Member

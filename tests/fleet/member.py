@@ -1,7 +1,7 @@
 """One processor without Spark, as a process of its own. It obeys its coordinator as a container does.
 
 Each task counts: a batch is one number, one more than the last one in the task's checkpoint, appended by the rules of
-`samza_azure.storage.log`. So a row that is lost, doubled or written by two owners at a time shows in the log. Each
+`samza_azure.stream_io.log`. So a row that is lost, doubled or written by two owners at a time shows in the log. Each
 process reports its events to the test through a pipe, at once, so the answers that a killed process had received are
 known, too.
 """
@@ -20,11 +20,12 @@ from samza_azure.errors import PermitExpired, SamzaAzureError, StorageUnavailabl
 from samza_azure.library.shared_tasks import plan_of
 from samza_azure.logs.record import Slice, Writer
 from samza_azure.logs.task_log import LogLimits
-from samza_azure.machine import boot_time, die_with_parent
+from samza_azure.machine.clock import boot_time
+from samza_azure.machine.processes import die_with_parent
 from samza_azure.messages import Command, Permit, Phase, Ready, ReleaseTask, StartTask, TaskError, TaskReport
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs
-from samza_azure.storage.log import take_over
+from samza_azure.stream_io.log import take_over
 
 STAGE = "count"
 EVERY_S = 0.2

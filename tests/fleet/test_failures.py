@@ -100,7 +100,7 @@ def test_all_are_restarted_one_after_another(group: GroupOnAzurite) -> None:
 def test_a_second_processor_with_the_id_of_a_live_one_is_refused_and_disturbs_no_other(group: GroupOnAzurite) -> None:
     before = group.settled()
     second = group.another("p1")
-    second.process.join(10)
+    second.join(10)
     ((code, message),) = second.of("ended")
     assert (code, "A live processor has the id 'p1'" in message) == (2, True)
     after = group.settled()

@@ -19,7 +19,7 @@ from samza_azure.group import control as control_blob
 from samza_azure.group.control import NAME, Control, milestone
 from samza_azure.host.copies import KEPT
 from samza_azure.storage.connection import Account
-from samza_azure.storage.log import LogReader
+from samza_azure.stream_io.log import LogReader
 
 from .group_members import GroupOnAzurite
 
@@ -134,7 +134,7 @@ def test_the_control_blob_was_lost(group: GroupOnAzurite, operator: Operator, lo
     if loss == "deleted":
         operator.blob.delete_blob()
         refused = group.another("p0")
-        refused.process.join(30)
+        refused.join(30)
         ((code, why),) = refused.of("ended")
         assert code == 1
         assert "control.json was deleted: there are copies of it" in why

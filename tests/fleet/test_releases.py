@@ -19,7 +19,8 @@ from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.errors import TooOld
 from samza_azure.group.rows import LEADER, MEMBERS, ProcessorState, leader_row, processor_row
 from samza_azure.group.timing import LEASE_S
-from samza_azure.storage.interface import Content, Refused
+from samza_azure.outcomes import Refused
+from samza_azure.storage.interface import Content
 
 from .group_members import GroupOnAzurite
 

@@ -7,7 +7,6 @@ from typing import Any
 from samza_azure.group import decide as deciding
 from samza_azure.group.actions import Action, Tell
 from samza_azure.group.age import Age
-from samza_azure.group.answers import Absent
 from samza_azure.group.control import Assignment, Barrier, Control, Member, Owner, RunPhase, signal
 from samza_azure.group.learn import turn
 from samza_azure.group.notification import DrainNotification
@@ -15,6 +14,7 @@ from samza_azure.group.rows import LeaderRow, ProcessorRow, ProcessorState
 from samza_azure.group.timing import Timing
 from samza_azure.group.view import Leadership, Lease, LocalTask, OwnIncarnation, Settings, View
 from samza_azure.messages import DrainStep, Phase, Plan, StagePlan, StartTask, TaskReport
+from samza_azure.outcomes import Missing
 
 NOW = 1000.0
 TIMING = Timing()
@@ -85,9 +85,9 @@ def view_of(processor: str, blob: Control = CONTROL, **more: object) -> View:
     """A processor that knows all this, has just done everything that it does regularly, and waits."""
     view = View(Settings(processor, TIMING, boot="boot"), OwnIncarnation(life_of(processor)))
     turn(view, NOW, random=0.5, fresh_id="fresh", wall_ms=1)
-    view.life.found, view.life.etag, view.life.beat = ROWS[processor], f"row of {processor}", 5
-    view.calls.beat_sent_at = view.life.accepted_at = NOW
-    view.life.control, view.life.control_etag, view.life.control_read_at = blob, "control", NOW
+    view.own.found, view.own.etag, view.own.beat = ROWS[processor], f"row of {processor}", 5
+    view.calls.beat_sent_at = view.own.accepted_at = NOW
+    view.own.control, view.own.control_etag, view.own.control_read_at = blob, "control", NOW
     view.group_id, view.revision, view.work.active_run = blob.group_id, blob.revision, "run"
     view.others.leader_row = replace(LEADER_ROW, epoch=blob.epoch, version=blob.version, signal=signal(blob))
     view.others.leader_read_at, view.others.leader_age = NOW, Age("leader row", 0.0, 0, NOW)
@@ -98,13 +98,13 @@ def view_of(processor: str, blob: Control = CONTROL, **more: object) -> View:
         if its_owner == processor:
             view.work.tasks[task] = LocalTask(2, 1, NOW, report(task))
     view.work.permit_sent = view.permit_until
-    view.life.written = replace(ROWS[processor], etag="")
+    view.own.written = replace(ROWS[processor], etag="")
     put(view, more)
     return view
 
 
 #: What is named by itself belongs to one of these.
-GROUPS = ("life", "others", "candidacy", "work", "calls", "leadership")
+GROUPS = ("own", "others", "candidacy", "work", "calls", "leadership")
 
 
 def put(view: View, values: Mapping[str, Any]) -> None:
@@ -116,7 +116,7 @@ def put(view: View, values: Mapping[str, Any]) -> None:
 
 def without_blob(processor: str, **more: object) -> View:
     """The same, and the control blob is not there."""
-    return view_of(processor, control=Absent(), **more)
+    return view_of(processor, control=Missing(), **more)
 
 
 def leader(control: Control = CONTROL, **more: object) -> View:
@@ -125,7 +125,7 @@ def leader(control: Control = CONTROL, **more: object) -> View:
     leading = Leadership(Lease("lease", NOW), since, barrier_since=0.0, row_etag="leader row", row_sent_at=NOW)
     leading.free_from = since
     view = view_of("p1", control, leadership=leading)
-    view.calls.leader_row_sent_at = view.office.requests_read_at = NOW
+    view.calls.leader_row_sent_at = view.as_leader.requests_read_at = NOW
     put(view, more)
     return view
 

@@ -60,14 +60,14 @@ def dead(view: View) -> None:
 
 
 def left(view: View) -> None:
-    view.life.control = replace(CONTROL, leader=None, successor="p3")
+    view.own.control = replace(CONTROL, leader=None, successor="p3")
     for number in range(1, 4):
         read(view, beat(number), NOW + number)
 
 
 def ourselves(view: View) -> None:
     """It led, stepped down after an outage, and leads again as soon as it can."""
-    view.life.control = replace(CONTROL, leader=Member("p3", life_of("p3")))
+    view.own.control = replace(CONTROL, leader=Member("p3", life_of("p3")))
     for number in range(1, 4):
         read(view, beat(number), NOW + number)
 
@@ -128,6 +128,6 @@ def test_a_leader_that_is_alone_and_steps_down_publishes_nothing_when_it_leads_a
     own = {task: replace(each, owner=CONTROL.tasks["clean-0"].owner) for task, each in CONTROL.tasks.items()}
     control = replace(CONTROL, tasks=own, members=CONTROL.members[:1])
     view = alone(view_of("p1", control))
-    view.life.written = replace(own_row(view), etag="")
-    again = alone(leader(control, written=view.life.written, members={"p1": view.life.written}))
+    view.own.written = replace(own_row(view), etag="")
+    again = alone(leader(control, written=view.own.written, members={"p1": view.own.written}))
     assert WriteControl not in [type(each) for each in decide(again, NOW)]

@@ -30,7 +30,7 @@ from tests.group.transcript import Story
 def test_the_barrier_ends_when_all_have_adopted() -> None:
     started = replace(CONTROL, version=9, barrier=Barrier(9, BarrierState.START))
     view = leader(started, barrier_since=NOW, members={name: replace(each, adopted=9) for name, each in ROWS.items()})
-    view.life.written = replace(ROWS["p1"], adopted=9)
+    view.own.written = replace(ROWS["p1"], adopted=9)
     assert next_control(view, started, NOW).barrier == Barrier(9, BarrierState.END)
 
 
@@ -38,10 +38,10 @@ def test_a_member_that_does_not_adopt_a_version_is_marked_dead_and_its_tasks_mov
     started = replace(CONTROL, version=9, barrier=Barrier(9, BarrierState.START))
     others = {name: replace(each, adopted=9) for name, each in ROWS.items() if name != "p3"}
     view = leader(started, barrier_since=NOW, members={**others, "p3": ROWS["p3"]})
-    view.life.written = others["p1"]
+    view.own.written = others["p1"]
     assert next_control(view, started, NOW + 29).barrier == Barrier(9, BarrierState.START)
 
-    view.office.lease, view.life.accepted_at = Lease("lease", NOW + 30), NOW + 30
+    view.as_leader.lease, view.own.accepted_at = Lease("lease", NOW + 30), NOW + 30
     story.turn(view, NOW + 30, {WriteControl: "timed out"})
     actions = story.turn(view, NOW + 30.1, {MarkDead: "dead"})
     assert MarkDead("p3", "row of p3", 3) in actions

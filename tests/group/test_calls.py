@@ -37,24 +37,12 @@ from samza_azure.group.actions import (
     resource,
 )
 from samza_azure.group.age import Age
-from samza_azure.group.answers import (
-    ANSWERS,
-    Absent,
-    Answer,
-    Busy,
-    ControlRead,
-    Denied,
-    Kept,
-    Later,
-    No,
-    TooLarge,
-    Trouble,
-    Unchanged,
-)
+from samza_azure.group.answers import ANSWERS, Answer, Busy, ControlRead, Denied, Kept, Later, TooLarge, Trouble
 from samza_azure.group.control import Assignment, RunPhase
 from samza_azure.group.learn import learn, started, turn
 from samza_azure.group.rows import LeaderRow, ProcessorRow, ProcessorState, Request, RequestKind
 from samza_azure.group.view import Campaign, Lease, OwnIncarnation, Settings, View
+from samza_azure.outcomes import Missing, NotModified, Refused
 from tests.group.situation import (
     CONTROL,
     LEADER_ROW,
@@ -101,7 +89,7 @@ def waiting() -> View:
 def without_any() -> View:
     """p3 has not read the control blob yet."""
     view = view_of("p3")
-    view.life.control = None
+    view.own.control = None
     return view
 
 
@@ -114,13 +102,13 @@ def ending() -> View:
 #: Every kind of call, and a situation in which it is made.
 CALLS: dict[type, Callable[[], View]] = {
     ReadOwnRow: newcomer,
-    InsertOwnRow: lambda: newcomer(found=Absent()),
+    InsertOwnRow: lambda: newcomer(found=Missing()),
     ReplaceOwnRow: lambda: newcomer(found=replace(ROWS["p3"], processor="p9", state=ProcessorState.LEFT)),
     MergeOwnRow: lambda: view_of("p3", beat_sent_at=NOW - 10),
     ReadLeaderRow: lambda: view_of("p3", leader_read_at=NOW - 10),
     WriteLeaderRow: lambda: leader(leader_row_sent_at=NOW - 10),
     ReadControl: without_any,
-    CreateControl: lambda: without_blob("p3", group_id="", leader_row=Absent(), tasks={}),
+    CreateControl: lambda: without_blob("p3", group_id="", leader_row=Missing(), tasks={}),
     BreakLease: lambda: view_of("p2", leader_age=SILENT),
     AcquireLease: lambda: view_of("p2", leader_age=SILENT, campaign=Campaign("control")),
     RenewLease: lambda: leader(lease=Lease("lease", NOW - 30)),
@@ -142,23 +130,23 @@ CALLS: dict[type, Callable[[], View]] = {
 def with_newcomer() -> View:
     """p1 leads, and p4 has come, whose tasks the job model may have no room for."""
     view = leader(plan=None)
-    view.life.control = replace(CONTROL, tasks={**CONTROL.tasks, "clean-2": Assignment(owner("p1"), first=False)})
+    view.own.control = replace(CONTROL, tasks={**CONTROL.tasks, "clean-2": Assignment(owner("p1"), first=False)})
     view.others.members = {**ROWS, "p4": row("p4")}
     return view
 
 
 #: Where an answer comes only in another situation.
 ONLY: dict[tuple[type, type], Callable[[], View]] = {
-    (ReadControl, Unchanged): lambda: view_of("p2", leader_age=SILENT, control_read_at=NOW - 10),
+    (ReadControl, NotModified): lambda: view_of("p2", leader_age=SILENT, control_read_at=NOW - 10),
     (WriteControl, TooLarge): with_newcomer,
 }
 #: One answer of each kind. What is read is what stands there already, so nothing new is to be done about it.
 ANSWERED: dict[type, Answer] = {
     type(None): None,
     str: "written",
-    No: No("Refused"),
-    Absent: Absent(),
-    Unchanged: Unchanged(),
+    Refused: Refused("Refused"),
+    Missing: Missing(),
+    NotModified: NotModified(),
     Later: Later(99, "It needs a later release."),
     TooLarge: TooLarge("It is too large."),
     Kept: Kept(1, "BlobImmutableDueToPolicy"),
@@ -224,7 +212,7 @@ def test_a_clean_up_that_cannot_end_is_tried_every_five_minutes_in_the_end_and_c
     view = leader(replace(CONTROL, past=("older",), uncleaned=("older",)))
     assert waits(view, CleanRun("older"), 11) == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
     assert view.calls.failing[HOUSEKEEPING].times == 11
-    view.office.lease = Lease("lease", NOW + 290)
+    view.as_leader.lease = Lease("lease", NOW + 290)
     assert CleanRun("older") not in decide(view, NOW + 299)
     assert CleanRun("older") in decide(view, NOW + 300)
 

@@ -46,8 +46,8 @@ def scan(view: View, at: float, without: Collection[str]) -> None:
     """The leader reads all rows; these processors have no container."""
     rows = tuple(replace(row, no_container=name in without) for name, row in ROWS.items())
     learn(view, ScanMembers(), rows, sent_at=at, now=at)
-    view.life.accepted_at = at
-    view.life.written = replace(rows[0], etag="")
+    view.own.accepted_at = at
+    view.own.written = replace(rows[0], etag="")
 
 
 def owners(control: Control) -> dict[str, str]:
@@ -111,14 +111,14 @@ def test_when_the_container_is_ready_again_one_version_balances_the_tasks() -> N
     view = leader()
     scan(view, NOW, {"p3"})
     moved = next_control(view, CONTROL, NOW + DEBOUNCE)
-    view.life.control = moved
+    view.own.control = moved
     for at in (3.0, 4.0, 5.0):
         scan(view, NOW + at, {"p3"})
         assert next_control(view, moved, NOW + at).tasks == moved.tasks
     scan(view, NOW + 20, ())
     back = next_control(view, moved, NOW + 20)
     assert sorted(owners(back).values()) == ["p1", "p2", "p3"]
-    view.life.control = back
+    view.own.control = back
     scan(view, NOW + 30, ())
     assert next_control(view, back, NOW + 30).tasks == back.tasks
 
@@ -152,7 +152,7 @@ def test_a_processor_that_is_alone_keeps_its_tasks() -> None:
     alone = replace(alone, version=2)
     row = replace(ROWS["p1"], no_container=True)
     learn(view, ScanMembers(), (row,), sent_at=NOW, now=NOW)
-    view.life.written = replace(row, etag="")
+    view.own.written = replace(row, etag="")
     assert owners(next_control(view, alone, NOW + 100)) == {"clean-0": "p1"}
 
 
@@ -169,7 +169,7 @@ def test_the_tasks_of_a_processor_without_a_container_move_in_a_drain_too_and_no
     scan(view, NOW, {"p3"})
     after = next_control(view, DRAINING, NOW + DEBOUNCE)
     assert owners(after) == {**STAYS, "daily-0": "p1"}
-    view.life.control = after
+    view.own.control = after
     scan(view, NOW + 60, ())
     assert next_control(view, after, NOW + 60).tasks == after.tasks
 
@@ -186,14 +186,14 @@ def test_a_task_that_the_only_ready_processor_gave_up_waits_for_a_container_inst
     view = leader()
     scan(view, NOW, {"p2", "p3"})
     failed = {"clean-0": report("clean-0", Phase.FAILED, error=error)}
-    view.life.written = replace(ROWS["p1"], etag="", tasks=failed)
+    view.own.written = replace(ROWS["p1"], etag="", tasks=failed)
     after = next_control(view, CONTROL, NOW + SETTLES)
     assert after.given_up == {"clean-0": GivenUp(owner("p1"), "no such column")}
     assert owners(after)["clean-0"] == "p1"
-    view.life.control = after
+    view.own.control = after
     assert next_control(view, after, NOW + SETTLES).tasks == after.tasks
     scan(view, NOW + 20, {"p3"})
-    view.life.written = replace(ROWS["p1"], etag="", tasks=failed)
+    view.own.written = replace(ROWS["p1"], etag="", tasks=failed)
     assert owners(next_control(view, after, NOW + 20))["clean-0"] == "p2"
 
 
@@ -221,7 +221,7 @@ def test_a_container_that_hangs_is_killed_when_all_is_to_be_released() -> None:
         (begin,) = (action for action in decide(view, NOW) if isinstance(action, BeginEnd))
         perform_locally(view, begin, NOW)
         soon = NOW + 10.0  # a leaving processor first gives the leader time to move its tasks
-        view.life.accepted_at = soon
+        view.own.accepted_at = soon
         assert commands_in(decide(view, soon)) == [Kill()]
         assert waits_for(view, soon) is Wait.OWN_TASKS
         perform_locally(view, Tell(Kill()), soon)
@@ -251,7 +251,7 @@ def test_until_it_reads_of_the_move_a_ready_container_runs_the_tasks_again_and_t
     assert [type(command) for command in commands_in(decide(view, NOW))] == [Permit, StartTask]
     for command in commands_in(decide(view, NOW)):
         perform_locally(view, Tell(command), NOW)  # type: ignore[arg-type]
-    view.life.control = replace(
+    view.own.control = replace(
         CONTROL,
         version=9,
         tasks={**CONTROL.tasks, "daily-0": Assignment(owner("p2", 9), (owner("p3"),), first=False)},

@@ -9,7 +9,7 @@ from samza_azure.group.control import (
     Control,
     RunPhase,
 )
-from samza_azure.group.drain import REMEMBERED, furthest, is_forgotten, progress
+from samza_azure.group.drain import REMEMBERED, furthest, is_forgotten, progress, with_end
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.publish import next_control
 from samza_azure.group.rows import ProcessorRow, Request, RequestKind
@@ -140,6 +140,53 @@ def test_the_end_of_a_partition_is_the_furthest_position_of_its_readers() -> Non
         "a/0": (1, 2),
         "a/1": (0, 4),
     }
+
+
+def ended(task: str, at: int) -> ProcessorRow:
+    """The row of the owner of a task that has asked for its end."""
+    return row(OWNERS[task], {task: report(task, Phase.DRAINED, read={f"flights/{task[-1]}": (0, at)})})
+
+
+def test_a_run_is_drained_when_all_tasks_that_read_its_sources_have_asked_for_their_end() -> None:
+    clean = ended("clean-0", 7)
+    assert next_control(leader(CONTROL, members=dict(ROWS), written=clean), CONTROL, NOW) == CONTROL
+    view = leader(CONTROL, members=dict(ROWS) | {"p2": ended("clean-1", 5)}, written=clean)
+    after = next_control(view, CONTROL, NOW)
+    assert (after.phase, after.drain) == (
+        RunPhase.DRAINING,
+        DrainNotification(
+            after.drain.uuid if after.drain else "",
+            "run",
+            step=DrainStep.FLUSH,
+            ends={"flights/0": (0, 7), "flights/1": (0, 5)},
+            history=("FREEZE", "FLUSH"),
+            by="its tasks, which have all shut down",
+            at_ms=(1, 1),
+        ),
+    )
+
+
+@pytest.mark.parametrize("phase", [RunPhase.NONE, RunPhase.DRAINING, RunPhase.DRAINED, RunPhase.FAILED])
+def test_only_a_run_in_progress_is_drained_for_its_tasks(phase: RunPhase) -> None:
+    rows = dict(ROWS) | {"p1": ended("clean-0", 7), "p2": ended("clean-1", 5)}
+    other = replace(CONTROL, phase=phase)
+    assert with_end(other, rows, PLAN, "1" * 32) == other
+    nothing_read = replace(CONTROL, sources={}, readers={})
+    assert with_end(nothing_read, rows, replace(PLAN, sources={}), "1" * 32) == nothing_read
+    drain = with_end(CONTROL, rows, PLAN, "0123456789abcdef0123456789abcdef").drain
+    assert drain is not None
+    assert drain.uuid == "01234567-89ab-cdef-0123-456789abcdef"
+
+
+def test_a_task_that_has_asked_for_its_end_has_stopped_for_every_drain() -> None:
+    """It ends where it has read to, and the next run begins there; the others stop as ever."""
+    rows = dict(ROWS) | {"p1": ended("clean-0", 7)}
+    assert progress(DRAINING, rows, PLAN) == DRAINING
+    after = progress(DRAINING, rows | {"p2": frozen("clean-1", 5)}, PLAN)
+    assert after.drain is not None
+    assert after.drain.ends == {"flights/0": (0, 7), "flights/1": (0, 5)}
+    silent = row("p1", {"clean-0": report("clean-0", Phase.DRAINED)})
+    assert progress(DRAINING, rows | {"p1": silent, "p2": frozen("clean-1", 5)}, PLAN) == DRAINING
 
 
 def test_drained_is_written_when_the_log_of_every_task_is_and_says_where_the_next_run_begins() -> None:

@@ -16,7 +16,7 @@ from samza_azure.group.actions import (
     WriteLeaderRow,
 )
 from samza_azure.group.age import Age
-from samza_azure.group.answers import Absent, ControlRead, No, Trouble
+from samza_azure.group.answers import ControlRead, Trouble
 from samza_azure.group.control import (
     Control,
     RunPhase,
@@ -27,6 +27,7 @@ from samza_azure.group.publish import next_control
 from samza_azure.group.rows import ProcessorState
 from samza_azure.group.timing import RETRY_S
 from samza_azure.group.view import Campaign, Lease, View
+from samza_azure.outcomes import Missing, Refused
 from tests.group.situation import (
     CONTROL,
     LEADER_ROW,
@@ -46,7 +47,7 @@ from tests.group.transcript import Story
 
 
 def test_the_first_of_all_creates_the_control_blob_without_a_leader() -> None:
-    view = without_blob("p3", group_id="", leader_row=Absent(), tasks={})
+    view = without_blob("p3", group_id="", leader_row=Missing(), tasks={})
     assert decide(view, NOW) == [CreateControl(Control(group_id="fresh", nonce="fresh"))]
 
 
@@ -60,7 +61,7 @@ def test_without_a_leader_the_control_blob_is_read_again_although_the_leader_row
     """The answer to one's own write as leader was lost, and the former leader's last words to the row were too."""
     vacant = replace(CONTROL, leader=None, successor="p3")
     view = view_of("p2", vacant, control_read_for=LEADER_ROW.etag, hold_until=NOW + 60)
-    learn(view, AcquireLease("fresh", "control"), No("ConditionNotMet"), sent_at=NOW, now=NOW)
+    learn(view, AcquireLease("fresh", "control"), Refused("ConditionNotMet"), sent_at=NOW, now=NOW)
     assert ReadControl(unless_etag="control") in decide(view, NOW)
 
 
@@ -100,7 +101,7 @@ def test_a_campaign_breaks_acquires_reads_and_writes_each_step_for_the_blob_it_w
 @pytest.mark.parametrize("refused", [BreakLease("control"), AcquireLease("fresh", "control")])
 def test_a_changed_etag_is_a_sign_of_life(refused: BreakLease | AcquireLease) -> None:
     view = view_of("p2", leader_age=SILENT, campaign=Campaign("control"))
-    learn(view, refused, No("ConditionNotMet"), sent_at=NOW, now=NOW)
+    learn(view, refused, Refused("ConditionNotMet"), sent_at=NOW, now=NOW)
     assert view.candidacy.campaign is None
     assert view.candidacy.hold_until == NOW + 1.5 * TIMING.leader_timeout_s
 
@@ -120,7 +121,7 @@ def test_a_lost_answer_to_the_take_over_write_is_settled_by_its_nonce_and_the_le
         ReadControl(lease_id="won")
     ]
     learn(view, ReadControl(lease_id="won"), ControlRead(write.control, "newer"), sent_at=after, now=after)
-    assert (view.lease, view.candidacy.campaign, view.control, view.life.control_etag) == (
+    assert (view.lease, view.candidacy.campaign, view.control, view.own.control_etag) == (
         Lease("won", NOW),
         None,
         write.control,
@@ -149,7 +150,7 @@ def test_a_lease_whose_grant_was_not_answered_is_requested_again_under_the_same_
     again = AcquireLease("asked", "control")
     assert [action for action in decide(view, NOW + RETRY_S) if isinstance(action, AcquireLease)] == [again]
     view.ending, view.ending_since, view.work.tasks = Finish(0, "Left."), NOW, {}
-    view.life.written = replace(ROWS["p2"], state=ProcessorState.LEFT)
+    view.own.written = replace(ROWS["p2"], state=ProcessorState.LEFT)
     assert decide(view, NOW)[-1] == ReleaseLease("asked")
 
 
@@ -171,7 +172,7 @@ def test_a_deposed_leader_that_shows_life_raises_the_churn_and_a_long_term_reset
     suspected = replace(CONTROL, deposed=member("p3"))
     view = leader(suspected, deposed_etag="row of p3")
     assert next_control(view, suspected, NOW) == suspected
-    view.office.deposed_etag = "row of p3 before"
+    view.as_leader.deposed_etag = "row of p3 before"
     assert next_control(view, suspected, NOW) == replace(CONTROL, churn=1)
 
     view = leader(replace(CONTROL, churn=1), since=NOW - 100)
@@ -216,7 +217,7 @@ def test_without_successors_the_first_to_write_the_leader_row_campaigns_alone(
     assert isinstance(named, WriteLeaderRow)
     assert isinstance(refused, WriteLeaderRow)
     story.hears(first, named, "ours", NOW + 0.1)
-    story.hears(late, refused, No("UpdateConditionNotSatisfied"), NOW + 0.1)
+    story.hears(late, refused, Refused("UpdateConditionNotSatisfied"), NOW + 0.1)
     assert kinds(story.turn(first, NOW + 0.1)) == [BreakLease]
     story.turn(late, NOW + 0.1, {ReadLeaderRow: replace(named.row, etag="ours")})
     assert BreakLease not in kinds(story.turn(late, NOW + 5))

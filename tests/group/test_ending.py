@@ -15,7 +15,7 @@ from samza_azure.group.actions import (
     WriteControl,
     WriteLeaderRow,
 )
-from samza_azure.group.answers import ControlRead, No, Trouble
+from samza_azure.group.answers import ControlRead, Trouble
 from samza_azure.group.control import (
     Failure,
     RunPhase,
@@ -30,6 +30,7 @@ from samza_azure.messages import (
     ReleaseTask,
     changes,
 )
+from samza_azure.outcomes import Refused
 from tests.group.situation import (
     CONTROL,
     NOW,
@@ -53,7 +54,7 @@ def test_a_leaving_processor_keeps_its_tasks_until_the_leader_moves_them() -> No
     [begin] = [action for action in decide(view, NOW + 0.2) if isinstance(action, BeginEnd)]
     perform_locally(view, begin, NOW + 0.2)
     assert commands_in(decide(view, NOW + 0.3)) == []
-    view.life.accepted_at = NOW + 6  # its heartbeats are accepted
+    view.own.accepted_at = NOW + 6  # its heartbeats are accepted
     view.work.permit_sent = view.permit_until
     assert commands_in(decide(view, NOW + 6.3)) == [ReleaseTask("daily-0")]
 
@@ -80,13 +81,13 @@ def test_a_leader_that_is_asked_to_leave_after_a_drain_leaves_the_clean_up_to_th
     view = leader(drained, ending=Finish(0, "Run run is drained."), ending_since=NOW)
     waits = PATIENCE * view.settings.shutdown_s
     assert rest_until(view) == NOW + 2 * waits + 3 * TIMING.heartbeat_timeout_s
-    view.leaving, view.life.accepted_at = True, NOW + waits  # its heartbeats are accepted meanwhile
+    view.leaving, view.own.accepted_at = True, NOW + waits  # its heartbeats are accepted meanwhile
     assert rest_until(view) == NOW + waits
 
 
 def test_a_leader_whose_last_write_is_unsettled_reads_its_row_then_releases_the_lease() -> None:
     view = leader(leaving=True, ending=Finish(0, "left"), ending_since=NOW - 1)
-    view.life.control = replace(CONTROL, tasks={})
+    view.own.control = replace(CONTROL, tasks={})
     view.work.tasks.clear()
     [last] = [action for action in decide(view, NOW) if isinstance(action, MergeOwnRow)]
     learn(view, last, Trouble.UNSETTLED, sent_at=NOW, now=NOW)
@@ -102,7 +103,7 @@ def test_a_leaving_processor_that_was_marked_dead_sends_nothing_further() -> Non
     view = view_of("p3", ending=Finish(0, "left"), ending_since=NOW - 1)
     view.work.tasks.clear()
     [last] = [action for action in decide(view, NOW) if isinstance(action, MergeOwnRow)]
-    learn(view, last, No("UpdateConditionNotSatisfied"), sent_at=NOW, now=NOW)
+    learn(view, last, Refused("UpdateConditionNotSatisfied"), sent_at=NOW, now=NOW)
     learn(view, ReadOwnRow(), replace(ROWS["p3"], state=ProcessorState.DEAD), sent_at=NOW, now=NOW)
     [rejoin] = [action for action in decide(view, NOW) if isinstance(action, Rejoin)]
     perform_locally(view, rejoin, NOW)
@@ -111,7 +112,7 @@ def test_a_leaving_processor_that_was_marked_dead_sends_nothing_further() -> Non
 
 def test_a_processor_that_ends_during_its_campaign_releases_the_lease() -> None:
     view = view_of("p2", ending=Finish(0, "Left."), ending_since=NOW, tasks={})
-    view.life.written = replace(ROWS["p2"], state=ProcessorState.LEFT)
+    view.own.written = replace(ROWS["p2"], state=ProcessorState.LEFT)
     view.candidacy.campaign = Campaign("control", lease=Lease("ours", NOW))
     assert decide(view, NOW)[-1] == ReleaseLease("ours")
     learn(view, ReleaseLease("ours"), None, sent_at=NOW, now=NOW)
@@ -121,7 +122,7 @@ def test_a_processor_that_ends_during_its_campaign_releases_the_lease() -> None:
 def test_a_processor_that_ends_while_it_acquires_the_lease_waits_and_releases_it() -> None:
     """Otherwise the next candidate would have to break a lease without a holder."""
     view = view_of("p2", ending=Finish(0, "Left."), ending_since=NOW, tasks={})
-    view.life.written = replace(ROWS["p2"], state=ProcessorState.LEFT)
+    view.own.written = replace(ROWS["p2"], state=ProcessorState.LEFT)
     view.candidacy.campaign, acquire = Campaign("control"), AcquireLease("asked", "control")
     started(view, acquire, NOW)
     assert decide(view, NOW) == []
@@ -135,7 +136,7 @@ def test_a_processor_that_ends_during_its_first_request_for_the_lease_waits_and_
     """Nobody leads, so no lease was broken, and no campaign is known before the answer."""
     view = view_of("p2", replace(CONTROL, leader=None, successor="p2"), ending=Finish(0, "Left."), ending_since=NOW)
     view.work.tasks.clear()
-    view.life.written, acquire = replace(ROWS["p2"], state=ProcessorState.LEFT), AcquireLease("asked", "control")
+    view.own.written, acquire = replace(ROWS["p2"], state=ProcessorState.LEFT), AcquireLease("asked", "control")
     started(view, acquire, NOW)
     assert decide(view, NOW) == []
     learn(view, acquire, None, sent_at=NOW, now=NOW + 0.2)
@@ -150,7 +151,8 @@ def test_another_pipeline_is_refused_with_the_way_out() -> None:
     assert begin.verdict == Finish(
         2,
         "Run run has another pipeline than this processor (ffffffffffff there, 000000000000 here). "
-        "Drain the run with the old code (samza-azure drain), then start the new: it begins the next run.",
+        "Drain the run with the old code (samza-azure drain), then start the new: it begins the next run. If the run "
+        "is another job's, give this one another app.name, or an app.id.",
     )
 
 
@@ -168,7 +170,8 @@ def test_a_refused_pipeline_says_what_changed_stage_by_stage_and_stream_by_strea
         "  stage old is gone\n"
         "  stage daily: window 1 day became 1 hour\n"
         "  stream sales: gained column s (string)\n"
-        "Drain the run with the old code (samza-azure drain), then start the new: it begins the next run.",
+        "Drain the run with the old code (samza-azure drain), then start the new: it begins the next run. If the run "
+        "is another job's, give this one another app.name, or an app.id.",
     )
 
 
@@ -216,7 +219,8 @@ def test_a_processor_with_another_number_of_partitions_is_refused_with_the_diffe
         2,
         "Run run has another pipeline than this processor (ffffffffffff there, 444444444444 here): "
         "flights has 2 partitions there, 4 here. "
-        "Drain the run with the old code (samza-azure drain), then start the new: it begins the next run.",
+        "Drain the run with the old code (samza-azure drain), then start the new: it begins the next run. If the run "
+        "is another job's, give this one another app.name, or an app.id.",
     )
 
 
@@ -231,7 +235,7 @@ def test_an_older_copy_of_the_control_blob_ends_each_processor_that_reads_it() -
     for other in (replace(CONTROL, revision=10), replace(CONTROL, revision=1, group_id="cd" * 16)):
         view = view_of("p2")
         learn(view, ReadControl(), ControlRead(other, "read"), sent_at=NOW, now=NOW)
-        assert not view.life.older_copy and view.control == other
+        assert not view.own.older_copy and view.control == other
 
 
 def test_another_pipeline_is_refused_by_a_failed_run_as_well() -> None:

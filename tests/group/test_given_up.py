@@ -25,6 +25,7 @@ from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.group.tasks import CALM_S, retry_at
 from samza_azure.group.timing import FORGIVE_AFTER_S
 from samza_azure.group.view import LocalTask, Settings, View
+from samza_azure.host.status import why
 from samza_azure.messages import (
     DrainStep,
     Phase,
@@ -73,7 +74,7 @@ def others() -> dict[str, ProcessorRow]:
 
 def leads_after_it_moved(**rows: ProcessorRow) -> View:
     view = leader(MOVED)
-    view.others.members, view.life.written = others() | rows, replace(ROWS["p1"], adopted=10)
+    view.others.members, view.own.written = others() | rows, replace(ROWS["p1"], adopted=10)
     return view
 
 
@@ -107,7 +108,7 @@ def test_the_run_fails_when_a_second_processor_gives_it_up_and_says_where_it_was
 def test_the_run_fails_at_once_if_no_other_processor_can_run_the_task() -> None:
     view = leader()
     leaves, other_code = replace(ROWS["p1"], state=ProcessorState.LEAVING), row("p2", fingerprint="0" * 64)
-    view.others.members, view.life.written = {"p2": other_code, "p3": failing()}, leaves
+    view.others.members, view.own.written = {"p2": other_code, "p3": failing()}, leaves
     after = next_control(view, CONTROL, NOW)
     assert after.phase is RunPhase.FAILED
     assert after.failure is not None and "failed on p3, and there is no other processor" in after.failure.message
@@ -117,7 +118,7 @@ def test_a_given_up_task_does_not_return_while_others_are_present() -> None:
     view = leads_after_it_moved(p2=replace(ROWS["p2"], state=ProcessorState.DEAD))
     after = next_control(view, MOVED, NOW)
     assert after.tasks["daily-0"].owner == Owner("p1", life_of("p1"), 11)
-    view.life.written = replace(view.life.written, state=ProcessorState.LEAVING)  # type: ignore[arg-type]
+    view.own.written = replace(view.own.written, state=ProcessorState.LEAVING)  # type: ignore[arg-type]
     last = next_control(view, MOVED, NOW)
     assert last.tasks["daily-0"].owner == Owner("p3", life_of("p3"), 11)
     assert last.given_up == GAVE_UP
@@ -126,11 +127,11 @@ def test_a_given_up_task_does_not_return_while_others_are_present() -> None:
 def test_a_task_given_up_twice_by_one_processor_moves_on_or_fails_the_run() -> None:
     again = replace(MOVED, tasks={**MOVED.tasks, "daily-0": Assignment(owner("p3", 10), first=False)})
     view = leader(again)
-    view.others.members, view.life.written = others() | {"p3": failing(generation=10)}, replace(ROWS["p1"], adopted=10)
+    view.others.members, view.own.written = others() | {"p3": failing(generation=10)}, replace(ROWS["p1"], adopted=10)
     after = next_control(view, again, NOW)
     assert (after.phase, after.tasks["daily-0"].owner) == (RunPhase.RUNNING, Owner("p1", life_of("p1"), 11))
     assert after.given_up["daily-0"].owner == owner("p3", 10)
-    view.others.members, view.life.written = (
+    view.others.members, view.own.written = (
         {"p3": failing(generation=10)},
         replace(ROWS["p1"], state=ProcessorState.LEAVING),
     )
@@ -190,8 +191,23 @@ def test_a_task_that_was_given_up_is_shown_as_failed_until_another_has_it_and_is
     view.work.tasks["daily-0"] = LocalTask(2, 1, NOW, failed, failures=3)
     assert own_row(view).tasks == {"daily-0": replace(failed, failures=3)}
     assert starts(view, NOW + 60) == []
-    view.life.control = MOVED
+    view.own.control = MOVED
     assert (own_row(view).tasks, own_row(view).released) == ({}, {"daily-0": 2})
+
+
+def test_a_task_that_was_given_up_elsewhere_is_no_better_before_it_appends() -> None:
+    """With its new owner it was RUNNING until it failed there as well."""
+    view = view_of("p2", MOVED)
+    view.work.tasks["daily-0"] = LocalTask(10, 1, NOW)
+    view.turn_at = NOW + CALM_S - 1
+    shown = []
+    for more in ({}, {"appended_at": NOW}):
+        heard_task(view, report("daily-0", generation=10, **more), NOW)
+        found = own_row(view)
+        tells, each = found.tasks["daily-0"], MOVED.tasks["daily-0"]
+        shown.append((tells.failing, tells.tried, why(each, MOVED, {"p2": found}, tells)))
+    tried = "3 of 6 tries have failed"
+    assert shown == [(True, tried, f"It failed and has appended nothing since. {tried}."), (False, None, None)]
 
 
 def test_a_task_that_fails_again_and_again_says_so_between_its_failures() -> None:

@@ -13,7 +13,7 @@ from samza_azure.group.actions import (
     WriteControl,
 )
 from samza_azure.group.age import Age
-from samza_azure.group.answers import Kept, No
+from samza_azure.group.answers import Kept
 from samza_azure.group.control import (
     Control,
     RunPhase,
@@ -25,6 +25,7 @@ from samza_azure.group.view import Lease, View
 from samza_azure.messages import (
     Phase,
 )
+from samza_azure.outcomes import Refused
 from tests.group.situation import (
     CONTROL,
     NOW,
@@ -69,7 +70,7 @@ def test_a_blob_that_cannot_be_deleted_delays_nothing_and_is_tried_again_less_an
     view.others.members = {name: replace(each, state=ProcessorState.LEFT) for name, each in ROWS.items()}
     waits, now = [], NOW + 0.05
     for _ in range(11):
-        view.office.lease = Lease("lease", now)
+        view.as_leader.lease = Lease("lease", now)
         assert decide(view, now).count(CleanRun("run")) == 1
         learn(view, CleanRun("run"), Kept(3, "BlobImmutableDueToPolicy"), sent_at=now, now=now)
         waits.append(view.calls.failing[HOUSEKEEPING].until - now)
@@ -147,7 +148,7 @@ def test_a_row_whose_deletion_was_refused_is_read_again_before_anything_else() -
     rows = (ROWS["p1"], *view.others.members.values())
     assert deletes(view, NOW) == ["p2", "p3"]
     refused = DeleteMember("p2", "row of p2")
-    learn(view, refused, No("UpdateConditionNotSatisfied"), sent_at=NOW, now=NOW + 0.01)
+    learn(view, refused, Refused("UpdateConditionNotSatisfied"), sent_at=NOW, now=NOW + 0.01)
     assert deletes(view, NOW + 0.02) == ["p3"]
     learn(view, ScanMembers(), rows, sent_at=NOW, now=NOW + 0.03)  # may have been answered before the refusal
     assert deletes(view, NOW + 0.04) == ["p3"]

@@ -21,9 +21,9 @@ from tests.group.situation import NOW, decide, kinds, report, view_of
 def leaving(phase: Phase, *, left: bool) -> View:
     """p3, asked to leave long ago, with its one task in this phase."""
     view = view_of("p3", leaving=True, ending=Finish(0, HANDED_OVER), ending_since=NOW - 1_000)
-    assert view.life.found is not None
-    written = replace(view.life.found, state=ProcessorState.LEFT if left else ProcessorState.LEAVING)
-    view.life.written = written
+    assert view.own.found is not None
+    written = replace(view.own.found, state=ProcessorState.LEFT if left else ProcessorState.LEAVING)
+    view.own.written = written
     view.work.tasks = {"daily-0": LocalTask(2, 1, NOW - 2_000, report("daily-0", phase), releasing_since=NOW - 1_000)}
     assert PATIENCE * view.settings.shutdown_s + FAREWELL_S < 1_000
     return view
@@ -72,7 +72,7 @@ def test_a_leaving_processor_without_storage_waits_for_its_permit_and_its_last_w
     view = leaving(Phase.RUNNING, left=False)
     view.settings = replace(view.settings, timing=timing)
     since = view.ending_since = view.work.tasks["daily-0"].releasing_since = NOW
-    view.life.accepted_at = NOW if went_on else NOW - 100  # the outage began long before
+    view.own.accepted_at = NOW if went_on else NOW - 100  # the outage began long before
     silent = since + min(SELF_STOP * timing.heartbeat_timeout_s, SILENT_S) if went_on else since
     over = silent + FAREWELL_S
     assert over + GOODBYE_S <= since + 20
@@ -86,7 +86,7 @@ def test_a_leaving_processor_without_storage_waits_for_its_permit_and_its_last_w
     assert not finishes(over - 0.1)
     [finish] = finishes(over)
     assert "the others do not know" in finish.message and "daily-0 did not end in time" in finish.message
-    view.life.accepted_at = over  # it answers again
+    view.own.accepted_at = over  # it answers again
     assert tasks.may_still_release(view, over) and not finishes(over)
 
 
@@ -95,9 +95,9 @@ def test_a_leaving_processor_of_a_slow_profile_sends_heartbeats_more_often() -> 
     view = leaving(Phase.RUNNING, left=False)
     slow = Timing(heartbeat_s=12.0, heartbeat_timeout_s=40.0, leader_timeout_s=30.0)
     view.settings = replace(view.settings, timing=slow)
-    view.ending_since = view.calls.beat_sent_at = view.life.accepted_at = NOW
+    view.ending_since = view.calls.beat_sent_at = view.own.accepted_at = NOW
     view.work.tasks["daily-0"].releasing_since = NOW
-    view.life.written = own_row(view)
+    view.own.written = own_row(view)
     assert MergeOwnRow not in kinds(decide(view, NOW + LEAVING_BEAT_S - 0.1))
     assert MergeOwnRow in kinds(decide(view, NOW + LEAVING_BEAT_S))
     lost = LEAVING_BEAT_S + CALL_S + view.back_off(OWN_ROW).longest_s
@@ -107,7 +107,7 @@ def test_a_leaving_processor_of_a_slow_profile_sends_heartbeats_more_often() -> 
 def test_a_last_word_that_is_accepted_after_all_gives_no_task_its_permit_back() -> None:
     """Simulator seed 1000111: a clock jumped, LEFT was accepted at once, and with its new permit a task appended."""
     view = leaving(Phase.RUNNING, left=True)
-    view.ending_since = view.work.tasks["daily-0"].releasing_since = view.life.accepted_at = NOW
+    view.ending_since = view.work.tasks["daily-0"].releasing_since = view.own.accepted_at = NOW
     view.work.permit_sent = 0.0
     assert not tasks.may_still_release(view, NOW)
     assert not [each for each in decide(view, NOW) if isinstance(each, Tell) and isinstance(each.command, Permit)]

@@ -13,7 +13,7 @@ from samza_azure.group.actions import (
     ScanMembers,
     WriteControl,
 )
-from samza_azure.group.answers import ControlRead, No, Trouble
+from samza_azure.group.answers import ControlRead, Trouble
 from samza_azure.group.control import Assignment, Barrier, Member, Owner, RunPhase
 from samza_azure.group.ending import verdict
 from samza_azure.group.learn import learn, perform_locally, started
@@ -22,6 +22,7 @@ from samza_azure.group.publish import next_control
 from samza_azure.group.rows import Request, RequestKind
 from samza_azure.group.view import Campaign, Lease, Settings, View
 from samza_azure.host import processor
+from samza_azure.outcomes import Refused
 from tests.group.situation import CONTROL, NOW, ROWS, TIMING, decide, kinds, leader, member, owner, view_of
 
 #: p3 came back, and was given its task again.
@@ -41,7 +42,7 @@ def seen_again(action: MarkDead | DeleteMember | ReadMember) -> View:
     view = leader()
     started(view, action, NOW)
     learn(view, ScanMembers(), (ROWS["p1"], ROWS["p2"], BACK), sent_at=NOW + 0.5, now=NOW + 0.6)
-    view.life.control = GIVEN_BACK
+    view.own.control = GIVEN_BACK
     return view
 
 
@@ -80,7 +81,7 @@ def test_a_row_that_goes_on_after_it_was_marked_dead_is_believed_once_its_deleti
     strange = replace(ROWS["p3"], etag="strange")
     learn(view, ScanMembers(), (strange,), sent_at=NOW + 1, now=NOW + 1)
     assert not view.others.members["p3"].alive
-    learn(view, DeleteMember("p3", "dead"), No("UpdateConditionNotSatisfied"), sent_at=NOW + 2, now=NOW + 2)
+    learn(view, DeleteMember("p3", "dead"), Refused("UpdateConditionNotSatisfied"), sent_at=NOW + 2, now=NOW + 2)
     learn(view, ScanMembers(), (strange,), sent_at=NOW + 3, now=NOW + 3)
     assert view.others.members == {"p3": strange}
 
@@ -94,7 +95,7 @@ def test_a_version_that_lands_after_its_leader_gave_it_up_counts_from_when_it_is
               sent_at=NOW, now=NOW)  # fmt: skip
     assert view.calls.unsettled == write
     learn(view, ReadControl("lease"), ControlRead(first, "landed"), sent_at=NOW + 1, now=NOW + 2)
-    assert (view.office.barrier_since, view.office.published_at) == (NOW + 2, NOW + 2)
+    assert (view.as_leader.barrier_since, view.as_leader.published_at) == (NOW + 2, NOW + 2)
 
 
 def test_a_leader_decides_nothing_by_a_scan_that_was_sent_before_it_led() -> None:
@@ -124,7 +125,7 @@ def test_an_older_control_blob_is_recognized_by_the_next_incarnation_too() -> No
     learn(view, ReadControl(), ControlRead(CONTROL, "control"), sent_at=NOW, now=NOW)
     perform_locally(view, Rejoin("it was marked dead"), NOW)
     learn(view, ReadControl(), ControlRead(replace(CONTROL, revision=8), "older"), sent_at=NOW, now=NOW)
-    assert view.life.older_copy
+    assert view.own.older_copy
 
 
 def test_a_wish_for_a_new_run_is_granted_once_also_if_the_processor_rejoins() -> None:
@@ -145,7 +146,7 @@ def test_requests_that_were_read_before_the_leadership_are_not_obeyed() -> None:
     """Another leader may have answered them since."""
     drain = Request("u", "e", RequestKind.DRAIN)
     view = leader(since=NOW)
-    view.office.requests_read_at = -1e9
+    view.as_leader.requests_read_at = -1e9
     for sent_at, phase in ((NOW - 0.5, RunPhase.RUNNING), (NOW + 1, RunPhase.DRAINING)):
         learn(view, ReadRequests(), (drain,), sent_at=sent_at, now=NOW + 2)
         learn(view, ScanMembers(), tuple(ROWS.values()), sent_at=NOW + 1, now=NOW + 2)

@@ -15,12 +15,13 @@ from samza_azure.group.actions import (
     WriteLeaderRow,
 )
 from samza_azure.group.age import Age
-from samza_azure.group.answers import ControlRead, No
+from samza_azure.group.answers import ControlRead
 from samza_azure.group.control import Control, signal
 from samza_azure.group.decide import lead
 from samza_azure.group.learn import learn, perform_locally
 from samza_azure.group.rows import Request, RequestKind
 from samza_azure.group.view import Campaign, Failing, Leadership, Lease
+from samza_azure.outcomes import Refused
 from tests.group.situation import (
     CONTROL,
     LEADER_ROW,
@@ -39,7 +40,7 @@ def test_a_write_whose_answer_was_lost_is_settled_by_reading() -> None:
     view = leader(unsettled=WriteControl(won, "control", "lease"))
     assert ReadControl(lease_id="lease") in decide(view, NOW)
     learn(view, ReadControl(lease_id="lease"), ControlRead(won, "newer"), sent_at=NOW, now=NOW)
-    assert (view.leads, view.calls.unsettled, view.control, view.life.control_etag) == (True, None, won, "newer")
+    assert (view.leads, view.calls.unsettled, view.control, view.own.control_etag) == (True, None, won, "newer")
 
 
 def test_a_leader_with_nothing_to_do_waits() -> None:
@@ -56,7 +57,7 @@ def test_a_leader_renews_its_lease_and_steps_down_before_the_service_can_end_it(
 
 def test_a_leader_whose_renewal_is_refused_no_longer_acts_as_leader() -> None:
     view = leader()
-    learn(view, RenewLease("lease"), No("LeaseIsBrokenAndCannotBeRenewed"), sent_at=NOW, now=NOW)
+    learn(view, RenewLease("lease"), Refused("LeaseIsBrokenAndCannotBeRenewed"), sent_at=NOW, now=NOW)
     assert not view.leads
     as_leader = {RenewLease, WriteLeaderRow, WriteControl, MarkDead, ReadRequests, ReleaseLease}
     assert as_leader.isdisjoint(kinds(decide(view, NOW + 3)))
@@ -65,7 +66,7 @@ def test_a_leader_whose_renewal_is_refused_no_longer_acts_as_leader() -> None:
 def test_a_leader_that_sees_a_later_epoch_in_the_leader_row_asks_whether_its_lease_still_holds() -> None:
     view = leader(leader_row=replace(LEADER_ROW, epoch=4))
     assert decide(view, NOW) == [ReadControl(lease_id="lease")]
-    learn(view, ReadControl(lease_id="lease"), No("LeaseIdMismatchWithBlobOperation"), sent_at=NOW, now=NOW)
+    learn(view, ReadControl(lease_id="lease"), Refused("LeaseIdMismatchWithBlobOperation"), sent_at=NOW, now=NOW)
     assert not view.leads
 
 

@@ -17,7 +17,7 @@ from samza_azure.group.actions import (
     ScanMembers,
 )
 from samza_azure.group.age import Age
-from samza_azure.group.answers import Absent, ControlRead, Denied, No, Trouble
+from samza_azure.group.answers import ControlRead, Denied, Trouble
 from samza_azure.group.ending import GIVEN_UP, verdict
 from samza_azure.group.learn import learn, perform_locally, turn
 from samza_azure.group.membership import own_row
@@ -29,6 +29,7 @@ from samza_azure.messages import (
     Phase,
     ReleaseTask,
 )
+from samza_azure.outcomes import Missing, Refused
 from tests.group.situation import (
     CONTROL,
     DEAD,
@@ -59,7 +60,7 @@ def test_a_processor_checks_whether_its_id_is_in_use_before_it_joins() -> None:
 
 def test_a_joining_processor_inserts_its_row_if_there_is_none() -> None:
     view = newcomer()
-    learn(view, ReadOwnRow(), Absent(), sent_at=NOW, now=NOW)
+    learn(view, ReadOwnRow(), Missing(), sent_at=NOW, now=NOW)
     assert decide(view, NOW) == [InsertOwnRow(ProcessorRow("p9", "new", boot="boot"))]
 
 
@@ -70,7 +71,7 @@ def test_a_processor_whose_join_was_not_answered_and_whose_row_is_gone_rejoins(l
     row = ProcessorRow("p9", "new", boot="boot")
     action = InsertOwnRow(row) if lost is InsertOwnRow else ReplaceOwnRow(row, "etag")
     learn(view, action, Trouble.UNSETTLED, sent_at=NOW, now=NOW)
-    learn(view, ReadOwnRow(), Absent(), sent_at=NOW + 10, now=NOW + 10)
+    learn(view, ReadOwnRow(), Missing(), sent_at=NOW + 10, now=NOW + 10)
     assert kinds(decide(view, NOW + 10)) == [Rejoin]
 
 
@@ -153,7 +154,7 @@ def test_trouble_never_passes_for_an_etag() -> None:
         view = view_of("p3")
         beat = MergeOwnRow(ROWS["p3"], "row of p3")
         learn(view, beat, trouble, sent_at=NOW + 2, now=NOW + 3)
-        assert (view.life.etag, view.life.accepted_at) == ("row of p3", NOW)
+        assert (view.own.etag, view.own.accepted_at) == ("row of p3", NOW)
 
 
 def test_after_a_lost_answer_it_reads_its_row_and_goes_on() -> None:
@@ -168,7 +169,7 @@ def test_after_a_lost_answer_it_reads_its_row_and_goes_on() -> None:
 def test_a_processor_marked_dead_stops_its_work_and_rejoins_as_a_new_incarnation(story: Story) -> None:
     view = view_of("p3")
     dead = replace(ROWS["p3"], etag="marked", state=ProcessorState.DEAD)
-    story.turn(view, NOW + 2, {MergeOwnRow: No("UpdateConditionNotSatisfied")})
+    story.turn(view, NOW + 2, {MergeOwnRow: Refused("UpdateConditionNotSatisfied")})
     story.turn(view, NOW + 3, {ReadOwnRow: dead})
     story.turn(view, NOW + 3)
     assert view.incarnation == "fresh"
@@ -237,7 +238,7 @@ def test_a_heartbeat_without_an_answer_counts_from_its_sending_once_the_row_is_r
     lost = MergeOwnRow(replace(ROWS["p1"], beat=6), "row of p1")
     learn(view, lost, Trouble.UNSETTLED, sent_at=NOW + 2, now=NOW + 4.7)
     learn(view, ReadOwnRow(), replace(lost.row, etag="newer"), sent_at=NOW + 4.8, now=NOW + 4.9)
-    assert (view.life.accepted_at, view.life.etag) == (NOW + 2, "newer")
+    assert (view.own.accepted_at, view.own.etag) == (NOW + 2, "newer")
     learn(view, MergeOwnRow(replace(lost.row, beat=7), "newer"), "newest", sent_at=NOW + 5, now=NOW + 5)
     assert view.others.ages == {"p3": DEAD}
 
@@ -270,7 +271,7 @@ def test_the_earlier_of_two_unsettled_heartbeats_with_the_same_number_counts() -
     for sent_at in (NOW + 2, NOW + 3):
         learn(view, lost, Trouble.UNSETTLED, sent_at=sent_at, now=sent_at)
     learn(view, ReadOwnRow(), replace(lost.row, etag="newer"), sent_at=NOW + 4, now=NOW + 4)
-    assert view.life.accepted_at == NOW + 2
+    assert view.own.accepted_at == NOW + 2
 
 
 def test_a_dead_mark_for_a_row_that_was_deleted_meanwhile_is_ignored() -> None:
@@ -291,7 +292,7 @@ def test_age_is_counted_in_the_intervals_in_which_a_large_group_is_read() -> Non
 
 def test_a_processor_whose_row_was_cleaned_up_rejoins() -> None:
     view = view_of("p2")
-    view.life.found = Absent()
+    view.own.found = Missing()
     assert any(isinstance(action, Rejoin) for action in decide(view, NOW + 3))
 
 
@@ -299,7 +300,7 @@ def test_nothing_of_a_former_incarnation_is_left_in_the_next_one() -> None:
     """A wait that had begun in the former incarnation went on, and was over too early in the next."""
     view = view_of("p3", waiting_since={"clean-1": NOW - 40}, rewritten=1, control_read_for="leader row")
     perform_locally(view, Rejoin("It was marked dead."), NOW)
-    assert view.life == OwnIncarnation("fresh")
+    assert view.own == OwnIncarnation("fresh")
     assert view.work.tasks["daily-0"].former
 
 

@@ -113,7 +113,7 @@ def test_a_failed_task_fails_the_run_only_if_its_present_owner_says_so() -> None
     view.others.members = {**view.others.members, "p3": row("p3", {"daily-0": replace(failed, generation=1)})}
     assert next_control(view, CONTROL, NOW) == CONTROL
     view.others.members = {"p3": row("p3", {"daily-0": failed})}
-    view.life.written = replace(ROWS["p1"], state=ProcessorState.LEAVING)
+    view.own.written = replace(ROWS["p1"], state=ProcessorState.LEAVING)
     after = next_control(view, CONTROL, NOW)
     assert (after.phase, after.failure and after.failure.task) == (RunPhase.FAILED, "daily-0")
 
@@ -130,7 +130,7 @@ def test_a_log_with_a_later_owner_than_the_blob_knows_of_fails_its_task_with_the
     leads = leader(members={**ROWS, "p3": row("p3", {"daily-0": told_of})})
     assert next_control(leads, CONTROL, NOW).given_up["daily-0"].owner == owner("p3"), "it is tried elsewhere"
     leads.others.members = {"p3": row("p3", {"daily-0": told_of})}
-    leads.life.written = replace(ROWS["p1"], state=ProcessorState.LEAVING)
+    leads.own.written = replace(ROWS["p1"], state=ProcessorState.LEAVING)
     failed = next_control(leads, CONTROL, NOW)
     assert (failed.phase, failed.failure and failed.failure.task) == (RunPhase.FAILED, "daily-0")
 

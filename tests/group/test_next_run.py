@@ -60,7 +60,7 @@ def test_code_of_an_earlier_run_that_comes_late_does_not_begin_the_next_one() ->
 
     back = leader(drained, active_run="", plan=replace(PLAN, fingerprint=old))
     back.settings = replace(back.settings, new_run=True)
-    back.life.written = replace(ROWS["p1"], fingerprint=old, new_run="new")
+    back.own.written = replace(ROWS["p1"], fingerprint=old, new_run="new")
     assert BeginEnd not in kinds(decide(back, NOW))
     assert next_control(back, drained, NOW).fingerprint == old
 

@@ -15,12 +15,12 @@ from samza_azure.group.actions import (
     StorageAction,
     Tell,
 )
-from samza_azure.group.answers import No
 from samza_azure.group.control import Assignment, GivenUp
 from samza_azure.group.learn import demote, heard_drain_asked, heard_task, learn
 from samza_azure.group.timing import DRAIN_ASKED_S, DRAINING_LOOK_S
 from samza_azure.group.view import Campaign, Lease
 from samza_azure.messages import Phase, StartTask
+from samza_azure.outcomes import Refused
 from tests.group.situation import CONTROL, NOW, SILENT, decide, leader, owner, report, row, view_of
 
 
@@ -51,7 +51,7 @@ def test_a_task_that_was_given_up_runs_well_only_under_its_present_owner() -> No
     for generation, well in ((1, []), (2, ["clean-1"])):
         seen = row("p2", {"clean-1": report("clean-1", generation=generation)})
         learn(view, ScanMembers(), (seen,), sent_at=NOW, now=NOW)
-        assert list(view.others.well) == well
+        assert list(view.others.seen_running) == well
 
 
 @pytest.mark.parametrize("call", [RenewLease("lease"), DeleteRequest("d", "etag"), CleanRun("older")], ids=type)
@@ -66,13 +66,13 @@ def test_the_answer_to_a_former_leaders_call_changes_nothing(call: StorageAction
 def test_the_renewal_of_an_earlier_lease_does_not_prolong_the_present_one() -> None:
     view = leader()
     learn(view, RenewLease("earlier"), None, sent_at=NOW + 1, now=NOW + 1)
-    assert view.office.lease == Lease("lease", NOW)
+    assert view.as_leader.lease == Lease("lease", NOW)
 
 
 def test_a_candidate_that_finds_no_lease_to_break_acquires_it() -> None:
     """Another candidate may have broken it and died, or the leader has released it."""
     view = view_of("p2", leader_age=SILENT)
-    learn(view, BreakLease("control"), No("LeaseNotPresentWithLeaseOperation"), sent_at=NOW, now=NOW)
+    learn(view, BreakLease("control"), Refused("LeaseNotPresentWithLeaseOperation"), sent_at=NOW, now=NOW)
     assert view.candidacy.campaign == Campaign("control")
     assert AcquireLease("fresh", "control") in decide(view, NOW)
 

@@ -10,13 +10,14 @@ from samza_azure.group.actions import (
     ReadMember,
     ScanMembers,
 )
-from samza_azure.group.answers import Absent, ControlRead
+from samza_azure.group.answers import ControlRead
 from samza_azure.group.control import (
     Assignment,
     signal,
 )
 from samza_azure.group.learn import learn
 from samza_azure.group.view import LocalTask
+from samza_azure.outcomes import Missing
 from tests.group.situation import (
     CONTROL,
     LEADER_ROW,
@@ -58,7 +59,7 @@ def test_a_processor_that_has_just_joined_reads_the_other_rows_only_without_a_le
     """A thousand that join a thousand would otherwise read a million rows."""
     joined = {"control": None, "scanned_at": NOW - 60}
     assert ScanMembers not in kinds(decide(view_of("p3", leader_row=None, **joined), NOW))
-    assert ScanMembers in kinds(decide(view_of("p3", leader_row=Absent(), **joined), NOW))
+    assert ScanMembers in kinds(decide(view_of("p3", leader_row=Missing(), **joined), NOW))
 
 
 def test_a_successor_reads_at_the_scan_rate_once_the_leader_row_did_not_change() -> None:

@@ -18,7 +18,7 @@ from samza_azure.group.actions import (
     WriteControl,
 )
 from samza_azure.group.age import Age
-from samza_azure.group.answers import Answer, No, Trouble
+from samza_azure.group.answers import Answer, Trouble
 from samza_azure.group.control import Control, Member, RunPhase, Stop, signal
 from samza_azure.group.election import successors_of
 from samza_azure.group.learn import heard_task, learn, perform_locally, started
@@ -28,6 +28,7 @@ from samza_azure.group.requests import FORGOTTEN_AFTER_S, ignored
 from samza_azure.group.rows import ProcessorState, Request, RequestKind, request
 from samza_azure.group.view import View
 from samza_azure.messages import Drain, DrainStep, ReleaseTask
+from samza_azure.outcomes import Refused
 from tests.group.situation import CONTROL, NOW, ROWS, decide, leader, life_of, member, report, row, view_of
 
 FREEZE = replace(
@@ -82,10 +83,10 @@ def test_an_answer_that_was_accepted_is_not_sent_again_before_the_requests_are_r
     assert answers(view) == {"d": "accepted"}
     learn(view, AnswerRequest("d", "etag of d", "accepted"), "newer", sent_at=NOW, now=NOW + 0.01)
     assert answers(view) == {}
-    assert view.office.requests == (replace(drain(answer="accepted"), etag="newer"),)
+    assert view.as_leader.requests == (replace(drain(answer="accepted"), etag="newer"),)
 
 
-@pytest.mark.parametrize("answer", [No("UpdateConditionNotSatisfied"), Trouble.UNSETTLED])
+@pytest.mark.parametrize("answer", [Refused("UpdateConditionNotSatisfied"), Trouble.UNSETTLED])
 def test_a_request_that_was_refused_or_lost_is_repeated_only_after_a_read(answer: Answer) -> None:
     view = asked(FREEZE, drain())
     learn(view, AnswerRequest("d", "etag of d", "accepted"), answer, sent_at=NOW, now=NOW + 0.01)
@@ -108,7 +109,7 @@ def test_a_drain_whose_request_was_answered_as_cancelled_is_never_taken_up(comes
         learn(view, answer, Trouble.UNSETTLED, sent_at=NOW, now=NOW + 0.5)
         learn(view, ReadRequests(), (drain(), stop("s2", answer="already stopping")), sent_at=NOW + 1, now=NOW + 1)
         assert answers(view, NOW + 1) == {"d": "cancelled"}
-    view.office.requests = tuple(each for each in view.office.requests if each.key == "d")
+    view.as_leader.requests = tuple(each for each in view.as_leader.requests if each.key == "d")
     assert next_control(view, replace(CONTROL, stop=None), NOW + 1) == CONTROL
 
 
@@ -116,7 +117,7 @@ def test_a_read_that_was_sent_before_an_answer_was_stored_does_not_take_it_back(
     view = asked(FREEZE, drain())
     learn(view, AnswerRequest("d", "etag of d", "accepted"), "newer", sent_at=NOW, now=NOW + 0.01)
     learn(view, ReadRequests(), (drain(),), sent_at=NOW - 0.1, now=NOW + 0.02)
-    assert view.office.requests == (replace(drain(answer="accepted"), etag="newer"),)
+    assert view.as_leader.requests == (replace(drain(answer="accepted"), etag="newer"),)
 
 
 @pytest.mark.parametrize("by", ["this leader", "another"])
@@ -127,7 +128,7 @@ def test_a_row_that_replaces_an_answered_request_is_what_the_next_read_says(by: 
         learn(view, AnswerRequest("d", "etag of d", "accepted"), "newer", sent_at=NOW, now=NOW + 0.01)
     strange = request("d", "of a stranger", {"kind": "drain", "uuid": 7})
     learn(view, ReadRequests(), (strange,), sent_at=NOW + 1, now=NOW + 1.1)
-    assert view.office.requests == (strange,)
+    assert view.as_leader.requests == (strange,)
 
 
 def test_a_second_stop_is_answered_after_the_drains_that_it_cancels() -> None:
@@ -257,7 +258,7 @@ def test_a_drain_asked_for_after_the_cancellation_was_answered_begins_anew() -> 
 def test_the_container_gets_the_end_of_the_freeze() -> None:
     frozen = view_of("p1", FREEZE)
     perform_locally(frozen, Tell(Drain(DrainStep.FREEZE, "d")), NOW)
-    frozen.life.control = CONTROL
+    frozen.own.control = CONTROL
     assert [action.command for action in decide(frozen, NOW) if isinstance(action, Tell)] == [Drain(None)]
 
 
@@ -337,7 +338,7 @@ def test_a_leader_that_is_stopped_after_the_drain_cleans_up_before_it_goes() -> 
     acts = decide(view, NOW)
     assert CleanRun("run") in acts
     assert all(a.row.state is not ProcessorState.LEFT for a in acts if isinstance(a, MergeOwnRow))
-    view.life.control = replace(drained, uncleaned=())
+    view.own.control = replace(drained, uncleaned=())
     [last] = [action for action in decide(view, NOW) if isinstance(action, MergeOwnRow)]
     assert last.row.state is ProcessorState.LEFT
 
@@ -387,7 +388,7 @@ def test_a_processor_that_joins_during_a_stop_is_stopped_too() -> None:
 def test_the_next_start_clears_the_stop_and_resumes_the_run() -> None:
     left = {name: replace(each, state=ProcessorState.LEFT) for name, each in ROWS.items()}
     view = asked(STOPPED, stop(answer="accepted"), incarnation="new")
-    view.life.written = replace(ROWS["p1"], incarnation="new")
+    view.own.written = replace(ROWS["p1"], incarnation="new")
     view.others.members = left
     after = next_control(view, STOPPED, NOW)
     assert (after.stop, after.run_id, after.phase) == (None, "run", RunPhase.RUNNING)
@@ -396,7 +397,7 @@ def test_the_next_start_clears_the_stop_and_resumes_the_run() -> None:
 
 def test_but_not_before_the_request_is_answered_or_it_would_be_obeyed_again() -> None:
     view = asked(STOPPED, stop(), incarnation="new")
-    view.life.written, view.others.members = replace(ROWS["p1"], incarnation="new"), {}
+    view.own.written, view.others.members = replace(ROWS["p1"], incarnation="new"), {}
     assert next_control(view, STOPPED, NOW) == STOPPED
     assert answers(view) == {"s": "accepted"}
 
@@ -404,7 +405,7 @@ def test_but_not_before_the_request_is_answered_or_it_would_be_obeyed_again() ->
 def test_a_stop_is_not_over_while_the_row_of_a_member_may_be_that_of_a_live_processor() -> None:
     """The leader of that time was killed. Its row is marked first; then no member is left."""
     view = asked(STOPPED, stop(answer="accepted"), incarnation="new")
-    view.life.written, view.others.members = replace(ROWS["p1"], incarnation="new"), {"p3": ROWS["p3"]}
+    view.own.written, view.others.members = replace(ROWS["p1"], incarnation="new"), {"p3": ROWS["p3"]}
     assert next_control(view, STOPPED, NOW) == STOPPED
     view.others.members = {"p3": replace(ROWS["p3"], state=ProcessorState.DEAD)}
     assert next_control(view, STOPPED, NOW).stop is None
@@ -429,7 +430,7 @@ def test_a_request_that_cannot_be_obeyed_is_counted_and_not_answered() -> None:
 
 def test_requests_are_forgotten_after_a_day_in_which_they_were_read_unchanged() -> None:
     view = asked(CONTROL, *STRANGE[:2], drain(answer="accepted"))
-    view.office.request_ages = {
+    view.as_leader.request_ages = {
         "x": Age("e", FORGOTTEN_AFTER_S, 86_400, NOW),
         "y": Age("e", FORGOTTEN_AFTER_S - 1, 86_400, NOW),
         "d": Age("etag of d", FORGOTTEN_AFTER_S, 86_400, NOW),
@@ -462,14 +463,14 @@ def test_a_row_with_an_empty_key_is_neither_answered_nor_waited_for() -> None:
     """Its answer and its deletion were refused by the adapter, each time."""
     view = asked(FREEZE)
     learn(view, ReadRequests(), (replace(drain("x"), key=""),), sent_at=NOW, now=NOW)
-    assert view.office.requests == ()
+    assert view.as_leader.requests == ()
 
 
 def test_a_day_of_not_reading_makes_no_request_old() -> None:
     view = asked(CONTROL)
     for now in (NOW, NOW + 1, NOW + 2, NOW + 90_000):
         learn(view, ReadRequests(), STRANGE, sent_at=now, now=now)
-    assert view.office.request_ages["x"].seconds == 1 + 1 + 2
+    assert view.as_leader.request_ages["x"].seconds == 1 + 1 + 2
 
 
 KEPT = {"past": ("old",), "uncleaned": ("old",), "kept": {"old": 3}}

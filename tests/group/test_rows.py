@@ -32,7 +32,17 @@ from samza_azure.group.rows import (
     request_columns,
 )
 from samza_azure.host.status import document
-from samza_azure.messages import BATCH_PHASES, DrainPhase, LastBatch, Phase, Progress, TaskError, TaskReport
+from samza_azure.messages import (
+    BATCH_PHASES,
+    DrainPhase,
+    LastBatch,
+    Machine,
+    Phase,
+    Progress,
+    TaskError,
+    TaskReport,
+    Use,
+)
 from tests.group.situation import CONTROL, NOW, ROWS, decide, leader, report
 
 REPORT = TaskReport(
@@ -61,7 +71,6 @@ ROW = ProcessorRow(
     fingerprint="f" * 64,
     new_run="new",
     boot="b",
-    port=8080,
 )
 
 anything = st.one_of(
@@ -105,7 +114,6 @@ def test_the_columns_are_called_as_they_always_were() -> None:
         "fingerprint": "f" * 64,
         "new_run": "new",
         "boot": "b",
-        "port": 8080,
         "cut_off": False,
         "no_container": False,
     }
@@ -155,6 +163,14 @@ def test_a_row_whose_incarnation_is_no_name_is_ignored(incarnation: str) -> None
 @pytest.mark.parametrize("key", ["", LONE, "a\nb"])
 def test_a_request_whose_key_is_no_name_is_ignored(key: str) -> None:
     assert request(key, "e", {"kind": "stop", "uuid": "u", "runId": ""}).kind is None
+
+
+@pytest.mark.parametrize("uuid", ["", "K", "null", "[1]", LONE, 7])
+def test_a_drain_whose_uuid_is_not_its_key_is_ignored(uuid: str | int) -> None:
+    """No release has written one: such a row is damaged, and what else it says may be, too."""
+    drain: dict[str, str | int] = {**request_columns(RequestKind.DRAIN, "k", "run")}
+    assert request("k", "e", drain).kind is RequestKind.DRAIN
+    assert request("k", "e", drain | {"uuid": uuid}).kind is None
 
 
 def test_a_lone_surrogate_in_a_row_does_not_make_the_control_blob_unreadable() -> None:
@@ -344,6 +360,16 @@ def test_a_progress_without_seconds_or_pace_is_that_of_an_earlier_release() -> N
     assert read.progress == Progress(batches=3, rows=40)
 
 
+@pytest.mark.parametrize("foreign", [True, "2.5", [2.5], -2.5, float("nan"), 1e30])
+def test_what_a_task_puts_out_and_its_backlog_by_partition_are_numbers_or_none(foreign: object) -> None:
+    of_partitions = {"views/0": foreign, "views/1": 7}
+    told = {"pace_out": foreign, "behind_sources": of_partitions, "lag_rows": of_partitions, "lag_s": {"views/1": 7}}
+    said = {"generation": 7, "attempt": 2, "phase": "RUNNING", "progress": told}
+    [read] = processor_row("p", "", {"tasks": json.dumps({"clean-0": said})}).tasks.values()
+    read_as = {"views/0": 0, "views/1": 7}
+    assert read.progress == Progress(pace_out=0.0, behind_sources=read_as, lag_rows=read_as, lag_s={"views/1": 7.0})
+
+
 @pytest.mark.parametrize("foreign", [None, True, "2.5", [2.5], -2.5, float("nan"), float("inf"), 1e30])
 def test_a_number_of_seconds_that_makes_no_sense_counts_as_none(foreign: object) -> None:
     said = {"generation": 7, "attempt": 2, "phase": "RUNNING", "progress": {"seconds": foreign, "pace": 2.5}}
@@ -356,6 +382,25 @@ def test_an_invalid_time_of_the_last_append_is_ignored(foreign: object) -> None:
     said = {"generation": 7, "attempt": 2, "phase": "RUNNING", "progress": {"appended_ms": foreign}}
     [read] = processor_row("p", "", {"tasks": json.dumps({"clean-0": said})}).tasks.values()
     assert read.progress == Progress()
+
+
+def test_a_row_says_where_its_processor_runs_and_what_that_uses() -> None:
+    """A change of that alone is written with the next heartbeat, and never sooner."""
+    there = Machine("vm-7", "1.2.0", "0a1b2c3d", Use(1.5, 1 << 30, 4 << 30, 1 << 28, 1 << 29))
+    row = ProcessorRow("p", "i", machine=there)
+    assert processor_row("p", "", columns(row)).machine == there
+    assert row == ProcessorRow("p", "i")
+    assert "machine" not in columns(ProcessorRow("p", "i")), "and a row of an earlier release does not"
+    assert processor_row("p", "", columns(ProcessorRow("p", "i"))).machine == Machine()
+
+
+@pytest.mark.parametrize("foreign", [True, "7", -7, [7], {"a": 7}, float("inf"), 1 << 60])
+def test_what_makes_no_sense_of_a_machine_is_not_known(foreign: object) -> None:
+    use = dict.fromkeys(("cpu", "memory", "memory_most", "heap", "heap_most"), foreign)
+    for said in ({"host": foreign, "use": use}, {"host": "two\nlines", "code": "c" * 300, "use": foreign}, foreign):
+        read = processor_row("p", "", {"machine": json.dumps(said)}).machine
+        assert read == Machine("7" if said == {"host": "7", "use": use} else "")
+    assert processor_row("p", "", {"machine": json.dumps({"host": "h" * 9_000})}).machine == Machine()
 
 
 def test_a_row_that_is_too_large_leaves_out_the_last_batches_first() -> None:

@@ -55,7 +55,7 @@ def test_it_ends_before_the_others_suspect_the_leader_and_with_its_permit(name: 
     beats(view, NOW + 60)
     assert not view.is_leader(NOW + 60), "its own row may be written, and the others do not read that"
     view.calls.denied_at = NOW + 0.3
-    view.life.accepted_at = NOW
+    view.own.accepted_at = NOW
     assert view.leader_until == NOW + 0.3, "no longer than the permit"
 
 
@@ -121,7 +121,7 @@ def test_the_first_leader_of_all_says_so_at_once() -> None:
     view = elected(Age("", 0.0, 0, NOW), LEADER_ROW, replace(LET_GO, epoch=0))
     control = view.control
     assert isinstance(control, Control)
-    view.life.control, view.others.leader_row = replace(control, epoch=1), None
+    view.own.control, view.others.leader_row = replace(control, epoch=1), None
     shows(view, NOW, etag=None)
     assert view.is_leader(NOW + 0.1)
 

@@ -13,7 +13,7 @@ from samza_azure.group.actions import (
     ScanMembers,
     Tell,
 )
-from samza_azure.group.answers import Absent, ControlRead, Trouble
+from samza_azure.group.answers import ControlRead, Trouble
 from samza_azure.group.control import (
     Assignment,
 )
@@ -31,6 +31,7 @@ from samza_azure.messages import (
     StartTask,
     TaskError,
 )
+from samza_azure.outcomes import Missing
 from tests.group.situation import (
     CONTROL,
     DRAINING,
@@ -106,7 +107,7 @@ def test_a_failed_task_is_tried_again_later_and_later_until_its_limit() -> None:
     for _ in range(view.settings.restart_limit):
         heard_task(view, replace(report("daily-0", Phase.FAILED), attempt=view.work.tasks["daily-0"].attempt), NOW)
         waits.append(retry_at(view, "daily-0", view.work.tasks["daily-0"]) - NOW)
-        view.life.accepted_at = NOW + waits[-1]
+        view.own.accepted_at = NOW + waits[-1]
         *_, start = commands_in(decide(view, NOW + waits[-1]))
         perform_locally(view, Tell(start), NOW)  # type: ignore[arg-type]
     assert waits == [0.5, 1.0, 2.0, 4.0, 8.0]
@@ -126,7 +127,7 @@ def test_a_task_that_failed_says_how_many_tries_are_left_and_when_the_next_begin
         shown = processor_row("p3", "e", columns(own_row(view)))
         reason = why(CONTROL.tasks["daily-0"], CONTROL, {"p3": shown}, shown.tasks["daily-0"])
         assert reason == f"It failed on p3 and is tried there again. {tried}."
-        view.life.accepted_at = NOW + 1
+        view.own.accepted_at = NOW + 1
         *_, start = commands_in(decide(view, NOW + 1))
         perform_locally(view, Tell(start), NOW)  # type: ignore[arg-type]
     heard_task(view, replace(failed, attempt=view.work.tasks["daily-0"].attempt), NOW)
@@ -203,5 +204,5 @@ def test_an_earlier_owner_whose_row_is_gone_has_released_its_tasks() -> None:
     learn(view, ReadControl(), ControlRead(blob, "newer"), sent_at=NOW, now=NOW)
     learn(view, ReadMember("p2"), Trouble.UNAVAILABLE, sent_at=NOW, now=NOW + 0.1)
     assert starts(view, NOW + 0.1) == []
-    learn(view, ReadMember("p2"), Absent(), sent_at=NOW + 0.4, now=NOW + 0.5)
+    learn(view, ReadMember("p2"), Missing(), sent_at=NOW + 0.4, now=NOW + 0.5)
     assert starts(view, NOW + 0.5) == ["clean-1"]

@@ -58,7 +58,7 @@ def test_a_newcomer_that_would_make_the_job_model_too_large_gets_no_task(
     assert isinstance(view.control, Control)
     assert view.control.members == (member("p1"), member("p2"))
     assert view.control.tasks["daily-0"].owner in (owner("p1", 10), owner("p2", 10))
-    assert not view.office.too_large
+    assert not view.as_leader.too_large
 
 
 def test_as_many_newcomers_get_tasks_as_the_job_model_has_room_for() -> None:
@@ -85,7 +85,7 @@ def test_a_next_run_whose_job_model_is_too_large_does_not_begin() -> None:
     """Members that are left from the last run are no reason to begin a run that no processor can run."""
     drained = replace(CONTROL, phase=RunPhase.DRAINED)
     view = leader(drained, active_run="", plan=replace(PLAN, fingerprint="e" * 64), tasks={})
-    view.life.written = replace(ROWS["p1"], fingerprint="e" * 64, tasks={})
+    view.own.written = replace(ROWS["p1"], fingerprint="e" * 64, tasks={})
     [write] = [each for each in decide(view, NOW + 2) if isinstance(each, WriteControl)]
     assert write.control.run_id != "run"
     learn(view, write, TooLarge("it needs more"), sent_at=NOW + 2, now=NOW + 2)

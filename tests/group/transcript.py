@@ -24,11 +24,12 @@ from samza_azure.group.actions import (
     StorageAction,
     WriteLeaderRow,
 )
-from samza_azure.group.answers import Answer, ControlRead, No
+from samza_azure.group.answers import Answer, ControlRead
 from samza_azure.group.control import Control, Member, Owner
 from samza_azure.group.rows import LeaderRow, ProcessorRow
 from samza_azure.group.view import View
 from samza_azure.messages import Permit, TaskReport
+from samza_azure.outcomes import Refused
 from tests.group.situation import NOW, decide, life_of
 
 FOLDER = Path(__file__).with_name("transcripts")
@@ -89,7 +90,7 @@ def usual(view: View) -> dict[type, Any]:
         WriteLeaderRow: lambda action: f"leader row {action.row.beat}",
         ReadLeaderRow: view.others.leader_row,
         ScanMembers: tuple(view.others.members.values()),
-        ReadRequests: view.office.requests if view.leads else (),
+        ReadRequests: view.as_leader.requests if view.leads else (),
     }
 
 
@@ -100,7 +101,7 @@ def decided(view: View, action: Action) -> list[str]:
             return [f"ends with {code}: {message}"]
     name, values = type(action).__name__, {each.name: getattr(action, each.name) for each in fields(action)}
     written = next((each for each in values.values() if isinstance(each, Control | ProcessorRow | LeaderRow)), None)
-    before: dict[Any, Any] = {Control: view.control, ProcessorRow: view.life.written, LeaderRow: view.others.leader_row}
+    before: dict[Any, Any] = {Control: view.control, ProcessorRow: view.own.written, LeaderRow: view.others.leader_row}
     said = ", ".join(
         shown(value) if key in ("command", "verdict", "reason") else f"{key} {shown(value)}"
         for key, value in values.items()
@@ -120,7 +121,7 @@ def observed(view: View, action: StorageAction, answer: Answer) -> list[str]:
         case ControlRead(control=control, etag=etag):
             return [f"the control blob, the etag is {etag!r}", *changed(view.control, control)]
         case ProcessorRow(processor=processor):
-            known = view.life.written if processor == view.me else view.others.members.get(processor)
+            known = view.own.written if processor == view.me else view.others.members.get(processor)
             return [f"the row of {processor}", *changed(known, answer)]
         case LeaderRow():
             return ["the leader row", *changed(view.others.leader_row, answer)]
@@ -156,7 +157,7 @@ def shown(value: Any) -> str:
     match value:
         case Permit(until=until):
             return f"Permit(until {until - NOW:.1f} s)" if until else "Permit(none)"
-        case No(code=code):
+        case Refused(code=code):
             return f"refused: {code}"
         case Member(processor=processor, incarnation=life) | Owner(processor=processor, incarnation=life):
             who = processor if life == life_of(processor) else f"{processor} ({life})"

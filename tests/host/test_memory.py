@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from samza_azure.host.supervisor import why_it_ended
-from samza_azure.machine import (
+from samza_azure.machine.memory import (
     LEAST_HEAP_MIB,
     UNDIVIDED_HEAP_MIB,
     Memory,
@@ -17,6 +17,7 @@ from samza_azure.machine import (
     memory,
     memory_kills,
     memory_of_session,
+    use_of_session,
 )
 from samza_azure.messages import OUT_OF_MEMORY
 
@@ -217,5 +218,6 @@ def test_the_memory_of_a_session_is_that_of_all_its_processes() -> None:
     ) as process:
         assert process.stdout is not None and process.stdout.readline() == b"held\n"
         assert memory_of_session(process.pid) > 64 << 20
+        assert 0 < use_of_session(process.pid)[1] < 60, "seconds of CPU"
         process.kill()
     assert memory_of_session(process.pid) == 0

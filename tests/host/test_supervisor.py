@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 import psutil
+import pytest
 
 JOB = """
 app = {{ name = "test", main = "pipeline:app" }}
@@ -22,7 +23,7 @@ import sys
 import threading
 
 from samza_azure.coordinator import JobCoordinator
-from samza_azure.machine import boot_time
+from samza_azure.machine.clock import boot_time
 from samza_azure.messages import Permit
 
 
@@ -162,7 +163,9 @@ def test_a_container_that_has_died_uses_no_memory(tmp_path: Path) -> None:
     raise AssertionError("no container was measured while it lived")
 
 
-def test_an_outage_leaves_a_line_when_work_pauses_and_one_when_it_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGPWR])
+def test_an_outage_leaves_a_line_when_work_pauses_and_one_when_it_goes_on(tmp_path: Path, number: int) -> None:
+    """And the processor leaves: SIGPWR, Spark's signal to decommission a worker, killed it at once."""
     process = supervisor(tmp_path, "Outage")
     try:
         assert process.stderr is not None
@@ -171,7 +174,7 @@ def test_an_outage_leaves_a_line_when_work_pauses_and_one_when_it_goes_on(tmp_pa
         (tmp_path / "renew").touch()
         while " resumed after " not in process.stderr.readline():
             assert process.poll() is None
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         assert process.wait(30) == 0
     finally:
         process.kill()

@@ -43,19 +43,20 @@ from samza_azure.logs.record import _ENTRY, _FIXED, _PREFIX, Buffer, Kind, Recor
 from samza_azure.logs.record import decode as decode_record
 from samza_azure.logs.record import encode as encode_record
 from samza_azure.logs.source_log import NOBODY
+from samza_azure.messages import DrainPhase, LastBatch, Machine, Progress, TaskError, TaskReport, Use
+from samza_azure.pipeline.state import PROVIDERS
 from samza_azure.segments import Granularity, LockOwner, LockTask
-from samza_azure.spark.pipeline.state import PROVIDERS
-from samza_azure.spark.task.checkpoint import lay_out
-from samza_azure.storage.arrow import UNPACKED_MAX
-from samza_azure.storage.arrow import encode as encode_rows
 from samza_azure.storage.binding import Names, _half, _half_of, refuse_others
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Content
-from samza_azure.storage.log import LogReader, take_over
 from samza_azure.storage.memory import MemoryAccount
-from samza_azure.storage.reader import Reader
-from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import MemoryTransactions
+from samza_azure.stream_io.arrow import UNPACKED_MAX
+from samza_azure.stream_io.arrow import encode as encode_rows
+from samza_azure.stream_io.log import LogReader, take_over
+from samza_azure.stream_io.reader import Reader
+from samza_azure.tables.store.segments import SegmentStore
+from samza_azure.tasks.checkpoint import lay_out
 from tests.group.situation import CONTROL, ROWS
 
 GROUP = bytes(range(16))
@@ -258,6 +259,24 @@ def play_restore(random: Random, directory: Path) -> Verdict:
     if not is_changed and outcome:
         raise Wrong(f"an unchanged checkpoint is refused: {outcome}")
     return Verdict("restore", not outcome, outcome)
+
+
+def play_wishes(random: Random, directory: Path) -> Verdict:
+    """A low-level task is restored from a log that holds timers, and a wish to end, of anybody's."""
+    good = {"timers": {"window": 1_764_000_000_000, "": -5}, "shutdown": False}
+    text = text_of(changed(good, random), random).encode(errors="replace")
+    wishes = flipped(text, random) if random.random() < 0.2 else text
+    try:
+        restored = _restored({**samples()["handler-0"], "handler": b"its own", "wishes": wishes}, 0, Kind.BATCH)
+        lay_out(directory / "checkpoint", restored.files, 0, restored.watermark_us, places=restored.places)
+    except CorruptState as error:
+        return Verdict("wishes", False, _named(error, PREFIX))
+    if stored := (directory / "checkpoint" / "wishes").read_bytes():
+        found = json.loads(stored)
+        types = {type(at) for at in found["timers"].values()}
+        if found.keys() != good.keys() or type(found["shutdown"]) is not bool or types - {int}:
+            raise Wrong(f"a handler is told that it has asked for {found}")
+    return Verdict("wishes", True, "")
 
 
 def _restored(files: Mapping[str, Buffer | Reference], batch: int, kind: Kind) -> Any:
@@ -777,13 +796,13 @@ def play_group(random: Random, directory: Path) -> Verdict:
         outcome = _named(error) if isinstance(error, CorruptState) else str(error)
     members = []
     for row in ROWS.values():
-        columns = dict(group_rows.columns(row))
-        name = random.choice(sorted(columns))
+        good = group_rows.columns(replace(row, tasks={name: _full(each) for name, each in row.tasks.items()}, **_MORE))
+        columns: dict[str, Any] = dict(good)
+        name = random.choice(sorted((*good, "format", "epoch")))
         columns[name] = random.choice((*VALUES, DEEP, "z:" + base64.b64encode(_bomb_of_lists(zlib.MAX_WBITS)).decode()))
         if random.random() < 0.5:
-            text = group_rows.columns(row).get("tasks", "{}")
-            with suppress(ValueError):
-                columns["tasks"] = text_of(changed(json.loads(str(text)), random), random)
+            name = random.choice(("tasks", "tasks", "machine", "released"))
+            columns[name] = text_of(changed(json.loads(str(good[name])), random), random)
         members.append(group_rows.processor_row(row.processor, "e", columns))
     group_rows.leader_row("e", {"leader": random.choice(VALUES), "epoch": random.choice(VALUES)})
     asked = group_rows.request(random.choice(NAMES), "e", {"kind": "DRAIN", "uuid": random.choice(VALUES)})
@@ -799,6 +818,52 @@ def play_group(random: Random, directory: Path) -> Verdict:
     if any(not each.isprintable() and each not in "\n\t" for each in text):
         raise Wrong(f"control characters on a terminal: {text!r:.300}")
     return Verdict("group", not outcome, outcome)
+
+
+def play_last_day(random: Random, directory: Path) -> Verdict:
+    """The record of the last day, and what the page shows of it."""
+    del directory
+    from samza_azure.group.rows import RECORD
+    from samza_azure.host.last_day import FAILURES, MESSAGE_LIMIT, Failed, LastDay, decoded, encoded
+    from samza_azure.page.day import day
+
+    failed = Failed("t-0", "b", "vm-7", "1.2", "0a1b", "no disk", "Traceback", 5, 9, 3)
+    good = encoded(LastDay(((7, 5, None, 2.5), (8, None, 1.0, 0.0)), (failed, failed)))
+    text = text_of(changed(json.loads(str(good[RECORD])), random), random)
+    columns = random.choice((good | {RECORD: text}, good | {random.choice(sorted(good)): random.choice(VALUES)}))
+    found = decoded(columns, 10)
+    if len(found.failures) > FAILURES or any(len(each.message) > MESSAGE_LIMIT for each in found.failures):
+        raise Wrong(f"more than a record has: {found}")
+    json.dumps(day(found), allow_nan=False)
+    return Verdict("last_day", found != LastDay(), "" if found != LastDay() else "nothing of it makes sense")
+
+
+#: What a row has besides only at times.
+_MORE: Any = {
+    "ending": "1 no disk",
+    "too_old_for": 2,
+    "no_container": True,
+    "machine": Machine("vm-7", "1.2", "0a1b", Use(0.5, 1 << 30, 4 << 30, 1 << 20, 1 << 29)),
+}
+
+
+def _full(report: TaskReport) -> TaskReport:
+    """The same with all that a report may have."""
+    return replace(
+        report,
+        drain=DrainPhase.FLUSHING,
+        ends={"flights/0": (0, 5)},
+        frozen_for="drain",
+        read={"flights/0": (0, 5)},
+        error=TaskError("no disk", "Traceback"),
+        appended_at=5.0,
+        progress=Progress(1, 2, 3, 4, 5.0, 6.0, 7, {"flights": 8}, 9, 1.5, {"flights/0": 8}),
+        last_batch=LastBatch(9, 5, {"triggerExecution": 7, "addBatch": 5}, late=1, state_rows=5, state_bytes=99),
+        tried="2 of 6 tries have failed",
+        failures=2,
+        restarts=3,
+        too_old_for=2,
+    )
 
 
 @functools.cache
@@ -822,8 +887,8 @@ def play_texts(random: Random, directory: Path) -> Verdict:
     from samza_azure.group.notification import DrainNotification
     from samza_azure.library.drain_states import DrainMessage
     from samza_azure.library.lease_lock import _token
-    from samza_azure.storage import token
-    from samza_azure.storage.log import hint_position
+    from samza_azure.stream_io import token
+    from samza_azure.stream_io.log import hint_position
     from samza_azure.tables.delivery import FilePosition
     from samza_azure.tables.sink import SinkPosition
 
@@ -1072,10 +1137,12 @@ def play_binding(random: Random, directory: Path) -> Verdict:
 
 PLAYS: tuple[tuple[Callable[[Random, Path], Verdict], int], ...] = (
     (play_restore, 5),
+    (play_wishes, 1),
     (play_record, 3),
     (play_rows, 4),
     (play_table, 3),
     (play_group, 2),
+    (play_last_day, 1),
     (play_texts, 2),
     (play_export, 2),
     (play_recover, 2),

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from azure.identity import AzureAuthorityHosts
+from azure.identity._constants import EnvironmentVariables
 
 from infra.check.bicep import Expression, Literal, Object, parse, values_in
 from samza_azure import Config, cli
@@ -61,6 +63,14 @@ def test_a_command_finds_the_account_by_the_variable_that_the_page_sets(tmp_path
     config = Config.load(tmp_path / "job.toml", environment={found[1]: found[2]})
     manifest = (ROOT / "infra" / "kubernetes" / "fleet.yaml").read_text()
     assert config.storage.account == found[2] and f"value: {found[2]}\n" in manifest
+
+
+def test_the_authorities_and_variables_of_identities_are_those_of_the_sdk() -> None:
+    """They were written from memory."""
+    named = {AzureAuthorityHosts.AZURE_GOVERNMENT, AzureAuthorityHosts.AZURE_CHINA}
+    assert set(re.findall(r"`(login\.[\w.]+)`", TEXT)) == named
+    for name in (EnvironmentVariables.AZURE_AUTHORITY_HOST, EnvironmentVariables.IDENTITY_ENDPOINT):
+        assert f"`{name}`" in TEXT
 
 
 def started() -> dict[str, list[str]]:

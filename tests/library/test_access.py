@@ -19,8 +19,8 @@ from samza_azure.host.processor import WAITS_FOR_ROLE, Processor
 from samza_azure.host.runs import RunLogs
 from samza_azure.library.shared_tasks import plan_of
 from samza_azure.messages import Command, Permit, Phase, Ready, ReleaseTask, StartTask, TaskReport
-from samza_azure.sim.loop import VirtualLoop
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
+from simulator.loop import VirtualLoop
 
 T = TypeVar("T")
 TIMING = PROFILES["default"]

@@ -164,14 +164,14 @@ def test_malformed_records_are_counted_and_skipped(store: Store) -> None:
     written = store.drains.write(RUN)
     good = {"kind": "drain", "uuid": UUID, "runId": RUN, "drainMode": "DEFAULT"}
     for number, bad in enumerate(
-        ({"uuid": ""}, {"uuid": "u"}, {"runId": 7}, {"drainMode": "LATER"}, {"uuid": True}, {"runId": "x" * 300})
+        ({}, {"uuid": ""}, {"uuid": "u"}, {"runId": 7}, {"drainMode": "LATER"}, {"uuid": True}, {"runId": "x" * 300})
     ):
         store.put(f"bad-{number}", {**good, **bad})
     for name in ("uuid", "runId", "drainMode"):
         store.put(f"without-{name}", {key: value for key, value in good.items() if key != name})
     found = store.drains.read()
     assert [each.uuid for each in found.notifications] == [written.uuid]
-    assert found.malformed == 9
+    assert found.malformed == 10
 
 
 def hints(store: Store) -> set[str]:

@@ -233,7 +233,7 @@ def test_a_model_that_grows_too_large_keeps_the_newcomer_waiting_and_the_group_r
     newcomer = place.member("d" * 63)
     until(
         "refused",
-        lambda: any(mine.of.view and (office := mine.of.view.leadership) and office.too_large for mine in members),
+        lambda: any(mine.of.view and (leads := mine.of.view.leadership) and leads.too_large for mine in members),
     )
     assert [mine.coordinator.job_model for mine in members] == models
     assert [mine.of.ending for mine in (*members, newcomer)] == [None] * 4
@@ -266,7 +266,7 @@ ANYTHING: dict[str, Any] = {
     "tasks_columns": EntityProperty(1 << 62, EdmType.INT64),
     "fingerprint": dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
     "new_run": dt.datetime.max.replace(tzinfo=dt.UTC),
-    "port": uuid.UUID(int=1),
+    "boot": uuid.UUID(int=1),
 }
 
 

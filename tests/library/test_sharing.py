@@ -143,6 +143,26 @@ def test_a_task_that_does_not_start_is_tried_again_and_then_fails_the_run_by_its
     assert broken.tasks == ()
 
 
+class Ends(Mine):
+    """One of its tasks ends by itself, the first time without a reason and then with one."""
+
+    def on_start(self, task: str, generation: int) -> None:
+        super().on_start(task, generation)
+        if task == "part-3":
+            starts = [name for what, name, _ in self.sharing.events if (what, name) == ("start", task)]
+            self.ended(task, "it broke" if len(starts) > 1 else "")
+
+
+def test_a_task_that_ends_by_itself_starts_again_and_with_a_reason_it_has_failed(sharing: SharingGroup) -> None:
+    ends = Ends(sharing, "a")
+    ends.start()
+    until("ended", lambda: ends.error is not None)
+    with pytest.raises(JobFailed, match=r"Task part-3 failed: it broke"):
+        ends.stop()
+    of_it = [what for what, task, _ in sharing.events if task == "part-3"]
+    assert of_it == ["start"] * 3  # two tries have failed, and one has only ended
+
+
 def test_a_drain_gives_all_tasks_up_for_good(sharing: SharingGroup) -> None:
     mine = sharing.member("a")
     steps: list[str] = []

@@ -16,9 +16,10 @@ from samza_azure.logs.operations import Append, Rule, Sent, Span
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Kind, Record, Reference, Slice, Writer, decode
 from samza_azure.logs.task_log import LogLimits, TaskLog, append, log_record, take_over
-from samza_azure.storage.driver import perform
-from samza_azure.storage.interface import Blobs, Missing
+from samza_azure.outcomes import Missing
+from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import MemoryAccount
+from samza_azure.stream_io.driver import perform
 
 PREFIX = "runs/r/clean-0"
 GROUP = b"the group's id.."

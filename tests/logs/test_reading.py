@@ -9,10 +9,10 @@ from samza_azure.logs.operations import Read
 from samza_azure.logs.reading import Scan, scan
 from samza_azure.logs.record import Kind, Record, Slice, Writer, encode
 from samza_azure.logs.task_log import LogLimits
-from samza_azure.storage.driver import perform
 from samza_azure.storage.interface import Blobs
-from samza_azure.storage.log import LogReader, take_over
 from samza_azure.storage.memory import MemoryAccount
+from samza_azure.stream_io.driver import perform
+from samza_azure.stream_io.log import LogReader, take_over
 
 PREFIX = "streams/flights/0"
 BLOBS = 20

@@ -31,8 +31,8 @@ from samza_azure.logs.record import (
 from samza_azure.logs.restart_files import needed, state_kind
 from samza_azure.logs.source_log import SharedLog
 from samza_azure.logs.task_log import LogLimits, append, log_record, restored_files, send, set_aside, take_over
-from samza_azure.storage.driver import drive, perform
 from samza_azure.storage.memory import MemoryAccount
+from samza_azure.stream_io.driver import drive, perform
 from tests.logs.race import GROUP, PREFIX, batch_record, owner, stored
 
 OLD, NEW = Writer(3, 1), Writer(5, 1)

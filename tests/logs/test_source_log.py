@@ -23,10 +23,10 @@ from samza_azure.logs.source_log import (
     resume,
 )
 from samza_azure.logs.task_log import LogLimits
-from samza_azure.storage.driver import drive, perform
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
-from samza_azure.storage.retention import Retention
+from samza_azure.stream_io.driver import drive, perform
+from samza_azure.stream_io.retention import Retention
 from tests.logs.race import GROUP, stored
 
 PREFIX = "streams/flights/0"

@@ -10,14 +10,15 @@ import pytest
 
 from samza_azure.errors import CorruptState, StateLost, Superseded
 from samza_azure.logs.names import blob_name, large_prefix
-from samza_azure.logs.operations import Append, AppendRefused, Create, Enumerate, Operation, Pause, Read, Rule, Sent
+from samza_azure.logs.operations import Append, Create, Enumerate, Operation, Pause, Read, Rule, Sent
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import Part, fetch_part, scan
 from samza_azure.logs.record import INTERMEDIATE, NEEDS, Kind, Record, Reference, Slice, Writer
 from samza_azure.logs.task_log import PRUNE_BYTES, LogLimits, append, log_record, restored_files, set_aside, take_over
-from samza_azure.storage.driver import drive, perform
+from samza_azure.outcomes import Refused
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import MemoryAccount
+from samza_azure.stream_io.driver import drive, perform
 from tests.logs.race import (
     PREFIX,
     Dice,
@@ -256,7 +257,7 @@ def test_a_service_that_takes_no_append_is_an_error_and_no_endless_loop() -> Non
     rule = append(each.log, lambda: batch_record(each.log, 0))
 
     def answer(operation: Operation) -> Any:
-        return AppendRefused("BlobIsSealed") if isinstance(operation, Append) else perform(operation, blobs)
+        return Refused("BlobIsSealed") if isinstance(operation, Append) else perform(operation, blobs)
 
     with pytest.raises(CorruptState, match="takes no append: BlobIsSealed"):
         run_to_end(rule, answer)

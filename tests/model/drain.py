@@ -5,10 +5,10 @@ control blob takes a write whose ETag is its own (`lease.py` shows what that is 
 answer; a leader's write may land late. A leader acts on what it read last, however old that is, and one that is
 deposed does not learn of it.
 
-A task is hand-made, and small, after `TaskAttempt.clean` of `sim/container.py` and `Gate` of `streams/gate.py`: it
-reads a row, unless it knows of a freeze; then it reports its position and the drain that this answers; after FLUSH it
-reads to the ends, and its log ends in DRAINED. Its report reaches its row later. A task that is started again learns of
-the drain first (the order of `tasks.run`), so its position is the same.
+A task is hand-made, and small, after `TaskAttempt.clean` of `simulator/container.py` and `Gate` of `streams/gate.py`:
+it reads a row, unless it knows of a freeze; then it reports its position and the drain that this answers; after FLUSH
+it reads to the ends, and its log ends in DRAINED. Its report reaches its row later. A task that is started again learns
+of the drain first (the order of `tasks.run`), so its position is the same.
 """
 
 from collections.abc import Iterator

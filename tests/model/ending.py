@@ -33,7 +33,7 @@ from samza_azure.group.actions import (
     WriteControl,
 )
 from samza_azure.group.age import Age
-from samza_azure.group.answers import Absent, Answer, ControlRead, No
+from samza_azure.group.answers import Answer, ControlRead
 from samza_azure.group.control import Assignment, Barrier, BarrierState, Control, Member, Owner, RunPhase, Stop
 from samza_azure.group.decide import decide
 from samza_azure.group.learn import heard_leave, heard_plan, heard_task, learn, perform_locally, turn
@@ -41,6 +41,7 @@ from samza_azure.group.membership import own_row
 from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.group.view import Leadership, Lease, LocalTask, OwnIncarnation, Settings, View
 from samza_azure.messages import Phase, Plan, ReleaseTask, StagePlan, TaskReport
+from samza_azure.outcomes import Missing, Refused
 from tests.model.checker import Shelf, Violation
 
 NAMES = ("p1", "p2", "p3")
@@ -120,7 +121,7 @@ class Ending:
     def __post_init__(self) -> None:
         self.views: Shelf[View] = Shelf()
         self.controls: Shelf[Control] = Shelf()
-        self.table: Shelf[ProcessorRow | Absent] = Shelf()
+        self.table: Shelf[ProcessorRow | Missing] = Shelf()
         self.next = cache(self._next)
 
     def begin(self) -> State:
@@ -129,16 +130,16 @@ class Ending:
         for name in NAMES[: self.processors]:
             view = self.started(name, 1, NEW if name == "p3" else OLD)
             if name != "p3":
-                view.life.control, view.life.control_etag = (self.run, "1") if name == "p1" else (EARLIER, "0")
+                view.own.control, view.own.control_etag = (self.run, "1") if name == "p1" else (EARLIER, "0")
                 view.group_id = DRAINED.group_id
-                view.work.active_run, view.work.attempts, view.life.etag, view.calls.let_in = "run", 1, "1", True
+                view.work.active_run, view.work.attempts, view.own.etag, view.calls.let_in = "run", 1, "1", True
                 for task in TASKS if name == "p1" else TASKS[1:]:
                     generation, phase = (4, done) if name == "p1" else (2, Phase.RUNNING)
                     view.work.tasks[task] = LocalTask(generation, 1, 0.0, TaskReport(task, generation, 1, phase))
-                view.life.written = view.life.found = replace(own_row(view), etag="1")
+                view.own.written = view.own.found = replace(own_row(view), etag="1")
             if name == "p1":
                 view.leadership = Leadership(Lease("lease 1", 0.0), NEVER, 0.0)
-            rows.append(self.table.put(view.life.written or Absent()))
+            rows.append(self.table.put(view.own.written or Missing()))
             locals_.append(self.settle(view))
         state = State(self.controls.put(self.run), 1, tuple(rows), tuple(locals_), self.faults)
         for words in self.begun:
@@ -180,7 +181,7 @@ class Ending:
             gone = leader is None or state.locals[NAMES.index(leader.processor)] < 0
             gone = gone or self.views.look(state.locals[NAMES.index(leader.processor)]).leadership is None  # type: ignore[union-attr]
             view = self.views.look(local)
-            if gone and view.life.etag is not None and view.ending is None and view.leadership is None:
+            if gone and view.own.etag is not None and view.ending is None and view.leadership is None:
                 yield f"{name} becomes leader", self.elect(state, number)
 
     def rest(self, state: State) -> Violation | None:
@@ -258,9 +259,9 @@ class Ending:
                 case ReadOwnRow():
                     learn(view, action, self.table.look(rows[number]), sent_at=0.0, now=0.0)
                 case InsertOwnRow() | ReplaceOwnRow() | MergeOwnRow():
-                    nothing_new = isinstance(action, MergeOwnRow) and replace(action.row, beat=0) == view.life.written
+                    nothing_new = isinstance(action, MergeOwnRow) and replace(action.row, beat=0) == view.own.written
                     there = self.table.look(rows[number])
-                    if nothing_new and isinstance(there, ProcessorRow) and there.etag == view.life.etag:
+                    if nothing_new and isinstance(there, ProcessorRow) and there.etag == view.own.etag:
                         continue
                     written = replace(action, row=replace(action.row, beat=0))
                     answer, row = self.write_row(there, written)
@@ -268,7 +269,7 @@ class Ending:
                     after = (blob, etag, (*rows[:number], row, *rows[number + 1 :]))
                 case WriteControl(control=control):
                     if action.etag != str(etag):
-                        learn(view, action, No("ConditionNotMet"), sent_at=0.0, now=0.0)
+                        learn(view, action, Refused("ConditionNotMet"), sent_at=0.0, now=0.0)
                     else:
                         control = replace(control, nonce="")
                         learn(view, replace(action, control=control), str(etag + 1), sent_at=0.0, now=0.0)
@@ -281,7 +282,7 @@ class Ending:
                     if not isinstance(there, ProcessorRow) or there.etag != seen_etag:
                         continue
                     learn(view, action, None, sent_at=0.0, now=0.0)
-                    after = (blob, etag, (*rows[:place], self.table.put(Absent()), *rows[place + 1 :]))
+                    after = (blob, etag, (*rows[:place], self.table.put(Missing()), *rows[place + 1 :]))
                 case other if type(other).__name__ == "MarkDead":
                     place = NAMES.index(other.processor)  # type: ignore[union-attr]
                     there = self.table.look(rows[place])
@@ -311,7 +312,7 @@ class Ending:
         """The reads that follow a signal in the leader row."""
         seen = {row.processor: row for row in map(self.table.look, rows) if isinstance(row, ProcessorRow)}
         news: list[ReadControl | ScanMembers] = []
-        if view.life.etag is not None and view.life.control_etag != str(etag):
+        if view.own.etag is not None and view.own.control_etag != str(etag):
             news.append(ReadControl())
         if view.leadership is not None and dict(view.others.members) != seen:
             news.append(ScanMembers())
@@ -327,13 +328,13 @@ class Ending:
             return decide(view, 0.0).actions
 
     def write_row(
-        self, there: ProcessorRow | Absent, action: InsertOwnRow | ReplaceOwnRow | MergeOwnRow
+        self, there: ProcessorRow | Missing, action: InsertOwnRow | ReplaceOwnRow | MergeOwnRow
     ) -> tuple[Answer, int]:
         """A write of one's own row, fenced by its ETag."""
         etag = there.etag if isinstance(there, ProcessorRow) else ""
         wanted = "" if isinstance(action, InsertOwnRow) else action.etag
         if etag != wanted:
-            return No("UpdateConditionNotSatisfied"), self.table.put(there)
+            return Refused("UpdateConditionNotSatisfied"), self.table.put(there)
         anew = "1" if etag not in ("1", "1'") else "2"
         return anew, self.table.put(replace(action.row, etag=anew))
 
@@ -360,10 +361,10 @@ class Ending:
         members = view.others.members
         turn(view, 0.0, random=0.5, fresh_id="", wall_ms=0)
         view.calls = replace(view.calls, busy={}, failing={}, doubted={}, beat_sent_at=NEVER, leader_row_sent_at=NEVER)
-        view.life.accepted_at = view.life.control_read_at = 0.0
-        view.life.found_age, view.life.beat, view.life.control_read_for, view.life.rewritten = None, 0, "", 0
+        view.own.accepted_at = view.own.control_read_at = 0.0
+        view.own.found_age, view.own.beat, view.own.control_read_for, view.own.rewritten = None, 0, "", 0
         view.candidacy = type(view.candidacy)(campaign=view.candidacy.campaign, hold_until=1e9)
-        view.others = type(view.others)(members=members, scanned_at=0.0, leader_row=Absent())
+        view.others = type(view.others)(members=members, scanned_at=0.0, leader_row=Missing())
         if view.leadership is not None:
             kept = view.leadership
             view.leadership = Leadership(

@@ -28,13 +28,14 @@ from samza_azure.group.actions import (
     WriteControl,
 )
 from samza_azure.group.age import Age
-from samza_azure.group.answers import Absent, Answer, ControlRead, No, Trouble
+from samza_azure.group.answers import Answer, ControlRead, Trouble
 from samza_azure.group.control import Assignment, Barrier, BarrierState, Control, Member, Owner
 from samza_azure.group.learn import heard_container_lost, heard_plan, heard_task, learn, perform_locally
 from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.group.view import Leadership, Lease, LocalTask, OwnIncarnation, Settings, View
 from samza_azure.logs.record import Writer
 from samza_azure.messages import Phase, ReleaseTask, TaskReport
+from samza_azure.outcomes import Missing, Refused
 from tests.model import lease
 from tests.model.checker import Shelf, Violation
 from tests.model.lease import NAMES, NEVER, PLAN
@@ -91,7 +92,7 @@ class HandOver:
     def __post_init__(self) -> None:
         self.views: Shelf[View] = Shelf()
         self.controls: Shelf[Control] = Shelf()
-        self.table: Shelf[ProcessorRow | Absent] = Shelf()
+        self.table: Shelf[ProcessorRow | Missing] = Shelf()
         self.calls: Shelf[StorageAction] = Shelf()
         self.answers: Shelf[Answer] = Shelf()
         self.choices = cache(self._choices)
@@ -109,7 +110,7 @@ class HandOver:
         for name in NAMES:
             view = self.life(name, 1)
             if name != "p3":
-                view.life.control, view.life.control_etag, view.group_id, view.work.active_run = (
+                view.own.control, view.own.control_etag, view.group_id, view.work.active_run = (
                     BEGUN,
                     "1",
                     BEGUN.group_id,
@@ -118,11 +119,11 @@ class HandOver:
                 for task, owner in OWNERS.items():
                     if owner == name:
                         view.work.tasks[task] = LocalTask(1, 1, 0.0, TaskReport(task, 1, 1, Phase.RUNNING))
-                view.work.attempts, view.life.etag = 1, "1"
-                view.life.written = view.life.found = replace(membership.own_row(view), etag="1")
+                view.work.attempts, view.own.etag = 1, "1"
+                view.own.written = view.own.found = replace(membership.own_row(view), etag="1")
             if name == "p1":
                 view.leadership = Leadership(Lease("lease 1", 0.0), 0.0, 0.0)
-            rows.append(self.table.put(Absent() if view.life.written is None else view.life.written))
+            rows.append(self.table.put(Missing() if view.own.written is None else view.own.written))
             locals_.append(self.settle(view))
         logs = tuple(Writer(1, 1) for _ in TASKS)
         state = State(self.controls.put(BEGUN), 1, tuple(rows), tuple(locals_), logs, (0, 0, 0), (), self.faults)
@@ -148,8 +149,8 @@ class HandOver:
                     yield f"{name} starts again", self.with_view(self.less(state), number, self.restarted(name))
                 continue
             view, row = self.views.look(local), self.table.look(state.rows[number])
-            news = view.life.control_etag != str(state.etag)
-            changed = isinstance(row, ProcessorRow) and row.etag != view.life.etag
+            news = view.own.control_etag != str(state.etag)
+            changed = isinstance(row, ProcessorRow) and row.etag != view.own.etag
             for words, call in self.choices(local, news, changed):
                 yield from self.call_steps(state, number, f"{name} {words}", call)
             for words, task, phase in self.containers(local):
@@ -185,7 +186,7 @@ class HandOver:
         if isinstance(landed, Violation):
             yield says, landed
             return
-        refused = isinstance(self.answers.look(answer), No)
+        refused = isinstance(self.answers.look(answer), Refused)
         mistaken = self.is_mistaken(state, call)
         if mistaken and not state.faults:
             return
@@ -205,7 +206,7 @@ class HandOver:
         """The call takes effect, or is refused."""
         match self.calls.look(call):
             case ReadControl(lease_id=lease_id) | WriteControl(lease_id=lease_id) if self.is_lost(state, lease_id):
-                return self.answers.put(No("LeaseIdMismatchWithBlobOperation")), state
+                return self.answers.put(Refused("LeaseIdMismatchWithBlobOperation")), state
             case ReadControl():
                 return self.read(state.control, state.etag), state
             case ScanMembers():
@@ -214,7 +215,7 @@ class HandOver:
                 return self.scan(state.rows[number]), state
             case WriteControl(control=control, etag=etag):
                 if etag != str(state.etag):
-                    return self.answers.put(No("ConditionNotMet")), state
+                    return self.answers.put(Refused("ConditionNotMet")), state
                 anew = state._replace(control=self.controls.put(control), etag=state.etag + 1)
                 return self.answers.put(str(anew.etag)), anew
             case action:
@@ -244,7 +245,7 @@ class HandOver:
         fenced = self.fenced_marks if isinstance(action, MarkDead) else self.fenced_beats
         wanted = "0" if isinstance(action, InsertOwnRow) else action.etag  # type: ignore[union-attr]
         if etag != wanted and (fenced or isinstance(action, InsertOwnRow)):
-            return self.answers.put(No("UpdateConditionNotSatisfied")), number
+            return self.answers.put(Refused("UpdateConditionNotSatisfied")), number
         anew = str(int(etag) + 1)
         match action:
             case MarkDead(processor=processor, epoch=epoch):
@@ -328,7 +329,7 @@ class HandOver:
 
     def has_joined(self, local: int) -> bool:
         """Only a processor with an accepted heartbeat campaigns."""
-        return self.views.look(local).life.etag is not None and bool(self.views.look(local).group_id)
+        return self.views.look(local).own.etag is not None and bool(self.views.look(local).group_id)
 
     def _say(self, call: int) -> str:
         """A call in words."""
@@ -354,13 +355,13 @@ class HandOver:
         """The calls that a processor would make now, if there is news in the blob, or if its row was changed."""
         view = self.views.get(local)
         found: list[Action] = []
-        if news and view.life.etag is not None:
+        if news and view.own.etag is not None:
             found.append(ReadControl(lease_id=view.lease.id if view.lease is not None else None))
         for action in membership.beat(view, 0.0):
-            nothing_new = isinstance(action, MergeOwnRow) and replace(action.row, beat=0) == view.life.written
+            nothing_new = isinstance(action, MergeOwnRow) and replace(action.row, beat=0) == view.own.written
             if isinstance(action, StorageAction) and not (nothing_new and not changed):
                 found.append(replace(action, row=replace(action.row, beat=0)) if hasattr(action, "row") else action)
-        if view.lease is not None or view.life.waiting_since:
+        if view.lease is not None or view.own.waiting_since:
             found.append(ScanMembers())
         if view.lease is not None and isinstance(view.control, Control) and view.others.scanned_at > NEVER:
             wanted = publish.next_control(view, view.control, 0.0)
@@ -368,7 +369,7 @@ class HandOver:
                 anew = replace(wanted, revision=view.control.revision + 1)
                 if not self.rising:
                     anew = replace(anew, tasks={task: _numbered(each, 1) for task, each in anew.tasks.items()})
-                found.append(WriteControl(anew, view.life.control_etag, view.lease.id))
+                found.append(WriteControl(anew, view.own.control_etag, view.lease.id))
             view.others.ages = {name: Age(each.etag, 1e9, 9, 0.0) for name, each in view.others.members.items()}
             found += membership.mark_dead(view, view.control, 0.0)
         numbers = [self.calls.put(action) for action in found if isinstance(action, StorageAction)]
@@ -399,8 +400,8 @@ class HandOver:
 
     def permissive(self, view: View) -> View:
         """The view as it is, or as it would be without a fence that was taken away."""
-        if not self.waits and view.life.waiting_since:
-            view.life.waiting_since = dict.fromkeys(view.life.waiting_since, NEVER)
+        if not self.waits and view.own.waiting_since:
+            view.own.waiting_since = dict.fromkeys(view.own.waiting_since, NEVER)
         if not self.by_generation:
             view.others.members = {
                 name: replace(row, released=dict.fromkeys(row.released, 1 << 30))
@@ -442,10 +443,10 @@ class HandOver:
     def settle(self, view: View) -> int:
         """The view on its shelf, without time. Tasks that are long gone are forgotten."""
         scanned, seen = view.others.scanned_at, view.others.members
-        waiting = dict.fromkeys(view.life.waiting_since, 0.0)
+        waiting = dict.fromkeys(view.own.waiting_since, 0.0)
         lease.timeless(view)
-        view.others.scanned_at, view.others.members, view.life.waiting_since = scanned, seen, waiting
-        view.calls.beat_sent_at, view.life.beat, view.life.found_age = NEVER, 0, None
+        view.others.scanned_at, view.others.members, view.own.waiting_since = scanned, seen, waiting
+        view.calls.beat_sent_at, view.own.beat, view.own.found_age = NEVER, 0, None
         if view.leadership is not None:
             view.leadership = replace(view.leadership, since=-2.0)
         view.work.permit_sent = view.permit_until

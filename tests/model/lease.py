@@ -24,14 +24,15 @@ from samza_azure.group.actions import (
     WriteControl,
 )
 from samza_azure.group.age import Age
-from samza_azure.group.answers import Absent, Answer, ControlRead, No, Trouble, Unchanged
+from samza_azure.group.answers import Answer, ControlRead, Trouble
 from samza_azure.group.control import NAME, Assignment, Barrier, BarrierState, Control, Member, Owner, RunPhase
 from samza_azure.group.learn import learn, perform_locally, turn
 from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.group.timing import LEASE_S, Timing
 from samza_azure.group.view import Leadership, Lease, OwnIncarnation, Settings, View
 from samza_azure.messages import Plan, StagePlan
-from samza_azure.storage.interface import Content, Missing, NotModified, Refused
+from samza_azure.outcomes import Missing, Refused
+from samza_azure.storage.interface import Content
 from samza_azure.storage.memory import MemoryStorage
 from tests.model.checker import Shelf, Violation
 
@@ -113,14 +114,14 @@ class Leading:
         locals_ = []
         for name in NAMES:
             view = View(Settings(name, Timing()), OwnIncarnation(f"life of {name}"))
-            view.work.plan, view.life.etag, view.group_id, view.work.active_run = (
+            view.work.plan, view.own.etag, view.group_id, view.work.active_run = (
                 PLAN,
                 "row",
                 BEGUN.group_id,
                 BEGUN.run_id,
             )
-            view.life.written = next(row for row in ROWS if row.processor == name)
-            view.life.control, view.life.control_etag = BEGUN, _etag(1)
+            view.own.written = next(row for row in ROWS if row.processor == name)
+            view.own.control, view.own.control_etag = BEGUN, _etag(1)
             view.others.scanned_at = NEVER
             if name == "p1":
                 view.leadership = Leadership(Lease("p1.0", 0.0), 0.0, 0.0)
@@ -150,7 +151,7 @@ class Leading:
         if isinstance(landed, Violation):
             yield says, landed
             return
-        refused = isinstance(self.answers.look(answer), No)
+        refused = isinstance(self.answers.look(answer), Refused)
         yield f"{says}{': refused' if refused else ''}", self.answered(landed, number, call, answer)
         if not state.faults or isinstance(self.calls.look(call), ReadControl):
             return  # a read that fails is only repeated
@@ -219,7 +220,7 @@ class Leading:
         for since in (-3 * Timing().scan_s, NEVER):
             view = self._view(local)
             view.others.leaderless_since, view.others.leader_age = since, Age("silent", 1e9, 9, 0.0)
-            view.others.leader_row = Absent()  # the worst case: without a name in it the others may break the lease
+            view.others.leader_row = Missing()  # the worst case: without a name in it the others may break the lease
             yield view
 
     def _calls(self, view: View, etag: int) -> Iterator[StorageAction]:
@@ -234,7 +235,7 @@ class Leading:
             yield from (action for action in election.campaign(view, 0.0) if isinstance(action, StorageAction))
             if view.candidacy.campaign is not None and view.candidacy.campaign.lease is not None:
                 yield ReleaseLease(view.candidacy.campaign.lease.id)
-            elif view.candidacy.campaign is None and view.life.control_etag != _etag(etag):
+            elif view.candidacy.campaign is None and view.own.control_etag != _etag(etag):
                 yield ReadControl()
 
     def _view(self, local: Local) -> View:
@@ -272,27 +273,20 @@ class Leading:
         match call:
             case ReadControl(lease_id=lease_id):
                 content = storage.control_read(None, lease_id)
-                match content:
-                    case Content(data=data, etag=etag):
-                        return ControlRead(self.controls.look(int(data)), etag)
-                    case NotModified():
-                        return Unchanged()
-                    case Missing():
-                        return Absent()
-                    case Refused(code=code):
-                        return No(code)
+                if isinstance(content, Content):
+                    return ControlRead(self.controls.look(int(content.data)), content.etag)
+                return content
             case BreakLease(etag=etag):
-                return _done(storage.lease_break(etag if self.if_match else now))
+                return storage.lease_break(etag if self.if_match else now)
             case AcquireLease(lease_id=lease_id, etag=etag):
-                return _done(storage.lease_acquire(lease_id, LEASE_S, etag if self.if_match else now))
+                return storage.lease_acquire(lease_id, LEASE_S, etag if self.if_match else now)
             case ReleaseLease(lease_id=lease_id):
-                return _done(storage.lease_release(lease_id))
+                return storage.lease_release(lease_id)
             case WriteControl(control=control, etag=etag, lease_id=lease_id):
                 data = str(self.controls.put(control)).encode()
                 if not self.lease_id:
                     storage._unless_leased = lambda blob, lease_id: None  # type: ignore[method-assign]
-                written = storage.control_write(data, etag if self.if_match else now, lease_id)
-                return No(written.code) if isinstance(written, Refused) else written
+                return storage.control_write(data, etag if self.if_match else now, lease_id)
         raise AssertionError(call)
 
     def _judge(self, old: int, new: int) -> Violation | None:
@@ -313,13 +307,13 @@ class Leading:
 def timeless(view: View) -> View:
     """The view with every wait over: what the clock says is no part of a state."""
     turn(view, 0.0, random=0.5, fresh_id="", wall_ms=0)
-    view.calls.beat_sent_at = view.life.accepted_at = view.life.control_read_at = 0.0
+    view.calls.beat_sent_at = view.own.accepted_at = view.own.control_read_at = 0.0
     view.others.leader_read_at = view.others.leaderless_since = 0.0
     view.candidacy.hold_until = view.calls.leader_row_sent_at = NEVER
     if view.leadership is not None:
         view.leadership = Leadership(view.leadership.lease, 0.0, 0.0)
     view.others.scanned_at = NEVER if view.others.scanned_at < 0 else 0.0
-    view.calls.busy, view.calls.failing, view.others.ages, view.life.control_read_for = {}, {}, {}, ""
+    view.calls.busy, view.calls.failing, view.others.ages, view.own.control_read_for = {}, {}, {}, ""
     view.others.leader_age, view.others.leader_row, view.others.members = None, None, {}
     view.others.seen_alive, view.calls.doubted = frozenset(), {}
     view.others.write_seen_at = NEVER
@@ -334,12 +328,3 @@ def put(state: State, number: int, local: Local) -> State:
 
 def _etag(number: int) -> str:
     return f'"0x{number:X}"'
-
-
-def _done(answer: None | Refused | Missing) -> Answer:
-    match answer:
-        case Refused(code=code):
-            return No(code)
-        case Missing():
-            return Absent()
-    return None

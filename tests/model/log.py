@@ -18,9 +18,9 @@ from samza_azure.logs.names import blob_name
 from samza_azure.logs.operations import Append, Create, Operation, Pause, Put, Rule, Sent
 from samza_azure.logs.record import Header, Kind, Writer, decode_header
 from samza_azure.logs.task_log import LogLimits, TaskLog, append, log_record, look, take_over
-from samza_azure.storage.driver import perform
-from samza_azure.storage.interface import Missing, Refused
+from samza_azure.outcomes import Missing, Refused
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
+from samza_azure.stream_io.driver import perform
 from tests.model.checker import Shelf, Violation
 
 PREFIX = "runs/r/clean-0"

@@ -30,9 +30,9 @@ class Game:
 
     def play(self) -> str | None:
         """What an invariant says about it; None if none is broken."""
-        from samza_azure.sim import scenario
-        from samza_azure.sim.ledger import INVARIANTS, Violation
-        from samza_azure.sim.world import play
+        from simulator import scenario
+        from simulator.ledger import INVARIANTS, Violation
+        from simulator.world import play
         from tests.sim.pieces.examine import CHECKS
 
         if self.kind in _KINDS:

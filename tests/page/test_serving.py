@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -17,12 +18,13 @@ from samza_azure.commands import run, ui
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
-from samza_azure.explain import page
+from samza_azure.explain import page, record
 from samza_azure.group.control import Control
-from samza_azure.group.rows import MEMBERS
+from samza_azure.group.rows import MEMBERS, RECORD
 from samza_azure.group.timing import PROFILES
 from samza_azure.group.view import OwnIncarnation, Settings, View
-from samza_azure.machine import boot_time
+from samza_azure.host.last_day import LastDay, encoded
+from samza_azure.machine.clock import boot_time
 from samza_azure.page import watch
 from samza_azure.page.document import Lines
 from samza_azure.page.server import FILES, Access, add_page, is_loopback
@@ -457,7 +459,7 @@ def test_a_processor_draws_its_curves_before_its_page_is_opened(
     lines = Lines()
     monkeypatch.setattr(watch, "lines_of", lambda config: lines)
     view = View(Settings("a", PROFILES["default"]), OwnIncarnation("1"))
-    view.life.control, view.others.scanned_at = Control("g"), boot_time()
+    view.own.control, view.others.scanned_at = Control("g"), boot_time()
 
     async def story(session: aiohttp.ClientSession) -> None:
         config = job(emulator.connection_string)
@@ -476,6 +478,33 @@ def test_a_processor_draws_its_curves_before_its_page_is_opened(
         await runner.cleanup()
         await account.aclose()
         account.close()
+
+    play(story)
+
+
+def test_the_last_day_is_read_once_a_minute_and_nothing_is_written(emulator: Azurite) -> None:
+    """However many look. What others wrote there costs the history alone."""
+    connect = emulator.connection_string
+
+    async def story(session: aiohttp.ClientSession) -> None:
+        with Guard(emulator.table_port, lambda method, path: method != "GET") as tables:
+            config = job(connect.replace(f":{emulator.table_port}/", f":{tables.port}/"))
+            straight = Account.from_config(Config.parse(JOB.format(id=config.app.id, connect=connect)).storage)
+            async with served(config) as (address, _):
+                async with session.get(address + "day.json") as answer:
+                    assert (answer.status, await answer.json()) == (200, {}), "there is no account yet"
+                await asyncio.to_thread(straight.ensure_created)
+                now_ms = time.time_ns() // 1_000_000
+                kept = encoded(LastDay(((now_ms, 7, None, 2.0),)))
+                assert isinstance(await straight.rows().insert(RECORD, RECORD, kept, timeout=5), str)
+                tables.seen.clear()
+                for _ in range(2):
+                    async with session.get(address + "day.json") as answer:
+                        assert (await answer.json())["points"] == [[now_ms, 7, None, 2.0]]
+                assert len(tables.seen) == record().table / 60 == 1
+            assert tables.refused == []
+            await straight.aclose()
+            straight.close()
 
     play(story)
 

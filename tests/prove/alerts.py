@@ -41,11 +41,9 @@ WATCHED_S = 60.0
 class Prometheus:
     """A server of our own, which watches these ports."""
 
-    def __init__(self, folder: Path, ports: dict[str, int]) -> None:
+    def __init__(self, folder: Path, ports: dict[str, int], job: str = "fleet") -> None:
         (folder / "rules.yml").write_text((RULES / "rules.yml").read_text())
-        jobs = [
-            {"job_name": "fleet", "static_configs": [{"targets": [f"127.0.0.1:{port}" for port in ports.values()]}]}
-        ]
+        jobs = [{"job_name": job, "static_configs": [{"targets": [f"127.0.0.1:{port}" for port in ports.values()]}]}]
         config = {
             "global": dict.fromkeys(("scrape_interval", "scrape_timeout", "evaluation_interval"), f"{SCRAPE_S:g}s"),
             "rule_files": ["rules.yml"],

@@ -3,8 +3,8 @@
 python tests/prove/drawn_mutants.py [--draw 60] [--from SEED] [--part 1/2] [--jobs 2] [--until SECONDS] [--only WHERE …]
 
 The mutants are not chosen: they are drawn from all changes that `tests/mutation/operators.py` makes of `group`, `logs`,
-`streams`, `segments`, `tables`, `storage`, `host` and `library`. A copy of the tree is taken first, so the code may be
-worked on meanwhile, and a mutant is never written into it: the processes load its text instead
+`streams`, `segments`, `tables`, `storage`, `stream_io`, `host` and `library`. A copy of the tree is taken first, so the
+code may be worked on meanwhile, and a mutant is never written into it: the processes load its text instead
 (`tests/mutation/hook.py`).
 
 1. What each test and each game of the simulator reaches is recorded once, a file of tests at a time, also in the
@@ -51,7 +51,7 @@ from tests.mutation.hook import MUTANT, REACH, TESTED  # noqa: E402
 from tests.mutation.operators import Change, changes  # noqa: E402
 from tests.mutation.reach import Block, Table, prepare  # noqa: E402
 
-PACKAGES = ("group", "logs", "streams", "segments", "tables", "storage", "host", "library")
+PACKAGES = ("group", "logs", "streams", "segments", "tables", "storage", "stream_io", "host", "library")
 #: The share of the mutants that must be noticed.
 BAR = 0.9
 #: Tests that need nothing else, those on Azurite and with processes, and those that need Spark.
@@ -247,7 +247,7 @@ def record_of(tree: Tree, name: str) -> Path:
     """Where the record of a file of tests stands, or of the games."""
     if name == GAMES:
         text = "".join(path.read_text() for path in sorted((tree.root / "tests/sim/pieces").rglob("*.py")))
-        text += "".join(path.read_text() for path in sorted((tree.root / "samza_azure/sim").glob("*.py")))
+        text += "".join(path.read_text() for path in sorted((tree.root / "simulator").glob("*.py")))
     else:
         text = (tree.root / name).read_text()
     return tree.home / "reach" / f"{name.replace('/', '.')}-{sha256(text.encode()).hexdigest()[:12]}.json"
@@ -357,7 +357,8 @@ class Hunt:
             is_near = name.startswith(f"tests/{package}") or package in name.rpartition("::")[0]
             return (self.known.seconds[name] + 0.02) * (1 if is_near else 4)
 
-        found, spent = [], 0.0
+        found: list[str] = []
+        spent = 0.0
         for name in sorted((name for name in who if kind_of(name) == kind), key=lambda name: (cost(name), name)):
             spent += self.known.seconds[name]
             if found and spent > LIMITS_S[kind]:

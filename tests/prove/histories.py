@@ -12,8 +12,8 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from samza_azure.sim.scenario import draw
-from samza_azure.sim.world import play
+from simulator.scenario import draw
+from simulator.world import play
 
 SEEDS = range(60)
 

@@ -31,14 +31,13 @@ from aiohttp import web  # noqa: E402
 from playwright.sync_api import Page, sync_playwright  # noqa: E402
 
 from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks  # noqa: E402
-from samza_azure.commands.ask import ask_drain  # noqa: E402
 from samza_azure.commands.azurite.emulator import Azurite, find_node  # noqa: E402
-from samza_azure.commands.reach import with_rows  # noqa: E402
-from samza_azure.group.age import Age  # noqa: E402
+from samza_azure.commands.connect import with_rows  # noqa: E402
+from samza_azure.commands.requests import ask_drain  # noqa: E402
 from samza_azure.group.control import Assignment, Control, Member, Owner, RunPhase  # noqa: E402
 from samza_azure.group.rows import ProcessorRow, ProcessorState  # noqa: E402
 from samza_azure.group.timing import PROFILES  # noqa: E402
-from samza_azure.host.status import document, read  # noqa: E402
+from samza_azure.host.status import Silence, document, read  # noqa: E402
 from samza_azure.messages import Phase, Progress, TaskReport  # noqa: E402
 from samza_azure.page.document import Lines, made  # noqa: E402
 from samza_azure.page.server import Access, add_page  # noqa: E402
@@ -317,14 +316,25 @@ def sample(count: int, name: Callable[[int], str]) -> dict[str, Any]:
         "processors": [
             {"id": name(at), "state": "active", "leads": at == 0, "silent_s": 1.0, "tasks": 10, "too_old_for": None,
              "no_container": False,
+             "machine": {"host": name(at), "release": name(at), "code": name(at), "use": USE},
              "failure": name(at) if at == 1 else None}
             for at in range(count)
         ],
         "processors_more": 0, "tasks_more": 0,
-        "stages": [{"name": name(6), "tasks": count, "running": count, "pace": 5.0, "behind": 10}],
+        "stages": [{"name": name(6), "tasks": count, "running": count, "drained": 0, "pace": 5.0, "pace_out": 4.0,
+                    "behind": 10, "slowest": name(7), "ms": {name(8): 5, "triggerExecution": 9}, "state_rows": 7,
+                    "state_bytes": 8}],
+        "graph": {
+            "nodes": [{"id": f"stage {at}", "kind": "stage", "name": name(at), "tasks": 2, "running": 1, "drained": 0,
+                       "layer": at, "place": 0} for at in range(2)],
+            "edges": [{"from": "stage 0", "to": "stage 1", "stream": name(3), "pace": 5.0, "behind": 7, "via": []}],
+        },
+        "partitions": [{"name": name(4), "backlog": 5}, {"name": name(5), "backlog": None}],
+        "partitions_more": 0,
         "tasks": [
             {"name": name(at), "stage": "a", "owner": name(at), "phase": "RUNNING", "why": name(at), "batch": at,
              "pace": 5.0, "age_s": 2.0, "backlog": 1000, "late": 0, "restarts": 0,
+             "ms": None, "state_rows": None, "state_bytes": None,
              "error": name(at)}
             for at in range(count)
         ],
@@ -332,6 +342,8 @@ def sample(count: int, name: Callable[[int], str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+#: What a processor uses of its machine.
+USE = {"cpu": 0.5, "memory": 1 << 30, "memory_most": 4 << 30, "heap": 1 << 20, "heap_most": 1 << 30}
 TIMED = """found => {
   const begun = performance.now();
   show(found);
@@ -408,10 +420,11 @@ def by_keyboard(trial: Trial, found: dict[str, Any]) -> None:
     page = trial.page
     page.evaluate("document.activeElement.blur()")
     seen = []
-    for _ in range(4):
+    for _ in range(6):
         page.keyboard.press("Tab")
         seen.append(page.evaluate(FOCUSED))
-    assert seen[:3] == [["Processors", True], ["Tasks", True], ["Events", True]] and seen[3][0] is None, seen
+    named = [[name, True] for name in ("Graph", "Processors", "Stages", "Tasks", "Events")]
+    assert seen[:5] == named and seen[5][0] is None, seen
     scrolled = "element => [element.scrollTop, element.scrollLeft]"
     region = page.locator("[aria-label=Processors]")
     page.set_viewport_size(ZOOMED)  # type: ignore[arg-type]
@@ -424,7 +437,7 @@ def by_keyboard(trial: Trial, found: dict[str, Any]) -> None:
     page.evaluate("found => show(found)", {**found, "read_ms": 62_000})
     assert (page.evaluate(FOCUSED)[0], region.evaluate(scrolled)) == ("Processors", before)
     page.set_viewport_size(PLAIN)  # type: ignore[arg-type]
-    print("by keyboard: three regions in order, each with an outline; keys scroll them, and news do not")
+    print("by keyboard: five regions in order, each with an outline; keys scroll them, and news do not")
 
 
 def hold(trial: Trial) -> None:
@@ -462,7 +475,7 @@ def large(trial: Trial) -> dict[str, Any]:
         begun = time.monotonic()
         found = made(
             document("large", control, rows),
-            dict.fromkeys(names, Age("", 1.0, 1, 0.0)),
+            dict.fromkeys(names, Silence(1.0)),
             PROFILES["default"],
             Lines(),
             60_000,
@@ -493,6 +506,11 @@ def hostile(trial: Trial) -> None:
         "\u202e",
     )
     trial.page.evaluate(TIMED, sample(5, lambda number: marks[number % len(marks)]))
+    failed: dict[str, Any] = dict.fromkeys(
+        ("task", "processor", "host", "release", "code", "message", "trace"), marks[0]
+    )
+    failed |= {"first_ms": 0, "last_ms": 1, "times": 2}
+    trial.page.evaluate("found => showDay(found)", {"points": [[0, 1, 2, 3], [60_000, 2, 3, 4]], "failures": [failed]})
     assert trial.page.locator("main img, main script").count() == 0
     assert marks[0] in trial.page.inner_text("#processors")
     assert marks[2] in trial.page.inner_text("#text")

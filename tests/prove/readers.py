@@ -26,8 +26,8 @@ import pyarrow as pa  # noqa: E402  (needs the path above)
 from samza_azure.account import Secret, Storage  # noqa: E402
 from samza_azure.commands.azurite.emulator import Azurite  # noqa: E402
 from samza_azure.storage.connection import Account  # noqa: E402
-from samza_azure.storage.reader import Reader  # noqa: E402
-from samza_azure.storage.source_stream import SourceWriter  # noqa: E402
+from samza_azure.stream_io.reader import Reader  # noqa: E402
+from samza_azure.stream_io.source_stream import SourceWriter  # noqa: E402
 from tests.storage.stored_rows import batches_of  # noqa: E402
 
 SEEN_S = 1.5

@@ -2,10 +2,10 @@
 [--branches].
 
 Plays dense fleets, three to five processors of the default profile to which everything happens all the time
-(`sim/scenario.py:dense`). Every fourth fleet is a *wide* one: of any style, 1 to 12 processors, any profile, often with
-wrong clocks, with faults that last, a service that throttles, and sources that pause (`sim/scenario.py:wide`). With
---every-style storms and mild trouble of the usual sizes are played, too. Before each fleet the pieces that it is made
-of are tried by themselves (`tests/sim/pieces`).
+(`simulator/scenario.py:dense`). Every fourth fleet is a *wide* one: of any style, 1 to 12 processors, any profile,
+often with wrong clocks, with faults that last, a service that throttles, and sources that pause
+(`simulator/scenario.py:wide`). With --every-style storms and mild trouble of the usual sizes are played, too. Before
+each fleet the pieces that it is made of are tried by themselves (`tests/sim/pieces`).
 
 Every second fleet is steered: its faults wait for the steps of the protocol that they have met least often so far. A
 steered wide one has the scenario of a fleet that met a branch of the pure packages which few have met, with dice of
@@ -37,10 +37,10 @@ from tests.mutation.branches import BRANCHES, Branch
 # isort: split
 # What follows imports the packages whose branches are counted.
 
-from samza_azure.sim.scenario import FAULTS, Scenario, dense, draw, wide
-from samza_azure.sim.simulate import HOUR_S, Tally, verdict
-from samza_azure.sim.steps import ENOUGH, IMPOSSIBLE, missing, pairs, table
-from samza_azure.sim.world import play
+from simulator.scenario import FAULTS, Scenario, dense, draw, wide
+from simulator.simulate import HOUR_S, Tally, verdict
+from simulator.steps import ENOUGH, IMPOSSIBLE, missing, pairs, table
+from simulator.world import play
 from tests.sim.pieces.examine import examine
 
 #: A run of full length takes less than six minutes.
@@ -79,6 +79,7 @@ BARS = {
     "judged Bound of": ("vacancies whose bound was judged under faults", 10),
     "judged Bound of the leadership": ("those of the leadership", 1),
     "judged Cost in calm": ("calm times whose calls were counted", 40),
+    "judged Idle in calm": ("processors that came back in calm and had too few tasks", 20),
     "judged Leader": ("turns of a processor that says it leads", 100_000),
     "judged Least moves": ("versions whose moves were judged", 2_500),
     "judged Owned": ("versions whose owners were judged", 4_000),

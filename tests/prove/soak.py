@@ -15,6 +15,7 @@ import statistics
 import sys
 import time
 from collections import deque
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from pathlib import Path
@@ -28,7 +29,7 @@ from pyspark.sql import functions as F
 sys.path[:0] = [str(Path(__file__).parents[2])]
 
 from samza_azure.application import Application  # noqa: E402  (needs the path above)
-from samza_azure.storage.source_stream import SourceWriter  # noqa: E402
+from samza_azure.stream_io.source_stream import SourceWriter  # noqa: E402
 from tests.spark.alone import Alone, alone  # noqa: E402
 from tests.spark.task_driver import Fleet, config_of  # noqa: E402
 
@@ -153,7 +154,7 @@ def figures(around: Alone, fleet: Fleet, per_minute: int) -> dict[str, float]:
     }
 
 
-def judged(found: dict[str, list[tuple[int, float]]], allowed: dict[str, tuple[float, float]]) -> int:
+def judged(found: Mapping[str, Sequence[tuple[float, float]]], allowed: Mapping[str, tuple[float, float]]) -> int:
     """1 if anything grows by more than it may: at all, and per batch."""
     grown = False
     for name, samples in found.items():
@@ -171,7 +172,7 @@ def judged(found: dict[str, list[tuple[int, float]]], allowed: dict[str, tuple[f
     return int(grown)
 
 
-def rise(samples: list[tuple[int, float]]) -> float:
+def rise(samples: Sequence[tuple[float, float]]) -> float:
     """Growth per batch: the median over all pairs of samples (Theil and Sen).
 
     A straight line through all samples would follow the few that are much higher than the others: one of them at the

@@ -35,7 +35,7 @@ from soak import judged  # noqa: E402
 from samza_azure.commands.azurite.emulator import Azurite  # noqa: E402
 from samza_azure.commands.dev import VARIABLE  # noqa: E402
 from samza_azure.storage.connection import Account  # noqa: E402
-from samza_azure.storage.source_stream import SourceWriter  # noqa: E402
+from samza_azure.stream_io.source_stream import SourceWriter  # noqa: E402
 
 #: The streams are at most this many of their seconds ahead of the task.
 SAMPLES, PATIENCE_S, PACE_S, AHEAD = 40, 180.0, 0.25, 20
@@ -165,7 +165,7 @@ def processes(fleet: Members) -> list[psutil.Process]:
     """The supervisor, its container, the container's JVM, and their Python workers."""
     supervisor = psutil.Process(fleet.processes["p0"].pid)
     others = supervisor.children(recursive=True)
-    container = next(each for each in others if "samza_azure.spark.container" in each.cmdline())
+    container = next(each for each in others if "samza_azure.container" in each.cmdline())
     jvm = next(each for each in others if "org.apache.spark.deploy.SparkSubmit" in each.cmdline())
     return [supervisor, container, jvm, *(each for each in others if each not in (container, jvm))]
 

@@ -23,9 +23,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from samza_azure.sim.ledger import Violation
-from samza_azure.sim.scenario import Scenario, dense, draw, wide
-from samza_azure.sim.world import play
+from simulator.ledger import Violation
+from simulator.scenario import Scenario, dense, draw, wide
+from simulator.world import play
 from tests.sim import mistakes_of_others as others
 from tests.sim import mistakes_of_the_review as review
 from tests.sim.mutants import Mistake

@@ -17,12 +17,13 @@ import tempfile
 import zipfile
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from samza_azure.commands.azurite.emulator import Azurite
-from samza_azure.sim.scenario import Scenario
-from samza_azure.sim.world import play
+from simulator.scenario import Scenario
+from simulator.world import play
 from tests.fleet.group_members import GroupOnAzurite
 
 RELEASES = sorted((Path(__file__).parents[1] / "fleet/releases").glob("*.zip"))
@@ -33,7 +34,8 @@ CHANGES = 5
 def scenario(seed: int) -> Scenario:
     """One order of an upgrade of the pipeline."""
     dice = random.Random(f"upgrade {seed}")
-    trouble = {name: dice.choice([0.0, 0.05]) for name in ("tail", "refused", "lost", "slow_batch", "slow_release")}
+    rare = ("tail", "refused", "lost", "slow_batch", "slow_release")
+    trouble: dict[str, Any] = {name: dice.choice([0.0, 0.05]) for name in rare}
     return Scenario(
         seed=seed,
         style="storm",

@@ -20,8 +20,8 @@ from samza_azure.segments import (
 )
 from tests.segments import lock_rule
 from tests.segments.histories import Choose
+from tests.segments.lock_box import Box
 from tests.segments.lock_rule import Said
-from tests.segments.memory_table import MemoryLocks
 from tests.segments.script import days
 
 INTERVALS = [days(1, 2), days(2, 3), days(1, 3), days(2, 4), days(0, 5)]
@@ -32,7 +32,7 @@ TASKS = [
 ] + [LockTask("odd", "a", 9, LockOwner("odd"))]
 
 
-def said(box: MemoryLocks, request: LockRequest) -> Said:
+def said(box: Box, request: LockRequest) -> Said:
     """What the box answers, and what it does then."""
     before = dict(box.locks)
     try:
@@ -57,13 +57,13 @@ def said(box: MemoryLocks, request: LockRequest) -> Said:
     return Said("grant", revoked=revoked)
 
 
-def is_lost(box: MemoryLocks, before: TableLock) -> bool:
+def is_lost(box: Box, before: TableLock) -> bool:
     return box.locks[before.id].revoked and not before.revoked
 
 
 def play(choose: Choose, steps: int) -> set[str]:
     """A history; the answers that there were."""
-    box, seen = MemoryLocks.empty(), set[str]()
+    box, seen = Box(), set[str]()
     for task in TASKS:
         box.add(task)
     for _ in range(steps):

@@ -4,30 +4,23 @@ import pickle
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import samza_azure.segments
 from samza_azure.segments import (
-    Advance,
-    Granted,
-    Granularity,
     Interval,
-    LockRequest,
-    LockTask,
     Partitions,
     Publish,
-    Published,
     Segment,
-    SegmentId,
     SequenceNumber,
     Timeline,
 )
 from samza_azure.segments.interval import microseconds
 from samza_azure.segments.publishing import check_outputs
 from tests.segments import histories, rule
-from tests.segments.memory_table import MemoryLocks, MemoryTable
 from tests.segments.script import shown
 
 DAY = Interval.of("2024-01-01", "2024-01-02")
@@ -42,38 +35,6 @@ def merged(numbers: Sequence[int], covers: Partitions, generation: int = 1) -> l
     """A group that replaces what these roots cover."""
     group = Partitions(numbers)
     return [Segment("d", DAY, 0, number, covers, generation, group) for number in numbers]
-
-
-def appending() -> tuple[MemoryTable, SegmentId]:
-    """A table, and an id that the task `append` has allocated."""
-    table = MemoryTable("d")
-    table.add(LockTask("append", "append"))
-    name = table.allocate("append", "s", DAY.start, Granularity.DAY)
-    assert isinstance(name, SegmentId)
-    return table, name
-
-
-def test_a_sequence_cannot_ask_again_for_another_interval() -> None:
-    table, name = appending()
-    assert table.allocate("append", "s", DAY.start, Granularity.DAY) == name
-    with pytest.raises(ValueError, match="now asks for another interval"):
-        table.allocate("append", "s", NEXT_DAY.start, Granularity.DAY)
-
-
-def test_a_publish_is_there_whole_or_not_at_all() -> None:
-    table, first = appending()
-    second = table.allocate("append", "s", DAY.start, Granularity.DAY, previous=first)
-    assert isinstance(second, SegmentId)
-    made = [Segment.root("d", *name) for name in (first, second)]
-    table.publish("append", made[:1])
-    with pytest.raises(ValueError, match="is there already, and others of this publish are not"):
-        table.publish("append", made)
-
-
-def test_a_position_may_move_without_segments() -> None:
-    table, _ = appending()
-    assert table.publish("append", [], advance=Advance("s", None, 7)) == Published(())
-    assert table.positions == {"s": 7}
 
 
 ROOTS = [root(0), root(1)]
@@ -151,27 +112,16 @@ def test_an_earlier_sequence_number_shows_what_had_been_published_then() -> None
     assert timeline.at(SequenceNumber(1, {1: 2})).visible() == [first, second]
 
 
-def test_the_later_of_two_stored_locks_that_conflict_fails_its_group() -> None:
-    tasks = [LockTask(name, name) for name in ("one", "two")]
-    stored = []
-    for number, task in enumerate(tasks):
-        box = MemoryLocks(granted=number, is_synced=True)
-        box.add(task)
-        answer = box.acquire(LockRequest(task.id, "d", DAY))
-        assert isinstance(answer, Granted)
-        stored.append(answer.lock)
-    box = MemoryLocks()
-    assert box.sync(stored, tasks) == {"two"}
-    assert list(box.locks) == [1]
-    box.release("one", 1)
-    box.release("one", 1)
-    assert box.locks == {}
-
-
 def test_partitions_are_numbered_from_zero_and_survive_pickling() -> None:
     with pytest.raises(ValueError, match="-1 is not a partition"):
         Partitions.of(-1)
     assert pickle.loads(pickle.dumps(Partitions.of(1, 5))) == Partitions.of(1, 5)
+
+
+def test_no_time_is_no_moment() -> None:
+    """It was a number that is none, which fails far from here."""
+    with pytest.raises(ValueError, match=r"^NaT is no moment\. Leave out what has no time\.$"):
+        microseconds(pd.NaT)
 
 
 def test_a_moment_may_be_given_in_microseconds_and_lie_outside_the_calendar() -> None:

@@ -13,15 +13,16 @@ from samza_azure.group import learn as learning
 from samza_azure.group import view as viewing
 from samza_azure.group.actions import AcquireLease, MarkDead, MergeOwnRow, Tell, WriteControl
 from samza_azure.group.age import Age
-from samza_azure.group.answers import Absent, No, Trouble
+from samza_azure.group.answers import Trouble
 from samza_azure.host import perform as performing
 from samza_azure.host import processor as hosting
 from samza_azure.logs import repeating
 from samza_azure.logs import task_log as logs
 from samza_azure.logs.operations import Create, Put
 from samza_azure.messages import DrainStep, ReleaseTask
-from samza_azure.sim import container as containers
+from samza_azure.outcomes import Missing, Refused
 from samza_azure.storage import memory
+from simulator import container as containers
 
 Patch = pytest.MonkeyPatch
 Storage = memory.MemoryStorage
@@ -71,7 +72,7 @@ def trouble_is_an_etag(patch: Patch) -> None:
 
     def believing(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
         if isinstance(action, MergeOwnRow) and isinstance(answer, Trouble):
-            answer = view.life.etag
+            answer = view.own.etag
         learn(view, action, answer, sent_at=sent_at, now=now)
 
     patch.setattr(hosting, "learn", believing)
@@ -82,7 +83,7 @@ def a_failed_claim_is_a_claim(patch: Patch) -> None:
     learn = learning.learn
 
     def keeping(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
-        if isinstance(action, AcquireLease) and not isinstance(answer, Absent):
+        if isinstance(action, AcquireLease) and not isinstance(answer, Missing):
             answer = None
         learn(view, action, answer, sent_at=sent_at, now=now)
 
@@ -109,7 +110,7 @@ def no_deadline_of_the_lease(patch: Patch) -> None:
 
     def deaf(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
         leads = view.lease is not None
-        if leads and isinstance(answer, No) and type(action).__name__ in ("RenewLease", "WriteLeaderRow"):
+        if leads and isinstance(answer, Refused) and type(action).__name__ in ("RenewLease", "WriteLeaderRow"):
             answer = nothing
         learn(view, action, answer, sent_at=sent_at, now=now)
 
@@ -202,11 +203,11 @@ def marks_while_cut_off(patch: Patch) -> None:
     mark = membership.mark_dead
 
     def judging(view: Any, control: Any, now: float) -> list[Any]:
-        known, view.life.accepted_at = view.life.accepted_at, now
+        known, view.own.accepted_at = view.own.accepted_at, now
         try:
             return mark(view, control, now)
         finally:
-            view.life.accepted_at = known
+            view.own.accepted_at = known
 
     patch.setattr(membership, "mark_dead", judging)
 
@@ -333,7 +334,7 @@ def takes_the_log_back(patch: Patch) -> None:
             except StopIteration as stop:
                 return stop.value
             except logs.Superseded:
-                yield from logs._append_parcel(log, (yield from logs._opening(log, {})))
+                yield from logs._append_encoded(log, (yield from logs._opening(log, {})))
                 return None
             answer = yield operation
 

@@ -18,13 +18,14 @@ from samza_azure.group.actions import (
     WriteControl,
     WriteLeaderRow,
 )
-from samza_azure.group.answers import No, Trouble
+from samza_azure.group.answers import Trouble
 from samza_azure.group.control import Assignment, BarrierState, Control
 from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.host import perform as performing
 from samza_azure.host import processor as hosting
 from samza_azure.logs import task_log as logs
-from samza_azure.sim import container as containers
+from samza_azure.outcomes import Refused
+from simulator import container as containers
 
 Patch = pytest.MonkeyPatch
 
@@ -41,7 +42,7 @@ def blind_retry_of_a_beat(patch: Patch) -> None:
 
     async def forcing(action: Any, me: str, blob: Any, table: Any, *rest: Any) -> Any:
         answer = await perform(action, me, blob, table, *rest)
-        if isinstance(action, MergeOwnRow) and isinstance(answer, No):
+        if isinstance(action, MergeOwnRow) and isinstance(answer, Refused):
             row = await table.get("members", me, timeout=1.0)
             answer = await perform(replace(action, etag=row.etag), me, blob, table, *rest)
         return answer
@@ -167,7 +168,7 @@ def the_surplus_goes(patch: Patch) -> None:
     verdict = ending.verdict
 
     def impatient(view: Any) -> Finish | None:
-        adopted = view.life.written is not None and view.life.written.state is ProcessorState.ACTIVE
+        adopted = view.own.written is not None and view.own.written.state is ProcessorState.ACTIVE
         idle = adopted and isinstance(view.control, Control) and view.control.version and not tasks.assigned(view)
         return verdict(view) or (Finish(0, "There is nothing to do.") if idle else None)
 
@@ -179,7 +180,7 @@ def zombie_leader(patch: Patch) -> None:
     learn = learning.learn
 
     def stubborn(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
-        if isinstance(action, WriteControl) and isinstance(answer, No):
+        if isinstance(action, WriteControl) and isinstance(answer, Refused):
             answer = Trouble.UNAVAILABLE
         learn(view, action, answer, sent_at=sent_at, now=now)
 
@@ -205,7 +206,7 @@ def a_renewal_is_tried_once(patch: Patch) -> None:
 
     def nervous(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
         if isinstance(action, RenewLease) and isinstance(answer, Trouble):
-            answer = No("whatever")
+            answer = Refused("whatever")
         learn(view, action, answer, sent_at=sent_at, now=now)
 
     patch.setattr(hosting, "learn", nervous)
@@ -216,7 +217,7 @@ def _fatal(patch: Patch, kind: type) -> None:
     learn = learning.learn
 
     def dying(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
-        if isinstance(action, kind) and isinstance(answer, No):
+        if isinstance(action, kind) and isinstance(answer, Refused):
             raise LookupError("The row is not as it was.")
         learn(view, action, answer, sent_at=sent_at, now=now)
 
@@ -269,7 +270,7 @@ def a_leader_elects_itself(patch: Patch) -> None:
     def again(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
         learn(view, action, answer, sent_at=sent_at, now=now)
         if isinstance(action, RenewLease) and answer is None and view.lease is not None:
-            view.candidacy.campaign = viewing.Campaign(view.life.control_etag, lease=view.lease, read=True)
+            view.candidacy.campaign = viewing.Campaign(view.own.control_etag, lease=view.lease, read=True)
             view.leadership = None
 
     patch.setattr(hosting, "learn", again)
@@ -292,7 +293,7 @@ def no_debounce(patch: Patch) -> None:
     assignment = publish.with_assignment
 
     def eager(view: Any, control: Any, *rest: Any) -> Any:
-        view.office.published_at = -1e9
+        view.as_leader.published_at = -1e9
         return assignment(view, control, *rest)
 
     patch.setattr(publish, "with_assignment", eager)

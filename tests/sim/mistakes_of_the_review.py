@@ -43,7 +43,7 @@ def the_gainer_waits_for_ever(patch: Patch) -> None:
     """our review: the gainer of a task waits for the loser without a bound."""
 
     def is_released(view: Any, task: str, earlier: Any, now: float) -> bool:
-        since = view.life.waiting_since.get(task, now)
+        since = view.own.waiting_since.get(task, now)
         seen = view.seen_at(earlier.processor) >= since and tasks.has_released(view, task, earlier)
         return view.is_me(earlier) or seen
 
@@ -70,6 +70,15 @@ def flush_takes_the_last_end(patch: Patch) -> None:
         return ends
 
     patch.setattr(draining, "furthest", furthest)
+
+
+def a_drain_waits_for_an_ended_task(patch: Patch) -> None:
+    """our review: a task that has asked for its shutdown has to say where it stands in each drain, and never does."""
+
+    def stopped_at(report: Any, drain: str) -> Any:
+        return report.ends if report is not None and report.frozen_for == drain else None
+
+    patch.setattr(draining, "_stopped_at", stopped_at)
 
 
 def draining_moves_tasks(patch: Patch) -> None:
@@ -193,7 +202,7 @@ def rows_are_read_from_a_replica(patch: Patch) -> None:
 
     def stale(view: Any, rows: Any, sent_at: float, now: float) -> None:
         known, before[id(view)] = before.get(id(view), rows), rows
-        learns(view, known if view.life.beat % 5 == 0 else rows, sent_at, now)
+        learns(view, known if view.own.beat % 5 == 0 else rows, sent_at, now)
 
     patch.setattr(learning, "_learn_members", stale)
 

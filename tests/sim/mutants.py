@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from samza_azure.sim.scenario import Scenario
-from samza_azure.sim.world import play
+from simulator.scenario import Scenario
+from simulator.world import play
 from tests.config import test_config
 from tests.group import test_drain, test_late_answers, test_membership
 from tests.logs import test_source_log, test_task_log
@@ -275,6 +275,14 @@ MUTANTS = [
         ("supervisor freezes", "cut off", "outage"),
     ),
     Mutant("FLUSH takes the last end", "S12", review.flush_takes_the_last_end, 1, ("drain",), more={"audited": True}),
+    Mutant(
+        "a drain waits for a task that has ended",
+        "L1",
+        review.a_drain_waits_for_an_ended_task,
+        0,
+        (),
+        more={"audited": True, "handled": True, "shuts_down": True},
+    ),
     Mutant("a drain moves tasks", "S12", review.draining_moves_tasks, 0, ("drain", "joins", "leaves"), more=BUSILY),
     Mutant("tasks start without a permit", "S4", review.starts_without_a_permit, 1, ("outage", "cut off")),
     Mutant("churn never rises", "S11", review.churn_never_rises, 8, ("supervisor freezes",)),

@@ -11,9 +11,9 @@ from samza_azure.group.control import RunPhase
 from samza_azure.group.rows import RequestKind
 from samza_azure.group.view import Settings
 from samza_azure.messages import Phase
-from samza_azure.sim.ledger import demand
-from samza_azure.sim.life import Life
-from samza_azure.sim.network import Outage
+from simulator.ledger import demand
+from simulator.life import Life
+from simulator.network import Outage
 from tests.sim.test_ending import Story, played
 
 LOOK_S = 0.1

@@ -11,9 +11,9 @@ from samza_azure.group.control import Control, RunPhase, milestone
 from samza_azure.group.ending import FAREWELL_S
 from samza_azure.group.timing import PROFILES
 from samza_azure.host.copies import AGAIN_S, Copies
-from samza_azure.seldom import EVERY_S, Seldom
-from samza_azure.sim.loop import VirtualLoop
+from samza_azure.log_rate_limit import EVERY_S, LogRateLimit
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
+from simulator.loop import VirtualLoop
 from tests.sim.group import LATENCY_S, TASKS, Member, Slow
 from tests.sim.test_drained import Cut, drawn, silence
 
@@ -68,7 +68,7 @@ def test_a_clean_up_waits_for_an_outage_to_end_and_for_no_other_refusal(error: E
 
     async def story() -> None:
         nonlocal is_away
-        copies = Copies(keep, Seldom(loop.time))
+        copies = Copies(keep, LogRateLimit(loop.time))
         waits = asyncio.create_task(copies.kept(CONTROL))
         await asyncio.sleep(10 * AGAIN_S)
         assert waits.done() is ends
@@ -92,7 +92,7 @@ def test_a_lasting_refusal_is_logged_seldom_and_an_outage_is_not(
         raise error
 
     async def story() -> None:
-        copies = Copies(keep, Seldom(loop.time))
+        copies = Copies(keep, LogRateLimit(loop.time))
         copies.published(CONTROL)
         await asyncio.sleep(1.5 * EVERY_S)
         copies.close()

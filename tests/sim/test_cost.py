@@ -18,9 +18,9 @@ from samza_azure.group.rows import RequestKind
 from samza_azure.group.timing import PROFILES, Timing
 from samza_azure.host.asking import write_request
 from samza_azure.page.watch import Watcher
-from samza_azure.sim.cost import MOST_PER_S, Cost
-from samza_azure.sim.loop import VirtualLoop
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
+from simulator.cost import MOST_PER_S, Cost
+from simulator.loop import VirtualLoop
 from tests.sim.group import Member, Slow, leader_of
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ import pytest
 from samza_azure.group.control import RunPhase
 from samza_azure.group.rows import RequestKind
 from samza_azure.group.timing import SIGHT_S
-from samza_azure.sim.life import Life
-from samza_azure.sim.network import Outage
+from simulator.life import Life
+from simulator.network import Outage
 from tests.sim.test_ending import Story, played
 
 
@@ -34,7 +34,7 @@ class CutOff(Story):
 
     def _tries_soon(self) -> bool:
         followers = [life for life in self.lives.values() if not life.processor.view.leads]
-        ages = [life.clock.now() - life.processor.view.life.control_read_at for life in followers]
+        ages = [life.clock.now() - life.processor.view.own.control_read_at for life in followers]
         return max(ages) > SIGHT_S - 1.0
 
     def _owners(self) -> dict[str, str]:

@@ -6,9 +6,9 @@ from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.timing import DRAINING_LOOK_S, PROFILES
 from samza_azure.host.asking import write_drain
 from samza_azure.messages import DrainAsked
-from samza_azure.sim.loop import VirtualLoop
 from samza_azure.storage.limits import HINTS, drain_hint, hint_name
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
+from simulator.loop import VirtualLoop
 from tests.sim.group import Member, Slow, leader_of
 
 SETTLED_S = 60.0

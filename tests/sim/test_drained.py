@@ -1,9 +1,10 @@
 """Drains at any batch: 200 small fleets, each drained once a batch that is drawn with it is in its log.
 
 What had been read is what the drained run's positions say. That what came out is what a serial reader would have
-written of it, row for row and window for window, is S7 (`sim/outcome.py`); it is looked at whenever a run is drained.
-Half of the fleets meet faults as well. In some the source is also read by low-level tasks: each of their messages came
-out once, and so did what their `on_drain` put out, also where it was called again after a kill.
+written of it, row for row and window for window, is S7 (`simulator/outcome.py`); it is looked at whenever a run is
+drained. Half of the fleets meet faults as well. In some the source is also read by low-level tasks: each of their
+messages came out once, and so did what their `on_drain` put out, also where it was called again after a kill. Some
+of these have asked for their shutdown before.
 """
 
 import logging
@@ -16,8 +17,8 @@ import pytest
 from samza_azure.group.control import Control
 from samza_azure.group.rows import RequestKind
 from samza_azure.logs.record import Header, Kind
-from samza_azure.sim.scenario import Scenario
-from samza_azure.sim.world import World
+from simulator.scenario import Scenario
+from simulator.world import World
 
 #: Drains, and how many of them a test has.
 CASES, AT_ONCE = 200, 25
@@ -44,6 +45,7 @@ def drawn(seed: int) -> Scenario:
         slow_batch=dice.choice([0.0, 0.05]),
         audited=dice.random() < 0.3,
         handled=Random(f"drained, low-level {seed}").random() < 0.7,
+        shuts_down=Random(f"drained, shut down {seed}").random() < 0.5,
         forgets=dice.random() < 0.5,
     )
 

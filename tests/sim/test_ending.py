@@ -13,12 +13,12 @@ from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.rows import MEMBERS, REQUESTS, ProcessorState, RequestKind, request_columns
 from samza_azure.group.view import Settings
 from samza_azure.messages import Phase
-from samza_azure.sim.ledger import demand
-from samza_azure.sim.life import Life
-from samza_azure.sim.network import Outage
-from samza_azure.sim.processors import OTHER_STAGES
-from samza_azure.sim.scenario import Scenario
-from samza_azure.sim.world import World
+from simulator.ledger import demand
+from simulator.life import Life
+from simulator.network import Outage
+from simulator.processors import OTHER_STAGES
+from simulator.scenario import Scenario
+from simulator.world import World
 
 CALM = Scenario(
     seed=1,

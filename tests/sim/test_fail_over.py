@@ -16,9 +16,9 @@ from samza_azure.explain import bounds
 from samza_azure.group.control import Control
 from samza_azure.group.timing import PROFILES, Timing
 from samza_azure.host.processor import call_timeout_s
-from samza_azure.sim.loop import VirtualLoop
-from samza_azure.sim.network import READS
 from samza_azure.storage.memory import MemoryStorage
+from simulator.loop import VirtualLoop
+from simulator.network import READS
 from tests.sim.group import LATENCY_S, Member, Slow, leader_of
 
 T = TypeVar("T")

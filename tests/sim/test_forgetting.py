@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from samza_azure.logs import forget
-from samza_azure.sim.world import World, draw
+from simulator.world import World, draw
 
 
 @pytest.mark.parametrize("seed", [31, 112])
@@ -31,7 +31,7 @@ def test_a_fresh_seed_finds_nothing() -> None:
 
 def test_an_owner_that_asks_no_reader_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = forget.outdated
-    monkeypatch.setattr("samza_azure.sim.container.outdated", lambda own, readers: honest(own, []))
+    monkeypatch.setattr("simulator.container.outdated", lambda own, readers: honest(own, []))
     result = World(replace(draw(31), forgets=True)).play()
     assert result.violation is not None
     assert result.violation.startswith("S9: ")

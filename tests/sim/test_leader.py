@@ -3,8 +3,8 @@
 import pytest
 
 from samza_azure.group.timing import PROFILES, SELF_STOP
-from samza_azure.sim.life import RATE_ERROR, Life
-from samza_azure.sim.network import Outage
+from simulator.life import RATE_ERROR, Life
+from simulator.network import Outage
 from tests.sim.test_ending import Story, played
 
 

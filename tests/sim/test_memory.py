@@ -9,7 +9,8 @@ import pytest
 
 from samza_azure.errors import StorageUnavailable, Unsettled
 from samza_azure.logs.operations import Span
-from samza_azure.storage.interface import Content, Missing, Refused, Row
+from samza_azure.outcomes import Missing, Refused
+from samza_azure.storage.interface import Content, Row
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""`simulate JOB` plays the job's own timings, and ends with the figures that are needed to plan a fleet."""
+"""`python -m simulator JOB` plays the job's own timings, and ends with the figures that are needed to plan a fleet."""
 
 import re
 import sys
@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from samza_azure import cli
+from samza_azure.cli import main
 from samza_azure.group.timing import PROFILES
-from samza_azure.sim.simulate import simulate_job
-from samza_azure.sim.world import World, draw
+from simulator.__main__ import app
+from simulator.simulate import simulate_job
+from simulator.world import World, draw
 from tests.sim.mutants import MUTANTS
 
 JOB = """
@@ -21,9 +22,9 @@ job.coordinator.heartbeat.timeout = "9 s"
 
 
 def run(job: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["samza-azure", "simulate", *([str(job)] if job.name else []), *options])
+    monkeypatch.setattr(sys, "argv", ["simulator", *([str(job)] if job.name else []), *options])
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        main(app)
     return int(ended.value.code or 0)
 
 
@@ -59,10 +60,26 @@ def test_a_violation_is_printed_with_the_command_that_replays_it(monkeypatch: py
     )
     assert (
         said[-1].splitlines()[-1]
-        == "    replay: samza-azure simulate job.toml --seed 5 --seeds 1 --processors 3 --hours 0.02"
+        == "    replay: python -m simulator job.toml --seed 5 --seeds 1 --processors 3 --hours 0.02"
     )
+
+
+def test_a_job_whose_group_cannot_be_simulated_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its coordinator is the user's own, or it is a group of one and several processors are asked for."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "factory_elsewhere.py").write_text("class Elsewhere:\n    get_job_coordinator = print")
+    job = tmp_path / "job.toml"
+    for factory, said in (
+        ("factory_elsewhere.Elsewhere", "keeps its group elsewhere than in the account"),
+        ("samza_azure.PassthroughJobCoordinatorFactory", "a job has one processor"),
+    ):
+        job.write_text(f'{JOB}job.coordinator.factory = "{factory}"\n')
+        assert run(job, monkeypatch, "--processors", "2") == 2
+        assert said in capsys.readouterr().err
 
 
 def test_seeds_are_for_a_job(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(Path(), monkeypatch, "--seeds", "3") == 2
-    assert "--seeds is for a job: samza-azure simulate job.toml --seeds 20." in capsys.readouterr().err
+    assert "--seeds is for a job: python -m simulator job.toml --seeds 20." in capsys.readouterr().err

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from samza_azure.sim.ledger import Violation
+from simulator.ledger import Violation
 
 from .pieces import examine as pieces
 

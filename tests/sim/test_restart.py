@@ -7,7 +7,7 @@ import pytest
 
 from samza_azure.group.rows import RequestKind
 from samza_azure.group.view import Settings
-from samza_azure.sim.processors import OTHER_STAGES
+from simulator.processors import OTHER_STAGES
 from tests.sim.test_ending import Story, played
 
 

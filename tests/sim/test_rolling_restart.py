@@ -12,9 +12,9 @@ import pytest
 
 from samza_azure.group.control import NAME, Owner, decode
 from samza_azure.group.timing import PROFILES
-from samza_azure.sim.loop import VirtualLoop
 from samza_azure.storage.interface import Content
 from samza_azure.storage.memory import MemoryStorage
+from simulator.loop import VirtualLoop
 from tests.sim.group import TASKS, Member, Slow
 
 #: How long one processor is away, and how long until the next one is asked to leave.

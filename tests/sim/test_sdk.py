@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
-from samza_azure.sim.sdk import SdkAccount
-from samza_azure.sim.vandal import STRANGE
-from samza_azure.sim.world import World, draw
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
+from simulator.sdk import SdkAccount
+from simulator.vandal import STRANGE
+from simulator.world import World, draw
 
 #: Of faults. The SDK takes five times as long as the memory.
 FAULT_S = 20.0

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from samza_azure.group.timing import PROFILES
-from samza_azure.sim.scenario import draw, wide
-from samza_azure.sim.world import World, play
+from simulator.scenario import draw, wide
+from simulator.world import World, play
 
 ROOT = Path(__file__).parents[2]
 SIMULATION = ROOT / "tests" / "prove" / "simulation.py"

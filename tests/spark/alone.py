@@ -17,9 +17,9 @@ from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.spark.jvm import java, local_files, selectors
 from samza_azure.spark.jvm.session import connect_session, jvm_of
 from samza_azure.spark.jvm.settings import settings_of
-from samza_azure.spark.source.account import to_environment
-from samza_azure.spark.source.source import LogSource
+from samza_azure.spark.query.source import LogSource
 from samza_azure.storage.connection import Account
+from samza_azure.tasks.account import to_environment
 
 
 @dataclass(frozen=True, slots=True)

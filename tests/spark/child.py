@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from samza_azure.machine import die_with_parent
+from samza_azure.machine.processes import die_with_parent
 from samza_azure.messages import Command, Report, decode, encode
 
 PATIENCE_S = 90
@@ -21,7 +21,7 @@ class Child:
         self.channel, theirs = socket.socketpair()
         self.log = job.parent / "container.log"
         self.channel.settimeout(PATIENCE_S)
-        command = [sys.executable, "-m", "samza_azure.spark.container", str(job), "--channel", str(theirs.fileno())]
+        command = [sys.executable, "-m", "samza_azure.container", str(job), "--channel", str(theirs.fileno())]
         with theirs, self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, "--directory", str(job.parent / "scratch")],

@@ -13,8 +13,8 @@ from samza_azure.account import Storage
 from samza_azure.spark.jvm import java, local_files, selectors
 from samza_azure.spark.jvm.session import connect_session
 from samza_azure.spark.jvm.settings import settings_of
-from samza_azure.spark.source.account import to_environment
-from samza_azure.spark.source.source import LogSource
+from samza_azure.spark.query.source import LogSource
+from samza_azure.tasks.account import to_environment
 
 #: Queries that run once do not pay for a second compiler; the first one alone would get a small code cache. It is
 #: quick, so let it compile earlier: that saves about a tenth of the JVM's time once it is warm.
@@ -23,7 +23,7 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:Compile
 ZYGOTE = """
 import signal, sys
 from pathlib import Path
-from samza_azure.machine import die_with_parent
+from samza_azure.machine.processes import die_with_parent
 from samza_azure.spark.jvm import zygote
 die_with_parent()
 print(zygote.executable(Path(sys.argv[1])), flush=True)

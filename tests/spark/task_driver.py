@@ -14,23 +14,25 @@ from samza_azure.application import Application
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, StorageUnavailable
 from samza_azure.logs.position import Ends
-from samza_azure.machine import boot_time
+from samza_azure.machine.clock import boot_time
 from samza_azure.messages import Drain, DrainStep, Phase, StartTask
-from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
-from samza_azure.spark.source.gate_files import PermitFile
-from samza_azure.spark.source.hint_board import HintBoard
-from samza_azure.spark.task.context import ContainerContext
-from samza_azure.spark.task.secrets import Secrets
-from samza_azure.spark.task.starts import Starts
-from samza_azure.spark.task.task import Task
-from samza_azure.spark.task.tasks import LOOK_DRAINING_S, task_of
-from samza_azure.storage.arrow import decode
+from samza_azure.pipeline.analysed import Pipeline
+from samza_azure.spark.pipeline.pipeline import analyse_pipeline
+from samza_azure.spark.query.query_context import QueryContext
+from samza_azure.spark.query.starts import Starts
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import DELETE_MAX, Blobs
-from samza_azure.storage.listing import first_blobs, log_indexes, stream_of
-from samza_azure.storage.log import LogReader
-from samza_azure.storage.source_stream import SourceWriter
+from samza_azure.stream_io.arrow import decode
+from samza_azure.stream_io.listing import first_blobs, log_indexes, stream_of
+from samza_azure.stream_io.log import LogReader
+from samza_azure.stream_io.source_stream import SourceWriter
 from samza_azure.streams.pace import HINTS_BUSY_S
+from samza_azure.tasks.gate_files import PermitFile
+from samza_azure.tasks.hint_board import HintBoard
+from samza_azure.tasks.kinds import task_of
+from samza_azure.tasks.secrets import Secrets
+from samza_azure.tasks.stage_task import StageTask
+from samza_azure.tasks.tasks import LOOK_DRAINING_S
 
 PATIENCE_S = 120.0
 JOB = """
@@ -70,10 +72,10 @@ class Fleet:
         self.permit = PermitFile(self.directory / "permit")
         self.hints = HintBoard(self.account.hints(), self.directory / "hints")
         self.drain_order = Drain(None)
-        self.tasks: dict[str, Task] = {}
+        self.tasks: dict[str, StageTask] = {}
         self.generation = 0
         self._hints_due = 0.0
-        self._context = ContainerContext(
+        self._context = QueryContext(
             spark=self.spark,
             config=self.config,
             pipeline=self.pipeline,
@@ -99,7 +101,7 @@ class Fleet:
             message = StartTask(name, self.generation, 1, first, self.run_id, self.group_id)
             before = self.tasks.get(name)
             task = task_of(self._context, message, before.tried_bytes if before else None)
-            assert isinstance(task, Task)
+            assert isinstance(task, StageTask)
             self.tasks[name] = task
             task.follow(self.drain_order)
             task.start()

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from samza_azure.errors import CorruptState, SamzaAzureError
-from samza_azure.spark.jvm.watermark import INFINITY_MS
-from samza_azure.spark.task.checkpoint import NewFiles, Planned, lay_out, planned
-from samza_azure.storage.log import Places
-from samza_azure.streams.offset import Offset, ProducerPosition
+from samza_azure.stream_io.log import Places
+from samza_azure.streams.offset import INFINITY_MS, Offset, ProducerPosition
+from samza_azure.tasks.checkpoint import NewFiles, Planned, lay_out, planned
 from tests.hostile.contents import samples
 
 

@@ -31,6 +31,7 @@ from samza_azure import (
     Envelope,
     JobCoordinatorListener,
     StorageUnavailable,
+    TaskCoordinator,
 )
 from samza_azure.account import Storage
 from samza_azure.commands.delete import delete_all
@@ -38,13 +39,13 @@ from samza_azure.coordinator import load_factory
 from samza_azure.errors import Ending, Verdict
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.host.status import control_of
-from samza_azure.machine import boot_time
+from samza_azure.machine.clock import boot_time
 from samza_azure.messages import Alive, Command, DrainStep, Exit, Permit, Ready, TaskReport, decode
-from samza_azure.spark.task.channel import Channel
-from samza_azure.spark.task.tasks import Tasks
-from samza_azure.storage.arrow import decode as decode_rows
 from samza_azure.storage.connection import Account
-from samza_azure.storage.log import LogReader
+from samza_azure.stream_io.arrow import decode as decode_rows
+from samza_azure.stream_io.log import LogReader
+from samza_azure.tasks.channel import Channel
+from samza_azure.tasks.tasks import Tasks
 
 from .task_driver import PATIENCE_S, Fleet
 
@@ -333,3 +334,27 @@ def test_drain_on_container_start_of_the_low_level_api(make: MakeJob) -> None:
     drains: list[str] = []
     drained_before_the_start(make(low_level(drains), RECEIVED))
     assert len(drains) == PARTITIONS
+
+
+def test_a_run_ends_when_all_its_tasks_have_asked_for_their_shutdown(make: MakeJob) -> None:
+    """Nobody requests a drain. What was read is there once, and the next run would begin behind it."""
+    application = Application()
+
+    @application.task("PageView", output="received")
+    class Sink:
+        def __init__(self) -> None:
+            self.left = 5
+
+        def process(self, envelope: Envelope, collector: Collector, coordinator: TaskCoordinator) -> None:
+            collector.send({"viewId": envelope.row["viewId"]})
+            self.left -= 1
+            if not self.left:
+                coordinator.shutdown()
+
+    job = make(application, RECEIVED)
+    job.feed(BEFORE)
+    job.processor.start()
+    job.finishes()
+    job.feed(PAGE_VIEWS - BEFORE)
+    assert job.received() == list(range(BEFORE))
+    assert job.control().drain.by == "its tasks, which have all shut down"  # type: ignore[union-attr]

@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 
 from samza_azure.application import Application
 from samza_azure.errors import PipelineRefused
-from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
+from samza_azure.pipeline.analysed import Pipeline
+from samza_azure.spark.pipeline.pipeline import analyse_pipeline
 
 from .task_driver import config_of
 
@@ -54,6 +55,11 @@ def refusal(accepted: Callable[..., Pipeline]) -> Callable[..., str]:
         return str(caught.value)
 
     return run
+
+
+def untimed(rows: DataFrame) -> DataFrame:
+    """Its rows, and each of them once more without its time: a source's event time is never null."""
+    return rows.unionByName(rows.drop(rows.columns[-1]), allowMissingColumns=True)
 
 
 def counted(rows: DataFrame) -> DataFrame:
@@ -120,8 +126,11 @@ def test_a_union_of_sql_is_an_aggregation(
     def of_times(rows: DataFrame) -> DataFrame:
         return spark.sql("SELECT DISTINCT user, ts FROM {rows}", rows=rows.withWatermark("ts", "1 hour"))
 
-    assert 'the row would never be emitted. Remove such rows before it, .where("ts IS NOT NULL")' in refusal(of_times)
-    accepted(lambda rows: of_times(rows.where("ts IS NOT NULL")))
+    assert 'the row would never be emitted. Remove such rows before it, .where("ts IS NOT NULL")' in refusal(
+        lambda rows: of_times(untimed(rows))
+    )
+    accepted(lambda rows: of_times(untimed(rows).where("ts IS NOT NULL")))
+    accepted(of_times)
 
 
 def test_changes_without_their_key(refusal: Callable[..., str]) -> None:
@@ -172,21 +181,27 @@ def test_an_event_time_that_is_null_never_passes(
     def within(rows: DataFrame) -> DataFrame:
         return rows.withWatermark("ts", "1 hour").dropDuplicatesWithinWatermark(["user"])
 
-    remedy = 'Remove such rows before it, .where("ts IS NOT NULL"). If you need them, add them again with a union.'
+    remedy = 'Remove such rows before it, .where("ts IS NOT NULL"). The output then lacks them.'
     for function in (by_time, within):
-        assert refusal(function).endswith(remedy)
-        accepted(lambda rows, function=function: function(rows.where("ts IS NOT NULL")))
-        accepted(lambda rows, function=function: function(rows.where("ts > '2024-01-01' AND n > 1").alias("x")))
+        accepted(function)
+        assert refusal(lambda rows, function=function: function(untimed(rows))).endswith(remedy)
         for known in (
+            lambda rows: rows.where("ts IS NOT NULL"),
+            lambda rows: rows.where("ts > '2024-01-01' AND n > 1").alias("x"),
             lambda rows: rows.dropna(subset=["ts", "n"]),
             lambda rows: rows.where(~F.col("ts").isNull()),
             lambda rows: rows.where("date(ts) <> '2024-01-01'"),
         ):
-            accepted(lambda rows, function=function, known=known: function(known(rows)))
-        for unknown in ("n IS NOT NULL OR ts IS NOT NULL", "coalesce(ts, now()) IS NOT NULL", "ts <=> now()"):
-            assert refusal(lambda rows, function=function, known=unknown: function(rows.where(known))).endswith(remedy)
-        assert refusal(lambda rows, function=function: function(rows.dropna(thresh=2))).endswith(remedy)
-    accepted(by_hour)
+            accepted(lambda rows, function=function, known=known: function(known(untimed(rows))))
+        for unknown in (
+            lambda rows: rows.where("n IS NOT NULL OR ts IS NOT NULL"),
+            lambda rows: rows.where("coalesce(ts, now()) IS NOT NULL"),
+            lambda rows: rows.where("ts <=> now()"),
+            lambda rows: rows.dropna(thresh=2),
+        ):
+            said = refusal(lambda rows, function=function, unknown=unknown: function(unknown(untimed(rows))))
+            assert said.endswith(remedy)
+    accepted(lambda rows: by_hour(untimed(rows)))
     accepted(lambda rows: rows.withWatermark("ts", "1 hour").groupBy(F.session_window("ts", "1 hour"), "user").count())
     again = lambda rows: (  # noqa: E731
         by_hour(rows).groupBy(F.window(F.window_time("window"), "1 day"), "user").agg(F.sum("count"))
@@ -200,8 +215,8 @@ def test_a_row_without_time_never_finds_out_that_it_has_no_partner(
     def joined(kind: str, *, left: str = "true", right: str = "true") -> Stage:
         near = F.expr("user <=> who AND at BETWEEN ts AND ts + INTERVAL 1 HOUR")
         return lambda clicks, views: (
-            clicks.where(left).withWatermark("ts", "1 hour")
-            .join(views.where(right).withWatermark("at", "1 hour"), near, kind)
+            untimed(clicks).where(left).withWatermark("ts", "1 hour")
+            .join(untimed(views).where(right).withWatermark("at", "1 hour"), near, kind)
         )  # fmt: skip
 
     known = {"left": "ts IS NOT NULL", "right": "at IS NOT NULL"}
@@ -215,8 +230,8 @@ def test_a_row_without_time_never_finds_out_that_it_has_no_partner(
     accepted(joined("leftSemi"), "clicks", "views")
 
     def by_time(known: str) -> Stage:
-        return lambda clicks, views: clicks.where(known).join(
-            views.withWatermark("at", "1 hour"), F.expr("ts = at"), "left"
+        return lambda clicks, views: (
+            untimed(clicks).where(known).join(views.withWatermark("at", "1 hour"), F.expr("ts = at"), "left")
         )
 
     assert "where ts is null" in refusal(by_time("true"), "clicks", "views")  # although ts has no watermark
@@ -235,8 +250,8 @@ def test_null_is_no_partner_of_null(refusal: Callable[..., str], accepted: Calla
 
     assert refusal(joined("fullOuter"), "clicks", "views") == (
         "Stage stage: the join on user = who would match rows whose user and who are both null, which a batch does "
-        'not. Remove them on one side before the join, .where("user IS NOT NULL"), as a column if it is computed. '
-        "If you need these rows, add them again with a union."
+        'not. Remove them on the left side before the join, .where("user IS NOT NULL"). '
+        "The output then lacks them; add them behind it with a union if you need them."
     )
     accepted(joined("fullOuter", left="user IS NOT NULL"), "clicks", "views")
     accepted(joined("fullOuter", right="who IS NOT NULL"), "clicks", "views")

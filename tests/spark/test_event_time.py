@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 
 from samza_azure.application import Application
 from samza_azure.errors import PipelineRefused
-from samza_azure.spark.pipeline.bounds import DAY_US, Term
-from samza_azure.spark.pipeline.event_time import Watermark
-from samza_azure.spark.pipeline.pipeline import AnalysedStage, analyse_pipeline
+from samza_azure.pipeline.analysed import AnalysedStage, Term, Watermark
+from samza_azure.spark.pipeline.bounds import DAY_US
+from samza_azure.spark.pipeline.pipeline import analyse_pipeline
 
 from .compare import MakeFleet, Row, assert_equal
 from .task_driver import config_of

@@ -7,13 +7,15 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from py4j import java_gateway
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException, PythonException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from samza_azure.errors import ConfigError
-from samza_azure.spark.task.failure import drop_frames, in_short, reported
+from samza_azure.tasks.failure import drop_frames, in_short, reported
+from samza_azure.user_code import is_ours
 
 _CLOUDPICKLE: Any = cloudpickle.cloudpickle  # untyped
 
@@ -137,7 +139,7 @@ def test_the_innermost_line_of_the_users_code_is_named(tmp_path: Path) -> None:
             ValueError("[STATEFUL_PROCESSOR_INCORRECT_TIME_MODE_TO_ASSIGN_TTL] use TimeMode.ProcessingTime()"),
             (
                 "ValueError: [STATEFUL_PROCESSOR_INCORRECT_TIME_MODE_TO_ASSIGN_TTL] use TimeMode.ProcessingTime()\n"
-                "A drain cannot complete what depends on the clock: "
+                "State that expires by the clock is refused: "
                 'use timeMode "EventTime" and a timer that clears the state.'
             ),
         ),
@@ -146,6 +148,20 @@ def test_the_innermost_line_of_the_users_code_is_named(tmp_path: Path) -> None:
 )
 def test_other_errors_are_named_with_their_kind(error: Exception, short: str | None) -> None:
     assert in_short(error) == (short if short is not None else f"PythonException: {error}")
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("/srv/shop/pipeline.py", True),
+        ("/srv/ann/.local/lib/python3.11/site-packages/py4j/java_gateway.py", False),  # pip install --user
+        ("/usr/lib/python3/dist-packages/numpy/__init__.py", False),
+        (java_gateway.__file__, False),
+        ("<string>", False),
+    ],
+)
+def test_installed_packages_are_not_the_users_code(file: str, expected: bool) -> None:
+    assert is_ours(file) is expected
 
 
 def test_a_reported_error_has_a_bounded_length_and_no_secret() -> None:

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -22,19 +23,24 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from samza_azure import Application, Collector, Envelope
+from samza_azure import Application, Collector, Envelope, TaskCoordinator
 from samza_azure.errors import ConfigError, PipelineRefused, SamzaAzureError, StorageUnavailable
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Kind
 from samza_azure.messages import Phase
-from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
-from samza_azure.spark.task import batch
-from samza_azure.spark.task.handler import HandlerCalls, TimeLimits
-from samza_azure.spark.task.handler_task import BATCH_BYTES, HandlerTask
-from samza_azure.spark.task.sent_rows import NotHeld, table_of
-from samza_azure.storage.log import LogReader
+from samza_azure.pipeline.analysed import Pipeline
+from samza_azure.spark.pipeline.pipeline import analyse_pipeline
+from samza_azure.stream_io.arrow import decode
+from samza_azure.stream_io.log import LogReader
+from samza_azure.stream_io.values.sent import NotHeld, table_of
+from samza_azure.tasks import records
+from samza_azure.tasks.handler import HandlerCalls, TimeLimits
+from samza_azure.tasks.handler_task import BATCH_BYTES, HandlerTask
+from samza_azure.tasks.wishes import Wishes
 
 from .task_driver import PATIENCE_S, Fleet, config_of
 
@@ -400,6 +406,369 @@ def test_a_death_between_on_drain_and_its_record_leaves_no_row(fleet: MakeFleet)
     assert seen(run) == {("numbers/0", 1): 1, ("numbers/0", 2): 1, ("drained", 2): 2}
 
 
+# Timers, commits and ends that a handler asks for.
+
+
+def with_timers(said: Said, after: Callable[[int], datetime | timedelta], **options: Any) -> Application:
+    """Each message n sets the timer n, which puts out its number, and so does the drain, for all that are left."""
+    application = Application()
+
+    @application.task("numbers", output="seen", **options)
+    class Watch:
+        def process(self, envelope: Envelope, collector: Collector, coordinator: TaskCoordinator) -> None:
+            said.messages.append(envelope)
+            coordinator.set_timer(str(envelope.row["n"]), after(envelope.row["n"]))
+            collector.send({"what": "set", "n": envelope.row["n"]})
+
+        def on_timer(self, key: str, collector: Collector) -> None:
+            collector.send({"what": "fired", "n": int(key)})
+
+        def on_drain(self, collector: Collector) -> None:
+            said.drains += 1
+
+    return application
+
+
+def last_rows(run: Fleet, task: str) -> list[tuple[str, int]]:
+    """The rows of the last record of a task's log."""
+    reader, last = LogReader(run.account.blobs(), f"runs/{run.run_id}/{task}"), list[Any]()
+    at = (0, 0)
+    while not (scan := reader.scan(at)).at_end or scan.parts:
+        last, at = scan.parts or last, scan.end
+    position = last[-1].position
+    batches = [batch for part in last if part.position == position for batch in decode(*reader.fetch([part]))]
+    return [(row["what"], row["n"]) for batch in batches for row in batch.to_pylist()]
+
+
+def test_a_timer_fires_when_it_is_due_and_a_drain_fires_the_others_in_its_last_record(fleet: MakeFleet) -> None:
+    """The handler's time comes without a message; timers move with their task."""
+    said, far = Said(), datetime(2100, 1, 1, tzinfo=UTC)
+    run = fleet(with_timers(said, lambda n: timedelta(0) if n < 3 else far - timedelta(n)), STREAMS)
+    put(run, "numbers", *range(6), partition=0)
+    run.start("Watch-0", "Watch-1")
+    run.until(lambda: len(rows(run, "seen")) == 9)
+    assert seen(run) == {**{("set", n): 1 for n in range(6)}, **{("fired", n): 1 for n in range(3)}}
+    run.move("Watch-0")
+    run.drain()
+    assert said.drains == 2
+    assert last_rows(run, "Watch-0") == [("fired", 5), ("fired", 4), ("fired", 3)], "in the order of their times"
+    assert last_kind(run, "Watch-0") is Kind.DRAINED
+    assert seen(run) == {(what, n): 1 for what in ("set", "fired") for n in range(6)}
+
+
+def test_a_timer_that_sets_itself_fires_again_and_again_and_once_in_a_drain(fleet: MakeFleet) -> None:
+    """Samza's `window`: something to do at intervals. It must neither keep out messages nor the end of a drain."""
+    said = Said()
+    application = Application()
+
+    @application.task("numbers", output="seen", tasks=1)
+    class Watch:
+        def process(self, envelope: Envelope, collector: Collector, coordinator: TaskCoordinator) -> None:
+            said.messages.append(envelope)
+            coordinator.set_timer("window", timedelta(0))
+
+        def on_timer(self, key: str, collector: Collector, coordinator: TaskCoordinator) -> None:
+            said.in_flight += 1
+            coordinator.set_timer(key, timedelta(0))
+            collector.send({"what": key, "n": 1})
+
+        def on_drain(self, collector: Collector, coordinator: TaskCoordinator) -> None:
+            coordinator.delete_timer("window")
+            collector.send({"what": "windows", "n": said.in_flight})
+
+    run = fleet(application, STREAMS + "[task]\ncommit.ms = 100\n")
+    put(run, "numbers", 1, partition=0)
+    run.start("Watch-0")
+    run.until(lambda: said.in_flight > 3)
+    put(run, "numbers", *range(2, 50), partition=0)
+    run.until(lambda: len(said.messages) == 49)
+    run.drain()
+    assert last_rows(run, "Watch-0") == [("window", 1), ("windows", said.in_flight)]
+    assert seen(run)["window", 1] == said.in_flight
+
+
+def die(run: Fleet, name: str) -> None:
+    """What a process leaves that is gone: no append comes later, and nothing is released."""
+    task = run.tasks[name]
+    run.until(lambda: task.report.phase in (Phase.RUNNING, Phase.DRAINED))
+    assert task._batches is not None or task.is_over
+    if task._batches is not None:
+        task._batches.closed.set()
+    if task._writer is not None:
+        task._writer.close()
+
+
+@pytest.mark.parametrize(("seed", "most"), [(1, 1), (2, 8)])
+def test_each_timer_fires_once_over_deaths_moves_and_drains(fleet: MakeFleet, seed: int, most: int) -> None:
+    """Whatever happens: what was set has fired, once, and its row is there once."""
+    dice, application = random.Random(seed), Application()
+
+    @application.task("numbers", output="seen", tasks=1, max_concurrency=most)
+    class Watch:
+        def __init__(self) -> None:
+            self.fired = 0
+
+        async def process(self, envelope: Envelope, collector: Collector, coordinator: TaskCoordinator) -> None:
+            number = envelope.row["n"]
+            for again in range(dice.choice([1, 1, 2])):  # the second one moves it
+                coordinator.set_timer(str(number), timedelta(milliseconds=dice.choice([0, 5, 300, 1e9]) + again))
+            if dice.random() < 0.2:
+                coordinator.commit()
+            if number % 10 == 9:
+                coordinator.delete_timer(str(number - 1) if most == 1 else str(number))
+            await asyncio.sleep(0.001)
+            collector.send({"what": "set", "n": number})
+
+        async def on_timer(self, key: str, collector: Collector, coordinator: TaskCoordinator) -> None:
+            self.fired += 1
+            collector.send({"what": "fired", "n": int(key)})
+
+        def on_drain(self, collector: Collector) -> None:
+            collector.send({"what": "in all", "n": self.fired})
+
+        def snapshot(self) -> bytes:
+            return str(self.fired).encode()
+
+        def restore(self, state: bytes) -> None:
+            self.fired = int(state)
+
+    run = fleet(application, STREAMS + "[task]\ncommit.ms = 50\n")
+    run.start("Watch-0")
+    total = 0
+    for _ in range(8):
+        more = dice.choice([3, 40])
+        put(run, "numbers", *range(total, total + more), partition=0)
+        total += more
+        until = time.monotonic() + dice.choice([0.0, 0.05, 0.2])
+        run.until(lambda until=until: time.monotonic() > until)  # type: ignore[misc]
+        if dice.random() < 0.5:
+            die(run, "Watch-0")
+            run.start("Watch-0", first=False)
+        elif dice.random() < 0.5:
+            run.move("Watch-0")
+    run.until_all_is_read("numbers")
+    run.flush(run.freeze())
+    if dice.random() < 0.7:
+        die(run, "Watch-0")
+        run.start("Watch-0", first=False)
+    run.until(run.is_drained)
+    found = seen(run)
+    assert {n for what, n in found if what == "set"} == set(range(total))
+    fired = {n for what, n in found if what == "fired"}
+    deleted = {n - (most == 1) for n in range(total) if n % 10 == 9}
+    assert set(range(total)) - fired <= deleted
+    assert found["in all", len(fired)] == 1
+    assert set(found.values()) == {1}
+
+
+def test_a_commit_that_is_asked_for_does_not_wait_for_its_period(fleet: MakeFleet) -> None:
+    said = Said()
+    application = Application()
+
+    @application.task("numbers", output="seen")
+    class Watch:
+        def process(self, envelope: Envelope, collector: Collector, coordinator: TaskCoordinator) -> None:
+            said.messages.append(envelope)
+            collector.send({"what": "at", "n": envelope.row["n"]})
+            if envelope.row["n"] % 4 == 3:
+                coordinator.commit()
+
+    run = fleet(application, STREAMS + LONG)
+    put(run, "numbers", *range(10), partition=0)
+    run.start("Watch-0")
+    run.until(lambda: len(rows(run, "seen")) == 10)
+    assert batches(run, "Watch-0") == [4, 4, 2]
+
+
+def test_a_task_that_asks_for_its_shutdown_ends_for_the_run(fleet: MakeFleet) -> None:
+    """What it has read is processed, timers fire, and the stage behind it sees the end of time."""
+    from pyspark.sql import functions as F
+
+    said = Said()
+    application = Application()
+
+    @application.task("numbers", output="times")
+    class Watch:
+        def process(self, envelope: Envelope, collector: Collector, coordinator: TaskCoordinator) -> None:
+            said.messages.append(envelope)
+            coordinator.set_timer("last", timedelta(days=1))
+            if envelope.row["n"] == 5:
+                coordinator.shutdown()
+
+        def on_timer(self, key: str, collector: Collector) -> None:
+            collector.send({"ts": NOON})
+
+        def on_drain(self, collector: Collector) -> None:
+            said.drains += 1
+            collector.send({"ts": NOON})
+
+    @application.stage("times", output="daily", tasks=1)
+    def daily(times: DataFrame) -> DataFrame:
+        return times.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 day")).count()
+
+    numbers = '[streams.numbers]\npartitions = 2\nschema = "n int, at timestamp"\nevent_time = "at"\n'
+    times = '[streams.times]\nschema = "ts timestamp"\nevent_time = "ts"\nfrontier_lag = "1 day"\n'
+    run = fleet(application, numbers + times)
+    writer = run.writer("numbers", 2, flush_rows=10_000, event_time="at")
+
+    def put_times(*found: int, partition: int) -> None:
+        writer._next_partition = partition
+        writer.write(pa.table({"n": pa.array(found, pa.int32()), "at": pa.array([NOON] * len(found), TIMESTAMP)}))
+        writer.flush()
+
+    put_times(*range(8), partition=0)
+    put_times(5, partition=1)
+    run.start("Watch-0", "Watch-1", "daily-0")
+    run.until(lambda: all(run.tasks[f"Watch-{n}"].report.phase is Phase.DRAINED for n in (0, 1)))
+    put_times(100, partition=0)
+    assert (sorted(said.numbers(0)), said.drains) == ([*range(8)], 2)
+    read = {name: end for n in (0, 1) for name, end in (run.tasks[f"Watch-{n}"].report.read or {}).items()}
+    run.until(lambda: len(rows(run, "daily")) == 1)
+    run.start("Watch-0", first=False)
+    run.until(lambda: run.tasks["Watch-0"].report.phase is Phase.DRAINED)
+    assert run.tasks["Watch-0"].report.read == {"numbers/0": read["numbers/0"]}, "the next owner knows where it ended"
+    assert LogReader(run.account.blobs(), "streams/numbers/0").scan(read["numbers/0"]).rows == 1
+    run.flush(read)
+    run.until(run.is_drained)
+    assert [row["count"] for row in rows(run, "daily")] == [4], "two timers and two last rows"
+    assert said.drains == 2
+
+
+def test_what_a_handler_asks_for_in_vain() -> None:
+    def failure(ask: Callable[[TaskCoordinator], object], on_timer: bool = True) -> str:
+        class Watch:
+            def process(self, envelope: Envelope, collector: Collector, coordinator: TaskCoordinator) -> None:
+                ask(coordinator)
+
+        if on_timer:
+            Watch.on_timer = lambda self, key, collector: None  # type: ignore[attr-defined]
+        calls = calls_of(Watch)
+        try:
+            calls.process(messages(1), lambda: False)
+            calls.wishes()
+        except SamzaAzureError as error:
+            return str(error)
+        else:
+            raise AssertionError("nothing was refused")
+        finally:
+            calls.close()
+
+    hour = timedelta(hours=1)
+    assert "Write def on_timer(self, key, collector):" in failure(lambda it: it.set_timer("a", hour), on_timer=False)
+    assert "The key of a timer is 5. Use a text." in failure(lambda it: it.set_timer(5, hour))  # type: ignore[arg-type]
+    for no_time in (5, pd.NaT):
+        said = failure(lambda it, no_time=no_time: it.set_timer("a", no_time))  # type: ignore[misc]
+        assert f"'a' is set for {no_time}. Use a datetime or a timedelta. Where there is no time, set no timer." in said
+    many = failure(lambda it: [it.set_timer(f"{n:01000}", hour) for n in range(1050)])
+    assert "its 1050 timers take" in many and "1048576 are possible" in many
+    kept: list[TaskCoordinator] = []
+    calls = calls_of(type("Watch", (), {"process": lambda self, e, c, coordinator: kept.append(coordinator)}))
+    calls.process(messages(1), lambda: False)
+    with pytest.raises(SamzaAzureError, match="shutdown was called after process of message 1 of numbers/0 had ended"):
+        kept[0].shutdown()
+    calls.close()
+
+
+def test_timers_of_a_handler_that_has_lost_on_timer_are_not_forgotten(fleet: MakeFleet) -> None:
+    application, keeps = with_timers(Said(), lambda n: timedelta(days=n)), [True]
+    (stage,) = application.stages
+    made = stage.function
+
+    class Forgets:
+        def process(self, envelope: Envelope, collector: Collector) -> None: ...
+
+    application.stages[0] = replace(stage, function=lambda: made() if keeps[-1] else Forgets())
+    run = fleet(application, STREAMS)
+    put(run, "numbers", 1, 2, partition=0)
+    run.start("Watch-0")
+    run.until(lambda: len(rows(run, "seen")) == 2)
+    run.release("Watch-0")
+    keeps.append(False)
+    run.start("Watch-0", first=False)
+    message = failure_of(run, "Watch-0")
+    assert message.startswith(
+        "Watch-0: the log has 2 timers of this handler, which has no on_timer. Write def on_timer"
+    )
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9) | st.none(), st.integers(0, 9)), max_size=20))
+def test_timers_are_those_that_a_plain_dict_would_have(story: list[tuple[str, int | None, int]]) -> None:
+    """Set (None: delete), then fire what is due; over restarts, too."""
+    wishes, plain_ones = Wishes(), dict[str, int]()
+    for key, at, now in story:
+        wishes.delete(key) if at is None else wishes.set(key, at)
+        plain_ones.pop(key, None)
+        if at is not None:
+            plain_ones[key] = at
+        if now % 3 == 0:
+            wishes = Wishes(wishes.to_bytes())
+        due = {key: at for key, at in plain_ones.items() if at <= now}
+        assert wishes.is_due(now) == bool(due)
+        fired = list(wishes.due(now))
+        assert (set(fired), [due[key] for key in fired]) == (set(due), sorted(due.values()))
+        plain_ones = {key: at for key, at in plain_ones.items() if at > now}
+        assert len(wishes) == len(plain_ones)
+
+
+def test_a_timer_that_is_moved_with_each_message_takes_no_more_memory() -> None:
+    wishes = Wishes()
+    for number in range(10_000):
+        wishes.set("session", number)
+        wishes.set(f"short {number}", number)
+        wishes.delete(f"short {number}")
+    assert len(wishes._queue) < 100
+    assert list(wishes.due(10_000)) == ["session"]
+
+
+def test_timers_that_set_move_and_delete_others() -> None:
+    """In a drain, too: all keys that have a timer fire once, also if it is moved, but not if it is deleted."""
+    fired: list[str] = []
+
+    class Watch:
+        def process(self, envelope: Envelope, collector: Collector, coordinator: TaskCoordinator) -> None:
+            for number, key in enumerate(["first", "deleted", "moved", "last"]):
+                coordinator.set_timer(key, timedelta(days=number + 1))
+
+        def on_timer(self, key: str, collector: Collector, coordinator: TaskCoordinator) -> None:
+            fired.append(key)
+            coordinator.set_timer("first", timedelta(days=-2))  # always the earliest that is due
+            coordinator.delete_timer("deleted")
+            if key == "first":
+                coordinator.set_timer("moved", timedelta(days=9))
+
+    drained = calls_of(Watch)
+    drained.process(messages(0), lambda: False)
+    drained.end()
+    drained.close()
+    assert fired == ["first", "moved", "last"]
+
+    fired.clear()
+    wishes = Wishes()
+    for key in ("again", "other"):
+        wishes.set(key, 5)
+    for key in wishes.due(10):
+        fired.append(key)
+        wishes.set("again", 1)
+    assert fired == ["again", "other"], "one that is always the earliest keeps no other from firing"
+
+
+def test_a_timer_that_sets_itself_and_commits_does_not_keep_out_messages() -> None:
+    """It was due again in front of each message, after its own commit."""
+
+    class Watch:
+        def process(self, envelope: Envelope, collector: Collector, coordinator: TaskCoordinator) -> None:
+            coordinator.set_timer("again", timedelta(0))
+
+        def on_timer(self, key: str, collector: Collector, coordinator: TaskCoordinator) -> None:
+            coordinator.set_timer(key, timedelta(0))
+            coordinator.commit()
+
+    calls = calls_of(Watch)
+    given = calls.with_timers(messages(1, 2, 3))
+    assert [calls.process(given, lambda: True) for _ in range(6)] == [1, 0, 1, 0, 1, 0]
+    calls.close()
+
+
 # Time and failures.
 
 
@@ -547,6 +916,7 @@ def test_a_message_that_raises_is_named_and_its_rows_are_not_put_out(fleet: Make
     [
         ({"what": "x"}, "The row has the columns what, and the stream has what, n"),
         ({"what": "x", "n": "many"}, "of numbers/0 has sent 'many' as n, whose type is int. Send a whole number"),
+        ({"what": None, "n": 1}, "of numbers/0 has sent None as what, which is the stream's event time, or NOT NULL"),
     ],
 )
 def test_rows_that_do_not_fit(fleet: MakeFleet, row: dict[str, Any], message: str) -> None:
@@ -557,7 +927,7 @@ def test_rows_that_do_not_fit(fleet: MakeFleet, row: dict[str, Any], message: st
         def process(self, envelope: Envelope, collector: Collector) -> None:
             collector.send(row)
 
-    run = fleet(application, STREAMS)
+    run = fleet(application, STREAMS.replace("what string", "what string NOT NULL"))
     put(run, "numbers", 1, partition=0)
     run.start("Watch-0")
     assert message in failure_of(run, "Watch-0")
@@ -759,7 +1129,7 @@ def test_messages_of_a_record_that_has_several_slices_have_offsets_of_their_own(
     fleet: MakeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch of Spark's is laid out piece by piece; here the pieces are small."""
-    monkeypatch.setattr(batch, "LAID_OUT_BYTES", 64 << 10)
+    monkeypatch.setattr(records, "LAID_OUT_BYTES", 64 << 10)
     said = Said()
     application = plain(said, "copied")
 

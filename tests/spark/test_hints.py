@@ -9,9 +9,9 @@ from typing import TypeVar
 import pytest
 
 from samza_azure.errors import StorageUnavailable
-from samza_azure.spark.source.hint_board import HintBoard
 from samza_azure.storage.limits import drain_hint
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
+from samza_azure.tasks.hint_board import HintBoard
 
 
 def test_a_requested_drain_is_reported_once(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from samza_azure.logs.names import blob_name
 from samza_azure.logs.record import Buffer, Kind, Record, Reference, encode
 from samza_azure.messages import Phase
 from samza_azure.storage.interface import Blobs
-from samza_azure.storage.log import LogReader
+from samza_azure.stream_io.log import LogReader
 
 from .task_driver import Fleet
 

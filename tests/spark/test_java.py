@@ -109,7 +109,7 @@ def test_a_failed_training_says_why(tmp_path: Path) -> None:
 PARENT = textwrap.dedent(
     """
     import subprocess, sys, time
-    from samza_azure.machine import die_with_parent
+    from samza_azure.machine.processes import die_with_parent
     child = subprocess.Popen(["sleep", "600"], preexec_fn=die_with_parent, start_new_session=True)
     print(child.pid, flush=True)
     time.sleep(600)
@@ -177,7 +177,7 @@ CONTAINER = textwrap.dedent(
     from pathlib import Path
     from py4j.protocol import Py4JError
     from samza_azure.spark.jvm import java
-    from samza_azure.spark.task.serve import ended_with
+    from samza_azure.spark.query.with_spark import ended_with
     from tests.spark.test_java import client_of
 
     jvm = java.launch({"spark.driver.memory": "64m"}, os.environ, Path(sys.argv[1]))

@@ -15,30 +15,70 @@ from samza_azure.config import Config
 from samza_azure.errors import PipelineRefused, in_full
 from samza_azure.spark.pipeline.module import load
 from samza_azure.spark.pipeline.pipeline import analyse_pipeline
-from tests.commands.mistakes import JOB, MISTAKES, PIPELINE, Mistake
+from tests.commands.mistakes import COUNTED, JOB, MISTAKES, PIPELINE, Mistake
 
 LATE = {name: mistake for name, mistake in MISTAKES.items() if mistake.needs_spark}
 _numbers = itertools.count()  # a module is imported once
 
 
-@pytest.mark.parametrize("mistake", LATE.values(), ids=LATE.keys())
-def test_a_mistake_is_reported_with_its_place_and_a_fix_to_paste(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: Mistake
-) -> None:
+@pytest.fixture(autouse=True)
+def _same_path_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
 
-    def analyse(text: str) -> None:
-        module = f"first_hour_{next(_numbers)}"
-        job, pipeline = (each.replace(mistake.right, text).replace("MODULE", module) for each in (JOB, PIPELINE))
-        (tmp_path / f"{module}.py").write_text(pipeline)
-        (tmp_path / "job.toml").write_text(job)
-        config = Config.load(tmp_path / "job.toml", reaches_storage=False)
-        analyse_pipeline(spark, load(config), config, tmp_path / "analysis")
+
+def analyse(spark: SparkSession, folder: Path, job: str, pipeline: str) -> None:
+    module = f"first_hour_{next(_numbers)}"
+    (folder / f"{module}.py").write_text(pipeline.replace("MODULE", module))
+    (folder / "job.toml").write_text(job.replace("MODULE", module))
+    config = Config.load(folder / "job.toml", reaches_storage=False)
+    analyse_pipeline(spark, load(config), config, folder / "analysis")
+
+
+@pytest.mark.parametrize("mistake", LATE.values(), ids=LATE.keys())
+def test_a_mistake_is_reported_with_its_place_and_a_fix_to_paste(
+    spark: SparkSession, tmp_path: Path, mistake: Mistake
+) -> None:
+    def with_text(text: str) -> tuple[str, str]:
+        return JOB.replace(mistake.right, text), PIPELINE.replace(mistake.right, text)
 
     with pytest.raises(PipelineRefused) as caught:
-        analyse(mistake.wrong)
+        analyse(spark, tmp_path, *with_text(mistake.wrong))
     message = re.sub(r"first_hour_\d+", "MODULE", in_full(caught.value))
     for part in (*mistake.told, mistake.advised):
         assert part in message
-    analyse(mistake.remedy or mistake.right)
+    analyse(spark, tmp_path, *with_text(mistake.remedy or mistake.right))
+
+
+OTHERS = """
+@app.stage("refunds", output="sorted")
+def by_amount(refunds):
+    return refunds.sort("amount")
+
+@app.stage("sorted", "clean", output="never")
+def never(rows, others):
+    return rows.sort("amount")
+"""
+
+
+def test_all_mistakes_of_a_pipeline_are_reported_at_once_without_what_follows_from_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """In names, in a stage, in one behind it that is only called, and in one that is analysed."""
+    job = JOB.replace('key = "id"', 'key = "ids"') + '[streams.refunds]\nschema = "id string, amount int"\n'
+    pipeline = PIPELINE.replace('"amount > 0"', '"amount > 0").select("id", "ts"').replace(
+        COUNTED, 'rows.where("amount > 0")'
+    )
+    with pytest.raises(PipelineRefused) as caught:
+        analyse(spark, tmp_path, job, pipeline + OTHERS)
+    said = str(caught.value).splitlines()
+    assert said[0] == "The pipeline has 3 mistakes:"
+    found = [each.partition(": ")[0].partition(", but")[0].strip() for each in said[1:]]
+    assert [re.sub(r"/.*/(first_hour_\d+|job)", "", each) for each in found] == [
+        "streams.orders.key has 'ids'",
+        ".toml, line 12",
+        "Stage hourly cannot be analysed",
+        ".py, line 12",
+        "Stage by_amount cannot run as a stream",
+        ".py, line 16",
+    ]

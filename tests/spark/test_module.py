@@ -12,12 +12,12 @@ from pyspark.sql import SparkSession
 from samza_azure.account import Storage
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, PipelineRefused
-from samza_azure.machine import boot_time
+from samza_azure.machine.clock import boot_time
 from samza_azure.messages import Alive, Permit, Phase, Ready, Rejected, StartTask, TaskReport
 from samza_azure.spark.pipeline.module import load
 from samza_azure.spark.pipeline.pipeline import analyse_pipeline
 from samza_azure.storage.connection import Account
-from samza_azure.storage.source_stream import SourceWriter
+from samza_azure.stream_io.source_stream import SourceWriter
 from tests.storage.stored_rows import export
 
 from .child import Child
@@ -505,9 +505,10 @@ spark = builder.config("spark.driver.memory", "9g").getOrCreate()
     child = container({"pipeline.py": pipeline}, 'packages = []\n[spark]\n"sql.caseSensitive" = true')
     assert child.report() == Rejected(
         "The module pipeline sets spark.sql.session.timeZone. Remove it: event time is UTC everywhere; in another zone "
-        "a processor would cut other windows. The module pipeline sets spark.driver.memory, spark.sql.ansi.enabled. "
-        "The session exists before the module is imported, and all processors need the same settings: write them under "
-        "[spark] in the job file, not in the module."
+        'a processor would cut other windows. For a local time, write F.from_utc_timestamp("ts", "Europe/Berlin") in a '
+        "stage. The module pipeline sets spark.driver.memory, spark.sql.ansi.enabled. The session exists before the "
+        "module is imported, and all processors need the same settings: write them under [spark] in the job file, not "
+        "in the module."
     )
 
 

@@ -19,7 +19,7 @@ from samza_azure.logs.names import large_prefix
 from samza_azure.logs.record import Kind
 from samza_azure.spark.jvm import output
 from samza_azure.spark.jvm.output import Outlet
-from samza_azure.storage.log import LogReader
+from samza_azure.stream_io.log import LogReader
 from tests.storage.stored_rows import export
 
 from .task_driver import Fleet

@@ -13,7 +13,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from samza_azure.application import Application
 from samza_azure.errors import PipelineRefused
 from samza_azure.messages import StagePlan
-from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
+from samza_azure.pipeline.analysed import Pipeline
+from samza_azure.spark.pipeline.pipeline import analyse_pipeline
 
 from .compare import MakeFleet, Row, assert_equal
 from .task_driver import config_of
@@ -331,6 +332,8 @@ def test_a_python_function_as_a_key_beside_a_window(plan: Plan) -> None:
         return marked.groupBy(F.window("ts", "1 day"), parity("n").alias("odd")).count()
 
     assert "<lambda>(n)" in str(routers(plan(grouped)))
+    said = refused(plan, lambda rows: grouped(rows.unionByName(rows.drop("ts"), allowMissingColumns=True)))
+    assert "a filter keeps rows from the Python function" in said  # the job's own, if rows may have no time
     slow = plan(lambda rows: grouped(rows, "n is not null"))
     assert "window(ts, 1 day)" in str(routers(slow)) and "<lambda>(n)" not in str(routers(slow))
     assert [each for each in slow.plan.warnings if "by their time alone, so all that arrive together go to one" in each]

@@ -15,8 +15,9 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from samza_azure.application import Application
 from samza_azure.errors import PipelineRefused, in_full
+from samza_azure.pipeline.analysed import Pipeline, Producer
 from samza_azure.spark.pipeline.module import load
-from samza_azure.spark.pipeline.pipeline import Pipeline, Producer, analyse_pipeline
+from samza_azure.spark.pipeline.pipeline import analyse_pipeline
 
 from .task_driver import config_of
 
@@ -57,7 +58,9 @@ def test_the_application_beside_the_job_file_is_loaded(tmp_path: Path) -> None:
 def test_a_module_that_is_not_there(tmp_path: Path) -> None:
     said = refused(tmp_path, "pipeline_nowhere", "")
     assert said.startswith("app.main is 'pipeline_nowhere:app', but there is no module pipeline_nowhere next to ")
-    assert said.endswith("and none is installed. Write it, or name another one.")
+    text, _, place = said.partition("\n  ")
+    assert text.endswith("and none is installed. Write it, or name another one.")
+    assert place.endswith(".toml, line 3")
 
 
 def test_a_module_that_needs_one_that_is_not_there(tmp_path: Path) -> None:
@@ -86,7 +89,7 @@ def test_another_name_for_the_application(tmp_path: Path) -> None:
     said = refused(tmp_path, "pipeline_other", source)
     text, _, place = said.partition("\n  ")
     assert text.endswith('Write in the job file: main = "pipeline_other:job".')
-    assert place.startswith(str(tmp_path)) and place.endswith(".toml"), "the file to change"
+    assert place.startswith(str(tmp_path)) and place.endswith(".toml, line 3"), "the line to change"
 
 
 def test_a_decorator_is_advised_with_the_name_of_the_application(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from samza_azure.spark.task import task
+from samza_azure.spark.query import task
 from samza_azure.storage.connection import Account
 
 from .fuzz.case import Call, Case, Join, Union, nodes

@@ -10,21 +10,20 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import IntegerType, StructField, StructType
 
 from samza_azure.errors import ConfigError, CorruptState, StorageUnavailable
 from samza_azure.explain import Flow, idle
 from samza_azure.logs.operations import BUSY_MOST_S, Span
-from samza_azure.machine import boot_time
-from samza_azure.spark.pipeline.schema import laid_out
-from samza_azure.spark.source import poller as module
-from samza_azure.spark.source.gate_files import Acknowledgement, PermitFile, Spec, write_gate, write_json
-from samza_azure.spark.source.poller import Poller, read_range
+from samza_azure.machine.clock import boot_time
 from samza_azure.storage.memory import MemoryAccount
-from samza_azure.storage.source_stream import SourceWriter
+from samza_azure.stream_io.columns import laid_out
+from samza_azure.stream_io.source_stream import SourceWriter
 from samza_azure.streams.gate import Gate
+from samza_azure.tasks import poller as module
+from samza_azure.tasks.gate_files import Acknowledgement, PermitFile, Spec, write_gate, write_json
+from samza_azure.tasks.poller import Poller, read_range
 
-SCHEMA = StructType([StructField("n", IntegerType())])
+SCHEMA = pa.schema([("n", pa.int32())])
 START = {"of": "numbers", "step": 0, "fired": None, "at": [[0, 0, None]]}
 
 

@@ -1,6 +1,7 @@
 """What we use of Spark that is not promised to us. If one of these fails, a new version of Spark has changed it."""
 
 import io
+import re
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,8 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.errors.error_classes import ERROR_CLASSES_MAP
 from pyspark.serializers import read_int
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,12 +25,55 @@ from samza_azure.spark.jvm import local_files
 from samza_azure.spark.jvm.session import java_class, jvm_of
 from samza_azure.spark.jvm.settings import BASE
 from samza_azure.spark.jvm.watermark import OwnedWatermark, probe
-from samza_azure.spark.pipeline.catalyst import has_pattern, identity, items, kind_of, substituted, text, without_alias
+from samza_azure.spark.pipeline import words
+from samza_azure.spark.pipeline.catalyst import (
+    CATALYST,
+    REPLACING,
+    has_pattern,
+    identity,
+    items,
+    kind_of,
+    substituted,
+    text,
+    without_alias,
+)
 from samza_azure.spark.pipeline.destination import destination
-from samza_azure.spark.source.source import LogStreamReader
-from samza_azure.spark.task.batch import is_waiting_for_storage
+from samza_azure.spark.pipeline.no_session import NO_SESSION
+from samza_azure.spark.query.source import LogStreamReader
+from samza_azure.tasks import failure
+from samza_azure.tasks.failure import is_waiting_for_storage
 
+PACKAGE = Path(errors.__file__).parent
 CHECKPOINT_FILES = BASE["spark.sql.streaming.checkpointFileManagerClass"]
+
+
+def test_each_condition_that_a_remedy_hangs_on_is_one_of_sparks(spark: SparkSession) -> None:
+    """And each operator. What Spark says of them in English may change."""
+    reader = java_class(spark, "org.apache.spark.SparkThrowableHelper").errorReader()
+    assert [each for each in (*words.CONDITIONS, *failure._INSTEAD) if not reader.isValidErrorClass(each)] == []
+    assert {*words.CONDITIONS_OF_PYTHON, NO_SESSION} <= ERROR_CLASSES_MAP.keys()
+    for kind in words.OPERATORS:
+        assert isinstance(java_class(spark, f"org.apache.spark.sql.catalyst.plans.logical.{kind}"), JavaClass), kind
+
+
+#: A full name in a text, or in Java's source, after what an f-string puts before it.
+CLASS = re.compile(r"\borg\.apache\.spark\.[a-z.]+\.[A-Z]\w*(?:\$\w+)?")
+CONSTANT = re.compile(r'^(\w+) = "(org\.apache\.spark[\w.]*)"$', re.MULTILINE)
+
+
+def test_each_class_of_spark_that_the_package_names_is_there(spark: SparkSession) -> None:
+    """The list of what a release of Spark may move: each with the files that name it."""
+    named: dict[str, list[str]] = {}
+    constants = {"CATALYST": CATALYST}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        text = path.read_text()
+        for name, value in (constants | dict(CONSTANT.findall(text))).items():
+            text = text.replace(f"{{{name}}}", value)
+        for name in {*CLASS.findall(text)}:
+            named.setdefault(name, []).append(str(path.relative_to(PACKAGE)))
+    named |= {f"{CATALYST}.{rule}": ["spark/pipeline/catalyst.py"] for rule in REPLACING}
+    assert len(named) > 30
+    assert {name: files for name, files in named.items() if not isinstance(java_class(spark, name), JavaClass)} == {}
 
 
 def test_spark_hands_over_rows_that_come_with_the_offset() -> None:

@@ -14,10 +14,10 @@ from samza_azure.account import Secret, Storage
 from samza_azure.application import Application
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.messages import Phase, StartTask
-from samza_azure.spark.task.task import Task
+from samza_azure.spark.query.task import QueryTask
 from samza_azure.storage.connection import Account
-from samza_azure.storage.log import LogReader
-from samza_azure.storage.source_stream import SourceWriter
+from samza_azure.stream_io.log import LogReader
+from samza_azure.stream_io.source_stream import SourceWriter
 from tests.storage.proxy import Mode, Proxy
 
 from .task_driver import JOB, Fleet, config_of
@@ -77,7 +77,7 @@ def test_a_task_that_is_not_restored_yet_is_released_within_the_deadline(
     """Its start waits for the storage for as long as the permit holds, and appends nothing after the release."""
     run = copying(spark, storage, azurite, proxy, tmp_path)
     message = StartTask("copied-0", 1, 1, True, run.run_id, run.group_id)
-    task = run.tasks["copied-0"] = Task(run._context, message)
+    task = run.tasks["copied-0"] = QueryTask(run._context, message)
     proxy.mode = Mode.LOSE_REQUESTS
     starting = threading.Thread(target=task.start, daemon=True)
     starting.start()

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 from samza_azure.application import Application
 from samza_azure.logs.task_log import LogLimits
-from samza_azure.storage.listing import log_indexes
-from samza_azure.storage.reader import Reader
+from samza_azure.stream_io.listing import log_indexes
+from samza_azure.stream_io.reader import Reader
 from tests.storage.stored_rows import export
 
 from .task_driver import Fleet

@@ -19,12 +19,12 @@ from samza_azure.logs.partition import partition_of
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Writer
 from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase, Progress
-from samza_azure.spark.source.gate_files import Acknowledgement
-from samza_azure.spark.source.poller import PREFETCH_BYTES
-from samza_azure.spark.task.task import Task
-from samza_azure.storage.arrow import decode
-from samza_azure.storage.log import LogReader, Restored, take_over
+from samza_azure.stream_io.arrow import decode
+from samza_azure.stream_io.log import LogReader, Restored, take_over
 from samza_azure.streams.offset import Offset
+from samza_azure.tasks.gate_files import Acknowledgement
+from samza_azure.tasks.poller import PREFETCH_BYTES
+from samza_azure.tasks.stage_task import StageTask
 
 from .task_driver import Fleet
 
@@ -741,7 +741,7 @@ def test_the_watermark_does_not_rise_before_the_last_rows_are_put_out(fleet: Mak
     assert put_out(run) == as_batch(rows)
 
 
-def _answered(task: Task) -> list[Acknowledgement]:
+def _answered(task: StageTask) -> list[Acknowledgement]:
     """What the sources of a task have said under the gate in force."""
     return [each for each in task._acknowledgements() if each.version == task._gate.version]
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from samza_azure.config import Config
-from samza_azure.spark.task.secrets import Secrets
+from samza_azure.tasks.secrets import Secrets
 
 KEY = "c2VjcmV0LWtleS1mb3ItdGVzdHM="
 
@@ -31,3 +31,23 @@ def test_settings_of_spark_that_look_secret_are_taken_out(tmp_path: Path) -> Non
     told = secrets(tmp_path, "UseDevelopmentStorage=true", '[spark.hadoop]\n"fs.password" = "opensesame"\n')
 
     assert told.removed_from("wrong password opensesame") == "wrong password **********"
+
+
+def test_secrets_of_connectors_are_taken_out(tmp_path: Path) -> None:
+    """The key of an Event Hubs namespace stood in the message: the options do not look secret, their values are."""
+    hubs = "Endpoint=sb://tea.servicebus.windows.net/;SharedAccessKeyName=reads;SharedAccessKey="
+    (tmp_path / "hub.txt").write_text(f"{hubs}{KEY[::-1]}\n")
+    streams = "".join(
+        f'[streams.{name}]\npartitions = 1\nschema = "id string"\nsystem = "eventhubs"\n'
+        f'[streams.{name}.options]\nname = "hub"\n{way}\n'
+        for name, way in (("a", f'connect = "{hubs}{KEY}"'), ("b", '"connect.file" = "hub.txt"'))
+    )
+    told = secrets(tmp_path, "UseDevelopmentStorage=true", streams)
+
+    assert told.removed_from(f"{KEY} of reads, {KEY[::-1]}") == "********** of reads, **********"
+    (tmp_path / "hub.txt").write_text(f"{hubs}renewed-later\n")
+    assert told.removed_from(f"renewed-later, and {KEY[::-1]}") == "**********, and **********"
+    elsewhere = secrets(tmp_path, "UseDevelopmentStorage=true")
+    assert (
+        elsewhere.removed_from("no address: SharedAccessKey=opensesame;x") == "no address: SharedAccessKey=**********;x"
+    )

@@ -14,7 +14,8 @@ from pyspark.sql.udtf import UserDefinedTableFunction
 
 from samza_azure.application import Application
 from samza_azure.errors import PipelineRefused
-from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
+from samza_azure.pipeline.analysed import Pipeline
+from samza_azure.spark.pipeline.pipeline import analyse_pipeline
 
 from .task_driver import Fleet, config_of
 

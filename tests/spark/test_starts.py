@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from samza_azure.spark.task.starts import Starts, at_once
+from samza_azure.spark.query.starts import Starts, at_once
 
 
 def test_the_first_query_starts_alone() -> None:

@@ -29,13 +29,15 @@ from samza_azure.logs.position import Ends
 from samza_azure.logs.record import Kind, Record, Reference, decode, decode_header
 from samza_azure.logs.restart_files import snapshot_parts
 from samza_azure.messages import BATCH_PHASES, LastBatch, Phase
+from samza_azure.pipeline.state import PROVIDERS, check_chosen
 from samza_azure.spark.jvm.session import jvm_of
 from samza_azure.spark.pipeline.pipeline import analyse_pipeline
-from samza_azure.spark.pipeline.state import PROVIDERS, check_chosen
-from samza_azure.spark.task.figures import Counted, counted_since
-from samza_azure.spark.task.starts import Starts
-from samza_azure.spark.task.task import STATE_PROVIDER, Task
+from samza_azure.spark.query.progress import counted_since
+from samza_azure.spark.query.starts import Starts
+from samza_azure.spark.query.task import STATE_PROVIDER
 from samza_azure.storage.interface import Blobs
+from samza_azure.tasks.figures import Counted
+from samza_azure.tasks.stage_task import StageTask
 
 from .task_driver import PATIENCE_S, Fleet, config_of, has_read, last_rows
 
@@ -234,7 +236,7 @@ def test_queries_that_start_side_by_side_have_the_stores_of_their_own_tasks(flee
     assert {kind: store_of(run.tasks["count-0"]) for kind, run in runs.items()} == PROVIDERS
 
 
-def store_of(task: Task) -> str:
+def store_of(task: StageTask) -> str:
     """The class of the state store, as Spark has written it down with the first batch."""
     _, settings, *_ = (task._directory / "checkpoint" / "offsets" / "0").read_text().splitlines()
     return str(json.loads(settings)["conf"][STATE_PROVIDER])

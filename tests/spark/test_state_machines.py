@@ -1,6 +1,8 @@
 """Functions with state and event-time timers: moved between writers, drained, and compared with plain Python."""
 
 import sys
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,6 +22,8 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from samza_azure.application import Application
+from samza_azure.errors import StorageUnavailable
+from samza_azure.logs.record import Kind
 
 from .task_driver import Fleet
 
@@ -295,3 +299,121 @@ def test_an_event_time_that_a_state_machine_gives_its_rows(fleet: MakeFleet) -> 
     found: list[Any] = run.rows("sessions")
     assert sorted(((row["key"], row["day"]["start"]), row["n"]) for row in found) == sorted(expected.items())
     assert run.late == 0
+
+
+class Waiting(StatefulProcessor):
+    """Each key waits for as long as its row says, by the clock."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        self._seen = handle.getValueState("seen", "n int")
+
+    def handleInputRows(  # noqa: N802
+        self,
+        key: Any,
+        rows: Iterator[Row],
+        timerValues: TimerValues,  # noqa: N803
+    ) -> Iterator[Row]:
+        for row in rows:
+            self._seen.update((1,))
+            self._handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + row["wait"])
+            yield Row(key=key[0], what="set")
+
+    def handleExpiredTimer(  # noqa: N802
+        self,
+        key: Any,
+        timerValues: TimerValues,  # noqa: N803
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
+    ) -> Iterator[Row]:
+        assert self._seen.exists()
+        assert datetime.fromtimestamp(timerValues.getCurrentProcessingTimeInMs() / 1000, UTC).year > 1970
+        self._seen.clear()
+        yield Row(key=key[0], what="fired")
+
+    def close(self) -> None: ...
+
+
+def wait_in_state(key: Any, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    """The same with applyInPandasWithState."""
+    if state.hasTimedOut:
+        assert pd.to_datetime(state.getCurrentProcessingTimeMs(), unit="ms").year > 1970
+        state.remove()
+        yield pd.DataFrame({"key": key, "what": ["fired"]})
+        return
+    for frame in frames:
+        state.update((1,))
+        state.setTimeoutDuration(int(frame["wait"].iloc[0]))
+        yield pd.DataFrame({"key": key, "what": ["set"]})
+
+
+def by_waiting(rows: DataFrame) -> DataFrame:
+    return rows.groupBy("key").transformWithState(Waiting(), "key string, what string", "append", "ProcessingTime")
+
+
+def by_waiting_state(rows: DataFrame) -> DataFrame:
+    return rows.groupBy("key").applyInPandasWithState(
+        wait_in_state, "key string, what string", "n int", "append", GroupStateTimeout.ProcessingTimeTimeout
+    )
+
+
+@pytest.mark.parametrize("function", [by_waiting, by_waiting_state])
+def test_timers_by_the_clock_fire_once_over_deaths_moves_and_a_drain(
+    fleet: MakeFleet, function: Callable[[DataFrame], DataFrame]
+) -> None:
+    """Some fire in a batch with later rows, the others in the last one, which is made again after a death in it."""
+    application = Application()
+    application.stage("waits", output="waited")(function)
+    run = fleet(
+        application,
+        '[streams.waits]\npartitions = 1\nkey = "key"\nschema = "key string, wait long"\n[task]\ncommit.ms = 0\n',
+    )
+    name = f"{function.__name__}-0"
+    assert [each for each in run.pipeline.plan.warnings if "processing time" in each] != []
+    total = 0
+
+    def put(count: int, wait: int) -> None:
+        nonlocal total
+        writer = run.writer("waits", 1, flush_rows=10_000, event_time=None)
+        keys = [f"k{number}" for number in range(total, total + count)]
+        writer.write(pa.table({"key": keys, "wait": pa.array([wait] * count, pa.int64())}))
+        writer.close()
+        total += count
+
+    def seen() -> Counter[tuple[Any, ...]]:
+        return Counter((row["what"], row["key"]) for row in (run.rows("waited") if total else []))
+
+    def dies() -> None:
+        task = run.tasks[name]
+        assert task._batches is not None and task._writer is not None
+        task._batches.closed.set()
+        task._writer.close()
+        run.release(name)
+        run.start(name, first=False)
+
+    put(5, 1)
+    run.start(name)
+    run.until_all_is_read("waits")
+    put(5, 3_600_000)
+    run.until(lambda: len(seen()) == 15)
+    dies()
+    put(5, 1)
+    run.until_all_is_read("waits")
+    run.move(name)
+    put(5, 3_600_000)
+    run.until(lambda: len(seen()) == 30)
+    ends, first, fired = run.freeze(), run.tasks[name], threading.Event()
+    assert first._writer is not None
+    append = first._writer.append
+
+    def lost(batch: int, **fields: Any) -> Any:
+        if fields["kind"] is not Kind.DRAINED:
+            return append(batch, **fields)
+        fired.set()
+        raise StorageUnavailable("It is gone.")
+
+    first._writer.append = lost  # type: ignore[method-assign]
+    run.flush(ends)
+    run.until(fired.is_set)
+    dies()
+    run.until(run.is_drained)
+    assert seen() == {(what, f"k{number}"): 1 for what in ("set", "fired") for number in range(20)}

@@ -19,12 +19,13 @@ from samza_azure.application import Application, Stage
 from samza_azure.config import Config, Files, TableSettings
 from samza_azure.errors import PipelineRefused
 from samza_azure.logs.operations import Span
-from samza_azure.messages import Phase, Progress, StartTask
+from samza_azure.messages import Phase, Progress, StartTask, TaskKind
+from samza_azure.pipeline.analysed import Pipeline
 from samza_azure.segments import Granularity, Interval, LockOwner, LockTask, SequenceNumber
-from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
-from samza_azure.spark.task.sink_task import SinkTask, after_publish
-from samza_azure.spark.task.tasks import task_of
+from samza_azure.spark.pipeline.pipeline import analyse_pipeline
 from samza_azure.storage.connection import Account
+from samza_azure.tasks.kinds import task_of
+from samza_azure.tasks.sink_task import SinkTask, after_publish
 
 from .task_driver import Fleet, config_of
 
@@ -55,7 +56,7 @@ def pipeline(spark: SparkSession, directory: Path, streams: str = STREAMS, **sta
 def test_a_table_is_a_stage_whose_tasks_run_no_query(spark: SparkSession, tmp_path: Path) -> None:
     found = pipeline(spark, tmp_path)
     large, sink = found.plan.stages
-    assert (sink.name, sink.inputs, sink.tasks, sink.table, sink.flush_s) == ("big-table", ("big",), 3, "big", 60.0)
+    assert (sink.name, sink.inputs, sink.tasks, sink.target, sink.flush_s) == ("big-table", ("big",), 3, "big", 60.0)
     assert sink.schema == large.schema
     assert found.plan.tasks()[-1] == "big-table-2"
     (read,) = found.inputs_of("big-table-1", "r1")
@@ -71,8 +72,8 @@ def test_a_table_is_a_stage_whose_tasks_run_no_query(spark: SparkSession, tmp_pa
 def test_a_folder_is_such_a_stage_beside_the_table(spark: SparkSession, tmp_path: Path) -> None:
     found = pipeline(spark, tmp_path, STREAMS + 'files = "out"\nfiles.flush = "5 s"\n')
     large, _, files = found.plan.stages
-    assert (files.name, files.inputs, files.tasks, files.files) == ("big-files", ("big",), 3, "out")
-    assert (files.table, files.flush_s, files.schema) == ("", 5.0, large.schema)
+    assert (files.name, files.inputs, files.tasks, files.target) == ("big-files", ("big",), 3, "out")
+    assert (files.kind, files.flush_s, files.schema) == (TaskKind.FILES, 5.0, large.schema)
     assert found.readers_of("runs/r1/large-1", "r1") == ["runs/r1/big-table-1", "runs/r1/big-files-1"]
     assert found.sink_of("big-files-1") == Files("out", 5.0, 1_000_000, 64 << 20)
     assert found.plan.described["stage big-files"] == {"inputs": "big", "tasks": "3", "files": "out"}

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from samza_azure.application import Application, Collector, Envelope
 from samza_azure.logs.record import READ
-from samza_azure.machine import boot_time
+from samza_azure.machine.clock import boot_time
 from samza_azure.messages import (
     Command,
     Drain,
@@ -33,11 +33,10 @@ from samza_azure.messages import (
     decode,
 )
 from samza_azure.spark.jvm.session import compiled, java_class, jvm_of
-from samza_azure.spark.task.channel import Channel
-from samza_azure.spark.task.sink_task import SinkTask
-from samza_azure.spark.task.task import Task
-from samza_azure.spark.task.tasks import DRAINED_S, Tasks
-from samza_azure.storage.log import LogReader
+from samza_azure.stream_io.log import LogReader
+from samza_azure.tasks.channel import Channel
+from samza_azure.tasks.life import TaskLife
+from samza_azure.tasks.tasks import DRAINED_S, Tasks
 
 from .task_driver import PATIENCE_S, Fleet
 
@@ -195,6 +194,7 @@ def test_the_last_batch_of_a_released_task_is_counted_too(
     assert left.progress and left.progress.rows == 0, (
         "what the first batch with rows reads is not read yet, and not unknown"
     )
+    assert left.progress.behind_sources == {"held/0": left.progress.behind["held"]}
     container.tell(ReleaseTask("copy-0"))
     may_end.touch()
     container.until("copy-0", lambda report: report.phase is Phase.RELEASED)
@@ -208,7 +208,7 @@ def test_a_container_ends_when_its_last_task_is_handed_over(
 ) -> None:
     """One of two tasks is in a batch that goes on after the other one is released."""
     for limit in ("COUNT_AT_EXIT_S", "CLOSE_S"):  # what else an end waits for
-        monkeypatch.setattr(f"samza_azure.spark.task.tasks.{limit}", 0.0)
+        monkeypatch.setattr(f"samza_azure.tasks.tasks.{limit}", 0.0)
     begun, may_end = tmp_path / "begun", tmp_path / "may end"
     run = fleet(holding(begun, may_end), '[streams.held]\npartitions = 2\nschema = "n int"\n')
     container = Container(run)
@@ -325,7 +325,7 @@ class Container:
         for line in self._lines:
             self._said.put(line)
 
-    def task(self, name: str) -> Task | SinkTask:
+    def task(self, name: str) -> TaskLife:
         """The task itself."""
         return self._tasks._tasks[name]
 

@@ -17,13 +17,13 @@ from azure.storage.blob import BlobServiceClient
 
 from samza_azure.account import Secret, Storage
 from samza_azure.commands.azurite.emulator import Azurite
-from samza_azure.sim.sdk import SdkAccount
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import ControlBlob
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
-from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import MemoryTransactions
 from samza_azure.tables import store_of
+from samza_azure.tables.store.segments import SegmentStore
+from simulator.sdk import SdkAccount
 from tests.storage.differences import AZURITE, Difference
 from tests.storage.stock import LEASE_S, Stock
 

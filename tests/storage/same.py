@@ -19,8 +19,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from samza_azure.errors import SamzaAzureError
 from samza_azure.group.control import NAME
+from samza_azure.outcomes import Missing, NotModified, Refused
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import Blobs, Content, ControlBlob, Missing, NotModified, Refused, Row, Rows, Value
+from samza_azure.storage.interface import Blobs, Content, ControlBlob, Row, Rows, Value
 from samza_azure.storage.memory import MemoryAccount
 from tests.storage.differences import DONE, Difference
 from tests.storage.stock import SECONDS, Stock
@@ -256,7 +257,7 @@ class Leases(Same):
 
 
 class LogsAndRows(Same):
-    """What `Blobs`, `Rows` and `Hints` have, in any order."""
+    """What `Blobs`, `Rows` and `NamedRows` have, in any order."""
 
     row = ("members", "one")
 

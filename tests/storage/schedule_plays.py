@@ -19,7 +19,7 @@ from samza_azure.segments import (
     Published,
     Segment,
 )
-from samza_azure.storage.segments import SegmentStore
+from samza_azure.tables.store.segments import SegmentStore
 from tests.storage.schedules import DAY, MOMENT, MONTH, Actor, Life, Play, Scene, rows_of, shown
 
 # The actors. Each returns the answer that it got.

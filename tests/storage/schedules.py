@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 from samza_azure.errors import StorageUnavailable, Unsettled
+from samza_azure.outcomes import Refused
 from samza_azure.segments import (
     Blocked,
     Interval,
@@ -32,19 +33,16 @@ from samza_azure.segments import (
     Published,
     Segment,
 )
-from samza_azure.storage import (
-    interface,
-    segment_allocation,
-    segment_locks,
-    segment_publishing,
-    segment_reading,
-    segment_table,
-)
 from samza_azure.storage.interface import Row
 from samza_azure.storage.memory import MemoryAccount
-from samza_azure.storage.segment_rows import NEXT, next_place, past
-from samza_azure.storage.segments import SegmentStore, Snapshot
 from samza_azure.storage.transactions import Act, AtOnce, MemoryTransactions, Write
+from samza_azure.tables.store import allocation as segment_allocation
+from samza_azure.tables.store import locks as segment_locks
+from samza_azure.tables.store import publishing as segment_publishing
+from samza_azure.tables.store import reading as segment_reading
+from samza_azure.tables.store import table as segment_table
+from samza_azure.tables.store.rows import NEXT, next_place, past
+from samza_azure.tables.store.segments import SegmentStore, Snapshot
 
 DAY = Interval.of("2024-01-01", "2024-01-02")
 MOMENT = Interval(DAY.start, DAY.start + 1)
@@ -185,7 +183,7 @@ class Actor:
     def _answered(self, *what: object) -> None:
         self.answers = hash((self.answers, *what))
 
-    def transact(self, writes: Sequence[Write]) -> list[str] | interface.Refused:
+    def transact(self, writes: Sequence[Write]) -> list[str] | Refused:
         how = self._stand(writes=True)
         if how == "is late":
             self.scene.late.append(list(writes))
@@ -308,7 +306,7 @@ class Scene:
         if self.trouble is not None:
             self.fail(f"{type(self.trouble).__name__}: {self.trouble}")
 
-    def accept(self, writes: Sequence[Write], who: str) -> list[str] | interface.Refused:
+    def accept(self, writes: Sequence[Write], who: str) -> list[str] | Refused:
         """What the storage does; then all rows are looked at."""
         answer = self.partition.transact(writes)
         if isinstance(answer, list):

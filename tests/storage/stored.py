@@ -1,4 +1,4 @@
-"""A table in storage that is asked like `MemoryTable`, for tests that judge both."""
+"""A table in storage, asked for one thing after the other, with a look at what it shows after each publish."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -21,9 +21,8 @@ from samza_azure.segments import (
     Timeline,
 )
 from samza_azure.segments.locks import LockBox, LockDecision, TableLock
-from samza_azure.storage.segment_rows import next_key
-from samza_azure.storage.segments import SegmentStore
-from tests.segments import test_publish_cases as cases
+from samza_azure.tables.store.rows import next_key
+from samza_azure.tables.store.segments import SegmentStore
 from tests.segments.script import agrees
 
 
@@ -68,25 +67,25 @@ class Locks:
         return list(self._box.held(task))
 
 
-class Stored(cases.Both):
-    """A table in storage. Each append has a segment lock of its own number."""
+class Stored:
+    """A table in storage, and the ids that its appenders remember. Each has a segment lock of its own number."""
 
     def __init__(self, store: SegmentStore) -> None:
         store.create()
         self.name, self.store, self.tasks = store.name, store, dict[str, LockTask]()
-        self.pending = {}  # the ids that appenders remember: storage knows their locks
-        self._pending_of = {}
+        self.pending: dict[tuple[str, SegmentId | None], SegmentId] = {}
+        self._pending_of: dict[tuple[str, SegmentId | None], str] = {}
 
     @property
-    def box(self) -> Any:  # type: ignore[override]
+    def box(self) -> Locks:
         return Locks(self)
 
     @property
-    def timeline(self) -> Timeline:  # type: ignore[override]
+    def timeline(self) -> Timeline:
         return self.store.snapshot().timeline
 
     @property
-    def positions(self) -> dict[str, Any]:  # type: ignore[override]
+    def positions(self) -> dict[str, Any]:
         return self.store.positions()
 
     def add(self, task: LockTask) -> None:
@@ -105,8 +104,8 @@ class Stored(cases.Both):
         granularity: Granularity,
         *,
         previous: SegmentId | None = None,
-        **more: object,
     ) -> SegmentId | Revoked | Blocked | None:
+        """An id for rows of a moment; the same one again if `sequence` asks again after the same `previous` id."""
         key = sequence, previous
         if key in self.pending:
             return self.pending[key]
@@ -132,7 +131,15 @@ class Stored(cases.Both):
         assert answer.lock.partitions is not None
         return [SegmentId(interval, version, number) for number in answer.lock.partitions]
 
-    def publish(  # type: ignore[override]
+    def inputs(self, task: str, interval: Interval) -> list[Segment]:
+        """What is visible. For the holder of a REPLACE over it: of that what was visible at its grant."""
+        visible = self.timeline.visible(interval)
+        for lock in self.box.held(task):
+            if lock.read is not None and lock.interval.overlaps(interval):
+                return [segment for segment in visible if lock.read.includes(segment)]
+        return visible
+
+    def publish(
         self,
         task: str,
         outputs: Sequence[Segment],

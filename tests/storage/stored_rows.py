@@ -12,10 +12,10 @@ import pyarrow as pa
 from samza_azure.errors import ConfigError
 from samza_azure.logs.names import RUNS, SOURCE_BLOB, run_folder, stream_folder
 from samza_azure.logs.position import Position
-from samza_azure.storage.arrow import decode
 from samza_azure.storage.interface import Blobs
-from samza_azure.storage.listing import first_blobs, stream_of, streams
-from samza_azure.storage.log import LogReader
+from samza_azure.stream_io.arrow import decode
+from samza_azure.stream_io.listing import first_blobs, stream_of, streams
+from samza_azure.stream_io.log import LogReader
 
 #: The bytes of rows that are fetched from a log at a time.
 _AT_ONCE = 32 << 20

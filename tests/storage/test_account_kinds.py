@@ -3,8 +3,8 @@
 import pytest
 
 from samza_azure.errors import ConfigError
-from samza_azure.sim.sdk import SdkAccount
 from samza_azure.storage.memory import MemoryStorage
+from simulator.sdk import SdkAccount
 
 
 @pytest.mark.parametrize(

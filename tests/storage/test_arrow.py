@@ -14,9 +14,9 @@ import pytest
 from samza_azure.errors import ConfigError, CorruptState
 from samza_azure.logs.reading import Part
 from samza_azure.logs.record import Reference
-from samza_azure.storage import arrow
-from samza_azure.storage.arrow import decode, encode, event_time_range, rows_of, slices
-from samza_azure.storage.arrow_size import unfolded_bytes
+from samza_azure.stream_io import arrow
+from samza_azure.stream_io.arrow import decode, encode, event_time_range, rows_of, slices
+from samza_azure.stream_io.arrow_size import unfolded_bytes
 
 NOON = dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC)
 NOON_US = 1_357_041_600_000_000

@@ -121,12 +121,12 @@ def test_the_emulator_dies_with_the_process_that_started_it() -> None:
     assert [gone(service) for service in services] == [True, True]
 
 
-def test_a_port_that_is_taken_is_named_in_what_azurite_said() -> None:
+def test_a_port_that_is_taken_is_named_with_what_to_do() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(SamzaAzureError, match=rf"(?s)blob service ended .*EADDRINUSE.*{port}"):
+        with pytest.raises(SamzaAzureError, match=f"Port {port} is taken, perhaps by another Azurite"):
             Azurite().start(blob_port=port)
 
 

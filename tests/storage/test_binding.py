@@ -19,6 +19,7 @@ from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.errors import AccessDenied, ConfigError, StorageUnavailable, TooOld
 from samza_azure.logs.names import BINDING
 from samza_azure.logs.operations import Span
+from samza_azure.outcomes import Missing
 from samza_azure.storage.binding import (
     ROW,
     Half,
@@ -34,7 +35,6 @@ from samza_azure.storage.binding import (
 )
 from samza_azure.storage.blobs import AzureBlobs
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import Missing
 from tests.storage.proxy import Guard
 
 

@@ -11,8 +11,8 @@ from samza_azure.group.control import Control
 from samza_azure.host.copies import KEPT, keep_copy
 from samza_azure.logs.names import COPIES
 from samza_azure.logs.operations import Span
+from samza_azure.outcomes import Missing, Refused
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import Missing, Refused
 from tests.storage.conftest import A, AnyAccount
 from tests.storage.proxy import Front, Reply, Request
 

@@ -22,11 +22,11 @@ from samza_azure.host.status import document
 from samza_azure.logs.names import BINDING, copy_name
 from samza_azure.logs.record import FORMAT, INTERMEDIATE, Slice, Writer, header_size
 from samza_azure.logs.task_log import LogLimits
-from samza_azure.sim.sdk import SdkAccount
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs
-from samza_azure.storage.log import take_over
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
+from samza_azure.stream_io.log import take_over
+from simulator.sdk import SdkAccount
 from tests.storage.conftest import AnyAccount
 
 #: Large batches go to blobs of their own, and a few records fill a blob.

@@ -13,6 +13,7 @@ from samza_azure import tables
 from samza_azure.commands.table import dropped
 from samza_azure.config import TableSettings
 from samza_azure.errors import ConfigError, SamzaAzureError
+from samza_azure.outcomes import Refused
 from samza_azure.segments import (
     ETERNITY,
     Granted,
@@ -27,15 +28,15 @@ from samza_azure.segments import (
     Published,
     Segment,
 )
-from samza_azure.storage.interface import Refused, Row
-from samza_azure.storage.segment_rows import SEGMENT
-from samza_azure.storage.segments import SegmentStore
+from samza_azure.storage.interface import Row
 from samza_azure.storage.transactions import Transactions, Write
 from samza_azure.tables import compaction, files
 from samza_azure.tables.housekeeping import Housekeeping
+from samza_azure.tables.store.rows import SEGMENT
+from samza_azure.tables.store.segments import SegmentStore
 from tests.storage.conftest import Stores
 
-#: What is decided here is the same on Azurite, where `crowd` compacts and writes anew.
+#: What is decided here is the same on Azurite, where `test_tables.py` compacts.
 pytestmark = pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("number", pa.int64())])

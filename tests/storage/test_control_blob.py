@@ -2,7 +2,8 @@
 
 import uuid
 
-from samza_azure.storage.interface import Content, ControlBlob, Missing, Refused
+from samza_azure.outcomes import Missing, Refused
+from samza_azure.storage.interface import Content, ControlBlob
 from tests.storage.conftest import A, AnyAccount
 
 SECONDS = 5.0

@@ -9,17 +9,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.types import (
-    ArrayType,
-    DoubleType,
-    FloatType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 from samza_azure.application import Stage
 from samza_azure.config import Config, Files
@@ -27,20 +16,19 @@ from samza_azure.errors import CorruptState, Superseded
 from samza_azure.logs.operations import Span
 from samza_azure.logs.record import NEEDS, Kind, Writer
 from samza_azure.logs.task_log import LogLimits
-from samza_azure.messages import Drain, DrainStep, Phase, Plan, StagePlan, StartTask
-from samza_azure.spark.pipeline.pipeline import AnalysedStage, AnalysedStream, Pipeline
-from samza_azure.spark.pipeline.schema import arrow_schema
-from samza_azure.spark.source.hint_board import HintBoard
-from samza_azure.spark.task.context import ContainerContext
-from samza_azure.spark.task.delivery_task import DeliveryTask
-from samza_azure.spark.task.starts import Starts
-from samza_azure.storage.arrow import one_slice
-from samza_azure.storage.log import LogReader, LogWriter, take_over
+from samza_azure.messages import Drain, DrainStep, Phase, Plan, StagePlan, StartTask, TaskKind
+from samza_azure.pipeline.analysed import AnalysedStage, AnalysedStream, Pipeline
 from samza_azure.storage.memory import MemoryAccount
+from samza_azure.stream_io.arrow import one_slice
+from samza_azure.stream_io.columns import Columns
+from samza_azure.stream_io.log import LogReader, LogWriter, take_over
+from samza_azure.tasks.context import ContainerContext
+from samza_azure.tasks.delivery_task import DeliveryTask
+from samza_azure.tasks.hint_board import HintBoard
 from tests.storage.conftest import AnyAccount
 from tests.storage.test_sink import JOB, SCHEMA, START
 
-COLUMNS = StructType([StructField("at", TimestampType()), StructField("number", LongType())])
+COLUMNS = "at timestamp, number bigint"
 GROUP = bytes(16)
 FILES = Files("out", 0.0, 1_000, 1 << 20)
 FLUSH = Drain(DrainStep.FLUSH)
@@ -50,19 +38,19 @@ class DeliveredStream:
     """A stage of two tasks that writes a stream, and the task that puts its rows into a folder."""
 
     def __init__(
-        self, account: AnyAccount, directory: Path, *, roll_records: int = 100, columns: StructType = COLUMNS
+        self, account: AnyAccount, directory: Path, *, roll_records: int = 100, columns: str = COLUMNS
     ) -> None:
         self.blobs = account.blobs()
         count = StagePlan("count", (), "out", 2, partitions=1)
         stage = Stage("count", (), "out", ("number",), "append", print)
+        files = StagePlan("out-files", ("out",), "out-files", 1, kind=TaskKind.FILES, target=FILES.folder)
         pipeline = Pipeline(
-            Plan((count, StagePlan("out-files", ("out",), "out-files", 1, files=FILES.folder)), {}, ""),
+            Plan((count, files), {}, ""),
             {"count": AnalysedStage(stage, count, None, 1, None, 0)},  # type: ignore[arg-type]
-            {"out": AnalysedStream(1, columns, None, 0.0, "count", ())},
+            {"out": AnalysedStream(1, Columns.declared(columns), None, 0.0, "count", (), frozenset())},
             {"out-files": FILES},
         )
         self.context = ContainerContext(
-            spark=None,  # type: ignore[arg-type]  # it runs no query
             config=Config.parse(JOB),
             pipeline=pipeline,
             blobs=self.blobs,
@@ -72,7 +60,6 @@ class DeliveredStream:
             may_append=lambda: True,
             clean=str,
             changed=lambda: None,
-            starts=Starts(),
         )
         self.logs = [self._log(number, roll_records) for number in range(2)]
         self.attempt = 0
@@ -96,7 +83,7 @@ class DeliveredStream:
         """The next one, which has taken over."""
         self.attempt += 1
         task = DeliveryTask(
-            self.context, StartTask("out-files-0", 1, self.attempt, self.attempt == 1, "r1", GROUP.hex()), FILES
+            self.context, StartTask("out-files-0", 1, self.attempt, self.attempt == 1, "r1", GROUP.hex())
         )
         assert task._begin()
         return task
@@ -240,14 +227,9 @@ def test_the_same_rows_in_other_bytes_are_the_same_file(memory: DeliveredStream)
 
 def test_nan_is_equal_to_nan_in_the_file_of_another_release(account: AnyAccount, tmp_path: Path) -> None:
     """At any depth. Arrow compares it as IEEE 754 does, by which no file with one equals itself."""
-    numbers = ArrayType(StructType([StructField("x", DoubleType())]))
-    columns = [
-        StructField("f", FloatType()),
-        StructField("l", numbers),
-        StructField("m", MapType(StringType(), numbers)),
-    ]
-    delivered = DeliveredStream(account, tmp_path, columns=StructType(columns))
-    nan, schema = math.nan, arrow_schema(StructType(columns))
+    columns = "f float, l array<struct<x: double>>, m map<string, array<struct<x: double>>>"
+    delivered = DeliveredStream(account, tmp_path, columns=columns)
+    nan, schema = math.nan, Columns.declared(columns).arrow
     values = {"f": [nan, None], "l": [[{"x": nan}, {"x": 1.0}, None], []], "m": [None, [("k", [{"x": nan}])]]}
     rows = pa.table(values, schema=schema)
     delivered.append(0, rows)

@@ -7,8 +7,8 @@ import pytest
 
 from samza_azure.errors import StorageUnavailable
 from samza_azure.logs.operations import Enumerate, Operation, Pause, Rule
-from samza_azure.storage.driver import answered, drive, driven
 from samza_azure.storage.memory import MemoryAccount
+from samza_azure.stream_io.driver import answered, drive, driven
 
 
 def asking(prefix: str, tries: int) -> Rule[tuple[int, Any]]:

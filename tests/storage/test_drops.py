@@ -11,14 +11,14 @@ import pytest
 from samza_azure import tables
 from samza_azure.config import TableSettings
 from samza_azure.errors import ConfigError
+from samza_azure.outcomes import Refused
 from samza_azure.segments import Granted, Granularity, Interval, LockOwner, LockTask, Published
-from samza_azure.storage import interface
 from samza_azure.storage.interface import Row
-from samza_azure.storage.segment_rows import NEXT, SEGMENT
-from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import Transactions, Write
 from samza_azure.tables import compaction
 from samza_azure.tables.housekeeping import Housekeeping
+from samza_azure.tables.store.rows import NEXT, SEGMENT
+from samza_azure.tables.store.segments import SegmentStore
 from tests.storage.conftest import Stores
 from tests.storage.test_segments import Meanwhile
 
@@ -70,7 +70,7 @@ class Counting:
     rows: Transactions
     calls: Counter[str] = field(default_factory=Counter)
 
-    def transact(self, writes: Sequence[Write]) -> list[str] | interface.Refused:
+    def transact(self, writes: Sequence[Write]) -> list[str] | Refused:
         self.calls["calls"] += 1
         return self.rows.transact(writes)
 
@@ -131,7 +131,7 @@ class Paged:
     act: Callable[[], object]
     acts: int = 1
 
-    def transact(self, writes: Sequence[Write]) -> list[str] | interface.Refused:
+    def transact(self, writes: Sequence[Write]) -> list[str] | Refused:
         return self.rows.transact(writes)
 
     def query(self, first: str, end: str) -> list[Row]:

@@ -15,8 +15,8 @@ import pytest
 from samza_azure import tables
 from samza_azure.errors import ConfigError, CorruptState
 from samza_azure.segments import ETERNITY, Advance, Blocked, LostRace, Published, Timeline
-from samza_azure.storage.segments import SegmentStore
 from samza_azure.tables import Granularity, Interval, LockOwner, LockTask
+from samza_azure.tables.store.segments import SegmentStore
 from tests.arguments import holds, ignore, optional_arguments
 from tests.storage.conftest import Stores
 

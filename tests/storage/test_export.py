@@ -8,11 +8,11 @@ import pytest
 from samza_azure.errors import ConfigError
 from samza_azure.logs.record import Slice, Writer
 from samza_azure.logs.task_log import LogLimits
-from samza_azure.storage.arrow import encode
 from samza_azure.storage.interface import Blobs
-from samza_azure.storage.listing import first_blobs, streams
-from samza_azure.storage.log import LogWriter, take_over
-from samza_azure.storage.source_stream import SourceWriter
+from samza_azure.stream_io.arrow import encode
+from samza_azure.stream_io.listing import first_blobs, streams
+from samza_azure.stream_io.log import LogWriter, take_over
+from samza_azure.stream_io.source_stream import SourceWriter
 from tests.storage.conftest import AnyAccount
 from tests.storage.stored_rows import export
 

@@ -13,8 +13,9 @@ import pytest
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.errors import AccessDenied, SamzaAzureError, StorageUnavailable, Unsettled
 from samza_azure.logs.operations import Span
+from samza_azure.outcomes import Refused
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import Content, Refused, Row
+from samza_azure.storage.interface import Content, Row
 
 from .proxy import Answering, Mode, Proxy
 

@@ -13,10 +13,11 @@ from samza_azure.logs.position import Position
 from samza_azure.logs.record import INTERMEDIATE, Kind, Slice, Writer
 from samza_azure.logs.task_log import LogLimits, TaskLog, append, log_record
 from samza_azure.logs.task_log import take_over as take_over_rule
-from samza_azure.storage.driver import perform
-from samza_azure.storage.interface import Blobs, Missing
-from samza_azure.storage.log import LogReader, LogWriter, Restored, take_over
+from samza_azure.outcomes import Missing
+from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import MemoryAccount
+from samza_azure.stream_io.driver import perform
+from samza_azure.stream_io.log import LogReader, LogWriter, Restored, take_over
 from tests.storage.conftest import AnyAccount
 
 GROUP = b"the group's id.."

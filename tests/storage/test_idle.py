@@ -7,9 +7,9 @@ from samza_azure.logs.names import source_log
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Writer
 from samza_azure.storage.interface import Blobs
-from samza_azure.storage.log import LogReader, LogWriter, take_over
 from samza_azure.storage.memory import MemoryAccount
-from samza_azure.storage.source_stream import SourceWriter
+from samza_azure.stream_io.log import LogReader, LogWriter, take_over
+from samza_azure.stream_io.source_stream import SourceWriter
 
 GROUP = bytes(16)
 

@@ -7,10 +7,10 @@ import pytest
 
 from samza_azure.errors import StorageUnavailable
 from samza_azure.logs.record import Kind, Writer
-from samza_azure.storage.arrow import one_slice
-from samza_azure.storage.intake import Intake
-from samza_azure.storage.log import LogReader, LogWriter, take_over
 from samza_azure.storage.memory import Link, MemoryAccount
+from samza_azure.stream_io.arrow import one_slice
+from samza_azure.stream_io.intake import Intake
+from samza_azure.stream_io.log import LogReader, LogWriter, take_over
 from samza_azure.streams.offset import INFINITY_US, ProducerPosition, ProducerState, least_us
 
 PREFIX = "runs/r1/count-0"

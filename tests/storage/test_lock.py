@@ -19,9 +19,9 @@ from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.errors import AccessDenied, ConfigError, CorruptState, StorageUnavailable
 from samza_azure.explain import LOCK_ASK_S, LOCK_RENEW_S
 from samza_azure.library.lease_lock import ASK_MOST_S, LEASE_S, AzureLock, LeaseLock, _Life
-from samza_azure.machine import boot_time
-from samza_azure.sim.loop import VirtualLoop
+from samza_azure.machine.clock import boot_time
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
+from simulator.loop import VirtualLoop
 from tests.storage.test_secrets import by_signature, signature_of
 
 from .conftest import Clock, settings
@@ -408,8 +408,8 @@ def test_a_wrong_account_key_is_an_error_at_once(account: Storage) -> None:
 HOLDER = """
 import sys, threading, time
 from samza_azure.account import Secret, Storage
-from samza_azure.machine import boot_time
 from samza_azure.library.lease_lock import AzureLock
+from samza_azure.machine.clock import boot_time
 connect, container, table = sys.argv[1:]
 settings = Storage(Secret(connect), None, container, table)
 told = threading.Event()

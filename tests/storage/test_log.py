@@ -20,10 +20,11 @@ from samza_azure.logs.names import large_name, large_prefix
 from samza_azure.logs.operations import CHUNK, INDEX, Pause, Span
 from samza_azure.logs.record import Kind, Reference, Slice, Writer, decode_header
 from samza_azure.logs.task_log import LogLimits
-from samza_azure.storage import log as log_module
-from samza_azure.storage.interface import Blobs, Missing, Refused
-from samza_azure.storage.log import LogReader, LogWriter, Restored, StoredMapping, take_over
+from samza_azure.outcomes import Missing, Refused
+from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import MemoryAccount
+from samza_azure.stream_io import log as log_module
+from samza_azure.stream_io.log import LogReader, LogWriter, Restored, StoredMapping, take_over
 from tests.storage.conftest import AnyAccount
 
 PREFIX = "runs/r/clean-0"

@@ -16,8 +16,8 @@ from samza_azure.errors import ConfigError, StateLost, StorageUnavailable
 from samza_azure.logs.source_log import LogLimits
 from samza_azure.storage.connection import Account
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
-from samza_azure.storage.produced import PRODUCED, Production
-from samza_azure.storage.source_stream import SourceWriter
+from samza_azure.stream_io.produced import PRODUCED, Production
+from samza_azure.stream_io.source_stream import SourceWriter
 from tests.storage.conftest import AnyAccount
 from tests.storage.stored_rows import batches_of
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from samza_azure.outcomes import Missing
 from samza_azure.segments import (
     Advance,
     File,
@@ -22,12 +23,12 @@ from samza_azure.segments import (
     Published,
     Segment,
 )
-from samza_azure.storage import segment_reading
-from samza_azure.storage.interface import Missing, Row
+from samza_azure.storage.interface import Row
 from samza_azure.storage.memory import MemoryAccount
-from samza_azure.storage.segment_publishing import announce
-from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import Act, MemoryTransactions, Write
+from samza_azure.tables.store import reading as segment_reading
+from samza_azure.tables.store.publishing import announce
+from samza_azure.tables.store.segments import SegmentStore
 from tests.storage.conftest import Stores
 from tests.storage.test_segments import (
     DAY,

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from samza_azure.storage.interface import Content, ControlBlob, Missing, Refused
+from samza_azure.outcomes import Missing, Refused
+from samza_azure.storage.interface import Content, ControlBlob
 from tests.storage.conftest import A, AnyAccount, Storages
 from tests.storage.differences import DONE
 

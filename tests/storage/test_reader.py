@@ -13,15 +13,15 @@ from samza_azure.errors import ConfigError, RowsGone, StorageUnavailable
 from samza_azure.logs.names import blob_name
 from samza_azure.logs.record import Kind, Slice, Writer
 from samza_azure.logs.task_log import LogLimits
-from samza_azure.storage import reader as reader_module
-from samza_azure.storage.arrow import encode
 from samza_azure.storage.interface import Blobs
-from samza_azure.storage.log import LogWriter, take_over
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
-from samza_azure.storage.reader import Reader
-from samza_azure.storage.retention import readers_of
-from samza_azure.storage.source_stream import SourceWriter
-from samza_azure.storage.token import Stand
+from samza_azure.stream_io import reader as reader_module
+from samza_azure.stream_io.arrow import encode
+from samza_azure.stream_io.log import LogWriter, take_over
+from samza_azure.stream_io.reader import Reader
+from samza_azure.stream_io.retention import readers_of
+from samza_azure.stream_io.source_stream import SourceWriter
+from samza_azure.stream_io.token import Stand
 
 T = TypeVar("T")
 
@@ -79,8 +79,8 @@ def test_a_reader_that_is_stopped_anywhere_has_each_row_once(account: MemoryAcco
 @pytest.fixture
 def over_a_drain(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> Reader:
     """A reader that waits for two runs, each with a row."""
-    monkeypatch.setattr("samza_azure.storage.reader.AWAIT_S", 0.0)
-    monkeypatch.setattr("samza_azure.storage.reader.LIST_S", 1e9)
+    monkeypatch.setattr("samza_azure.stream_io.reader.AWAIT_S", 0.0)
+    monkeypatch.setattr("samza_azure.stream_io.reader.LIST_S", 1e9)
     writers: list[LogWriter] = []
 
     def wait(_: float) -> None:

@@ -17,17 +17,17 @@ from samza_azure.logs.record import encode as encode_record
 from samza_azure.logs.retention import Keeps
 from samza_azure.logs.source_log import SPARED_S, SharedLog, append_shared
 from samza_azure.logs.task_log import LogLimits
-from samza_azure.machine import boot_time
-from samza_azure.storage.arrow import decode, encode
-from samza_azure.storage.driver import drive, perform
+from samza_azure.machine.clock import boot_time
 from samza_azure.storage.interface import Blobs
-from samza_azure.storage.log import LogReader, LogWriter, take_over
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
-from samza_azure.storage.reader import Reader, forget_reader
-from samza_azure.storage.retention import Retention
-from samza_azure.storage.source_stream import SourceWriter
-from samza_azure.storage.token import Stand
-from samza_azure.storage.token import encode as token_of
+from samza_azure.stream_io.arrow import decode, encode
+from samza_azure.stream_io.driver import drive, perform
+from samza_azure.stream_io.log import LogReader, LogWriter, take_over
+from samza_azure.stream_io.reader import Reader, forget_reader
+from samza_azure.stream_io.retention import Retention
+from samza_azure.stream_io.source_stream import SourceWriter
+from samza_azure.stream_io.token import Stand
+from samza_azure.stream_io.token import encode as token_of
 from tests.storage.conftest import AnyAccount
 from tests.storage.stored_rows import export
 

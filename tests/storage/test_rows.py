@@ -6,10 +6,11 @@ from typing import TypeAlias
 
 import pytest
 
-from samza_azure.sim.sdk import SdkAccount
+from samza_azure.outcomes import Refused
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import Refused, Row, Rows, Value
+from samza_azure.storage.interface import Row, Rows, Value
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
+from simulator.sdk import SdkAccount
 
 AnyAccount: TypeAlias = Account | MemoryAccount
 

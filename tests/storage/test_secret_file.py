@@ -16,7 +16,7 @@ from samza_azure.errors import AccessDenied
 from samza_azure.storage.blobs import BLOCK_BYTES, AzureBlobs
 from samza_azure.storage.connection import Account
 from samza_azure.storage.control_blob import AzureControlBlob
-from samza_azure.storage.hints import AzureHints
+from samza_azure.storage.named_rows import AzureNamedRows
 from samza_azure.storage.rows import AzureRows
 from samza_azure.storage.transactions import Act, AzureTransactions, Write
 from tests.storage.test_secrets import by_signature, signature_of
@@ -173,7 +173,7 @@ CALLS: dict[str, dict[str, Callable[[Any], Any]]] = {
 }
 INTERFACES: dict[str, Any] = {
     "blobs": AzureBlobs,
-    "readers": AzureHints,
+    "readers": AzureNamedRows,
     "transactions": AzureTransactions,
     "control_blob": AzureControlBlob,
     "rows": AzureRows,

@@ -13,6 +13,7 @@ from random import Random
 import pytest
 
 from samza_azure.errors import ConfigError, CorruptState, StorageUnavailable, Unsettled
+from samza_azure.outcomes import Refused
 from samza_azure.segments import (
     Advance,
     Blocked,
@@ -30,13 +31,15 @@ from samza_azure.segments import (
     Segment,
     TableLock,
 )
-from samza_azure.storage import interface, limits, segment_garbage, segment_reading
+from samza_azure.storage import limits
 from samza_azure.storage.interface import Row
 from samza_azure.storage.memory import MemoryAccount
-from samza_azure.storage.segment_publishing import announce
-from samza_azure.storage.segment_rows import FORMAT, HEAD, lock_key, lock_values, segment_key, segment_values
-from samza_azure.storage.segments import SegmentStore, Snapshot
 from samza_azure.storage.transactions import OPERATIONS_MAX, Act, MemoryTransactions, Transactions, Write
+from samza_azure.tables.store import garbage as segment_garbage
+from samza_azure.tables.store import reading as segment_reading
+from samza_azure.tables.store.publishing import announce
+from samza_azure.tables.store.rows import FORMAT, HEAD, lock_key, lock_values, segment_key, segment_values
+from samza_azure.tables.store.segments import SegmentStore, Snapshot
 from tests.storage.conftest import Stores
 
 DAY = Interval.of("2024-01-01", "2024-01-02")
@@ -134,10 +137,10 @@ def test_a_transaction_is_all_or_nothing(store: SegmentStore) -> None:
     partition = store.rows
     (etag,) = partition.transact([Write(Act.INSERT, "x.1", {"a": 1})])  # type: ignore[misc]
     two = Write(Act.INSERT, "x.2", {"a": 2})
-    assert partition.transact([two, Write(Act.INSERT, "x.1", {})]) == interface.Refused("EntityAlreadyExists")
+    assert partition.transact([two, Write(Act.INSERT, "x.1", {})]) == Refused("EntityAlreadyExists")
     refused = partition.transact([two, Write(Act.MERGE, "x.1", {"a": 3}, 'W/"old"')])
-    assert refused == interface.Refused("UpdateConditionNotSatisfied")
-    assert partition.transact([two, Write(Act.MERGE, "x.3", {})]) == interface.Refused("ResourceNotFound")
+    assert refused == Refused("UpdateConditionNotSatisfied")
+    assert partition.transact([two, Write(Act.MERGE, "x.3", {})]) == Refused("ResourceNotFound")
     assert [row.values for row in partition.query("x.", "x~")] == [{"a": 1}]
     answer = partition.transact([two, Write(Act.MERGE, "x.1", {"b": "b"}, etag)])
     assert isinstance(answer, list)
@@ -145,7 +148,7 @@ def test_a_transaction_is_all_or_nothing(store: SegmentStore) -> None:
     assert [row.values for row in partition.query("x.", "x.2")] == [{"a": 1, "b": "b"}]
     assert partition.transact([Write(Act.DELETE, "x.1", etag=answer[1]), Write(Act.DELETE, "x.2")]) == ["", ""]
     assert partition.query("x.", "x~") == []
-    assert partition.transact([Write(Act.DELETE, "x.1")]) == interface.Refused("ResourceNotFound")
+    assert partition.transact([Write(Act.DELETE, "x.1")]) == Refused("ResourceNotFound")
 
 
 def test_a_transaction_that_no_service_takes(store: SegmentStore) -> None:
@@ -446,7 +449,7 @@ class Faulty:
     fault: str
     calls: int = 0
 
-    def transact(self, writes: Sequence[Write]) -> list[str] | interface.Refused:
+    def transact(self, writes: Sequence[Write]) -> list[str] | Refused:
         self.calls += 1
         if self.calls != self.at:
             return self.rows.transact(writes)
@@ -672,7 +675,7 @@ class Meanwhile:
     act: Callable[[], object]
     answers: list[object] = field(default_factory=list)
 
-    def transact(self, writes: Sequence[Write]) -> list[str] | interface.Refused:
+    def transact(self, writes: Sequence[Write]) -> list[str] | Refused:
         self._perhaps(f"{writes[-1].act.name} {writes[-1].key}" if len(writes) == 1 else f"all {writes[0].key}")
         return self.rows.transact(writes)
 
@@ -1051,7 +1054,7 @@ class Flaky:
     def __init__(self, rows: Transactions, seed: int) -> None:
         self.rows, self.dice = rows, Random(seed)
 
-    def transact(self, writes: Sequence[Write]) -> list[str] | interface.Refused:
+    def transact(self, writes: Sequence[Write]) -> list[str] | Refused:
         lost = self.dice.random()
         answer = [] if lost < 0.05 else self.rows.transact(writes)
         if lost < 0.1:

@@ -9,15 +9,13 @@ import pytest
 
 from samza_azure import tables
 from samza_azure.errors import StorageUnavailable
+from samza_azure.outcomes import Refused
 from samza_azure.segments import LockBox, SequenceNumber, TableLock, Timeline
-from samza_azure.storage import segment_allocation as allocation
-from samza_azure.storage import segment_garbage as garbage
-from samza_azure.storage import segment_locks as locks
-from samza_azure.storage import segment_publishing as publishing
-from samza_azure.storage.interface import Refused, Row
+from samza_azure.storage.interface import Row
 from samza_azure.storage.memory import MemoryAccount
-from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import Act, MemoryTransactions, Transactions, Write
+from samza_azure.tables.store import allocation, garbage, locks, publishing
+from samza_azure.tables.store.segments import SegmentStore
 from tests.storage import test_drops as drops
 from tests.storage import test_segments as stories
 

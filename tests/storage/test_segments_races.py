@@ -10,12 +10,12 @@ import pytest
 from samza_azure import tables
 from samza_azure.config import TableSettings
 from samza_azure.errors import ConfigError, StorageUnavailable, Unsettled
+from samza_azure.outcomes import Refused
 from samza_azure.segments import Granularity, LockOwner, LockTask, LockType, Published, Revoked, Segment
-from samza_azure.storage import interface
 from samza_azure.storage.interface import Row
-from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import OPERATIONS_MAX, Transactions, Write
 from samza_azure.tables.housekeeping import Housekeeping
+from samza_azure.tables.store.segments import SegmentStore
 from tests.storage.conftest import Stores
 from tests.storage.test_segments import DAY, acquired, allocated, appended, compaction, rooted, rows, task
 
@@ -39,7 +39,7 @@ class Between:
     def __init__(self, rows: Transactions, is_it: Callable[[str], bool], happens: Callable[[], object]) -> None:
         self._rows, self._is_it, self._happens = rows, is_it, happens
 
-    def transact(self, writes: list[Write]) -> list[str] | interface.Refused:
+    def transact(self, writes: list[Write]) -> list[str] | Refused:
         self._look("+".join(f"{write.act.name} {write.key}" for write in writes))
         return self._rows.transact(writes)
 
@@ -216,7 +216,7 @@ class Outage:
         self._rows, self._key, self.down = rows, key, 0
         self._is_armed = True
 
-    def transact(self, writes: list[Write]) -> list[str] | interface.Refused:
+    def transact(self, writes: list[Write]) -> list[str] | Refused:
         self._look()
         answer = self._rows.transact(writes)
         if self._is_armed and self._key in "+".join(f"{write.act.name} {write.key}" for write in writes):

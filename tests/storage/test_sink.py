@@ -26,16 +26,16 @@ from samza_azure.errors import (
 from samza_azure.logs.record import Kind, Writer
 from samza_azure.logs.task_log import LogLimits
 from samza_azure.messages import StagePlan
+from samza_azure.outcomes import Refused
+from samza_azure.pipeline.sinks import check_producers, name_mistakes
 from samza_azure.segments import Granted, Granularity, Interval, LockOwner, LockRequest, LockTask
 from samza_azure.segments.interval import CALENDAR
-from samza_azure.spark.pipeline.sinks import check_producers, name_mistakes
-from samza_azure.storage.arrow import one_slice
-from samza_azure.storage.interface import Refused
-from samza_azure.storage.log import LogReader, LogWriter, take_over
-from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import Write
+from samza_azure.stream_io.arrow import one_slice
+from samza_azure.stream_io.log import LogReader, LogWriter, take_over
 from samza_azure.tables.housekeeping import Housekeeping
 from samza_azure.tables.sink import Sink, SinkPosition
+from samza_azure.tables.store.segments import SegmentStore
 from samza_azure.tables.write import UNUSED_S
 from tests.storage.conftest import Stores
 
@@ -620,7 +620,10 @@ connect = "UseDevelopmentStorage=true"
         ('[streams.a]\nfiles = ""', "streams.a.files = '' cannot be used"),
         ('[streams.a]\nfiles = ".."', "streams.a.files = '..' cannot be used"),
         ('[streams.a]\nfiles = "x"\n[streams.b]\nfiles = "x"', r"streams.a and streams.b both go to the folder 'x'"),
-        ('[streams.a]\nfiles = "x"\nfiles.rows = 0', "streams.a.files.rows .*greater than or equal to 1"),
+        (
+            '[streams.a]\nfiles = "x"\nfiles.rows = 0',
+            "line 9: streams.a.files.rows = 0 cannot be used: it should be at least 1",
+        ),
     ],
 )
 def test_mistakes_of_a_job_file(text: str, message: str) -> None:

@@ -13,14 +13,15 @@ from samza_azure import tables
 from samza_azure.config import TableSettings
 from samza_azure.errors import Superseded
 from samza_azure.logs.record import Kind
+from samza_azure.outcomes import Refused
 from samza_azure.segments import Advance, Granularity, Interval, LockOwner, LockTask, Published
-from samza_azure.storage.interface import Refused, Row
-from samza_azure.storage.log import LogReader
-from samza_azure.storage.segment_rows import HEAD
-from samza_azure.storage.segments import SegmentStore
+from samza_azure.storage.interface import Row
 from samza_azure.storage.transactions import MemoryTransactions, Transactions, Write
+from samza_azure.stream_io.log import LogReader
 from samza_azure.tables.housekeeping import Housekeeping
 from samza_azure.tables.sink import Sink
+from samza_azure.tables.store.rows import HEAD
+from samza_azure.tables.store.segments import SegmentStore
 from samza_azure.tables.write import UNUSED_S, Shape
 from tests.storage.conftest import Stores
 from tests.storage.test_sink import SCHEMA, START, TABLE, log_of, numbers, put

@@ -7,28 +7,27 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 from samza_azure.application import Stage
 from samza_azure.config import Config
 from samza_azure.logs.record import NEEDS, Kind, Writer
 from samza_azure.logs.task_log import LogLimits
-from samza_azure.machine import boot_time
-from samza_azure.messages import Drain, DrainStep, Phase, Plan, Progress, StagePlan, StartTask
-from samza_azure.spark.pipeline.pipeline import AnalysedStage, AnalysedStream, Pipeline
-from samza_azure.spark.source.hint_board import HintBoard
-from samza_azure.spark.task import table_task
-from samza_azure.spark.task.context import ContainerContext
-from samza_azure.spark.task.starts import Starts
-from samza_azure.spark.task.table_task import TableTask
-from samza_azure.storage.arrow import one_slice
-from samza_azure.storage.log import LogReader, take_over
+from samza_azure.machine.clock import boot_time
+from samza_azure.messages import Drain, DrainStep, Phase, Plan, Progress, StagePlan, StartTask, TaskKind
+from samza_azure.pipeline.analysed import AnalysedStage, AnalysedStream, Pipeline
 from samza_azure.storage.memory import MemoryAccount
-from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import MemoryTransactions
+from samza_azure.stream_io.arrow import one_slice
+from samza_azure.stream_io.columns import Columns
+from samza_azure.stream_io.log import LogReader, take_over
+from samza_azure.tables.store.segments import SegmentStore
+from samza_azure.tasks import table_task
+from samza_azure.tasks.context import ContainerContext
+from samza_azure.tasks.hint_board import HintBoard
+from samza_azure.tasks.table_task import TableTask
 from tests.storage.test_sink import JOB, SCHEMA, START, TABLE
 
-COLUMNS = StructType([StructField("at", TimestampType()), StructField("number", LongType())])
+COLUMNS = Columns.declared("at timestamp, number bigint")
 PRODUCER = "runs/r1/count-0"
 GROUP = bytes(16)
 
@@ -44,13 +43,15 @@ class SinkRun:
         account, rows = MemoryAccount(), MemoryTransactions()
         self.blobs = account.blobs()
         count = StagePlan("count", (), "out", 1, partitions=2)
-        publishes = StagePlan("out-table", ("out",), "out-table", 2, table=TABLE.name)
+        publishes = StagePlan(
+            "out-table", ("out",), "out-table", 2, kind=TaskKind.TABLE, target=TABLE.name, flush_s=60.0
+        )
         stage = Stage("count", (), "out", ("number",), "append", print)
         written_by = AnalysedStage(stage, count, None, 2, None, 0)  # type: ignore[arg-type]
         pipeline = Pipeline(
             Plan((count, publishes), {}, ""),
             {"count": written_by},
-            {"out": AnalysedStream(2, COLUMNS, None, 0.0, "count", ())},
+            {"out": AnalysedStream(2, COLUMNS, None, 0.0, "count", (), frozenset())},
             {"out-table": TABLE},
         )
         self.store = SegmentStore(rows, self.blobs, TABLE.name, wait=lambda pause: None)
@@ -58,7 +59,6 @@ class SinkRun:
         self.changed = threading.Event()
         self.permit: Callable[[], bool] = yes
         self.context = ContainerContext(
-            spark=None,  # type: ignore[arg-type]  # it runs no query
             config=Config.parse(JOB),
             pipeline=pipeline,
             blobs=self.blobs,
@@ -68,14 +68,13 @@ class SinkRun:
             may_append=self.may_append,
             clean=str,
             changed=self.changed.set,
-            starts=Starts(),
         )
 
     def may_append(self) -> bool:
         return self.permit()
 
     def task(self) -> TableTask:
-        return TableTask(self.context, StartTask("out-table-0", 1, 1, True, "r1", GROUP.hex()), TABLE)
+        return TableTask(self.context, StartTask("out-table-0", 1, 1, True, "r1", GROUP.hex()))
 
 
 def test_a_sink_without_rows_still_lets_old_blobs_be_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,12 +17,13 @@ from samza_azure.logs.partition import partition_of
 from samza_azure.logs.record import Kind, Slice
 from samza_azure.logs.source_log import SharedLog, append_shared
 from samza_azure.logs.task_log import LogLimits
-from samza_azure.storage.driver import perform
-from samza_azure.storage.fitting import fitted
 from samza_azure.storage.interface import Blobs
-from samza_azure.storage.log import LogReader
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
-from samza_azure.storage.source_stream import SourceWriter, partition_numbers
+from samza_azure.stream_io.ddl import arrow_schema
+from samza_azure.stream_io.driver import perform
+from samza_azure.stream_io.log import LogReader
+from samza_azure.stream_io.source_stream import SourceWriter, partition_numbers
+from samza_azure.stream_io.values.fitting import fitted
 from tests.storage.conftest import AnyAccount
 from tests.storage.stored_rows import export
 
@@ -48,9 +49,8 @@ def writer(account: AnyAccount, partitions: int = 3, **settings: object) -> Sour
         account.hints(),
         "flights",
         partitions,
-        event_time="ts",
         wait=lambda pause: None,
-        **settings,  # type: ignore[arg-type]
+        **{"event_time": "ts", **settings},  # type: ignore[arg-type]
     )
 
 
@@ -110,13 +110,29 @@ def test_a_row_far_in_the_future_is_stored_and_does_not_move_the_frontier(accoun
     day = 86_400
     producer = writer(account, clock=NOON.timestamp, max_future_s=day)
     never = dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC)
-    times = [NOON, NOON + dt.timedelta(seconds=day), NOON + dt.timedelta(seconds=day, microseconds=1), never, None]
-    producer.write(pa.table({"dest": ["D0"] * 5, "ts": pa.array(times, pa.timestamp("us", "UTC")), "number": range(5)}))
+    times = [NOON, NOON + dt.timedelta(seconds=day), NOON + dt.timedelta(seconds=day, microseconds=1), never]
+    producer.write(pa.table({"dest": ["D0"] * 4, "ts": pa.array(times, pa.timestamp("us", "UTC")), "number": range(4)}))
     producer.close()
 
     assert producer.frontier_us == NOON_US + day * 1_000_000
     assert producer.rows_of_the_future == 2
-    assert sorted(numbers(account.blobs())) == list(range(5))
+    assert sorted(numbers(account.blobs())) == list(range(4))
+
+
+def test_a_row_without_its_event_time_or_what_is_not_null_is_refused() -> None:
+    """It was stored, and jobs that waited for its time to pass waited for ever."""
+    account = MemoryAccount()
+    times = pa.timestamp("us", "UTC")
+    untimed = pa.table({"dest": ["D0", "D1"], "ts": pa.array([NOON, None], times), "number": [1, 2]})
+    keyless = pa.table({"dest": ["D0", None], "ts": pa.array([NOON, NOON], times), "number": [1, 2]})
+    needed = "The rows do not fit the stream 'flights'. The column 'ts' is null in a row, and it is the event time"
+    for schema in (None, untimed.schema):
+        with pytest.raises(ConfigError, match=needed):
+            writer(account, schema=schema).write(untimed)
+    writer(account, event_time=None).write(untimed)
+    strict = arrow_schema("dest string NOT NULL, ts timestamp, number bigint")
+    with pytest.raises(ConfigError, match="'dest' is null in a row, and the schema says NOT NULL"):
+        writer(account, schema=strict).write(keyless)
 
 
 def test_a_producer_without_rows_still_creates_its_stream(account: AnyAccount) -> None:
@@ -257,7 +273,7 @@ def test_a_column_that_is_missing_is_named() -> None:
 
 
 def test_a_value_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"The column 'dest' is int32, which cannot hold 'D1'\. Write a whole number"):
+    with pytest.raises(ConfigError, match=r"The column 'dest' is int, which cannot hold 'D1'\. Write a whole number"):
         fitted(flights([1]), pa.schema([("dest", pa.int32())]))
 
 

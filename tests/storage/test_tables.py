@@ -21,9 +21,9 @@ from samza_azure.segments import (
     LostRace,
     Published,
 )
-from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import Act, MemoryTransactions, Write
 from samza_azure.tables import compaction, files
+from samza_azure.tables.store.segments import SegmentStore
 from samza_azure.tables.write import by_bucket
 from tests.storage.conftest import Stores
 

@@ -4,6 +4,7 @@ A change that breaks a line here breaks programs of users. Each public name is u
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, assert_type
 
 import samza_azure
@@ -45,8 +46,16 @@ from samza_azure import (
     StateLost,
     StorageUnavailable,
     Superseded,
+    SystemAdmin,
+    SystemConsumer,
+    SystemFactory,
+    SystemLag,
+    SystemRows,
+    SystemStream,
+    TaskCoordinator,
     TimedOut,
     Unsettled,
+    check_token,
     tables,
 )
 
@@ -55,7 +64,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from samza_azure.storage.connection import Account
-    from samza_azure.storage.segments import SegmentStore
+
 
 # A pipeline. A stage keeps the type of its function.
 
@@ -76,11 +85,19 @@ def match(orders: "DataFrame", payments: "DataFrame") -> "DataFrame":
 class Alert:
     """A handler of coroutines."""
 
-    async def process(self, envelope: Envelope, collector: Collector) -> None:
+    async def process(self, envelope: Envelope, collector: Collector, coordinator: TaskCoordinator) -> None:
         assert_type(envelope.stream, str)
         assert_type(envelope.partition, int)
         assert_type(envelope.offset, str)
         collector.send({"carrier": envelope.row["carrier"]})
+        coordinator.set_timer(envelope.row["carrier"], timedelta(hours=1))
+        coordinator.set_timer(envelope.row["carrier"], datetime(2030, 1, 1, tzinfo=UTC))
+        coordinator.delete_timer(envelope.row["carrier"])
+        coordinator.commit()
+        coordinator.shutdown()
+
+    async def on_timer(self, key: str, collector: Collector) -> None:
+        collector.send({"carrier": key})
 
     async def on_drain(self, collector: Collector) -> None:
         collector.send({"carrier": None})
@@ -156,6 +173,12 @@ class Mine(SharedTasks):
 
     def on_stop(self, task: str) -> None: ...
 
+    def on_failure(self, task: str, why: str) -> None:
+        """What the task runs has ended."""
+        self.ended(task, why)
+
+
+assert_type(check_token("/mnt/checkpoint"), int)
 
 with Mine(coordinator, "partition", 16) as mine:
     assert_type(mine.tasks, tuple[str, ...])
@@ -211,6 +234,46 @@ assert_type(reader, Reader)
 assert_type(reader.token, str)
 
 
+# A connector.
+
+
+class Ticks:
+    """Counts."""
+
+    def __init__(self, stream: SystemStream) -> None:
+        self.most = int(stream.options["most"]) + stream.partitions + len([*stream.schema.names, stream.name])
+        self.at = 0, 0
+
+    def partitions(self) -> int | None:
+        return None
+
+    def open(self, partition: int, position: tuple[int, int]) -> None:
+        self.at = position
+
+    def read(self) -> SystemRows | None:
+        rows = SystemRows(0, pa.table({"n": [1]}), (0, self.at[1] + 1), event_time_us=None)
+        return rows if rows.position < (0, self.most) else None
+
+    def lag(self, partition: int) -> SystemLag | None:
+        left = self.most - self.at[1] - partition
+        return SystemLag(rows=left, size=8 * left, seconds=None, age_s=0.0)
+
+    def close(self) -> None: ...
+
+
+class TicksFactory:
+    """Makes one."""
+
+    def get_admin(self, stream: SystemStream) -> SystemAdmin:
+        return Ticks(stream)
+
+    def get_consumer(self, stream: SystemStream) -> SystemConsumer:
+        return Ticks(stream)
+
+
+connector: SystemFactory = TicksFactory()
+
+
 # A drain, for programs that use the coordinator without Spark.
 
 notifications = DrainNotifications.of(config)
@@ -228,10 +291,11 @@ assert_type(DrainMessage.from_json("{}").to_json(), str)
 assert_type(states.is_drained("flights", 0), bool)
 
 
-# Tables. A store is of an account, which has no public name yet.
+# Tables.
 
 
-def appended(store: "SegmentStore", rows: "pa.Table") -> None:
+def appended(rows: "pa.Table") -> None:
+    store = tables.store(config, "delays")
     owner = tables.LockOwner("p1")
     tables.create(store, rows.schema, time="at", granularity=tables.Granularity.DAY)
     appender = tables.Appender(store, tables.LockTask("appender", "nightly", 50, owner))
@@ -239,7 +303,8 @@ def appended(store: "SegmentStore", rows: "pa.Table") -> None:
     appender.close()
 
 
-def compacted(store: "SegmentStore") -> None:
+def compacted() -> None:
+    store = tables.store(config, "delays")
     task = tables.LockTask("compactor", "compactor", 0, tables.LockOwner("p2"))
     done = tables.compact(store, task, groups=tables.plan(store))
     done.append(tables.rewrite(store, task, tables.Interval.of("2024-01-01", "2024-02-01"), tables.Granularity.DAY))

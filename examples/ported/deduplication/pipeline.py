@@ -10,5 +10,4 @@ app = Application()
 
 @app.stage("events", output="distinct-events")
 def deduplicate(events: DataFrame) -> DataFrame:
-    timed = events.where("eventTime IS NOT NULL")
-    return timed.withWatermark("eventTime", "10 minutes").dropDuplicatesWithinWatermark(["guid"])
+    return events.withWatermark("eventTime", "10 minutes").dropDuplicatesWithinWatermark(["guid"])

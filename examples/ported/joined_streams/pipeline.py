@@ -11,9 +11,7 @@ app = Application()
 
 @app.stage("impressions", "clicks", output="joined")
 def joined(impressions, clicks):
-    impressionsWithWatermark = impressions.where("impressionTime IS NOT NULL").withWatermark(
-        "impressionTime", "2 hours"
-    )
+    impressionsWithWatermark = impressions.withWatermark("impressionTime", "2 hours")
     clicksWithWatermark = clicks.withWatermark("clickTime", "3 hours")
 
     return impressionsWithWatermark.join(

@@ -29,7 +29,8 @@ from typing import IO, Self
 
 from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.extras import NODE, to_install
-from samza_azure.machine import die_with_parent, how_it_ended
+from samza_azure.machine.folders import try_lock
+from samza_azure.machine.processes import die_with_parent, how_it_ended
 from samza_azure.storage.address import from_connection_string
 
 __all__ = ["PACKAGES", "VERSION", "Azurite", "NodeJs", "find_node", "install"]
@@ -171,7 +172,7 @@ def _last_lines(text: str) -> str:
 # Running.
 
 
-class _PortTaken(SamzaAzureError):
+class _PortTaken(ConfigError):
     """Another process listens on the port."""
 
 
@@ -224,6 +225,7 @@ class Azurite:
         self.table_port = 0
         self._say = say
         self._services: list[_Service] = []
+        self._lock: int | None = None  # held on the folder: two emulators would overwrite each other's data
 
     def start(self, blob_port: int = 0, table_port: int = 0) -> Self:
         """Start the emulator, and wait until it answers. Port 0: any free port."""
@@ -248,6 +250,8 @@ class Azurite:
         return self
 
     def _launch(self, node: str, commands: list[list[str]], directory: Path) -> None:
+        if self.data is not None:
+            self._lock = _held(self.data)
         try:
             for command in commands:
                 self._services.append(_Service([node, *command], directory))
@@ -277,8 +281,11 @@ class Azurite:
         while not (port := service.ports().get(name)) or not _answers(port):
             if service.process.poll() is not None:
                 output = service.output()
-                kind = _PortTaken if "EADDRINUSE" in output else SamzaAzureError
-                raise kind(
+                if taken := re.search(r"EADDRINUSE.*:(\d+)", output):
+                    raise _PortTaken(
+                        f"Port {taken[1]} is taken, perhaps by another Azurite. End that one, or name another --port."
+                    )
+                raise SamzaAzureError(
                     f"Azurite's {name.lower()} service ended instead of starting. It said:\n{_last_lines(output)}"
                 )
             if time.monotonic() > deadline:
@@ -313,12 +320,26 @@ class Azurite:
         for service in self._services:
             service.stop(SAVE_S if self.data is not None else 0.0)
         self._services = []
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def __enter__(self) -> Self:
         return self if self._services else self.start()
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _held(data: Path) -> int:
+    """The lock on a folder of data."""
+    data.mkdir(parents=True, exist_ok=True)
+    if (lock := try_lock(data / "samza-azure.lock")) is None:
+        raise ConfigError(
+            f"Another emulator, perhaps of another samza-azure dev, uses the data in {data}. End it, or name another "
+            "folder."
+        )
+    return lock
 
 
 def _free_port() -> int:

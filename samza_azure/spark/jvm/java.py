@@ -25,7 +25,8 @@ from pathlib import Path
 
 from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.extras import JAVA, SPARK, to_install
-from samza_azure.machine import die_with_parent, how_it_ended, private_folder
+from samza_azure.machine.folders import private_folder
+from samza_azure.machine.processes import die_with_parent, how_it_ended
 
 OLDEST_JAVA = 17
 START_TIMEOUT_S = 60
@@ -324,7 +325,14 @@ def build_archive(environment: Mapping[str, str]) -> Path | None:
             return None
         if not archive.exists():
             fresh = archive.with_suffix(".new")
-            command = [sys.executable, "-m", "samza_azure.spark.training", str(fresh), *_base_archive(java, archive)]
+            command = [
+                sys.executable,
+                "-P",
+                "-m",
+                "samza_azure.spark.training",
+                str(fresh),
+                *_base_archive(java, archive),
+            ]
             _run_quietly(command, environment)
             fresh.rename(archive)
             _delete_old_archives(cache)

@@ -3,9 +3,12 @@
 import logging
 import os
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from py4j.java_gateway import JavaMember
+from pyspark import util
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
@@ -14,6 +17,7 @@ from samza_azure.spark.jvm.java import Jvm, launch
 from samza_azure.spark.jvm.settings import settings_of
 
 #: pyspark writes an error in a plan to stderr, as JSON with Java's stack trace, before it raises it. We say it better.
+#: So it does with the traceback of what it cannot pickle.
 TWICE = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
@@ -27,6 +31,7 @@ def connect_session(name: str, settings: Mapping[str, str], jvm: Jvm) -> SparkSe
     """Wait for a JVM that was started before, and create a session in it with these settings only."""
     for logger in TWICE:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
+    util.print_exec = lambda stream: None
     builder = SparkSession.builder.appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -56,7 +61,23 @@ def java_class(spark: SparkSession, name: str) -> Any:
     For `jvm.org.apache…`, Java would search all of Spark's jars for a class called `org`, then for `org.apache`: two
     milliseconds of CPU time for each.
     """
-    return getattr(jvm_of(spark), name)
+    return _class(jvm_of(spark), name)
+
+
+def java_object(spark: SparkSession, name: str, field: str) -> Any:
+    """What a Java class has as a static field, or a Scala object as a value."""
+    return _object(jvm_of(spark), name, field)
+
+
+@cache  # there is one JVM
+def _class(jvm: Any, name: str) -> Any:
+    return getattr(jvm, name)
+
+
+@cache
+def _object(jvm: Any, name: str, field: str) -> Any:
+    found = getattr(_class(jvm, name), field)
+    return found() if isinstance(found, JavaMember) else found
 
 
 def compiled(spark: SparkSession, name: str, source: str) -> Any:

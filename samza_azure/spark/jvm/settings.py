@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from samza_azure.machine import memory
+from samza_azure.machine.memory import memory
 
 SOCKET_DIRECTORY = "spark.python.unix.domain.socket.dir"
 #: Spark refuses a longer one when the first Python function is called. With the names of its sockets, 42 bytes, the

@@ -1,4 +1,5 @@
-"""The container owns the watermark. Only this file uses Spark's private interface for it, that of Spark 4.3.
+"""The container owns the watermark, and at the end of a drain the clock. Only this file uses Spark's private
+interfaces for them, those of Spark 4.3.
 
 Spark's own watermark is the maximum event time seen, less the delay: rows of a lagging producer are late, and after a
 failover some producer always lags. Ours is the minimum progress of all producers. Spark takes the minimum of its
@@ -14,10 +15,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from samza_azure.errors import ConfigError
 from samza_azure.extras import SPARK, to_install
 from samza_azure.spark.jvm.session import java_class
-from samza_azure.streams.offset import INFINITY_US
 
+QUERY = "org.apache.spark.sql.execution.streaming.runtime.StreamExecution"
 TRACKER = "org.apache.spark.sql.execution.streaming.runtime.WatermarkTracker"
-INFINITY_MS = INFINITY_US // 1000
+#: What the clock shows at the end of a drain: 2262-01-01, in the last year of pandas. Functions make dates of it.
+END_OF_CLOCK_MS = 9_214_646_400_000
 
 
 class OwnedWatermark:
@@ -25,7 +27,8 @@ class OwnedWatermark:
 
     def __init__(self, spark: SparkSession, query: StreamingQuery) -> None:
         """Take over the watermark. Call this in the query's first foreachBatch, before Spark has raised it."""
-        self._tracker: Any = query._jsq.streamingQuery().watermarkTracker()
+        self._spark, self._query = spark, query._jsq.streamingQuery()
+        self._tracker: Any = self._query.watermarkTracker()
         entries = self._tracker.getClass().getDeclaredField("operatorToWatermarkMap")
         entries.setAccessible(True)
         none = getattr(java_class(spark, "scala.None$"), "MODULE$")
@@ -36,16 +39,28 @@ class OwnedWatermark:
         if watermark_ms > self.current_ms():
             self._tracker.setWatermark(watermark_ms)
 
+    def end_clock(self) -> None:
+        """Let functions with state see a far time in the next batches, so that all timers by the clock fire."""
+        clock = java_class(self._spark, "org.apache.spark.util.ManualClock")(END_OF_CLOCK_MS)
+        _clock_of(self._spark).set(self._query, clock)
+
     def current_ms(self) -> int:
         """The watermark of the next batch, in milliseconds."""
         return int(self._tracker.currentWatermark())
 
 
+def _clock_of(spark: SparkSession) -> Any:
+    field = java_class(spark, "java.lang.Class").forName(QUERY).getDeclaredField("triggerClock")
+    field.setAccessible(True)
+    return field
+
+
 def probe(spark: SparkSession) -> None:
-    """Refuse a Spark whose watermark cannot be owned."""
+    """Refuse a Spark whose watermark and clock cannot be owned."""
     try:
         kind = java_class(spark, "java.lang.Class").forName(TRACKER)
         kind.getDeclaredField("operatorToWatermarkMap").setAccessible(True)
+        _clock_of(spark)
         methods = {method.getName() for method in kind.getMethods()}
     except Exception as error:
         raise ConfigError(_UNKNOWN.format(version=spark.version, install=to_install(SPARK))) from error

@@ -26,9 +26,9 @@ from typing import Any, NoReturn
 from pyspark import util
 
 from samza_azure.errors import ConfigError
-from samza_azure.machine import die_with_parent
+from samza_azure.machine.processes import die_with_parent
 from samza_azure.spark.jvm.launcher import APPENDED_PATH
-from samza_azure.spark.user_code import note_values
+from samza_azure.user_code import note_values
 
 #: The modules that Spark's Python processes import. Missing ones are skipped: pyspark uses pandas if it is installed.
 MODULES = (
@@ -38,7 +38,7 @@ MODULES = (
     "pyspark.sql.worker.lookup_data_sources",
     "pyspark.sql.worker.plan_data_source_read",
     "pyspark.worker",
-    "samza_azure.spark.source.poller",
+    "samza_azure.tasks.poller",
     "samza_azure.storage.blobs",
 )
 ADDRESS = "zygote"

@@ -2,5 +2,5 @@
 
 Promised: an accepted stage emits what one Spark batch over the same rows would, on any number of tasks.
 Not promised: that a Python function that is declared deterministic is.
-Start reading at `analysis.analyse`; keys are traced in `placement`, event time in `bounds`, completeness in `emission`.
+Start reading at `analysis.analyse`; keys are traced in `placement`, event time in `bounds`, completeness in `checks`.
 """

@@ -6,9 +6,9 @@ A column that is not known is described in words instead: no line has a gap to f
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pyspark.sql.types import DataType, DateType, StructType, TimestampNTZType, TimestampType
-
-from samza_azure.spark.pipeline.bounds import Bounds, Input
+from samza_azure.config.values import in_words
+from samza_azure.pipeline.names import declare_event_time
+from samza_azure.spark.pipeline.bounds import DAY_US, Bounds, Input, as_written, once, time_in, window_us
 from samza_azure.spark.pipeline.catalyst import (
     Node,
     all_of,
@@ -24,24 +24,15 @@ from samza_azure.spark.pipeline.catalyst import (
     parts_of,
     references,
     text,
+    without_alias,
 )
+from samza_azure.spark.pipeline.nulls import Nulls
 from samza_azure.spark.pipeline.operators import groupings_of, is_grouping_id
 
 
-def is_time(kind: DataType) -> bool:
-    """Whether a column of this type can be an event time."""
-    has_window = isinstance(kind, StructType) and kind.names == ["start", "end"]
-    return has_window or isinstance(kind, TimestampType | TimestampNTZType | DateType)
-
-
-def declare_event_time(inputs: Sequence[Input]) -> str:
+def event_time_of(inputs: Sequence[Input]) -> str:
     """What to add to the job file so that an input has an event time."""
-    for each in inputs:
-        times = [field.name for field in each.schema if is_time(field.dataType)]
-        if times:
-            others = f" (or {', '.join(times[1:])})" if times[1:] else ""
-            return f'Add to the job file, under [streams.{each.stream}]: event_time = "{times[0]}"{others}.'
-    return "None of its inputs has a column of type timestamp or date: add one where their rows are produced."
+    return declare_event_time((each.stream, each.types) for each in inputs)
 
 
 def count_in_windows(time: str | None) -> str:
@@ -57,12 +48,28 @@ def without_nulls(column: str) -> str:
     return f".where({literal(f'{column} IS NOT NULL')})"
 
 
+def deduplicated(aggregation: Node) -> str:
+    """The line to write instead of an aggregation that only removes duplicates."""
+    keys = [key for key in items(aggregation.plan.groupingExpressions()) if kind_of(key) == "AttributeReference"]
+    columns = ", ".join(literal(str(key.name())) for key in keys)  # these are not parsed
+    return (
+        "Write SELECT and UNION ALL instead of SELECT DISTINCT, UNION and GROUP BY, and behind the DataFrame "
+        f".dropDuplicates([{columns}]), which emits each row once."
+    )
+
+
+#: What to do where rows of one side have partners of any later time.
+_LOOKUP = (
+    " If one side is a lookup, whose rows hold for all time to come, use an inner join: it keeps the rows of both "
+    "sides, and writes no row without a partner."
+)
+
+
 class Advice:
     """What to write instead of a stage's operator. All lines follow the DataFrame that the operator gets."""
 
-    def __init__(self, inputs: Sequence[Input], bounds: Bounds) -> None:
-        self._inputs = inputs
-        self._bounds = bounds
+    def __init__(self, inputs: Sequence[Input], bounds: Bounds, nulls: Nulls) -> None:
+        self._inputs, self._bounds, self._nulls = inputs, bounds, nulls
 
     def windowed(self, node: Node, width: str, keys: Sequence[Any] = ()) -> str:
         """Group the rows of a node by windows of its event time, and by keys. Empty if it lacks one of these."""
@@ -75,7 +82,7 @@ class Advice:
 
     def _totals(self, node: Node, groupings: Sequence[Sequence[Any]], keys: Sequence[Any]) -> str:
         """Group them by windows of a day and by sets of keys. Empty if the node lacks one of these."""
-        wanted, known = self._bounds.time_of(node), {str(each.name()) for each in node.output}
+        wanted, known = self._bounds.time_of(node), {*node.names}
         if wanted is None or not all(str(key.name()) in known for key in keys):
             return ""
         made = f'.withColumn("window", F.window({_quoted(node.column(wanted))}, "1 day"))'
@@ -98,9 +105,49 @@ class Advice:
             used = [each for each in windows if each in made] or made  # a window that got a name has another id
             if used and all(self._bounds.has_time(above, each) for each in used):
                 return f"Set a watermark before it, {self._watermark(node, wanted)}."
-        if line := self._totals(node, groupings, keys) if groupings else self.windowed(node, "1 day", keys):
+        if said := self._in_parts(node, above, keys):
+            return said
+        lengths = [window_us(without_alias(each)) for each in (above.made if above.kind == "Project" else ())]
+        known = next((each for each in lengths if each is not None), DAY_US) if windows else DAY_US
+        width = in_words(known / 1_000_000)
+        if line := self._totals(node, groupings, keys) if groupings else self.windowed(node, width, keys):
             return f"Group by a window of the event time {'instead' if windows else 'as well'}, {line}."
         return f"Group by a window of an event time as well. {self._kept()}"
+
+    def described(self, aggregation: Node) -> str:
+        """The aggregates of describe() and summary(), which make one map of each column, by windows. Empty: others."""
+        maps = [each for each in aggregation.made if kind_of(without_alias(each)) == "CreateMap"]
+        line = self.windowed(aggregation.child, "1 day")
+        if not maps or len(maps) < len(aggregation.made) or not line:
+            return ""
+        averaged = [items(found.children()) for each in maps for found in all_of(each, "Average")]
+        columns = [_quoted(each) for [each] in averaged if kind_of(each) == "AttributeReference"]  # no text
+        functions = ("count", "mean", "stddev", "min", "max") if columns else ("count", "min", "max")
+        columns = columns or [_quoted(maps[0])]
+        agg = ", ".join(f"F.{function}({column})" for column in columns for function in functions)
+        return f"describe and summary are aggregates over all rows. Compute them by windows, {line}.agg({agg})."
+
+    def _in_parts(self, node: Node, above: Node, keys: Sequence[Any]) -> str:
+        """Groups by windows of a computed time. Windows of the event time have other bounds, so they only divide the
+        groups into parts that end."""
+        made = [each for each in (above.made if above.kind == "Project" else ()) if is_window(each)]
+        times = [time_in(without_alias(each)) for each in made]
+        computed = [each for each in times if each is not None and kind_of(each) != "AttributeReference"]
+        if not computed:
+            return ""
+        said = (
+            f"A window of the event time would have other bounds than one of {text(computed[0])}. Divide the groups by "
+            "one, so that each part ends, and add the parts up where the output is read"
+        )
+        written = as_written(without_alias(made[0]))
+        wanted, length_us = self._bounds.time_of(node), window_us(without_alias(made[0]))
+        is_plain = written.startswith("window(") and length_us is not None and len(made) == 1
+        if wanted is None or not is_plain or not all(references(key) <= set(node.ids) for key in keys):
+            return f"{said}."
+        time, length = _quoted(node.column(wanted)), in_words((length_us or 0) / 1_000_000)
+        window = f'.withColumn("of", F.window({_written(computed[0])}, "{length}"))'
+        by = ", ".join([f'F.window({time}, "1 hour")', '"of"', *map(_written, keys)])
+        return f"{said}: {self._watermark(node, wanted)}{window}.groupBy({by})."
 
     def is_reached(self, node: Node) -> bool:
         """Whether an operator gets a watermark."""
@@ -114,30 +161,34 @@ class Advice:
     def _kept(self) -> str:
         """Have an event time where there is none."""
         known = " or ".join(f"{each.stream}.{each.event_time}" for each in self._inputs if each.event_time)
-        return f"Keep {known} up to there." if known else declare_event_time(self._inputs)
+        return f"Keep {known} up to there." if known else event_time_of(self._inputs)
 
     def greatest(self, root: Node) -> str:
         """The greatest row of a window, for a stage that sorts its rows."""
         for node in root.walk():
             if node.kind == "Sort" and (line := self.windowed(node.child, "1 hour")):
-                by = next(items(node.plan.order())).child()
+                orders = [each.child() for each in items(node.plan.order())]
+                by = next((each for each in orders if not is_window(each)), None)
+                if by is None:
+                    continue
                 others = [each for each in node.child.output if identity(each) not in references(by)]
+                others.sort(key=lambda each: is_window(each) or "timestamp" in str(each.dataType().simpleString()))
                 greatest = f"F.max_by({_quoted(others[0])}, {_written(by)})" if others else f"F.max({_written(by)})"
                 return f"; the greatest row of a window is an aggregate, {line}.agg({greatest})"
         return ""
 
     def first(self, root: Node) -> str:
-        """The first row of each key, for a stage that numbers its rows."""
+        """A row of each key, for a stage that numbers its rows. It is another one, so what it does is said."""
         for node in root.walk():
             numbers = node.kind == "Window" and all(map(_numbers_rows, items(node.plan.windowExpressions())))
-            if numbers and (wanted := self._bounds.time_of(node.child)) is not None:
-                keys = [each for each in items(node.plan.partitionSpec()) if kind_of(each) == "AttributeReference"]
-                if keys:
-                    return f" For the first row of each: {self._unrepeated(node.child, wanted, keys)}."
+            keys = list(items(node.plan.partitionSpec())) if numbers else []
+            if keys and (line := self.forgotten(node, keys)):
+                return f" Or write the row of each that comes first, whatever its time. {line}"
         return ""
 
     def distinct(self, root: Node) -> str:
-        """The number of distinct values, for a stage that counts them exactly; all of them for another aggregate."""
+        """The number of distinct values, for a stage that counts them exactly; all of them for another aggregate.
+        Empty: it has none of these."""
         for node in (each for each in root.walk() if each.kind == "Aggregate"):
             for each in (found for made in items(node.plan.aggregateExpressions()) for found in _distinct(made)):
                 function = each.aggregateFunction()
@@ -149,9 +200,13 @@ class Advice:
                 if column is not None and kind_of(column) == "AttributeReference":
                     return (
                         f"Use F.approx_count_distinct({_quoted(column)}); or group by {_quoted(column)} as well, and "
-                        "count the groups in the next stage."
+                        f"use F.count({_quoted(column)}) in the next stage."
                     )
-        return "Use F.approx_count_distinct; or group by the values as well, and count the groups in the next stage."
+                return (
+                    "Use F.approx_count_distinct; or group by the values as well, and use F.count of them in the next "
+                    "stage."
+                )
+        return ""
 
     def forgotten(self, node: Node, keys: Sequence[Any]) -> str:
         """A deduplication that forgets its keys. It is another one, so what it does is said."""
@@ -159,7 +214,7 @@ class Advice:
         if wanted is None or not all(kind_of(key) == "AttributeReference" for key in keys):
             return ""
         line = self._unrepeated(node.child, wanted, keys)
-        return f"This one forgets a key when the watermark has passed, and then puts out a row of it again: {line}."
+        return f"This one forgets a key when the watermark has passed, and then writes a row of it again: {line}."
 
     def divided(self, aggregation: Node, keys: Sequence[Any]) -> str:
         """Groups that end. If they have no window yet, they are other ones, which is said."""
@@ -175,16 +230,19 @@ class Advice:
         one, other = self._bounds.time_of(left), self._bounds.time_of(right)
         if join is None or one is None or other is None:
             lacking = [each for each in self._inputs if not each.event_time]
-            return f". {declare_event_time(lacking)}" if lacking else "."
+            return (f". {event_time_of(lacking)}" if lacking else ".") + _LOOKUP
         pairs = [(left.column(one), right.column(other)), *equalities(join)]
         [(earlier, later), *equal], aliases = self._bounds.distinguished(left, right, pairs)
         between = f"AND {later} BETWEEN {earlier} AND {earlier} + INTERVAL 1 HOUR"
         is_clear = all(first != second for first, second in equal)
         keys = " AND ".join(f"{first} = {second}" for first, second in equal if is_clear)
-        return f': F.expr("{keys} {between}"){aliases}.' if keys else f", and have an equality: {between}{aliases}."
+        said = f': F.expr("{keys} {between}"){aliases}' if keys else f", and have an equality: {between}{aliases}"
+        if keys and aliases and all(text(one) == text(another) for one, another in equalities(join)):
+            said += once(join, equal)
+        return f"{said}.{_LOOKUP}"
 
     def with_table(self, root: Node) -> str:
-        """A join that starts from the stream, for a stage whose join with a table puts out rows of the table: those
+        """A join that starts from the stream, for a stage whose join with a table writes rows of the table: those
         without a partner as well, or only those, or only the others."""
         joins = (node for node in root.walk() if node.kind == "Join" and not node.is_join_of_streams)
         for join in joins:
@@ -192,24 +250,25 @@ class Advice:
             side = left if left.is_streaming else right
             kind = join_type(join)
             if kind in ("FullOuter", "RightOuter" if side is left else "LeftOuter"):
-                by = _condition(join)
-                line = f', .join(table, {by}, "left")' if by else ", by a left join on the same condition"
+                by, how = _condition(join), "left" if kind == "FullOuter" else "inner"
+                line = f', .join(table, {by}, "{how}")' if by else f", by a join of kind {how} on the same condition"
+                rows = "the rows of the stream" if kind == "FullOuter" else "the rows that have a partner"
                 return (
-                    f"Keep the rows of the stream{line} with the stream on the left: which rows of the table have no "
-                    "partner is known only where the output is read."
+                    f"Write {rows}{line} with the stream on the left: which rows of the table have no partner is "
+                    "known only where the output is read."
                 )
             if kind in ("LeftSemi", "LeftAnti") and side is right:
                 wanted = _found(join, side)
                 if kind == "LeftSemi":
                     return f"Write {wanted}."
                 return (
-                    "Which rows of the table have no partner is known only where the output is read. Put out those "
+                    "Which rows of the table have no partner is known only where the output is read. Write those "
                     f"that have one, {wanted}, and subtract them there."
                 )
         if any(node.is_join_of_streams and join_type(node) == "LeftAnti" for node in root.walk()):
             return (
-                "Use a left outer join whose condition bounds the time, and keep the rows without a partner where the "
-                "output is read."
+                "Use a left outer join whose condition bounds the time, and behind it .where with IS NULL of a column "
+                "of the other side that is never null there."
             )
         return "Join the table to the stream, with the stream on the left."
 
@@ -220,7 +279,7 @@ class Advice:
 
     def _unrepeated(self, node: Node, wanted: int, keys: Sequence[Any]) -> str:
         time = node.column(wanted)
-        known = without_nulls(in_sql(str(time.name()))) if time.nullable() else ""
+        known = without_nulls(in_sql(str(time.name()))) if self._nulls.of(node, time) is None else ""
         columns = ", ".join(literal(str(key.name())) for key in keys)  # these are not parsed
         return f"{known}{self._watermark(node, wanted)}.dropDuplicatesWithinWatermark([{columns}])"
 
@@ -267,7 +326,7 @@ def _found(join: Node, side: Node) -> str:
         besides = "" if by.startswith("[") else f".drop({', '.join(literal(str(key.name())) for key in keys)})"
         return f".select({names}).dropDuplicates().join(table, {by}){besides} with the stream on the left"
     line = f", .join(table, {by})" if by else " on the same condition"
-    return f"an inner join{line}, and drop duplicates where the output is read"
+    return f"an inner join{line}, and where the output is read keep each row of the table once"
 
 
 def _are_columns(*expressions: Any) -> bool:

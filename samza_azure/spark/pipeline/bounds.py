@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from samza_azure.config.values import in_words
+from samza_azure.pipeline.analysed import Term
 from samza_azure.spark.jvm.session import java_class
 from samza_azure.spark.pipeline.catalyst import (
     EVENT_TIME_MARK,
@@ -33,12 +34,10 @@ from samza_azure.spark.pipeline.catalyst import (
     join_type,
     kind_of,
     literal,
-    named,
     of_both,
     parts_of,
     scala_seq,
     text,
-    without_alias,
 )
 from samza_azure.spark.pipeline.operators import JOIN, STATEFUL, state_of
 
@@ -84,18 +83,6 @@ PROBE_MS = 1 << 41
 JOIN_HELPER = "org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Term:
-    """A time to add to the frontier of an input or, if `reads` is None, to the watermark of the batch."""
-
-    reads: int | None
-    shift_us: int = 0
-
-    def later(self, by_us: int) -> "Term":
-        """This term, later by a number of microseconds."""
-        return Term(self.reads, self.shift_us + by_us)
-
-
 @dataclass(frozen=True, slots=True)
 class Unbounded:
     """No bound: the reason, and what to write to get one."""
@@ -134,6 +121,12 @@ class Input:
     event_time: str | None
     partitions: int = 1
     key: tuple[str, ...] = ()  # the columns by which it is partitioned; empty if unknown
+    not_null: frozenset[str] = frozenset()  # the columns that are promised to have no nulls
+
+    @property
+    def types(self) -> dict[str, str]:
+        """By column: Spark's name of the type."""
+        return {column.name: column.dataType.simpleString() for column in self.schema.fields}
 
 
 class Bounds:
@@ -212,10 +205,9 @@ class Bounds:
     def _computed(self, node: Node, wanted: int) -> Bound:
         index = node.ids.index(wanted)
         if node.kind == "Expand":
-            rows = [list(items(each))[index] for each in items(node.plan.projections())]
+            rows = [each.apply(index) for each in items(node.plan.projections())]
             return least(self._of_expression(node, each, node.output[index]) for each in rows)
-        found = named(node.made, wanted)
-        return self._of_expression(node, without_alias(found), node.output[index])
+        return self._of_expression(node, node.maker(wanted), node.output[index])
 
     def _of_expression(self, node: Node, expression: Any, column: Any = None) -> Bound:
         """The bound of an expression over a node's child. The bound of a window is that of its end."""
@@ -241,7 +233,7 @@ class Bounds:
         if (window := window_time_of(expression)) is not None:
             return self._of_column(node, identity(window))
         if column is not None and is_window(column):
-            time = _time_in(expression)  # a window ends later than the times in it
+            time = time_in(expression)  # a window ends later than the times in it
             return self._of_expression(node, time) if time is not None else Unbounded(_computed_text(expression))
         return Unbounded(_computed_text(expression))
 
@@ -291,7 +283,7 @@ class Bounds:
         """The bound of a field of a struct that is made below this node, if its rows are passed on as they arrive."""
         while below := next((child for child in node.children if struct in child.ids), None):
             if below.kind == "Project":
-                made = without_alias(named(below.made, struct))
+                made = below.maker(struct)
                 if kind_of(made) == "CreateNamedStruct":
                     return self._of_expression(below, made.children().apply(2 * field + 1))
                 if kind_of(made) != "AttributeReference":
@@ -306,9 +298,9 @@ class Bounds:
         """The column from which a window is computed. None if it is not known."""
         while below := next((each for each in (node, *node.children) if wanted in each.ids), None):
             if below.kind == "Project":
-                made = without_alias(named(below.made, wanted))
+                made = below.maker(wanted)
                 if kind_of(made) != "AttributeReference":
-                    time = _time_in(made)
+                    time = time_in(made)
                     return identity(time) if time is not None and kind_of(time) == "AttributeReference" else None
                 wanted = identity(made)
             if not below.children or below.kind == "Union":  # its branches may compute it from other columns
@@ -326,14 +318,13 @@ class Bounds:
             known = [length for length in lengths if length is not None]
             return max(known) if len(known) == len(lengths) else None
         if node.kind in ("Project", "Expand", "Aggregate"):
-            index = node.ids.index(wanted)
             if node.kind == "Expand":
-                made = list(items(node.plan.projections().apply(0)))[index]
+                made = node.plan.projections().apply(0).apply(node.ids.index(wanted))
             else:
-                made = without_alias(node.made[index])
+                made = node.maker(wanted)
             if kind_of(made) == "AttributeReference":
                 return self.window_us(node.child, identity(made))
-            return _made_window_us(made)
+            return window_us(made)
         lengths = [self.window_us(child, wanted) for child in node.children if wanted in child.ids]
         return lengths[0] if lengths else None
 
@@ -372,11 +363,11 @@ class Bounds:
             if not isinstance(bound, Unbounded):
                 return bound
             reasons.append(bound.reason)
-        name, latest = str(mine.column(wanted).name()), self._latest_partner(mine, wanted, other)
+        name, latest = str(mine.column(wanted).name()), self._latest_partner(node, mine, wanted, other)
         return Unbounded(
             f"the join keeps rows until a partner arrives, and its condition does not limit how much older than the "
             f"partner {name} can be" + (f" ({reasons[0]})" if reasons else ""),
-            latest and f"Add to the join's condition how much later a partner can come, for example: {latest}.",
+            latest,
         )
 
     def kept_for_ever(self, node: Node) -> list[tuple[str, str]]:
@@ -405,13 +396,28 @@ class Bounds:
             )
         return " ".join(remedies)
 
-    def _latest_partner(self, mine: Node, wanted: int, other: Node) -> str:
-        """A condition that limits how late a row's partner can come. Empty if the other side has no event time."""
+    def _latest_partner(self, join: Node, mine: Node, wanted: int, other: Node) -> str:
+        """A condition that limits how late a row's partner can come. Empty if the other side has no event time.
+
+        It is whole where the join's condition may be names of columns, to which nothing can be added.
+        """
         theirs = self.time_of(other)
         if theirs is None:
             return ""
-        [(own, late)], aliases = self.distinguished(mine, other, [(mine.column(wanted), other.column(theirs))])
-        return f"AND {late} <= {own} + INTERVAL 1 HOUR{aliases}"
+        turn = 1 if mine is join.children[0] else -1
+        equal = [pair[::turn] for pair in equalities(join, ["EqualTo"])]
+        is_by_name = len(equal) == len(parts_of(join)) and all(text(one) == text(another) for one, another in equal)
+        pairs = [(mine.column(wanted), other.column(theirs)), *(equal if is_by_name else ())]
+        [(own, late), *keys], aliases = self.distinguished(mine, other, pairs)
+        limit = f"{late} <= {own} + INTERVAL 1 HOUR"
+        if not is_by_name:
+            return f"Add to the join's condition how much later a partner can come, for example: AND {limit}{aliases}."
+        condition = " AND ".join([*(f"{one} = {another}" for one, another in keys), limit])
+        in_order = keys if mine is join.children[0] else [(left, right) for right, left in keys]
+        return (
+            "Join by a condition that says how much later a partner can come, for example: "
+            f"F.expr({literal(condition)}){aliases}{once(join, in_order)}."
+        )
 
     def distinguished(
         self, mine: Node, other: Node, pairs: Sequence[tuple[Any, Any]]
@@ -458,6 +464,18 @@ class Bounds:
             left, right, *keys, java_class(spark, "scala.Option").apply(condition), probe, False
         )
         return _evicted(found._1()), _evicted(found._2())
+
+
+def once(join: Node, keys: Sequence[tuple[str, str]]) -> str:
+    """How a join by a condition puts out its keys, of left and right, once each, as one by names of columns does."""
+    kind = join_type(join)
+    if kind in ("LeftSemi", "LeftAnti"):
+        return ""
+    if kind == "FullOuter":
+        made = [f"F.coalesce({', '.join(f'F.col({literal(each)})' for each in key)})" for key in keys]
+        return f"; behind it {' and '.join(made)} for its key if the join was by names of columns"
+    twice = ", ".join(f"F.col({literal(key[kind != 'RightOuter'])})" for key in keys)
+    return f"; .drop({twice}) behind it if the join was by names of columns"
 
 
 def _evicted(found: Any) -> int | None:
@@ -528,18 +546,18 @@ def window_time_of(expression: Any) -> Any | None:
     return field.child() if kind_of(field.child()) == "AttributeReference" else None
 
 
-def _time_in(window: Any) -> Any | None:
+def time_in(window: Any) -> Any | None:
     """The time from which a window is computed: the expression that is converted to microseconds."""
     for child in items(window.children()):
         is_number = str(child.dataType().simpleString()) == "bigint"
-        if (found := _time_in(child)) is not None:
+        if (found := time_in(child)) is not None:
             return found
         if kind_of(child) == "PreciseTimestampConversion" and is_number:
             return child.child()
     return None
 
 
-def _made_window_us(made: Any) -> int | None:
+def window_us(made: Any) -> int | None:
     """The length of the windows that a named_struct(start, …, end, …) creates."""
     parts = list(items(made.children())) if kind_of(made) == "CreateNamedStruct" else []
     if len(parts) != 4:  # some other struct
@@ -552,7 +570,7 @@ def _made_window_us(made: Any) -> int | None:
 
 def as_written(expression: Any) -> str:
     """The expression as people write it: a window that begins with an hour or a day is not its arithmetic."""
-    length_us, time = _made_window_us(expression), _time_in(expression)
+    length_us, time = window_us(expression), time_in(expression)
     steps = [each.right() for each in all_of(expression, "Remainder")]
     offsets = [each.left().right() for each in all_of(expression, "Remainder") if kind_of(each.left()) == "Subtract"]
     if length_us is None or time is None or any(int(each.value()) != length_us for each in steps):
@@ -564,7 +582,7 @@ def as_written(expression: Any) -> str:
 
 def marked(node: Node) -> list[int]:
     """The columns that Spark takes for event time in a node's output."""
-    return [wanted for wanted, column in zip(node.ids, node.output, strict=True) if is_marked(column, EVENT_TIME_MARK)]
+    return node.marked(EVENT_TIME_MARK)
 
 
 def event_times(operator: Node, child: Node) -> list[int]:

@@ -1,25 +1,29 @@
 """A stage's analysed plan as a tree of nodes, and functions on Catalyst's expressions, all over py4j.
 
 The tree is read once. Expressions stay on the Java side, where they are compared, rebuilt and turned into columns.
+A call to Java costs 0.1 ms and more, and a plan may have hundreds of columns. So what can be read of all columns at
+once is, each expression is fetched once, and that when it is asked for.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from samza_azure.spark.jvm.session import java_class
+from samza_azure.spark.jvm.session import java_class, java_object
 
 #: Spark marks a column that holds event time, or a window of it, with the first of these; a window with the others.
 EVENT_TIME_MARK = "spark.watermarkDelayMs"
 WINDOW_MARK = "spark.timeWindow"
 SESSION_MARK = "spark.sessionWindow"
 CATALYST = "org.apache.spark.sql.catalyst"
+NIL = "scala.collection.immutable.Nil"
 #: The rules by which Spark replaces what it does not run itself, in its order.
 REPLACING = (
     "expressions.EliminatePipeOperators",
@@ -30,6 +34,24 @@ REPLACING = (
 )
 
 
+class Fetched(Sequence[Any]):
+    """A Scala sequence, of which each element is fetched when it is asked for first, and then kept."""
+
+    def __init__(self, sequence: Any, size: int | None = None) -> None:
+        self._sequence = sequence
+        self._found: list[Any] = [None] * (int(sequence.size()) if size is None else size)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return tuple(self[each] for each in range(*index.indices(len(self))))
+        if self._found[index] is None:
+            self._found[index] = self._sequence.apply(range(len(self))[index])
+        return self._found[index]
+
+
 @dataclass(slots=True, eq=False)
 class Node:
     """One operator of the plan. Nodes are compared by identity: two leaves may read the same stream."""
@@ -38,9 +60,12 @@ class Node:
     plan: Any
     children: tuple["Node", ...]
     is_streaming: bool
-    output: tuple[Any, ...]  # Catalyst's attributes
+    output: Sequence[Any]  # Catalyst's attributes
     ids: tuple[int, ...]  # of the attributes in `output`
+    fields: Sequence[Mapping[str, Any]] = ()  # the same as JSON: name, type, nullable, metadata
     reads: int | None = None  # for a leaf: the number of the stage's input that it reads
+    _made: Sequence[Any] | None = field(default=None, init=False)
+    _makers: dict[int, Any] = field(default_factory=dict, init=False)
 
     @property
     def child(self) -> "Node":
@@ -58,6 +83,11 @@ class Node:
         return tuple(node for node in self.walk() if node.reads is not None)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns of its output."""
+        return tuple(each["name"] for each in self.fields)
+
+    @property
     def columns(self) -> dict[int, Any]:
         """The attributes of its output by their ids."""
         return dict(zip(self.ids, self.output, strict=True))
@@ -66,17 +96,34 @@ class Node:
         """The attribute of this node's output with that id."""
         return self.output[self.ids.index(identity)]
 
+    def field_of(self, identity: int) -> Mapping[str, Any]:
+        """The same as JSON."""
+        return self.fields[self.ids.index(identity)]
+
+    def marked(self, *marks: str) -> list[int]:
+        """The columns of its output that have one of Spark's marks."""
+        pairs = zip(self.ids, self.fields, strict=True)
+        return [identity for identity, each in pairs if not each["metadata"].keys().isdisjoint(marks)]
+
     @property
-    def made(self) -> tuple[Any, ...]:
+    def made(self) -> Sequence[Any]:
         """The named expressions of a projection or an aggregation."""
-        return tuple(items(self._expressions()))
+        if self._made is None:
+            is_projection = self.kind == "Project"
+            made = self.plan.projectList() if is_projection else self.plan.aggregateExpressions()
+            self._made = Fetched(made, len(self.ids))
+        return self._made
 
     def maker(self, wanted: int) -> Any:
         """The expression from which a projection or an aggregation makes a column of its output."""
-        return without_alias(self._expressions().apply(self.ids.index(wanted)))
+        if wanted not in self._makers:
+            self._makers[wanted] = without_alias(self.made[self.ids.index(wanted)])
+        return self._makers[wanted]
 
-    def _expressions(self) -> Any:
-        return self.plan.projectList() if self.kind == "Project" else self.plan.aggregateExpressions()
+    @property
+    def makers(self) -> Iterator[Any]:
+        """All of these."""
+        return map(self.maker, self.ids)
 
     @property
     def is_join_of_streams(self) -> bool:
@@ -114,10 +161,19 @@ def read_optimised(spark: SparkSession, plan: Any, directory: Path) -> Node:
 
 def _node(plan: Any, directory: Path) -> Node:
     children = tuple(_node(child, directory) for child in items(plan.children()))
-    output = tuple(items(plan.output()))
-    ids = tuple(identity(attribute) for attribute in output)
-    streaming = bool(plan.isStreaming())
-    return Node(kind_of(plan), plan, children, streaming, output, ids, None if children else input_of(plan, directory))
+    output, fields = plan.output(), json.loads(plan.schema().json())["fields"]
+    fetched, reads = Fetched(output, len(fields)), None if children else input_of(plan, directory)
+    return Node(kind_of(plan), plan, children, bool(plan.isStreaming()), fetched, _ids(output), fields, reads)
+
+
+#: Separates what Spark prints of several attributes, with a number at the end of each. No name has it.
+_SEPARATOR = uuid.uuid4().hex
+_NUMBER = re.compile(rf"#(\d+)L?(?:-T-?\d+ms)?(?:{_SEPARATOR}|$)")
+
+
+def _ids(attributes: Any) -> tuple[int, ...]:
+    """The ids of a Scala collection of attributes, in one call."""
+    return tuple(int(number) for number in _NUMBER.findall(str(attributes.mkString(_SEPARATOR))))
 
 
 def input_of(leaf: Any, directory: Path) -> int | None:
@@ -137,13 +193,26 @@ def items(sequence: Any) -> Iterator[Any]:
 
 
 def kind_of(thing: Any) -> str:
-    """The simple name of its class."""
+    """The simple name of the class of a plan or an expression: a case class knows it, and answers in one call."""
+    return str(asked_once(thing, "_kind", lambda: str(thing.productPrefix()) or class_of(thing)))
+
+
+def asked_once(thing: Any, what: str, ask: Callable[[], Any]) -> Any:
+    """What a plan or an expression says, which never changes. It is kept with our reference to it."""
+    known = vars(thing)
+    if what not in known:
+        known[what] = ask()
+    return known[what]
+
+
+def class_of(thing: Any) -> str:
+    """The simple name of the class of anything."""
     return str(thing.getClass().getSimpleName())
 
 
 def identity(attribute: Any) -> int:
     """The id of an attribute or an alias."""
-    return int(attribute.exprId().id())
+    return int(asked_once(attribute, "_identity", lambda: attribute.exprId().id()))
 
 
 def is_marked(attribute: Any, mark: str = EVENT_TIME_MARK) -> bool:
@@ -159,7 +228,7 @@ def is_window(expression: Any) -> bool:
 
 def references(expression: Any) -> frozenset[int]:
     """The ids of the attributes in it."""
-    return frozenset(identity(each) for each in items(expression.references().toSeq()))
+    return frozenset(_ids(expression.references()))
 
 
 def contains(expression: Any, kind: str) -> bool:
@@ -177,8 +246,7 @@ def all_of(expression: Any, kind: str) -> Iterator[Any]:
 
 def has_pattern(spark: SparkSession, expression: Any, pattern: str) -> bool:
     """Whether one of Catalyst's tree patterns, for example PYTHON_UDF, is anywhere in the expression."""
-    patterns = java_class(spark, "org.apache.spark.sql.catalyst.trees.TreePattern")
-    return bool(expression.containsPattern(getattr(patterns, pattern)()))
+    return bool(expression.containsPattern(java_object(spark, f"{CATALYST}.trees.TreePattern", pattern)))
 
 
 def substituted(spark: SparkSession, expression: Any, by: Mapping[int, Any]) -> Any:
@@ -186,17 +254,31 @@ def substituted(spark: SparkSession, expression: Any, by: Mapping[int, Any]) -> 
 
     Catalyst walks the expression. One walk from here would be thousands of calls, since windows are large expressions.
     """
-    named = [
-        java_class(spark, "org.apache.spark.sql.catalyst.expressions.Alias")(
-            by[identity(each)], each.name(), each.exprId(), scala_seq(spark, []), _nothing(spark), scala_seq(spark, [])
-        )
-        for each in items(expression.references().toSeq())
-        if identity(each) in by
-    ]
-    if not named:
-        return expression
-    helper = scala_object(spark, "org.apache.spark.sql.catalyst.optimizer.CollapseProject")
-    return helper.replaceAlias(expression, helper.getAliasMap(scala_seq(spark, named)))
+    found = attributes(expression.references())
+    pairs = [(each, by[number]) for number, each in found if number in by]
+    return replaced(spark, expression, replacement(spark, pairs)) if pairs else expression
+
+
+def attributes(found: Any) -> list[tuple[int, Any]]:
+    """The attributes of a set of Catalyst's, with their ids."""
+    ordered = found.toSeq()
+    return [(number, ordered.apply(place)) for place, number in enumerate(_ids(ordered))]
+
+
+def replacement(spark: SparkSession, pairs: Iterable[tuple[Any, Any]]) -> Any:
+    """What replaces each of these attributes, for `replaced`."""
+    alias, none, nil = java_class(spark, f"{CATALYST}.expressions.Alias"), _nothing(spark), scala_object(spark, NIL)
+    named = [alias(new, attribute.name(), attribute.exprId(), nil, none, nil) for attribute, new in pairs]
+    return _replacing(spark).getAliasMap(scala_seq(spark, named))
+
+
+def replaced(spark: SparkSession, expression: Any, by: Any) -> Any:
+    """The expression with attributes replaced, and without aliases."""
+    return _replacing(spark).replaceAlias(expression, by)
+
+
+def _replacing(spark: SparkSession) -> Any:
+    return scala_object(spark, f"{CATALYST}.optimizer.CollapseProject")
 
 
 def alternatives(spark: SparkSession, node: Node, expression: Any) -> Iterator[tuple[Node, Any]]:
@@ -215,7 +297,7 @@ def alternatives(spark: SparkSession, node: Node, expression: Any) -> Iterator[t
 
 def scala_object(spark: SparkSession, name: str) -> Any:
     """A Scala object, also for those of its methods that have no static twin."""
-    return getattr(java_class(spark, f"{name}$"), "MODULE$")
+    return java_object(spark, f"{name}$", "MODULE$")
 
 
 def _nothing(spark: SparkSession) -> Any:
@@ -341,11 +423,6 @@ def literal(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def data_type(expression: Any) -> Any:
-    """Its type, as JSON."""
-    return json.loads(expression.dataType().json())
-
-
 def parts_of(join: Node) -> list[Any]:
     """The parts of a join's condition that must all hold."""
     condition = join.plan.condition()
@@ -390,8 +467,3 @@ def rebound(spark: SparkSession, expression: Any, leaf: Node, frame: DataFrame) 
     ours = {str(each.name()): each for each in items(analysed(frame).output())}
     by = {number: ours[str(each.name())] for number, each in zip(leaf.ids, leaf.output, strict=True)}
     return substituted(spark, expression, by)
-
-
-def named(sequence: Sequence[Any], wanted: int) -> Any | None:
-    """The alias or attribute with that id in a list of named expressions."""
-    return next((each for each in sequence if identity(each) == wanted), None)

@@ -8,24 +8,17 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql.types import StructType
-
 from samza_azure.config.values import in_words
 from samza_azure.spark.pipeline.bounds import Bounds
 from samza_azure.spark.pipeline.catalyst import (
     Node,
     identity,
     is_window,
-    items,
     kind_of,
     spelled,
     text,
-    without_alias,
 )
 from samza_azure.spark.pipeline.operators import keys_of, state_of
-
-#: Bytes of JSON. A larger description is not stored, and a difference is then reported as two hashes.
-MOST = 64 << 10
 
 
 def operator_facts(node: Node, bounds: Bounds) -> dict[str, str]:
@@ -42,8 +35,8 @@ def operator_facts(node: Node, bounds: Bounds) -> dict[str, str]:
             found["window"] = in_words(length / 1_000_000)
     found[f"keys of the {what}"] = ", ".join(plain) or "none"
     if node.kind == "Aggregate":
-        made = [without_alias(each) for each in items(node.plan.aggregateExpressions())]
-        found["functions"] = ", ".join(spelled(node, each) for each in made if kind_of(each) != "AttributeReference")
+        made = (each for each in node.makers if kind_of(each) != "AttributeReference")
+        found["functions"] = ", ".join(spelled(node, each) for each in made)
     if node.kind == "Join" and node.plan.condition().isDefined():
         found["condition of the join"] = spelled(node, node.plan.condition().get())
     if node.kind == "GlobalLimit":
@@ -67,8 +60,3 @@ def stage_facts(
         canonical = json.dumps(fingerprint, sort_keys=True, default=str)
         found["state"] = hashlib.sha256(canonical.encode()).hexdigest()[:8]
     return found
-
-
-def columns(schema: StructType) -> dict[str, str]:
-    """The columns of a stream, each a fact."""
-    return {f"column {field.name}": field.dataType.simpleString() for field in schema.fields}

@@ -8,46 +8,22 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    StructType,
-)
+from pyspark.sql.types import BinaryType, DataType
 
-from samza_azure.errors import PipelineRefused
-from samza_azure.spark.pipeline.names import no_key
+from samza_azure.stream_io.arrow import DESTINATION
 
-#: The column that carries the destination from the plan to the writer. It is not part of the stream.
-COLUMN = "__samza_azure_destination"
-KEY_TYPES = (StringType, ByteType, ShortType, IntegerType, LongType, BooleanType, DateType, BinaryType)
-#: Their names in SQL; the narrower integers first.
+#: The integers' names in SQL; the narrower first.
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
 #: Equal values of types of one family have the same canonical bytes, and so the same partition.
 FAMILIES = {each: each for each in ("string", "boolean", "date", "binary")} | dict.fromkeys(INTEGERS, "integer")
 
 
-def check_key(schema: StructType, key: str, what: str, columns: str) -> None:
-    """Refuse a key that is not a column or whose type has no canonical bytes. `what` begins the message."""
-    if key not in schema.names:
-        raise PipelineRefused(f"{what}, but {columns}. Name one of them.")
-    kind = schema[key].dataType
-    if not isinstance(kind, KEY_TYPES):
-        raise PipelineRefused(f"{what}, {no_key(kind.simpleString())}")
-
-
 def with_destination(frame: DataFrame, by: Sequence[Column], partitions: int, *, like_keys: bool = True) -> DataFrame:
     """The same rows with their partition, from 0: by their canonical bytes, or by Spark's own hash."""
     if not like_keys:
-        return frame.withColumn(COLUMN, F.pmod(F.hash(*by), F.lit(partitions)).cast("int"))
+        return frame.withColumn(DESTINATION, F.pmod(F.hash(*by), F.lit(partitions)).cast("int"))
     types = frame.select(*(each.alias(f"key{number}") for number, each in enumerate(by))).schema.fields
-    return frame.withColumn(COLUMN, destination(by, [field.dataType for field in types], partitions))
+    return frame.withColumn(DESTINATION, destination(by, [field.dataType for field in types], partitions))
 
 
 def destination(by: Sequence[Column], types: Sequence[DataType], partitions: int) -> Column:

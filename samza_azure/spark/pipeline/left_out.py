@@ -1,4 +1,4 @@
-"""What stands in a worker of Spark's for an object of the session: any use of it is an error that says so.
+"""Placeholder pickled instead of an object of the session; using it in a worker raises.
 
 A module or a class that is pickled by value gets one under the name of each value that holds such an object, since a
 name that were left out might be found elsewhere: in a base class, or as the default of `getattr`. Workers import this

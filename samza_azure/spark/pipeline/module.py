@@ -1,4 +1,4 @@
-"""Find and import the user's module, and decide how its functions get to Spark's Python workers.
+"""Import the user's module for Spark, and decide how its functions get to Spark's Python workers.
 
 Functions and classes of the pipeline's main module are pickled by value, like those of a script under spark-submit.
 So the module may create a session, register functions and define columns at its top level, although a worker could
@@ -8,12 +8,10 @@ imported by a worker either, so it is pickled by value too.
 Promised: settings that a module makes on the session at import are in the job file too, or are refused.
 """
 
-import importlib
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
@@ -27,14 +25,12 @@ from samza_azure.application import Application
 from samza_azure.config import Config
 from samza_azure.config.spark import OWN
 from samza_azure.errors import PipelineRefused
+from samza_azure.pipeline.loading import load as pipeline_load
 from samza_azure.spark.jvm.session import is_stopped
 from samza_azure.spark.pipeline import reducers
 from samza_azure.spark.pipeline.environment import environment_sent
 from samza_azure.spark.pipeline.left_out import LeftOut
-from samza_azure.spark.pipeline.names import nearest
-from samza_azure.spark.pipeline.packages import needs
 from samza_azure.spark.pipeline.words import said_by_stage
-from samza_azure.spark.user_code import noted, place_of
 
 _CLOUDPICKLE: Any = cloudpickle.cloudpickle  # untyped
 #: Objects that a worker cannot create: it cannot import a module that holds one of them.
@@ -48,80 +44,15 @@ _NOT_THEIRS = frozenset({"spark.app.name", "spark.master", "spark.sql.shuffle.pa
 
 
 def load(config: Config) -> Application:
-    """The application that `app.main` names, from a module beside the job file or an installed one."""
-    module_name, _, attribute = config.app.main.partition(":")
-    module = _imported(module_name, config)
-    _check_file(module, config)
-    application = getattr(module, attribute, None)
-    if application is None:
-        others = [name for name, each in vars(module).items() if isinstance(each, Application)]
-        instead = f'Write in the job file: main = "{module_name}:{others[0]}".' if others else ""
-        refused = PipelineRefused(
-            f"app.main is {config.app.main!r}, but {module_name} has no attribute {attribute}. "
-            + (instead or f"Write there: {attribute} = Application().")
-        )
-    elif not isinstance(application, Application):
-        refused = PipelineRefused(
-            f"{config.app.main} is a {type(application).__name__}, not an Application. "
-            f"Write: {attribute} = Application()."
-        )
-    else:
-        application.stages[:] = [replace(stage, application=attribute) for stage in application.stages]
-        return application
-    noted(refused, str(config.path))
-    raise refused
+    """The application that `app.main` names. Its functions can be sent to Spark's workers."""
+    return pipeline_load(config, _for_workers, lambda error: said_by_stage(error, []))
 
 
-def _imported(name: str, config: Config) -> ModuleType:
-    directory = config.path.absolute().parent
-    if str(directory) not in sys.path:
-        sys.path.insert(0, str(directory))
+@contextmanager
+def _for_workers(name: str, directory: Path) -> Iterator[None]:
     _Finder.install(name, directory)
     with _settings_kept(name), environment_sent(name):
-        try:
-            return importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name is None or not (name + ".").startswith(error.name + "."):
-                refused = PipelineRefused(f"app.main is {config.app.main!r}, and {name} {_needs(error)}")
-                noted(refused, place_of(error))
-                raise refused from error
-            beside = [path.stem for path in directory.glob("*.py")]
-            raise PipelineRefused(
-                f"app.main is {config.app.main!r}, but there is no module {name} next to {config.path} "
-                f"and none is installed.{nearest(name, beside)} Write it, or name another one."
-            ) from error
-        except PipelineRefused as error:
-            noted(error, place_of(error))
-            raise
-        except (Exception, SystemExit) as error:
-            refused = PipelineRefused(f"The module {name} cannot be imported: {_said(error)}")
-            noted(refused, place_of(error))
-            raise refused from error
-
-
-def _check_file(module: ModuleType, config: Config) -> None:
-    """Refuse a file beside the job file instead of which Python imports, or has imported, its own module."""
-    name, file = module.__name__, config.path.absolute().with_name(f"{module.__name__}.py")
-    origin = getattr(module, "__file__", None)  # it has none if it is part of Python's program
-    if file.exists() and not (origin and Path(origin).exists() and file.samefile(origin)):
-        is_pythons = name in sys.stdlib_module_names
-        other = f"Python has a module {name} of its own" if is_pythons else f"another module {name} is at {origin}"
-        refused = PipelineRefused(
-            f"app.main is {config.app.main!r}, but {other}, which is imported instead. "
-            f"Rename {file.name}, and write its new name in app.main."
-        )
-        noted(refused, str(config.path))
-        raise refused
-
-
-def _said(error: BaseException) -> str:
-    said = f"Syntax error: {error.msg}" if isinstance(error, SyntaxError) else said_by_stage(error, [])
-    return f"{said.rstrip('.')}."
-
-
-def _needs(error: ModuleNotFoundError) -> str:
-    """Name the missing module and what to do."""
-    return f"needs the module {error.name}, which is not installed. {needs(str(error.name))}"
+        yield
 
 
 # By value.

@@ -1,70 +1,41 @@
-"""The pipeline: order its stages, analyse them, divide them into tasks.
+"""A pipeline with queries: analyse its stages in order, and report all mistakes at once."""
 
-A stream that no stage writes is a source stream; its partitions and its schema are in the job file. A stream
-between two stages has the schema of the stage that writes it.
-"""
-
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from samza_azure.application import Application, Stage
-from samza_azure.config import Config, Files, Stream, TableSettings
-from samza_azure.config.values import in_words
-from samza_azure.errors import PipelineRefused
-from samza_azure.logs.names import source_log, source_partition, stage_and_number, task_log, task_name
-from samza_azure.messages import Plan, StagePlan, partitions_of
-from samza_azure.spark.pipeline.analysis import Analysis, analyse
-from samza_azure.spark.pipeline.bounds import Input, Term
+from samza_azure.config import Config
+from samza_azure.errors import Mistakes, PipelineRefused
+from samza_azure.messages import StagePlan, TaskKind
+from samza_azure.pipeline.analysed import AnalysedStage, AnalysedStream, Analysis, Pipeline, Term
+from samza_azure.pipeline.assembly import Assembly, with_places
+from samza_azure.pipeline.names import NamesRefused, check_names, ordered
+from samza_azure.pipeline.sinks import sinks_of
+from samza_azure.spark.jvm.references import released_together
+from samza_azure.spark.jvm.session import gateway_of
+from samza_azure.spark.pipeline.analysis import QueryAnalysis, analyse
+from samza_azure.spark.pipeline.bounds import Input
+from samza_azure.spark.pipeline.calling import called
 from samza_azure.spark.pipeline.catalyst import column, in_sql, rebound
-from samza_azure.spark.pipeline.describe import MOST, columns
-from samza_azure.spark.pipeline.destination import check_key, with_destination
-from samza_azure.spark.pipeline.event_time import Output, check_event_time
-from samza_azure.spark.pipeline.handlers import analyse_handler
-from samza_azure.spark.pipeline.names import at_once, check_names, declare_timestamp, ordered, undeclared
+from samza_azure.spark.pipeline.destination import with_destination
+from samza_azure.spark.pipeline.event_time import Output
 from samza_azure.spark.pipeline.placement import Route
-from samza_azure.spark.pipeline.schema import check_carried, check_columns, parse_schema
-from samza_azure.spark.pipeline.sinks import check_held, check_producers, check_time, sink_plan, sinks_of
-from samza_azure.spark.pipeline.state import check_chosen, kind_of_state
-from samza_azure.spark.user_code import noted, place_of_function
+from samza_azure.spark.pipeline.refusals import StageRefused
+from samza_azure.spark.pipeline.schema import columns_of, not_carried, not_null, parse_schema, wrong_columns
+from samza_azure.stream_io.columns import Columns
 
 
 @dataclass(frozen=True, slots=True)
-class Producer:
-    """One log that a task reads, and the destinations in it that the task consumes."""
+class AnalysedQuery(AnalysedStage):
+    """A stage with a query."""
 
-    prefix: str
-    destinations: frozenset[int]
-    source: str | None = None  # "flights/0" of a source stream; None: a task of this run writes it
-
-
-@dataclass(frozen=True, slots=True)
-class TaskInput:
-    """One input of one task."""
-
-    stream: str
-    schema: StructType
-    producers: tuple[Producer, ...]
-    idle_timeout_s: float
-    key: tuple[str, ...] = ()  # the columns by which the stream is partitioned
-    partitions: int = 0  # of the stream
-
-
-@dataclass(frozen=True, slots=True)
-class AnalysedStage:
-    """A stage with everything that its tasks need to run."""
-
-    stage: Stage
-    plan: StagePlan
-    analysis: Analysis
-    partitions: int | None  # of the stream it writes; None: each task writes its own partition
-    event_time: str | None  # of the stream it writes
-    frontier_lag_us: int
     route: Route | None = None  # for a router: it passes its input on unchanged, partitioned by these expressions
 
     def with_destination(self, spark: SparkSession, frame: DataFrame) -> DataFrame:
@@ -78,180 +49,163 @@ class AnalysedStage:
         return with_destination(frame, by, self.partitions, like_keys=self.route.like_keys)
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """What the container runs."""
-
-    plan: Plan
-    stages: Mapping[str, AnalysedStage]
-    streams: Mapping[str, "AnalysedStream"]
-    sinks: Mapping[str, TableSettings | Files] = field(default_factory=dict)  # by the stage that puts rows there
-
-    def sink_of(self, task: str) -> TableSettings | Files | None:
-        """The table or folder that a task writes rows to. None if the task runs a query or a handler."""
-        return self.sinks.get(self.plan.stage_of(task).name)
-
-    def stage_of(self, task: str) -> AnalysedStage:
-        """The stage of a task."""
-        return self.stages[self.plan.stage_of(task).name]
-
-    def inputs_of(self, task: str, run_id: str) -> tuple[TaskInput, ...]:
-        """What a task reads. The plan fixes the order: offsets refer to producers by their index in it."""
-        stage = self.plan.stage_of(task)
-        _, number = stage_and_number(task)
-        return tuple(self._input(stream, number, stage.tasks, run_id) for stream in stage.inputs)
-
-    def readers_of(self, prefix: str, run_id: str) -> list[str]:
-        """The logs of the tasks that read this log, which belongs to a task or a source partition."""
-        return [
-            task_log(run_id, reader)
-            for reader in self.plan.tasks()
-            if any(producer.prefix == prefix for each in self.inputs_of(reader, run_id) for producer in each.producers)
-        ]
-
-    def _input(self, name: str, number: int, tasks: int, run_id: str) -> TaskInput:
-        stream = self.streams[name]
-        mine = partitions_of(number, tasks, stream.partitions)
-        if stream.writer is None:
-            sources = [source_partition(name, part) for part in mine]
-            producers = [Producer(source_log(source), frozenset({0}), source) for source in sources]
-        else:
-            writer = self.stages[stream.writer]
-            # Without partition_by, partition i is written by task i alone.
-            writers = mine if writer.partitions is None else range(writer.plan.tasks)
-            logs = [task_log(run_id, task_name(stream.writer, number)) for number in writers]
-            producers = [Producer(log, frozenset(mine)) for log in logs]
-        return TaskInput(name, stream.schema, tuple(producers), stream.idle_timeout_s, stream.key, stream.partitions)
-
-
-@dataclass(frozen=True, slots=True)
-class AnalysedStream:
-    """A stream that a stage reads."""
-
-    partitions: int
-    schema: StructType
-    event_time: str | None
-    idle_timeout_s: float
-    writer: str | None  # the stage; None: a source stream
-    key: tuple[str, ...]  # the columns by which its rows are partitioned; empty if unknown
-
-
 def analyse_pipeline(spark: SparkSession, application: Application, config: Config, directory: Path) -> Pipeline:
     """Check each stage against the streams it reads, in the order in which rows pass through them."""
-    warnings = check_names(application, config)
+    mistakes, doubtful, warnings = list[tuple[str, str]](), frozenset[str](), list[str]()
+    try:
+        warnings = check_names(application, config)
+    except NamesRefused as error:
+        mistakes, doubtful = [*error.found], error.about
     stages = ordered(application.stages)
     writers = {stage.output: stage for stage in stages}
-    streams: dict[str, AnalysedStream] = {}
-    analysed: dict[str, AnalysedStage] = {}
-    sinks: list[tuple[StagePlan, TableSettings | Files]] = []
+    assembly = Assembly(stages, config, partial(_declare, spark, writers.keys()))
+    streams, analysed = assembly.streams, assembly.stages
     sink_names = [sink for name in config.streams for sink in sinks_of(name, config.streams)]
-    for stage in stages:
+    columns: dict[str, StructType] = {}  # of streams of which no more is known: a mistake is in front of them
+    unknown: set[str] = set()  # streams whose columns are unknown, since the stage that writes them is refused
+
+    def add(stage: Stage) -> None:
+        assembly.add_sources(stage)
         for name in stage.inputs:
-            if name not in writers and name not in streams:
-                streams[name] = _source_stream(spark, stage, name, config)
-            elif name in writers and analysed[writers[name].name].analysis.puts_out_changes:
-                raise _reads_changes(stage, writers[name])
-        try:
-            analysis = _analysis(spark, stage, streams, config, directory)
-        except PipelineRefused as error:
-            noted(error, place_of_function(stage.function), stage.name)
-            raise
+            if name in writers and (by := analysed.get(writers[name].name)) and by.analysis.puts_out_changes:
+                mistakes.extend(with_places(_reads_changes(stage, writers[name]), stage, config.path))
+        if stage.kind is TaskKind.HANDLER:
+            done = assembly.analysed(stage, stage.inputs, assembly.handler(stage))
+            assembly.add(done, assembly.key_of(done))
+            return
+        analysis = _analysis(spark, stage, assembly, config.task.count, directory)
         inputs = list(stage.inputs)
-        routers: dict[int, AnalysedStage] = {}
+        routers: dict[int, AnalysedQuery] = {}
         for number, route in sorted(analysis.placement.routes.items()):
             taken = {*writers, *streams, *(router.plan.name for router in routers.values()), *sink_names}
-            routers[number] = _router(stage, number, route, streams, config, taken)
+            routers[number] = _router(stage, number, route, assembly, config, taken)
         _check_meeting(stage, list(routers.values()))
         for number, router in routers.items():
-            analysed[router.plan.name] = router
-            streams[router.plan.output] = _intermediate_stream(router, config, ())
+            assembly.add_between(router)
             inputs[number] = router.plan.output
-        analysed[stage.name] = done = _analysed_stage(stage, inputs, analysis, streams, config)
-        goes_to = sinks_of(stage.output, config.streams)
-        if goes_to or any(stage.output in other.inputs for other in stages):
-            streams[stage.output] = _intermediate_stream(done, config, _key_of_output(done, streams))
-        for sink, to in goes_to.items():
-            check_held(stage.output, to, analysis.schema)
-            if isinstance(to, TableSettings):
-                check_time(stage.output, to, analysis.schema)
-                if done.partitions is not None:  # each sink reads all tasks of the stage then
-                    check_producers(stage.output, done.plan)
-            sinks.append((sink_plan(sink, stage.output, to, done.plan, config), to))
-    sources = {name: stream.partitions for name, stream in sorted(streams.items()) if stream.writer is None}
-    plan = _plan(list(analysed.values()), sinks, sources, streams, config, warnings)
-    return Pipeline(plan, analysed, streams, {sink.name: to for sink, to in sinks})
+        query = _query(assembly.analysed(stage, inputs, analysis))
+        assembly.add(query, assembly.key_of(query, analysis.placement.output_key))
+
+    for stage in stages:
+        if unknown.intersection(stage.inputs) or stage.name in doubtful:
+            unknown.add(stage.output)
+            continue
+        try:
+            if (doubtful | columns.keys()).isdisjoint(stage.inputs):
+                add(stage)
+                continue
+            known = {name: parse_schema(spark, each.columns.ddl, name) for name, each in streams.items()} | columns
+            if (made := _called(spark, stage, known, config, directory)) is None:
+                unknown.add(stage.output)
+            else:
+                columns[stage.output] = made
+        except PipelineRefused as error:
+            mistakes += with_places(error, stage, config.path)
+            written = None
+            if isinstance(error, StageRefused):
+                try:
+                    written = _refused_stream(stage, error.schema, assembly)
+                except (PySparkException, ValueError):  # no log can carry its columns
+                    columns[stage.output] = error.schema
+                    continue
+            if written is None:
+                unknown.add(stage.output)
+            else:
+                streams[stage.output] = written
+    if mistakes:
+        raise Mistakes([*dict.fromkeys(mistakes)])
+    return assembly.finished(warnings)
 
 
-def _source_stream(spark: SparkSession, stage: Stage, name: str, config: Config) -> AnalysedStream:
-    declared = config.streams.get(name)
-    if declared is None or declared.schema is None:
-        raise PipelineRefused(undeclared(stage, name, config.streams))
-    schema = parse_schema(spark, declared.schema, name)
-    check_columns(schema, f"streams.{name}.schema")
-    check_carried(schema, f"streams.{name}.schema", "{}")
-    if declared.event_time is not None and declared.event_time not in schema.names:
-        raise PipelineRefused(
-            f"streams.{name}.event_time is {declared.event_time!r}, but its schema has the columns "
-            f"{', '.join(schema.names)}. Name one of them."
-        )
-    if declared.event_time is not None:
-        check_event_time(schema, declared.event_time, name, declare_timestamp(name, declared.event_time))
-    for key in declared.key:
-        check_key(
-            schema, key, f"streams.{name}.key has {key!r}", f"its schema has the columns {', '.join(schema.names)}"
-        )
-    return AnalysedStream(
-        declared.partitions, schema, declared.event_time, declared.idle_timeout_s, writer=None, key=declared.key
+def _query(stage: AnalysedStage, route: Route | None = None) -> AnalysedQuery:
+    return AnalysedQuery(
+        stage.stage, stage.plan, stage.analysis, stage.partitions, stage.event_time, stage.frontier_lag_us, route
     )
 
 
-def _intermediate_stream(written_by: AnalysedStage, config: Config, key: tuple[str, ...]) -> AnalysedStream:
-    declared = config.streams.get(written_by.plan.output) or Stream()
+def _declare(
+    spark: SparkSession, written: Collection[str], name: str, ddl: str, event_time: str | None
+) -> tuple[Columns, frozenset[str]]:
+    schema = _declared_columns(spark, name, ddl)
+    if name not in written:
+        _refuse(not_carried(schema, f"streams.{name}.schema", "{}"))
+    return columns_of(schema), not_null(spark, ddl, name, event_time)
+
+
+def _declared_columns(spark: SparkSession, name: str, ddl: str) -> StructType:
+    schema = parse_schema(spark, ddl, name)
+    _refuse(wrong_columns(schema, f"streams.{name}.schema"))
+    return schema
+
+
+def _refuse(mistakes: Iterable[str]) -> None:
+    if said := " ".join(mistakes):
+        raise PipelineRefused(said)
+
+
+def _called(
+    spark: SparkSession, stage: Stage, known: Mapping[str, StructType], config: Config, directory: Path
+) -> StructType | None:
+    """The columns that a stage makes of streams of which only the columns count; None if those are unknown.
+
+    A misspelt column is refused. What else its plan lacks may follow from another mistake.
+    """
+    inputs = []
+    for name in stage.inputs:
+        declared = config.streams.get(name)
+        with suppress(PipelineRefused):
+            if name in known:
+                inputs.append(Input(name, known[name], None))
+            elif declared is not None and declared.schema is not None:
+                inputs.append(Input(name, _declared_columns(spark, name, declared.schema), None))
+    if stage.kind is TaskKind.HANDLER or len(inputs) < len(stage.inputs):
+        return None
+    frame, wrong = called(spark, stage, inputs, directory / stage.name)
+    _refuse(wrong)
+    return frame.schema
+
+
+def _refused_stream(stage: Stage, schema: StructType, assembly: Assembly) -> AnalysedStream | None:
+    """What a refused stage would write, so that the stages behind it can be analysed. None: that is not known.
+
+    No column is taken for one with nulls, lest a stage be refused for what this one does not show.
+    """
+    declared = assembly.declared(stage.output)
+    if not {declared.event_time or schema.names[0], *stage.partition_by} <= {*schema.names}:
+        return None
     return AnalysedStream(
-        written_by.plan.partitions,
-        written_by.analysis.schema,
-        written_by.event_time,
+        declared.partitions if stage.partition_by else assembly.tasks_of(stage, stage.inputs),
+        columns_of(schema),
+        declared.event_time,
         declared.idle_timeout_s,
-        written_by.plan.name,
-        key,
+        writer=stage.name,
+        key=stage.partition_by,
+        not_null=frozenset(schema.names),
     )
-
-
-def _key_of_output(stage: AnalysedStage, streams: Mapping[str, AnalysedStream]) -> tuple[str, ...]:
-    """The key of a stage's output: its `partition_by`, or that of its inputs if each task writes its own partition."""
-    if stage.partitions is not None:
-        return stage.stage.partition_by
-    is_one_to_one = all(streams[name].partitions == stage.plan.tasks for name in stage.plan.inputs)
-    return stage.analysis.placement.output_key if is_one_to_one else ()
 
 
 def _analysis(
-    spark: SparkSession, stage: Stage, streams: Mapping[str, AnalysedStream], config: Config, directory: Path
-) -> Analysis:
-    declared = config.streams.get(stage.output) or Stream()
-    read = [streams[name] for name in stage.inputs]
-    inputs = [
-        Input(name, stream.schema, stream.event_time, stream.partitions, stream.key)
-        for name, stream in zip(stage.inputs, read, strict=True)
-    ]
-    if stage.is_handler:
-        return analyse_handler(spark, stage, inputs, declared)
+    spark: SparkSession, stage: Stage, assembly: Assembly, task_count: int | None, directory: Path
+) -> QueryAnalysis:
+    declared = assembly.declared(stage.output)
+    inputs = []
+    for name in stage.inputs:
+        stream = assembly.streams[name]
+        schema = parse_schema(spark, stream.columns.ddl, name)
+        inputs.append(Input(name, schema, stream.event_time, stream.partitions, stream.key, stream.not_null))
     output = Output(stage.output, declared.event_time, declared.frontier_lag_s)
-    analysis = analyse(spark, stage, inputs, output, stage.tasks or config.task.count, directory)
-    for key in stage.partition_by:
-        columns = ", ".join(analysis.schema.names)
-        check_key(analysis.schema, key, f"Stage {stage.name} has partition_by {key!r}", f"writes the columns {columns}")
-    return analysis
+    with released_together(gateway_of(spark)._gateway_client):
+        return analyse(spark, stage, inputs, output, stage.tasks or task_count, directory)
 
 
 def _router(
     stage: Stage,
     number: int,
     route: Route,
-    streams: Mapping[str, AnalysedStream],
+    assembly: Assembly,
     config: Config,
     taken: set[str],
-) -> AnalysedStage:
+) -> AnalysedQuery:
     """An added stage that passes an input on unchanged, partitioned as the next stage needs it."""
     read = stage.inputs[number]
     name = f"{stage.name}-{read}" + (f"-{number}" if stage.inputs.count(read) > 1 else "")
@@ -260,6 +214,7 @@ def _router(
             f"The rows of stream {read!r} have to be routed for stage {stage.name}, through a stream called {name!r}. "
             "The pipeline already has a stream of this name. Rename that one."
         )
+    streams = assembly.streams
     stream, declared = streams[read], config.streams.get(name)
     partitions = route.partitions or max(streams[each].partitions for each in stage.inputs)
     if declared is not None and route.partitions in (None, declared.partitions):
@@ -271,22 +226,23 @@ def _router(
         )
     router = Stage(name, (read,), name, (), "append", _unchanged)
     analysis = Analysis(
-        schema=stream.schema,
+        columns=stream.columns,
         fingerprint=({"routed": route.texts, "like_keys": route.like_keys},),
         facts={"routed by": ", ".join(route.texts)},
         frontier=() if stream.event_time is None else (Term(0),),
+        not_null=stream.not_null,
     )
     plan = StagePlan(
         name=name,
-        inputs=(read,),
+        inputs=(assembly.read_as(read),),
         output=name,
-        tasks=_task_count(router, (read,), streams, config),
-        schema=stream.schema.toDDL(),
+        tasks=assembly.tasks_of(router, (read,)),
+        schema=stream.columns.ddl,
         routed_for=stage.name,
         routed_by=route.shown,
         partitions=partitions,
     )
-    return AnalysedStage(
+    return AnalysedQuery(
         stage=router,
         plan=plan,
         analysis=analysis,
@@ -305,9 +261,9 @@ def _reads_changes(stage: Stage, writer: Stage) -> PipelineRefused:
     )
 
 
-def _check_meeting(stage: Stage, routers: Sequence[AnalysedStage]) -> None:
+def _check_meeting(stage: Stage, routers: Sequence[AnalysedQuery]) -> None:
     """Refuse routers whose rows meet in one operator but that have different numbers of partitions."""
-    partitions: dict[int, AnalysedStage] = {}
+    partitions: dict[int, AnalysedQuery] = {}
     for router in routers:
         assert router.route is not None
         other = partitions.setdefault(router.route.group, router)
@@ -320,151 +276,3 @@ def _check_meeting(stage: Stage, routers: Sequence[AnalysedStage]) -> None:
 
 def _unchanged(rows: DataFrame) -> DataFrame:
     return rows
-
-
-def _analysed_stage(
-    stage: Stage,
-    inputs: Sequence[str],
-    analysis: Analysis,
-    streams: Mapping[str, AnalysedStream],
-    config: Config,
-) -> AnalysedStage:
-    declared = config.streams.get(stage.output) or Stream()
-    tasks = _task_count(stage, inputs, streams, config)
-    check_chosen(
-        stage.name, config.task.state, needs_rocksdb=analysis.needs_rocksdb, needs_memory=analysis.needs_memory
-    )
-    if not stage.partition_by and declared.partitions not in (1, tasks):
-        raise PipelineRefused(
-            f"streams.{stage.output}.partitions is {declared.partitions}, but stage {stage.name} has no partition_by, "
-            f"so each of its {tasks} tasks writes one partition. Add partition_by with a column of the stage "
-            f"({', '.join(analysis.schema.names)}), or remove the line."
-        )
-    partitions = declared.partitions if stage.partition_by else None
-    plan = StagePlan(
-        name=stage.name,
-        inputs=tuple(inputs),
-        output=stage.output,
-        tasks=tasks,
-        partition_by=stage.partition_by,
-        schema=analysis.schema.toDDL(),
-        stateful=analysis.stateful,
-        state=analysis.state,
-        partitions=tasks if partitions is None else partitions,
-        at_once=at_once(stage, config) if stage.is_handler else 0,
-    )
-    return AnalysedStage(
-        stage=stage,
-        plan=plan,
-        analysis=analysis,
-        partitions=partitions,
-        event_time=declared.event_time,
-        frontier_lag_us=round((declared.frontier_lag_s or 0.0) * 1_000_000),
-    )
-
-
-def _task_count(stage: Stage, inputs: Sequence[str], streams: Mapping[str, AnalysedStream], config: Config) -> int:
-    """One task per partition, or fewer if the user says so. Inputs may differ in partitions if no rows must meet."""
-    least = min(streams[name].partitions for name in inputs)
-    wanted = stage.tasks or config.task.count
-    return least if wanted is None else min(least, wanted)
-
-
-def _plan(
-    stages: Sequence[AnalysedStage],
-    sinks: Sequence[tuple[StagePlan, TableSettings | Files]],
-    sources: Mapping[str, int],
-    streams: Mapping[str, AnalysedStream],
-    config: Config,
-    warnings: Sequence[str],
-) -> Plan:
-    warnings = [*warnings, *(warning for stage in stages for warning in stage.analysis.warnings)]
-    described: dict[str, object] = {
-        "stages": [
-            {
-                "name": stage.plan.name,
-                "inputs": stage.plan.inputs,
-                "output": stage.plan.output,
-                "tasks": stage.plan.tasks,
-                "partition_by": stage.plan.partition_by,
-                "partitions": stage.plan.partitions,
-                "schema": stage.plan.schema,
-                "state": stage.analysis.fingerprint,
-                "sources": stage.analysis.sources,
-                "kept": kind_of_state(config.task.state, needs_rocksdb=stage.analysis.needs_rocksdb)
-                if stage.plan.stateful
-                else None,
-                "event_time": stage.event_time,
-                "frontier_lag_us": stage.frontier_lag_us,
-                "output_mode": stage.stage.output_mode,
-            }
-            for stage in sorted(stages, key=lambda stage: stage.plan.name)
-        ],
-        "streams": {
-            name: {
-                "partitions": stream.partitions,
-                "schema": stream.schema.toDDL(),
-                "event_time": stream.event_time,
-                "key": stream.key,
-            }
-            for name, stream in streams.items()
-        },
-    }
-    if tables := [(sink, to) for sink, to in sinks if isinstance(to, TableSettings)]:
-        described["tables"] = [
-            {"stream": sink.inputs[0], "tasks": sink.tasks, "table": table.name, "time": table.time}
-            for sink, table in tables
-        ]
-    if folders := [sink for sink, _ in sinks if sink.files]:
-        described["files"] = [{"stream": sink.inputs[0], "tasks": sink.tasks, "folder": sink.files} for sink in folders]
-    canonical = json.dumps(described, sort_keys=True, separators=(",", ":"))
-    return Plan(
-        stages=(*(stage.plan for stage in stages), *(sink for sink, _ in sinks)),
-        sources=dict(sources),
-        fingerprint=hashlib.sha256(canonical.encode()).hexdigest(),
-        warnings=tuple(warnings),
-        keys={name: stream.key for name, stream in sorted(streams.items()) if stream.key},
-        described=_described(stages, sinks, streams),
-    )
-
-
-def _described(
-    stages: Sequence[AnalysedStage],
-    sinks: Sequence[tuple[StagePlan, TableSettings | Files]],
-    streams: Mapping[str, AnalysedStream],
-) -> dict[str, dict[str, str]]:
-    """All facts of the pipeline. Empty if they are too large to be stored with the run."""
-    found: dict[str, dict[str, str]] = {}
-    for stage in stages:
-        lag = stage.frontier_lag_us / 1_000_000
-        found[f"stage {stage.plan.name}"] = _said(
-            {
-                "inputs": ", ".join(stage.plan.inputs),
-                "output": stage.plan.output,
-                "tasks": str(stage.plan.tasks),
-                "partition_by": ", ".join(stage.plan.partition_by),
-                "output_mode": stage.stage.output_mode,
-                "event_time": stage.event_time or "",
-                "frontier_lag": in_words(lag) if lag else "",
-                **stage.analysis.facts,
-            }
-        )
-        if stage.plan.output not in streams:
-            found[f"stream {stage.plan.output}"] = columns(stage.analysis.schema)
-    for sink, to in sinks:
-        goes = {"table": to.name, "time": to.time} if isinstance(to, TableSettings) else {"files": to.folder}
-        found[f"stage {sink.name}"] = {"inputs": sink.inputs[0], "tasks": str(sink.tasks), **goes}
-    for name, stream in streams.items():
-        found[f"stream {name}"] = _said(
-            {
-                "partitions": str(stream.partitions),
-                "event_time": stream.event_time or "",
-                "key": ", ".join(stream.key),
-                **columns(stream.schema),
-            }
-        )
-    return found if len(json.dumps(found)) <= MOST else {}
-
-
-def _said(facts: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in facts.items() if value}

@@ -3,7 +3,7 @@
 An operator with state is right only if all rows that agree in its keys meet in one task. So its keys are traced through
 the operators below it to expressions over the columns of each input. If these contain the key by which the input's
 stream is partitioned, nothing has to be done. Otherwise the input is first routed by these expressions, through an
-additional stream. If no partitioning of the inputs is right, the stage is refused.
+additional stream. If no partitioning of the inputs is right, the stage is refused (`checks/tasks.py`).
 
 Promised: in an accepted stage, each operator with state gets all rows of a key in one task.
 """
@@ -15,30 +15,26 @@ from typing import Any, TypeAlias
 from pyspark.sql import SparkSession
 
 from samza_azure.application import Stage
-from samza_azure.errors import PipelineRefused
 from samza_azure.spark.pipeline.bounds import Input, as_written
 from samza_azure.spark.pipeline.catalyst import (
+    SESSION_MARK,
+    WINDOW_MARK,
     Node,
     alternatives,
     conjuncts,
-    contains,
     equalities,
     has_pattern,
-    identity,
-    in_sql,
     is_marked,
     items,
     join_type,
     kind_of,
-    literal,
-    named,
     references,
     substituted,
     text,
-    without_alias,
 )
 from samza_azure.spark.pipeline.destination import FAMILIES, INTEGERS
-from samza_azure.spark.pipeline.operators import described, groupings_of, keys_of, state_of
+from samza_azure.spark.pipeline.nulls import Nulls
+from samza_azure.spark.pipeline.operators import described, keys_of, state_of
 
 #: Operators that may drop rows.
 REMOVING = frozenset({"Deduplicate", "DeduplicateWithinWatermark", "Filter", "Generate", "GlobalLimit", "LocalLimit"})
@@ -46,6 +42,8 @@ REMOVING = frozenset({"Deduplicate", "DeduplicateWithinWatermark", "Filter", "Ge
 #: An expression over a node's output, traced to each leaf below: rows of the node that agree in the expression come
 #: from rows that agree in these.
 LeafExpressions: TypeAlias = dict[Node, Any]
+#: Operators that share inputs, each with those of its keys that can be traced to all of them.
+Offers: TypeAlias = Sequence[tuple[Node, Sequence[LeafExpressions]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +74,18 @@ class Placement:
     routes: Mapping[int, Route] = field(default_factory=dict)
     output_key: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    #: Groups of operators that no partitioning suits.
+    unplaced: tuple[Offers, ...] = ()
+    #: Streams that two operators need partitioned by different columns, with both.
+    torn: tuple[tuple[str, Node, Node], ...] = ()
 
 
 class Tracer:
     """Follows expressions from an operator down to the inputs."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    def __init__(self, spark: SparkSession, root: Node, nulls: Nulls) -> None:
+        self._spark, self._nulls = spark, nulls
+        self._of_windows = {node.child for node in root.walk() if node.kind == "Project" and _makes_window(node)}
         self._known_results: dict[Node, frozenset[int]] = {}
 
     def place(self, node: Node, expression: Any) -> LeafExpressions | None:
@@ -90,9 +93,11 @@ class Tracer:
         if not expression.deterministic() or has_pattern(self._spark, expression, "PLAN_EXPRESSION"):
             return None  # a router has no tables
         if node.reads is not None:
-            if not references(expression) or not references(expression) <= set(node.ids) or not _can_route(expression):
+            if not references(expression) or not references(expression) <= set(node.ids) or not can_route(expression):
                 return None
-            return {node: substituted(self._spark, expression, node.columns)}  # without the names of aliases
+            return {
+                node: substituted(self._spark, expression, _columns_in(node, expression))
+            }  # without the names of aliases
         match node.kind:
             case "Project" | "Aggregate":
                 return self._through(node, expression)
@@ -109,6 +114,12 @@ class Tracer:
             return None
         return self.place(streaming[0], expression)
 
+    def place_of_key(self, node: Node, wanted: int) -> LeafExpressions | None:
+        """The same of a column by which the output may be partitioned."""
+        if node.kind == "Aggregate" and kind_of(node.maker(wanted)) == "AggregateExpression":
+            return None  # of hundreds of columns
+        return self.place(node, node.column(wanted)) if family(node.column(wanted)) else None
+
     def _is_kept_from_rows(self, node: Node, below: Node, expression: Any) -> bool:
         """Whether a Python function in an expression is not called for rows that a node drops; routing would call it.
 
@@ -117,9 +128,17 @@ class Tracer:
         above = has_pattern(self._spark, expression, "PYTHON_UDF")
         if node.kind != "Filter":
             return above
-        parts = [each for each in conjuncts(node.plan.condition()) if not _is_null_filter(below, each)]
+        parts = [each for each in conjuncts(node.plan.condition()) if not self._is_harmless(node, each)]
         results = references(expression) & self._results(below)
         return bool(above and parts) or (bool(results) and not all(references(each) & results for each in parts))
+
+    def _is_harmless(self, node: Node, condition: Any) -> bool:
+        """Whether a condition drops no row, or is Spark's own below a window, where rows without a time are dropped."""
+        if kind_of(condition) != "IsNotNull" or kind_of(condition.child()) != "AttributeReference":
+            return False
+        if self._nulls.of(node.child, condition.child()) is not None:
+            return True
+        return node in self._of_windows and is_marked(condition.child())
 
     def _results(self, node: Node) -> frozenset[int]:
         """The columns of a node's output that Python functions compute."""
@@ -143,12 +162,8 @@ class Tracer:
         self._known_results[node] = known = frozenset(found) if rows else below & set(node.ids)
         return known
 
-    def _inlined(self, expression: Any, columns: Sequence[Any]) -> Any:
-        by = {}
-        for wanted in references(expression):
-            found = named(columns, wanted)
-            if found is not None:
-                by[wanted] = without_alias(found)
+    def _inlined(self, node: Node, expression: Any) -> Any:
+        by = {wanted: node.maker(wanted) for wanted in references(expression) if wanted in node.ids}
         return substituted(self._spark, expression, by)
 
     def same(self, one: Route, other: Route) -> bool:
@@ -161,12 +176,16 @@ class Tracer:
 
     def rebased(self, route: Route, leaf: Node) -> tuple[Any, ...]:
         """A route's expressions over the columns of another leaf that reads the same input."""
-        names = {str(each.name()): each for each in leaf.output}
-        by = {number: names[str(each.name())] for number, each in zip(route.leaf.ids, route.leaf.output, strict=True)}
-        return tuple(substituted(self._spark, each, by) for each in route.expressions)
+        names = dict(zip(route.leaf.ids, route.leaf.names, strict=True))
+
+        def here(expression: Any) -> Any:
+            by = {number: leaf.output[leaf.names.index(names[number])] for number in references(expression)}
+            return substituted(self._spark, expression, by)
+
+        return tuple(map(here, route.expressions))
 
     def _through(self, node: Node, expression: Any) -> LeafExpressions | None:
-        inlined = self._inlined(expression, node.made)
+        inlined = self._inlined(node, expression)
         if has_pattern(self._spark, inlined, "AGGREGATE_EXPRESSION") or not references(inlined) <= set(node.child.ids):
             return None
         return self.place(node.child, inlined)
@@ -220,20 +239,26 @@ def _is_held_by(kind: str, expression: Any, left: Any, right: Any) -> bool:
     return from_left or (kind in ("Inner", "Cross", "RightOuter") and _is_composed(right, [expression]))
 
 
+def _columns_in(leaf: Node, expression: Any) -> dict[int, Any]:
+    """The columns of a leaf that an expression has."""
+    return {number: leaf.column(number) for number in references(expression)}
+
+
 def _both(one: LeafExpressions | None, other: LeafExpressions | None) -> LeafExpressions | None:
     return None if one is None or other is None else one | other
 
 
-def _can_route(expression: Any) -> bool:
+def can_route(expression: Any) -> bool:
     """Whether equal values have equal hashes. Maps, variants and text with a collation do not."""
     return not _has_type(expression, "COLLATE", "MAP<", "VARIANT")
 
 
-def _is_null_filter(node: Node, condition: Any) -> bool:
-    """Whether it is what Spark puts below a window: the rows without a time are dropped."""
-    if kind_of(condition) != "IsNotNull" or kind_of(condition.child()) != "AttributeReference":
+def _makes_window(projection: Node) -> bool:
+    """Whether Spark has put this projection, and the filter below it, in place of a window."""
+    if projection.child.kind != "Filter":
         return False
-    return is_marked(node.column(identity(condition.child())))
+    windows = map(projection.maker, projection.marked(WINDOW_MARK, SESSION_MARK))
+    return any(kind_of(each) != "AttributeReference" for each in windows)
 
 
 def _has_type(expression: Any, *words: str) -> bool:
@@ -244,26 +269,21 @@ def _has_type(expression: Any, *words: str) -> bool:
 # The decision.
 
 
-def place_stage(spark: SparkSession, stage: Stage, root: Node, inputs: Sequence[Input], tasks: int | None) -> Placement:
-    """How each input must be partitioned. Raise PipelineRefused, with what to write, if no partitioning is right.
-
-    `tasks` is the number of tasks that the user asks for. One task needs no partitioning.
-    """
-    if tasks == 1 or all(each.partitions == 1 for each in inputs):
-        return Placement()
-    for node in root.walk():
-        if node.kind == "TransformWithStateInPySpark" and node.plan.hasInitialState():
-            raise PipelineRefused(
-                f"Stage {stage.name}: the {described(node)} has an initial state, and each task would load all of it. "
-                f"Run the stage on one task, {stage.decorator(tasks=1)}; or produce the initial state into a stream."
-            )
-    tracer = Tracer(spark)
+def place_stage(spark: SparkSession, stage: Stage, root: Node, inputs: Sequence[Input], nulls: Nulls) -> Placement:
+    """How each input must be partitioned if the stage has several tasks."""
+    tracer = Tracer(spark, root, nulls)
     keys = {leaf: _key_columns(leaf, _stream(leaf, inputs)) for leaf in root.leaves()}
     routes: dict[int, Route | None] = {}
     needed_by: dict[int, Node] = {}
     meeting: list[set[int]] = []
+    unplaced: list[Offers] = []
+    torn: list[tuple[str, Node, Node]] = []
     for group in _groups([node for node in root.walk() if state_of(node)]):
-        decided = _decided(_columns(stage, tracer, group), keys, inputs)
+        offers = [(operator, _offered(tracer, operator)) for operator in group]
+        if not (columns := _columns(offers)):
+            unplaced.append(offers)
+            continue
+        decided = _decided(columns, keys, inputs)
         together = {leaf.reads for leaf in decided if leaf.reads is not None}
         apart = [each for each in meeting if not each & together]
         meeting = [*apart, together.union(*(each for each in meeting if each & together))]
@@ -271,7 +291,7 @@ def place_stage(spark: SparkSession, stage: Stage, root: Node, inputs: Sequence[
             assert leaf.reads is not None
             before, first = routes.setdefault(leaf.reads, route), needed_by.setdefault(leaf.reads, group[0])
             if before is not route and (before is None or route is None or not tracer.same(before, route)):
-                raise _two_routes(stage, _stream(leaf, inputs).stream, first, group[0])
+                torn.append((_stream(leaf, inputs).stream, first, group[0]))
     group_of = {reads: number for number, each in enumerate(meeting) for reads in each}
     routed = {reads: replace(route, group=group_of[reads]) for reads, route in routes.items() if route is not None}
     for leaf in keys:
@@ -286,7 +306,7 @@ def place_stage(spark: SparkSession, stage: Stage, root: Node, inputs: Sequence[
         if all(map(_is_time, route.expressions))
         and not all(_is_time(each) for key in keys_of(needed_by[reads]) for each in key)
     )
-    return Placement(routed, _output_key(tracer, root, keys), warnings)
+    return Placement(routed, _output_key(tracer, root, keys), warnings, tuple(unplaced), tuple(torn))
 
 
 def _stream(leaf: Node, inputs: Sequence[Input]) -> Input:
@@ -295,8 +315,7 @@ def _stream(leaf: Node, inputs: Sequence[Input]) -> Input:
 
 
 def _key_columns(leaf: Node, stream: Input) -> tuple[Any, ...]:
-    by_name = {str(each.name()): each for each in leaf.output}
-    return tuple(by_name[name] for name in stream.key)
+    return tuple(leaf.output[leaf.names.index(name)] for name in stream.key)
 
 
 def _groups(operators: Sequence[Node]) -> list[list[Node]]:
@@ -308,17 +327,14 @@ def _groups(operators: Sequence[Node]) -> list[list[Node]]:
     return groups
 
 
-def _columns(stage: Stage, tracer: Tracer, group: Sequence[Node]) -> list[LeafExpressions]:
+def _columns(offers: Offers) -> list[LeafExpressions]:
     """The columns by which the inputs may be partitioned so that each operator gets all rows of a key in one task."""
-    offers = [(operator, _offered(tracer, operator)) for operator in group]
-    leaves = set(group[0].leaves())
+    leaves = set(offers[0][0].leaves())
     found: list[LeafExpressions] = []
     for candidate in [place for _, places in offers for place in places if place.keys() == leaves]:
         suits = all(_suits(candidate, operator, places) for operator, places in offers)
         if suits and not any(_is_same(candidate, other) for other in found):
             found.append(candidate)
-    if not found:
-        raise _impossible(stage, offers)
     return found
 
 
@@ -375,7 +391,7 @@ def _decided(
     best: dict[Node, Route | None] = {}
     for anchor in leaves:
         chosen = _columns_of_key(anchor, keys[anchor], columns)
-        if not chosen or not all(_family(place[leaf]) for place in chosen for leaf in leaves):
+        if not chosen or not all(family(place[leaf]) for place in chosen for leaf in leaves):
             continue
         partitions = _stream(anchor, inputs).partitions
         decided: dict[Node, Route | None] = {}
@@ -388,7 +404,7 @@ def _decided(
     if best:
         return best
     chosen = [place for place in columns if not any(_is_time(each) for each in place.values())] or list(columns)
-    like_keys = all(_family(each) for place in chosen for each in place.values())
+    like_keys = all(family(each) for place in chosen for each in place.values())
     return {leaf: Route(leaf, tuple(place[leaf] for place in chosen), like_keys, None) for leaf in leaves}
 
 
@@ -413,7 +429,7 @@ def _is_column(expression: Any, column: Any) -> bool:
     return widens and _is_column(expression.child(), column)
 
 
-def _family(expression: Any) -> str | None:
+def family(expression: Any) -> str | None:
     """The family of its type: equal values have the same canonical bytes. None if it cannot be a `partition_by` key."""
     return FAMILIES.get(str(expression.dataType().simpleString()))
 
@@ -430,107 +446,11 @@ def _output_key(tracer: Tracer, root: Node, keys: Mapping[Node, tuple[Any, ...]]
         return ()
     names = []
     for number in range(lengths.pop()):
-        for column in root.output:
-            place = tracer.place(root, column) if _family(column) else None
+        for wanted, name in zip(root.ids, root.names, strict=True):
+            place = tracer.place_of_key(root, wanted)
             if place is not None and all(_is_column(place[leaf], key[number]) for leaf, key in keys.items()):
-                names.append(str(column.name()))
+                names.append(name)
                 break
         else:
             return ()
     return tuple(names)
-
-
-def _two_routes(stage: Stage, stream: str, one: Node, other: Node) -> PipelineRefused:
-    twice = stage.decorator(inputs=(*stage.inputs, stream))
-    needs = f"the {described(one)} needs" if one is other else f"the {described(one)} and the {described(other)} need"
-    return PipelineRefused(
-        f"Stage {stage.name}: {needs} the rows of stream {stream!r} partitioned by different columns. Name the stream "
-        f"twice, {twice}: the function then gets two DataFrames of it as its first and last argument, each partitioned "
-        "as it is needed."
-    )
-
-
-def _impossible(stage: Stage, offers: Sequence[tuple[Node, Sequence[LeafExpressions]]]) -> PipelineRefused:
-    for operator, places in offers:
-        if not keys_of(operator):
-            return PipelineRefused(
-                f"Stage {stage.name}: the {described(operator)} needs all rows in one task. {_on_one_task(stage)}"
-                + (" If that is too slow, group by a key in an earlier stage." if operator.kind == "Aggregate" else "")
-            )
-        groupings = groupings_of(operator) if operator.kind == "Aggregate" else []
-        if not places and groupings and not _shared_keys(operator):
-            return PipelineRefused(
-                f"Stage {stage.name}: the {described(operator)} needs the rows of each key in one task, but none of "
-                "its keys is in all of its groupings (GROUPING SETS, rollup or cube). "
-                f"{_apart(stage, operator.child.child, groupings)}"
-            )
-        if not places:
-            return PipelineRefused(
-                f"Stage {stage.name}: the {described(operator)} needs the rows of each key in one task, but "
-                f"{_obstacle(operator)}. {_split(stage, operator, 'Move what comes before it into a separate stage')}"
-            )
-    (upper, _), *_, (lower, _) = offers
-    return PipelineRefused(
-        f"Stage {stage.name}: no partitioning of its inputs suits both the {described(lower)} and the "
-        f"{described(upper)}, which share no key. "
-        f"{_split(stage, upper, f'Write two stages, the first with the {described(lower)}')}"
-    )
-
-
-def _obstacle(operator: Node) -> str:
-    """Why no part of an operator's key determines the task of an input's row."""
-    parts = [part for key in keys_of(operator) for part in key]
-    if any(_is_random(child, each) for child in operator.children for part in parts for each in references(part)):
-        return "its key is not deterministic, so the same row could go to different tasks"
-    if not any(_can_route(part) for part in parts):
-        return "equal values of the key's type may have different bytes (a collation, a map or a variant)"
-    reasons = ["an earlier operator creates it", "an earlier join uses another key"]
-    making = [node for node in operator.walk() if node.kind in ("Project", "Aggregate")]
-    if any(contains(made, "PythonUDF") for node in making for made in node.made):
-        reasons.append("a filter keeps rows from the Python function that computes it")
-    return f"no part of the key can be computed from an input row alone: {', or '.join(reasons)}"
-
-
-def _is_random(node: Node, wanted: int) -> bool:
-    """Whether a projection computes a column with a non-deterministic function."""
-    made = named(node.made, wanted) if node.kind == "Project" else None
-    if made is not None and not made.deterministic():
-        return True
-    below = frozenset({wanted}) if made is None else references(made)
-    return any(_is_random(child, each) for child in node.children for each in below if each in child.ids)
-
-
-def _shared_keys(operator: Node) -> list[Any]:
-    """The keys of an operator; of a rollup, a cube or GROUPING SETS those that all groupings have."""
-    groupings = groupings_of(operator) if operator.kind == "Aggregate" else []
-    if not groupings:
-        return [key for key, *_ in keys_of(operator)]
-    return [key for key in groupings[0] if all(any(key is each for each in others) for others in groupings)]
-
-
-def _apart(stage: Stage, grouped: Node, groupings: Sequence[Sequence[Any]]) -> str:
-    """What to write instead of groupings without a common key. `grouped` computes the keys for all of them."""
-    known = {str(each.name()) for child in grouped.children for each in child.output}
-    if not all(grouping and all(str(key.name()) in known for key in grouping) for grouping in groupings):
-        return _on_one_task(stage)
-    lines = [f".groupBy({', '.join(literal(in_sql(str(key.name()))) for key in each)})" for each in groupings]
-    written = f"{', '.join(lines[:-1])} and {lines[-1]}"
-    return f"Write a stage for each of them, {written}. {_on_one_task(stage, 'Or run')}"
-
-
-def _split(stage: Stage, operator: Node, first: str) -> str:
-    """What to write: an earlier stage, if its output can be partitioned by the operator's keys; or one task."""
-    names = [
-        str(key.name())
-        for key in _shared_keys(operator)
-        if kind_of(key) == "AttributeReference" and _family(key) and _can_route(key)
-    ]
-    if not names:
-        return _on_one_task(stage)
-    by = repr(names[0]) if len(names) == 1 else f"[{', '.join(map(repr, names))}]"
-    return f"{first} with partition_by={by}. {_on_one_task(stage, 'Or run')}"
-
-
-def _on_one_task(stage: Stage, run: str = "Run") -> str:
-    """The remedy that always works, if one task is fast enough."""
-    return f"{run} the stage on one task: {stage.decorator(tasks=1)}."

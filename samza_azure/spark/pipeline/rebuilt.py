@@ -1,4 +1,4 @@
-"""What a worker calls to make objects again that are pickled by value and that cloudpickle alone cannot make.
+"""Functions that rebuild, in a worker, objects pickled by value that cloudpickle alone cannot rebuild.
 
 Workers import this file, so it imports only what they have.
 """

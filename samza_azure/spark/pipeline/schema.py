@@ -1,7 +1,8 @@
 """Which columns a stream may have, and how its rows are laid out in Arrow.
 
-All columns of a stream are nullable, whatever Spark infers about the stage that writes it. Spark may infer something
-else for a later version of the stage, and the layout of the log's rows must not change with it.
+All columns of a stream are nullable for Spark and Arrow, whatever the job file says and Spark infers about the stage
+that writes it. It may be something else for a later version, and the layout of the log's rows, and of the state of
+operators, must not change with it. Which columns have no nulls is known beside the schema (`nulls`).
 """
 
 from collections import Counter
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     CalendarIntervalType,
@@ -24,8 +25,9 @@ from pyspark.sql.types import (
     _parse_datatype_json_string,
 )
 
-from samza_azure.errors import ConfigError, PipelineRefused
+from samza_azure.errors import PipelineRefused
 from samza_azure.spark.jvm.session import java_class
+from samza_azure.stream_io.columns import Columns
 
 #: Keyed by Spark's name of the type, since some of these types have no public class in pyspark.
 _REFUSED = {
@@ -40,7 +42,17 @@ STRUCT = "org.apache.spark.sql.types.StructType"
 
 
 def parse_schema(spark: SparkSession, ddl: str, stream: str) -> StructType:
-    """The columns of a stream as the job file declares them."""
+    """The columns of a stream as the job file declares them, all of them nullable."""
+    return nullable(_declared(spark, ddl, stream))
+
+
+def not_null(spark: SparkSession, ddl: str, stream: str, event_time: str | None) -> frozenset[str]:
+    """The columns that no row may lack: those that are NOT NULL, and the event time."""
+    fields = _declared(spark, ddl, stream).fields
+    return frozenset(each.name for each in fields if each.name == event_time or not each.nullable)
+
+
+def _declared(spark: SparkSession, ddl: str, stream: str) -> StructType:
     try:
         declared = java_class(spark, STRUCT).fromDDL(ddl)
     except Exception as error:
@@ -51,7 +63,7 @@ def parse_schema(spark: SparkSession, ddl: str, stream: str) -> StructType:
         ) from error
     parsed = _parse_datatype_json_string(declared.json())
     assert isinstance(parsed, StructType)
-    return nullable(parsed)
+    return parsed
 
 
 def nullable(schema: StructType) -> StructType:
@@ -74,47 +86,30 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def laid_out(rows: pa.RecordBatch, schema: pa.Schema, stream: str) -> pa.RecordBatch:
-    """Rows of a log in the layout that the reader expects. Raise ConfigError if columns or types differ."""
-    if rows.schema.equals(schema):
-        return rows
-    there, here = ({column.name: type_name(column.type) for column in each} for each in (rows.schema, schema))
-    if there != here:
-        differences = [
-            f"{name} is {there.get(name, 'missing')} in the log, {here.get(name, 'missing')} in the schema"
-            for name in {**here, **there}
-            if there.get(name) != here.get(name)
-        ]
-        raise ConfigError(
-            f"The rows of stream {stream!r} do not fit its schema: {'; '.join(differences)}. "
-            f"Change streams.{stream}.schema to match the log, or write rows of the new schema into another stream."
-        )
-    return rows.select(schema.names).cast(schema)
+def types_of(schema: StructType) -> dict[str, str]:
+    """By column: Spark's name of the type."""
+    return {column.name: column.dataType.simpleString() for column in schema.fields}
 
 
-def type_name(kind: pa.DataType) -> str:
-    """Spark's name of the type, since Arrow may have several layouts for one Spark type."""
-    try:
-        return str(from_arrow_type(kind).simpleString())
-    except PySparkException:
-        return str(kind)
+def columns_of(schema: StructType) -> Columns:
+    """These columns, for all that needs no Spark."""
+    return Columns(arrow_schema(schema), schema.toDDL(), types_of(schema))
 
 
-def check_columns(schema: StructType, where: str) -> None:
-    """Refuse columns that a log cannot store and return unchanged, and say what to write instead."""
+def wrong_columns(schema: StructType, where: str) -> Iterator[str]:
+    """Say which columns a log cannot store and return unchanged, and what to write instead."""
     counted = Counter(name.lower() for name in schema.names)
     for name, times in counted.items():
         if times > 1:
-            raise PipelineRefused(f"{where} has {times} columns called {name}. Rename or drop one with select().")
+            yield f"{where} has {times} columns called {name}. Rename or drop one with select()."
     for column in schema.fields:
         for path, inside in _inside(column.name, column.dataType):
-            reason = _why_refused(inside)
-            if reason:
-                raise PipelineRefused(f"{where}: column {path} is {reason}.")
+            if reason := _why_refused(inside):
+                yield f"{where}: column {path} is {reason}."
 
 
-def check_carried(schema: StructType, where: str, written: str = '.cast("{}")') -> None:
-    """Refuse columns that would have another type when they are read from a log. All of the schema may be null.
+def not_carried(schema: StructType, where: str, written: str = '.cast("{}")') -> Iterator[str]:
+    """Say which columns would have another type when they are read from a log. All of the schema may be null.
 
     `written` is how a type is given to a column there.
     """
@@ -123,13 +118,14 @@ def check_carried(schema: StructType, where: str, written: str = '.cast("{}")') 
         try:
             (carried,) = from_arrow_schema(arrow_schema(StructType([column])), prefer_timestamp_ntz=True).fields
         except (PySparkException, ValueError) as error:  # a map() without entries has keys of no type
-            raise PipelineRefused(
+            yield (
                 f"{where}: column {column.name} is {kind}, which Arrow cannot carry ({error}). Give it another type, "
                 f"such as {written.format('map<string,string>')}."
-            ) from error
+            )
+            continue
         if carried.dataType != column.dataType:
             other = carried.dataType.simpleString()
-            raise PipelineRefused(
+            yield (
                 f"{where}: column {column.name} is {kind}, of which Arrow makes {other}. Give it that type: "
                 f"{written.format(other)}."
             )

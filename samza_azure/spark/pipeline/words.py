@@ -1,6 +1,7 @@
 """Rewrite Spark's errors about a stage for the person who wrote the stage, and say what to write instead.
 
-A clear message of Spark's is kept, without its error class, SQLSTATE and plan.
+A clear message of Spark's is kept, without its error class, SQLSTATE and plan. What to write instead hangs on the
+condition that Spark gives an error, or on the operator that it refuses, and never on its English.
 """
 
 import re
@@ -11,20 +12,30 @@ from pickle import PicklingError
 
 import pyspark
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkAttributeError, PySparkImportError
+from pyspark.errors import PySparkException
 
+from samza_azure.application import Stage
+from samza_azure.pipeline.names import nearest
+from samza_azure.pipeline.packages import needs
 from samza_azure.spark.pipeline.advice import Advice, count_in_windows
-from samza_azure.spark.pipeline.catalyst import Node, in_sql, literal
-from samza_azure.spark.pipeline.names import nearest
-from samza_azure.spark.pipeline.packages import needs
+from samza_azure.spark.pipeline.catalyst import Node, in_sql, kind_of, literal
 from samza_azure.spark.pipeline.reducers import NotForWorkers
+from samza_azure.spark.pipeline.refusals import plan_of_error
 
 _PYSPARK = str(Path(pyspark.__file__).parent)
-#: Spark's message for any action on a streaming DataFrame.
-_RUNS = "Queries with streaming sources must be executed with writeStream"
+#: The condition of most of what Spark's check of streaming queries refuses. Only the operator says what it is about.
+_UNNAMED = "_LEGACY_ERROR_TEMP_3102"
+_ACTION, _ATTRIBUTE = "CALL_ON_STREAMING_DATASET_UNSUPPORTED", "ATTRIBUTE_NOT_SUPPORTED"
+_PACKAGES = frozenset({"PACKAGE_NOT_INSTALLED", "UNSUPPORTED_PACKAGE_VERSION"})
+_NO_TIMESTAMP, _STAR = "EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE", "INVALID_USAGE_OF_STAR_OR_REGEX"
+_INTERVAL = "CANNOT_PARSE_INTERVAL"
+#: What a stage names and nothing has created.
+_UNKNOWN = frozenset({"UNRESOLVED_ROUTINE", "UNRESOLVABLE_TABLE_VALUED_FUNCTION", "TABLE_OR_VIEW_NOT_FOUND"})
+_WINDOW = "NON_TIME_WINDOW_NOT_SUPPORTED_IN_STREAMING"
+_OUTPUT_MODE, _ON_CLAUSE = "STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION", "UNSUPPORTED_FEATURE.PYTHON_UDF_IN_ON_CLAUSE"
 _NO_ACTION = (
     "{method}a stage must not run an action (count, collect, show, toPandas, foreach, cache or write). Return the "
-    "DataFrame instead; to count rows, aggregate them: {count}."
+    "DataFrame instead; to count the rows of each hour, aggregate them: {count}."
 )
 _CREATE = (
     "If a stage creates it: that lasts for one call of the stage's function. What several calls or stages use is "
@@ -38,51 +49,58 @@ _SEEN = (
     "where the output is read, or write one stage over both streams with transformWithState, which remembers what it "
     "has seen."
 )
-#: What to write instead of what Spark refuses when a stage's function is called, by a part of Spark's message.
+#: What to write instead of what Spark refuses when a stage's function is called, by the condition of its error.
 _INSTEAD_OF_CALLS = {
-    "pivot is not supported": 'Name the values, as in .pivot("kind", ["a", "b"]).',
-    "Streaming query is not allowed in subquery": "Write it as a join, or as a left semi join.",
-    "Cannot have MAP type columns in": "Make a text of the map first, with F.to_json.",
+    "_LEGACY_ERROR_TEMP_3063": 'Name the values, as in .pivot("kind", ["a", "b"]).',
+    "INVALID_SUBQUERY_EXPRESSION.STREAMING_QUERY": (
+        "Write it as a join, or as a left semi join whose condition bounds the time."
+    ),
+    "UNSUPPORTED_FEATURE.SET_OPERATION_ON_MAP_TYPE": "Make a text of the map first, with F.to_json.",
+    "_LEGACY_ERROR_TEMP_3101": (
+        "A window of an earlier stage is a column of its start and end. Let that stage write a time, "
+        '.withColumn("at", F.window_time("window")), declare event_time = "at" for its stream, and use that time here.'
+    ),
 }
-#: What to write instead of what Spark refuses when a query starts, by a part of Spark's message.
+#: What Spark calls errors by; a test finds each of them in this Spark.
+CONDITIONS = frozenset(
+    {_UNNAMED, _ACTION, _INTERVAL, _NO_TIMESTAMP, _STAR, _OUTPUT_MODE, _ON_CLAUSE, _WINDOW}
+    | _UNKNOWN
+    | _INSTEAD_OF_CALLS.keys()
+)
+#: What pyspark calls its own.
+CONDITIONS_OF_PYTHON = frozenset({_ATTRIBUTE, *_PACKAGES})
+_APPEND = 'Use output mode append: remove output_mode="update" from @app.stage.'
+#: What to write instead of an operator that Spark refuses when a query starts, by the kind of the operator.
 _INSTEAD: dict[str, Callable[[Advice, Node], str]] = {
-    "Sorting is not supported": lambda advice, root: (
+    "Sort": lambda advice, root: (
         f"randomSplit sorts the rows. {_share(root)}"
         if any(node.kind == "Sample" and node.child.kind == "Sort" for node in root.walk())
         else "Remove orderBy and sort: a stream never ends, so it has no final order. Sort where the output is read"
         f"{advice.greatest(root)}."
     ),
-    "Sampling is not supported": lambda _advice, root: _share(root),
-    "Except on a streaming": lambda _advice, _root: f"Subtract {_SEEN}",
-    "Intersect of streaming": lambda _advice, _root: f"Intersect {_SEEN}",
-    "Union between streaming and batch": lambda _advice, _root: (
-        "Produce the rows of the table into a stream, and name it in @app.stage."
+    "Sample": lambda _advice, root: _share(root),
+    "Except": lambda _advice, _root: f"Subtract {_SEEN}",
+    "Intersect": lambda _advice, _root: f"Intersect {_SEEN}",
+    "Union": lambda _advice, _root: "Produce the rows of the table into a stream, and name it in @app.stage.",
+    "Window": lambda advice, root: (
+        "row_number, rank and lag need all rows of a group at once. Use an aggregate per F.window (F.max_by, F.min_by)"
+        f", dropDuplicatesWithinWatermark, or transformWithState to remember the previous row.{advice.first(root)}"
     ),
-    "only in Append output mode": lambda _advice, _root: (
-        'Use output mode append: remove output_mode="update" from @app.stage.'
-    ),
-    "session window streaming aggregations": lambda _advice, _root: (
-        'Use output mode append: remove output_mode="update" from @app.stage.'
-    ),
-    "Window function is not supported": lambda advice, root: (
-        "row_number, rank and lag need all rows of a group at once. Use an aggregate per F.window (F.max_by, F.first), "
-        f"dropDuplicatesWithinWatermark, or transformWithState to remember the previous row.{advice.first(root)}"
-    ),
-    "Distinct aggregations": lambda advice, root: advice.distinct(root),
-    "Python UDF in the ON clause": lambda _advice, _root: (
-        "Write the condition with SQL expressions, or compute a column of one side with the function before the join."
-    ),
-    "without watermark": lambda advice, root: advice.watermark_before(root),
-    "Offset is not supported": lambda _advice, _root: (
+    "Aggregate": lambda advice, root: advice.distinct(root),
+    "DeduplicateWithinWatermark": lambda advice, root: advice.watermark_before(root),
+    "Offset": lambda _advice, _root: (
         "Remove offset: the rows of a stream have no order, so any of them would be skipped. Skip rows where the "
         "output is read."
     ),
-    "a static Data": lambda advice, root: advice.with_table(root),
-    "joins with a streaming DataFrame/Dataset on the right": lambda advice, root: advice.with_table(root),
-    "Stream-stream": lambda advice, root: (
-        "Give both inputs of such a join withWatermark, and let its condition bound the time between the rows"
-        f"{advice.in_time(root)}"
-    ),
+}
+OPERATORS = frozenset(_INSTEAD)
+#: What a pipeline usually imports, by its usual name.
+_IMPORTS = {
+    "Application": "from samza_azure import Application",
+    "DataFrame": "from pyspark.sql import DataFrame",
+    "F": "from pyspark.sql import functions as F",
+    "SparkSession": "from pyspark.sql import SparkSession",
+    "Window": "from pyspark.sql import Window",
 }
 _OTHERWISE = (
     "If Spark refuses a combination of operators, split them into separate stages. If it refuses one operator, remove "
@@ -92,35 +110,108 @@ _OTHERWISE = (
 
 def said_by_stage(error: BaseException, columns: list[str], time: str | None = None) -> str:
     """Describe an error that a stage's function raised. `columns` are those of its inputs, `time` is an event time."""
-    text = str(error)
-    if _RUNS in text or "CALL_ON_STREAMING_DATASET_UNSUPPORTED" in text:
+    text, condition, about = str(error), _condition(error), _parameters(error)
+    if condition == _ACTION or (condition == _UNNAMED and _is_of_stream(error)):
         return _NO_ACTION.format(method=_called(error), count=count_in_windows(time))
-    if isinstance(error, PySparkAttributeError) and (found := re.search(r"Attribute `(.*)` is not supported", text)):
-        return _no_column(found[1], columns)
-    if isinstance(error, PySparkImportError) and "pandas" in text.lower():
-        return f"{_operator(error)} needs the package pandas ({text.rstrip('.')}). {needs('pandas')}"
-    if found := re.search(r"The event time `(.*)` has the invalid type \"(?:TIMESTAMP_NTZ|DATE)\"", text):
-        cast = f'.withColumn({literal(found[1])}, F.col({literal(in_sql(found[1]))}).cast("timestamp"))'
+    if condition == _ATTRIBUTE:
+        return _no_column(about["attr_name"], columns)
+    if condition in _PACKAGES and about["package_name"].lower() == "pandas":
+        return f"{_operator(error)} needs the package pandas ({_plain(text).rstrip('.')}). {needs('pandas')}"
+    if condition == _NO_TIMESTAMP and about["eventType"] in ('"TIMESTAMP_NTZ"', '"DATE"'):
+        name = about["eventName"].strip("`").replace("``", "`")
+        cast = f'.withColumn({literal(name)}, F.col({literal(in_sql(name))}).cast("timestamp"))'
         return f"{_plain(text)} Make it one before withWatermark, {cast}."
-    if re.match(r"\[(UNRESOLVED_ROUTINE|UNRESOLVABLE_TABLE_VALUED_FUNCTION|TABLE_OR_VIEW_NOT_FOUND)\b", text):
+    if condition == _INTERVAL:
+        return f'{about["intervalString"]} is no length of time. Write a number and a unit, as in "30 minutes".'
+    if condition.partition(".")[0] in _UNKNOWN:
         return f"{_plain(text)} {_CREATE}"
+    if isinstance(error, NameError) and error.name in _IMPORTS:
+        return f"NameError: {text}. Write at the top: {_IMPORTS[error.name]}."
     if isinstance(error, NotForWorkers):
         return text
     if isinstance(error, PicklingError):
         return f"{text.rstrip('.')}. {_SEND}"
-    if type(error).__module__.startswith("pyspark."):
-        remedy = next((instead for part, instead in _INSTEAD_OF_CALLS.items() if part in text), "")
-        return f"{_plain(text).rstrip('.')}. {remedy}" if remedy else _plain(text)
     if isinstance(error, Py4JJavaError):
         return _plain(_message(error))
-    return f"{type(error).__name__}: {text}"
+    if type(error).__module__.startswith("pyspark."):
+        remedy = _INSTEAD_OF_CALLS.get(condition, "")
+        if condition == _STAR and about["prettyName"] == "Pivot":
+            remedy = "Write F.count(F.lit(1)) instead."
+        return f"{_plain(text).rstrip('.')}. {remedy}" if remedy else _plain(text)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def said_at_start(error: BaseException, root: Node, advice: Advice) -> str:
+def said_at_start(error: Exception, root: Node, advice: Advice, stage: Stage) -> str:
     """Describe what Spark would refuse when the query of this plan starts, and the remedy."""
-    reason = _plain(_message(error))
-    remedy = next((instead(advice, root) for part, instead in _INSTEAD.items() if part in reason), _OTHERWISE)
-    return f"{reason.rstrip('.')}. {remedy}"
+    reason = _plain(_message(error)).rstrip(".")
+    return f"{reason}. {_instead_at_start(error, root, advice, stage) or _OTHERWISE}"
+
+
+def _instead_at_start(error: Exception, root: Node, advice: Advice, stage: Stage) -> str:
+    condition, operator = _condition(error), plan_of_error(error)
+    if condition == _ON_CLAUSE:
+        return (
+            "Write the condition with SQL expressions, or compute a column of one side with the function before the "
+            "join."
+        )
+    if condition == _OUTPUT_MODE:
+        return _APPEND if stage.output_mode == "update" else ""
+    if "monotonically_increasing_id()" in _message(error):  # its condition is that of many errors
+        return (
+            "It numbers rows by where and when they are read, which no other run repeats. Make an id of what the row "
+            'holds, F.sha2(F.to_json(F.struct("*")), 256): rows that are equal in each column have one id.'
+        )
+    kind = kind_refused(error)
+    if kind != "Join":
+        return _INSTEAD[kind](advice, root) if kind in _INSTEAD else ""
+    is_of_streams = operator.left().isStreaming() and operator.right().isStreaming()
+    if not is_of_streams or str(operator.joinType().toString()) == "LeftAnti":
+        return advice.with_table(root)
+    if stage.output_mode == "update":
+        return _APPEND
+    return (
+        "Give both inputs of such a join withWatermark, and let its condition bound the time between the rows"
+        f"{advice.in_time(root)}"
+    )
+
+
+def kind_refused(error: Exception) -> str:
+    """The kind of the operator that Spark refuses; empty if it does not say that. Of a window it says no more."""
+    if (operator := plan_of_error(error)) is None:
+        return "Window" if _condition(error) == _WINDOW else ""
+    return kind_of(operator)
+
+
+#: What Spark says of operators that it refuses at the start, of which it tells the lowest only.
+_REASONS = {
+    "Intersect": "Intersect of streaming DataFrames is not supported",
+    "Offset": "Offset is not supported on a stream",
+    "Sort": "Sorting is not supported on a stream",
+    "Window": "Window function is not supported on a stream",
+}
+
+
+def said_of_kind(kind: str, root: Node, advice: Advice) -> str:
+    """Describe an operator that Spark would refuse when the query starts. Empty: it is none of these."""
+    if (reason := _REASONS.get(kind)) is None:
+        return ""
+    return f"{reason}. {_INSTEAD[kind](advice, root)}"
+
+
+def _condition(error: BaseException) -> str:
+    """Spark's name of an error's kind. Empty: it has none."""
+    return (isinstance(error, PySparkException) and error.getCondition()) or ""
+
+
+def _parameters(error: BaseException) -> dict[str, str]:
+    """What the message of an error of Spark's is about, by the names that its condition gives them."""
+    return (isinstance(error, PySparkException) and error.getMessageParameters()) or {}
+
+
+def _is_of_stream(error: BaseException) -> bool:
+    """Whether an error is about an operator over a stream."""
+    operator = plan_of_error(error)
+    return operator is not None and bool(operator.isStreaming())
 
 
 def _message(error: BaseException) -> str:
@@ -136,14 +227,17 @@ def _plain(text: str) -> str:
     sentence = re.sub(r"^\[[A-Z0-9_.]+\] ", "", sentence)
     sentence = re.sub(r"#\d+L?\b", "", sentence)  # the number of a column
     sentence = re.sub(r"\b_pyspark_[0-9a-f]{32}\.", "", sentence)  # what spark.sql calls a DataFrame
-    return re.sub(r" ?SQLSTATE: \w+|; line \d+ pos \d+", "", sentence).rstrip(" ;")
+    return re.sub(r" ?SQLSTATE: \w+|; line \d+ pos -?\d+", "", sentence).rstrip(" ;")
 
 
 def _share(root: Node) -> str:
     """A filter that keeps some of the rows, for a stage that draws them at random."""
     sample = next(node for node in root.walk() if node.kind == "Sample")
-    hashed = f"pmod(xxhash64({in_sql(str(sample.output[0].name()))}), 10) < 3"
-    return f"Use a filter by the hash of columns instead, for three of ten rows .where({literal(hashed)})."
+    column = in_sql(str(sample.output[0].name()))
+    return (
+        f"Use a filter by the hash of a column instead, which keeps three of ten values of {column}: "
+        f".where({literal(f'pmod(xxhash64({column}), 10) < 3')})."
+    )
 
 
 def _no_column(name: str, columns: list[str]) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = "SAMZA_AZURE_KILL_AT"
-CONTAINER = "samza_azure.spark.container"
+CONTAINER = "samza_azure.container"
 
 
 def words_of(process: int | str) -> list[str]:
@@ -36,8 +36,8 @@ class Points(MetaPathFinder):
         self._flushes, self._batches, self._counting = False, 0, threading.Lock()
         container = {
             "samza_azure.messages": self._reports,
-            "samza_azure.spark.task.batch": self._appends,
-            "samza_azure.spark.task.tasks": self._obeys,
+            "samza_azure.tasks.records": self._appends,
+            "samza_azure.tasks.tasks": self._obeys,
         }
         supervisor = {
             "samza_azure.host.perform": self._writes,
@@ -95,7 +95,7 @@ class Points(MetaPathFinder):
 
     def _appends(self, module: Any) -> None:
         """Before and after a record: any, the first ones of the flush in this container, and the last one of a task."""
-        append = module.BatchWriter._append
+        append = module.RecordWriter._append
 
         def appended(writer: Any, batch: int, plan: Any, *more: Any) -> None:
             whats = [f"the end of {writer._stage.stage.name}" if plan.step >= 2 else "a batch"]
@@ -109,14 +109,14 @@ class Points(MetaPathFinder):
             for what in whats:
                 self.at(f"after {what}")
 
-        module.BatchWriter._append = appended
+        module.RecordWriter._append = appended
 
     def _writes(self, module: Any) -> None:
         """Before and after the leader writes a step of the drain."""
         perform = module._perform
 
         async def performed(action: Any, *more: Any) -> Any:
-            drain = action.control.drain if isinstance(action, module.WriteControl) else None
+            drain = action.control.drain if isinstance(action, module.actions.WriteControl) else None
             if drain is not None:
                 self.at(f"before {drain.reached}")
             answer = await perform(action, *more)

@@ -1,8 +1,8 @@
 """Pin a release: `python tests/fleet/releases/make.py COMMIT` puts what a fleet needs of it beside this file.
 
-That is the package without Spark, commands and simulator, and the `member.py` of that time, as a zip that Python
-imports from. It lies here because a shallow clone, or an archive of the sources, does not have the commit. Pin one
-before each change of what is stored; those that are here stay for as long as their processors may be out there.
+That is the package without Spark, commands and, in older commits, simulator, and the `member.py` of that time, as a zip
+that Python imports from. It lies here because a shallow clone, or an archive of the sources, does not have the commit.
+Pin one before each change of what is stored; those that are here stay for as long as their processors may be out there.
 """
 
 import io

@@ -32,7 +32,7 @@ from samza_azure.logs.record import (
     header_size,
     last_length,
 )
-from samza_azure.sim.ledger import Violation, demand
+from simulator.ledger import Violation, demand
 
 from . import plain
 from .performing import check_performing

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from samza_azure.errors import StorageUnavailable, Unsettled
 from samza_azure.group import actions as a
-from samza_azure.group.answers import Answer, Busy, Kept, No, TooLarge, Trouble
+from samza_azure.group.answers import Answer, Busy, Kept, TooLarge, Trouble
 from samza_azure.group.control import Control, decode, encode
 from samza_azure.group.rows import MEMBERS, LeaderRow, ProcessorRow, columns, processor_row
 from samza_azure.host import runs
@@ -19,11 +19,12 @@ from samza_azure.host.perform import NOBODY, perform
 from samza_azure.logs.names import blob_name, large_prefix
 from samza_azure.logs.record import INTERMEDIATE, Slice, Writer
 from samza_azure.logs.task_log import LogLimits
-from samza_azure.sim.ledger import demand
+from samza_azure.outcomes import Refused
 from samza_azure.storage.interface import Content
 from samza_azure.storage.limits import HINTS, hint_key, hint_name
-from samza_azure.storage.log import take_over
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
+from samza_azure.stream_io.log import take_over
+from simulator.ledger import demand
 
 T = TypeVar("T")
 #: A few records fill a blob, and what is larger than a few hundred bytes has a blob of its own.
@@ -129,7 +130,7 @@ def _check_scan(dice: Random) -> None:
     dead = dice.choice([row.etag for row in there] or ["e"])
     is_there = any(row.processor == name and row.etag == dead for row in there)
     marked = _done(a.MarkDead(name, dead, 2), account)
-    same("whether the mark is refused", isinstance(marked, No), not is_there)
+    same("whether the mark is refused", isinstance(marked, Refused), not is_there)
 
 
 def _check_write(dice: Random) -> None:
@@ -149,7 +150,7 @@ def _check_write(dice: Random) -> None:
     fits = dice.random() < 0.5
     answer = _done(write, account, limit=1 << 20 if fits else 1)
     is_ours = is_leased and write.lease_id == "lease" and write.etag == etag
-    wanted = TooLarge if write.has_newcomers and not fits else str if is_ours else No
+    wanted = TooLarge if write.has_newcomers and not fits else str if is_ours else Refused
     same("what becomes of a write of the control blob", type(answer), wanted)
     content = storage.control_read(None, None)
     assert isinstance(content, Content)

@@ -19,10 +19,10 @@ from samza_azure.logs.record import Kind, Record, Slice, Writer, encode
 from samza_azure.logs.retention import Keeps
 from samza_azure.logs.source_log import SPARED_S, TRUSTED_S, SharedLog, append_shared, is_in_line, resume
 from samza_azure.logs.task_log import LogLimits
-from samza_azure.sim.ledger import demand
-from samza_azure.storage.driver import drive, perform
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
-from samza_azure.storage.retention import Retention
+from samza_azure.stream_io.driver import drive, perform
+from samza_azure.stream_io.retention import Retention
+from simulator.ledger import demand
 
 from . import plain
 from .streams import GROUP, STREAM, Actor

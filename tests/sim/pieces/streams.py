@@ -19,10 +19,10 @@ from samza_azure.logs.source_log import SharedLog, append_shared, in_words, part
 from samza_azure.logs.task_log import (
     LogLimits,
 )
-from samza_azure.sim.ledger import Violation, demand
-from samza_azure.storage.driver import always, drive, perform
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
+from samza_azure.stream_io.driver import always, drive, perform
+from simulator.ledger import Violation, demand
 
 from . import plain
 

@@ -14,13 +14,13 @@ from typing import Any
 from samza_azure.errors import CorruptState, StateLost, Superseded
 from samza_azure.logs.forget import kept, outdated
 from samza_azure.logs.names import blob_index, blob_name, large_prefix
-from samza_azure.logs.operations import Append, AppendRefused, Read, Sent, indexes
+from samza_azure.logs.operations import Append, Read, Sent, indexes
 from samza_azure.logs.record import INTERMEDIATE, Kind, Record, Reference, Slice, Writer, encode
 from samza_azure.logs.restart_files import needed
 from samza_azure.logs.task_log import (
+    EncodedRecords,
     LogLimits,
     NotSent,
-    Parcel,
     TaskLog,
     append,
     log_record,
@@ -30,10 +30,11 @@ from samza_azure.logs.task_log import (
     set_aside,
     take_over,
 )
-from samza_azure.sim.ledger import Violation, demand
-from samza_azure.storage.driver import drive, perform
+from samza_azure.outcomes import Refused
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
+from samza_azure.stream_io.driver import drive, perform
+from simulator.ledger import Violation, demand
 
 from .streams import GROUP, LARGE, Actor, all_records, bytes_at, check_blobs, check_readers, fails, interleaved
 
@@ -236,8 +237,8 @@ class TaskWorld:
         storage = MemoryStorage(lambda: 0.0)
         blobs = MemoryAccount(storage).blobs()
         blobs.create("b")
-        first = self.dice.choice([Sent.UNKNOWN, Sent.NOT, AppendRefused("x")])
-        rule, answers = send("b", data, 0), iter([first, AppendRefused("BlobNotFound")])
+        first = self.dice.choice([Sent.UNKNOWN, Sent.NOT, Refused("x")])
+        rule, answers = send("b", data, 0), iter([first, Refused("BlobNotFound")])
         error, said = None, None
         while error is None:
             try:
@@ -287,9 +288,9 @@ class TaskWorld:
                     blobs.append(name, added, position)
                     added = b""
 
-        demand(insisted(4, AppendRefused("x")) == (CorruptState, 3), "Form: who is refused three times goes on")
+        demand(insisted(4, Refused("x")) == (CorruptState, 3), "Form: who is refused three times goes on")
         demand(insisted(5, Sent.UNKNOWN) == (CorruptState, 1), "S8: a log that became shorter is not noticed")
-        for answer, error in ((Sent.UNKNOWN, StateLost), (AppendRefused("x"), NotSent), (Sent.NOT, NotSent)):
+        for answer, error in ((Sent.UNKNOWN, StateLost), (Refused("x"), NotSent), (Sent.NOT, NotSent)):
             name = "runs/r/gone-0/00000000"
             demand(insisted(0, answer) == (error, 1), f"S8: of a blob that is gone {answer} is told otherwise")
         self._check_doubt(data)
@@ -332,7 +333,9 @@ class TaskWorld:
         else:
             raise Violation("S2: an owner does not see what stands at the end of its log")
         if added is not None:
-            mine = replace(log, files=dict(log.files), unsettled=Parcel(self.dice.choice([b"\0", b"\xff"]) * 9, ()))
+            mine = replace(
+                log, files=dict(log.files), unsettled=EncodedRecords(self.dice.choice([b"\0", b"\xff"]) * 9, ())
+            )
             demand(drive(look(mine), blobs) and mine.unsettled is None, "S2: what cannot follow any more is awaited")
             demand(mine.end == log.end, "S2: others' bytes are taken for ours")
 

@@ -97,11 +97,12 @@ class DrawnInput:
     event_time: str | None
     frontier_lag: str | None
     key: tuple[str, ...]
+    not_null: frozenset[str] = frozenset()
 
     @property
     def ddl(self) -> str:
         """Its schema as the job file writes it."""
-        return ", ".join(f"{name} {kind}" for name, kind in self.columns)
+        return ", ".join(f"{name} {kind}{' NOT NULL' * (name in self.not_null)}" for name, kind in self.columns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ class Frame:
     lag: str | None = None  # how much older than the watermark rows may be that leave the stage
     last_per: tuple[str, ...] | None = None  # of an aggregation in update mode
     late: bool = False  # rows that a state has kept leave it later than their time
+    sure: frozenset[str] = frozenset()  # columns that have no nulls
 
     def call(self, operator: str, code: str, **changes: Any) -> "Frame":
         """With one operator more."""
@@ -55,7 +56,8 @@ class Frame:
             for name, (expression, _) in columns.items()
         ]
         kinds = {name: kind for name, (_, kind) in columns.items()}
-        return self.call(operator, f".selectExpr({', '.join(expressions)})", columns=kinds, **changes)
+        sure = frozenset(name for name, (expression, _) in columns.items() if expression in self.sure)
+        return self.call(operator, f".selectExpr({', '.join(expressions)})", columns=kinds, sure=sure, **changes)
 
     def keep(self, *names: str) -> "Frame":
         """Only these columns."""
@@ -100,10 +102,12 @@ USUAL = Bias()
 def timed(frame: Frame, *keys: str) -> Node:
     """Its rows that have an event time and these keys; else a row of an outer join might wait for ever.
 
-    And of two sides of a full join one must not have null as a key: both joins would be refused.
+    And of two sides of a full join one must not have null as a key: both joins would be refused. People do not say so
+    of columns that are never null.
     """
-    condition = " AND ".join(f"{column} IS NOT NULL" for column in (frame.time, *keys))
-    return Call(frame.node, "where", f".where({condition!r})")
+    unsure = [column for column in (frame.time, *keys) if column not in frame.sure]
+    condition = " AND ".join(f"{column} IS NOT NULL" for column in unsure)
+    return Call(frame.node, "where", f".where({condition!r})") if unsure else frame.node
 
 
 def draw(seed: int, bias: Bias = USUAL) -> Case:
@@ -199,7 +203,7 @@ class Drawing:
         key: tuple[str, ...] = ()
         if self.chance(self.bias.keyed):
             key = ("key",) if self.chance(0.85) else ("key", "id")
-        return DrawnInput(
+        made = DrawnInput(
             name=f"in-{'abc'[number]}",
             columns=tuple(columns),
             rows=tuple(self.rows(columns)),
@@ -209,6 +213,24 @@ class Drawing:
             frontier_lag=f"{self.disorder_s} s" if self.disorder_s and self.chance(0.3) else None,
             key=key,
         )
+        return self.promised(made)
+
+    def promised(self, made: DrawnInput) -> DrawnInput:
+        """Some columns are NOT NULL. No row lacks these, or its event time: it has that of the row before."""
+        dice = Random(f"what is not null in {made.name} of {self.seed}")  # its own, so that other draws stay the same
+        needed = frozenset(
+            name for name, _ in made.columns if dice.random() < 0.25 and (name != "ts" or made.event_time)
+        )
+        rows, before = [], START
+        for row in made.rows:
+            values = dict(zip((name for name, _ in made.columns), row, strict=True))
+            for name, kind in made.columns:
+                if values[name] is None and name in needed and name != "ts":
+                    values[name] = dice.choice(VALUES[kind])
+            if made.event_time is not None:
+                before = values["ts"] = values["ts"] or before
+            rows.append(tuple(values.values()))
+        return replace(made, not_null=needed, rows=tuple(rows))
 
     def rows(self, columns: list[tuple[str, str]]) -> list[tuple[Any, ...]]:
         dice = self.dice
@@ -231,7 +253,8 @@ class Drawing:
         return found
 
     def source(self, each: DrawnInput) -> Frame:
-        return Frame(Read(0), dict(each.columns), each.event_time)
+        sure = each.not_null if each.event_time is None else each.not_null | {each.event_time}
+        return Frame(Read(0), dict(each.columns), each.event_time, sure=sure)
 
     # What happens.
 
@@ -375,7 +398,8 @@ class Drawing:
         name = self.name("r")
         columns = {(name if each == column else each): kind for each, kind in frame.columns.items()}
         time = name if frame.time == column else frame.time
-        return frame.call("rename", f".withColumnRenamed({column!r}, {name!r})", columns=columns, time=time)
+        sure = frozenset(name if each == column else each for each in frame.sure)
+        return frame.call("rename", f".withColumnRenamed({column!r}, {name!r})", columns=columns, time=time, sure=sure)
 
     def exploded(self, frame: Frame) -> Frame:
         name = self.name("e")
@@ -437,6 +461,7 @@ class Drawing:
             node=Union(tuple(each.node for each in parts), by_name),
             marked=any(each.marked for each in parts) and parts[0].marked,
             late=any(each.late for each in frames),
+            sure=frozenset.intersection(*(each.sure for each in frames)),
             lag=next((each.lag for each in frames if each.lag), None),
         )
 
@@ -476,6 +501,7 @@ class Drawing:
         if how != "inner" and not (bounded and left.marked and right.marked):
             how = "inner"
         columns = dict(left.columns) if how == "leftsemi" else {**left.columns, **other.columns}
+        sure = {"inner": left.sure | other.sure, "right": other.sure, "full": frozenset[str]()}.get(how, left.sure)
         made = Frame(
             Join(
                 timed(left, *(a for a, _ in pairs if how == "full")) if how in ("left", "full") else left.node,
@@ -488,6 +514,7 @@ class Drawing:
             marked=left.marked and how not in ("right", "full"),
             lag=lag,
             late=True,
+            sure=sure,
         )
         return made if how == "leftsemi" else self.filtered_after_join(made, left, other)
 
@@ -588,6 +615,7 @@ class Drawing:
                 columns=columns,
                 time=time,
                 marked=False,
+                sure=frame.sure | {time},
             )
         return frame.call(
             "window aggregation",
@@ -595,6 +623,7 @@ class Drawing:
             columns=columns,
             time=time,
             lag=None,
+            sure=frame.sure | {time},
         )
 
     def sessions(self, frame: Frame) -> Frame:
@@ -622,6 +651,7 @@ class Drawing:
             time=time,
             marked=False,
             lag=None,
+            sure=frame.sure | {time},
         )
 
     def dropped(self, frame: Frame) -> Frame:
@@ -649,7 +679,8 @@ class Drawing:
         names = ", ".join(repr(key) for key in [*keys, bucket])
         columns = {key: frame.columns[key] for key in keys} | {bucket: "timestamp"}
         minute = f".withColumn({bucket!r}, F.date_trunc('MINUTE', {frame.time!r}))"
-        code = minute + f".where('{frame.time} IS NOT NULL')%s([{names}]).select({names})"
+        known = "" if frame.time in frame.sure else f".where('{frame.time} IS NOT NULL')"
+        code = minute + f"{known}%s([{names}]).select({names})"
         node = Call(
             frame.node,
             "deduplication within the watermark",

@@ -4,17 +4,19 @@ A mutant is noticed by a case whose rows are wrong with it, and equal or refused
 with the mutant's own bias; `python tests/prove/pipelines.py --mutants` looks for others.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
-from samza_azure.spark.pipeline import analysis, event_time, placement
-from samza_azure.spark.pipeline.bounds import Bound, Bounds, Term
+from samza_azure.pipeline.analysed import Term, Watermark
+from samza_azure.spark.pipeline import event_time, facts, placement
+from samza_azure.spark.pipeline.bounds import Bound, Bounds, Input
 from samza_azure.spark.pipeline.catalyst import Node, references
-from samza_azure.spark.pipeline.event_time import Watermark
+from samza_azure.spark.pipeline.checks import frontier, joins, on_time
 from samza_azure.spark.pipeline.placement import Placement, Route
+from samza_azure.spark.pipeline.refusals import Refusal
 
 from .draw import Bias, draw
 from .run import Bench, Outcome
@@ -98,28 +100,21 @@ _watermarks = event_time.watermarks_of
 _frontier = event_time.frontier_of
 
 
-def _watermarks_of_the_marked(stage: Any, root: Node, *others: Any) -> tuple[Watermark, ...]:
+def _watermarks_of_the_marked(root: Node, *others: Any) -> tuple[Watermark, ...]:
     under = {leaf.reads for node in root.walk() if node.kind == "EventTimeWatermark" for leaf in node.leaves()}
-    return tuple(each for each in _watermarks(stage, root, *others) if each.reads in under)
+    return tuple(each for each in _watermarks(root, *others) if each.reads in under)
 
 
-def _no_check(*_: Any) -> None:
-    pass
+def _no_check(_: facts.Facts) -> tuple[Refusal, ...]:
+    return ()
 
 
-def _frontier_of_the_inputs(*arguments: Any) -> tuple[Term, ...]:
+def _frontier_of_the_inputs(bound: Bound, inputs: Sequence[Input], *others: Any) -> tuple[Term, ...]:
     """A watermark counts like the progress of the inputs."""
-    found, inputs = _frontier(*arguments), arguments[3]
+    found = _frontier(bound, inputs, *others)
     if all(term.reads is not None for term in found):
         return found
     return tuple(Term(number) for number, each in enumerate(inputs) if each.event_time is not None)
-
-
-def _frontier_without_a_bound(*arguments: Any) -> tuple[Term, ...]:
-    """What has no bound gets the one of the watermark, or of the inputs, and no frontier_lag is asked for."""
-    stage, frame, root, inputs, output, *others = arguments
-    lag = 0.0 if output.frontier_lag_s is None else output.frontier_lag_s
-    return _frontier(stage, frame, root, inputs, replace(output, frontier_lag_s=lag), *others)
 
 
 #: What a mistake of the analysis needs is rows; few tasks that stay where they are make a case quick.
@@ -142,7 +137,7 @@ JOINS = replace(
 UNIONS = replace(QUICK, inputs=(2,), united=0.95, laggard=0.95, states=(1,), windowed=50.0)
 ALONE = replace(QUICK, inputs=(1,), stages=(1, 0, 0))
 MUTANTS = (
-    Mutant("keys are not compared", 3, replace(ALONE, keyed=0.1, states=(1,)), ((analysis, "place_stage", _no_route),)),
+    Mutant("keys are not compared", 3, replace(ALONE, keyed=0.1, states=(1,)), ((facts, "place_stage", _no_route),)),
     Mutant(
         "a key passes through an outer join",
         10,
@@ -179,13 +174,13 @@ MUTANTS = (
         "an input without withWatermark does not count",
         1,
         replace(UNIONS, marked=0.5, stages=(1, 0, 0), rows=(50,), steps=(3600,), key=0.9),
-        ((analysis, "watermarks_of", _watermarks_of_the_marked),),
+        ((facts, "watermarks_of", _watermarks_of_the_marked),),
     ),
     Mutant(
         "late rows before an operator are not looked for",
         4,
         replace(JOINS, stages=(1, 0, 0), states=(1,)),
-        ((analysis, "check_on_time", _no_check),),
+        ((on_time, "check", _no_check),),
     ),
     Mutant(
         "the frontier is that of the inputs",
@@ -199,19 +194,19 @@ MUTANTS = (
             rows=(50,),
             steps=(3600,),
         ),
-        ((analysis, "frontier_of", _frontier_of_the_inputs),),
+        ((facts, "frontier_of", _frontier_of_the_inputs),),
     ),
     Mutant(
         "a column without a bound has that of the watermark",
         6,
         replace(JOINS, stages=(0, 1, 0), early_states=(0,), states=(1,)),
-        ((analysis, "frontier_of", _frontier_without_a_bound),),
+        ((frontier, "check", _no_check),),
     ),
     Mutant(
         "a filter after a join is no part of its condition",
         17,
         replace(JOINS, stages=(1, 0, 0), states=(0,), after_join=1.0, early_states=(0,)),
-        ((analysis, "check_joins", _no_check),),
+        ((joins, "check", _no_check),),
     ),
     Mutant(
         "a row at the frontier is late",

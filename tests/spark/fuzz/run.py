@@ -23,12 +23,12 @@ from samza_azure.errors import ConfigError, PipelineRefused
 from samza_azure.logs.names import run_folder, stream_folder
 from samza_azure.logs.position import Ends
 from samza_azure.spark.pipeline.pipeline import analyse_pipeline
-from samza_azure.spark.task import task
-from samza_azure.spark.task.starts import Starts
+from samza_azure.spark.query import task
+from samza_azure.spark.query.starts import Starts
 from samza_azure.storage.connection import Account
-from samza_azure.storage.ddl import arrow_schema
-from samza_azure.storage.log import LogReader
-from samza_azure.storage.source_stream import SourceWriter
+from samza_azure.stream_io.ddl import arrow_schema
+from samza_azure.stream_io.log import LogReader
+from samza_azure.stream_io.source_stream import SourceWriter
 from tests.spark.task_driver import PATIENCE_S, Fleet, config_of, delete_below, has_read, last_rows
 
 from .case import (

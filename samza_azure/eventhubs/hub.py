@@ -1,0 +1,149 @@
+"""One hub, as a consumer group sees it: clients of the SDK, the hub's properties, and what its errors mean.
+
+The SDK hides each error but a stolen link while it has retries left, and a reader that reconnects by itself is handed
+events twice. So nothing here retries; whoever calls waits and asks again. `tests/eventhubs/test_sdk_traps.py` shows
+both.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as TooLate
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from azure.core.credentials import TokenCredential
+from azure.eventhub import EventHubConsumerClient
+from azure.eventhub.exceptions import AuthenticationError
+
+from samza_azure.errors import (
+    AccessDenied,
+    ConfigError,
+    RowsGone,
+    SamzaAzureError,
+    StorageUnavailable,
+    Superseded,
+)
+
+#: The SDK also logs each error that it hands to us, as many lines.
+logging.getLogger("azure.eventhub").setLevel(logging.CRITICAL)
+
+#: How long the SDK waits for one more event before it hands over those that came: the latency of a quiet partition,
+#: and the pace at which an idle reader wakes up.
+SOCKET_TIMEOUT_S = 0.1
+#: How long an answer about a hub is waited for. The SDK would wait for ever.
+ANSWER_S = 10.0
+#: What the service asks of clients that it throttles.
+BUSY_S = 4.0
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class HubFacts:
+    """What the service says of a hub."""
+
+    partitions: tuple[str, ...]
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEnds:
+    """The numbers of the oldest event and of the last one. They are equal but one if there is none."""
+
+    first: int
+    last: int
+    enqueued_ms: int  # the last one
+
+
+@dataclass(frozen=True, slots=True)
+class EventHub:
+    """A hub in a namespace, and a consumer group. `connect` returns the connection string and is asked for each new
+    connection, so a new secret counts from then on; otherwise `namespace` and `credential` are used.
+    """
+
+    name: str
+    group: str = "$Default"
+    connect: Callable[[], str] | None = None
+    namespace: str = ""
+    credential: TokenCredential | None = None
+    tls: bool = True
+
+    def client(self) -> EventHubConsumerClient:
+        """A client that tries everything once."""
+        options: dict[str, Any] = {
+            "consumer_group": self.group,
+            "eventhub_name": self.name,
+            "retry_total": 0,
+            "retry_backoff_factor": 0,
+            "socket_timeout": SOCKET_TIMEOUT_S,
+        }
+        if self.connect is None:
+            assert self.credential is not None
+            return EventHubConsumerClient(self.namespace, credential=self.credential, use_tls=self.tls, **options)
+        try:
+            return EventHubConsumerClient.from_connection_string(self.connect(), **options)
+        except ValueError as error:
+            raise ConfigError(f"The connection string of the hub {self.name!r} cannot be used: {error}") from error
+
+    def facts(self) -> HubFacts:
+        """Ask for its partitions and its time of creation: one connection."""
+        found = self._asked(lambda client: client.get_eventhub_properties())
+        return HubFacts(tuple(found["partition_ids"]), round(found["created_at"].timestamp() * 1000))
+
+    def ends(self, partition: str) -> PartitionEnds:
+        """Ask for the ends of a partition: one connection."""
+        found = self._asked(lambda client: client.get_partition_properties(partition))
+        enqueued_ms = round(found["last_enqueued_time_utc"].timestamp() * 1000)
+        return PartitionEnds(found["beginning_sequence_number"], found["last_enqueued_sequence_number"], enqueued_ms)
+
+    def _asked(self, ask: Callable[[EventHubConsumerClient], dict[str, Any]]) -> dict[str, Any]:
+        client = self.client()
+
+        def answer() -> dict[str, Any]:
+            with client:
+                return ask(client)
+
+        try:
+            return begun(answer).result(ANSWER_S)
+        except TooLate as error:
+            raise StorageUnavailable(f"The hub {self.name!r} has not answered within {ANSWER_S:g} s.") from error
+        except Exception as error:
+            raise self.explained(error) from error
+
+    def explained(self, error: Exception) -> SamzaAzureError:
+        """What an error of the SDK means, and what to do."""
+        if isinstance(error, SamzaAzureError):
+            return error
+        hub = f"The hub {self.name!r}"
+        condition = str(getattr(error, "error", None) or "").removeprefix("com.microsoft:")
+        text = str(error).partition("\n")[0]
+        if condition == "link:stolen":
+            return Superseded(f"{hub} is read by a newer owner.")
+        if isinstance(error, AuthenticationError) or condition == "unauthorized-access":
+            return AccessDenied(
+                f"{hub} refuses its key or identity: it needs the right to listen (a policy with Listen, or the role "
+                "Azure Event Hubs Data Receiver).",
+                may_pass=True,
+            )
+        if condition == "not-found":
+            return ConfigError(f"{hub} does not exist, or has no consumer group {self.group!r}: correct its name.")
+        if condition == "argument-error":
+            return RowsGone(f"{hub} does not know the position to read on from: {text}")
+        if condition == "server-busy":
+            return StorageUnavailable(f"{hub} is throttled.", after_s=BUSY_S)
+        return StorageUnavailable(f"{hub} does not answer: {text}")
+
+
+def begun(function: Callable[[], T]) -> "Future[T]":
+    """Call a function in a thread that nobody waits for when the process ends: the SDK may hang."""
+    called: Future[T] = Future()
+
+    def call() -> None:
+        try:
+            called.set_result(function())
+        except Exception as error:  # noqa: BLE001 it is raised where the result is asked for
+            called.set_exception(error)
+
+    threading.Thread(target=call, name=getattr(function, "__name__", "ask"), daemon=True).start()
+    return called

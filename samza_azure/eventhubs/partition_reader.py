@@ -1,0 +1,353 @@
+"""A standing reader of one partition: each event once, in order, or an error that says what is missing.
+
+The SDK calls us in a thread of our own. It may hand over events again after it has connected anew, so what lies below
+the expected number is dropped; what lies above it is missing, and nothing is handed out until somebody has decided
+what to do about that. Its link is made anew now and then, since it keeps some bytes for each event that came over it.
+
+A full reader holds back the SDK, and so the service, by not returning from its call.
+"""
+
+import logging
+import struct
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal, Self
+
+import pyarrow as pa
+
+from samza_azure.errors import AccessDenied, ConfigError, RowsGone, SamzaAzureError, StorageUnavailable
+from samza_azure.eventhubs.events import rows
+from samza_azure.eventhubs.hub import EventHub
+from samza_azure.machine.clock import boot_time
+
+if TYPE_CHECKING:
+    from azure.eventhub import EventData, EventHubConsumerClient, PartitionContext
+
+log = logging.getLogger(__name__)
+
+#: Between two tries of a reader that has lost its connection: at first, and at most.
+RETRY_S, RETRY_MAX_S = 0.2, 10.0
+#: The link is made anew after so many events: 40 MB of the SDK's memory.
+LINK_EVENTS = 500_000
+#: How long the thread of a reader that is closed is waited for.
+CLOSE_S = 5.0
+#: After so many tries that ended with an error of the SDK's own, the next event is one that it cannot read.
+TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class EventPosition:
+    """The last event of a partition that was read. Without `number`, there was none yet when the partition was opened.
+
+    `offset` is empty where only the number is known. It is kept since only it tells the place in a namespace that is
+    replicated elsewhere.
+    """
+
+    number: int
+    offset: str
+    enqueued_ms: int
+    created_ms: int  # the hub
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Some events, the position after them, and when the last of them was enqueued."""
+
+    rows: pa.RecordBatch
+    position: EventPosition
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The last event in the partition, and when the service was asked, by the clock of the machine's boot."""
+
+    number: int
+    enqueued_ms: int
+    asked_at: float
+    first: int | None = None  # the number of the oldest event, if that was said
+
+
+class PartitionReader:
+    """The events of one partition after `start`. A context manager; `read` and `look` are for one thread.
+
+    `level` orders owners: a reader with a lower or an equal one ends with `Superseded`. `skips` says that events that
+    expired unread, or were lost with their hub, are passed over instead of being an error.
+    """
+
+    def __init__(
+        self,
+        hub: EventHub,
+        partition: str,
+        start: EventPosition | datetime | Literal["oldest", "newest"],
+        *,
+        level: int,
+        skips: bool = False,
+        held_rows: int = 20_000,
+        held_bytes: int = 32 << 20,
+        prefetch: int = 2_000,
+    ) -> None:
+        self._hub, self._partition, self._start, self._level, self._skips = hub, partition, start, level, skips
+        self._rows_max, self._bytes_max, self._prefetch = held_rows, held_bytes, prefetch
+        self._changed = threading.Condition()
+        self._held: deque[Arrival] = deque()
+        self._rows = self._bytes = 0  # that are held
+        self._last = start if isinstance(start, EventPosition) else None  # that came in
+        self.created_ms: int | None = self._last.created_ms if self._last else None  # the hub
+        self._was_let_in = False
+        self._on_link = 0  # events since the link was made
+        self._doubts = 0  # tries since the last event that ended with an error of the SDK's own
+        self._client: EventHubConsumerClient | None = None  # while it receives
+        self._error: Exception | None = None  # that ended the link
+        self._fault: SamzaAzureError | None = None  # that ended the reader
+        self._closing = False
+        self.position = self._last  # after what `read` has returned, or where `newest` was
+        self.trouble: SamzaAzureError | None = None  # while the hub does not answer
+        self.end: End | None = None  # as the service last said
+        self.skipped = 0  # events that expired unread
+        self.repeated = 0  # events that came again, and were dropped
+        self._thread = threading.Thread(target=self._run, name=f"{hub.name}/{partition}", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def read(self, wait_s: float = 0.0) -> Arrival | None:
+        """The next events, or None if there are none yet.
+
+        Raises:
+            Superseded: a newer owner reads the partition.
+            RowsGone: events expired before they were read, or the hub was made anew.
+            ConfigError: the hub, its partition or the consumer group does not exist, or does not let us in.
+
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._held or self._fault, wait_s)
+            if self._held:
+                arrival = self._held.popleft()
+                self._rows -= arrival.rows.num_rows
+                self._bytes -= arrival.rows.nbytes
+                self.position = arrival.position
+                self._changed.notify_all()
+                return arrival
+            if self._fault is not None:
+                raise self._fault
+            return None
+
+    def look(self) -> None:
+        """Ask the service for the end of the partition. That takes a connection, so ask seldom, and not while events
+        come: each of them says it, too.
+
+        Raises:
+            StorageUnavailable: it does not answer.
+
+        """
+        asked_at = boot_time()
+        ends = self._hub.ends(self._partition)
+        with self._changed:
+            self.end = End(ends.last, ends.enqueued_ms, asked_at, ends.first)
+            if self._last is not None and ends.last < self._last.number:
+                self.end = None  # of a hub that was made anew
+            if self._last is not None and ends.first > self._last.number + 1 and not self._held and not self._skips:
+                self._fault = self._expired(self._last.number, ends.first)
+
+    def close(self) -> None:
+        """Let the partition go."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+            client = self._client
+        if client is not None:
+            client.close()
+        if self._thread.is_alive():
+            self._thread.join(CLOSE_S)  # the SDK may hang
+
+    # In the thread
+
+    def _run(self) -> None:
+        delay_s = RETRY_S
+        while not self._closing:
+            self._error, self._doubts, self._on_link = None, 0 if self._on_link else self._doubts, 0
+            try:
+                self._receive()
+            except Exception as error:  # noqa: BLE001 the SDK raises what it likes; `_explained` says what it means
+                self._error = self._error or error
+            if self._error is None or self._closing:
+                continue
+            found = self._explained(self._error)
+            with self._changed:
+                if not isinstance(found, StorageUnavailable):
+                    self._fault = found
+                    self._changed.notify_all()
+                    return
+                self.trouble = found
+                delay_s = RETRY_S if self._on_link else min(2 * delay_s, RETRY_MAX_S)
+                self._changed.wait_for(lambda: self._closing, max(delay_s, found.after_s))
+
+    def _receive(self) -> None:
+        """Read until the link ends."""
+        self._agree()
+        client = self._hub.client()
+        # Of events that came with one that it cannot read, the SDK hands over none: they come one by one.
+        prefetch = 1 if self._doubts else self._prefetch
+
+        def opened(_context: object) -> None:
+            # The SDK does not hear a `close` before now.
+            with self._changed:
+                self._client = client
+                closing = self._closing
+            if closing:
+                client.close()
+
+        def failed(_context: object, error: Exception) -> None:
+            # Whoever does not close here sees the SDK open the link again by itself.
+            self._error = self._error or error
+            client.close()
+
+        with client:
+            client.receive_batch(
+                self._arrived,
+                partition_id=self._partition,
+                owner_level=self._level,
+                starting_position=self._from(),
+                prefetch=prefetch,
+                max_batch_size=prefetch,
+                track_last_enqueued_event_properties=True,
+                on_partition_initialize=opened,
+                on_error=failed,
+            )
+        with self._changed:
+            self._client = None
+
+    def _agree(self) -> None:
+        """See that it is the hub that our position is of, and find out where `newest` is."""
+        facts = self._hub.facts()
+        if self.created_ms not in (None, facts.created_ms):
+            if not self._skips:
+                number = self._last.number if self._last else -1
+                raise RowsGone(
+                    f"The hub {self._hub.name!r} was deleted and made anew since its partition {self._partition} was "
+                    f"read up to event {number}: what it held is lost, and numbers begin again. To read the new one "
+                    'from its beginning, set options.on_expired = "skip" for its stream.'
+                )
+            log.warning("%s: the hub was made anew, and what it held is lost", self._thread.name)
+            self._last, self._start, self.end = None, "oldest", None
+        if self._partition not in facts.partitions:
+            raise ConfigError(f"The hub {self._hub.name!r} has no partition {self._partition}.")
+        self.created_ms = facts.created_ms
+        if self._last is None and self._start == "newest":
+            ends = self._hub.ends(self._partition)
+            with self._changed:
+                self._last = self.position = EventPosition(ends.last, "", 0, facts.created_ms)
+
+    def _from(self) -> str | int | datetime:
+        """Where to open: after the last event that came in, and never at one, since the SDK would hand it over again
+        whenever it reconnects."""
+        if self._last is None:
+            return self._start if isinstance(self._start, datetime) else "-1"
+        if self._last.number < 0:
+            return "-1"
+        offset = self._last.offset
+        return self._last.number if not offset or offset.isdecimal() else offset
+
+    def _arrived(self, context: "PartitionContext", events: Sequence["EventData"]) -> None:
+        """Take in what the SDK hands over, and return when there is room for more."""
+        asked_at = boot_time()
+        fresh = self._next(events)
+        self._on_link += len(events)
+        said = context.last_enqueued_event_properties or {}
+        with self._changed:
+            self.trouble, self._was_let_in = None, True
+            if fresh:
+                batch = self._batch(fresh)
+                self._last = self._after(batch)
+                self._held.append(Arrival(batch, self._last))
+                self._rows += batch.num_rows
+                self._bytes += batch.nbytes
+            if said.get("sequence_number") is not None:
+                enqueued_ms = round(said["enqueued_time"].timestamp() * 1000)
+                self.end = End(said["sequence_number"], enqueued_ms, asked_at)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._closing or self._has_room)
+        if self._on_link >= (self._prefetch if self._doubts else LINK_EVENTS) and self._client is not None:
+            self._client.close()
+
+    def _batch(self, events: Sequence["EventData"]) -> pa.RecordBatch:
+        """Their rows. An event that has none is an error, and no outage."""
+        try:
+            return rows(events)
+        except Exception as error:
+            if len(events) == 1:
+                raise self._unreadable(f"{events[0].sequence_number}", error) from error
+        return pa.concat_batches([self._batch([event]) for event in events])
+
+    def _unreadable(self, event: str, error: Exception) -> SamzaAzureError:
+        text = f"{type(error).__name__}: {error}".partition("\n")[0]
+        return SamzaAzureError(
+            f"Event {event} of partition {self._partition} of the hub {self._hub.name!r} cannot be read: {text}. To go "
+            "on behind it, read the hub as a stream of another id, with options.start a time after it was sent."
+        )
+
+    def _after(self, batch: pa.RecordBatch) -> EventPosition:
+        number, offset, enqueued = (batch[name][-1] for name in ("sequence_number", "offset", "enqueued_time"))
+        assert self.created_ms is not None
+        return EventPosition(number.as_py(), offset.as_py(), enqueued.value // 1000, self.created_ms)
+
+    @property
+    def _has_room(self) -> bool:
+        return self._rows < self._rows_max and self._bytes < self._bytes_max
+
+    def _next(self, events: Sequence["EventData"]) -> list["EventData"]:
+        """Those that have not come before."""
+        expected = None if self._last is None else self._last.number + 1
+        fresh = []
+        for event in events:
+            number = event.sequence_number
+            assert number is not None
+            if expected is not None and number < expected:
+                self.repeated += 1
+                continue
+            if expected is not None and number > expected:
+                if not self._skips:
+                    raise self._expired(expected - 1, number)
+                self.skipped += number - expected
+                log.warning("%s: %d events expired unread", self._thread.name, number - expected)
+            fresh.append(event)
+            expected = number + 1
+        return fresh
+
+    def _expired(self, read: int, oldest: int) -> RowsGone:
+        return RowsGone(
+            f"Partition {self._partition} of the hub {self._hub.name!r} was read up to event {read}, and its oldest "
+            f"event is {oldest} now: {oldest - read - 1} events expired unread. To go on without them, set "
+            'options.on_expired = "skip" for its stream.'
+        )
+
+    def _explained(self, error: Exception) -> SamzaAzureError:
+        """What ended the link. A hub that was made anew is told by nothing but its time of creation, and whoever was
+        let in once waits to be let in again."""
+        found, created_ms = self._hub.explained(error), self.created_ms
+        try:
+            if isinstance(found, (RowsGone, ConfigError)):
+                self._agree()
+                if created_ms not in (None, self.created_ms):
+                    return StorageUnavailable(f"The hub {self._hub.name!r} was made anew.")
+            elif not self._on_link and isinstance(error.__context__ or error, (TypeError, ValueError, struct.error)):
+                self._doubts += 1
+                # Only a hub that answers has an event that is at fault.
+                if self._doubts >= TRIES:
+                    ends = self._hub.ends(self._partition)
+                    number = max(ends.first, self._last.number + 1 if self._last else 0)
+                    is_after_time = self._last is None and isinstance(self._start, datetime)
+                    if number <= ends.last:
+                        return self._unreadable(f"after {self._start}" if is_after_time else str(number), error)
+        except SamzaAzureError as cause:
+            found = cause
+        if isinstance(found, AccessDenied) and self._was_let_in:
+            return StorageUnavailable(str(found))
+        return found

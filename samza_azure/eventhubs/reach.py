@@ -1,0 +1,117 @@
+"""Whether a hub can be read from here: what `samza-azure check --connect` does. What may be wrong is one sentence each.
+
+Nothing is read and nobody is evicted: it asks as a reader without an owner level, which a running job keeps out.
+"""
+
+import socket
+from collections.abc import Callable
+from concurrent.futures import TimeoutError as TooLate
+from typing import TYPE_CHECKING, TypeVar
+
+from azure.eventhub import parse_connection_string
+
+from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, StorageUnavailable, Superseded
+from samza_azure.eventhubs.hub import EventHub, HubFacts, begun
+
+if TYPE_CHECKING:
+    from azure.eventhub import EventData, PartitionContext
+
+#: For a connection, and for each answer.
+CONNECT_S, ANSWER_S = 2.0, 4.0
+#: A reader that has not been refused after so long is let in.
+OPEN_S = 2.0
+T = TypeVar("T")
+
+
+def tried(hub: EventHub, partitions: int) -> str:
+    """What was found. Raise an error that says what to do if the hub cannot be read."""
+    host, port = _address(hub)
+    _connect(host, port)
+    facts = _within(hub.facts, hub, host)
+    if len(facts.partitions) != partitions:
+        raise ConfigError(
+            f"The hub {hub.name!r} has {len(facts.partitions)} partitions, and the job file says {partitions}. Write "
+            f"partitions = {len(facts.partitions)}."
+        )
+    reads_now = _within(lambda: _open(hub, facts), hub, host)
+    read_by = "a job reads it now" if reads_now else f"the consumer group {hub.group!r} may read it"
+    return f"the hub {hub.name!r} at {host} has {partitions} partitions, and {read_by}"
+
+
+def _address(hub: EventHub) -> tuple[str, int]:
+    where, tls = hub.namespace, hub.tls
+    if hub.connect is not None:
+        try:
+            said = parse_connection_string(text := hub.connect())
+        except ValueError as error:
+            raise ConfigError(f"The connection string of the hub {hub.name!r} cannot be used: {error}") from error
+        if said.eventhub_name and said.eventhub_name != hub.name:
+            raise ConfigError(
+                f"The connection string is for the hub {said.eventhub_name!r}, as its EntityPath says, and "
+                f"options.name is {hub.name!r}. Correct one of them."
+            )
+        where, tls = said.fully_qualified_namespace, "usedevelopmentemulator=true" not in text.lower()
+    host, _, port = where.partition(":")
+    return host, int(port) if port.isdecimal() else 5671 if tls else 5672
+
+
+def _connect(host: str, port: int) -> None:
+    """See that the service can be reached at all: the SDK says of all failures that it has none."""
+    try:
+        socket.create_connection((host, port), timeout=CONNECT_S).close()
+    except (socket.gaierror, UnicodeError) as error:  # a part of the name may be too long
+        raise ConfigError(
+            f"This machine finds no address of {host!r}: {getattr(error, 'strerror', error)}. Correct the name of the "
+            "namespace, or the DNS of the network (a private endpoint needs its zone)."
+        ) from error
+    except OSError as error:
+        raise StorageUnavailable(
+            f"Port {port} of {host} cannot be reached: {error}. Open it for outgoing connections, and admit this "
+            "machine in the firewall of the namespace."
+        ) from error
+
+
+def _open(hub: EventHub, facts: HubFacts) -> bool:
+    """Open a reader at the end of a partition. Return whether one with an owner level keeps it out."""
+    client, errors = hub.client(), list[Exception]()
+
+    def came(_context: "PartitionContext", _event: "EventData | None") -> None:
+        client.close()
+
+    def failed(_context: object, error: Exception) -> None:
+        errors.append(error)
+        client.close()
+
+    with client:
+        client.receive(
+            came,
+            partition_id=facts.partitions[0],
+            starting_position="@latest",
+            max_wait_time=OPEN_S,
+            on_error=failed,
+        )
+    if not errors:
+        return False
+    found = hub.explained(errors[0])
+    if isinstance(found, Superseded):
+        return True
+    if isinstance(found, ConfigError) and not isinstance(found, AccessDenied):
+        raise ConfigError(
+            f"The hub {hub.name!r} has no consumer group {hub.group!r}. Correct options.consumer_group, or make it."
+        )
+    raise found
+
+
+def _within(ask: Callable[[], T], hub: EventHub, host: str) -> T:
+    """Ask, and wait for less than the SDK does: a minute, or for ever."""
+    try:
+        return begun(ask).result(ANSWER_S)
+    except TooLate as error:
+        raise StorageUnavailable(
+            f"{host} takes connections, and has not answered within {ANSWER_S:g} s. See that this is the namespace, "
+            "and that nothing between here and there holds AMQP back."
+        ) from error
+    except SamzaAzureError:
+        raise
+    except Exception as error:
+        raise hub.explained(error) from error

@@ -1,0 +1,96 @@
+"""Streams that come from outside, through a connector: `streams.<id>.system` names it.
+
+For each such stream a stage is added. Its tasks read the stream outside and write `<id>-source`, which the stages that
+name the stream read in its place.
+"""
+
+from typing import NoReturn
+
+from samza_azure.application import Stage
+from samza_azure.config import Config, Stream
+from samza_azure.messages import StagePlan, TaskKind
+from samza_azure.names import STREAM, dead_name, source_name
+from samza_azure.pipeline.analysed import AnalysedStage, AnalysedStream, Analysis, Term
+from samza_azure.stream_io import ddl
+from samza_azure.stream_io.columns import Columns
+from samza_azure.systems.api import SystemStream
+from samza_azure.systems.dead_letters import SCHEMA_DDL, Keep
+from samza_azure.systems.registry import factory_of
+
+
+def source_stage(name: str, stream: AnalysedStream, config: Config) -> AnalysedStage:
+    """The stage that reads a stream from outside. Raise ConfigError if its system or its options are wrong."""
+    declared, added = config.streams[name], STREAM.checked(source_name(name))
+    factory_of(declared.system, name).get_admin(outside(name, declared, config))
+    tasks = min(stream.partitions, config.task.count or stream.partitions)
+    plan = StagePlan(
+        name=added,
+        inputs=(name,),
+        output=added,
+        tasks=tasks,
+        schema=stream.columns.ddl,
+        partitions=stream.partitions,
+        kind=TaskKind.SOURCE,
+        target=declared.system,
+    )
+    analysis = Analysis(
+        columns=stream.columns,
+        fingerprint=({"system": declared.system},),
+        facts={"reads": f"the system {declared.system}"},
+        frontier=() if stream.event_time is None else (Term(0),),
+        not_null=stream.not_null,
+    )
+    return AnalysedStage(
+        stage=Stage(added, (name,), added, (), "append", _no_function, kind=TaskKind.SOURCE),
+        plan=plan,
+        analysis=analysis,
+        partitions=None if tasks == stream.partitions else stream.partitions,
+        event_time=stream.event_time,
+        frontier_lag_us=round((declared.frontier_lag_s or 0.0) * 1_000_000),
+    )
+
+
+def dead_letter_stage(name: str, source: StagePlan) -> AnalysedStage:
+    """The stage that keeps what is no row of a stream from outside."""
+    columns, added = Columns.declared(SCHEMA_DDL), STREAM.checked(dead_name(name))
+    plan = StagePlan(
+        name=added,
+        inputs=(source.output,),
+        output=added,
+        tasks=1,
+        schema=columns.ddl,
+        kind=TaskKind.HANDLER,
+        at_once=1,
+    )
+    analysis = Analysis(
+        columns=columns,
+        fingerprint=({"dead letters": True},),
+        facts={"keeps": f"what is no row of {name}"},
+        reads_dead=True,
+    )
+    return AnalysedStage(
+        stage=Stage(added, plan.inputs, added, (), "append", Keep, kind=TaskKind.HANDLER),
+        plan=plan,
+        analysis=analysis,
+        partitions=None,
+        event_time=None,
+        frontier_lag_us=0,
+    )
+
+
+def outside(name: str, declared: Stream, config: Config) -> SystemStream:
+    """The stream as a connector sees it."""
+    schema = ddl.arrow_schema(declared.schema or "")
+    return SystemStream(
+        name,
+        declared.partitions,
+        schema,
+        declared.options,
+        config.path.absolute().parent,
+        event_time=declared.event_time,
+        dead_letters=declared.dead_letters,
+    )
+
+
+def _no_function() -> NoReturn:
+    raise AssertionError("a source task calls no function of the job")

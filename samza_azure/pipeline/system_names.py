@@ -1,0 +1,28 @@
+"""What contradicts a stream that comes from outside. It imports no more than `pipeline.names` does."""
+
+from collections.abc import Collection, Iterator, Mapping
+
+from samza_azure.config import LOG, Stream
+
+
+def mistakes_of_systems(streams: Mapping[str, Stream], written: Collection[str]) -> Iterator[str]:
+    """What contradicts a stream that comes from outside."""
+    for name, stream in streams.items():
+        if stream.system == LOG:
+            if stream.options:
+                yield f"streams.{name}.options has no effect: a log has no options. Remove it."
+            if stream.dead_letters:
+                yield f"streams.{name}.dead_letters has no effect: a log has rows alone. Remove the line."
+            continue
+        if name in written:
+            yield (
+                f"streams.{name}.system is {stream.system!r}, but a stage writes this stream. Only a source stream can "
+                "come from outside: remove the line."
+            )
+        if stream.key:
+            yield (
+                f"streams.{name}.key cannot be relied on: how rows get to their partitions outside is not known. "
+                "Remove the line, so that the rows are routed."
+            )
+        if stream.retention_s is not None or stream.retention_bytes is not None:
+            yield f"streams.{name}.retention has no effect: its rows are deleted as they are read. Remove the line."

@@ -1,0 +1,46 @@
+"""Analyse a job's pipeline: with Spark if one of its stages has a query, without it otherwise."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+from samza_azure.config import Config
+from samza_azure.errors import PipelineRefused
+from samza_azure.messages import Plan
+from samza_azure.pipeline.loading import load
+from samza_azure.pipeline.quick_check import Found, found_in, has_spark, mentions_spark
+from samza_azure.spark.jvm.ahead import Ahead, launched
+
+
+def quick_check(config: Config) -> Found:
+    """Import the module and check its names, without a session. Raise the same `PipelineRefused` as the analysis."""
+    if has_spark():
+        from samza_azure.spark.pipeline.no_session import quick_check as check  # half a second, and 40 MiB
+
+        return check(config)
+    return found_in(load(config), config)
+
+
+@contextmanager
+def started(config: Config) -> Iterator[Ahead | None]:
+    """A JVM for `plan_of`, which starts meanwhile. None if the pipeline may do without."""
+    if has_spark() and mentions_spark(config):
+        with launched(config.spark) as ahead:
+            yield ahead
+    else:
+        yield None
+
+
+def plan_of(config: Config, ahead: Ahead | None) -> Plan:
+    """Analyse the pipeline as a container would, in that JVM if there is one. Raise the same PipelineRefused."""
+    try:
+        needs_spark = quick_check(config).has_query
+    except PipelineRefused:
+        needs_spark = True  # the analysis finds more
+    if not (needs_spark and has_spark()):
+        from samza_azure.pipeline.without_spark import analyse_without_spark
+
+        return analyse_without_spark(load(config), config).plan
+    from samza_azure.spark.pipeline.plan import plan_with_spark
+
+    with nullcontext(ahead) if ahead else launched(config.spark) as jvm:
+        return plan_with_spark(config, jvm)

@@ -1,0 +1,74 @@
+"""Spark runs each operator on a stream, and it is known to compute the same there as on a table.
+
+Spark itself would refuse some only when the query starts. An operator that neither of us names is refused.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from samza_azure.spark.jvm.session import java_class
+from samza_azure.spark.pipeline.catalyst import Node
+from samza_azure.spark.pipeline.facts import Facts
+from samza_azure.spark.pipeline.operators import STATEFUL, STATELESS
+from samza_azure.spark.pipeline.refusals import Refusal, plan_of_error
+from samza_azure.spark.pipeline.words import kind_refused, said_at_start, said_of_kind
+
+UNSUPPORTED = "org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker"
+#: What people call an operator that is refused, and what to write instead of it.
+INSTEAD = {
+    "Except": (
+        "subtract or exceptAll",
+        (
+            "Subtract where the output is read. Where no column is null and each row is wanted once, dropDuplicates "
+            'and then a join of kind "left_anti" do the same.'
+        ),
+    ),
+    "FlatMapCoGroupsInArrow": ("cogroup", "Use a join, or a union and then applyInPandasWithState."),
+    "FlatMapCoGroupsInPandas": ("cogroup", "Use a join, or a union and then applyInPandasWithState."),
+    "LateralJoin": (
+        "a lateral join",
+        (
+            "Compute its columns with withColumn; for several rows of one, use F.explode or LATERAL VIEW explode(...). "
+            "Instead of a Python table function over a stream, which would see one batch, use transformWithState."
+        ),
+    ),
+}
+OTHERWISE = "Remove it from the stage, and apply it where the output is read."
+
+
+def check(facts: Facts) -> Iterator[Refusal]:
+    """Refuse other operators."""
+    if (error := _error_of_spark(facts)) is not None:
+        operator = plan_of_error(error)
+        if operator is None and (kind := kind_refused(error)):  # it would be refused again below
+            operator = next((node.plan for node in facts.root.walk() if node.kind == kind), None)
+        said = said_at_start(error, facts.root, facts.advice, facts.stage)
+        said = f"Stage {facts.stage.name} cannot run as a stream: {said}"
+        yield Refusal(said, operator, is_vague=operator is None)
+    for node in facts.root.walk():
+        if node.is_streaming and (wrong := _wrong(facts, node)):
+            yield Refusal(f"Stage {facts.stage.name} {wrong}", node.plan)
+
+
+def _error_of_spark(facts: Facts) -> Exception | None:
+    modes = java_class(facts.spark, "org.apache.spark.sql.streaming.OutputMode")
+    mode: Any = modes.Update() if facts.updates else modes.Append()
+    try:
+        java_class(facts.spark, UNSUPPORTED).checkForStreaming(facts.plan, mode)
+    except Exception as error:  # noqa: BLE001  # any error of Java is a refusal
+        return error
+    return None
+
+
+def _wrong(facts: Facts, node: Node) -> str:
+    if node.kind in STATELESS or node.kind in STATEFUL or node.kind == "Join":
+        return ""
+    if node.kind in ("FlatMapGroupsInPandas", "FlatMapGroupsInArrow"):
+        return (
+            "uses applyInPandas or applyInArrow, which on a stream sees only the rows of one batch, not all rows of a "
+            "group. Use applyInPandasWithState or transformWithState."
+        )
+    if said := said_of_kind(node.kind, facts.root, facts.advice):
+        return f"cannot run as a stream: {said}"
+    name, remedy = INSTEAD.get(node.kind, (f"the operator {node.kind}", OTHERWISE))
+    return f"uses {name}, which is not known to compute the same on a stream as on a table. {remedy}"

@@ -1,0 +1,49 @@
+"""What Spark reports of a query's batches."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from samza_azure.messages import BATCH_PHASES, LastBatch
+from samza_azure.tasks.figures import Counted
+
+
+def counted_since(progresses: Sequence[Any], through: int, uncounted: Mapping[int, int]) -> Counted:
+    """The figures of the batches after `through`. `uncounted` has late rows, by batch, that Spark's figures leave out.
+
+    Each element costs a call over a socket, so this goes back from the newest one only as far as necessary.
+    """
+    found = Counted(through)
+    last = None
+    for place in range(len(progresses) - 1, -1, -1):
+        progress = progresses[place]
+        batch = progress.batchId()
+        if batch <= through:
+            break
+        rows, operators, ms = progress.numInputRows(), list(progress.stateOperators()), _durations(progress)
+        late = uncounted.get(batch, 0) + sum(operator.numRowsDroppedByWatermark() for operator in operators)
+        if last is None:
+            last = LastBatch(batch, rows, ms, *_state(operators, late))
+        found = Counted(
+            max(found.through, batch),
+            found.batches + 1,
+            found.rows + rows,
+            found.late + late,
+            found.seconds + ms.get("triggerExecution", 0) / 1000,
+            last,
+        )
+    return found
+
+
+def _durations(progress: Any) -> dict[str, int]:
+    """How long the phases took, in milliseconds. Read as one text: each value of a Java map costs a round trip."""
+    ms = {phase: int(took) for phase, took in re.findall(r"(\w+)=(\d+)", progress.durationMs().toString())}
+    return {phase: ms[phase] for phase in BATCH_PHASES if phase in ms}
+
+
+def _state(operators: Sequence[Any], late: int) -> tuple[int, int, int] | tuple[()]:
+    """Rows dropped by the watermark, rows and bytes of the state. Nothing if the query has no state."""
+    if not operators:
+        return ()
+    rows = sum(operator.numRowsTotal() for operator in operators)
+    return late, rows, sum(operator.memoryUsedBytes() for operator in operators)

@@ -1,0 +1,144 @@
+"""The task that runs a query of Spark's. What Spark does after the writer is closed does not count."""
+
+import logging
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from samza_azure.errors import StorageUnavailable
+from samza_azure.machine.clock import boot_time
+from samza_azure.messages import StartTask
+from samza_azure.pipeline.state import PROVIDERS
+from samza_azure.spark.jvm.leftovers import end_leftovers
+from samza_azure.spark.jvm.session import make_active
+from samza_azure.spark.jvm.watermark import OwnedWatermark
+from samza_azure.spark.pipeline.pipeline import AnalysedQuery
+from samza_azure.spark.pipeline.session_kept import session_kept
+from samza_azure.spark.query.batch import BatchWriter
+from samza_azure.spark.query.late import LateRows
+from samza_azure.spark.query.progress import counted_since
+from samza_azure.spark.query.query_context import QueryContext
+from samza_azure.spark.query.source import FORMAT
+from samza_azure.tasks.figures import Counted
+from samza_azure.tasks.stage_task import Query, StageTask
+
+log = logging.getLogger(__name__)
+
+STATE_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+TRIGGER = "100 milliseconds"
+QUERY_START_S = 120.0
+SOURCE_START_S = 5.0
+
+
+class QueryTask(StageTask):
+    """One task with a query under one writer."""
+
+    stage: AnalysedQuery
+    finishes_at_once = False
+
+    _context: QueryContext
+    _batches: BatchWriter | None
+
+    def __init__(self, context: QueryContext, start: StartTask, tried_bytes: int | None = None) -> None:
+        super().__init__(context, start, tried_bytes)
+        self._has_query = threading.Event()
+        self._late_rows: LateRows | None = None
+
+    def _records(self, checkpoint: Path, *arguments: Any) -> BatchWriter:
+        return BatchWriter(
+            *arguments, checkpoint=checkpoint, own_watermark=self._own_watermark, count_late=self._count_late
+        )
+
+    def _start_query(self, checkpoint: Path) -> None:
+        """Start the query, unless the task has ended meanwhile."""
+        specs = [str(self._spec(number, each)) for number, each in enumerate(self.inputs)]
+        with self._context.starts.turn():
+            if self._is_ending:
+                return
+            spark = self._context.spark
+            frames = [
+                spark.readStream.format(FORMAT).schema(each.columns.ddl).option("spec", spec).load()
+                for each, spec in zip(self.inputs, specs, strict=True)
+            ]
+            with self._query_lock:
+                if self._is_ending:
+                    return
+                self._query = self._started(frames, checkpoint)
+            self._has_query.set()
+            self._runs()
+            if self._await_source():
+                self._context.starts.succeeded()
+
+    def _started(self, frames: Sequence[DataFrame], checkpoint: Path) -> StreamingQuery:
+        """The running query over these inputs."""
+        spark, stage = self._context.spark, self.stage
+        with self._context.starts.session:
+            make_active(spark)
+            spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.name)
+            spark.conf.set(STATE_PROVIDER, PROVIDERS[self._state])
+            with session_kept(spark, stage.stage.name):
+                frame = stage.stage.function(*frames)
+            frame = stage.with_destination(spark, frame)
+            return (
+                frame.writeStream.queryName(f"{self.name}-{self._directory.name}")
+                .outputMode(stage.stage.output_mode)
+                .option("checkpointLocation", str(checkpoint))
+                .trigger(processingTime=TRIGGER)
+                .foreachBatch(self._run_batch)
+                .start()
+            )
+
+    def _run_batch(self, frame: DataFrame, batch: int) -> None:
+        """Called by Spark. Java keeps a reference to this until it has collected the query, long after its end."""
+        assert self._batches is not None
+        self._batches(frame, batch)
+
+    def _await_source(self) -> bool:
+        """Wait for a short time until the source is up. Return whether it is."""
+        wait = threading.Event()
+        until = boot_time() + SOURCE_START_S
+        while not (is_up := bool(self._acknowledgements())) and boot_time() < until and not self._is_ending:
+            wait.wait(0.05)
+        return is_up
+
+    def _own_watermark(self) -> OwnedWatermark:
+        return OwnedWatermark(self._context.spark, self._running_query())
+
+    def _running_query(self) -> StreamingQuery:
+        """The query, for its foreachBatch. It exists then, but `start` may not have returned it yet."""
+        if not self._has_query.wait(QUERY_START_S) or not isinstance(self._query, StreamingQuery):
+            raise StorageUnavailable(f"The query of {self.name} did not start within {QUERY_START_S} s.")
+        return self._query
+
+    def _count_late(self, batch: int) -> None:
+        """Count the late rows of a batch that has run. Spark's own figures follow later."""
+        if not self.stage.plan.stateful or not self.stage.analysis.watermarks:
+            return
+        try:
+            self._late_rows = self._late_rows or LateRows(self._context.spark, self._running_query())
+            more = self._late_rows.uncounted()
+        except Exception as error:  # noqa: BLE001  # the count serves people; no batch fails because of it
+            log.info("%s: the late rows of batch %d are counted by group: %s", self.name, batch, error)
+            return
+        if more:
+            self._figures.late[batch] = more
+
+    def _fires(self) -> bool:
+        return self._batches is not None and self._batches.fire()
+
+    def _counted(self) -> Counted:
+        """The figures of the batches that are not counted yet."""
+        assert isinstance(self._query, StreamingQuery)
+        return counted_since(self._query._jsq.recentProgress(), self._figures.through, self._figures.late)
+
+    def _stopped(self, query: Query) -> None:
+        if isinstance(query, StreamingQuery):
+            end_leftovers(self._context.spark, query)
+
+    def _drop(self) -> None:
+        super()._drop()
+        self._late_rows = None

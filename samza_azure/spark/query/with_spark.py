@@ -1,0 +1,99 @@
+"""A container from the start of its JVM on: session, pipeline, tasks."""
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from samza_azure.config import Config
+from samza_azure.config.spark import cores_of
+from samza_azure.errors import SamzaAzureError
+from samza_azure.machine.processes import how_it_ended
+from samza_azure.messages import OUT_OF_MEMORY, Alive, JvmEnded
+from samza_azure.pipeline.analysed import Pipeline
+from samza_azure.spark.jvm import java, local_files, selectors
+from samza_azure.spark.jvm.session import connect_session, jvm_of
+from samza_azure.spark.jvm.watermark import probe
+from samza_azure.spark.pipeline.module import load
+from samza_azure.spark.pipeline.pipeline import analyse_pipeline
+from samza_azure.spark.query.query_context import QueryContext
+from samza_azure.spark.query.source import LogSource
+from samza_azure.spark.query.starts import Starts, at_once
+from samza_azure.tasks.channel import Channel
+from samza_azure.tasks.serve import serve as serve_tasks
+
+log = logging.getLogger(__name__)
+
+#: A container that has lived this long makes the class-data archive for the next one, if there is none.
+ARCHIVE_AFTER_S = 60.0
+#: The time from the end of its connections to that of a JVM's process: if its code comes later, it counts for nothing.
+JVM_ENDS_S = 10.0
+
+
+def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: java.Jvm, channel: Channel) -> None:
+    """Report the plan, then carry out commands until Exit."""
+    spark = connect_session(config.app.name, settings, jvm)
+    with ended_with(jvm, channel.tell):
+        _serve(config, directory, spark, channel)
+
+
+@contextmanager
+def ended_with(jvm: java.Jvm, tell: Callable[[JvmEnded], None]) -> Iterator[None]:
+    """Inside, this process ends with its JVM, and tells the supervisor how that has ended."""
+    watching = threading.Thread(target=_die_with_java, args=[jvm, tell], name="java", daemon=True)
+    watching.start()
+    try:
+        yield
+    except (Py4JError, ConnectionError):  # a JVM that runs out of memory breaks its connections before it ends
+        log.exception("A call to the JVM failed")
+        watching.join(JVM_ENDS_S)
+        raise
+
+
+def _serve(config: Config, directory: Path, spark: SparkSession, channel: Channel) -> None:
+    log.info("Spark %s is up, on Java %s", spark.version, java.find_java(os.environ).version)
+    probe(spark)
+    threading.Timer(ARCHIVE_AFTER_S, _make_archive).start()
+    java_runtime = jvm_of(spark).Runtime.getRuntime()
+
+    def analyse() -> Pipeline:
+        with ThreadPoolExecutor(2) as threads:  # Spark starts a Python process to register a source
+            registered = threads.submit(spark.dataSource.register, LogSource)
+            threads.submit(local_files.install, spark)
+            threads.submit(selectors.install, spark)
+            pipeline = analyse_pipeline(spark, load(config), config, directory / "analysis")
+            registered.result()
+        return pipeline
+
+    def alive() -> Alive:
+        return Alive(java_runtime.totalMemory() - java_runtime.freeMemory(), java_runtime.maxMemory())
+
+    starts = Starts(at_once(cores_of(spark.sparkContext.master or "local")))
+    context_of = partial(QueryContext, spark=spark, starts=starts)
+    serve_tasks(config, directory, channel, analyse, context_of=context_of, alive=alive)
+
+
+def _die_with_java(jvm: java.Jvm, tell: Callable[[JvmEnded], None]) -> None:
+    """Without its JVM a container can only fail its tasks. The supervisor starts another."""
+    code = jvm.process.wait()
+    log.error("The JVM %s", how_it_ended(code))
+    sys.stderr.flush()
+    tell(JvmEnded(code))
+    os._exit(code if code == OUT_OF_MEMORY else 1)
+
+
+def _make_archive() -> None:
+    """Make the class-data archive for the next start on this machine, at low priority. It may fail."""
+    try:
+        java.build_archive(os.environ)
+    except (OSError, subprocess.SubprocessError, SamzaAzureError) as error:
+        log.info("The class-data archive could not be made: %s", error)

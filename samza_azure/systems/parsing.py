@@ -1,0 +1,286 @@
+"""From bytes to rows: what a system hands out as bytes, one message each, becomes rows of the declared schema.
+
+Promised: each message becomes one row, or it is refused with the reason, whatever comes beside it. With a parser of the
+user's a message becomes as many rows as that returns.
+
+What is refused is found by halves: the messages are parsed together, and only where that fails in smaller parts.
+"""
+
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from importlib import import_module
+from itertools import accumulate
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+
+from samza_azure.errors import ConfigError
+from samza_azure.stream_io.values.fitting import fitted
+from samza_azure.stream_io.values.json_texts import all_texts, as_texts, decoder, has_part
+from samza_azure.systems.api import SystemStream
+
+#: The options that say how bytes become rows.
+FORMAT, PARSE, ENVELOPE, FROM = "format", "parse", "envelope", "from."
+JSON, CSV, RAW = FORMATS = ("json", "csv", "raw")
+#: The bytes of a message; the other columns are the envelope.
+BODY = "body"
+#: Some senders begin with it.
+BOM = b"\xef\xbb\xbf"
+#: Messages that are read together if Arrow makes a column of each name in them.
+AT_ONCE = 200
+#: How deep an object in JSON may be nested. Arrow ends the process at some depth.
+DEEPEST = 200
+_TEXT, _BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL), re.compile(rb"[][{}]")
+
+#: A function from messages to rows with the columns of the schema.
+Parse: TypeAlias = Callable[[pa.Table], pa.Table]
+
+
+def is_option(name: str) -> bool:
+    """Whether an option of a stream is one of these."""
+    return name in (FORMAT, PARSE, ENVELOPE) or name.startswith(FROM)
+
+
+class Parser:
+    """Parses the messages of one stream, as its options say."""
+
+    def __init__(self, stream: SystemStream, envelope: Sequence[str]) -> None:
+        """`envelope` names the columns that messages have beside their body. Raise ConfigError for a wrong option."""
+        self._stream, self._key = stream, f"streams.{stream.name}.options"
+        options, names = stream.options, stream.schema.names
+        self._wanted = pa.schema(
+            [field.with_nullable(field.nullable and field.name != stream.event_time) for field in stream.schema]
+        )
+        given = options.get(FORMAT, JSON)
+        if given not in FORMATS:
+            raise ConfigError(f"{self._key}.{FORMAT} is {given!r}. Write one of {', '.join(FORMATS)}.")
+        if PARSE in options and (other := next((name for name in options if name != PARSE and is_option(name)), None)):
+            raise ConfigError(f"{self._key} has {PARSE} and {other}: the function decides everything. Remove {other}.")
+        asked = [name.strip() for name in options.get(ENVELOPE, "").split(",") if name.strip()]
+        if given == RAW:
+            asked = [name for name in names if name != BODY]
+        self._of_envelope = tuple(asked)
+        if wrong := [name for name in asked if name not in envelope or name not in names]:
+            where = "the schema" if wrong[0] in envelope else f"the envelope, which has {', '.join(envelope)}"
+            raise ConfigError(
+                f"{self._key}: the column {wrong[0]!r} is to come from the envelope, and is not in {where}. Correct "
+                "the name, or leave it out."
+            )
+        self._paths = {
+            name.removeprefix(FROM): path.split(".") for name, path in options.items() if name.startswith(FROM)
+        }
+        if self._paths and given != JSON:
+            raise ConfigError(
+                f"{self._key}.{FROM}{min(self._paths)} is for {FORMAT} = {JSON!r} alone. Remove the line."
+            )
+        if unknown := self._paths.keys() - set(names):
+            raise ConfigError(f"{self._key}.{FROM}{min(unknown)}: the schema has no column {min(unknown)!r}. Add it.")
+        self._parse = (
+            self._function(options[PARSE]) if PARSE in options else {JSON: self._json, CSV: self._csv}.get(given)
+        )
+        self._one_row_each = PARSE not in options
+        body = [field for field in stream.schema if field.name not in asked]
+        self._body = pa.schema(body)
+        self._types = self._exact_types()
+        self._has_structs = any(has_part(field.type, pa.types.is_struct) for field in body)
+        if given == CSV and (nested := [field.name for field in body if pa.types.is_nested(field.type)]):
+            raise ConfigError(
+                f"streams.{stream.name}.schema: {nested[0]!r} has parts, which a line of CSV cannot hold."
+            )
+
+    def rows(self, messages: pa.Table) -> Iterator[tuple[pa.Table, str]]:
+        """The rows of messages in their order, in parts; or the messages of a part that is refused, with the reason:
+        each of these is one.
+        """
+        # Senders may use ids as names, and Arrow makes a column of each unless it may ignore what nobody asked for. In
+        # a struct it may not, since that would hide what is refused.
+        at_once = AT_ONCE if self._has_structs else max(1, messages.num_rows)
+        for at in range(0, max(1, messages.num_rows), at_once):
+            yield from self._rows(messages.slice(at, at_once))
+
+    def _rows(self, messages: pa.Table) -> Iterator[tuple[pa.Table, str]]:
+        try:
+            yield self._parsed(messages), ""
+        except ConfigError as error:
+            if messages.num_rows == 1:
+                yield messages, str(error)
+                return
+            half = messages.num_rows // 2
+            yield from self._rows(messages.slice(0, half))
+            yield from self._rows(messages.slice(half))
+
+    def _parsed(self, messages: pa.Table) -> pa.Table:
+        """All rows of the messages, in the types of the schema. Raise ConfigError if one of them is refused."""
+        if self._parse is None:
+            return fitted(messages.select(self._stream.schema.names), self._wanted, self._stream.event_time)
+        if not messages.num_rows:
+            return self._wanted.empty_table()
+        rows = self._parse(messages)
+        if self._one_row_each:
+            if rows.num_rows != messages.num_rows:
+                raise ConfigError(f"It holds {rows.num_rows} rows, and should hold one.")
+            for name in self._of_envelope:
+                rows = rows.append_column(name, messages[name])
+        return fitted(rows, self._wanted, self._stream.event_time)
+
+    def _function(self, named: str) -> Parse:
+        module, _, name = named.partition(":")
+        try:
+            function: Parse = getattr(import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ConfigError(
+                f"{self._key}.{PARSE} is {named!r}, and that cannot be imported: {error}. Write module:function; the "
+                "module lies beside the job file, or is installed on each machine."
+            ) from error
+
+        def call(messages: pa.Table) -> pa.Table:
+            try:
+                rows = function(messages)
+            except Exception as error:
+                raise ConfigError(f"{named} raised {type(error).__name__}: {error}") from error
+            if not isinstance(rows, pa.Table):
+                raise ConfigError(f"{named} returned a {type(rows).__name__}. Return a pyarrow.Table.")
+            return rows
+
+        return call
+
+    def _json(self, messages: pa.Table) -> pa.Table:
+        """Arrow reads values into exact types; what it refuses is read by Python, which takes ten times as long: maps,
+        numbers in texts, and whole numbers like 1e3.
+        """
+        try:
+            messages[BODY].cast(pa.string())
+        except pa.ArrowInvalid as error:
+            raise ConfigError("It is not UTF-8.") from error
+        bodies = [body.removeprefix(BOM).strip() for body in messages[BODY].to_pylist()]
+        for body in bodies:
+            _see_to(body)
+        if self._types is not None:
+            options, data = pyarrow.json.ParseOptions(explicit_schema=self._types), b"\n".join(bodies)
+            options.newlines_in_values = True
+            options.unexpected_field_behavior = "infer" if self._has_structs else "ignore"
+            in_one_piece = pyarrow.json.ReadOptions(use_threads=False, block_size=len(data) + 1)
+            with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                rows = pyarrow.json.read_json(io.BytesIO(data), in_one_piece, options)
+                if rows.num_rows == len(bodies):
+                    return pa.table({name: _at(rows, self._path(name)) for name in self._body.names})
+        return self._by_python(bodies)
+
+    def _by_python(self, bodies: Sequence[bytes]) -> pa.Table:
+        columns: dict[str, list[Any]] = {name: [] for name in self._body.names}
+        values_of = decoder()
+        for body in bodies:
+            try:
+                row = values_of.decode(body.decode())
+            except (ValueError, RecursionError) as error:
+                raise ConfigError(f"It is no row in JSON: {_shown(body)} ({error})") from error
+            for field in self._body:
+                value = row
+                for name in self._path(field.name):
+                    value = value.get(name) if isinstance(value, dict) else None
+                columns[field.name].append(as_texts(value, field.type, field.name))
+        try:
+            return pa.table({each.name: pa.array(columns[each.name], all_texts(each.type)) for each in self._body})
+        except UnicodeEncodeError as error:
+            raise ConfigError(f"It has half a character: {error}") from error
+
+    def _path(self, column: str) -> Sequence[str]:
+        return self._paths.get(column, [column])
+
+    def _exact_types(self) -> pa.Schema | None:
+        """The types by which Arrow reads the fields of messages. None: they are read by Python."""
+        found: dict[str, Any] = {}
+        for field in self._body:
+            kind = _exact(field.type)
+            *outer, last = self._path(field.name)
+            place = found
+            for name in outer:
+                place = place.setdefault(name, {})
+                if not isinstance(place, dict):
+                    return None
+            if kind is None or place.setdefault(last, kind) != kind:
+                return None
+        return pa.schema(_fields(found))
+
+    def _csv(self, messages: pa.Table) -> pa.Table:
+        bodies = [body.removeprefix(BOM).strip(b"\r\n") for body in messages[BODY].to_pylist()]
+        if not all(bodies) or any(b"\n" in body or b"\r" in body for body in bodies):
+            raise ConfigError("It is not one line of CSV.")
+        names, data = self._body.names, b"\n".join(bodies)
+        options = pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, null_values=[""]
+        )
+        try:
+            return pyarrow.csv.read_csv(
+                io.BytesIO(data),
+                pyarrow.csv.ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 1),
+                convert_options=options,
+            )
+        except pa.ArrowInvalid as error:
+            raise ConfigError(
+                f"It is no line of CSV with the columns {', '.join(names)}: {_shown(bodies[0])} ({error})"
+            ) from error
+
+
+def _at(rows: pa.Table, path: Sequence[str]) -> pa.ChunkedArray:
+    """The values at a path of fields; nulls where there is none."""
+    first, *inner = path
+    if first not in rows.column_names:
+        return pa.chunked_array([pa.nulls(rows.num_rows)])
+    values = rows[first]
+    for name in inner:
+        if not pa.types.is_struct(values.type) or values.type.get_field_index(name) < 0:
+            return pa.chunked_array([pa.nulls(rows.num_rows)])
+        at = values.type.get_field_index(name)
+        values = pa.chunked_array([chunk.flatten()[at] for chunk in values.chunks], values.type.field(at).type)
+    return values
+
+
+def _fields(found: dict[str, Any]) -> list[pa.Field]:
+    return [
+        pa.field(name, pa.struct(_fields(inside)) if isinstance(inside, dict) else inside)
+        for name, inside in found.items()
+    ]
+
+
+def _exact(kind: pa.DataType) -> pa.DataType | None:
+    """The type by which Arrow reads values of a type in JSON without changing them. None: it has none."""
+    if pa.types.is_map(kind):
+        return None
+    if pa.types.is_list(kind):
+        return None if (inside := _exact(kind.value_type)) is None else pa.list_(inside)
+    if pa.types.is_struct(kind):
+        inner = {field.name: _exact(field.type) for field in kind}
+        return None if None in inner.values() else pa.struct(inner)
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    return kind if pa.types.is_decimal(kind) or pa.types.is_boolean(kind) else pa.string()
+
+
+def _see_to(body: bytes) -> None:
+    """Raise ConfigError for a body that is not one object in itself, so that it might hide that another one is none, or
+    two; and for one of a depth that Arrow does not survive."""
+    if not body:
+        raise ConfigError("It is empty.")
+    if not (body.startswith(b"{") and body.endswith(b"}")):
+        raise ConfigError(f"It is no object in JSON: {_shown(body)}")
+    is_large = body.count(b"{") + body.count(b"[") > DEEPEST
+    without_texts = _TEXT.sub(b"", body) if is_large or b"\\" in body else None
+    is_cut = body.count(b'"') % 2 if without_texts is None else not without_texts.endswith(b"}")
+    if is_cut:
+        raise ConfigError(f"It is no row in JSON: {_shown(body)} (a text has no end)")
+    if is_large and without_texts is not None:
+        steps = (1 if each in b"{[" else -1 for each in _BRACKET.findall(without_texts))
+        if max(accumulate(steps)) > DEEPEST:
+            raise ConfigError(f"It has more than {DEEPEST} objects and arrays inside each other.")
+
+
+def _shown(body: bytes) -> str:
+    return json.dumps(body[:60].decode(errors="replace")) + ("…" if len(body) > 60 else "")

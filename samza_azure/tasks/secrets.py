@@ -1,0 +1,46 @@
+"""Remove secrets from texts that people see: an exception may quote a URL, a header or a setting."""
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from samza_azure.account import REDACTED, parts_of, without_secrets
+from samza_azure.config import Config
+
+_SENSITIVE = re.compile(r"key|secret|password|token|credential|sas|connection.?string", re.IGNORECASE)
+#: Shorter values would take ordinary words out of messages.
+_SHORTEST = 6
+
+
+class Secrets:
+    """The secrets of one job."""
+
+    def __init__(self, config: Config) -> None:
+        found = [value for name, value in config.spark.items() if _SENSITIVE.search(name)]
+        files = [config.storage.connect_file]
+        for stream in config.streams.values():
+            for name, value in stream.options.items():
+                found += [value] if _SENSITIVE.search(name) else _secrets_in(value)
+                if name == "connect.file":
+                    files.append(config.path.parent / value)
+        if config.storage.connect is not None:
+            found += _secrets_in(config.storage.connect.value)
+        self._values = set(found)
+        self._files = [each for each in files if each is not None]
+
+    def removed_from(self, text: str) -> str:
+        """The text without any secret, including the present content of secret files."""
+        for each in self._files:
+            with suppress(OSError, UnicodeDecodeError):
+                self._values |= set(_secrets_in(each.read_text().strip()))
+        for value in _longest_first(self._values):
+            text = text.replace(value, REDACTED)
+        return without_secrets(text)
+
+
+def _secrets_in(connect: str) -> Iterator[str]:
+    return (value for name, value in parts_of(connect) if _SENSITIVE.search(name))
+
+
+def _longest_first(values: Iterable[str]) -> list[str]:
+    return sorted({value for value in values if len(value) >= _SHORTEST}, key=len, reverse=True)

@@ -1,0 +1,342 @@
+"""A task that reads a stream from outside and appends its rows to its own log, for the tasks behind it.
+
+The position outside is part of each record, as what a task has read of a source partition always is. So a take-over
+reads on exactly behind the rows that are in the log, and a drain ends the stream where its log ends.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable, Superseded
+from samza_azure.logs.names import source_partition, stage_and_number
+from samza_azure.logs.position import Position
+from samza_azure.logs.record import INTERMEDIATE, Kind, Slice
+from samza_azure.machine.clock import boot_time, wall_ms
+from samza_azure.messages import DrainPhase, DrainStep, Progress, StartTask, partitions_of
+from samza_azure.pipeline.outside import outside
+from samza_azure.stream_io.arrow import event_times, one_slice
+from samza_azure.stream_io.columns import strict_schema
+from samza_azure.stream_io.log import LogWriter
+from samza_azure.stream_io.values.fitting import fitted
+from samza_azure.systems.api import SystemConsumer, SystemLag, SystemRows
+from samza_azure.systems.dead_letters import SCHEMA as DEAD_LETTERS
+from samza_azure.systems.registry import factory_of
+from samza_azure.tasks.backlog import furthest
+from samza_azure.tasks.context import ContainerContext
+from samza_azure.tasks.forgetting import Forgetting
+from samza_azure.tasks.life import TurnTask
+
+log = logging.getLogger(__name__)
+
+#: How often the outside is asked while it has nothing new.
+LOOK_S = 0.1
+#: How often what is left outside is reported.
+LAG_S = 1.0
+#: A generation has fewer attempts than this.
+ATTEMPTS = 1024
+
+
+@dataclass
+class Partition:
+    """How far one partition is read."""
+
+    position: Position
+    event_time_us: int | None = None  # no later row is older
+    rows_at: float = field(default_factory=boot_time)
+    slices: list[Slice] = field(default_factory=list)  # read, but not in the log yet
+
+
+class SourceTask(TurnTask):
+    """One task of a stream from outside under one writer."""
+
+    def __init__(self, context: ContainerContext, start: StartTask, tried_bytes: int | None = None) -> None:
+        """The consumer says how much a batch has, so `tried_bytes` is never known."""
+        super().__init__(context, start)
+        self._stage = context.pipeline.stage_of(start.task)
+        (self._stream,) = self._stage.plan.inputs
+        self._declared = context.config.streams[self._stream]
+        self._wanted = strict_schema(self._declared.schema, self._stage.event_time)
+        self._commit_s = context.config.task.commit_ms / 1000
+        self._most_bytes = context.config.task.batch_bytes
+        self._consumer: SystemConsumer | None = None
+        self._partitions: dict[int, Partition] = {}
+        self._bytes = self._rows = self._dead = 0  # read, but not in the log yet
+        self._appended_at = 0.0
+        self._looked_at = 0.0  # when the outside last had nothing more, in any of the partitions
+        self._lags: Callable[[int], SystemLag | None] | None = None  # of the consumer, if it knows them
+        self._told_lag_at = 0.0
+        self._is_idle = self._has_moved = False  # `_has_moved`: since the last record
+        self._pending: dict[str, Any] | None = None  # a record of which it is not known whether it is in the log
+        self._forgetting = Forgetting(context, start, ())
+
+    @property
+    def reads_source(self) -> bool:
+        return True
+
+    def count(self) -> None:
+        """Set the pace to 0 if nothing comes."""
+        if boot_time() - self._appended_at > max(10.0, 2 * self._commit_s):
+            with self._lock:
+                if self._report.progress is not None and self._report.progress.pace:
+                    self._report = replace(
+                        self._report, progress=replace(self._report.progress, pace=0.0, pace_out=0.0)
+                    )
+
+    def _begin(self) -> bool:
+        _, restored = self._take_over(
+            {
+                "stream": self._stage.plan.output,
+                "schema": self._stage.plan.schema,
+                "partitions": self._stage.plan.partitions,
+                "event_time": self._stage.event_time,
+                INTERMEDIATE: True,
+            }
+        )
+        if restored.drained:
+            self._end_drained(read=dict(restored.read))
+            return False
+        start = self.start_message.positions
+        for each in partitions_of(stage_and_number(self.name)[1], self._stage.plan.tasks, self._declared.partitions):
+            key = source_partition(self._stream, each)
+            position = restored.read.get(key, start.get(key, (0, 0)))
+            self._partitions[each] = Partition(position, restored.frontier_us)
+        self._tell(read=self._read_to())
+        return True
+
+    def _open(self) -> SystemConsumer:
+        """Begin to read. A drain reads nothing, so it ends as well where the outside cannot be read as declared."""
+        owner = self.start_message.generation * ATTEMPTS + self.start_message.attempt % ATTEMPTS
+        of_stream = replace(outside(self._stream, self._declared, self._context.config), owner=owner)
+        factory = factory_of(self._declared.system, self._stream)
+        number = factory.get_admin(of_stream).partitions()
+        if number is not None and number != self._declared.partitions:
+            raise ConfigError(
+                f"streams.{self._stream}.partitions is {self._declared.partitions}, but the stream has {number} there. "
+                f"Drain the run, write partitions = {number}, and start again."
+            )
+        self._consumer = consumer = factory.get_consumer(of_stream)
+        try:
+            for each, partition in self._partitions.items():
+                consumer.open(each, partition.position)
+        except BaseException:
+            self._leaves()
+            raise
+        self._lags = getattr(consumer, "lag", None)
+        return consumer
+
+    def _turn(self) -> None:
+        assert self._writer is not None
+        self._forgetting.look(self._writer)
+        if self._pending is not None:
+            self._append(Kind.BATCH)
+            if self.is_over:
+                return
+        drain, away = self._drain, None
+        if drain.step is None:
+            try:
+                self._read()
+            except StorageUnavailable as error:
+                away = error  # what was read before is appended all the same
+        is_due = boot_time() >= self._appended_at + self._commit_s or self._bytes >= self._most_bytes
+        if self._has_moved and (is_due or drain.step is not None):
+            self._append(Kind.BATCH)
+        self._tell_lag()
+        if away is not None:
+            raise away
+        if drain.step is None:
+            self._perhaps_idle()
+        elif drain.step is DrainStep.FLUSH:
+            self._drained(drain.ends)
+        elif self.report.frozen_for != drain.uuid:
+            self._tell(ends=self._read_to(), frozen_for=drain.uuid, drain=DrainPhase.SOURCES_STOPPED)
+            self._context.changed()
+
+    def _read(self) -> None:
+        """Take what the outside has, until a batch is full or due."""
+        consumer = self._consumer or self._open()
+        until = boot_time() + self._commit_s
+        while self._bytes < self._most_bytes and boot_time() < until and not self._closing.is_set():
+            try:
+                found = consumer.read()
+            except Superseded as error:
+                self._append(Kind.BATCH)  # a later owner of this task has its log, too
+                raise ConfigError(
+                    f"{error} It is no later owner of this task, but another job or program. If it reads through a "
+                    f"consumer group, give each job its own: streams.{self._stream}.options.consumer_group."
+                ) from error
+            if found is None:
+                self._looked_at = boot_time()
+                return
+            self._take(found)
+
+    def _take(self, found: SystemRows) -> None:
+        partition = self._partitions[found.partition]
+        if found.position <= partition.position:
+            raise SamzaAzureError(
+                f"The connector of {self._stream!r} has returned rows of partition {found.partition} up to "
+                f"{found.position}, which does not lie behind {partition.position}. Its positions must grow."
+            )
+        partition.position, self._has_moved = found.position, True
+        if found.dead is not None and found.dead.num_rows:
+            self._put_aside(found.partition, found.dead)
+        if not found.table.num_rows:
+            return
+        declared, time = self._stage.analysis.columns.arrow, self._stage.event_time
+        rows = fitted(found.table, self._wanted, time).cast(declared)
+        part = one_slice(found.partition, rows, time)
+        partition.slices.append(part)
+        partition.rows_at = boot_time()
+        self._rows, self._bytes = self._rows + rows.num_rows, self._bytes + rows.nbytes
+        if time is not None:
+            self._follow(partition, rows, found.event_time_us)
+
+    def _put_aside(self, number: int, dead: pa.Table) -> None:
+        """Take what is no row into the record, behind the partitions' destinations."""
+        most, partition, rows = self._declared.dead_letters, self._partitions[number], fitted(dead, DEAD_LETTERS)
+        self._dead += rows.num_rows
+        if self._dead > most:
+            last = rows.slice(rows.num_rows - 1).to_pylist()[0]
+            raise SamzaAzureError(
+                f"{self._dead} messages of stream {self._stream!r} are no rows, and one record takes {most} such, as "
+                f"streams.{self._stream}.dead_letters says. The last, {last['place']}: {last['reason']} None of them "
+                "is in the log. Mend who writes them or how they are read, or write a greater number."
+            )
+        partition.slices.append(one_slice(self._stage.plan.partitions + number, rows))
+        partition.rows_at = boot_time()
+        self._rows, self._bytes = self._rows + rows.num_rows, self._bytes + rows.nbytes
+
+    def _follow(self, partition: Partition, rows: pa.Table, event_time_us: int | None) -> None:
+        """Advance event time to these rows, except those too far in the future."""
+        reached = event_time_us
+        if reached is None:
+            limit_us = wall_ms() * 1000 + round(self._declared.max_future_s * 1_000_000)
+            times = event_times(rows, str(self._stage.event_time))
+            greatest = pc.max(times.filter(pc.less_equal(times, limit_us))).as_py()
+            reached = None if greatest is None else greatest - self._stage.frontier_lag_us
+        if reached is not None:
+            partition.event_time_us = max(reached, partition.event_time_us or reached)
+
+    def _frontier_us(self) -> int | None:
+        """The least event time of the partitions that are not silent; None if one of them is not known."""
+        if self._stage.event_time is None:
+            return None
+        known = [each.event_time_us for number, each in self._partitions.items() if not self._is_silent(number)]
+        return None if None in known else min((each for each in known if each is not None), default=None)
+
+    def _is_silent(self, number: int) -> bool:
+        """Whether a look found no more rows that long after the last ones. Without a look, as in an outage of the
+        outside, there may be rows that were not read.
+        """
+        looked_at = self._looked_at
+        if self._lags is not None:
+            lag = self._lags(number)
+            looked_at = 0.0 if lag is None or lag.rows else boot_time() - lag.age_s
+        return looked_at > self._partitions[number].rows_at + self._declared.idle_timeout_s
+
+    def _tell_lag(self) -> None:
+        """Report what is left outside, now and then."""
+        if self._lags is None or boot_time() < self._told_lag_at + LAG_S:
+            return
+        self._told_lag_at = boot_time()
+        found = {source_partition(self._stream, number): self._lags(number) for number in self._partitions}
+        known = {partition: lag for partition, lag in found.items() if lag is not None}
+        if not known:
+            return
+        shown = furthest({partition: lag.size for partition, lag in known.items()})
+        progress = replace(
+            self.report.progress or Progress(),
+            behind={self._stream: sum(lag.size for lag in known.values())},
+            behind_sources=shown,
+            lag_rows={each: known[each].rows for each in shown},
+            lag_s={each: round(s, 1) for each in shown if (s := known[each].seconds) is not None},
+        )
+        self._tell(progress=progress)
+
+    def _append(self, kind: Kind) -> None:
+        """Append what was read, and do what follows from it."""
+        writer, began = self._writer, boot_time()
+        assert writer is not None
+        # What became of an append may be unknown: it is repeated unchanged, before anything else is read.
+        self._pending = pending = self._pending or self._pending_record(writer, kind)
+        writer.append(**pending)
+        self._pending = None
+        for each in self._partitions.values():
+            each.slices = []
+        is_drained = pending["kind"] is Kind.DRAINED
+        self._context.hints.appended(self.prefix, writer.position, writer.frontier_us, is_drained)
+        self._forgetting.appended(writer, {})
+        self._note(pending, began, writer.frontier_us)
+        if is_drained:
+            self._end_drained()
+
+    def _pending_record(self, writer: LogWriter, kind: Kind) -> dict[str, Any]:
+        return {
+            "batch": writer.last_batch + 1,
+            "kind": kind,
+            "frontier_us": self._frontier_us(),
+            "slices": sorted(
+                (part for number in sorted(self._partitions) for part in self._partitions[number].slices),
+                key=lambda part: part.destination,
+            ),
+            "read": self._read_to(),
+        }
+
+    def _note(self, record: Mapping[str, Any], began: float, frontier_us: int | None) -> None:
+        """Report a record that is in the log."""
+        now, report = boot_time(), self.report
+        before, since_s = report.progress or Progress(), now - self._appended_at if self._appended_at else 0.0
+        pace = round(self._rows / since_s, 1) if since_s > 0 else 0.0
+        done = replace(
+            before,
+            batches=before.batches + 1,
+            rows=before.rows + self._rows,
+            rows_out=before.rows_out + self._rows,
+            size=before.size + self._bytes,
+            seconds=round(before.seconds + now - began, 3),
+            pace=pace,
+            pace_out=pace,
+            watermark_ms=None if frontier_us is None else frontier_us // 1000,
+            appended_ms=wall_ms(),
+        )
+        self._bytes = self._rows = self._dead = 0
+        self._appended_at, self._has_moved, self._is_idle = now, False, False
+        self._tell(batch=record["batch"], read=record["read"], appended_at=report.appended_at or now, progress=done)
+
+    def _perhaps_idle(self) -> None:
+        """Declare the task idle if all its partitions have been silent, so that it does not hold back event time."""
+        if self._is_idle or not all(map(self._is_silent, self._partitions)):
+            return
+        assert self._writer is not None
+        self._writer.append_frontier(None, idle=True, stood_at={})
+        self._is_idle = True
+
+    def _drained(self, ends: Mapping[str, Position]) -> None:
+        """End the log with DRAINED: nothing was read since the drain has set these ends."""
+        read = self._read_to()
+        for key, position in read.items():
+            if position != ends.get(key, (0, 0)):
+                raise SamzaAzureError(
+                    f"The drain ends {key} at {ends.get(key, (0, 0))}, but its rows are in the log up to {position}. "
+                    "Nothing is drained. If an older control.json was restored, restore the newest copy and start "
+                    "again."
+                )
+        self._append(Kind.DRAINED)
+
+    def _read_to(self) -> dict[str, Position]:
+        return {source_partition(self._stream, number): each.position for number, each in self._partitions.items()}
+
+    def _leaves(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            try:
+                consumer.close()
+            except Exception as error:  # noqa: BLE001  # nothing depends on it
+                log.info("%s: its consumer could not be closed: %s", self.name, error)
+
+    def _pause_s(self) -> float:
+        return LOOK_S

@@ -1,0 +1,174 @@
+"""A hub on this machine, read exactly once by a fleet without Spark whose processes are killed."""
+
+import json
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from samza_azure.commands.fleet import Fleet
+from samza_azure.eventhubs.emulator import EventHubs
+
+from .real_processes import PATIENCE_S, ROOT, TIMING, JobOnAzurite, growing, with_patience
+
+EXAMPLE = ROOT / "examples" / "eventhubs"
+
+PARTITIONS = 2
+STREAMS = """
+[streams.clicks]
+system = "eventhubs"
+options.connect = "${EVENTHUBS}"
+options.name = "clicks"
+partitions = 2
+schema = "n bigint, ts timestamp"
+event_time = "ts"
+[streams.seen]
+schema = "n bigint, partition int"
+"""
+PIPELINE = """
+from samza_azure import Application
+app = Application()
+
+@app.task("clicks", output="seen")
+class Pass:
+    def process(self, envelope, collector):
+        collector.send({"n": envelope.row["n"], "partition": envelope.partition})
+"""
+
+
+class Events:
+    """The events of the hub."""
+
+    def __init__(self, hubs: EventHubs) -> None:
+        self.hubs = hubs
+        self.rows = Counter[tuple[int, int]]()
+
+    def grow(self, count: int) -> None:
+        for n in range(self.rows.total(), self.rows.total() + count):
+            body = json.dumps({"n": n, "ts": f"2026-01-01T00:{n // 60 % 60:02d}:{n % 60:02d}Z"}).encode()
+            self.hubs.send("clicks", n % PARTITIONS, [body])
+            self.rows[n, n % PARTITIONS] += 1
+
+
+@pytest.fixture
+def hubs() -> Iterator[EventHubs]:
+    with EventHubs({"clicks": PARTITIONS}) as hubs:
+        yield hubs
+
+
+@pytest.fixture
+def world(
+    tmp_path_factory: pytest.TempPathFactory, flights: pa.Table, hubs: EventHubs, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[JobOnAzurite]:
+    monkeypatch.setenv("EVENTHUBS", hubs.connection_string)
+    made = JobOnAzurite(tmp_path_factory.mktemp("eventhubs"), flights)
+    try:
+        job = made.fleet.job.read_text().partition("[streams.flights]")[0]
+        made.fleet.job.write_text(job + STREAMS)
+        (made.directory / "pipeline.py").write_text(PIPELINE)
+        yield made
+    finally:
+        made.close()
+
+
+def load_module(path: Path) -> Any:
+    spec = spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def until_all_seen(world: JobOnAzurite, events: Events) -> None:
+    """Every event has come out; none of them twice."""
+    deadline = time.monotonic() + PATIENCE_S
+    while (found := Counter((row["n"], row["partition"]) for row in world.stream("seen").to_pylist())) != events.rows:
+        assert not found - events.rows, "an event came twice, or from nowhere"
+        assert time.monotonic() < deadline, f"{(events.rows - found).total()} are missing: {world.fleet.status()}"
+        time.sleep(0.2)
+
+
+@pytest.mark.long
+def test_events_of_a_hub_are_exactly_once(world: JobOnAzurite, hubs: EventHubs) -> None:
+    """Through kill -9 of a container and a processor, cut connections, a drain while events come, and the next run."""
+    events = Events(hubs)
+    events.grow(100)
+    world.start("p0", "p1")
+    with growing(events.grow, 200):
+        with_patience(world.container("p0").kill)
+        world.settled()
+        hubs.cut("tcp")
+        world.fleet.send("p1", signal.SIGKILL)
+        world.settled()
+    world.start("p1")
+    until_all_seen(world, events)
+    with growing(events.grow, 200):
+        draining = world.drain_begins()
+        _, said = draining.communicate(timeout=PATIENCE_S)
+        assert draining.returncode == 0, said
+        assert set(world.fleet.exit_codes(PATIENCE_S).values()) == {0}
+    for name in ("p0", "p1"):
+        world.fleet.start(name, "--new-run")
+    until_all_seen(world, events)
+
+
+@pytest.mark.long
+def test_windows_over_a_hub_equal_the_batch_and_what_is_no_row_is_put_aside(
+    tmp_path_factory: pytest.TempPathFactory, flights: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The example, its four partitions, and kill -9 of the processors that read them, one after the other."""
+    send, events, parts = load_module(EXAMPLE / "send.py"), 40_000, 4
+    with EventHubs({"orders": 4}) as hubs:
+        monkeypatch.setenv("EVENTHUBS", hubs.connection_string)
+        world = JobOnAzurite(tmp_path_factory.mktemp("takings"), flights)
+        try:
+            job = (EXAMPLE / "job.toml").read_text().replace("[azure.storage]", f"{TIMING}\n[azure.storage]")
+            world.fleet.job.write_text(job)
+            (world.directory / "pipeline.py").write_text((EXAMPLE / "pipeline.py").read_text())
+            world.fleet = Fleet(world.fleet.job, world.fleet.directory, world.fleet.environment)
+            world.start("p0", "p1")
+            for part in range(parts):
+                send.send(hubs.connection_string, part * events // parts, (part + 1) * events // parts)
+                if part < 2:
+                    world.fleet.send(f"p{part}", signal.SIGKILL)
+                    world.start(f"p{part}")
+            until_all_in_logs(world, events)
+            assert world.drained().keys() >= {"p0", "p1"}
+            orders = [json.loads(body) for n in range(events) if (body := send.body(n)).startswith(b"{")]
+            aside = [body for n in range(events) if not (body := send.body(n)).startswith(b"{")]
+            assert sorted(row["raw"] for row in world.stream("orders-dead").to_pylist()) == sorted(aside)
+            found = {
+                (row["window"]["start"], row["shop"]): (row["orders"], row["cents"])
+                for row in world.stream("takings").to_pylist()
+            }
+            assert found == takings(orders)
+        finally:
+            world.close()
+
+
+def takings(orders: list[dict[str, Any]]) -> dict[tuple[datetime, str], tuple[int, int]]:
+    """The batch."""
+    found = dict[tuple[datetime, str], tuple[int, int]]()
+    for order in orders:
+        key = datetime.fromisoformat(order["at"]).replace(second=0, microsecond=0), order["shop"]
+        count, cents = found.get(key, (0, 0))
+        found[key] = count + 1, cents + order["cents"]
+    return found
+
+
+def until_all_in_logs(world: JobOnAzurite, events: int) -> None:
+    """The source tasks have read everything, and nothing is left outside."""
+    world.fleet.wait_until(
+        "all events are in the logs",
+        lambda shown: (
+            sum(end for partition, (_, end) in shown["read"].items() if partition.startswith("orders/")) == events
+        ),
+        PATIENCE_S,
+    )

@@ -1,0 +1,1 @@
+"""Event Hubs on this machine, and what reads it."""

@@ -1,0 +1,202 @@
+"""The stream of a task: its options, what it hands out, and when it is silent."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from samza_azure.errors import ConfigError, StorageUnavailable
+from samza_azure.eventhubs import consumer as consumer_module
+from samza_azure.eventhubs import hub as hub_module
+from samza_azure.eventhubs import partition_reader as partition_module
+from samza_azure.eventhubs.consumer import EventHubsStream
+from samza_azure.eventhubs.emulator import EventHubs
+from samza_azure.stream_io import ddl
+from samza_azure.systems.api import SystemRows, SystemStream
+
+from .clients import until
+
+JSON, RAW = "n bigint, s string", "body binary, sequence_number bigint"
+
+
+@pytest.fixture
+def hubs() -> Iterator[EventHubs]:
+    with EventHubs({"hub": 2}) as hubs:
+        yield hubs
+
+
+def stream(hubs: EventHubs | None, schema: str = JSON, dead_letters: int = 0, **options: str) -> EventHubsStream:
+    connect = hubs.connection_string if hubs else "Endpoint=sb://nowhere"
+    given: Mapping[str, str] = {"name": "hub", "connect": connect} | options
+    declared = SystemStream("s", 2, ddl.arrow_schema(schema), given, Path(), owner=1, dead_letters=dead_letters)
+    return EventHubsStream(declared)
+
+
+def following(reading: EventHubsStream) -> SystemRows:
+    found: list[SystemRows] = []
+
+    def comes() -> bool:
+        rows = reading.read()
+        found.extend([rows] if rows else [])
+        return bool(found)
+
+    until(comes)
+    return found[0]
+
+
+def test_rows_are_parsed_or_handed_out_as_they_are(hubs: EventHubs) -> None:
+    hubs.send("hub", 1, [b'{"n": 1, "s": "a"}', b'{"n": 2, "other": 0}'])
+    parsed = stream(hubs)
+    parsed.open(1, (0, 0))
+    rows = following(parsed)
+    parsed.close()
+    assert rows.partition == 1 and rows.position[1] == 2
+    assert rows.table.select(["n", "s"]).to_pylist() == [{"n": 1, "s": "a"}, {"n": 2, "s": None}]
+    raw = stream(hubs, RAW, format="raw")
+    raw.open(1, (rows.position[0], 1))
+    assert following(raw).table.to_pylist() == [{"body": b'{"n": 2, "other": 0}', "sequence_number": 1}]
+    raw.close()
+
+
+def test_an_event_that_is_no_row_is_named(hubs: EventHubs) -> None:
+    hubs.send("hub", 0, [b'{"n": 1}', b"[1]"])
+    reading = stream(hubs)
+    reading.open(0, (0, 0))
+    with pytest.raises(ConfigError, match=r"Event 1 of partition 0 of the hub 'hub' is no row.*dead_letters = 100"):
+        following(reading)
+    reading.close()
+
+
+def test_an_event_that_is_no_row_is_put_aside_with_its_place(hubs: EventHubs) -> None:
+    hubs.send("hub", 0, [b'{"n": 1}', b"[1]", b'{"n": 3}'])
+    reading = stream(hubs, dead_letters=1)
+    reading.open(0, (0, 0))
+    rows = following(reading)
+    reading.close()
+    assert (rows.table["n"].to_pylist(), rows.position[1]) == ([1, 3], 3)
+    assert rows.dead is not None
+    [dead] = rows.dead.to_pylist()
+    assert (dead["raw"], dead["place"]) == (b"[1]", "event 1 of partition 0 of the hub 'hub'")
+    assert dead["reason"].startswith("It is no object in JSON")
+
+
+def test_where_newest_begins_is_handed_out_before_any_row(hubs: EventHubs) -> None:
+    hubs.send("hub", 0, [b'{"n": 1}'] * 3)
+    reading = stream(hubs, start="newest")
+    reading.open(0, (0, 0))
+    rows = following(reading)
+    reading.close()
+    assert rows.table.num_rows == 0 and rows.position[1] == 3
+
+
+def test_an_outage_is_no_silence(hubs: EventHubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of a connection nor of the properties alone."""
+    hubs.send("hub", 0, [b'{"n": 1}'])
+    reading = stream(hubs)
+    reading.open(0, (0, 0))
+    following(reading)
+    monkeypatch.setattr(consumer_module, "LOOK_S", 0.2)
+    looks = hubs.counts["looks at partitions"]
+
+    def raises() -> bool:
+        try:
+            reading.read()
+        except StorageUnavailable:
+            return True
+        return False
+
+    until(lambda: not raises() and hubs.counts["looks at partitions"] > looks)  # a silent partition
+    hubs.management = False
+    until(raises)
+    hubs.management = True
+    hubs.close()
+    until(raises)
+    hubs.listen()
+    reading.close()
+
+
+def test_what_is_left_is_told_in_events_bytes_and_seconds(hubs: EventHubs) -> None:
+    hubs.send("hub", 0, [b'{"n": 1}'])
+    reading = stream(hubs)
+    reading.open(0, (0, 0))
+    assert reading.lag(0) is None
+    following(reading)
+    read = reading.lag(0)
+    assert read is not None and (read.rows, read.size, read.seconds) == (0, 0, 0.0)
+    hubs.send("hub", 0, [b'{"n": 1}'] * 3)
+    until(lambda: (end := reading._readers[0].end) is not None and end.number == 3)
+    left = reading.lag(0)
+    assert left is not None and left.rows == 3 and left.size > 0
+    assert left.seconds is not None and 0 <= left.seconds < 60 and left.age_s >= 0
+    reading.close()
+
+
+def test_nothing_is_left_where_all_events_have_expired(hubs: EventHubs) -> None:
+    hubs.send("hub", 0, [b'{"n": 1}'] * 3)
+    hubs.trim("hub", 0, 3)
+    later = stream(hubs, start="2026-01-31T12:00:00Z", on_expired="skip")
+    later.open(0, (0, 0))
+    later._readers[0].look()
+    left = later.lag(0)
+    assert left is not None and left.rows == 0
+    later.close()
+
+
+@pytest.mark.long
+def test_all_is_left_of_a_hub_that_was_made_anew(hubs: EventHubs) -> None:
+    hubs.send("hub", 0, [b'{"n": 1}'] * 3)
+    again = stream(hubs, on_expired="skip")
+    again.open(0, (hubs._hubs["hub"].created_ms, 3))
+    reader = again._readers[0]
+    until(lambda: hubs.readers("hub", 0))
+    hubs.make_again("hub")
+    hubs.send("hub", 0, [b'{"n": 1}'] * 5)
+    until(lambda: reader.created_ms == hubs._hubs["hub"].created_ms)
+    reader.look()
+    left = again.lag(0)
+    assert left is not None and left.rows == 5
+    until(lambda: reader._held)
+    assert following(again).table.num_rows == 5
+    again.close()
+
+
+def test_a_service_that_takes_questions_and_answers_none_is_an_outage(
+    hubs: EventHubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_module, "ANSWER_S", 0.2)
+    monkeypatch.setattr(partition_module, "CLOSE_S", 0.1)
+    hubs.management = False
+    reading = stream(hubs)
+    with pytest.raises(StorageUnavailable, match=r"has not answered within 0\.2 s"):
+        reading.partitions()
+    reading.open(0, (0, 0))
+    reading.close()
+
+
+def test_a_partition_that_is_away_does_not_hold_back_another(hubs: EventHubs) -> None:
+    reading = stream(hubs)
+    for partition in (0, 1):
+        reading.open(partition, (0, 0))
+    reading._unseen[0] = StorageUnavailable("It is away.")
+    hubs.send("hub", 1, [b'{"n": 2}'])
+    assert following(reading).table["n"].to_pylist() == [2]
+    assert reading.read() is None
+    reading._unseen[1] = StorageUnavailable("It is away, too.")
+    with pytest.raises(StorageUnavailable, match="It is away"):
+        reading.read()
+    reading.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"hub": "x"}, "hub is not an option of eventhubs"),
+        ({"namespace": "n"}, "should name the hub, and one way to it"),
+        ({"start": "yesterday"}, "start is 'yesterday'"),
+        ({"on_expired": "wait"}, "on_expired is 'wait'. Write one of fail, skip"),
+        ({"format": "raw"}, "'n' is to come from the envelope, and is not in the envelope, which has sequence_number"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        stream(None, **options)

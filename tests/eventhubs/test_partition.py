@@ -1,0 +1,343 @@
+"""A partition is read exactly: where it begins, what it does when the connection ends, and what it calls an error."""
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from azure.core.credentials import AccessToken
+from azure.eventhub import EventData
+from azure.eventhub.amqp import AmqpAnnotatedMessage
+
+from samza_azure.errors import AccessDenied, ConfigError, RowsGone, SamzaAzureError, StorageUnavailable, Superseded
+from samza_azure.eventhubs import partition_reader as partition_module
+from samza_azure.eventhubs.amqp import Code, described, mapping, string
+from samza_azure.eventhubs.emulator import KEY, Event, EventHubs, Refused
+from samza_azure.eventhubs.hub import EventHub
+from samza_azure.eventhubs.partition_reader import EventPosition, PartitionReader
+
+from .clients import PATIENCE_S, producer, until
+
+
+@pytest.fixture
+def hubs() -> Iterator[EventHubs]:
+    with EventHubs({"hub": 1}) as hubs:
+        yield hubs
+
+
+def hub(hubs: EventHubs, name: str = "hub", group: str = "$Default") -> EventHub:
+    return EventHub(name, group, connect=lambda: hubs.connection_string)
+
+
+def reader(hubs: EventHubs, start: Any = "oldest", *, level: int = 1024, **options: Any) -> PartitionReader:
+    return PartitionReader(hub(hubs), "0", start, level=level, **options)
+
+
+def bodies(reading: PartitionReader, count: int) -> list[bytes]:
+    """The next events, at least so many."""
+    found: list[bytes] = []
+    while len(found) < count:
+        arrival = reading.read(PATIENCE_S)
+        assert arrival is not None
+        found += arrival.rows["body"].to_pylist()
+    return found
+
+
+def numbered(*numbers: int) -> list[bytes]:
+    return [b"%d" % number for number in range(*numbers)]
+
+
+@pytest.mark.long
+def test_it_begins_with_the_oldest_the_newest_or_after_a_time(hubs: EventHubs) -> None:
+    hubs.send("hub", 0, numbered(5))
+    hubs.trim("hub", 0, 2)
+    with reader(hubs) as oldest:
+        assert bodies(oldest, 3) == numbered(2, 5)
+        assert oldest.position is not None and oldest.position.number == 4
+    with reader(hubs, "newest") as newest:
+        until(lambda: newest.position)
+        hubs.send("hub", 0, numbered(5, 6))
+        assert bodies(newest, 1) == numbered(5, 6)
+    with reader(hubs, datetime.now(UTC) - timedelta(hours=1)) as then:
+        assert bodies(then, 4) == numbered(2, 6)
+
+
+def test_it_goes_on_after_a_position(hubs: EventHubs) -> None:
+    hubs.send("hub", 0, numbered(5))
+    with reader(hubs) as first:
+        bodies(first, 5)
+        position = first.position
+    hubs.send("hub", 0, numbered(5, 8))
+    with reader(hubs, position) as second:
+        assert bodies(second, 3) == numbered(5, 8)
+
+
+@pytest.mark.long
+def test_newest_is_settled_when_the_partition_is_opened(hubs: EventHubs) -> None:
+    """An owner after us must begin where we would have."""
+    hubs.send("hub", 0, numbered(5))
+    with reader(hubs, "newest") as first:
+        until(lambda: first.position)
+        position = first.position
+    hubs.send("hub", 0, numbered(5, 7))
+    with reader(hubs, position) as second:
+        assert bodies(second, 2) == numbered(5, 7)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["tcp", "close", "detach"])
+def test_a_cut_connection_is_neither_seen_nor_does_it_repeat_or_lose_events(hubs: EventHubs, how: str) -> None:
+    hubs.send("hub", 0, numbered(1_000))
+    with reader(hubs, prefetch=100, held_rows=100) as reading:
+        found = bodies(reading, 100)
+        hubs.cut(how)
+        found += bodies(reading, 900)
+        assert found == numbered(1_000)
+        hubs.send("hub", 0, numbered(1_000, 1_001))
+        assert bodies(reading, 1) == numbered(1_000, 1_001)
+
+
+@pytest.mark.long
+def test_a_replicated_namespace_is_read_on_from_the_offset(hubs: EventHubs) -> None:
+    with EventHubs({"hub": 1}, geo=True) as replicated:
+        replicated.send("hub", 0, numbered(3))
+        with reader(replicated) as first:
+            bodies(first, 3)
+            assert first.position is not None and not first.position.offset.isdecimal()
+            replicated.cut("tcp")
+            replicated.send("hub", 0, numbered(3, 5))
+            assert bodies(first, 2) == numbered(3, 5)
+
+
+@pytest.mark.long
+def test_events_that_expired_unread_are_an_error_or_counted(hubs: EventHubs) -> None:
+    hubs.send("hub", 0, numbered(3))
+    with reader(hubs) as first:
+        bodies(first, 3)
+        position = first.position
+    hubs.send("hub", 0, numbered(3, 10))
+    hubs.trim("hub", 0, 8)
+    with (
+        reader(hubs, position) as second,
+        pytest.raises(RowsGone, match=r"event 2, and its oldest event is 8.* 5 events"),
+    ):
+        second.read(PATIENCE_S)
+    with reader(hubs, position, skips=True) as third:
+        assert bodies(third, 2) == numbered(8, 10)
+        assert third.skipped == 5
+
+
+@pytest.mark.long
+def test_a_look_finds_that_all_events_have_expired(hubs: EventHubs) -> None:
+    hubs.send("hub", 0, numbered(3))
+    with reader(hubs) as first:
+        bodies(first, 3)
+        position = first.position
+    hubs.send("hub", 0, numbered(3, 10))
+    hubs.trim("hub", 0, 10)
+    with reader(hubs, position) as second:
+        second.look()
+        with pytest.raises(RowsGone, match="7 events expired unread"):
+            second.read(PATIENCE_S)
+
+
+def test_a_hub_that_was_made_anew_is_recognised(hubs: EventHubs) -> None:
+    """Also one that has as many events by now."""
+    hubs.send("hub", 0, numbered(3))
+    with reader(hubs) as first:
+        bodies(first, 3)
+        hubs.make_again("hub")
+        hubs.send("hub", 0, numbered(5))
+        with pytest.raises(RowsGone, match=r"made anew .* up to event 2.*on_expired"):
+            first.read(PATIENCE_S)
+        position = first.position
+    with reader(hubs, position, skips=True) as second:
+        assert bodies(second, 5) == numbered(5)
+        assert second.position is not None and position is not None
+        assert second.position.created_ms > position.created_ms
+
+
+@pytest.mark.long
+def test_a_newer_owner_ends_the_older_one(hubs: EventHubs) -> None:
+    hubs.send("hub", 0, numbered(3))
+    with reader(hubs, level=2048) as older:
+        assert bodies(older, 3) == numbered(3)
+        with reader(hubs, older.position, level=3072) as newer:
+            with pytest.raises(Superseded):
+                older.read(PATIENCE_S)
+            hubs.send("hub", 0, numbered(3, 4))
+            assert bodies(newer, 1) == numbered(3, 4)
+            with reader(hubs, level=2048) as late, pytest.raises(Superseded):
+                late.read(PATIENCE_S)
+
+
+@pytest.mark.long
+def test_a_full_reader_holds_back_the_service(hubs: EventHubs) -> None:
+    hubs.send("hub", 0, numbered(2_000))
+    with reader(hubs, prefetch=50, held_rows=100) as reading:
+        until(lambda: reading._rows >= 100)
+        assert bodies(reading, 2_000) == numbered(2_000)
+        assert reading._rows == reading._bytes == 0
+
+
+@pytest.mark.long
+def test_a_link_is_made_anew_before_the_sdk_keeps_too_much(hubs: EventHubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_module, "LINK_EVENTS", 300)
+    hubs.send("hub", 0, numbered(1_000))
+    with reader(hubs, prefetch=100) as reading:
+        assert bodies(reading, 1_000) == numbered(1_000)
+    assert hubs.counts["readers of hub/0"] >= 3
+
+
+def test_the_end_is_known_from_events_and_from_looks(hubs: EventHubs) -> None:
+    hubs.send("hub", 0, numbered(3))
+    with reader(hubs) as reading:
+        bodies(reading, 3)
+        assert reading.end is not None and reading.end.number == 2
+        asked_at = reading.end.asked_at
+        reading.look()
+        assert reading.end.number == 2 and reading.end.asked_at > asked_at
+
+
+@pytest.mark.long
+def test_an_outage_is_trouble_and_says_nothing_of_the_end(hubs: EventHubs) -> None:
+    hubs.send("hub", 0, numbered(3))
+    with reader(hubs) as reading:
+        bodies(reading, 3)
+        end = reading.end
+        hubs.close()
+        until(lambda: isinstance(reading.trouble, StorageUnavailable))
+        with pytest.raises(StorageUnavailable, match="does not answer"):
+            reading.look()
+        assert reading.end == end
+        assert reading.read() is None
+        hubs.listen()
+        hubs.send("hub", 0, numbered(3, 4))
+        assert bodies(reading, 1) == numbered(3, 4)
+        assert reading.trouble is None
+
+
+@pytest.mark.long
+def test_a_throttled_reader_tries_again(hubs: EventHubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("samza_azure.eventhubs.hub.BUSY_S", 0.1)
+    hubs.send("hub", 0, numbered(3))
+    hubs.refusals.extend([Refused("com.microsoft:server-busy", "Please wait 4 seconds.")] * 2)
+    with reader(hubs) as reading:
+        assert bodies(reading, 3) == numbered(3)
+    assert hubs.counts["readers of hub/0"] == 3
+
+
+@pytest.mark.long
+def test_an_added_partition_is_seen_by_the_next_look(hubs: EventHubs) -> None:
+    assert hub(hubs).facts().partitions == ("0",)
+    hubs.add_partitions("hub", 2)
+    assert hub(hubs).facts().partitions == ("0", "1", "2")
+
+
+@pytest.mark.long
+def test_wrong_settings_are_explained(hubs: EventHubs) -> None:
+    """Each in one sentence that says what to do."""
+    with pytest.raises(AccessDenied, match="needs the right to listen"):
+        EventHub("hub", connect=lambda: hubs.connection_string.replace(KEY, "b3RoZXI=")).facts()
+    with pytest.raises(ConfigError, match="'nowhere' does not exist"):
+        hub(hubs, "nowhere").facts()
+    with pytest.raises(ConfigError, match="connection string of the hub 'hub' cannot be used"):
+        EventHub("hub", connect=lambda: "Endpoint=sb://localhost").facts()
+    with (
+        PartitionReader(hub(hubs, group="nobody"), "0", "oldest", level=1) as reading,
+        pytest.raises(ConfigError, match="no consumer group 'nobody'"),
+    ):
+        reading.read(PATIENCE_S)
+    with (
+        PartitionReader(hub(hubs), "9", "oldest", level=1) as reading,
+        pytest.raises(ConfigError, match="has no partition 9"),
+    ):
+        reading.read(PATIENCE_S)
+    hubs.rights["local"] = {"Send"}
+    with reader(hubs) as reading, pytest.raises(AccessDenied, match="needs the right to listen"):
+        reading.read(PATIENCE_S)
+    hubs.close()
+    with pytest.raises(StorageUnavailable, match="does not answer"):
+        hub(hubs).facts()
+    hubs.listen()
+
+
+@pytest.mark.long
+def test_an_identity_is_let_in_by_its_token(hubs: EventHubs) -> None:
+    class Identity:
+        def get_token(self, *_scopes: str, **_options: Any) -> AccessToken:
+            return AccessToken("token", int(time.time()) + 3600)
+
+    hubs.tokens["token"] = {"Listen"}
+    hubs.send("hub", 0, numbered(2))
+    known = EventHub("hub", namespace=f"localhost:{hubs.port}", credential=Identity(), tls=False)
+    with PartitionReader(known, "0", "oldest", level=1) as reading:
+        assert bodies(reading, 2) == numbered(2)
+
+
+def test_rows_have_what_the_service_says_of_an_event(hubs: EventHubs) -> None:
+    event = EventData(b"body")
+    event.properties = {"text": "a", "number": 1, "bytes": b"b", "truth": True}
+    with producer(hubs) as client:
+        client.send_batch([event], partition_key="key")
+    with reader(hubs) as reading:
+        arrival = reading.read(PATIENCE_S)
+    assert arrival is not None
+    (row,) = arrival.rows.to_pylist()
+    enqueued = row.pop("enqueued_time")
+    assert row == {
+        "body": b"body",
+        "sequence_number": 0,
+        "offset": "0",
+        "partition_key": "key",
+        "properties": [("text", "a"), ("number", "1"), ("bytes", "b"), ("truth", "true")],
+    }
+    assert arrival.position == EventPosition(0, "0", round(enqueued.timestamp() * 1000), arrival.position.created_ms)
+
+
+def test_maps_of_any_names_are_json_and_what_null_names_is_left_out(hubs: EventHubs) -> None:
+    with producer(hubs) as client:
+        client.send_batch(
+            [
+                AmqpAnnotatedMessage(value_body={"a": [{1: b"x", None: 0}]}),
+                AmqpAnnotatedMessage(sequence_body=[{"a": None}]),
+            ]
+        )
+    with reader(hubs) as reading:
+        assert bodies(reading, 2) == [b'{"a": [{"1": "x"}]}', b'[[{"a": null}]]']
+
+
+@pytest.mark.long
+def test_an_event_that_cannot_be_read_is_named_after_those_before_it(
+    hubs: EventHubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The SDK itself fails at a property of the type char, and hands over nothing that came with it."""
+    monkeypatch.setattr(partition_module, "RETRY_S", 0.01)
+    monkeypatch.setattr(partition_module, "RETRY_MAX_S", 0.01)
+    hubs.send("hub", 0, numbered(2))
+    here = hubs._hubs["hub"].partitions[0]
+    char = described(Code.APPLICATION_PROPERTIES, mapping({string("c"): b"\x73\x00\x00\x00A"}))
+    here.events.append(Event(2, str(here.size), here.events[-1].enqueued_ms, None, char))
+    here.size += len(char)
+    with reader(hubs) as reading:
+        assert bodies(reading, 2) == numbered(2)
+        with pytest.raises(SamzaAzureError, match=r"Event 2 of partition 0 of the hub 'hub' cannot be read"):
+            reading.read(PATIENCE_S)
+
+
+def test_an_event_that_has_no_row_is_named_and_is_no_outage(hubs: EventHubs) -> None:
+    reading = reader(hubs)
+    with pytest.raises(SamzaAzureError, match="of partition 0 of the hub 'hub' cannot be read: KeyError") as found:
+        reading._batch([EventData(b"without what the service says")])
+    assert reading._explained(found.value) is found.value
+
+
+@pytest.mark.long
+def test_a_hub_that_was_made_anew_while_it_is_read_is_read_on_where_that_is_skipped(hubs: EventHubs) -> None:
+    hubs.send("hub", 0, numbered(3))
+    with reader(hubs, skips=True) as reading:
+        assert bodies(reading, 3) == numbered(3)
+        hubs.make_again("hub")
+        hubs.send("hub", 0, numbered(5))
+        assert bodies(reading, 5) == numbered(5)

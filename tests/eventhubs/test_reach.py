@@ -1,0 +1,105 @@
+"""`check --connect`: each thing that may be wrong with a hub is one sentence, which says what to do."""
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, StorageUnavailable
+from samza_azure.eventhubs import reach
+from samza_azure.eventhubs.consumer import EventHubsStream
+from samza_azure.eventhubs.emulator import KEY, KEY_NAME, EventHubs
+from samza_azure.stream_io import ddl
+from samza_azure.systems.api import SystemStream
+
+SAID_WITHIN_S = 10.0
+
+
+@pytest.fixture(scope="module")
+def hubs() -> Iterator[EventHubs]:
+    with EventHubs({"hub": 2}) as hubs:
+        yield hubs
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service is on this machine."""
+    monkeypatch.setattr(reach, "OPEN_S", 0.5)
+
+
+def looked(connect: str, partitions: int = 2, **options: str) -> str:
+    """What a look says, in time."""
+    given = {"name": "hub", "connect": connect} | options
+    given = {name.replace("__", "."): value for name, value in given.items() if value}
+    began = time.monotonic()
+    try:
+        return EventHubsStream(SystemStream("s", partitions, ddl.arrow_schema("n int"), given, Path())).look()
+    finally:
+        assert time.monotonic() < began + SAID_WITHIN_S
+
+
+def test_a_hub_that_can_be_read_is_described_and_a_reader_is_not_evicted(hubs: EventHubs) -> None:
+    assert looked(hubs.connection_string) == (
+        "the hub 'hub' at localhost has 2 partitions, and the consumer group '$Default' may read it"
+    )
+    reading = EventHubsStream(
+        SystemStream(
+            "s", 2, ddl.arrow_schema("n int"), {"name": "hub", "connect": hubs.connection_string}, Path(), owner=1024
+        )
+    )
+    reading.open(0, (0, 0))
+    while not hubs.readers("hub", 0):
+        time.sleep(0.01)
+    assert looked(hubs.connection_string).endswith("and a job reads it now")
+    assert hubs.readers("hub", 0) == 1
+    reading.close()
+
+
+@pytest.mark.parametrize(
+    ("instead", "options", "error", "says"),
+    [
+        (("SharedAccessKey=", "Key="), {}, ConfigError, "connection string of the hub 'hub' cannot be used"),
+        ((KEY, "b3RoZXI="), {}, AccessDenied, "refuses its key or identity: it needs the right to listen"),
+        (
+            (f"SharedAccessKeyName={KEY_NAME}", "SharedAccessKeyName=sender"),
+            {},
+            AccessDenied,
+            "it needs the right to listen",
+        ),
+        (("", ""), {"name": "hubb"}, ConfigError, "The hub 'hubb' does not exist"),
+        (("", ""), {"consumer_group": "mine"}, ConfigError, "has no consumer group 'mine'. Correct"),
+        (("localhost:", "nowhere.invalid:"), {}, ConfigError, "finds no address of 'nowhere.invalid'"),
+        (("localhost:", f"{'n' * 64}.invalid:"), {}, ConfigError, "finds no address of 'nnn.*too long"),
+        (("", ""), {"partitions": "4"}, ConfigError, "has 2 partitions, and the job file says 4. Write partitions = 2"),
+        (("", ";EntityPath=other"), {}, ConfigError, "is for the hub 'other', as its EntityPath says"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    hubs: EventHubs, instead: tuple[str, str], options: dict[str, str], error: type[SamzaAzureError], says: str
+) -> None:
+    hubs.rights["sender"] = {"Send"}
+    was, other = instead
+    connect = hubs.connection_string.replace(was, other) if was else hubs.connection_string + other
+    partitions = int(options.pop("partitions", 2))
+    with pytest.raises(error, match=says):
+        looked(connect, partitions, **options)
+
+
+def test_a_file_with_the_connection_string_that_is_not_there_is_named() -> None:
+    with pytest.raises(StorageUnavailable, match=r"connect\.file cannot be read"):
+        looked("", connect__file="gone")
+
+
+def test_a_port_that_is_shut_and_a_host_that_is_silent_are_told_apart(
+    hubs: EventHubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        connect = hubs.connection_string.replace(str(hubs.port), str(port))
+        monkeypatch.setattr(reach, "ANSWER_S", 0.5)
+        with pytest.raises(StorageUnavailable, match=r"takes connections, and has not answered within 0.5 s"):
+            looked(connect)
+    with pytest.raises(StorageUnavailable, match=rf"Port {port} of localhost cannot be reached.*Open it"):
+        looked(connect)

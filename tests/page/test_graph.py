@@ -1,0 +1,96 @@
+"""The graph of a run: what reads what, where it stands, and what runs there. Nothing is read."""
+
+from dataclasses import replace
+from typing import Any
+
+from samza_azure.group.control import Assignment, Owner
+from samza_azure.messages import Phase, Progress, TaskReport
+from samza_azure.page.document import Lines, made
+from samza_azure.page.graph import MOST, graph
+from tests.page.test_verdict import CONTROL, ROWS, TIMING, WELL, shown
+
+TASKS = ("clean-0", "clean-1", "by-page-0", "join-0", "out-table-0")
+DESCRIBED = {
+    "stage clean": {"inputs": "views", "output": "good"},
+    "stage by-page": {"inputs": "good", "output": "good-by-page", "added_for": "join"},
+    "stage join": {"inputs": "good-by-page, pages", "output": "out"},
+    "stage out-table": {"inputs": "out", "table": "counts"},
+}
+
+
+def found(**progress: Progress) -> dict[str, Any]:
+    """The document of a run of these stages; `clean_0` is the progress of clean-0."""
+    tasks = {task: Assignment(Owner("a", "1", 5)) for task in TASKS}
+    reports = {
+        task: TaskReport(task, 5, 1, Phase.RUNNING, progress=progress.get(task.replace("-", "_"))) for task in TASKS
+    }
+    control = replace(CONTROL, tasks=tasks, described=DESCRIBED, sources={"views": 2, "pages": 1})
+    document: dict[str, Any] = made(
+        shown(control, [replace(ROWS[0], tasks=reports), ROWS[1]]), WELL, TIMING, Lines(), 60_000
+    )
+    return document
+
+
+def test_sources_stages_shuffles_and_tables_are_nodes_and_their_streams_edges() -> None:
+    clean = Progress(pace=5.0, pace_out=4.0, behind={"views": 700})
+    drawn = found(clean_0=clean, clean_1=clean, join_0=Progress(pace=9.0, behind={"good-by-page": 0}))["graph"]
+    nodes = {each["name"]: each for each in drawn["nodes"]}
+    assert {name: (each["kind"], each["layer"]) for name, each in nodes.items()} == {
+        "views": ("source", 0),
+        "clean": ("stage", 1),
+        "by-page": ("shuffle", 2),
+        "pages": ("source", 0),
+        "join": ("stage", 3),
+        "counts": ("table", 4),
+    }
+    assert (nodes["clean"]["running"], nodes["clean"]["tasks"]) == (2, 2)
+    edges = {each["stream"]: (each["pace"], each["behind"]) for each in drawn["edges"]}
+    assert edges == {
+        "views": (10.0, 1_400),
+        "good": (0.0, None),  # a backlog that is not reported is unknown, and not 0
+        "good-by-page": (None, 0),  # of several inputs only the sum of their rows is known
+        "pages": (None, None),
+        "out": (0.0, None),
+    }
+
+
+def test_a_stream_that_crosses_layers_has_places_of_its_own() -> None:
+    drawn = found()["graph"]
+    [long] = [each for each in drawn["edges"] if each["stream"] == "pages"]
+    taken = [(each["layer"], each["place"]) for each in drawn["nodes"]] + [tuple(each) for each in long["via"]]
+    assert [layer for layer, _ in long["via"]] == [1, 2]
+    assert len(set(taken)) == len(taken)
+
+
+def test_a_run_without_a_description_shows_what_its_tasks_read() -> None:
+    drawn = made(shown(), WELL, TIMING, Lines(), 60_000)["graph"]
+    assert [(each["from"], each["to"], each["behind"]) for each in drawn["edges"]] == [("stream in", "stage t", 2_000)]
+
+
+def test_a_graph_that_nobody_could_read_is_not_drawn() -> None:
+    figures = {"tasks": 1, "running": 1, "drained": 0, "pace": 0.0, "pace_out": None}
+    stages = [{"name": f"s{at}", **figures} for at in range(MOST + 1)]
+    pipeline = [
+        {"stage": each["name"], "inputs": [], "output": None, "table": None, "files": None, "added_for": None}
+        for each in stages
+    ]
+    assert graph(pipeline, stages, {}) is None
+
+
+def test_what_claims_to_be_a_circle_is_drawn() -> None:
+    """Whoever may write the control blob may claim that."""
+    described = {"stage t": {"inputs": "b", "output": "b"}}
+    drawn = made(shown(replace(CONTROL, described=described)), WELL, TIMING, Lines(), 60_000)["graph"]
+    assert [(each["from"], each["to"]) for each in drawn["edges"]] == [("stage t", "stage t")]
+
+
+def test_the_backlog_of_each_source_partition_is_shown_the_largest_first() -> None:
+    document = found(
+        clean_0=Progress(behind_sources={"views/0": 5, "elsewhere/7": 99}),
+        join_0=Progress(behind_sources={"pages/0": 800}, lag_rows={"pages/0": 8}, lag_s={"pages/0": 2.5}),
+    )
+    assert document["partitions"] == [
+        {"name": "pages/0", "backlog": 800, "rows": 8, "lag_s": 2.5},
+        {"name": "views/0", "backlog": 5, "rows": None, "lag_s": None},
+        {"name": "views/1", "backlog": None, "rows": None, "lag_s": None},
+    ]

@@ -1,0 +1,446 @@
+"""A source task in the storage's memory: what its log says, through take-overs at every moment and drains."""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from samza_azure.commands.kept_rows import kept_rows
+from samza_azure.config import Config
+from samza_azure.errors import ConfigError, PipelineRefused, SamzaAzureError, StorageUnavailable, Superseded
+from samza_azure.logs.record import Kind
+from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase, StartTask, TaskKind
+from samza_azure.pipeline.loading import load
+from samza_azure.pipeline.outside import dead_letter_stage
+from samza_azure.pipeline.without_spark import analyse_without_spark
+from samza_azure.storage.memory import MemoryAccount
+from samza_azure.stream_io.log import LogReader
+from samza_azure.systems.api import SystemLag, SystemRows
+from samza_azure.tasks.context import ContainerContext
+from samza_azure.tasks.handler_task import HandlerTask
+from samza_azure.tasks.hint_board import HintBoard
+from samza_azure.tasks.kinds import task_of
+from samza_azure.tasks.source_task import SourceTask
+
+JOB = """
+[app]
+name = "tail"
+main = "outside:app"
+[azure.storage]
+connect = "UseDevelopmentStorage=true"
+[task]
+[streams.clicks]
+system = "tail"
+options.path = "clicks-{partition}.jsonl"
+partitions = 2
+schema = "n bigint not null, ts timestamp"
+event_time = "ts"
+frontier_lag = "1 s"
+[streams.seen]
+schema = "n bigint"
+"""
+PIPELINE = """
+from samza_azure import Application
+app = Application()
+
+@app.task("clicks", output="seen", tasks=1)
+class Pass:
+    def process(self, envelope, collector): ...
+"""
+MADE = """
+class Factory:
+    def get_admin(self, stream):
+        return self
+    get_consumer = get_admin
+    def partitions(self): ...
+    def open(self, partition, position): ...
+    def close(self): ...
+"""
+GROUP, PREFIX = bytes(16), "runs/r1/clicks-source-0"
+DRAIN = "drain-1"
+
+
+class Run:
+    """A pipeline with one source task for both partitions, and its owners one after the other."""
+
+    def __init__(self, directory: Path, job: str = JOB) -> None:
+        self.directory = directory
+        (directory / "outside.py").write_text(PIPELINE)
+        (directory / "job.toml").write_text(job.replace("[task]", "[task]\ncount = 1"))
+        config = Config.load(directory / "job.toml")
+        self.account: Any = MemoryAccount()
+        self.blobs = self.account.blobs()
+        self.context = ContainerContext(
+            config=config,
+            pipeline=analyse_without_spark(load(config), config),
+            blobs=self.blobs,
+            positions=self.account.readers(),
+            hints=HintBoard(self.account.hints(), directory / "hints"),
+            directory=directory,
+            may_append=lambda: True,
+            clean=str,
+            changed=lambda: None,
+        )
+        self.attempt, self.written = 0, 0
+
+    def grow(self, rows: int) -> None:
+        for _ in range(rows):
+            with (self.directory / f"clicks-{self.written % 2}.jsonl").open("a") as file:
+                print(json.dumps({"n": self.written, "ts": f"2026-01-01T00:00:{self.written % 60:02d}Z"}), file=file)
+            self.written += 1
+
+    def owner(
+        self, *, first: bool = False, run: str = "r1", positions: dict[str, tuple[int, int]] | None = None
+    ) -> SourceTask:
+        """The next one, which has taken over."""
+        self.attempt += 1
+        start = StartTask("clicks-source-0", 1, self.attempt, first, run, GROUP.hex(), positions or {})
+        task = task_of(self.context, start)
+        assert isinstance(task, SourceTask)
+        assert task._begin()
+        return task
+
+    def rows(self, prefix: str = PREFIX) -> list[int]:
+        """The numbers of all rows in the log, by partition."""
+        found = []
+        for partition in range(2):
+            reader = LogReader(self.blobs, prefix, frozenset({partition}), group_id=GROUP)
+            for batch in reader.rows(reader.scan((0, 0)).parts):
+                found += batch["n"].to_pylist()
+        return found
+
+
+def turn(task: SourceTask) -> None:
+    """A turn in which an append is due."""
+    task._appended_at = 0.0
+    task._turn()
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "outside", raising=False)
+    yield Run(tmp_path)
+    for name in ("outside", "made"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_each_row_is_in_the_log_once_through_forty_owners(run: Run, seed: int) -> None:
+    """A predecessor may still be at it: the first thing that it appends under a new owner ends it."""
+    dice, zombies = Random(seed), []
+    task = run.owner(first=True)
+    for _ in range(40):
+        run.grow(dice.randrange(30))
+        for _ in range(dice.randrange(3)):
+            turn(task)
+        if dice.random() < 0.5:
+            task._read()  # in memory only, when it dies
+        zombies.append(task)
+        task = run.owner()
+        if dice.random() < 0.3 and zombies[-1]._rows:
+            with pytest.raises(Superseded):
+                zombies[-1]._append(Kind.BATCH)
+    turn(task)
+    turn(task)
+    assert sorted(run.rows()) == list(range(run.written))
+
+
+def test_a_drain_ends_the_log_where_the_reading_stopped_and_the_next_run_goes_on_there(run: Run) -> None:
+    run.grow(10)
+    task = run.owner(first=True)
+    turn(task)
+    run.grow(4)
+    task.follow(Drain(DrainStep.FREEZE, DRAIN))
+    turn(task)
+    said = task.report
+    assert (said.drain, said.frozen_for) == (DrainPhase.SOURCES_STOPPED, DRAIN)
+    assert said.ends is not None and said.ends.keys() == {"clicks/0", "clicks/1"}
+    task = run.owner()  # another one, in mid-drain
+    task.follow(Drain(DrainStep.FLUSH, DRAIN, said.ends))
+    turn(task)
+    assert task.report.phase is Phase.DRAINED
+    assert sorted(run.rows()) == list(range(10))
+    tail = LogReader(run.blobs, PREFIX, group_id=GROUP).tail()
+    assert tail is not None and tail.header.kind is Kind.DRAINED
+
+    task = run.owner(first=True, run="r2", positions=said.ends)
+    turn(task)
+    assert sorted(run.rows("runs/r2/clicks-source-0")) == [10, 11, 12, 13]
+
+
+def test_a_cancelled_drain_reads_on_and_the_next_one_asks_again(run: Run) -> None:
+    run.grow(2)
+    task = run.owner(first=True)
+    turn(task)
+    task.follow(Drain(DrainStep.FREEZE, DRAIN))
+    turn(task)
+    ends = task.report.ends
+    task.follow(Drain(None))
+    run.grow(2)
+    turn(task)
+    turn(task)
+    assert (task.report.ends, sorted(run.rows())) == (None, [0, 1, 2, 3])
+    task.follow(Drain(DrainStep.FREEZE, "drain-2"))
+    turn(task)
+    assert task.report.frozen_for == "drain-2" and task.report.ends != ends
+
+
+def test_event_time_is_the_least_of_the_partitions_less_the_lag(run: Run) -> None:
+    run.grow(10)
+    task = run.owner(first=True)
+    turn(task)
+    assert task._writer is not None
+    eighth = 1767225600 + 8
+    assert task._writer.frontier_us == (eighth - 1) * 1_000_000
+    for each in task._partitions.values():
+        each.rows_at = -1e9
+    task._perhaps_idle()
+    assert LogReader(run.blobs, PREFIX, group_id=GROUP).scan((0, 0)).idle
+
+
+class Faltering:
+    """A consumer that returns what it was given, then fails as long as the outside is away."""
+
+    def __init__(self, *found: SystemRows) -> None:
+        self.found = list(found)
+        self.is_away = True
+
+    def open(self, partition: int, position: tuple[int, int]) -> None: ...
+
+    def read(self) -> SystemRows | None:
+        if self.found:
+            return self.found.pop(0)
+        if self.is_away:
+            raise StorageUnavailable("the outside does not answer")
+        return None
+
+    def close(self) -> None: ...
+
+
+def one(partition: int, second: int, position: int) -> SystemRows:
+    time = datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC)
+    return SystemRows(partition, pa.table({"n": [second], "ts": [time]}), (0, position))
+
+
+def test_what_was_read_before_the_outside_went_away_is_appended_meanwhile(run: Run) -> None:
+    task = run.owner(first=True)
+    task._consumer = Faltering(one(0, 7, 1))
+    with pytest.raises(StorageUnavailable):
+        turn(task)
+    assert run.rows() == [7]
+
+
+def test_a_reader_of_another_job_is_an_error_and_a_later_owner_of_the_task_is_none(run: Run) -> None:
+    class Evicted(Faltering):
+        def read(self) -> SystemRows | None:
+            raise Superseded("The hub 'h' is read by a newer owner.")
+
+    task = run.owner(first=True)
+    task._consumer = Evicted()
+    with pytest.raises(ConfigError, match=r"no later owner of this task.*give each job its own: .*consumer_group"):
+        turn(task)
+    run.owner()
+    with pytest.raises(Superseded):
+        turn(task)
+
+
+def test_a_drain_ends_also_if_the_outside_has_another_number_of_partitions(run: Run) -> None:
+    run = with_dead_letters(run, 3)
+    (run.directory / "made.py").write_text(MADE.replace("def partitions(self): ...", "def partitions(self): return 5"))
+    sys.modules.pop("made", None)
+    task = run.owner(first=True)
+    with pytest.raises(ConfigError, match="Drain the run, write partitions = 5"):
+        turn(task)
+    task = run.owner()
+    task.follow(Drain(DrainStep.FREEZE, DRAIN))
+    turn(task)
+    assert task.report.ends is not None and task.report.frozen_for == DRAIN
+    task.follow(Drain(DrainStep.FLUSH, DRAIN, task.report.ends))
+    turn(task)
+    assert task.report.phase is Phase.DRAINED
+
+
+def test_an_outage_makes_no_partition_silent_before_a_look_at_its_end(run: Run) -> None:
+    """Its rows may be there, unread: they would be late behind those of another partition that is read first."""
+    task = run.owner(first=True)
+    consumer = task._consumer = Faltering(one(0, 20, 1), one(1, 20, 1))
+    with pytest.raises(StorageUnavailable):
+        turn(task)
+    for each in task._partitions.values():
+        each.rows_at -= 3600.0  # the outage lasts for an hour
+    consumer.found = [one(1, 50, 2)]
+    with pytest.raises(StorageUnavailable):
+        turn(task)
+    assert task._writer is not None
+    at_20 = (1767225600 + 20 - 1) * 1_000_000
+    assert task._writer.frontier_us == at_20
+    task._partitions[1].rows_at -= 3600.0
+    consumer.is_away = False
+    turn(task)
+    assert LogReader(run.blobs, PREFIX, group_id=GROUP).scan((0, 0)).idle
+
+
+def with_dead_letters(run: Run, most: int) -> Run:
+    """The same job, with another connector."""
+    (run.directory / "made.py").write_text(MADE)
+    system = f'system = "made:Factory"\ndead_letters = {most}'
+    return Run(run.directory, JOB.replace('system = "tail"', system).replace("options.path =", "options.unused ="))
+
+
+def aside(partition: int, *raw: bytes) -> pa.Table:
+    told = {"reason": "It is none.", "place": f"in partition {partition}", "time": datetime(2026, 1, 1, tzinfo=UTC)}
+    return pa.Table.from_pylist([{"raw": each, **told} for each in raw])
+
+
+def test_what_is_no_row_is_put_aside_in_the_record_that_has_the_rows_beside_it(run: Run) -> None:
+    run = with_dead_letters(run, 3)
+    task = run.owner(first=True)
+    consumer = task._consumer = Faltering(
+        replace(one(0, 7, 3), dead=aside(0, b"a", b"b")),
+        SystemRows(1, pa.table({"n": pa.array([], pa.int64()), "ts": []}), (0, 1), dead=aside(1, b"c")),
+    )
+    consumer.is_away = False
+    turn(task)
+    assert run.rows() == [7]
+    [read] = run.context.pipeline.inputs_of("clicks-dead-0", "r1")
+    [producer] = read.producers
+    assert (producer.prefix, producer.destinations) == (PREFIX, {2, 3})
+    reader = LogReader(run.blobs, PREFIX, producer.destinations, group_id=GROUP)
+    scan = reader.scan((0, 0))
+    assert [row["raw"] for batch in reader.rows(scan.parts) for row in batch.to_pylist()] == [b"a", b"b", b"c"]
+    assert len({part.position for part in scan.parts}) == 1
+
+
+def test_more_that_is_no_row_than_a_record_may_put_aside_fails_the_task(run: Run) -> None:
+    run = with_dead_letters(run, 3)
+    task = run.owner(first=True)
+    task._consumer = Faltering(replace(one(0, 7, 3), dead=aside(0, b"a", b"b", b"c", b"d")))
+    with pytest.raises(
+        SamzaAzureError, match=r"4 messages of .*takes 3 such.*dead_letters.*in partition 0: It is none"
+    ):
+        turn(task)
+    assert run.rows() == []
+
+
+def test_a_stage_keeps_what_is_no_row(run: Run) -> None:
+    run = with_dead_letters(run, 3)
+    plan = run.context.pipeline.plan
+    [kept] = [each for each in plan.stages if each.name == "clicks-dead"]
+    assert (kept.inputs, kept.output, kept.tasks, kept.kind) == (("clicks-source",), "clicks-dead", 1, TaskKind.HANDLER)
+    task = task_of(run.context, StartTask("clicks-dead-0", 1, 1, True, "r1", GROUP.hex(), {}))
+    assert isinstance(task, HandlerTask)
+    assert task._calls._schema.names == ["raw", "reason", "place", "time"]
+
+
+def test_a_stream_whose_added_streams_would_have_no_name_is_refused(run: Run) -> None:
+    (source, *_) = run.context.pipeline.plan.stages
+    with pytest.raises(ConfigError, match=r"ccc-dead' cannot be used: it should be 1 to 63 letters"):
+        dead_letter_stage("c" * 59, source)
+
+
+class Looking(Faltering):
+    """A consumer that looks at the ends itself."""
+
+    def __init__(self, *found: SystemRows) -> None:
+        super().__init__(*found)
+        self.is_away = False
+        self.lags: dict[int, SystemLag | None] = {0: None, 1: None}
+
+    def lag(self, partition: int) -> SystemLag | None:
+        return self.lags[partition]
+
+
+def test_a_partition_is_silent_once_a_look_of_its_connector_has_found_its_end(run: Run) -> None:
+    task = run.owner(first=True)
+    consumer = task._consumer = Looking(one(0, 20, 1), one(1, 20, 1))
+    task._lags = consumer.lag
+    turn(task)
+    for each in task._partitions.values():
+        each.rows_at -= 3600.0
+    for lag in (None, SystemLag(1, 10, None, age_s=0.0), SystemLag(0, 0, 0.0, age_s=3600.0)):
+        consumer.lags[0] = lag  # no look, one that found rows, one before the silence
+        assert not task._is_silent(0)
+    consumer.lags[0] = SystemLag(0, 0, 0.0, age_s=5.0)
+    assert task._is_silent(0) and not task._is_silent(1)
+
+
+def test_what_is_left_outside_is_reported(run: Run) -> None:
+    task = run.owner(first=True)
+    consumer = task._consumer = Looking()
+    task._lags = consumer.lag
+    consumer.lags[1] = SystemLag(7, 70, 2.5, age_s=0.0)
+    turn(task)
+    said = task.report.progress
+    assert said is not None
+    assert (said.behind, said.behind_sources) == ({"clicks": 70}, {"clicks/1": 70})
+    assert (said.lag_rows, said.lag_s) == ({"clicks/1": 7}, {"clicks/1": 2.5})
+
+
+def test_a_row_that_does_not_fit_is_named_and_fails_the_task(run: Run) -> None:
+    (run.directory / "clicks-0.jsonl").write_text('{"n": "seven", "ts": "2026-01-01T00:00:00Z"}\n')
+    task = run.owner(first=True)
+    with pytest.raises(ConfigError, match="seven"):
+        turn(task)
+    (run.directory / "clicks-0.jsonl").write_text('{"n": 7, "ts": null}\n')
+    with pytest.raises(ConfigError, match="'ts' is null"):
+        turn(run.owner())
+
+
+@pytest.mark.parametrize(
+    ("instead", "said"),
+    [
+        ('system = "tale"', "streams.clicks.system is 'tale', and that cannot be imported"),
+        ('system = "outside:Nothing"', "module 'outside' has no attribute 'Nothing'"),
+        ('system = "tail"\nkey = "n"', "streams.clicks.key cannot be relied on"),
+        ('system = "tail"\nretention = "1 d"', "streams.clicks.retention has no effect"),
+        ('system = "tail"\ndead_letters = 1', "streams.clicks.dead_letters has no effect: tail"),
+        ('system = "log"\ndead_letters = 1', "streams.clicks.dead_letters has no effect: a log"),
+        ('system = "tail"\noptions.paths = "x"', "streams.clicks.options.paths is not an option of tail"),
+    ],
+)
+def test_a_stream_from_outside_is_refused_with_what_to_write(tmp_path: Path, run: Run, instead: str, said: str) -> None:
+    with pytest.raises(PipelineRefused, match=said):
+        Run(tmp_path, JOB.replace('system = "tail"', instead))
+
+
+def test_the_rows_of_a_stream_from_outside_are_read_where_the_refusal_says(run: Run) -> None:
+    """It said that no log holds the stream, and `follow` waited for rows."""
+    task = run.owner(first=True)
+    run.grow(10)
+    turn(task)
+    with pytest.raises(ConfigError, match=r"through the system 'tail'\. Read 'clicks-source' instead"):
+        kept_rows(run.context.config, run.account, "clicks", table_bytes=1 << 20)
+    found = kept_rows(run.context.config, run.account, "clicks-source", table_bytes=1 << 20)
+    assert sorted(n for _, rows in found.tables() for n in rows["n"].to_pylist()) == list(range(10))
+
+
+def test_the_plan_has_a_source_stage_in_front_of_the_readers(run: Run) -> None:
+    plan = run.context.pipeline.plan
+    assert [(each.name, each.inputs, each.kind, each.target) for each in plan.stages] == [
+        ("clicks-source", ("clicks",), TaskKind.SOURCE, "tail"),
+        ("Pass", ("clicks-source",), TaskKind.HANDLER, ""),
+    ]
+    assert (plan.sources, plan.readers()) == ({"clicks": 2}, {"clicks-source": ("clicks",)})
+    [read] = run.context.pipeline.inputs_of("Pass-0", "r1")
+    assert (read.named, [each.prefix for each in read.producers]) == ("clicks", [PREFIX])
+
+
+def test_the_connector_of_the_documentation_counts(run: Run) -> None:
+    """docs/connect.md, as it is written there."""
+    text = Path(__file__).parents[2].joinpath("docs", "connect.md").read_text()
+    (run.directory / "counting.py").write_text(text.split("```python\n")[1].split("```")[0])
+    job = JOB.replace('system = "tail"', 'system = "counting:CounterFactory"').replace("options.path", "options.path_")
+    job = job.replace('"n bigint not null, ts timestamp"\nevent_time = "ts"\nfrontier_lag = "1 s"', '"n bigint"')
+    counted = Run(run.directory, job)
+    task = counted.owner(first=True)
+    for _ in range(3):
+        turn(task)
+    assert sorted(counted.rows()) == sorted([*range(100), *range(100)])
