@@ -37,6 +37,18 @@ signal.pause()
 """
 
 
+LATE = """
+import os, socket, sys
+from samza_azure.spark.jvm import launcher
+connection = socket.socket(socket.AF_UNIX)
+watched, held = os.pipe()
+launcher._request(connection, sys.argv[1], ["-m", "says"], watched)
+connection.recv(1)
+connection.send(b"late")
+print(ord(connection.recv(1) or b"?"))
+"""
+
+
 @pytest.fixture(scope="module")
 def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A process that has forked a zygote, and the executable for Spark. The directory's name is long on purpose."""
@@ -73,6 +85,7 @@ def test_a_child_has_what_its_launcher_was_given(
         text=True,
         check=False,
     )
+    assert "gave no process" not in ended.stderr
     *said, parent, name = json.loads(ended.stdout)
     assert (said, name, ended.returncode) == ([["a b", "c"], "grün", str(tmp_path)], "__main__", 7)
     assert psutil.Process(parent).ppid() == process.pid  # the zygote's child, not one that imported all by itself
@@ -103,6 +116,21 @@ def test_a_launcher_ends_with_its_child(container: tuple[subprocess.Popen[str], 
     launcher, child = waiting(container[1], modules)
     child.kill()
     assert launcher.wait(10) == 1
+
+
+def test_a_signal_of_the_request_that_comes_late_kills_no_child(
+    container: tuple[subprocess.Popen[str], str], modules: Path
+) -> None:
+    # The kernel wakes who reads before it signals that there is data. So the signal may come after all was read.
+    ended = subprocess.run(
+        [sys.executable, "-c", LATE, str(Path(container[1]).with_name(zygote.ADDRESS))],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(modules), *sys.path])},
+        input="7",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.stdout.splitlines()[-1] == "7"
 
 
 def test_without_a_zygote_the_launcher_is_python(modules: Path, tmp_path: Path) -> None:

@@ -30,15 +30,20 @@ def main() -> None:
 
 def ask(address: str, arguments: list[str], patience: float) -> int | None:
     """The process's exit code. None if the zygote is gone or does not answer, so that nothing was started."""
+    # The child has the other end of the pipe, and the kernel kills it when ours closes. The connection cannot say so:
+    # the signal of the request's last bytes may come after the child has read them and asked for signals.
+    watched, held = os.pipe()
     connection = socket(AF_UNIX, SOCK_STREAM)
     connection.settimeout(patience)
     why = "it closed the connection"
     try:
-        _request(connection, address, arguments)
+        _request(connection, address, arguments, watched)
         begun = connection.recv(1)
     except OSError as error:
         begun, why = b"", str(error)
+    os.close(watched)
     if not begun:
+        os.close(held)
         connection.close()
         _say(f"The zygote gave no process for {arguments[1]} ({why}). This one starts by itself.\n")
         return None
@@ -54,13 +59,13 @@ def _say(text: str) -> None:
         pass  # nobody reads it
 
 
-def _request(connection: socket, address: str, arguments: list[str]) -> None:
+def _request(connection: socket, address: str, arguments: list[str], watched: int) -> None:
     folder, name = os.path.split(address)
     directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     connection.connect(f"/proc/self/fd/{directory}/{name}")
     environment = [name + b"=" + value for name, value in os.environb.items()]
     working = os.getcwdb()  # noqa: PTH109  # pathlib takes 10 ms to import
-    files = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
+    files = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2, watched))
     connection.sendmsg([b"\0"], [(SOL_SOCKET, SCM_RIGHTS, files)])
     for strings in ([os.fsencode(each) for each in arguments], environment, [working]):
         data = b"".join(each + b"\0" for each in strings)

@@ -42,7 +42,7 @@ MODULES = (
     "samza_azure.storage.blobs",
 )
 ADDRESS = "zygote"
-FILES = 3
+FILES = 4
 
 
 def executable(directory: Path, patience_s: float = 5.0) -> str:
@@ -155,9 +155,9 @@ def _answer(connection: socket.socket, zygote: int) -> NoReturn:
         die_with_parent()
         if os.getppid() == zygote:
             with suppress(OSError, ValueError, IndexError):  # the launcher was gone before its request was complete
-                arguments, environment, directory, files = _request(connection)
+                arguments, environment, directory, (*files, launcher) = _request(connection)
                 _take(environment, directory, files)
-                _die_with_launcher(connection)
+                _die_with_launcher(connection, launcher)
                 connection.send(b"\0")  # from now on the launcher waits until this process ends
                 _become(connection, arguments)
     finally:
@@ -203,19 +203,20 @@ def _become(connection: socket.socket, arguments: Sequence[str]) -> NoReturn:
         os._exit(code & 0xFF)
 
 
-def _die_with_launcher(connection: socket.socket) -> None:
-    """Spark kills a process by killing its launcher. That closes the socket, so the kernel sends the child SIGTERM."""
+def _die_with_launcher(connection: socket.socket, launcher: int) -> None:
+    """Spark kills a process by killing its launcher. That closes the pipe's other end: the kernel sends us SIGTERM."""
     ours = os.getpid()
 
     def after_fork() -> None:
         connection.close()
+        os.close(launcher)
         if os.getppid() == ours:  # pyspark's daemon forks workers, and one may be busy in a user's function
             die_with_parent()
 
     os.register_at_fork(after_in_child=after_fork)
-    fcntl.fcntl(connection, fcntl.F_SETOWN, ours)
-    fcntl.fcntl(connection, fcntl.F_SETSIG, signal.SIGTERM)
-    fcntl.fcntl(connection, fcntl.F_SETFL, os.O_ASYNC)
-    with suppress(BlockingIOError):
-        if not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
-            os._exit(1)  # the launcher was killed before this, or no longer waits
+    fcntl.fcntl(launcher, fcntl.F_SETOWN, ours)
+    fcntl.fcntl(launcher, fcntl.F_SETSIG, signal.SIGTERM)
+    fcntl.fcntl(launcher, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    with suppress(BlockingIOError):  # nothing is ever written, so an answer means that the pipe is closed
+        os.read(launcher, 1)
+        os._exit(1)  # the launcher was killed before this, or no longer waits
