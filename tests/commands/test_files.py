@@ -459,6 +459,11 @@ ROWS = "carrier,ts,dep_delay\nUA,2013-01-01T05:00:00Z,1.5\n"
 OBJECTS = '[{"carrier": "UA", "ts": "2013-01-01T05:00:00Z", "dep_delay": 1.5}]'
 
 
+def zipped(text: str) -> bytes:
+    """A gzip file without the time of its making, which would be part of a test's name."""
+    return gzip.compress(text.encode(), mtime=0)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
@@ -468,11 +473,11 @@ OBJECTS = '[{"carrier": "UA", "ts": "2013-01-01T05:00:00Z", "dep_delay": 1.5}]'
         ("rows.csv", ROWS.replace(",dep_delay", ",delay"), "The rows lack dep_delay. They have carrier, ts, delay."),
         ("rows.csv", "", "rows.csv is empty."),
         ("rows.csv", ROWS.encode("utf-16"), "is UTF-16, and not UTF-8. Convert it: iconv -f utf-16 -t utf-8 "),
-        ("rows.csv", gzip.compress(ROWS.encode()), "is compressed by gzip. Rename it: mv "),
+        ("rows.csv", zipped(ROWS), "is compressed by gzip. Rename it: mv "),
         ("rows.csv", b"PK\x03\x04", "is a zip archive or a spreadsheet."),
         ("rows.csv", b"PAR1", "is a Parquet file. Rename it: mv "),
         ("rows.json", OBJECTS, "is one JSON array. Write one object per line: cat "),
-        ("rows.json.gz", gzip.compress(OBJECTS.encode()), "is one JSON array. Write one object per line: zcat "),
+        ("rows.json.gz", zipped(OBJECTS), "is one JSON array. Write one object per line: zcat "),
     ],
 )  # fmt: skip
 def test_a_file_that_is_not_what_its_name_says_is_refused_with_what_to_do(
