@@ -22,11 +22,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from samza_azure import errors
 from samza_azure.logs.partition import partition_of
 from samza_azure.spark.jvm import local_files
-from samza_azure.spark.jvm.session import java_class, jvm_of
-from samza_azure.spark.jvm.settings import BASE
-from samza_azure.spark.jvm.watermark import OwnedWatermark, probe
-from samza_azure.spark.pipeline import words
-from samza_azure.spark.pipeline.catalyst import (
+from samza_azure.spark.jvm.catalyst import (
     CATALYST,
     REPLACING,
     has_pattern,
@@ -37,6 +33,10 @@ from samza_azure.spark.pipeline.catalyst import (
     text,
     without_alias,
 )
+from samza_azure.spark.jvm.session import java_class, jvm_of
+from samza_azure.spark.jvm.settings import BASE
+from samza_azure.spark.jvm.watermark import OwnedWatermark, probe
+from samza_azure.spark.pipeline import words
 from samza_azure.spark.pipeline.destination import destination
 from samza_azure.spark.pipeline.no_session import NO_SESSION
 from samza_azure.spark.query.source import LogStreamReader
@@ -71,7 +71,7 @@ def test_each_class_of_spark_that_the_package_names_is_there(spark: SparkSession
             text = text.replace(f"{{{name}}}", value)
         for name in {*CLASS.findall(text)}:
             named.setdefault(name, []).append(str(path.relative_to(PACKAGE)))
-    named |= {f"{CATALYST}.{rule}": ["spark/pipeline/catalyst.py"] for rule in REPLACING}
+    named |= {f"{CATALYST}.{rule}": ["spark/jvm/catalyst.py"] for rule in REPLACING}
     assert len(named) > 30
     assert {name: files for name, files in named.items() if not isinstance(java_class(spark, name), JavaClass)} == {}
 

@@ -23,8 +23,8 @@ from samza_azure.errors import Mistakes, PipelineRefused, in_full
 from samza_azure.extras import PANDAS, SPARK, to_install
 from samza_azure.messages import TaskKind
 from samza_azure.pipeline.analysed import Pipeline, Term
+from samza_azure.spark.jvm.catalyst import analysed
 from samza_azure.spark.pipeline.bounds import DAY_US
-from samza_azure.spark.pipeline.catalyst import analysed
 from samza_azure.spark.pipeline.pipeline import analyse_pipeline
 from samza_azure.spark.pipeline.refusals import CallSites
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from samza_azure.config.values import in_words
 from samza_azure.pipeline.names import declare_event_time
-from samza_azure.spark.pipeline.bounds import DAY_US, Bounds, Input, as_written, once, time_in, window_us
-from samza_azure.spark.pipeline.catalyst import (
+from samza_azure.spark.jvm.catalyst import (
     Node,
     all_of,
     equalities,
@@ -26,6 +25,7 @@ from samza_azure.spark.pipeline.catalyst import (
     text,
     without_alias,
 )
+from samza_azure.spark.pipeline.bounds import DAY_US, Bounds, Input, as_written, once, time_in, window_us
 from samza_azure.spark.pipeline.nulls import Nulls
 from samza_azure.spark.pipeline.operators import groupings_of, is_grouping_id
 

@@ -20,11 +20,11 @@ from pyspark.util import PythonEvalType
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
 from samza_azure.pipeline.analysed import Analysis
+from samza_azure.spark.jvm.catalyst import Node, all_of, has_pattern, input_of, is_marked, items, kind_of
 from samza_azure.spark.jvm.session import java_class
 from samza_azure.spark.pipeline.advice import Advice
 from samza_azure.spark.pipeline.bounds import Bounds, Input
 from samza_azure.spark.pipeline.calling import called
-from samza_azure.spark.pipeline.catalyst import Node, all_of, has_pattern, input_of, is_marked, items, kind_of
 from samza_azure.spark.pipeline.checks import examine
 from samza_azure.spark.pipeline.describe import operator_facts, stage_facts
 from samza_azure.spark.pipeline.event_time import Output

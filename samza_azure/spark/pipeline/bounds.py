@@ -19,8 +19,7 @@ from pyspark.sql.types import StructType
 
 from samza_azure.config.values import in_words
 from samza_azure.pipeline.analysed import Term
-from samza_azure.spark.jvm.session import java_class
-from samza_azure.spark.pipeline.catalyst import (
+from samza_azure.spark.jvm.catalyst import (
     EVENT_TIME_MARK,
     WINDOW_MARK,
     Node,
@@ -39,6 +38,7 @@ from samza_azure.spark.pipeline.catalyst import (
     scala_seq,
     text,
 )
+from samza_azure.spark.jvm.session import java_class
 from samza_azure.spark.pipeline.operators import JOIN, STATEFUL, state_of
 
 DAY_US = 86_400_000_000

@@ -8,9 +8,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
+from samza_azure.spark.jvm.catalyst import input_directory
+from samza_azure.spark.jvm.session_kept import session_kept
 from samza_azure.spark.pipeline.bounds import Input
-from samza_azure.spark.pipeline.catalyst import input_directory
-from samza_azure.spark.pipeline.session_kept import session_kept
 from samza_azure.spark.pipeline.words import said_by_stage
 from samza_azure.user_code import noted, place_of
 

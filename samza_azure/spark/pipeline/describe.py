@@ -9,8 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from samza_azure.config.values import in_words
-from samza_azure.spark.pipeline.bounds import Bounds
-from samza_azure.spark.pipeline.catalyst import (
+from samza_azure.spark.jvm.catalyst import (
     Node,
     identity,
     is_window,
@@ -18,6 +17,7 @@ from samza_azure.spark.pipeline.catalyst import (
     spelled,
     text,
 )
+from samza_azure.spark.pipeline.bounds import Bounds
 from samza_azure.spark.pipeline.operators import keys_of, state_of
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from samza_azure.pipeline.analysed import Term, Watermark
-from samza_azure.spark.pipeline.bounds import Bound, Input, Unbounded, event_times, marked
-from samza_azure.spark.pipeline.catalyst import (
+from samza_azure.spark.jvm.catalyst import (
     EVENT_TIME_MARK,
     Node,
     equalities,
@@ -19,6 +18,7 @@ from samza_azure.spark.pipeline.catalyst import (
     is_window,
     kind_of,
 )
+from samza_azure.spark.pipeline.bounds import Bound, Input, Unbounded, event_times, marked
 from samza_azure.spark.pipeline.operators import has_sessions, state_of
 
 #: An operator of the optimised plan, a child of it, and columns of the child that are copies of an event time.

@@ -15,10 +15,10 @@ from pyspark.sql.types import StructType
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
 from samza_azure.pipeline.analysed import Term, Watermark
+from samza_azure.spark.jvm.catalyst import Node, analysed, items, read_optimised, read_plan, tree, without_ids
 from samza_azure.spark.pipeline.advice import Advice
 from samza_azure.spark.pipeline.bounds import Bound, Bounds, Input
 from samza_azure.spark.pipeline.calling import called
-from samza_azure.spark.pipeline.catalyst import Node, analysed, items, read_optimised, read_plan, tree, without_ids
 from samza_azure.spark.pipeline.event_time import Copy, Output, copies_of, frontier_of, watermarks_of
 from samza_azure.spark.pipeline.fingerprint import Origins
 from samza_azure.spark.pipeline.nulls import Nulls

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from samza_azure.spark.pipeline.catalyst import (
+from samza_azure.spark.jvm.catalyst import (
     COMMON,
     NIL,
     Node,

@@ -26,8 +26,8 @@ from samza_azure.config import Config
 from samza_azure.config.spark import OWN
 from samza_azure.errors import PipelineRefused
 from samza_azure.pipeline.loading import load as pipeline_load
+from samza_azure.spark.jvm import reducers
 from samza_azure.spark.jvm.session import is_stopped
-from samza_azure.spark.pipeline import reducers
 from samza_azure.spark.pipeline.environment import environment_sent
 from samza_azure.spark.pipeline.left_out import LeftOut
 from samza_azure.spark.pipeline.words import said_by_stage

@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 
 from pyspark.sql import SparkSession
 
-from samza_azure.spark.pipeline.bounds import UNITS_US, Input, window_time_of
-from samza_azure.spark.pipeline.catalyst import (
+from samza_azure.spark.jvm.catalyst import (
     SESSION_MARK,
     WINDOW_MARK,
     Node,
@@ -25,6 +24,7 @@ from samza_azure.spark.pipeline.catalyst import (
     substituted,
     without_alias,
 )
+from samza_azure.spark.pipeline.bounds import UNITS_US, Input, window_time_of
 
 #: Each of these types holds the values of those before it.
 NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")

@@ -5,7 +5,7 @@ An operator that is not named here is refused, since it is not known to compute 
 
 from typing import Any
 
-from samza_azure.spark.pipeline.catalyst import (
+from samza_azure.spark.jvm.catalyst import (
     SESSION_MARK,
     Node,
     contains,

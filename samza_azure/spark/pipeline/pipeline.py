@@ -18,12 +18,12 @@ from samza_azure.pipeline.analysed import AnalysedStage, AnalysedStream, Analysi
 from samza_azure.pipeline.assembly import Assembly, with_places
 from samza_azure.pipeline.names import NamesRefused, check_names, ordered
 from samza_azure.pipeline.sinks import sinks_of
+from samza_azure.spark.jvm.catalyst import column, in_sql, rebound
 from samza_azure.spark.jvm.references import released_together
 from samza_azure.spark.jvm.session import gateway_of
 from samza_azure.spark.pipeline.analysis import QueryAnalysis, analyse
 from samza_azure.spark.pipeline.bounds import Input
 from samza_azure.spark.pipeline.calling import called
-from samza_azure.spark.pipeline.catalyst import column, in_sql, rebound
 from samza_azure.spark.pipeline.destination import with_destination
 from samza_azure.spark.pipeline.event_time import Output
 from samza_azure.spark.pipeline.placement import Route

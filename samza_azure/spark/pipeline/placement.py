@@ -15,8 +15,7 @@ from typing import Any, TypeAlias
 from pyspark.sql import SparkSession
 
 from samza_azure.application import Stage
-from samza_azure.spark.pipeline.bounds import Input, as_written
-from samza_azure.spark.pipeline.catalyst import (
+from samza_azure.spark.jvm.catalyst import (
     SESSION_MARK,
     WINDOW_MARK,
     Node,
@@ -32,6 +31,7 @@ from samza_azure.spark.pipeline.catalyst import (
     substituted,
     text,
 )
+from samza_azure.spark.pipeline.bounds import Input, as_written
 from samza_azure.spark.pipeline.destination import FAMILIES, INTEGERS
 from samza_azure.spark.pipeline.nulls import Nulls
 from samza_azure.spark.pipeline.operators import described, keys_of, state_of

@@ -22,8 +22,8 @@ from pyspark.sql.types import StructType
 
 from samza_azure.application import Stage
 from samza_azure.errors import Mistakes, PipelineRefused
+from samza_azure.spark.jvm.catalyst import CATALYST, kind_of
 from samza_azure.spark.jvm.session import java_class
-from samza_azure.spark.pipeline.catalyst import CATALYST, kind_of
 from samza_azure.user_code import is_ours, place_of_function, place_of_line
 
 #: The position in a line of SQL that marks a place of ours.

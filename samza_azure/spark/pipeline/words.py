@@ -17,9 +17,9 @@ from pyspark.errors import PySparkException
 from samza_azure.application import Stage
 from samza_azure.pipeline.names import nearest
 from samza_azure.pipeline.packages import needs
+from samza_azure.spark.jvm.catalyst import Node, in_sql, kind_of, literal
+from samza_azure.spark.jvm.reducers import NotForWorkers
 from samza_azure.spark.pipeline.advice import Advice, count_in_windows
-from samza_azure.spark.pipeline.catalyst import Node, in_sql, kind_of, literal
-from samza_azure.spark.pipeline.reducers import NotForWorkers
 from samza_azure.spark.pipeline.refusals import plan_of_error
 
 _PYSPARK = str(Path(pyspark.__file__).parent)

@@ -13,13 +13,13 @@ from samza_azure.errors import StorageUnavailable
 from samza_azure.machine.clock import boot_time
 from samza_azure.messages import StartTask
 from samza_azure.pipeline.state import PROVIDERS
+from samza_azure.spark.jvm.late import LateRows
 from samza_azure.spark.jvm.leftovers import end_leftovers
 from samza_azure.spark.jvm.session import make_active
+from samza_azure.spark.jvm.session_kept import session_kept
 from samza_azure.spark.jvm.watermark import OwnedWatermark
 from samza_azure.spark.pipeline.pipeline import AnalysedQuery
-from samza_azure.spark.pipeline.session_kept import session_kept
 from samza_azure.spark.query.batch import BatchWriter
-from samza_azure.spark.query.late import LateRows
 from samza_azure.spark.query.progress import counted_since
 from samza_azure.spark.query.query_context import QueryContext
 from samza_azure.spark.query.source import FORMAT

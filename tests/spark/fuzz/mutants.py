@@ -11,9 +11,9 @@ from typing import Any
 from unittest.mock import patch
 
 from samza_azure.pipeline.analysed import Term, Watermark
+from samza_azure.spark.jvm.catalyst import Node, references
 from samza_azure.spark.pipeline import event_time, facts, placement
 from samza_azure.spark.pipeline.bounds import Bound, Bounds, Input
-from samza_azure.spark.pipeline.catalyst import Node, references
 from samza_azure.spark.pipeline.checks import frontier, joins, on_time
 from samza_azure.spark.pipeline.placement import Placement, Route
 from samza_azure.spark.pipeline.refusals import Refusal

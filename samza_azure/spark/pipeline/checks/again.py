@@ -5,7 +5,7 @@ Each processor calls it when it analyses the stage, and for each task that it st
 
 from collections.abc import Iterator
 
-from samza_azure.spark.pipeline.catalyst import input_of, items, kind_of
+from samza_azure.spark.jvm.catalyst import input_of, items, kind_of
 from samza_azure.spark.pipeline.facts import Facts
 from samza_azure.spark.pipeline.fingerprint import fingerprint_of
 from samza_azure.spark.pipeline.operators import described

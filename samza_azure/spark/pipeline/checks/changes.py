@@ -6,8 +6,8 @@ An aggregation emits a row for each change of a group: the last row of each grou
 from collections.abc import Iterator
 from typing import Any
 
+from samza_azure.spark.jvm.catalyst import Node, identity, items, kind_of, without_alias
 from samza_azure.spark.pipeline.advice import deduplicated
-from samza_azure.spark.pipeline.catalyst import Node, identity, items, kind_of, without_alias
 from samza_azure.spark.pipeline.facts import Facts
 from samza_azure.spark.pipeline.operators import described, is_distinct, is_grouping_id, keys_of, state_of
 from samza_azure.spark.pipeline.refusals import Refusal

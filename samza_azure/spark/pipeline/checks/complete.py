@@ -5,8 +5,7 @@ has passed its time. So it needs a time with a watermark, which is not null.
 from collections.abc import Iterator
 from typing import Any
 
-from samza_azure.spark.pipeline.advice import deduplicated, without_nulls
-from samza_azure.spark.pipeline.catalyst import (
+from samza_azure.spark.jvm.catalyst import (
     EVENT_TIME_MARK,
     Node,
     equalities,
@@ -18,6 +17,7 @@ from samza_azure.spark.pipeline.catalyst import (
     kind_of,
     literal,
 )
+from samza_azure.spark.pipeline.advice import deduplicated, without_nulls
 from samza_azure.spark.pipeline.facts import Facts
 from samza_azure.spark.pipeline.operators import described, is_distinct, is_grouping_id, nulls_of
 from samza_azure.spark.pipeline.refusals import Refusal

@@ -5,8 +5,8 @@ Spark uses one column with a watermark to decide whether a row is late. Its opti
 
 from collections.abc import Iterator
 
+from samza_azure.spark.jvm.catalyst import in_sql, literal
 from samza_azure.spark.pipeline.bounds import event_times
-from samza_azure.spark.pipeline.catalyst import in_sql, literal
 from samza_azure.spark.pipeline.facts import Facts
 from samza_azure.spark.pipeline.operators import described
 from samza_azure.spark.pipeline.refusals import Refusal

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from samza_azure.pipeline.names import check_event_time, is_time
+from samza_azure.spark.jvm.catalyst import literal
 from samza_azure.spark.pipeline.advice import event_time_of
 from samza_azure.spark.pipeline.bounds import Unbounded
-from samza_azure.spark.pipeline.catalyst import literal
 from samza_azure.spark.pipeline.facts import Facts
 from samza_azure.spark.pipeline.refusals import Refusal
 from samza_azure.spark.pipeline.schema import types_of

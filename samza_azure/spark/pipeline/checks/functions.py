@@ -18,7 +18,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.util import PythonEvalType
 
 from samza_azure.pipeline.packages import needs
-from samza_azure.spark.pipeline.catalyst import Node, all_of, contains, has_pattern, items, kind_of
+from samza_azure.spark.jvm.catalyst import Node, all_of, contains, has_pattern, items, kind_of
 from samza_azure.spark.pipeline.facts import Facts
 from samza_azure.spark.pipeline.operators import described
 from samza_azure.spark.pipeline.refusals import Refusal

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from samza_azure.spark.pipeline.catalyst import Node, equalities, join_type
+from samza_azure.spark.jvm.catalyst import Node, equalities, join_type
 from samza_azure.spark.pipeline.facts import Facts
 from samza_azure.spark.pipeline.operators import described
 from samza_azure.spark.pipeline.refusals import Refusal

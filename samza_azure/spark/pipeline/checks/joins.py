@@ -9,9 +9,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
-from samza_azure.spark.jvm.session import java_class
-from samza_azure.spark.pipeline.bounds import Bounds, linear
-from samza_azure.spark.pipeline.catalyst import (
+from samza_azure.spark.jvm.catalyst import (
     Node,
     contains,
     equalities,
@@ -27,6 +25,8 @@ from samza_azure.spark.pipeline.catalyst import (
     references,
     text,
 )
+from samza_azure.spark.jvm.session import java_class
+from samza_azure.spark.pipeline.bounds import Bounds, linear
 from samza_azure.spark.pipeline.checks.null_keys import matched
 from samza_azure.spark.pipeline.facts import Facts
 from samza_azure.spark.pipeline.operators import described

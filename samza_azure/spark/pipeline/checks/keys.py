@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from samza_azure.spark.pipeline.catalyst import Node, in_sql, kind_of, literal, text
+from samza_azure.spark.jvm.catalyst import Node, in_sql, kind_of, literal, text
 from samza_azure.spark.pipeline.facts import Facts
 from samza_azure.spark.pipeline.operators import described, keys_of
 from samza_azure.spark.pipeline.refusals import Refusal

@@ -6,8 +6,8 @@ Spark itself would refuse some only when the query starts. An operator that neit
 from collections.abc import Iterator
 from typing import Any
 
+from samza_azure.spark.jvm.catalyst import Node
 from samza_azure.spark.jvm.session import java_class
-from samza_azure.spark.pipeline.catalyst import Node
 from samza_azure.spark.pipeline.facts import Facts
 from samza_azure.spark.pipeline.operators import STATEFUL, STATELESS
 from samza_azure.spark.pipeline.refusals import Refusal, plan_of_error

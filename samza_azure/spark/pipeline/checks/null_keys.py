@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from samza_azure.spark.jvm.catalyst import Node, equalities, in_sql, items, join_type, kind_of, literal, text
 from samza_azure.spark.pipeline.advice import without_nulls
-from samza_azure.spark.pipeline.catalyst import Node, equalities, in_sql, items, join_type, kind_of, literal, text
 from samza_azure.spark.pipeline.destination import INTEGERS
 from samza_azure.spark.pipeline.facts import Facts
 from samza_azure.spark.pipeline.nulls import Nulls, keeps_values

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from samza_azure.spark.jvm.catalyst import Node, in_sql, literal, text
 from samza_azure.spark.pipeline.bounds import Bounds, Unbounded
-from samza_azure.spark.pipeline.catalyst import Node, in_sql, literal, text
 from samza_azure.spark.pipeline.event_time import times_of, watched
 from samza_azure.spark.pipeline.facts import Facts
 from samza_azure.spark.pipeline.operators import STATEFUL, described, state_of

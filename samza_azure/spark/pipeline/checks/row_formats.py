@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pyspark.sql import SparkSession
 
-from samza_azure.spark.pipeline.catalyst import Node, items, scala_object, text
+from samza_azure.spark.jvm.catalyst import Node, items, scala_object, text
 from samza_azure.spark.pipeline.facts import Facts
 from samza_azure.spark.pipeline.operators import described, state_of
 from samza_azure.spark.pipeline.refusals import Refusal

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from samza_azure.application import Stage
-from samza_azure.spark.pipeline.catalyst import Node, contains, in_sql, kind_of, literal, references
+from samza_azure.spark.jvm.catalyst import Node, contains, in_sql, kind_of, literal, references
 from samza_azure.spark.pipeline.facts import Facts
 from samza_azure.spark.pipeline.operators import described, groupings_of, keys_of
 from samza_azure.spark.pipeline.placement import Offers, can_route, family

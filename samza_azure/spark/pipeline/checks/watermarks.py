@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from samza_azure.config.values import in_words
+from samza_azure.spark.jvm.catalyst import Node, identity, in_sql, is_marked, literal
 from samza_azure.spark.pipeline.advice import event_time_of
 from samza_azure.spark.pipeline.bounds import Unbounded
-from samza_azure.spark.pipeline.catalyst import Node, identity, in_sql, is_marked, literal
 from samza_azure.spark.pipeline.event_time import delay_ms
 from samza_azure.spark.pipeline.facts import Facts
 from samza_azure.spark.pipeline.operators import MAKING

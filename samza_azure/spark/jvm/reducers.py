@@ -19,7 +19,7 @@ from pyspark.sql.classic.column import Column
 from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.classic.window import WindowSpec
 
-from samza_azure.spark.pipeline.rebuilt import cached, set_state_of_enum, with_property
+from samza_azure.spark.jvm.rebuilt import cached, set_state_of_enum, with_property
 
 _CLOUDPICKLE: Any = cloudpickle.cloudpickle  # untyped
 _REDUCED_CLASS = _CLOUDPICKLE._dynamic_class_reduce

@@ -14,8 +14,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from samza_azure.spark.jvm.catalyst import identity, items, kind_of, substituted
 from samza_azure.spark.jvm.session import java_class
-from samza_azure.spark.pipeline.catalyst import identity, items, kind_of, substituted
 
 PACKAGE = "org.apache.spark.sql.execution.streaming.operators.stateful"
 #: What drops late groups, by Spark's names: of an aggregation, and of one by session windows.
