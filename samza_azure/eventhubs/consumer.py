@@ -7,25 +7,21 @@ A partition is only silent if the service has said so: `lag` tells it. So an out
 there is.
 """
 
-from concurrent.futures import Future
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Literal
+from datetime import datetime
 
 import pyarrow as pa
 
-from samza_azure.errors import ConfigError, StorageUnavailable
+from samza_azure.errors import ConfigError
 from samza_azure.eventhubs.events import SCHEMA
-from samza_azure.eventhubs.hub import EventHub, begun
+from samza_azure.eventhubs.hub import EventHub
 from samza_azure.eventhubs.partition_reader import EventPosition, PartitionReader
 from samza_azure.eventhubs.reach import tried
 from samza_azure.machine.clock import boot_time
 from samza_azure.systems.api import SystemLag, SystemPosition, SystemRows, SystemStream
-from samza_azure.systems.dead_letters import SCHEMA as DEAD_LETTERS
-from samza_azure.systems.parsing import BODY, Parser, is_option
+from samza_azure.systems.looks import Look
+from samza_azure.systems.options import one_of, refuse_unknown, secret, start_of
+from samza_azure.systems.parsing import BODY, Parser
 
-#: A partition that has been silent for so long is looked at, and again after as long.
-LOOK_S = 5.0
 OPTIONS = {"connect", "connect.file", "namespace", "name", "consumer_group", "start", "on_expired"}
 
 
@@ -34,21 +30,14 @@ class EventHubsStream:
 
     def __init__(self, stream: SystemStream) -> None:
         self._stream = stream
-        options = stream.options
-        if unknown := [name for name in options if name not in OPTIONS and not is_option(name)]:
-            raise ConfigError(
-                f"streams.{stream.name}.options.{min(unknown)} is not an option of eventhubs, which has "
-                f"{', '.join(sorted(OPTIONS))}, format, parse, envelope, and from.<column>. Remove the line."
-            )
+        refuse_unknown(stream, "eventhubs", OPTIONS)
         self._hub = _hub(stream)
-        self._start = _start(stream)
-        self._skips = _one_of(stream, "on_expired", "fail", "skip") == "skip"
+        self._start = start_of(stream)
+        self._skips = one_of(stream, "on_expired", "fail", "skip") == "skip"
         self._parser = Parser(stream, [name for name in SCHEMA.names if name != BODY])
         self._readers: dict[int, PartitionReader] = {}
         self._told: dict[int, EventPosition | None] = {}  # the position that was handed out last
-        self._heard_at: dict[int, float] = {}  # when rows came last
-        self._looking: dict[int, Future[None]] = {}
-        self._unseen: dict[int, StorageUnavailable] = {}  # why the end of a partition is not known
+        self._looks: dict[int, Look] = {}
         self._events = self._bytes = 0  # that were read
         self._turn = 0
 
@@ -66,7 +55,10 @@ class EventHubsStream:
         reader = PartitionReader(self._hub, str(partition), start, level=self._stream.owner, skips=self._skips)
         reader.__enter__()
         self._readers[partition] = reader
-        self._told[partition], self._heard_at[partition] = reader.position, boot_time()
+        self._told[partition] = reader.position
+        self._looks[partition] = Look(
+            reader.look, f"The end of partition {partition} of the hub {self._hub.name!r} is not known."
+        )
 
     def read(self) -> SystemRows | None:
         """What one of the partitions has; each has its turn."""
@@ -77,8 +69,9 @@ class EventHubsStream:
                 self._turn += at + 1
                 return found
         for number in numbers:
-            self._see_silence(number)
-        troubles = [self._readers[number].trouble or self._unseen.get(number) for number in numbers]
+            end = self._readers[number].end
+            self._looks[number].see(end.asked_at if end else 0.0)
+        troubles = [self._readers[number].trouble or self._looks[number].unseen for number in numbers]
         if troubles and all(troubles):  # one alone does not hold back the others
             raise troubles[0] or AssertionError
         return None
@@ -115,8 +108,8 @@ class EventHubsStream:
         reader = self._readers[number]
         arrival = reader.read()
         if arrival is not None:
-            self._told[number], self._heard_at[number] = arrival.position, boot_time()
-            self._unseen.pop(number, None)
+            self._told[number] = arrival.position
+            self._looks[number].heard()
             self._events += arrival.rows.num_rows
             self._bytes += arrival.rows.nbytes
             return self._rows(number, arrival.rows, arrival.position)
@@ -125,46 +118,14 @@ class EventHubsStream:
             return SystemRows(number, self._stream.schema.empty_table(), _system_position(reader.position))
         return None
 
-    def _see_silence(self, number: int) -> None:
-        """Look at the end of a partition that is silent, now and then."""
-        looking, now, reader = self._looking.get(number), boot_time(), self._readers[number]
-        if looking is not None and looking.done():
-            del self._looking[number]
-            self._unseen.pop(number, None)
-            try:
-                looking.result()
-            except StorageUnavailable as error:
-                self._unseen[number] = error
-            return
-        looked_at = max(reader.end.asked_at if reader.end else 0.0, self._heard_at[number])
-        if now < looked_at + LOOK_S:
-            return
-        if looking is None:
-            self._looking[number] = begun(reader.look)
-        elif now > looked_at + 3 * LOOK_S:
-            name = self._hub.name
-            self._unseen[number] = StorageUnavailable(
-                f"The end of partition {number} of the hub {name!r} is not known."
-            )
-
     def _rows(self, number: int, events: pa.RecordBatch, position: EventPosition) -> SystemRows:
         """The rows of some events, and what is none."""
-        good, dead = [], []
-        for part, reason in self._parser.rows(pa.Table.from_batches([events])):
-            if not reason:
-                good.append(part)
-                continue
-            event = part.to_pylist()[0]
-            place = f"event {event['sequence_number']} of partition {number} of the hub {self._hub.name!r}"
-            if not self._stream.dead_letters:
-                raise ConfigError(
-                    f"E{place[1:]} is no row. {reason} Correct its format, or put such events aside: "
-                    f"streams.{self._stream.name}.dead_letters = 100."
-                )
-            dead.append({"raw": event[BODY], "reason": reason, "place": place, "time": event["enqueued_time"]})
-        rows = pa.concat_tables(good) if good else self._stream.schema.empty_table()
-        aside = pa.Table.from_pylist(dead, DEAD_LETTERS) if dead else None
-        return SystemRows(number, rows, _system_position(position), dead=aside)
+        rows, dead = self._parser.parted(
+            pa.Table.from_batches([events]),
+            lambda event: f"event {event['sequence_number']} of partition {number} of the hub {self._hub.name!r}",
+            "enqueued_time",
+        )
+        return SystemRows(number, rows, _system_position(position), dead=dead)
 
 
 def _system_position(position: EventPosition) -> SystemPosition:
@@ -187,40 +148,4 @@ def _hub(stream: SystemStream) -> EventHub:
         from azure.identity import DefaultAzureCredential
 
         return EventHub(name, group, namespace=options["namespace"], credential=DefaultAzureCredential())
-    if ways == ["connect"]:
-        connect = options["connect"]
-        return EventHub(name, group, connect=lambda: connect)
-    path = stream.directory / options["connect.file"]
-    return EventHub(name, group, connect=lambda: _secret(path, key))
-
-
-def _secret(path: Path, key: str) -> str:
-    try:
-        return path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"  # its path is not for the log
-        raise StorageUnavailable(f"{key}.connect.file cannot be read: {why}.") from error
-
-
-def _start(stream: SystemStream) -> Literal["oldest", "newest"] | datetime:
-    said = stream.options.get("start", "oldest")
-    if said == "oldest":
-        return "oldest"
-    if said == "newest":
-        return "newest"
-    try:
-        at = datetime.fromisoformat(said)
-    except ValueError as error:
-        raise ConfigError(
-            f'streams.{stream.name}.options.start is {said!r}. Write "oldest", "newest", or a time like '
-            '"2026-01-31T12:00:00Z".'
-        ) from error
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
-
-
-def _one_of(stream: SystemStream, option: str, *values: str) -> str:
-    """An option that is one of these; the first is the default."""
-    said = stream.options.get(option, values[0])
-    if said not in values:
-        raise ConfigError(f"streams.{stream.name}.options.{option} is {said!r}. Write one of {', '.join(values)}.")
-    return said
+    return EventHub(name, group, connect=secret(stream, "connect"))

@@ -6,12 +6,10 @@ both.
 """
 
 import logging
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TooLate
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from azure.core.credentials import TokenCredential
 from azure.eventhub import EventHubConsumerClient
@@ -25,6 +23,7 @@ from samza_azure.errors import (
     StorageUnavailable,
     Superseded,
 )
+from samza_azure.systems.looks import begun
 
 #: The SDK also logs each error that it hands to us, as many lines.
 logging.getLogger("azure.eventhub").setLevel(logging.CRITICAL)
@@ -36,7 +35,6 @@ SOCKET_TIMEOUT_S = 0.1
 ANSWER_S = 10.0
 #: What the service asks of clients that it throttles.
 BUSY_S = 4.0
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,17 +131,3 @@ class EventHub:
         if condition == "server-busy":
             return StorageUnavailable(f"{hub} is throttled.", after_s=BUSY_S)
         return StorageUnavailable(f"{hub} does not answer: {text}")
-
-
-def begun(function: Callable[[], T]) -> "Future[T]":
-    """Call a function in a thread that nobody waits for when the process ends: the SDK may hang."""
-    called: Future[T] = Future()
-
-    def call() -> None:
-        try:
-            called.set_result(function())
-        except Exception as error:  # noqa: BLE001 it is raised where the result is asked for
-            called.set_exception(error)
-
-    threading.Thread(target=call, name=getattr(function, "__name__", "ask"), daemon=True).start()
-    return called

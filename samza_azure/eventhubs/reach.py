@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 from azure.eventhub import parse_connection_string
 
 from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, StorageUnavailable, Superseded
-from samza_azure.eventhubs.hub import EventHub, HubFacts, begun
+from samza_azure.eventhubs.hub import EventHub, HubFacts
+from samza_azure.systems.looks import begun
 
 if TYPE_CHECKING:
     from azure.eventhub import EventData, PartitionContext

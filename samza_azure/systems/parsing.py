@@ -23,6 +23,7 @@ from samza_azure.errors import ConfigError
 from samza_azure.stream_io.values.fitting import fitted
 from samza_azure.stream_io.values.json_texts import all_texts, as_texts, decoder, has_part
 from samza_azure.systems.api import SystemStream
+from samza_azure.systems.dead_letters import SCHEMA as DEAD_LETTERS
 
 #: The options that say how bytes become rows.
 FORMAT, PARSE, ENVELOPE, FROM = "format", "parse", "envelope", "from."
@@ -102,6 +103,28 @@ class Parser:
         at_once = AT_ONCE if self._has_structs else max(1, messages.num_rows)
         for at in range(0, max(1, messages.num_rows), at_once):
             yield from self._rows(messages.slice(at, at_once))
+
+    def parted(
+        self, messages: pa.Table, place: Callable[[dict[str, Any]], str], time: str
+    ) -> tuple[pa.Table, pa.Table | None]:
+        """The rows of messages, and what is none, as dead letters. `place` says where a message was, `time` is the
+        column that says when it came. Raise ConfigError for one that is no row if the stream has no dead letters.
+        """
+        good, dead = [], []
+        for part, reason in self.rows(messages):
+            if not reason:
+                good.append(part)
+                continue
+            message = part.to_pylist()[0]
+            where = place(message)
+            if not self._stream.dead_letters:
+                raise ConfigError(
+                    f"{where[0].upper()}{where[1:]} is no row. {reason} Correct its format, or put such messages "
+                    f"aside: streams.{self._stream.name}.dead_letters = 100."
+                )
+            dead.append({"raw": message[BODY], "reason": reason, "place": where, "time": message[time]})
+        rows = pa.concat_tables(good) if good else self._stream.schema.empty_table()
+        return rows, pa.Table.from_pylist(dead, DEAD_LETTERS) if dead else None
 
     def _rows(self, messages: pa.Table) -> Iterator[tuple[pa.Table, str]]:
         try:

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from samza_azure.errors import ConfigError, StorageUnavailable
-from samza_azure.eventhubs import consumer as consumer_module
 from samza_azure.eventhubs import hub as hub_module
 from samza_azure.eventhubs import partition_reader as partition_module
 from samza_azure.eventhubs.consumer import EventHubsStream
 from samza_azure.eventhubs.emulator import EventHubs
 from samza_azure.stream_io import ddl
+from samza_azure.systems import looks as looks_module
 from samza_azure.systems.api import SystemRows, SystemStream
 
 from .clients import until
@@ -95,7 +95,7 @@ def test_an_outage_is_no_silence(hubs: EventHubs, monkeypatch: pytest.MonkeyPatc
     reading = stream(hubs)
     reading.open(0, (0, 0))
     following(reading)
-    monkeypatch.setattr(consumer_module, "LOOK_S", 0.2)
+    monkeypatch.setattr(looks_module, "LOOK_S", 0.2)
     looks = hubs.counts["looks at partitions"]
 
     def raises() -> bool:
@@ -177,11 +177,11 @@ def test_a_partition_that_is_away_does_not_hold_back_another(hubs: EventHubs) ->
     reading = stream(hubs)
     for partition in (0, 1):
         reading.open(partition, (0, 0))
-    reading._unseen[0] = StorageUnavailable("It is away.")
+    reading._looks[0].unseen = StorageUnavailable("It is away.")
     hubs.send("hub", 1, [b'{"n": 2}'])
     assert following(reading).table["n"].to_pylist() == [2]
     assert reading.read() is None
-    reading._unseen[1] = StorageUnavailable("It is away, too.")
+    reading._looks[1].unseen = StorageUnavailable("It is away, too.")
     with pytest.raises(StorageUnavailable, match="It is away"):
         reading.read()
     reading.close()

@@ -1,0 +1,64 @@
+"""Looks at the end of what is silent: only one that has succeeded says that there is nothing more."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from samza_azure.errors import StorageUnavailable
+from samza_azure.machine.clock import boot_time
+
+#: What has been silent for so long is looked at, and again after as long.
+LOOK_S = 5.0
+T = TypeVar("T")
+
+
+class Look:
+    """Looks now and then, in a thread, while nothing comes. `lost` says in words that the end is not known."""
+
+    def __init__(self, look: Callable[[], None], lost: str) -> None:
+        self._look, self._lost = look, lost
+        self._looking: Future[None] | None = None
+        self._heard_at = boot_time()
+        self.unseen: StorageUnavailable | None = None  # why the end is not known
+
+    def heard(self) -> None:
+        """Note that something has come."""
+        self._heard_at, self.unseen = boot_time(), None
+
+    def see(self, seen_at: float) -> None:
+        """Look if it is time. `seen_at`: when the end was last said.
+
+        Raises:
+            SamzaAzureError: what the look has raised, but for `StorageUnavailable`, which is kept in `unseen`.
+
+        """
+        looking, now = self._looking, boot_time()
+        if looking is not None and looking.done():
+            self._looking = self.unseen = None
+            try:
+                looking.result()
+            except StorageUnavailable as error:
+                self.unseen = error
+            return
+        looked_at = max(seen_at, self._heard_at)
+        if now < looked_at + LOOK_S:
+            return
+        if looking is None:
+            self._looking = begun(self._look)
+        elif now > looked_at + 3 * LOOK_S:
+            self.unseen = StorageUnavailable(self._lost)
+
+
+def begun(function: Callable[[], T]) -> "Future[T]":
+    """Call a function in a thread that nobody waits for when the process ends: a client may hang."""
+    called: Future[T] = Future()
+
+    def call() -> None:
+        try:
+            called.set_result(function())
+        except Exception as error:  # noqa: BLE001 it is raised where the result is asked for
+            called.set_exception(error)
+
+    threading.Thread(target=call, name=getattr(function, "__name__", "ask"), daemon=True).start()
+    return called

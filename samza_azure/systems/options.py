@@ -1,0 +1,69 @@
+"""What the options of a stream say, where several connectors ask the same."""
+
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from samza_azure.errors import ConfigError, StorageUnavailable
+from samza_azure.systems.api import SystemStream
+from samza_azure.systems.parsing import is_option
+
+#: Beside the option that is a secret, the one that names a file with it.
+FILE = ".file"
+
+
+def refuse_unknown(stream: SystemStream, system: str, known: Collection[str]) -> None:
+    """Raise ConfigError for an option that is neither one of these nor one of a parser."""
+    if unknown := [name for name in stream.options if name not in known and not is_option(name)]:
+        raise ConfigError(
+            f"streams.{stream.name}.options.{min(unknown)} is not an option of {system}, which has "
+            f"{', '.join(sorted(known))}, format, parse, envelope, and from.<column>. Remove the line."
+        )
+
+
+def one_of(stream: SystemStream, option: str, *values: str) -> str:
+    """An option that is one of these; the first is the default."""
+    said = stream.options.get(option, values[0])
+    if said not in values:
+        raise ConfigError(f"streams.{stream.name}.options.{option} is {said!r}. Write one of {', '.join(values)}.")
+    return said
+
+
+def start_of(stream: SystemStream, otherwise: str = "") -> Literal["oldest", "newest"] | datetime:
+    """Where to begin a partition that was never read. `otherwise` says in words what else may stand there."""
+    said = stream.options.get("start", "oldest")
+    if said == "oldest":
+        return "oldest"
+    if said == "newest":
+        return "newest"
+    try:
+        at = datetime.fromisoformat(said)
+    except ValueError as error:
+        raise ConfigError(
+            f'streams.{stream.name}.options.start is {said!r}. Write "oldest", "newest", {otherwise}or a time like '
+            '"2026-01-31T12:00:00Z".'
+        ) from error
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def secret(stream: SystemStream, option: str) -> Callable[[], str] | None:
+    """What returns the present value of a secret: of the option, or of the file that `<option>.file` names, which is
+    read each time. None if the stream has neither.
+    """
+    options, in_file = stream.options, option + FILE
+    if in_file in options:
+        path, key = stream.directory / options[in_file], f"streams.{stream.name}.options"
+        return lambda: _read(path, f"{key}.{in_file}")
+    if option in options:
+        value = options[option]
+        return lambda: value
+    return None
+
+
+def _read(path: Path, key: str) -> str:
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"  # its path is not for the log
+        raise StorageUnavailable(f"{key} cannot be read: {why}.") from error
