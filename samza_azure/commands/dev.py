@@ -26,7 +26,7 @@ from rich.text import Text
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.commands.fleet import Fleet
 from samza_azure.commands.job import Job, processors_of, refuse_unseen
-from samza_azure.commands.local_hubs import start_hubs
+from samza_azure.commands.local_systems import start_brokers, start_hubs
 from samza_azure.commands.logs import last_entry
 from samza_azure.commands.show import starting, status_view
 from samza_azure.commands.status import Judge
@@ -51,6 +51,7 @@ def _develop(
     job: Path, processors: int | None, data: Path | None, ends: ExitStack, *, reload: bool, new_run: bool
 ) -> int:
     local_hubs = start_hubs(job, ends, keeps_data=data is not None)
+    local_brokers = start_brokers(job, ends, keeps_data=data is not None)
     if (config := _config(job)) is not None:
         _number(config, processors)
     checking = _check(job)  # while the emulator starts
@@ -66,6 +67,8 @@ def _develop(
         say(f"For other commands in another terminal:\n  export {VARIABLE}='{emulator.connection_string}'")
         for name, connect in local_hubs.items():
             say(f"  export {name}='{connect}'  # an Event Hubs on this machine, empty, and gone with dev")
+        for name, brokers in local_brokers.items():
+            say(f"  export {name}='{brokers}'  # a broker of Kafka's protocol on this machine, gone with dev")
         directory = Path(tempfile.mkdtemp(prefix="samza-azure-dev-"))
         fleet = Fleet(job, directory)
         _refuse_other_storage(fleet.config, emulator)
@@ -335,7 +338,7 @@ def command(
     """Run Azurite and some processors on this machine, in one live view. Ctrl-C ends them in order.
 
     For a job that reads Event Hubs by a connection string in an environment variable that is not set, it also runs an
-    Event Hubs on this machine.
+    Event Hubs on this machine; and likewise a broker, if tansu is installed, for one that reads Kafka's protocol.
 
     Example: samza-azure dev job.toml --processors 3 --reload
     """

@@ -57,7 +57,7 @@ def _system(value: str) -> str:
     """A system of ours, or the factory of another one."""
     if re.fullmatch(r"[a-z]+|[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
         return value
-    raise ValueError("should be log, tail, eventhubs, or a connector, like 'package.module:Factory'")
+    raise ValueError("should be log, tail, eventhubs, kafka, or a connector, like 'package.module:Factory'")
 
 
 def _options(value: object) -> Mapping[str, str]:
@@ -231,7 +231,7 @@ class Stream:
     __pydantic_config__ = _AS_WRITTEN
 
     system: Annotated[str, Field(alias="system"), AfterValidator(_system)] = LOG
-    """Where a source comes from: `log`, in the account; `tail`, local files; `eventhubs`; or a connector,
+    """Where a source comes from: `log`, in the account; `tail`, local files; `eventhubs`; `kafka`; or a connector,
     `package.module:Factory`.
     """
     options: Annotated[Mapping[str, str], Field(alias="options"), PlainValidator(_options)] = field(

@@ -14,12 +14,15 @@ T = TypeVar("T")
 
 
 class Look:
-    """Looks now and then, in a thread, while nothing comes. `lost` says in words that the end is not known."""
+    """Looks now and then, in a thread, while nothing comes. `lost` says in words that the end is not known; the first
+    look may come at once.
+    """
 
-    def __init__(self, look: Callable[[], None], lost: str) -> None:
+    def __init__(self, look: Callable[[], None], lost: str, *, at_once: bool = False) -> None:
         self._look, self._lost = look, lost
         self._looking: Future[None] | None = None
-        self._heard_at = boot_time()
+        self._heard_at = boot_time() - LOOK_S * at_once
+        self._began_at = 0.0
         self.unseen: StorageUnavailable | None = None  # why the end is not known
 
     def heard(self) -> None:
@@ -41,12 +44,11 @@ class Look:
             except StorageUnavailable as error:
                 self.unseen = error
             return
-        looked_at = max(seen_at, self._heard_at)
-        if now < looked_at + LOOK_S:
+        if now < max(seen_at, self._heard_at) + LOOK_S:
             return
         if looking is None:
-            self._looking = begun(self._look)
-        elif now > looked_at + 3 * LOOK_S:
+            self._looking, self._began_at = begun(self._look), now
+        elif now > self._began_at + 2 * LOOK_S:
             self.unseen = StorageUnavailable(self._lost)
 
 

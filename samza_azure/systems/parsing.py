@@ -94,6 +94,10 @@ class Parser:
                 f"streams.{stream.name}.schema: {nested[0]!r} has parts, which a line of CSV cannot hold."
             )
 
+    def wants(self, name: str) -> bool:
+        """Whether a column of the envelope is asked for."""
+        return not self._one_row_each or name in self._of_envelope
+
     def rows(self, messages: pa.Table) -> Iterator[tuple[pa.Table, str]]:
         """The rows of messages in their order, in parts; or the messages of a part that is refused, with the reason:
         each of these is one.
@@ -180,7 +184,7 @@ class Parser:
             messages[BODY].cast(pa.string())
         except pa.ArrowInvalid as error:
             raise ConfigError("It is not UTF-8.") from error
-        bodies = [body.removeprefix(BOM).strip() for body in messages[BODY].to_pylist()]
+        bodies = [(body or b"").removeprefix(BOM).strip() for body in messages[BODY].to_pylist()]
         for body in bodies:
             _see_to(body)
         if self._types is not None:
@@ -231,7 +235,7 @@ class Parser:
         return pa.schema(_fields(found))
 
     def _csv(self, messages: pa.Table) -> pa.Table:
-        bodies = [body.removeprefix(BOM).strip(b"\r\n") for body in messages[BODY].to_pylist()]
+        bodies = [(body or b"").removeprefix(BOM).strip(b"\r\n") for body in messages[BODY].to_pylist()]
         if not all(bodies) or any(b"\n" in body or b"\r" in body for body in bodies):
             raise ConfigError("It is not one line of CSV.")
         names, data = self._body.names, b"\n".join(bodies)

@@ -8,6 +8,7 @@ from samza_azure.systems.api import SystemFactory
 BUILT_IN = {
     "tail": "samza_azure.systems.tail:TailFactory",
     "eventhubs": "samza_azure.eventhubs.connector:EventHubsFactory",
+    "kafka": "samza_azure.kafka.connector:KafkaFactory",
 }
 
 

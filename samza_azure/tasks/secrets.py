@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 from samza_azure.account import REDACTED, parts_of, without_secrets
 from samza_azure.config import Config
@@ -17,22 +18,27 @@ class Secrets:
 
     def __init__(self, config: Config) -> None:
         found = [value for name, value in config.spark.items() if _SENSITIVE.search(name)]
-        files = [config.storage.connect_file]
+        files, whole = [config.storage.connect_file], list[Path]()
         for stream in config.streams.values():
             for name, value in stream.options.items():
-                found += [value] if _SENSITIVE.search(name) else _secrets_in(value)
-                if name == "connect.file":
-                    files.append(config.path.parent / value)
+                is_path = name.endswith(".file")
+                found += [value] if _SENSITIVE.search(name) and not is_path else _secrets_in(value)
+                if name.endswith(".file"):
+                    path = config.path.parent / value
+                    (files if name == "connect.file" else whole).append(path)
         if config.storage.connect is not None:
             found += _secrets_in(config.storage.connect.value)
         self._values = set(found)
-        self._files = [each for each in files if each is not None]
+        self._files, self._whole = [each for each in files if each is not None], whole
 
     def removed_from(self, text: str) -> str:
         """The text without any secret, including the present content of secret files."""
         for each in self._files:
             with suppress(OSError, UnicodeDecodeError):
                 self._values |= set(_secrets_in(each.read_text().strip()))
+        for each in self._whole:
+            with suppress(OSError, UnicodeDecodeError):
+                self._values.add(each.read_text().strip())
         for value in _longest_first(self._values):
             text = text.replace(value, REDACTED)
         return without_secrets(text)

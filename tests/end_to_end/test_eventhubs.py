@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pytest
@@ -86,7 +86,13 @@ def load_module(path: Path) -> Any:
     return module
 
 
-def until_all_seen(world: JobOnAzurite, events: Events) -> None:
+class Sent(Protocol):
+    """What was sent, whoever keeps it."""
+
+    rows: Counter[tuple[int, int]]
+
+
+def until_all_seen(world: JobOnAzurite, events: Sent) -> None:
     """Every event has come out; none of them twice."""
     deadline = time.monotonic() + PATIENCE_S
     while (found := Counter((row["n"], row["partition"]) for row in world.stream("seen").to_pylist())) != events.rows:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from samza_azure.commands.local_hubs import start_hubs
+from samza_azure.commands.local_systems import start_hubs
 from samza_azure.errors import ConfigError
 from samza_azure.eventhubs.hub import EventHub
 

@@ -47,6 +47,10 @@ def test_secrets_of_connectors_are_taken_out(tmp_path: Path) -> None:
     assert told.removed_from(f"{KEY} of reads, {KEY[::-1]}") == "********** of reads, **********"
     (tmp_path / "hub.txt").write_text(f"{hubs}renewed-later\n")
     assert told.removed_from(f"renewed-later, and {KEY[::-1]}") == "**********, and **********"
+    (tmp_path / "password").write_text("kept-in-a-file\n")
+    brokers = '[streams.c]\npartitions = 1\nschema = "id string"\nsystem = "kafka"\n[streams.c.options]\ntopic = "t"\n'
+    told = secrets(tmp_path, "UseDevelopmentStorage=true", f'{brokers}"password.file" = "password"\n')
+    assert told.removed_from("refused with kept-in-a-file of password") == "refused with ********** of password"
     elsewhere = secrets(tmp_path, "UseDevelopmentStorage=true")
     assert (
         elsewhere.removed_from("no address: SharedAccessKey=opensesame;x") == "no address: SharedAccessKey=**********;x"

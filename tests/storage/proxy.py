@@ -52,6 +52,13 @@ class Proxy:
         for one in self._sockets:
             _end(one)
 
+    def cut(self) -> None:
+        """Break the connections that there are."""
+        _, *now = self._sockets
+        for one in now:
+            _end(one)
+            self._sockets.remove(one)
+
     def _accept(self) -> None:
         while True:
             try:

@@ -1,0 +1,349 @@
+"""`system = "kafka"`: the partitions of a topic, read by one consumer for each task.
+
+A position is (which topic of that name, the offset to read on from). The first number counts the topics of the name
+that we have seen, and holds a part of the topic's own id: offsets begin again in a topic that is made anew, and so the
+positions still grow.
+
+Behind the last message there may be offsets without any: of transactions that ended, and of what was compacted. The
+position goes over them once the broker has said that nothing comes there. Otherwise their deletion would look like that
+of messages that were not read.
+"""
+
+import logging
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+import pyarrow.compute as pc
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from samza_azure.errors import AccessDenied, ConfigError, RowsGone, SamzaAzureError, StorageUnavailable
+from samza_azure.kafka.access import OPTIONS as ACCESS
+from samza_azure.kafka.access import access_of, is_client_setting
+from samza_azure.kafka.messages import SCHEMA, rows
+from samza_azure.kafka.reach import tried
+from samza_azure.kafka.topic import Survey, Told, Topic
+from samza_azure.machine.clock import boot_time
+from samza_azure.systems.api import SystemLag, SystemPosition, SystemRows, SystemStream
+from samza_azure.systems.looks import Look
+from samza_azure.systems.options import one_of, refuse_unknown, start_of
+from samza_azure.systems.parsing import BODY, FORMAT, RAW, Parser
+
+log = logging.getLogger(__name__)
+
+OPTIONS = {*ACCESS, "topic", "group", "start", "on_expired", "tombstones"}
+GROUP = "samza-azure"
+#: What is taken from the client at once.
+MESSAGES, BYTES = 10_000, 4 << 20
+#: How long a topic that we have read may be unknown to the brokers: some are, while they start.
+GRACE_S = 30.0
+#: After so long without a message of a partition that has some, it is asked for anew.
+STUCK_S = 30.0
+#: The first number of a position: the topics so far, and then so many bits of the present one's id.
+ID_BITS = 32
+
+_LOST = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION}
+_AWAY = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+_UNREADABLE = {KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED}
+
+#: Where to begin: by a word, after a time, or at an offset of each partition.
+Start: TypeAlias = Literal["oldest", "newest"] | datetime | Mapping[int, int]
+
+
+@dataclass(slots=True)
+class Place:
+    """How far one partition was read."""
+
+    returned: SystemPosition  # behind what `read` has returned
+    made: int  # the first number of positions; 0: no topic was seen yet
+    following: int | None  # the offset behind the last message that has come; None: it is not known where to begin
+    read_ms: int | None = None  # when the last message that was returned was written
+    lost: str = ""  # what the broker said when it could not go on there
+    heard_at: float = 0.0
+
+
+class KafkaStream:
+    """A stream that is a topic: its admin and its consumer."""
+
+    def __init__(self, stream: SystemStream) -> None:
+        options, self._stream = stream.options, stream
+        refuse_unknown(stream, "kafka", OPTIONS | {name for name in options if is_client_setting(name)})
+        named = {"group": GROUP, **options}
+        for option in ("topic", "group"):
+            if not named.get(option):
+                raise ConfigError(
+                    f'streams.{stream.name}.options.{option} is missing. Write options.{option} = "name".'
+                )
+        self._topic = Topic(named["topic"], access_of(stream), named["group"])
+        self._start = _start(stream)
+        self._skips = one_of(stream, "on_expired", "fail", "skip") == "skip"
+        self._drops_tombstones = one_of(stream, "tombstones", "fail", "skip") == "skip"
+        self._parser = Parser(stream, [name for name in SCHEMA.names if name != BODY])
+        if self._drops_tombstones and options.get(FORMAT) == RAW:
+            raise ConfigError(
+                f"streams.{stream.name}.options.tombstones: in format = {RAW!r} a tombstone is a row without a body. "
+                "Remove the line."
+            )
+        self._columns = [name for name in SCHEMA.names if self._parser.wants(name)]
+        self._places: dict[int, Place] = {}
+        self._held: deque[tuple[int, list[Message]]] = deque()
+        self._at_once = 500
+        self._consumer: Consumer | None = None
+        self._told = Told()
+        self._look = Look(self._ask, f"The ends of the topic {self._topic.name!r} are not known.", at_once=True)
+        self._found: tuple[Survey, Mapping[int, int]] | None = None
+        self._survey: Survey | None = None  # the last one
+        self._hurries = False  # the next one is needed now
+        self._denied: tuple[float, SamzaAzureError] | None = None  # since when, and why
+        self._messages = self._bytes = 0  # that were read
+
+    def partitions(self) -> int | None:
+        """As many as the topic has. Their ids are the numbers from 0."""
+        return self._topic.count()
+
+    def look(self) -> str:
+        """What a try to read the topic has found. Raise an error that says what to do if it cannot be read."""
+        return tried(self._topic, self._stream.partitions)
+
+    def open(self, partition: int, position: SystemPosition) -> None:
+        made, following = position
+        self._places[partition] = Place(position, made, following if made else None, heard_at=boot_time())
+
+    def read(self) -> SystemRows | None:
+        """What has come of one of the partitions."""
+        self._see()
+        if not self._held:
+            self._fetch()
+        if self._held:
+            return self._rows(*self._held.popleft())
+        for number, place in self._places.items():
+            if place.following is not None and (position := (place.made, place.following)) != place.returned:
+                place.returned = position
+                return SystemRows(number, self._stream.schema.empty_table(), position)
+        if trouble := self._trouble():
+            raise trouble
+        return None
+
+    def lag(self, partition: int) -> SystemLag | None:
+        """What is left behind what `read` has returned, as the last look has said. Offsets without a message count."""
+        survey, place = self._survey, self._places[partition]
+        if survey is None or place.following is None or partition not in survey.ends:
+            return None
+        left = max(0, survey.ends[partition].behind - (place.returned[1] if place.returned[0] else place.following))
+        seconds = 0.0 if not left else None
+        if left and place.read_ms is not None:
+            seconds = max(0.0, (survey.asked_ms - place.read_ms) / 1000)
+        size = left * self._bytes // max(1, self._messages)
+        return SystemLag(left, size, seconds, boot_time() - survey.asked_at)
+
+    def close(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
+
+    # Looks at the topic
+
+    def _ask(self) -> None:
+        """Ask the brokers, in a thread."""
+        starts: Mapping[int, int] = {}
+        found = self._topic.survey(sorted(self._places))
+        if isinstance(self._start, datetime):
+            new = [number for number, place in self._places.items() if place.following is None and number in found.ends]
+            starts = self._topic.after(new, round(self._start.timestamp() * 1000))
+        self._found = found, starts
+
+    def _see(self) -> None:
+        """Do what follows from a look, and look again if it is time."""
+        try:
+            self._look.see(self._survey.asked_at if self._survey and not self._hurries else 0.0)
+        except ConfigError as error:
+            since = self._denied[0] if self._denied else boot_time()
+            if self._survey is None or not (isinstance(error, AccessDenied) or boot_time() < since + GRACE_S):
+                raise
+            self._denied = since, error
+            self._hurries = True
+        if self._found is None:
+            return
+        (survey, starts), self._found = self._found, None
+        self._survey, self._hurries, self._denied = survey, False, None
+        if survey.partitions != self._stream.partitions:
+            raise ConfigError(
+                f"streams.{self._stream.name}.partitions is {self._stream.partitions}, but the topic "
+                f"{self._topic.name!r} has {survey.partitions} by now. Drain the run, write partitions = "
+                f"{survey.partitions}, and start again."
+            )
+        moved = [self._agreed(number, place, survey, starts) for number, place in self._places.items()]
+        if any(moved) or self._consumer is None:
+            self._assign()
+
+    def _agreed(self, number: int, place: Place, survey: Survey, starts: Mapping[int, int]) -> bool:
+        """Bring a place into agreement with a look. Return whether the partition is to be read from another offset."""
+        ends, known = survey.ends[number], place.made % (1 << ID_BITS)
+        if place.made and known and survey.id and known != survey.id:
+            self._lose(
+                f"The topic {self._topic.name!r} was deleted and made anew since its partition {number} was read up "
+                f"to offset {place.following}: what it held is lost, and offsets begin again. To read the new one from "
+                "its beginning"
+            )
+            place.made, place.following, place.lost = self._next_made(place, survey), ends.first, ""
+            self._held = deque(each for each in self._held if each[0] != number)
+            return True
+        if not place.made:
+            place.made = (1 << ID_BITS) + survey.id
+        elif not known:
+            place.made += survey.id
+        if place.following is None:
+            place.following = self._first(number, ends.first, ends.behind, starts)
+            return True
+        if place.lost:
+            self._find(number, place, survey)
+            return True
+        is_stuck = ends.behind > place.following and boot_time() > place.heard_at + STUCK_S
+        place.heard_at = boot_time() if is_stuck else place.heard_at
+        return is_stuck
+
+    def _first(self, number: int, oldest: int, newest: int, starts: Mapping[int, int]) -> int:
+        """The offset at which a partition begins that was never read."""
+        if isinstance(self._start, datetime):
+            return at if (at := starts.get(number, -1)) >= 0 else newest
+        if isinstance(self._start, Mapping):
+            return self._start[number]
+        return newest if self._start == "newest" else oldest
+
+    def _find(self, number: int, place: Place, survey: Survey) -> None:
+        """Find out why a broker does not go on at an offset, and where to go on."""
+        ends, following = survey.ends[number], place.following or 0
+        which, said, place.lost = f"partition {number} of the topic {self._topic.name!r}", place.lost, ""
+        if following < ends.first:
+            self._lose(
+                f"{which.capitalize()} is to be read on from offset {following}, and its oldest message has offset "
+                f"{ends.first} now: up to {ends.first - following} messages were deleted unread. To go on without them"
+            )
+            place.following = ends.first
+        elif following > ends.behind:
+            self._lose(
+                f"{which.capitalize()} is to be read on from offset {following}, and it ends before offset "
+                f"{ends.behind}: the topic was deleted and made anew, or a broker has lost what it had. To read what "
+                "is there now"
+            )
+            place.made, place.following = self._next_made(place, survey), ends.first
+        elif "runcat" in said:
+            self._lose(
+                f"Messages of {which} before offset {following} were replaced after we had read them ({said}). To go "
+                "on from there"
+            )
+
+    def _lose(self, what: str) -> None:
+        """Pass over what is lost, or raise an error that says how to."""
+        if not self._skips:
+            raise RowsGone(f'{what}, set options.on_expired = "skip" for its stream.')
+        log.warning("%s was asked for by on_expired = 'skip'.", what.replace("To ", "to ", 1))
+
+    @staticmethod
+    def _next_made(place: Place, survey: Survey) -> int:
+        return (((place.made >> ID_BITS) + 1) << ID_BITS) + survey.id
+
+    # Messages
+
+    def _assign(self) -> None:
+        """Have the partitions read from their places."""
+        if self._consumer is None:
+            self._told = Told()
+            self._consumer = self._topic.consumer(self._told)
+        self._consumer.assign(
+            [
+                TopicPartition(self._topic.name, number, place.following)
+                for number, place in sorted(self._places.items())
+                if place.following is not None
+            ]
+        )
+
+    def _fetch(self) -> None:
+        """Take in what the client has."""
+        if self._consumer is None:
+            return
+        parts, ends = defaultdict[int, list[Message]](list), dict[int, int]()
+        for message in self._consumer.consume(self._at_once, 0.0):
+            number, error = message.partition(), message.error()
+            if error is None:
+                parts[number].append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ends[number] = message.offset()
+            else:
+                self._hear(message, error)
+        for number, messages in parts.items():
+            place = self._places[number]
+            assert place.following is not None
+            fresh = [each for each in messages if each.offset() >= place.following]
+            if fresh:
+                place.following, place.heard_at = fresh[-1].offset() + 1, boot_time()
+                self._held.append((number, fresh))
+        for number, end in ends.items():
+            place = self._places[number]
+            place.following, place.heard_at = max(end, place.following or 0), boot_time()
+        if self._told.is_refused:
+            self._topic.renew()  # what is asked next takes a secret that is read again
+            self.close()
+            self._hurries = True
+
+    def _hear(self, message: Message, error: KafkaError) -> None:
+        """Take in an error that came in the place of a message."""
+        place, code = self._places[message.partition()], error.code()
+        if code in _LOST:
+            place.lost, self._hurries = error.str(), True
+        elif code in _AWAY:
+            self._hurries = True
+        elif code in _UNREADABLE:
+            raise SamzaAzureError(
+                f"Message {message.offset()} of partition {message.partition()} of the topic {self._topic.name!r} "
+                f"cannot be read: {error.str()}. To go on behind it, read the topic as a stream of another id, with "
+                "offsets in options.start."
+            )
+        else:
+            found = self._topic.explained(error)
+            if not isinstance(found, AccessDenied):
+                self._told(error)
+                return
+            if not self._messages:
+                raise found
+            self._denied = boot_time(), found
+
+    def _trouble(self) -> StorageUnavailable | None:
+        """Why nothing comes, if it is not that there is nothing."""
+        if self._denied is not None:
+            return StorageUnavailable(str(self._denied[1]))
+        return self._look.unseen
+
+    def _rows(self, number: int, messages: list[Message]) -> SystemRows:
+        """The rows of some messages, and what is none."""
+        table, place = rows(messages, self._columns), self._places[number]
+        self._messages, self._bytes = self._messages + table.num_rows, self._bytes + table.nbytes
+        self._at_once = max(1, min(MESSAGES, BYTES * table.num_rows // table.nbytes))
+        last = messages[-1]
+        place.returned, place.read_ms = (place.made, last.offset() + 1), last.timestamp()[1]
+        if self._drops_tombstones:
+            table = table.filter(pc.is_valid(table[BODY]))
+        found, dead = self._parser.parted(
+            table,
+            lambda row: f"message {row['offset']} of partition {number} of the topic {self._topic.name!r}",
+            "timestamp",
+        )
+        return SystemRows(number, found, place.returned, dead=dead)
+
+
+def _start(stream: SystemStream) -> Start:
+    said = stream.options.get("start", "")
+    if ":" not in said or "T" in said or "-" in said:
+        return start_of(stream, 'an offset for each partition like "0:120,1:88", ')
+    try:
+        found = {int(number): int(offset) for number, offset in (each.split(":") for each in said.split(","))}
+    except ValueError:
+        found = {}
+    if found.keys() != {*range(stream.partitions)} or min(found.values()) < 0:
+        raise ConfigError(
+            f"streams.{stream.name}.options.start is {said!r}. Write an offset for each of the {stream.partitions} "
+            'partitions, like "0:120,1:88".'
+        )
+    return found

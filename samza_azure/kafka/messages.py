@@ -1,0 +1,53 @@
+"""Messages as rows: the value as it is, and what the broker says of it. Only the columns that somebody wants are made:
+taking the headers of a message apart costs as much as the rest of it.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+_HEADER = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+SCHEMA = pa.schema(
+    [
+        pa.field("body", pa.binary()),  # null: a tombstone
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("us", "UTC")),  # of the producer or the broker, as the topic is set up
+        pa.field("key", pa.binary()),
+        pa.field("headers", pa.list_(_HEADER)),  # a name may come more than once
+    ]
+)
+#: What the place of a message is told by.
+ALWAYS = frozenset({"body", "offset", "timestamp"})
+
+
+def rows(messages: "Sequence[Message]", wanted: Collection[str]) -> pa.Table:
+    """One row per message, with the columns that are wanted."""
+    names = [name for name in SCHEMA.names if name in wanted or name in ALWAYS]
+    columns = [pa.array(_values(name, messages), SCHEMA.field(name).type) for name in names]
+    return pa.table(columns, pa.schema([SCHEMA.field(name) for name in names]))
+
+
+def _values(name: str, messages: "Sequence[Message]") -> list[Any]:
+    match name:
+        case "body":
+            return [message.value() for message in messages]
+        case "partition":
+            return [message.partition() for message in messages]
+        case "offset":
+            return [message.offset() for message in messages]
+        case "timestamp":
+            return [_us(*message.timestamp()) for message in messages]
+        case "key":
+            return [message.key() for message in messages]
+        case _:
+            return [[{"key": key, "value": value} for key, value in message.headers() or ()] for message in messages]
+
+
+def _us(kind: int, ms: int) -> int | None:
+    """Kind 0 says that there is no time."""
+    return ms * 1000 if kind else None

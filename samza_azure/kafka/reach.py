@@ -1,0 +1,102 @@
+"""Whether a topic can be read from here: what `samza-azure check --connect` does. What is wrong is one sentence each.
+
+No group is joined, nothing is committed, and a running job does not notice.
+"""
+
+import socket
+import ssl
+from contextlib import closing
+
+from confluent_kafka import KafkaError, TopicPartition
+
+from samza_azure.errors import ConfigError, StorageUnavailable
+from samza_azure.kafka.topic import Told, Topic
+from samza_azure.machine.clock import boot_time
+
+#: For a connection, for all answers about the topic, and for the first word of a partition.
+CONNECT_S, ANSWER_S, READ_S = 1.5, 3.0, 2.5
+
+
+def tried(topic: Topic, partitions: int) -> str:
+    """What was found. Raise an error that says what to do if the topic cannot be read."""
+    brokers = topic.access.brokers()
+    _connect(brokers.split(",")[0].strip(), tls=topic.access.tls)
+    count = topic.count(ANSWER_S)
+    if count != partitions:
+        raise ConfigError(
+            f"The topic {topic.name!r} has {count} partitions, and the job file says {partitions}. Write partitions = "
+            f"{count}."
+        )
+    _read(topic)
+    return f"the topic {topic.name!r} at {brokers} has {count} partitions, and may be read"
+
+
+def _connect(broker: str, *, tls: bool) -> None:
+    """See that a broker can be reached, and whether it speaks TLS: its client tells neither clearly."""
+    host, _, port = broker.rpartition(":") if ":" in broker.rpartition("]")[2] else (broker, "", "9092")
+    try:
+        connection = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S)
+    except (socket.gaierror, UnicodeError) as error:  # a part of the name may be too long
+        raise ConfigError(
+            f"This machine finds no address of {host!r}: {getattr(error, 'strerror', error)}. Correct the name of the "
+            "broker, or the DNS of the network (a private endpoint needs its zone)."
+        ) from error
+    except ValueError as error:
+        raise ConfigError(f"{broker!r} is no address of a broker. Write host:port.") from error
+    except OSError as error:
+        raise StorageUnavailable(
+            f"Port {port} of {host} cannot be reached: {error}. Open it for outgoing connections, and admit this "
+            "machine in the firewall of the brokers."
+        ) from error
+    with closing(connection):
+        speaks_tls = _speaks_tls(connection, host)
+    if speaks_tls is None and tls:
+        raise ConfigError(
+            f"{broker} takes connections, and answers no greeting of TLS within {CONNECT_S:g} s. If it speaks no "
+            "TLS, write options.tls = false, or name its port for TLS."
+        )
+    if speaks_tls is not None and speaks_tls != tls:
+        raise ConfigError(
+            f"{broker} speaks {'TLS' if speaks_tls else 'no TLS'}, and options.tls is {str(tls).lower()}. Write "
+            f"options.tls = {str(speaks_tls).lower()}, or name its port {'for TLS' if tls else 'without TLS'}."
+        )
+
+
+def _speaks_tls(connection: socket.socket, host: str) -> bool | None:
+    """Whether somebody answers a greeting of TLS. None: not known. Nothing is sent that could be a secret."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # the client itself looks at certificates
+    try:
+        context.wrap_socket(connection, server_hostname=host).close()
+    except TimeoutError:
+        return None  # a broker may wait for more of what it takes for the length of a request
+    except ssl.SSLError as error:
+        # One that wants a certificate of ours speaks it, too.
+        return "ALERT" in str(error).upper() and "PROTOCOL_VERSION" not in str(error).upper()
+    except OSError:
+        return False
+    return True
+
+
+def _read(topic: Topic) -> None:
+    """Read at the end of a partition until it says something: only then is it known that we may."""
+    told, end = Told(), boot_time() + READ_S
+    consumer = topic.consumer(told)
+    try:
+        behind = topic.behind(0)
+        consumer.assign([TopicPartition(topic.name, 0, behind)])
+        while boot_time() < end:
+            message = consumer.poll(0.1)
+            if message is None and told.telling() is None:
+                continue
+            error = message.error() if message is not None else told.telling()
+            if error is None or error.code() in (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET):
+                return
+            if message is not None or told.is_refused or error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                raise topic.explained(error)
+    finally:
+        consumer.close()
+    raise StorageUnavailable(
+        f"The brokers of the topic {topic.name!r} answer, and sent nothing of its partition 0 within {READ_S:g} s. "
+        f"See that all of them can be reached from here, as they want to be: {topic.named_brokers()}."
+    )

@@ -1,0 +1,241 @@
+"""One topic: what clients of it are made of, where its partitions begin and end, and what errors mean.
+
+A client of librdkafka tries for ever by itself, and tells its errors beside the calls. So each question has a time to
+be answered in, and what was told meanwhile says why it was not.
+"""
+
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as TooLate
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from samza_azure.errors import AccessDenied, ConfigError, RowsGone, SamzaAzureError, StorageUnavailable
+from samza_azure.kafka.access import IDENTITY, Access
+from samza_azure.machine.clock import boot_time, wall_ms
+
+#: How long an answer about a topic is waited for.
+ANSWER_S = 5.0
+#: What the client keeps of messages that were not asked for yet, of all partitions of a task.
+HELD_KIB = 16 << 10
+T = TypeVar("T")
+
+_UNKNOWN = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+_NO_RIGHT = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
+_REFUSED = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
+#: The first of these that was told says best why nobody answers.
+_TELLING = (
+    *_REFUSED,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM,
+    KafkaError._SSL,
+    KafkaError._RESOLVE,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError._TRANSPORT,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The offsets of the oldest message of a partition, and behind its last one."""
+
+    first: int
+    behind: int
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What the brokers say of a topic."""
+
+    partitions: int
+    id: int  # a number for the topic's own id; 0: the brokers have none
+    ends: Mapping[int, Ends]
+    asked_at: float  # by the clock of the machine's boot
+    asked_ms: int  # by that of the wall
+
+
+@dataclass(slots=True)
+class Told:
+    """The errors that a client has told beside its calls, the latest of each kind."""
+
+    errors: dict[int, KafkaError] = field(default_factory=dict)
+
+    def __call__(self, error: KafkaError) -> None:
+        self.errors[error.code()] = error
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the brokers do not know us."""
+        return not _REFUSED.isdisjoint(self.errors)
+
+    def telling(self) -> KafkaError | None:
+        """The one that says most."""
+        return next((self.errors[code] for code in _TELLING if code in self.errors), None)
+
+
+class Topic:
+    """A topic of some brokers, read in the name of a group."""
+
+    def __init__(self, name: str, access: Access, group: str) -> None:
+        self.name, self.access, self.group = name, access, group
+        self._admin: AdminClient | None = None
+        self._told = Told()
+        self._tells_ids = True
+
+    def consumer(self, told: Told) -> Consumer:
+        """A consumer that reads where it is told to, and nowhere else. What it has to say goes to `told`."""
+        return _made(
+            lambda: Consumer(
+                {
+                    **self.access.present(),
+                    "group.id": self.group,  # nothing is joined and nothing committed
+                    "enable.auto.commit": False,
+                    "enable.auto.offset.store": False,
+                    "auto.offset.reset": "error",
+                    "enable.partition.eof": True,
+                    "isolation.level": "read_committed",
+                    "check.crcs": True,
+                    "allow.auto.create.topics": False,
+                    "error_cb": told,
+                    "queued.max.messages.kbytes": self.access.settings.get("queued.max.messages.kbytes", HELD_KIB),
+                    "fetch.queue.backoff.ms": self.access.settings.get("fetch.queue.backoff.ms", 10),
+                }
+            )
+        )
+
+    def survey(self, partitions: Sequence[int]) -> Survey:
+        """Ask for its id and for the ends of some partitions.
+
+        Raises:
+            StorageUnavailable: the brokers do not answer.
+            ConfigError: there is no such topic, or it may not be read.
+
+        """
+        asked_at, asked_ms = boot_time(), wall_ms()
+        count = self.count()
+        there = [each for each in partitions if each < count]
+        first = self._offsets(dict.fromkeys(there, OffsetSpec.earliest()))
+        behind = self._offsets(dict.fromkeys(there, OffsetSpec.latest()))
+        ends = {each: Ends(first[each], behind[each]) for each in there}
+        return Survey(count, self._id(), ends, asked_at, asked_ms)
+
+    def count(self, seconds: float = ANSWER_S) -> int:
+        """How many partitions it has."""
+        found = self._asked(lambda admin: admin.list_topics(self.name, timeout=seconds)).topics.get(self.name)
+        if found is None or found.error is not None or not found.partitions:
+            unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+            raise self.explained((found.error if found is not None else None) or unknown)
+        return len(found.partitions)
+
+    def named_brokers(self) -> str:
+        """The addresses by which the brokers want to be reached."""
+        found = self._asked(lambda admin: admin.list_topics(self.name, timeout=ANSWER_S)).brokers.values()
+        return ", ".join(sorted(f"{each.host}:{each.port}" for each in found))
+
+    def behind(self, partition: int) -> int:
+        """The offset behind the last message of a partition."""
+        return self._offsets({partition: OffsetSpec.latest()})[partition]
+
+    def after(self, partitions: Iterable[int], ms: int) -> dict[int, int]:
+        """The offset of the first message of each partition that is not older than a time; -1 if there is none."""
+        return self._offsets(dict.fromkeys(partitions, OffsetSpec.for_timestamp(ms)))
+
+    def renew(self) -> None:
+        """Let the next question be asked with a secret that is read again."""
+        self._admin, self._told = None, Told()
+
+    def _id(self) -> int:
+        if not self._tells_ids:
+            return 0
+        try:
+            described = self._asked(
+                lambda admin: _result(
+                    admin.describe_topics(TopicCollection([self.name]), request_timeout=ANSWER_S)[self.name], admin
+                )
+            )
+        except StorageUnavailable:
+            self._tells_ids = False  # the other questions were answered
+            return 0
+        known = str(described.topic_id)
+        return zlib.crc32(known.encode()) if known.strip("A") else 0  # in base 64, where zero is A
+
+    def _offsets(self, wanted: Mapping[int, Any]) -> dict[int, int]:
+        if not wanted:
+            return {}
+        by_partition = {TopicPartition(self.name, each): spec for each, spec in wanted.items()}
+
+        def ask(admin: AdminClient) -> dict[int, int]:
+            # Behind the last message, not the last one of a transaction that has ended: its rows are still to come.
+            asked = admin.list_offsets(
+                by_partition, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=ANSWER_S
+            )
+            return {each.partition: _result(found, admin).offset for each, found in asked.items()}
+
+        return self._asked(ask)
+
+    def _asked(self, ask: Callable[[AdminClient], T]) -> T:
+        told = self._told
+        try:
+            if self._admin is None:
+                settings = {**self.access.present(), "error_cb": told, "allow.auto.create.topics": False}
+                self._admin = _made(lambda: AdminClient(settings))
+            admin = self._admin
+            admin.poll(0)
+            try:
+                return ask(admin)
+            finally:
+                admin.poll(0)
+        except KafkaException as error:
+            raise self.explained(error.args[0], told) from error
+        except TooLate as error:
+            raise self.explained(KafkaError(KafkaError._TIMED_OUT), told) from error
+
+    def explained(self, error: KafkaError, told: Told | None = None) -> SamzaAzureError:
+        """What an error means, and what to do. `told` may say more than the call that has failed."""
+        code, topic = error.code(), f"The topic {self.name!r}"
+        if code in _UNKNOWN:
+            return ConfigError(f"{topic} does not exist at {self.access.brokers()}. Correct options.topic, or make it.")
+        if code in _NO_RIGHT:
+            return AccessDenied(
+                f"{topic} may not be read: give this user or identity the right to read it.", may_pass=True
+            )
+        if telling := told.telling() if told else None:
+            error, code = telling, telling.code()
+        text = error.str().partition("\n")[0]
+        if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            return AccessDenied(
+                f"The brokers of the topic {self.name!r} do not let us read in the name of the group {self.group!r}. "
+                "Give the right to it, or write another one: options.group.",
+                may_pass=True,
+            )
+        if code == KafkaError.UNSUPPORTED_SASL_MECHANISM or (code in _REFUSED and "Unsupported SASL mechanism" in text):
+            return ConfigError(
+                f"The brokers of the topic {self.name!r} do not take options.sasl = {self.access.mechanism!r}: {text}"
+            )
+        if code in _REFUSED:
+            what = "identity" if self.access.mechanism == IDENTITY else "user or its password"
+            return AccessDenied(f"The brokers of the topic {self.name!r} refuse the {what}: {text}", may_pass=True)
+        if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            return RowsGone(f"{topic} does not have the offset to read on from: {text}")
+        return StorageUnavailable(f"The brokers of the topic {self.name!r} do not answer: {text}")
+
+
+def _made(make: Callable[[], T]) -> T:
+    """A client. Raise ConfigError for a setting that it refuses."""
+    try:
+        return make()
+    except KafkaException as error:
+        raise ConfigError(
+            f"The client of Kafka refuses its settings: {error.args[0].str()}. Correct the options."
+        ) from error
+
+
+def _result(asked: "Future[T]", admin: AdminClient) -> T:
+    """The answer to a question, while the client may ask us for a token."""
+    end = boot_time() + ANSWER_S + 1.0
+    while not asked.done() and boot_time() < end:
+        admin.poll(0.05)
+    return asked.result(0)

@@ -1,0 +1,1 @@
+"""Brokers on this machine, and what reads them."""

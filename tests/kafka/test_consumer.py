@@ -1,0 +1,139 @@
+"""The stream of a task: its options, what it hands out, where it begins, and what is left."""
+
+import pytest
+
+from samza_azure.errors import ConfigError
+from samza_azure.kafka.consumer import KafkaStream
+
+from .clients import Messages, bodies, following, numbers, until
+
+
+def test_messages_of_all_partitions_are_rows_in_their_order(messages: Messages) -> None:
+    messages.send(0, bodies(0, 500))
+    messages.send(1, bodies(500, 900))
+    reading = messages.stream()
+    assert numbers(reading, 900) == {0: [*range(500)], 1: [*range(500, 900)]}
+    reading.close()
+
+
+def test_what_the_broker_says_of_a_message_may_be_columns(messages: Messages) -> None:
+    headers: list[tuple[str, bytes | None]] = [("a", b"1"), ("a", None)]
+    messages.send(1, [b'{"n": 1}'], key=b"k", headers=headers, timestamp=1_700_000_000_123)
+    schema = (
+        "n bigint, key string, offset bigint, partition int, timestamp timestamp, "
+        "headers array<struct<key string, value binary>>"
+    )
+    reading = messages.stream(schema, envelope="key, offset, partition, timestamp, headers")
+    [row] = following(reading).table.to_pylist()
+    reading.close()
+    assert row.pop("timestamp").timestamp() == 1_700_000_000.123
+    told = [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]
+    assert row == {"n": 1, "key": "k", "offset": 0, "partition": 1, "headers": told}
+
+
+def test_messages_are_handed_out_as_they_are_also_those_without_a_body(messages: Messages) -> None:
+    messages.send(0, [b"\x00\xff", None], key=b"k")
+    reading = messages.stream("body binary, offset bigint, key binary", format="raw")
+    assert following(reading).table.to_pylist() == [
+        {"body": b"\x00\xff", "offset": 0, "key": b"k"},
+        {"body": None, "offset": 1, "key": b"k"},
+    ]
+    reading.close()
+
+
+def test_tombstones_are_no_rows_or_are_passed_over(messages: Messages) -> None:
+    messages.send(0, [b'{"n": 1}', None, b'{"n": 2}'], key=b"k")
+    strict = messages.stream()
+    with pytest.raises(ConfigError, match=r"Message 1 of partition 0 of the topic '\w+' is no row\. It is empty"):
+        numbers(strict, 2)
+    strict.close()
+    reading = messages.stream(tombstones="skip")
+    assert numbers(reading, 2) == {0: [1, 2]}
+    reading.close()
+
+
+def test_a_message_that_is_no_row_is_put_aside_with_its_place(messages: Messages) -> None:
+    messages.send(0, [b"1,a", b"x,b", b"3,"])
+    reading = messages.stream(dead_letters=1, format="csv")
+    rows = following(reading)
+    reading.close()
+    assert rows.table.to_pylist() == [{"n": 1, "s": "a"}, {"n": 3, "s": None}] and rows.dead is not None
+    [dead] = rows.dead.to_pylist()
+    assert (dead["raw"], dead["place"]) == (b"x,b", f"message 1 of partition 0 of the topic {messages.topic!r}")
+
+
+def test_it_goes_on_behind_a_position(messages: Messages) -> None:
+    messages.send(0, bodies(0, 10))
+    first = messages.stream()
+    rows = following(first)
+    first.close()
+    assert rows.position[1] == 10
+    messages.send(0, bodies(10, 12))
+    second = messages.stream(opened=False)
+    second.open(0, rows.position)
+    second.open(1, (0, 0))
+    assert numbers(second, 2) == {0: [10, 11]}
+    second.close()
+
+
+def test_where_newest_begins_is_handed_out_before_any_row(messages: Messages) -> None:
+    """A later owner must begin where we would have."""
+    messages.send(0, bodies(0, 1))  # tansu says of a batch where it begins
+    reading = messages.stream(start="newest")
+    found = {rows.partition: rows for rows in (following(reading, empty=True), following(reading, empty=True))}
+    reading.close()
+    assert {number: (rows.table.num_rows, rows.position[1]) for number, rows in found.items()} == {0: (0, 1), 1: (0, 0)}
+    assert all(rows.position > (0, 0) for rows in found.values())
+
+
+def test_it_may_begin_at_an_offset_of_each_partition(messages: Messages) -> None:
+    messages.send(0, bodies(0, 10))
+    messages.send(1, bodies(0, 10))
+    reading = messages.stream(start="0:7,1:9")
+    assert numbers(reading, 4) == {0: [7, 8, 9], 1: [9]}
+    reading.close()
+
+
+def test_what_is_left_is_told(messages: Messages) -> None:
+    messages.send(0, bodies(0, 1))
+    reading = messages.stream()
+    assert reading.lag(0) is None
+    numbers(reading, 1)
+    until(lambda: (reading.read(), reading.lag(0))[1])
+    left = reading.lag(0)
+    assert left is not None and (left.rows, left.size, left.seconds) == (0, 0, 0.0)
+    reading.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"hub": "x"}, r"hub is not an option of kafka, which has brokers"),
+        ({"topic": ""}, r"options\.topic is missing"),
+        ({"start": "0:1"}, r"start is '0:1'. Write an offset for each of the 2 partitions"),
+        (
+            {"start": "yesterday"},
+            r'Write "oldest", "newest", an offset for each partition like "0:120,1:88", or a time',
+        ),
+        ({"on_expired": "wait"}, "on_expired is 'wait'. Write one of fail, skip"),
+        ({"sasl": "plain"}, r"sasl is 'plain', which takes both user and password. Write options\.user"),
+        ({"user": "me", "password": "secret"}, r"sasl is 'none', which takes no user and password"),
+        ({"sasl": "ntlm"}, "sasl is 'ntlm'. Write one of none, plain, scram-sha-256"),
+        ({"connect": "Endpoint=sb://x"}, "should name the brokers"),
+        ({"ca.file": "x"}, "ca.file is for TLS, which these options do not ask for"),
+        ({"librdkafka.group.id": "x"}, r"librdkafka\.group\.id is set by samza-azure itself"),
+        ({"format": "raw"}, "'n' is to come from the envelope, and is not in the envelope, which has partition"),
+        ({"format": "raw", "tombstones": "skip"}, "'n' is to come from the envelope"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        Messages("localhost:1", "t", None).stream(opened=False, **options)  # type: ignore[arg-type]
+
+
+def test_the_position_is_of_the_topic_that_was_read(messages: Messages) -> None:
+    reading: KafkaStream = messages.stream()
+    messages.send(0, bodies(0, 1))
+    made, _ = following(reading).position
+    reading.close()
+    assert made >> 32 == 1 and made % (1 << 32) > 0
