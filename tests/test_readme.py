@@ -1,6 +1,9 @@
-"""What the two READMEs repeat is as it is elsewhere: the known mistakes, and the figures."""
+"""The README and the changelog are short, and what the two READMEs repeat is as it is elsewhere."""
 
+import re
 from pathlib import Path
+
+import pytest
 
 from samza_azure.config import Config
 from tests.sim.mutants import ELSEWHERE, MUTANTS, Elsewhere, Mutant
@@ -35,3 +38,11 @@ def test_the_figures_of_the_readme_are_those_of_the_document() -> None:
     rows = [each for each in section.splitlines() if each.startswith("| ")]
     measured = (ROOT / "docs" / "measured.md").read_text().splitlines()
     assert len(rows) > 3 and [each for each in rows if each not in measured] == []
+
+
+@pytest.mark.parametrize(("name", "most"), [("README.md", 900), ("CHANGELOG.md", 480)])
+def test_what_strangers_read_first_is_short(name: str, most: int) -> None:
+    """Words of prose and tables, without blocks of code, pictures and addresses. More belongs into a page of docs/."""
+    text = re.sub(r"^```.*?^```$|!\[.*?\]\(.*?\)|(?<=\])\(.*?\)", "", (ROOT / name).read_text(), flags=re.S | re.M)
+    words = [each for each in text.split() if re.search(r"\w", each)]
+    assert 200 < len(words) <= most
