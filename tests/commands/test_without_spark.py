@@ -1,14 +1,18 @@
-"""What works where pyspark is not installed: all that runs no pipeline. `pip install samza-azure` brings none."""
+"""What works where only the base packages are installed: all that runs no query. `pip install samza-azure` brings no
+pyspark, no pandas and no numpy."""
 
 import os
+import re
 import subprocess
 import sysconfig
 import tomllib
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from samza_azure.commands.azurite.emulator import Azurite
 
@@ -16,14 +20,32 @@ ROOT = Path(__file__).parents[2]
 Run = Callable[..., tuple[int, str, str]]
 
 
+def base_packages() -> Iterator[Distribution]:
+    """What is installed for `samza-azure` without an extra, and for that."""
+    left, known = ["samza-azure"], set[str]()
+    while left:
+        name = left.pop()
+        if name in known:
+            continue
+        known.add(name)
+        try:
+            found = distribution(name)
+        except PackageNotFoundError:
+            continue  # of another platform
+        yield found
+        wanted = map(Requirement, found.requires or ())
+        left += [each.name for each in wanted if each.marker is None or each.marker.evaluate({"extra": ""})]
+
+
 @pytest.fixture
 def run(tmp_path: Path, emulator: Azurite) -> Run:
-    """Runs Python in an environment with the packages of this one, except pyspark."""
+    """Runs Python in an environment with these packages only."""
     packages = tmp_path / "packages"
     packages.mkdir()
-    for each in Path(sysconfig.get_path("purelib")).iterdir():
-        if not each.name.startswith("pyspark"):
-            (packages / each.name).symlink_to(each)
+    folder = Path(sysconfig.get_path("purelib"))
+    names = {each.parts[0] for found in base_packages() for each in found.files or ()}
+    for name in names - {"..", "__pycache__"}:
+        (packages / name).symlink_to(folder / name)
     venv.create(tmp_path / "venv")
     [site] = (tmp_path / "venv").glob("lib/python*/site-packages")
     (site / "these.pth").write_text(f"{ROOT}\n{packages}\n")
@@ -64,22 +86,50 @@ print(sum(table.num_rows for table in Reader.from_job("job.toml", "flights", unt
         assert (code, "pip install 'pyspark" in said) == (2, True), said
 
 
+#: A source task and a handler more.
+CLICKS = """
+[streams.clicks]
+system = "tail"
+options.path = "clicks.jsonl"
+partitions = 1
+schema = "n bigint"
+[streams.seen]
+schema = "n bigint"
+"""
+PASS = """
+@app.task("clicks", output="seen")
+class Pass:
+    def process(self, envelope, collector):
+        collector.send(envelope.row)
+"""
+
+
 def test_a_job_of_handlers_is_checked_runs_and_drains_without_spark(run: Run, tmp_path: Path) -> None:
-    for name in ("job.toml", "pipeline.py"):
-        (tmp_path / name).write_text((ROOT / "examples" / "lowlevel" / name).read_text())
+    """And its container, with tasks of both kinds, takes less than 150 MiB."""
+    for name, more in (("job.toml", CLICKS), ("pipeline.py", PASS)):
+        (tmp_path / name).write_text((ROOT / "examples" / "lowlevel" / name).read_text() + more)
+    (tmp_path / "clicks.jsonl").write_text("".join(f'{{"n": {n}}}\n' for n in range(1000)))
     (tmp_path / "rows.csv").write_text("carrier,ts,dep_delay\nUA,2013-01-01 05:00:00,180\nAA,2013-01-01 05:00:00,1\n")
     command = ["-m", "samza_azure"]
     code, said, error = run(*command, "check", "job.toml")
     assert (code, "alerts: text string, number bigint" in said) == (0, True), said + error
     assert run(*command, "produce", "job.toml", "flights", "rows.csv")[0] == 0
     program = """
-import subprocess, sys
+import pathlib, subprocess, sys
 from samza_azure import Reader
 command = [sys.executable, "-m", "samza_azure"]
 processor = subprocess.Popen([*command, "run", "job.toml", "--log-file", "log"])
 try:
     while subprocess.run([*command, "status", "job.toml"], capture_output=True).returncode:
         assert processor.poll() is None
+    rows = 0
+    for table in Reader.from_job("job.toml", "seen"):
+        rows += table.num_rows
+        if rows == 1000:
+            break
+    for child in pathlib.Path(f"/proc/{processor.pid}/task/{processor.pid}/children").read_text().split():
+        if "samza_azure.container" in pathlib.Path(f"/proc/{child}/cmdline").read_text():
+            print(pathlib.Path(f"/proc/{child}/status").read_text())
     subprocess.run([*command, "drain", "job.toml", "--when-caught-up", "--wait"], check=True, capture_output=True)
     assert processor.wait(60) == 0
 finally:
@@ -91,6 +141,9 @@ for table in Reader.from_job("job.toml", "alerts", until_now=True):
     log = tmp_path / "log"
     assert code == 0, error + (log.read_text() if log.exists() else "")
     assert [said.count(text) for text in ("UA of 01 January, 05:00 is 3.0 hours late", "told in this run")] == [1, 4]
+    [kib] = re.findall(r"VmRSS:\s+(\d+) kB", said)
+    print(f"a container without Spark: {int(kib) >> 10} MiB")
+    assert int(kib) >> 10 < 150
 
 
 def test_the_base_installation_has_no_spark() -> None:
