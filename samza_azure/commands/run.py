@@ -27,9 +27,9 @@ from samza_azure.host.health import Health, patience
 from samza_azure.host.notify import VARIABLE
 from samza_azure.host.slot import Slot, take_slot
 from samza_azure.host.supervisor import Supervisor
-from samza_azure.machine.memory import memory
+from samza_azure.machine.memory import Memory, memory
 from samza_azure.metrics.prometheus import on_scrape, serve
-from samza_azure.pipeline.quick_check import has_spark, no_spark
+from samza_azure.pipeline.quick_check import has_spark, mentions_spark, no_spark
 from samza_azure.planning import quick_check
 
 log = logging.getLogger(__name__)
@@ -74,11 +74,8 @@ def command(
             "or for --new-run elsewhere"
         )
     coordinator.ask(new_run=new_run, wait_for_upgrade=wait_for_upgrade, restarted=restarted, only_holder=True)
-    chosen = config.spark.get("spark.driver.memory")
-    there = memory()
-    heap = f"Java's heap of at most {chosen}, as spark.driver.memory says" if chosen else str(there)
-    level = logging.WARNING if there.is_short and not chosen else logging.INFO
-    log.log(level, "pid %d, directory %s; %s", os.getpid(), slot.directory, heap)
+    level, room = said_of_memory(config, memory())
+    log.log(level, "pid %d, directory %s; %s", os.getpid(), slot.directory, room)
     task = config.task
     supervisor = Supervisor(
         coordinator,
@@ -106,6 +103,15 @@ def exit_with(ending: Ending, slot: Slot) -> NoReturn:
     if ending.message:
         log.log(logging.ERROR if ending.code else logging.INFO, "%s", ending.message)
     raise typer.Exit(ending.code)
+
+
+def said_of_memory(config: Config, there: Memory) -> tuple[int, str]:
+    """What to log of the memory for Java's heap, and at which level. A job without a query starts no Java."""
+    if not (has_spark() and mentions_spark(config)):
+        return logging.INFO, f"{there.limit >> 20} MiB of memory"
+    if chosen := config.spark.get("spark.driver.memory"):
+        return logging.INFO, f"Java's heap of at most {chosen}, as spark.driver.memory says"
+    return logging.WARNING if there.is_short else logging.INFO, str(there)
 
 
 def _check_packages(config: Config) -> None:

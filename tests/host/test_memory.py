@@ -1,5 +1,6 @@
 """How much memory a processor takes unasked: what its cgroup allows, wherever that is written."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from samza_azure.commands.run import said_of_memory
+from samza_azure.config import Config
 from samza_azure.host.supervisor import why_it_ended
 from samza_azure.machine.memory import (
     LEAST_HEAP_MIB,
@@ -221,3 +224,22 @@ def test_the_memory_of_a_session_is_that_of_all_its_processes() -> None:
         assert 0 < use_of_session(process.pid)[1] < 60, "seconds of CPU"
         process.kill()
     assert memory_of_session(process.pid) == 0
+
+
+@pytest.mark.parametrize(
+    ("module", "spark", "level", "said"),
+    [
+        ("import pyspark", "", logging.WARNING, "too little"),
+        ("import pyspark", '[spark]\ndriver.memory = "1g"\n', logging.INFO, "of at most 1g"),
+        ("import json", "", logging.INFO, "1024 MiB of memory"),
+    ],
+)
+def test_java_is_mentioned_where_a_job_has_a_query(
+    tmp_path: Path, module: str, spark: str, level: int, said: str
+) -> None:
+    """Small machines are enough for a job of handlers alone, which starts no Java."""
+    (tmp_path / "pipeline.py").write_text(module)
+    job = f'[app]\nname = "a"\nmain = "pipeline:app"\n[azure.storage]\nconnect = "UseDevelopmentStorage=true"\n{spark}'
+    logged = said_of_memory(Config.parse(job, path=tmp_path / "job.toml"), Memory(GIB, is_set=True))
+    assert logged[0] == level and said in logged[1]
+    assert ("Java" in logged[1]) == ("pyspark" in module)
