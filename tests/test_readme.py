@@ -43,6 +43,8 @@ def test_the_figures_of_the_readme_are_those_of_the_document() -> None:
 @pytest.mark.parametrize(("name", "most"), [("README.md", 900), ("CHANGELOG.md", 480)])
 def test_what_strangers_read_first_is_short(name: str, most: int) -> None:
     """Words of prose and tables, without blocks of code, pictures and addresses. More belongs into a page of docs/."""
-    text = re.sub(r"^```.*?^```$|!\[.*?\]\(.*?\)|(?<=\])\(.*?\)", "", (ROOT / name).read_text(), flags=re.S | re.M)
+    text = re.sub(
+        r"^```.*?^```$|!\[.*?\]\(.*?\)|(?<=\])\(.*?\)", "", (ROOT / name).read_text(), flags=re.DOTALL | re.MULTILINE
+    )
     words = [each for each in text.split() if re.search(r"\w", each)]
     assert 200 < len(words) <= most

@@ -144,10 +144,10 @@ def advice_taken(ready: Bench, case: Case) -> tuple[Case, Outcome]:
     """What becomes of a case, with the stages on one task whose refusal says that they can be; and that case."""
     while True:
         outcome = ready.run(case)
-        refused = (
-            STAGE.match(outcome.reason) if outcome.verdict == "refused" and ON_ONE_TASK in outcome.reason else None
-        )
-        alone = [] if refused is None else [each for each in case.stages if each.name == refused[1] and not each.tasks]
+        # One message may be about several stages, with a line before them that says how many mistakes there are.
+        lines = outcome.reason.splitlines() if outcome.verdict == "refused" else []
+        refused = {each[1] for line in lines if ON_ONE_TASK in line and (each := STAGE.search(line))}
+        alone = [each for each in case.stages if each.name in refused and not each.tasks]
         if not alone:
             return case, outcome
         case = replace(case, stages=tuple(replace(each, tasks=1) if each in alone else each for each in case.stages))

@@ -79,7 +79,8 @@ class Facts:
 
     @cached_property
     def is_random(self) -> bool:
-        """Whether an expression is random. Spark calls `collect_set` so, too: its order is that of the rows."""
+        """Whether an expression is random. Aggregations do not count: Spark computes below one what is random in it,
+        and calls `collect_set` so, too, whose order is that of the rows, as another warning says."""
         if self.root.plan.deterministic():
             return False
         nodes = (node for node in self.root.walk() if node.kind != "Aggregate")
