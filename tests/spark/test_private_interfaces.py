@@ -3,6 +3,7 @@
 import io
 import re
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,14 +15,16 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.errors.error_classes import ERROR_CLASSES_MAP
 from pyspark.serializers import read_int
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, types
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.streaming import python_streaming_source_runner as runner
+from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 from pyspark.sql.types import LongType, StructField, StructType
 
 from samza_azure import errors
 from samza_azure.logs.partition import partition_of
-from samza_azure.spark.jvm import local_files
+from samza_azure.spark.jvm import interfaces, local_files
 from samza_azure.spark.jvm.catalyst import (
     CATALYST,
     REPLACING,
@@ -33,7 +36,7 @@ from samza_azure.spark.jvm.catalyst import (
     text,
     without_alias,
 )
-from samza_azure.spark.jvm.session import java_class, jvm_of
+from samza_azure.spark.jvm.session import compiled, java_class, jvm_of
 from samza_azure.spark.jvm.settings import BASE
 from samza_azure.spark.jvm.watermark import OwnedWatermark, probe
 from samza_azure.spark.pipeline import words
@@ -57,23 +60,110 @@ def test_each_condition_that_a_remedy_hangs_on_is_one_of_sparks(spark: SparkSess
 
 
 #: A full name in a text, or in Java's source, after what an f-string puts before it.
-CLASS = re.compile(r"\borg\.apache\.spark\.[a-z.]+\.[A-Z]\w*(?:\$\w+)?")
+CLASS = re.compile(r"\borg\.apache\.spark\.[a-z.]+\.[A-Z]\w*(?:\$\w+)?|\borg\.apache\.spark\.[A-Z]\w*")
 CONSTANT = re.compile(r'^(\w+) = "(org\.apache\.spark[\w.]*)"$', re.MULTILINE)
+#: Elsewhere they are no interface: values of a documented setting.
+NAMED_ELSEWHERE = {"pipeline/state.py"}
+LIST = "spark/jvm/interfaces.py"
+#: What is private to us, or to Python, in the room.
+PRIVATE = {"_exit", "_getframe", "_member_type_"}
+#: Methods of Python's or of Java's own library, and of pyspark's that no class below has.
+OTHERS = {
+    "basicConfig", "freeMemory", "getActiveSession", "getChild", "getListState", "getLogger", "getRuntime",
+    "getValueState", "isDefined", "maxMemory", "setLevel", "setLocalProperty", "toString", "totalMemory",
+}  # fmt: skip
 
 
-def test_each_class_of_spark_that_the_package_names_is_there(spark: SparkSession) -> None:
-    """The list of what a release of Spark may move: each with the files that name it."""
-    named: dict[str, list[str]] = {}
-    constants = {"CATALYST": CATALYST}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        text = path.read_text()
-        for name, value in (constants | dict(CONSTANT.findall(text))).items():
-            text = text.replace(f"{{{name}}}", value)
-        for name in {*CLASS.findall(text)}:
-            named.setdefault(name, []).append(str(path.relative_to(PACKAGE)))
-    named |= {f"{CATALYST}.{rule}": ["spark/jvm/catalyst.py"] for rule in REPLACING}
-    assert len(named) > 30
-    assert {name: files for name, files in named.items() if not isinstance(java_class(spark, name), JavaClass)} == {}
+def sources(folder: str) -> dict[str, str]:
+    """The text of each file there, by its path below the package, without the list itself."""
+    files = {str(path.relative_to(PACKAGE)): path.read_text() for path in sorted((PACKAGE / folder).rglob("*.py"))}
+    files.pop(LIST, None)
+    return files
+
+
+def test_no_other_folder_names_what_spark_does_not_promise() -> None:
+    private = "|".join(name for names in interfaces.PYTHON.values() for name in names if name != "_get")
+    pattern = re.compile(
+        rf"\.(?:{private})\b|import .*_parse_datatype|[\"'](?:org\.apache\.spark|scala)\.|import py4j|from py4j"
+    )
+    elsewhere = {file: said for file, said in sources("").items() if not file.startswith("spark/jvm/")}
+    found = {file: pattern.findall(said) for file, said in elsewhere.items() if file not in NAMED_ELSEWHERE}
+    assert {file: each for file, each in found.items() if each} == {}, f"move it to spark/jvm, and to the list {LIST}"
+
+
+def test_the_list_of_interfaces_has_all_that_is_used_and_nothing_else() -> None:
+    """Classes by their full names, methods in the spelling of Java by theirs, and private names of pyspark's."""
+    spark_only = sources("spark")
+    listed = {name for names in interfaces.JAVA.values() for name in names}
+    private = {name for names in interfaces.PYTHON.values() for name in names}
+    used = {*re.findall(r"\w+", "".join(spark_only.values()))}
+    named = {f"{CATALYST}.{rule}" for rule in REPLACING}
+    for said in sources("").values():
+        spelled = said
+        for name, value in ({"CATALYST": CATALYST} | dict(CONSTANT.findall(said))).items():
+            spelled = spelled.replace(f"{{{name}}}", value)
+        named |= {*CLASS.findall(spelled)}
+    room = [said for file, said in spark_only.items() if file.startswith("spark/jvm/")]
+    calls = [said for file, said in spark_only.items() if not file.startswith("spark/jvm/")]
+    assert named - interfaces.JAVA.keys() == set()
+    assert {each for each, names in interfaces.JAVA.items() if not names} - named == set()
+    assert (listed | private) - used == set()
+    assert {each for said in calls for each in methods_of_java(said)} - listed == set()
+    assert {each for said in room for each in private_names(said)} - private == set()
+
+
+def methods_of_java(said: str) -> set[str]:
+    """What is called in the spelling of Java, and is in no public class of pyspark."""
+    public = {name for each in PUBLIC for name in dir(each)}
+    return set(re.findall(r"\.([a-z]+[A-Z]\w*)\(", said)) - public - OTHERS
+
+
+PUBLIC = (
+    Column, DataFrame, DataStreamWriter, F, PySparkException, SparkSession, StatefulProcessorHandle, StreamingQuery,
+    StructType, types,
+)  # fmt: skip
+
+
+def private_names(said: str) -> set[str]:
+    """The private names of other objects than ours."""
+    ours = {*re.findall(r"(?:self|cls)\.(_\w+)", said), *re.findall(r"def (_\w+)", said)}
+    return {*re.findall(r"(?<!self)(?<!cls)\.(_[a-z]\w*)", said)} - ours - PRIVATE
+
+
+MEMBERS = """
+public class Members {
+    public String of(String name) {
+        StringBuilder found = new StringBuilder();
+        for (int i = 0; i < 2; i++) {
+            try {
+                Class kind = Class.forName(i == 0 ? name : name + "$", false, getClass().getClassLoader());
+                for (Class each = kind; each != null; each = each.getSuperclass()) {
+                    found.append(java.util.Arrays.toString(each.getDeclaredFields()));
+                }
+                found.append(java.util.Arrays.toString(kind.getDeclaredMethods()));
+                found.append(java.util.Arrays.toString(kind.getMethods()));
+            } catch (ClassNotFoundException error) {
+            } catch (NoClassDefFoundError error) {}  // of a method whose class the wheel does not have
+        }
+        return found.toString();
+    }
+}
+"""
+
+
+def test_each_interface_of_the_list_is_one_of_sparks(spark: SparkSession) -> None:
+    """What a release of Spark has moved, renamed or removed is named here."""
+    members = compiled(spark, "Members", MEMBERS)
+    lacking = {}
+    for name, wanted in interfaces.JAVA.items():
+        known = set(re.findall(r"\.(\w+)[(,\]]", members.of(name)))
+        if not isinstance(java_class(spark, name), JavaClass) or not {*wanted} <= known:
+            lacking[name] = {*wanted} - known
+    assert lacking == {}
+    for module, names in interfaces.PYTHON.items():
+        found = find_spec(module)
+        assert found is not None and found.origin is not None, module
+        assert {*names} - {*re.findall(r"\w+", Path(found.origin).read_text())} == set(), module
 
 
 def test_spark_hands_over_rows_that_come_with_the_offset() -> None:

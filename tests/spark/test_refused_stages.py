@@ -23,10 +23,10 @@ from samza_azure.errors import Mistakes, PipelineRefused, in_full
 from samza_azure.extras import PANDAS, SPARK, to_install
 from samza_azure.messages import TaskKind
 from samza_azure.pipeline.analysed import Pipeline, Term
+from samza_azure.spark.jvm.call_sites import CallSites
 from samza_azure.spark.jvm.catalyst import analysed
 from samza_azure.spark.pipeline.bounds import DAY_US
 from samza_azure.spark.pipeline.pipeline import analyse_pipeline
-from samza_azure.spark.pipeline.refusals import CallSites
 
 from .task_driver import config_of
 
@@ -733,7 +733,7 @@ def test_methods_that_a_stage_adds_to_dataframes_stay(analyse: Analyse, monkeypa
 def test_a_dataframe_that_another_stage_has_made_has_its_line(spark: SparkSession) -> None:
     with CallSites(spark).noted():
         kept = spark.range(3).where("id > 1")
-    assert 'kept = spark.range(3).where("id > 1")' in CallSites(spark).of(analysed(kept).origin())
+    assert 'kept = spark.range(3).where("id > 1")' in CallSites(spark).of(analysed(kept))
 
 
 def test_a_stage_that_spark_refuses_at_the_start_of_the_query_is_refused_earlier(refusal: Refusal) -> None:

@@ -30,9 +30,9 @@ from samza_azure.logs.record import Kind, Record, Reference, decode, decode_head
 from samza_azure.logs.restart_files import snapshot_parts
 from samza_azure.messages import BATCH_PHASES, LastBatch, Phase
 from samza_azure.pipeline.state import PROVIDERS, check_chosen
+from samza_azure.spark.jvm.progress import counted_since
 from samza_azure.spark.jvm.session import jvm_of
 from samza_azure.spark.pipeline.pipeline import analyse_pipeline
-from samza_azure.spark.query.progress import counted_since
 from samza_azure.spark.query.starts import Starts
 from samza_azure.spark.query.task import STATE_PROVIDER
 from samza_azure.storage.interface import Blobs

@@ -14,6 +14,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
+from py4j.java_gateway import get_field
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from samza_azure.spark.jvm.session import java_class, java_object
@@ -186,6 +187,18 @@ def input_of(leaf: Any, directory: Path) -> int | None:
     return int(Path(path.get()).name.partition("-")[0])
 
 
+def sources_of(spark: SparkSession, plan: Any, directory: Path) -> tuple[int, ...]:
+    """The inputs that Spark's sources read: one source for equal leaves, as of a DataFrame that is used twice.
+
+    A common table expression is one leaf, however often it is used, so they are not inlined here.
+    """
+    found = java_class(spark, "java.util.LinkedHashSet")()
+    for leaf in items(plan.collectLeaves()):
+        if kind_of(leaf) == "StreamingRelation":
+            found.add(leaf)
+    return tuple(reads for reads in (input_of(leaf, directory) for leaf in found) if reads is not None)
+
+
 def items(sequence: Any) -> Iterator[Any]:
     """The elements of a Scala sequence."""
     for index in range(sequence.size()):
@@ -307,6 +320,17 @@ def _nothing(spark: SparkSession) -> Any:
 def scala_seq(spark: SparkSession, values: Sequence[Any]) -> Any:
     """A list as a Scala sequence."""
     return java_class(spark, "org.apache.spark.api.python.PythonUtils").toSeq(list(values))
+
+
+def renamed(spark: SparkSession, attribute: Any, name: str) -> Any:
+    """The attribute under another name, of no table."""
+    return attribute.withQualifier(scala_object(spark, NIL)).withName(name)
+
+
+def interval_parts(value: Any) -> tuple[int, int, int]:
+    """Months, days and microseconds of the value of an interval."""
+    months, days, by_us = (int(get_field(value, name)) for name in ("months", "days", "microseconds"))
+    return months, days, by_us
 
 
 def without_alias(expression: Any) -> Any:

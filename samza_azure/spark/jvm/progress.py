@@ -4,8 +4,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pyspark.sql.streaming.query import StreamingQuery
+
 from samza_azure.messages import BATCH_PHASES, LastBatch
 from samza_azure.tasks.figures import Counted
+
+
+def recent(query: StreamingQuery) -> Sequence[Any]:
+    """What Spark reports of the latest batches, the newest last. Each element is fetched when it is asked for."""
+    progresses: Sequence[Any] = query._jsq.recentProgress()
+    return progresses
 
 
 def counted_since(progresses: Sequence[Any], through: int, uncounted: Mapping[int, int]) -> Counted:

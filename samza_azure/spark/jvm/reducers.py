@@ -7,10 +7,11 @@ sends in a form that cannot be made again. These are mended here, or refused wit
 
 import dataclasses
 import inspect
+from collections.abc import Callable
 from enum import Enum
 from functools import cached_property, lru_cache
 from pickle import PicklingError
-from types import MemberDescriptorType, MethodType
+from types import MemberDescriptorType, MethodType, ModuleType
 from typing import Any, NewType, NoReturn
 
 from pyspark import SparkContext, cloudpickle
@@ -22,7 +23,7 @@ from pyspark.sql.classic.window import WindowSpec
 from samza_azure.spark.jvm.rebuilt import cached, set_state_of_enum, with_property
 
 _CLOUDPICKLE: Any = cloudpickle.cloudpickle  # untyped
-_REDUCED_CLASS = _CLOUDPICKLE._dynamic_class_reduce
+_REDUCED_CLASS, _STATE_OF_CLASS = _CLOUDPICKLE._dynamic_class_reduce, _CLOUDPICKLE._class_getstate
 
 #: What no worker can have. pyspark would say that some lock of theirs cannot be pickled.
 _OF_THIS_PROCESS = (SparkSession, SparkContext, Column, DataFrame, WindowSpec)
@@ -105,8 +106,27 @@ def _of_the_session(value: object) -> NoReturn:
     )
 
 
-def install() -> None:
-    """Let cloudpickle use these."""
+def by_value(module: ModuleType, *, is_so: bool) -> None:
+    """Let cloudpickle send the functions and classes of a module by value, or by name again."""
+    (_CLOUDPICKLE.register_pickle_by_value if is_so else _CLOUDPICKLE.unregister_pickle_by_value)(module)
+
+
+def install(sent: Callable[[dict[str, Any], str], dict[str, Any]]) -> None:
+    """Let cloudpickle use these.
+
+    `sent` makes what is sent of the values of a module or a class that is pickled by value, of the name that it gets.
+    """
+
+    def module(value: ModuleType) -> Any:
+        function, (name, *states) = _CLOUDPICKLE._module_reduce(value)
+        return function, (name, *(sent(state, name) for state in states))
+
+    def class_state(kind: type) -> Any:
+        attributes, slots = _STATE_OF_CLASS(kind)
+        return sent(attributes, kind.__qualname__), slots
+
+    _CLOUDPICKLE._class_getstate = class_state
+    _CLOUDPICKLE.CloudPickler._dispatch_table[ModuleType] = module
     _CLOUDPICKLE._dynamic_class_reduce = _class
     table = _CLOUDPICKLE.CloudPickler._dispatch_table
     table[type(lru_cache(len))] = _cache

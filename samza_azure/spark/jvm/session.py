@@ -2,15 +2,16 @@
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import JavaMember
-from pyspark import util
+from pyspark import SparkContext, util
 from pyspark.logger import PySparkLogger
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from samza_azure.spark.jvm import references
 from samza_azure.spark.jvm.java import Jvm, launch
@@ -50,6 +51,31 @@ def make_active(spark: SparkSession) -> None:
     java_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(spark._jsparkSession)
 
 
+def is_of(frame: DataFrame, spark: SparkSession) -> bool:
+    """Whether a DataFrame belongs to this session."""
+    return bool(frame.sparkSession._jsparkSession.equals(spark._jsparkSession))
+
+
+def set_unchecked(spark: SparkSession, key: str, value: str) -> None:
+    """Set a setting of the session, also one of Spark's core, which `spark.conf.set` leaves alone."""
+    spark._jsparkSession.sessionState().conf().setConfString(key, value)
+
+
+@contextmanager
+def no_session(refused: Callable[[], Exception]) -> Iterator[None]:
+    """Raise this if anything in this block starts a JVM."""
+    before = SparkContext._ensure_initialized
+
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise refused()
+
+    SparkContext._ensure_initialized = refuse  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        SparkContext._ensure_initialized = before  # type: ignore[method-assign]
+
+
 def jvm_of(spark: SparkSession) -> Any:
     """The Java side of a session. It always exists here, which pyspark's types do not say."""
     return spark.sparkContext._jvm
@@ -85,6 +111,11 @@ def compiled(spark: SparkSession, name: str, source: str) -> Any:
     compiler = java_class(spark, "org.codehaus.janino.SimpleCompiler")()
     compiler.cook(source)
     return compiler.getClassLoader().loadClass(name).getConstructor(None).newInstance(None)
+
+
+def released_at_end(spark: SparkSession) -> AbstractContextManager[None]:
+    """See `references.released_together`."""
+    return references.released_together(gateway_of(spark)._gateway_client)
 
 
 def gateway_of(spark: SparkSession) -> Any:

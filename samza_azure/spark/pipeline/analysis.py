@@ -20,8 +20,8 @@ from pyspark.util import PythonEvalType
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
 from samza_azure.pipeline.analysed import Analysis
-from samza_azure.spark.jvm.catalyst import Node, all_of, has_pattern, input_of, is_marked, items, kind_of
-from samza_azure.spark.jvm.session import java_class
+from samza_azure.spark.jvm.call_sites import CallSites
+from samza_azure.spark.jvm.catalyst import Node, all_of, has_pattern, is_marked, items, kind_of, sources_of
 from samza_azure.spark.pipeline.advice import Advice
 from samza_azure.spark.pipeline.bounds import Bounds, Input
 from samza_azure.spark.pipeline.calling import called
@@ -40,7 +40,7 @@ from samza_azure.spark.pipeline.operators import (
     state_of,
 )
 from samza_azure.spark.pipeline.placement import Placement
-from samza_azure.spark.pipeline.refusals import CallSites, Refusals
+from samza_azure.spark.pipeline.refusals import Refusals
 from samza_azure.spark.pipeline.schema import columns_of
 
 #: The functions of rows that get them in chunks, as series of pandas or arrays of Arrow.
@@ -88,7 +88,7 @@ def analyse(
     delays = [str(each.delay_ms) for each in facts.watermarks]
     held = held_by(operators, facts.optimised, facts.origins)
     fingerprint = tuple({**each, "delays": delays, "holds": held} for each in fingerprints_of(operators, facts.origins))
-    sources = _sources(spark, facts.plan, directory)
+    sources = sources_of(spark, facts.plan, directory)
     by_stream = {inputs[each.reads].stream: each.delay_ms for each in facts.watermarks}
     return QueryAnalysis(
         columns=columns_of(facts.schema),
@@ -119,18 +119,6 @@ def analyse(
             *facts.placement.warnings,
         ),
     )
-
-
-def _sources(spark: SparkSession, plan: Any, directory: Path) -> tuple[int, ...]:
-    """The inputs that Spark's sources read: one source for equal leaves, as of a DataFrame that is used twice.
-
-    A common table expression is one leaf, however often it is used, so they are not inlined here.
-    """
-    found = java_class(spark, "java.util.LinkedHashSet")()
-    for leaf in items(plan.collectLeaves()):
-        if kind_of(leaf) == "StreamingRelation":
-            found.add(leaf)
-    return tuple(reads for reads in (input_of(leaf, directory) for leaf in found) if reads is not None)
 
 
 def _warnings(facts: Facts) -> tuple[str, ...]:
@@ -171,7 +159,7 @@ def _warned_of_order(facts: Facts, places: CallSites) -> Iterator[str]:
     aggregations = [node for node in facts.root.walk() if node.kind == "Aggregate" and node.is_streaming]
     found = {node: [name for each in node.made for name in _by_order(each)] for node in aggregations}
     if names := dict.fromkeys(name for each in found.values() for name in each):
-        lines = dict.fromkeys(places.of(node.plan.origin()) for node, each in found.items() if each)
+        lines = dict.fromkeys(places.of(node.plan) for node, each in found.items() if each)
         yield (
             f"Stage {facts.stage.name} uses {' and '.join(names)}, whose result depends on the order of rows: a second "
             "run over the same input may give another output. For one value take F.min_by or F.max_by of a time "

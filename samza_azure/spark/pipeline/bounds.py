@@ -10,10 +10,8 @@ Promised: a column's bound holds for all rows that are not late themselves.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any, TypeAlias
 
-from py4j.java_gateway import get_field
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
@@ -27,6 +25,7 @@ from samza_azure.spark.jvm.catalyst import (
     equalities,
     identity,
     in_sql,
+    interval_parts,
     is_marked,
     is_window,
     items,
@@ -35,10 +34,9 @@ from samza_azure.spark.jvm.catalyst import (
     literal,
     of_both,
     parts_of,
-    scala_seq,
     text,
 )
-from samza_azure.spark.jvm.session import java_class
+from samza_azure.spark.jvm.rules import evicted_us
 from samza_azure.spark.pipeline.operators import JOIN, STATEFUL, state_of
 
 DAY_US = 86_400_000_000
@@ -78,9 +76,6 @@ IMMEDIATE = frozenset(
         "View",
     }
 )
-#: In milliseconds: Spark is asked for the state watermark that belongs to this input watermark, far from zero.
-PROBE_MS = 1 << 41
-JOIN_HELPER = "org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper"
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,16 +449,8 @@ class Bounds:
 
         It is computed from the parts of the condition that compare the sides, unless others are given.
         """
-        spark, pairs = self._spark, equalities(node, ["EqualTo"])  # of the others Spark makes keys that have no time
-        parts = of_both(node) if parts is None else parts
-        condition = reduce(java_class(spark, "org.apache.spark.sql.catalyst.expressions.And"), parts) if parts else None
-        left, right = (scala_seq(spark, child.output) for child in node.children)
-        keys = [scala_seq(spark, [pair[side] for pair in pairs]) for side in (0, 1)]
-        probe = java_class(spark, "scala.Option").apply(PROBE_MS)
-        found = java_class(spark, JOIN_HELPER).getStateWatermark(
-            left, right, *keys, java_class(spark, "scala.Option").apply(condition), probe, False
-        )
-        return _evicted(found._1()), _evicted(found._2())
+        pairs = equalities(node, ["EqualTo"])  # of the others Spark makes keys that have no time
+        return evicted_us(self._spark, node, pairs, of_both(node) if parts is None else parts)
 
 
 def once(join: Node, keys: Sequence[tuple[str, str]]) -> str:
@@ -476,10 +463,6 @@ def once(join: Node, keys: Sequence[tuple[str, str]]) -> str:
         return f"; behind it {' and '.join(made)} for its key if the join was by names of columns"
     twice = ", ".join(f"F.col({literal(key[kind != 'RightOuter'])})" for key in keys)
     return f"; .drop({twice}) behind it if the join was by names of columns"
-
-
-def _evicted(found: Any) -> int | None:
-    return (int(found.get()) - PROBE_MS) * 1000 if found.isDefined() else None
 
 
 def _computed_text(expression: Any) -> str:
@@ -495,7 +478,7 @@ def interval_us(expression: Any) -> int | None:
         return value
     if value is None:
         return None
-    months, days, by_us = (int(get_field(value, name)) for name in ("months", "days", "microseconds"))
+    months, days, by_us = interval_parts(value)
     return None if months else days * DAY_US + by_us
 
 

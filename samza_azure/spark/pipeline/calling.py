@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.jvm.catalyst import input_directory
+from samza_azure.spark.jvm.session import is_of
 from samza_azure.spark.jvm.session_kept import session_kept
 from samza_azure.spark.pipeline.bounds import Input
 from samza_azure.spark.pipeline.words import said_by_stage
@@ -79,7 +80,7 @@ def _why_no_plan(spark: SparkSession, stage: Stage, frame: Any) -> str:
         return f"Stage {stage.name} returns a DataFrame of {returned.__module__}. Return one of pyspark.sql."
     if not isinstance(frame, DataFrame):
         return f"Stage {stage.name} returns {returned.__name__}. Return a DataFrame."
-    if not frame.sparkSession._jsparkSession.equals(spark._jsparkSession):
+    if not is_of(frame, spark):
         return (
             f"Stage {stage.name} returns a DataFrame of another session, which has other settings. Build it from the "
             "DataFrames that the function gets, without newSession()."

@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 
 from samza_azure.spark.jvm.catalyst import (
     COMMON,
-    NIL,
     Node,
     alternatives,
     asked_once,
@@ -24,9 +23,9 @@ from samza_azure.spark.jvm.catalyst import (
     join_type,
     kind_of,
     numbers_of,
+    renamed,
     replaced,
     replacement,
-    scala_object,
     spelled,
     text,
 )
@@ -63,10 +62,10 @@ class Origins:
         return self._functions[number]
 
     def _renaming(self, children: Sequence[Node], found: Sequence[tuple[int, Any]]) -> Any:
-        pairs, nil = [], scala_object(self._spark, NIL)
+        pairs = []
         for number, each in found:
             origin = self._origin_of(children, number) or f"new {each.name()}"
-            pairs.append((each, each.withQualifier(nil).withName(f"of_{_hash_of(origin)}")))
+            pairs.append((each, renamed(self._spark, each, f"of_{_hash_of(origin)}")))
         return replacement(self._spark, pairs)
 
     def uses_present_time(self, node: Node) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import CellType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
-from pyspark import Accumulator, Broadcast, SparkContext, cloudpickle
+from pyspark import Accumulator, Broadcast, SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession, WindowSpec
 
 from samza_azure.application import Application
@@ -27,12 +27,11 @@ from samza_azure.config.spark import OWN
 from samza_azure.errors import PipelineRefused
 from samza_azure.pipeline.loading import load as pipeline_load
 from samza_azure.spark.jvm import reducers
-from samza_azure.spark.jvm.session import is_stopped
+from samza_azure.spark.jvm.session import is_stopped, set_unchecked
 from samza_azure.spark.pipeline.environment import environment_sent
 from samza_azure.spark.pipeline.left_out import LeftOut
 from samza_azure.spark.pipeline.words import said_by_stage
 
-_CLOUDPICKLE: Any = cloudpickle.cloudpickle  # untyped
 #: Objects that a worker cannot create: it cannot import a module that holds one of them.
 _OF_THE_SESSION = (SparkSession, SparkContext, DataFrame, Column, WindowSpec, Broadcast, Accumulator, Application)
 #: Most values of a large table in a module are of these types, and have nothing inside.
@@ -106,12 +105,12 @@ class _Loader(SourceFileLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Pickle by value during execution: the module may give functions to Spark before it is complete."""
-        _CLOUDPICKLE.register_pickle_by_value(module)
+        reducers.by_value(module, is_so=True)
         super().exec_module(module)
         if module.__name__ in self._by_value or any(map(self._is_of_the_session, _within(*vars(module).values()))):
             self._by_value.add(module.__name__)
         else:
-            _CLOUDPICKLE.unregister_pickle_by_value(module)
+            reducers.by_value(module, is_so=False)
 
     def _is_of_the_session(self, value: object) -> bool:
         """Whether a worker cannot import the value: it belongs to the session, or to a module pickled by value."""
@@ -176,19 +175,8 @@ def _attributes(value: object) -> Iterator[object]:
                 yield getattr(value, name)
 
 
-def _reduced(module: ModuleType) -> Any:
-    """Reduce a module that a function refers to. Pickled by value, it does without the session's objects."""
-    function, (name, *states) = _CLOUDPICKLE._module_reduce(module)
-    return function, (name, *(_without_session(state, name) for state in states))
-
-
-def _class_state(kind: type) -> Any:
-    """The attributes of a class that is pickled by value, without the session's objects."""
-    attributes, slots = _STATE_OF_CLASS(kind)
-    return _without_session(attributes, kind.__qualname__), slots
-
-
 def _without_session(values: dict[str, Any], owner: str) -> dict[str, Any]:
+    """What a module or a class has that is pickled by value, with a placeholder for each object of the session."""
     return {
         name: LeftOut(f"{owner}.{name}") if any(map(_stays, _within(value, to_pickle=True))) else value
         for name, value in values.items()
@@ -199,10 +187,7 @@ def _stays(value: object) -> bool:
     return isinstance(value, _OF_THE_SESSION) and not isinstance(value, Broadcast | Accumulator)
 
 
-_STATE_OF_CLASS = _CLOUDPICKLE._class_getstate
-_CLOUDPICKLE._class_getstate = _class_state
-_CLOUDPICKLE.CloudPickler._dispatch_table[ModuleType] = _reduced
-reducers.install()
+reducers.install(_without_session)
 
 
 # The session's settings.
@@ -229,5 +214,5 @@ def _settings_kept(name: str) -> Iterator[None]:
         )
     if said:
         raise PipelineRefused(" ".join(said))
-    for key in changed:  # past the check of `spark.conf.set`, which leaves Spark's core settings alone
-        spark._jsparkSession.sessionState().conf().setConfString(key, before[key])
+    for key in changed:
+        set_unchecked(spark, key, before[key])

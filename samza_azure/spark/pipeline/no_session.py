@@ -4,16 +4,14 @@ A module that creates a session or a column at import needs the JVM; its mistake
 """
 
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from functools import partial
 
-from pyspark import SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
 
 from samza_azure.config import Config
 from samza_azure.errors import PipelineRefused
 from samza_azure.pipeline.quick_check import Found, found_in
+from samza_azure.spark.jvm.session import no_session
 from samza_azure.spark.pipeline.module import load
 from samza_azure.user_code import is_ours
 
@@ -28,7 +26,7 @@ class SessionWanted(PySparkRuntimeError):
 def quick_check(config: Config) -> Found:
     """Import the module and check its names. Raise the same `PipelineRefused` as the check with Spark."""
     try:
-        with _no_session():
+        with no_session(partial(SessionWanted, errorClass=NO_SESSION, messageParameters={})):
             application = load(config)
     except PipelineRefused as error:
         if _wants_session(error):
@@ -48,18 +46,3 @@ def _wants_session(error: BaseException) -> bool:
             return True
         cause = cause.__cause__ or cause.__context__
     return False
-
-
-@contextmanager
-def _no_session() -> Iterator[None]:
-    """Raise `SessionWanted` if anything in this block starts a JVM."""
-    before = SparkContext._ensure_initialized
-
-    def refuse(*arguments: Any, **options: Any) -> None:
-        raise SessionWanted(errorClass=NO_SESSION, messageParameters={})
-
-    SparkContext._ensure_initialized = refuse  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        SparkContext._ensure_initialized = before  # type: ignore[method-assign]

@@ -19,8 +19,7 @@ from samza_azure.pipeline.assembly import Assembly, with_places
 from samza_azure.pipeline.names import NamesRefused, check_names, ordered
 from samza_azure.pipeline.sinks import sinks_of
 from samza_azure.spark.jvm.catalyst import column, in_sql, rebound
-from samza_azure.spark.jvm.references import released_together
-from samza_azure.spark.jvm.session import gateway_of
+from samza_azure.spark.jvm.session import released_at_end
 from samza_azure.spark.pipeline.analysis import QueryAnalysis, analyse
 from samza_azure.spark.pipeline.bounds import Input
 from samza_azure.spark.pipeline.calling import called
@@ -194,7 +193,7 @@ def _analysis(
         schema = parse_schema(spark, stream.columns.ddl, name)
         inputs.append(Input(name, schema, stream.event_time, stream.partitions, stream.key, stream.not_null))
     output = Output(stage.output, declared.event_time, declared.frontier_lag_s)
-    with released_together(gateway_of(spark)._gateway_client):
+    with released_at_end(spark):
         return analyse(spark, stage, inputs, output, stage.tasks or task_count, directory)
 
 

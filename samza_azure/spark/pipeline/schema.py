@@ -22,11 +22,10 @@ from pyspark.sql.types import (
     StructType,
     UserDefinedType,
     YearMonthIntervalType,
-    _parse_datatype_json_string,
 )
 
 from samza_azure.errors import PipelineRefused
-from samza_azure.spark.jvm.session import java_class
+from samza_azure.spark.jvm.types import parsed_ddl
 from samza_azure.stream_io.columns import Columns
 
 #: Keyed by Spark's name of the type, since some of these types have no public class in pyspark.
@@ -37,8 +36,6 @@ _REFUSED = {
     "geometry": "a geometry; write it as binary (ST_AsBinary)",
     "geography": "a geography; write it as binary (ST_AsBinary)",
 }
-
-STRUCT = "org.apache.spark.sql.types.StructType"
 
 
 def parse_schema(spark: SparkSession, ddl: str, stream: str) -> StructType:
@@ -54,16 +51,13 @@ def not_null(spark: SparkSession, ddl: str, stream: str, event_time: str | None)
 
 def _declared(spark: SparkSession, ddl: str, stream: str) -> StructType:
     try:
-        declared = java_class(spark, STRUCT).fromDDL(ddl)
+        return parsed_ddl(spark, ddl)
     except Exception as error:
         reason = str(error).strip().splitlines()[0]
         raise PipelineRefused(
             f"streams.{stream}.schema cannot be read: {reason}. "
             'Write it like "carrier string, ts timestamp, delay double".'
         ) from error
-    parsed = _parse_datatype_json_string(declared.json())
-    assert isinstance(parsed, StructType)
-    return parsed
 
 
 def nullable(schema: StructType) -> StructType:

@@ -11,16 +11,14 @@ from pathlib import Path
 from pickle import PicklingError
 
 import pyspark
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 
 from samza_azure.application import Stage
 from samza_azure.pipeline.names import nearest
 from samza_azure.pipeline.packages import needs
 from samza_azure.spark.jvm.catalyst import Node, in_sql, kind_of, literal
+from samza_azure.spark.jvm.errors import condition_of, is_of_java, message_of, parameters_of, plan_of_error
 from samza_azure.spark.jvm.reducers import NotForWorkers
 from samza_azure.spark.pipeline.advice import Advice, count_in_windows
-from samza_azure.spark.pipeline.refusals import plan_of_error
 
 _PYSPARK = str(Path(pyspark.__file__).parent)
 #: The condition of most of what Spark's check of streaming queries refuses. Only the operator says what it is about.
@@ -110,7 +108,7 @@ _OTHERWISE = (
 
 def said_by_stage(error: BaseException, columns: list[str], time: str | None = None) -> str:
     """Describe an error that a stage's function raised. `columns` are those of its inputs, `time` is an event time."""
-    text, condition, about = str(error), _condition(error), _parameters(error)
+    text, condition, about = str(error), condition_of(error), parameters_of(error)
     if condition == _ACTION or (condition == _UNNAMED and _is_of_stream(error)):
         return _NO_ACTION.format(method=_called(error), count=count_in_windows(time))
     if condition == _ATTRIBUTE:
@@ -131,8 +129,8 @@ def said_by_stage(error: BaseException, columns: list[str], time: str | None = N
         return text
     if isinstance(error, PicklingError):
         return f"{text.rstrip('.')}. {_SEND}"
-    if isinstance(error, Py4JJavaError):
-        return _plain(_message(error))
+    if is_of_java(error):
+        return _plain(message_of(error))
     if type(error).__module__.startswith("pyspark."):
         remedy = _INSTEAD_OF_CALLS.get(condition, "")
         if condition == _STAR and about["prettyName"] == "Pivot":
@@ -143,12 +141,12 @@ def said_by_stage(error: BaseException, columns: list[str], time: str | None = N
 
 def said_at_start(error: Exception, root: Node, advice: Advice, stage: Stage) -> str:
     """Describe what Spark would refuse when the query of this plan starts, and the remedy."""
-    reason = _plain(_message(error)).rstrip(".")
+    reason = _plain(message_of(error)).rstrip(".")
     return f"{reason}. {_instead_at_start(error, root, advice, stage) or _OTHERWISE}"
 
 
 def _instead_at_start(error: Exception, root: Node, advice: Advice, stage: Stage) -> str:
-    condition, operator = _condition(error), plan_of_error(error)
+    condition, operator = condition_of(error), plan_of_error(error)
     if condition == _ON_CLAUSE:
         return (
             "Write the condition with SQL expressions, or compute a column of one side with the function before the "
@@ -156,7 +154,7 @@ def _instead_at_start(error: Exception, root: Node, advice: Advice, stage: Stage
         )
     if condition == _OUTPUT_MODE:
         return _APPEND if stage.output_mode == "update" else ""
-    if "monotonically_increasing_id()" in _message(error):  # its condition is that of many errors
+    if "monotonically_increasing_id()" in message_of(error):  # its condition is that of many errors
         return (
             "It numbers rows by where and when they are read, which no other run repeats. Make an id of what the row "
             'holds, F.sha2(F.to_json(F.struct("*")), 256): rows that are equal in each column have one id.'
@@ -178,7 +176,7 @@ def _instead_at_start(error: Exception, root: Node, advice: Advice, stage: Stage
 def kind_refused(error: Exception) -> str:
     """The kind of the operator that Spark refuses; empty if it does not say that. Of a window it says no more."""
     if (operator := plan_of_error(error)) is None:
-        return "Window" if _condition(error) == _WINDOW else ""
+        return "Window" if condition_of(error) == _WINDOW else ""
     return kind_of(operator)
 
 
@@ -198,27 +196,10 @@ def said_of_kind(kind: str, root: Node, advice: Advice) -> str:
     return f"{reason}. {_INSTEAD[kind](advice, root)}"
 
 
-def _condition(error: BaseException) -> str:
-    """Spark's name of an error's kind. Empty: it has none."""
-    return (isinstance(error, PySparkException) and error.getCondition()) or ""
-
-
-def _parameters(error: BaseException) -> dict[str, str]:
-    """What the message of an error of Spark's is about, by the names that its condition gives them."""
-    return (isinstance(error, PySparkException) and error.getMessageParameters()) or {}
-
-
 def _is_of_stream(error: BaseException) -> bool:
     """Whether an error is about an operator over a stream."""
     operator = plan_of_error(error)
     return operator is not None and bool(operator.isStreaming())
-
-
-def _message(error: BaseException) -> str:
-    """What an error says. The text of an error of Java names a call of py4j first, and goes on with Java's stack."""
-    if not isinstance(error, Py4JJavaError):
-        return str(error)
-    return str(error.java_exception.getMessage() or error.java_exception)
 
 
 def _plain(text: str) -> str:

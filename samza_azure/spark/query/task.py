@@ -15,12 +15,12 @@ from samza_azure.messages import StartTask
 from samza_azure.pipeline.state import PROVIDERS
 from samza_azure.spark.jvm.late import LateRows
 from samza_azure.spark.jvm.leftovers import end_leftovers
+from samza_azure.spark.jvm.progress import counted_since, recent
 from samza_azure.spark.jvm.session import make_active
 from samza_azure.spark.jvm.session_kept import session_kept
 from samza_azure.spark.jvm.watermark import OwnedWatermark
 from samza_azure.spark.pipeline.pipeline import AnalysedQuery
 from samza_azure.spark.query.batch import BatchWriter
-from samza_azure.spark.query.progress import counted_since
 from samza_azure.spark.query.query_context import QueryContext
 from samza_azure.spark.query.source import FORMAT
 from samza_azure.tasks.figures import Counted
@@ -133,7 +133,7 @@ class QueryTask(StageTask):
     def _counted(self) -> Counted:
         """The figures of the batches that are not counted yet."""
         assert isinstance(self._query, StreamingQuery)
-        return counted_since(self._query._jsq.recentProgress(), self._figures.through, self._figures.late)
+        return counted_since(recent(self._query), self._figures.through, self._figures.late)
 
     def _stopped(self, query: Query) -> None:
         if isinstance(query, StreamingQuery):

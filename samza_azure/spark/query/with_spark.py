@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from samza_azure.config import Config
@@ -21,6 +20,7 @@ from samza_azure.machine.processes import how_it_ended
 from samza_azure.messages import OUT_OF_MEMORY, Alive, JvmEnded
 from samza_azure.pipeline.analysed import Pipeline
 from samza_azure.spark.jvm import java, local_files, selectors
+from samza_azure.spark.jvm.errors import BROKEN
 from samza_azure.spark.jvm.session import connect_session, jvm_of
 from samza_azure.spark.jvm.watermark import probe
 from samza_azure.spark.pipeline.module import load
@@ -53,7 +53,7 @@ def ended_with(jvm: java.Jvm, tell: Callable[[JvmEnded], None]) -> Iterator[None
     watching.start()
     try:
         yield
-    except (Py4JError, ConnectionError):  # a JVM that runs out of memory breaks its connections before it ends
+    except BROKEN:
         log.exception("A call to the JVM failed")
         watching.join(JVM_ENDS_S)
         raise

@@ -8,24 +8,20 @@ reads them. One of more than a megabyte is not in the plan, and is not looked at
 import importlib
 import inspect
 import json
-import pickle
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
-from pyspark import cloudpickle
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.util import PythonEvalType
 
 from samza_azure.pipeline.packages import needs
 from samza_azure.spark.jvm.catalyst import Node, all_of, contains, has_pattern, items, kind_of
+from samza_azure.spark.jvm.pickled import function_of, machine_of
 from samza_azure.spark.pipeline.facts import Facts
 from samza_azure.spark.pipeline.operators import described
 from samza_azure.spark.pipeline.refusals import Refusal
 
-_CLOUDPICKLE: Any = cloudpickle.cloudpickle  # untyped
-#: Its dictionaries of the classes that were pickled, or made from a pickle.
-_CLASSES = ("_DYNAMIC_CLASS_TRACKER_BY_CLASS", "_DYNAMIC_CLASS_TRACKER_BY_ID")
 #: The messages between transformWithState and its Python process.
 _MESSAGES = "pyspark.sql.streaming.proto.StateMessage_pb2"
 #: How Spark calls the methods of a state machine: by the place of an argument, and a timer's by its name.
@@ -85,7 +81,7 @@ def _wrong(facts: Facts, node: Node) -> Iterator[str]:
         number = udf.children().size()
         wanted, arguments = _ARGUMENTS.get(node.kind, ("a column" if number == 1 else f"{number} columns", number))
         arguments = 1 if int(udf.evalType()) in _OF_ITERATORS else arguments
-        function = _function(udf)
+        function = function_of(udf)
         if any(kind_of(each) == "NamedArgumentExpression" for each in items(udf.children())) or function is None:
             continue
         if (reason := _why_not(function, (None,) * arguments, {})) is not None:
@@ -93,7 +89,7 @@ def _wrong(facts: Facts, node: Node) -> Iterator[str]:
 
 
 def _of_machine(node: Node) -> Iterator[str]:
-    machine = getattr(getattr(_function(node.plan.functionExpr()), "__self__", None), "_stateful_processor", None)
+    machine = machine_of(node.plan)
     if not isinstance(machine, StatefulProcessor):
         return
     for name, (line, arguments, by_name) in _METHODS.items():
@@ -119,30 +115,6 @@ def _of_state(node: Node) -> Iterator[str]:
                 f"the state of applyInPandasWithState has the array or map {name}, with which Spark 4.3 fails at the "
                 f'first row. Declare it as a text, "{name} string", and use json.dumps and json.loads.'
             )
-
-
-def _function(udf: Any) -> Any:
-    """A copy of the Python function that Spark has pickled. None: it is not in the plan, or cannot be made here."""
-    try:
-        with _classes_apart():
-            return pickle.loads(udf.func().command().unsafeArray())[0]  # noqa: S301  # by this process, of this stage
-    except Exception:  # noqa: BLE001  # the user's code may do anything
-        return None
-
-
-@contextmanager
-def _classes_apart() -> Iterator[None]:
-    """Let cloudpickle make classes anew. It would find those of this process, and set their attributes to what is sent
-    to workers, which lacks the session's objects.
-    """
-    known = {name: getattr(_CLOUDPICKLE, name) for name in _CLASSES}
-    for name, each in known.items():
-        setattr(_CLOUDPICKLE, name, type(each)())
-    try:
-        yield
-    finally:
-        for name, each in known.items():
-            setattr(_CLOUDPICKLE, name, each)
 
 
 def _why_not(function: Callable[..., Any], arguments: tuple[Any, ...], by_name: dict[str, Any]) -> str | None:

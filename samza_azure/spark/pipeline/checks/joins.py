@@ -25,7 +25,7 @@ from samza_azure.spark.jvm.catalyst import (
     references,
     text,
 )
-from samza_azure.spark.jvm.session import java_class
+from samza_azure.spark.jvm.rules import normalised
 from samza_azure.spark.pipeline.bounds import Bounds, linear
 from samza_azure.spark.pipeline.checks.null_keys import matched
 from samza_azure.spark.pipeline.facts import Facts
@@ -34,12 +34,6 @@ from samza_azure.spark.pipeline.refusals import Refusal
 
 #: Spark derives from these when it can drop a row from a join's state.
 ORDERED = frozenset({"GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual"})
-#: Of the optimiser's rules, those that remove casts to the same type, or give equal values equal bytes.
-NORMALISING = (
-    "org.apache.spark.sql.catalyst.optimizer.SimplifyCasts",
-    "org.apache.spark.sql.catalyst.analysis.RewriteCollationJoin",
-    "org.apache.spark.sql.catalyst.optimizer.NormalizeFloatingNumbers",
-)
 #: Types of seconds since 1970.
 NUMBERS = frozenset({"byte", "short", "integer", "long", "float", "double", "decimal"})
 
@@ -183,10 +177,7 @@ def _kept_by(join: Node, bounds: Bounds) -> tuple[object, ...]:
 def _by_another_condition(facts: Facts, join: Node, ours: Node) -> str:
     bounds = facts.bounds
     added = [each for each in of_both(join) if not any(each.semanticEquals(known) for known in of_both(ours))]
-    normalised = ours.plan
-    for rule in NORMALISING:
-        normalised = java_class(facts.spark, rule).apply(normalised)
-    known = equalities(replace(ours, plan=normalised), ["EqualTo"])
+    known = equalities(replace(ours, plan=normalised(facts.spark, ours.plan)), ["EqualTo"])
     keys = [pair for pair in equalities(join, ["EqualTo"]) if not any(_same(pair, each) for each in known)]
     if not any(map(_is_by_time, keys)) and bounds.evicted_us(join) == bounds.evicted_us(ours):
         return matched(join, keys, facts.nulls)

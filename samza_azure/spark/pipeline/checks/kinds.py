@@ -4,16 +4,15 @@ Spark itself would refuse some only when the query starts. An operator that neit
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from samza_azure.spark.jvm.catalyst import Node
-from samza_azure.spark.jvm.session import java_class
+from samza_azure.spark.jvm.errors import plan_of_error
+from samza_azure.spark.jvm.rules import error_of_streaming
 from samza_azure.spark.pipeline.facts import Facts
 from samza_azure.spark.pipeline.operators import STATEFUL, STATELESS
-from samza_azure.spark.pipeline.refusals import Refusal, plan_of_error
+from samza_azure.spark.pipeline.refusals import Refusal
 from samza_azure.spark.pipeline.words import kind_refused, said_at_start, said_of_kind
 
-UNSUPPORTED = "org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker"
 #: What people call an operator that is refused, and what to write instead of it.
 INSTEAD = {
     "Except": (
@@ -38,7 +37,7 @@ OTHERWISE = "Remove it from the stage, and apply it where the output is read."
 
 def check(facts: Facts) -> Iterator[Refusal]:
     """Refuse other operators."""
-    if (error := _error_of_spark(facts)) is not None:
+    if (error := error_of_streaming(facts.spark, facts.plan, updates=facts.updates)) is not None:
         operator = plan_of_error(error)
         if operator is None and (kind := kind_refused(error)):  # it would be refused again below
             operator = next((node.plan for node in facts.root.walk() if node.kind == kind), None)
@@ -48,16 +47,6 @@ def check(facts: Facts) -> Iterator[Refusal]:
     for node in facts.root.walk():
         if node.is_streaming and (wrong := _wrong(facts, node)):
             yield Refusal(f"Stage {facts.stage.name} {wrong}", node.plan)
-
-
-def _error_of_spark(facts: Facts) -> Exception | None:
-    modes = java_class(facts.spark, "org.apache.spark.sql.streaming.OutputMode")
-    mode: Any = modes.Update() if facts.updates else modes.Append()
-    try:
-        java_class(facts.spark, UNSUPPORTED).checkForStreaming(facts.plan, mode)
-    except Exception as error:  # noqa: BLE001  # any error of Java is a refusal
-        return error
-    return None
 
 
 def _wrong(facts: Facts, node: Node) -> str:

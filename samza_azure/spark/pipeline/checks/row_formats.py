@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from pyspark.sql import SparkSession
 
-from samza_azure.spark.jvm.catalyst import Node, items, scala_object, text
+from samza_azure.spark.jvm.catalyst import Node, items, text
+from samza_azure.spark.jvm.rules import broadcast_side
 from samza_azure.spark.pipeline.facts import Facts
 from samza_azure.spark.pipeline.operators import described, state_of
 from samza_azure.spark.pipeline.refusals import Refusal
@@ -52,7 +53,5 @@ def _forwards(node: Node) -> bool:
 
 def _is_broadcast(spark: SparkSession, join: Node) -> bool:
     """Whether Spark broadcasts a static table, as its hint says, and so converts the rows that it joins with that."""
-    rule = scala_object(spark, "org.apache.spark.sql.catalyst.optimizer.PushDownLeftSemiAntiJoin")
-    side = rule.getBroadcastBuildSide(join.plan, True, spark._jsparkSession.sessionState().conf())
-    left, right = join.children
-    return bool(side.isDefined()) and not (left if str(side.get().toString()) == "BuildLeft" else right).is_streaming
+    side = broadcast_side(spark, join)
+    return side is not None and not side.is_streaming

@@ -1,0 +1,166 @@
+"""All of Spark that is used here and not promised to anybody: what a release of it may change, in one list.
+
+Only this folder names a class of Spark's, of Scala's or of py4j's, and a private name of pyspark's
+(`tests/spark/test_private_interfaces.py`, which also looks each entry up in the Spark that is installed). Methods of
+Catalyst's plans and expressions are called elsewhere in `spark/` too, and stand here by the class that declares them.
+"""
+
+SPARK = "org.apache.spark"
+SQL = f"{SPARK}.sql"
+CATALYST = f"{SQL}.catalyst"
+EXPRESSIONS, PLANS, OPTIMIZER = f"{CATALYST}.expressions", f"{CATALYST}.plans.logical", f"{CATALYST}.optimizer"
+STREAMING = f"{SQL}.execution.streaming"
+
+#: By class: the methods that are called, and the fields that are read. Without any, only the class is named.
+JAVA: dict[str, tuple[str, ...]] = {
+    # The session and its catalogue.
+    f"{SPARK}.SparkContext": ("env", "removeSparkListener"),
+    f"{SPARK}.api.java.JavaSparkContext": ("hadoopConfiguration", "sc"),
+    f"{SQL}.classic.SparkSession": ("sessionState", "setActiveSession", "sparkContext", "streams"),
+    f"{SQL}.classic.RuntimeConfig": ("getAllAsJava",),
+    f"{SQL}.internal.SessionState": (
+        "catalog", "catalogManager", "conf", "functionRegistry", "optimizer", "tableFunctionRegistry",
+    ),
+    f"{CATALYST}.analysis.SimpleFunctionRegistryBase": ("functionBuilders",),
+    f"{CATALYST}.FunctionIdentifier": ("funcName",),
+    f"{CATALYST}.catalog.SessionCatalog": ("globalTempViewManager", "tempViews"),
+    f"{CATALYST}.catalog.GlobalTempViewManager": ("viewDefinitions",),
+    f"{SQL}.connector.catalog.CatalogManager": ("tempVariableManager",),
+    f"{CATALYST}.catalog.TempVariableManager": ("variables",),
+    f"{SPARK}.api.python.PythonUtils": ("toSeq",),
+    f"{SQL}.types.DataType": ("json", "simpleString", "sql", "typeName"),
+    f"{SQL}.types.Metadata": ("contains", "getLong"),
+    f"{SQL}.types.StructType": ("fromDDL",),
+    # Plans.
+    f"{SQL}.classic.Dataset": ("queryExecution", "schema", "toArrowBatchRdd"),
+    f"{SQL}.execution.QueryExecution": ("analyzed",),
+    f"{CATALYST}.trees.TreeNode": (
+        "children", "collectLeaves", "containsPattern", "nodeName", "origin", "productPrefix", "treeString",
+    ),
+    f"{CATALYST}.trees.Origin": ("line", "startPosition"),
+    f"{CATALYST}.trees.CurrentOrigin": ("get", "set", "setPosition"),
+    f"{CATALYST}.trees.TreePattern": (),
+    f"{CATALYST}.plans.QueryPlan": ("expressions", "output", "references", "schema", "subqueriesAll"),
+    f"{PLANS}.LogicalPlan": ("constraints", "deterministic", "isStreaming"),
+    f"{PLANS}.Aggregate": ("aggregateExpressions", "groupingExpressions"),
+    f"{PLANS}.Deduplicate": ("keys",),
+    f"{PLANS}.DeduplicateWithinWatermark": ("keys",),
+    f"{PLANS}.EventTimeWatermark": ("eventTime",),
+    f"{PLANS}.UpdateEventTimeWatermarkColumn": ("eventTime",),
+    f"{PLANS}.ArrowEvalPython": ("udfs",),
+    f"{PLANS}.BatchEvalPython": ("udfs",),
+    f"{PLANS}.Expand": ("projections",),
+    f"{PLANS}.Filter": ("condition",),
+    f"{PLANS}.FlatMapGroupsInPandasWithState": ("groupingAttributes", "stateType", "timeout"),
+    f"{PLANS}.Generate": ("generator",),
+    f"{PLANS}.GlobalLimit": ("limitExpr",),
+    f"{PLANS}.Join": ("condition", "joinType", "left", "right"),
+    f"{PLANS}.Project": ("projectList",),
+    f"{PLANS}.Repartition": ("shuffle",),
+    f"{PLANS}.Sort": ("order",),
+    f"{PLANS}.TransformWithStateInPySpark": (
+        "functionExpr", "groupingAttributesLen", "hasInitialState", "outputMode", "timeMode", "userFacingDataType",
+    ),
+    f"{PLANS}.Window": ("partitionSpec", "windowExpressions"),
+    f"{STREAMING}.runtime.StreamingRelation": ("dataSource",),
+    f"{SQL}.execution.datasources.DataSource": ("options",),
+    f"{SQL}.execution.LogicalRDD": ("rdd",),
+    # Expressions.
+    f"{EXPRESSIONS}.Expression": (
+        "dataType", "deterministic", "eval", "foldable", "nullIntolerant", "nullable", "prettyName", "references",
+        "semanticEquals", "sql",
+    ),
+    f"{EXPRESSIONS}.NamedExpression": ("exprId", "metadata", "name"),
+    f"{EXPRESSIONS}.ExprId": ("id",),
+    f"{EXPRESSIONS}.Alias": ("child",),
+    f"{EXPRESSIONS}.And": (),
+    f"{EXPRESSIONS}.AtLeastNNonNulls": ("n",),
+    f"{EXPRESSIONS}.Attribute": ("withName", "withNullability", "withQualifier"),
+    f"{EXPRESSIONS}.AttributeSet": ("mkString", "toSeq"),
+    f"{EXPRESSIONS}.BinaryExpression": ("left", "right"),
+    f"{EXPRESSIONS}.BinaryOperator": ("symbol",),
+    f"{EXPRESSIONS}.Cast": ("evalMode",),
+    f"{EXPRESSIONS}.ExpressionSet": ("toSeq",),
+    f"{EXPRESSIONS}.GetStructField": ("extractFieldName", "ordinal"),
+    f"{EXPRESSIONS}.Literal": ("value",),
+    f"{EXPRESSIONS}.PythonUDF": ("evalType", "func", "name"),
+    f"{EXPRESSIONS}.ScalarSubquery": ("plan",),
+    f"{EXPRESSIONS}.SortOrder": ("child", "direction"),
+    f"{EXPRESSIONS}.TruncTimestamp": ("format", "timestamp"),
+    f"{EXPRESSIONS}.TryEval": (),
+    f"{EXPRESSIONS}.UnaryExpression": ("child",),
+    f"{EXPRESSIONS}.WindowExpression": ("windowFunction", "windowSpec"),
+    f"{EXPRESSIONS}.WindowSpecDefinition": ("orderSpec",),
+    f"{EXPRESSIONS}.aggregate.AggregateExpression": ("aggregateFunction", "isDistinct", "resultId"),
+    f"{EXPRESSIONS}.aggregate.ListAgg": ("orderExpressions",),
+    f"{SPARK}.unsafe.types.CalendarInterval": ("days", "microseconds", "months"),
+    f"{SPARK}.api.python.SimplePythonFunction": ("command",),
+    f"{SQL}.classic.ExpressionUtils": ("column",),
+    # Rules that read a plan, or say what Spark makes of it.
+    f"{CATALYST}.analysis.RewriteCollationJoin": ("apply",),
+    f"{CATALYST}.analysis.UnsupportedOperationChecker": ("checkForStreaming",),
+    f"{EXPRESSIONS}.EliminatePipeOperators": ("apply",),
+    f"{OPTIMIZER}.CollapseProject": ("getAliasMap", "replaceAlias"),
+    f"{OPTIMIZER}.EliminateSQLFunctionNode": ("apply",),
+    f"{OPTIMIZER}.InlineCTE": ("apply",),
+    f"{OPTIMIZER}.NormalizeFloatingNumbers": ("apply",),
+    f"{OPTIMIZER}.PushDownLeftSemiAntiJoin": ("getBroadcastBuildSide",),
+    f"{OPTIMIZER}.ReplaceDistinctWithAggregate": ("apply",),
+    f"{OPTIMIZER}.ReplaceExpressions": ("apply",),
+    f"{OPTIMIZER}.RewriteWithExpression": ("apply",),
+    f"{OPTIMIZER}.SimplifyCasts": ("apply",),
+    f"{STREAMING}.operators.stateful.join.StreamingSymmetricHashJoinHelper": ("getStateWatermark",),
+    f"{SQL}.streaming.OutputMode": ("Append", "Update"),
+    # A query that runs: its watermark, clock, progress and late rows.
+    f"{STREAMING}.runtime.StreamingQueryWrapper": ("recentProgress", "runId", "streamingQuery"),
+    f"{STREAMING}.runtime.StreamExecution": ("lastExecution", "sources", "sparkSessionForStream", "triggerClock"),
+    f"{STREAMING}.runtime.MicroBatchExecution": ("watermarkTracker",),
+    f"{STREAMING}.runtime.WatermarkTracker": ("currentWatermark", "operatorToWatermarkMap", "setWatermark"),
+    f"{STREAMING}.runtime.IncrementalExecution": ("executedPlan",),
+    f"{STREAMING}.operators.stateful.StatefulOperator": (),
+    f"{STREAMING}.operators.stateful.StateStoreSaveExec": ("longMetric", "watermarkExpressionForLateEvents"),
+    f"{SQL}.execution.aggregate.BaseAggregateExec": ("groupingExpressions", "requiredChildDistributionExpressions"),
+    f"{SQL}.execution.FilterExec": ("execute",),
+    f"{SQL}.execution.metric.SQLMetric": ("value",),
+    f"{SQL}.streaming.StreamingQueryProgress": ("batchId", "durationMs", "numInputRows", "stateOperators"),
+    f"{SQL}.streaming.StateOperatorProgress": ("memoryUsedBytes", "numRowsDroppedByWatermark", "numRowsTotal"),
+    f"{SPARK}.util.ManualClock": (),
+    # The rows of a batch.
+    f"{SPARK}.rdd.RDD": ("dependencies", "foreachPartition", "getNumPartitions", "id", "persist", "unpersist"),
+    f"{SPARK}.SparkEnv": ("blockManager",),
+    f"{SPARK}.storage.BlockManager": ("diskBlockManager",),
+    f"{SPARK}.storage.DiskBlockManager": ("getFile",),
+    f"{SPARK}.storage.StorageLevel": ("DISK_ONLY",),
+    f"{SQL}.util.ArrowUtils": ("toArrowSchema",),
+    # What an ended query leaves behind, and state on disk.
+    f"{SPARK}.api.python.PythonWorkerFactory": ("createSimpleWorker",),
+    f"{SPARK}.api.python.PythonWorkerFactory$MonitorThread": (),
+    f"{SPARK}.scheduler.SparkListenerInterface": (),
+    f"{SQL}.classic.StreamingQueryManager": ("listenerBus",),
+    f"{STREAMING}.state.StateStore": ("loadedProviders", "removeFromLoadedProvidersAndClose"),
+    f"{STREAMING}.state.StateStoreProviderId": ("queryRunId",),
+    f"{STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager": (),
+    f"{STREAMING}.state.HDFSBackedStateStoreProvider": (),
+    f"{STREAMING}.state.RocksDBStateStoreProvider": (),
+    # The start of the JVM.
+    f"{SPARK}.deploy.SparkSubmit": (),
+    f"{SPARK}.launcher.JavaModuleOptions": (),
+}  # fmt: skip
+#: By module of pyspark, of the cloudpickle in it, and of py4j: names that begin with an underscore.
+PYTHON: dict[str, tuple[str, ...]] = {
+    "pyspark.core.context": ("_ensure_initialized", "_gateway", "_jsc", "_jvm"),
+    "pyspark.sql.classic.dataframe": ("_jdf",),
+    "pyspark.sql.session": ("_jsparkSession",),
+    "pyspark.sql.conf": ("_jconf",),
+    "pyspark.sql.streaming.query": ("_jsq",),
+    "pyspark.sql.types": ("_parse_datatype_json_string",),
+    "pyspark.errors.exceptions.captured": ("_origin",),
+    "pyspark.sql.streaming.stateful_processor_util": ("_stateful_processor",),
+    "pyspark.cloudpickle.cloudpickle": (
+        "_DYNAMIC_CLASS_TRACKER_BY_CLASS", "_DYNAMIC_CLASS_TRACKER_BY_ID", "_class_getstate", "_class_setstate",
+        "_dispatch_table", "_dynamic_class_reduce", "_is_registered_pickle_by_value", "_lookup_module_and_qualname",
+        "_module_reduce",
+    ),
+    "py4j.java_gateway": ("_gateway_client", "_get_connection", "_give_back_connection", "_target_id"),
+    "py4j.java_collections": ("_get",),
+}  # fmt: skip
