@@ -184,8 +184,8 @@ class KafkaStream:
         if place.made and known and survey.id and known != survey.id:
             self._lose(
                 f"The topic {self._topic.name!r} was deleted and made anew since its partition {number} was read up "
-                f"to offset {place.following}: what it held is lost, and offsets begin again. To read the new one from "
-                "its beginning"
+                f"to offset {place.following}: what it held is lost, and offsets begin again.",
+                "read the new one from its beginning",
             )
             place.made, place.following, place.lost = self._next_made(place, survey), ends.first, ""
             self._held = deque(each for each in self._held if each[0] != number)
@@ -219,27 +219,28 @@ class KafkaStream:
         if following < ends.first:
             self._lose(
                 f"{which.capitalize()} is to be read on from offset {following}, and its oldest message has offset "
-                f"{ends.first} now: up to {ends.first - following} messages were deleted unread. To go on without them"
+                f"{ends.first} now: up to {ends.first - following} messages were deleted unread.",
+                "go on without them",
             )
             place.following = ends.first
         elif following > ends.behind:
             self._lose(
                 f"{which.capitalize()} is to be read on from offset {following}, and it ends before offset "
-                f"{ends.behind}: the topic was deleted and made anew, or a broker has lost what it had. To read what "
-                "is there now"
+                f"{ends.behind}: the topic was deleted and made anew, or a broker has lost what it had.",
+                "read what is there now",
             )
             place.made, place.following = self._next_made(place, survey), ends.first
         elif "runcat" in said:
             self._lose(
-                f"Messages of {which} before offset {following} were replaced after we had read them ({said}). To go "
-                "on from there"
+                f"Messages of {which} before offset {following} were replaced after we had read them ({said}).",
+                "go on from there",
             )
 
-    def _lose(self, what: str) -> None:
+    def _lose(self, what: str, otherwise: str) -> None:
         """Pass over what is lost, or raise an error that says how to."""
         if not self._skips:
-            raise RowsGone(f'{what}, set options.on_expired = "skip" for its stream.')
-        log.warning("%s was asked for by on_expired = 'skip'.", what.replace("To ", "to ", 1))
+            raise RowsGone(f'{what} To {otherwise}, set options.on_expired = "skip" for its stream.')
+        log.warning("%s options.on_expired says to %s.", what, otherwise)
 
     @staticmethod
     def _next_made(place: Place, survey: Survey) -> int:
@@ -273,10 +274,12 @@ class KafkaStream:
                 ends[number] = message.offset()
             else:
                 self._hear(message, error)
-        for number, messages in parts.items():
+        if parts or ends:
+            self._look.unseen = None  # the brokers answer
+        for number, came in parts.items():
             place = self._places[number]
-            assert place.following is not None
-            fresh = [each for each in messages if each.offset() >= place.following]
+            following = place.following or 0
+            fresh = came if came[0].offset() >= following else [each for each in came if each.offset() >= following]
             if fresh:
                 place.following, place.heard_at = fresh[-1].offset() + 1, boot_time()
                 self._held.append((number, fresh))

@@ -16,6 +16,7 @@ from itertools import accumulate
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 
@@ -181,12 +182,14 @@ class Parser:
         numbers in texts, and whole numbers like 1e3.
         """
         try:
-            messages[BODY].cast(pa.string())
+            texts = messages[BODY].cast(pa.string())
         except pa.ArrowInvalid as error:
             raise ConfigError("It is not UTF-8.") from error
-        bodies = [(body or b"").removeprefix(BOM).strip() for body in messages[BODY].to_pylist()]
-        for body in bodies:
-            _see_to(body)
+        bodies = messages[BODY].to_pylist()
+        if not _are_plain(texts):
+            bodies = [(body or b"").removeprefix(BOM).strip() for body in bodies]
+            for body in bodies:
+                _see_to(body)
         if self._types is not None:
             options, data = pyarrow.json.ParseOptions(explicit_schema=self._types), b"\n".join(bodies)
             options.newlines_in_values = True
@@ -289,6 +292,22 @@ def _exact(kind: pa.DataType) -> pa.DataType | None:
     if pa.types.is_floating(kind):
         return pa.float64()
     return kind if pa.types.is_decimal(kind) or pa.types.is_boolean(kind) else pa.string()
+
+
+def _are_plain(texts: pa.ChunkedArray) -> bool:
+    """Whether all texts are such that `_see_to` has nothing to say of them: found out together, which takes a tenth of
+    the time. False: it has to look at each.
+    """
+    if texts.null_count or pc.any(pc.match_substring(texts, "\\")).as_py():
+        return False
+    opened = pc.add(pc.count_substring(texts, "{"), pc.count_substring(texts, "["))
+    quotes = pc.bit_wise_and(pc.count_substring(texts, '"'), 1)
+    return bool(
+        pc.all(pc.starts_with(texts, "{")).as_py()
+        and pc.all(pc.ends_with(texts, "}")).as_py()
+        and not pc.any(quotes.cast(pa.bool_())).as_py()
+        and pc.all(pc.less_equal(opened, DEEPEST)).as_py()
+    )
 
 
 def _see_to(body: bytes) -> None:

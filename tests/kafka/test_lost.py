@@ -1,0 +1,218 @@
+"""What was lost before it was read is told, or passed over on request; and what is no loss. Against librdkafka's mock
+cluster, which can delete messages and topics.
+"""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from samza_azure.errors import AccessDenied, ConfigError, RowsGone, StorageUnavailable
+from samza_azure.kafka import consumer as consumer_module
+from samza_azure.kafka import topic as topic_module
+from samza_azure.kafka.consumer import KafkaStream
+from samza_azure.systems import looks as looks_module
+from samza_azure.systems.api import SystemPosition
+
+from .clients import Messages, bodies, following, numbers, until
+from .mock_cluster import FETCH, FIND_COORDINATOR, MockCluster
+
+TOPIC_RIGHT, GROUP_RIGHT, UNKNOWN, NOT_LEADER, THROTTLED = 29, 30, 3, 6, 89
+
+
+@pytest.fixture
+def cluster() -> Iterator[MockCluster]:
+    with MockCluster({"t": 2}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def messages(cluster: MockCluster) -> Messages:
+    """Forty, in four batches, in partition 0."""
+    found = Messages.of(cluster.brokers, "t")
+    for batch in range(4):
+        found.send(0, bodies(10 * batch, 10 * batch + 10))
+    return found
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The brokers are on this machine."""
+    monkeypatch.setattr(looks_module, "LOOK_S", 0.2)
+    monkeypatch.setattr(topic_module, "ANSWER_S", 1.0)
+
+
+def read_to(messages: Messages, count: int) -> SystemPosition:
+    """The position after so many messages, as a log keeps it."""
+    reading = messages.stream()
+    rows = following(reading)
+    reading.close()
+    assert rows.position[1] == 40
+    return rows.position[0], count
+
+
+def on(messages: Messages, position: SystemPosition, **options: str) -> KafkaStream:
+    reading = messages.stream(opened=False, **options)
+    reading.open(0, position)
+    reading.open(1, (0, 0))
+    return reading
+
+
+def test_messages_that_were_deleted_unread_are_an_error_or_passed_over(
+    cluster: MockCluster, messages: Messages, caplog: pytest.LogCaptureFixture
+) -> None:
+    position = read_to(messages, 5)
+    cluster.trim("t", 0, 20)
+    strict = on(messages, position)
+    with pytest.raises(RowsGone, match=r"from offset 5, and its oldest message has offset 20 now: up to 15 messages"):
+        numbers(strict, 1)
+    strict.close()
+    reading = on(messages, position, on_expired="skip")
+    with caplog.at_level(logging.WARNING):
+        assert numbers(reading, 20) == {0: [*range(20, 40)]}
+    assert "up to 15 messages were deleted unread. options.on_expired says to go on without them." in caplog.text
+    reading.close()
+
+
+def test_messages_that_were_read_may_be_deleted(cluster: MockCluster, messages: Messages) -> None:
+    reading = messages.stream()
+    numbers(reading, 40)
+    cluster.trim("t", 0, 40)
+    messages.send(0, bodies(40, 50))
+    assert numbers(reading, 10) == {0: [*range(40, 50)]}
+    reading.close()
+
+
+def test_an_offset_behind_the_end_is_of_another_topic(messages: Messages) -> None:
+    made, _ = read_to(messages, 40)
+    strict = on(messages, (made, 50))
+    with pytest.raises(RowsGone, match=r"from offset 50, and it ends before offset 40: the topic was deleted"):
+        numbers(strict, 1)
+    strict.close()
+    reading = on(messages, (made, 50), on_expired="skip")
+    rows = following(reading)
+    assert rows.table.num_rows == 40 and (made, 50) < rows.position
+    reading.close()
+
+
+def test_a_topic_that_was_made_anew_is_recognised_by_its_id(cluster: MockCluster, messages: Messages) -> None:
+    """Also one that is longer by now."""
+    position = read_to(messages, 40)
+    cluster.delete("t")
+    cluster.create("t", 2)
+    for batch in range(6):
+        messages.send(0, bodies(100 + 10 * batch, 110 + 10 * batch))
+    strict = on(messages, position)
+    with pytest.raises(
+        RowsGone, match=r"made anew since its partition 0 was read up to offset 40: what it held is lost"
+    ):
+        numbers(strict, 1)
+    strict.close()
+    reading = on(messages, position, on_expired="skip")
+    assert numbers(reading, 60) == {0: [*range(100, 160)]}
+    rows = reading._places[0].returned
+    assert rows > position
+    reading.close()
+
+
+def test_a_topic_that_is_made_anew_while_it_is_read_is_recognised(cluster: MockCluster, messages: Messages) -> None:
+    reading = messages.stream()
+    numbers(reading, 40)
+    cluster.delete("t")
+    cluster.create("t", 2)
+    with pytest.raises(RowsGone, match="made anew since its partition 0 was read up to offset 40"):
+        following(reading)
+    reading.close()
+
+
+def test_a_topic_that_is_gone_is_waited_for_and_then_an_error(
+    cluster: MockCluster, messages: Messages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some brokers do not know their topics while they start."""
+    reading = messages.stream()
+    numbers(reading, 40)
+    cluster.mistreat("t", UNKNOWN)
+    until(lambda: unavailable(reading))
+    monkeypatch.setattr(consumer_module, "GRACE_S", 0.0)
+    with pytest.raises(ConfigError, match=r"The topic 't' does not exist at .*Correct options\.topic"):
+        following(reading)
+    reading.close()
+
+
+def test_partitions_that_were_added_are_told(cluster: MockCluster, messages: Messages) -> None:
+    reading = messages.stream()
+    numbers(reading, 40)
+    cluster.delete("t")
+    cluster.create("t", 3)
+    with pytest.raises(ConfigError, match=r"partitions is 2, but the topic 't' has 3 by now\. Drain the run"):
+        following(reading)
+    reading.close()
+
+
+def unavailable(reading: KafkaStream) -> StorageUnavailable | None:
+    try:
+        reading.read()
+    except StorageUnavailable as error:
+        return error
+    return None
+
+
+def test_an_outage_is_no_silence_and_reading_goes_on_after_it(cluster: MockCluster, messages: Messages) -> None:
+    reading = messages.stream()
+    numbers(reading, 40)
+    until(lambda: (reading.read(), reading._survey)[1])
+    cluster.stop()
+    until(lambda: unavailable(reading))
+    seen = reading.lag(0)
+    cluster.start()
+    assert seen is not None
+    messages.send(0, bodies(40, 50))
+    assert numbers(reading, 10) == {0: [*range(40, 50)]}
+    until(lambda: not unavailable(reading))
+    reading.close()
+
+
+@pytest.mark.parametrize("errors", [[NOT_LEADER] * 2, [THROTTLED] * 2, [-1] * 2], ids=str)
+def test_errors_that_pass_lose_nothing(cluster: MockCluster, messages: Messages, errors: list[int]) -> None:
+    cluster.refuse(FETCH, *errors)
+    reading = messages.stream()
+    assert numbers(reading, 40) == {0: [*range(40)]}
+    reading.close()
+
+
+def test_who_may_not_read_is_told_at_the_start_and_waits_later(cluster: MockCluster, messages: Messages) -> None:
+    """A right that is taken away may come back; one that was never there is a mistake."""
+    cluster.mistreat("t", TOPIC_RIGHT)
+    strict = messages.stream()
+    with pytest.raises(AccessDenied, match=r"The topic 't' may not be read: give this user or identity the right"):
+        following(strict)
+    strict.close()
+    cluster.mistreat("t", 0)
+    reading = messages.stream()
+    numbers(reading, 40)
+    cluster.mistreat("t", TOPIC_RIGHT)
+    until(lambda: "may not be read" in str(unavailable(reading)))
+    cluster.mistreat("t", 0)
+    messages.send(0, bodies(40, 50))
+    assert numbers(reading, 10) == {0: [*range(40, 50)]}
+    reading.close()
+
+
+def test_a_group_that_we_may_not_use_is_named(cluster: MockCluster, messages: Messages) -> None:
+    cluster.refuse(FIND_COORDINATOR, *[GROUP_RIGHT] * 20)
+    reading = messages.stream(group="theirs")
+    with pytest.raises(AccessDenied, match=r"in the name of the group 'theirs'. Give the right to it.*options\.group"):
+        numbers(reading, 1_000)
+    reading.close()
+
+
+def test_what_is_left_is_told_in_offsets_bytes_and_seconds(messages: Messages) -> None:
+    reading = messages.stream()
+    numbers(reading, 40)
+    messages.send(0, bodies(40, 43))
+    until(lambda: (reading._see(), reading._survey and reading._survey.ends[0].behind == 43)[1])
+    left = reading.lag(0)
+    assert left is not None and left.rows == 3 and left.size > 0
+    assert left.seconds is not None and 0 <= left.seconds < 60 and left.age_s >= 0
+    assert reading.lag(1) is not None and reading.lag(1).rows == 0  # type: ignore[union-attr]
+    reading.close()
