@@ -2,7 +2,7 @@
 
 Measured from the command to release it to the first append of its next owner, which is started as soon as the release
 is reported. A leader would need a heartbeat or two in between; that is coordination: `explain` states its bounds. The
-first move to a container is a figure of its own: its Java has never run this query before.
+first move is left out: that container has never run this query before, and `take_over.py` measures that.
 """
 
 import threading
@@ -37,7 +37,7 @@ def measure(quick: bool) -> list[Claim]:
             for generation in range(2, 4 if quick else 12):
                 moves.append(move(here, there, generation))
                 here, there = there, here
-    first, later = moves[0], middle(moves[1:])
+    later = middle(moves[1:])
     return [
         Claim(
             "hand-over, release to first append",
@@ -45,7 +45,6 @@ def measure(quick: bool) -> list[Claim]:
             "1.5 s",
             later <= GOAL_S,
         ),
-        Claim("hand-over to a container that never ran the task", f"{first:.2f} s", "1.5 s", first <= GOAL_S),
     ]
 
 

@@ -17,6 +17,7 @@ import sink
 import small_batch
 import start
 import tables
+import take_over
 import throughput
 from common import console, show
 
@@ -25,6 +26,7 @@ SCRIPTS = [
     routing,
     small_batch,
     hand_over,
+    take_over,
     fail_over,
     start,
     restore,

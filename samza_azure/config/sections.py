@@ -210,6 +210,10 @@ class TaskSettings:
     """Milliseconds that `process` of a handler may take before its task fails; -1 or 0: no limit."""
     callback_drain_timeout_ms: Annotated[MillisecondsOrNever, Field(alias="task.callback.drain.timeout.ms")] = -1
     """The same for `on_drain`; -1: the limit of `process`, 0: no limit."""
+    warm_up: Annotated[bool, Field(alias="task.warm.up")] = True
+    """Whether a container without a task runs each stage on nothing once: first take-overs are faster, for some CPU
+    seconds; false: no code of a stage runs where none of its tasks does, but for the analysis.
+    """
 
     @property
     def callback_timeout_s(self) -> float | None:

@@ -14,7 +14,7 @@ from samza_azure.tasks.context import ContainerContext
 from samza_azure.tasks.gate_files import PermitFile
 from samza_azure.tasks.hint_board import HintBoard
 from samza_azure.tasks.secrets import Secrets
-from samza_azure.tasks.tasks import Tasks
+from samza_azure.tasks.tasks import NoWarmUp, Tasks, WarmUp
 from samza_azure.user_code import version_of_code
 
 log = logging.getLogger(__name__)
@@ -28,8 +28,9 @@ def serve(
     *,
     context_of: Callable[..., ContainerContext] = ContainerContext,
     alive: Callable[[], Alive] = Alive,
+    warm_up: Callable[..., WarmUp] = NoWarmUp,
 ) -> None:
-    """Analyse the pipeline and run its tasks. `alive` shows that what they run on answers."""
+    """Analyse the pipeline and run its tasks. `alive` shows that what they run on answers; `warm_up` prepares it."""
     permit = PermitFile(directory / "permit")
     pipeline = analyse()
 
@@ -55,4 +56,4 @@ def serve(
     }
     channel.tell(Ready(replace(pipeline.plan, described=described, code=version_of_code())))
     log.info("Ready: %s", ", ".join(pipeline.plan.tasks()))
-    Tasks(channel, context, permit, alive).run()
+    Tasks(channel, context, permit, alive, warm_up(context)).run()

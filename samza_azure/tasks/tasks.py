@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from samza_azure.machine.clock import boot_time
 from samza_azure.messages import (
@@ -43,6 +43,31 @@ TELL_PROGRESS_S = 10.0
 COUNT_AT_EXIT_S = 1.0
 #: A drained query is stopped after this time.
 DRAINED_S = 5.0
+#: A container without a task for so long warms up: the leader has had the time to give it one.
+WARM_UP_AFTER_S = 2.0
+
+
+class WarmUp(Protocol):
+    """What a container does while it has had no task yet."""
+
+    def begin(self) -> None:
+        """Begin, in another thread. Further calls do nothing."""
+
+    def stop(self) -> None:
+        """End it, for good, without waiting."""
+
+
+class NoWarmUp:
+    """For tasks that nothing makes faster."""
+
+    def __init__(self, context: ContainerContext | None = None) -> None:
+        """The context of the tasks."""
+
+    def begin(self) -> None:
+        """Do nothing."""
+
+    def stop(self) -> None:
+        """Do nothing."""
 
 
 class Tasks:
@@ -54,8 +79,11 @@ class Tasks:
         context: ContainerContext,
         permit: PermitFile,
         alive: Callable[[], Alive] = Alive,
+        warm_up: WarmUp | None = None,
     ) -> None:
         """`alive` shows that what the tasks run on answers."""
+        self._warm_up = warm_up or NoWarmUp()
+        self._ready_at = boot_time()
         self._channel = channel
         self._alive = alive
         self._context = context
@@ -83,6 +111,7 @@ class Tasks:
             except queue.Empty:
                 command = None
             if isinstance(command, Exit):
+                self._warm_up.stop()
                 return self._exit()
             if command is None:
                 self._look()
@@ -102,11 +131,14 @@ class Tasks:
             case Permit(until):
                 self._permit.set(until)
             case StartTask():
+                self._warm_up.stop()
                 self._start(command)
             case ReleaseTask(name):
                 self._release(name)
             case Drain():
                 self._drain = command
+                if command.step is not None:
+                    self._warm_up.stop()  # the tasks that flush may need this machine
                 for task in self._tasks.values():
                     task.follow(command)
 
@@ -138,6 +170,8 @@ class Tasks:
         if self._context.hints.drain_asked.is_set():
             self._context.hints.drain_asked.clear()
             self._channel.tell(DrainAsked())
+        if not self._tasks and boot_time() >= self._ready_at + WARM_UP_AFTER_S:
+            self._warm_up.begin()
         counts = boot_time() >= self._counted_at + LOOK_S
         self._counted_at = boot_time() if counts else self._counted_at
         for task in list(self._tasks.values()):

@@ -12,24 +12,20 @@ from pyspark.sql.streaming.query import StreamingQuery
 from samza_azure.errors import StorageUnavailable
 from samza_azure.machine.clock import boot_time
 from samza_azure.messages import StartTask
-from samza_azure.pipeline.state import PROVIDERS
 from samza_azure.spark.jvm.late import LateRows
 from samza_azure.spark.jvm.leftovers import end_leftovers
 from samza_azure.spark.jvm.progress import counted_since, recent
-from samza_azure.spark.jvm.session import make_active
-from samza_azure.spark.jvm.session_kept import session_kept
 from samza_azure.spark.jvm.watermark import OwnedWatermark
 from samza_azure.spark.pipeline.pipeline import AnalysedQuery
 from samza_azure.spark.query.batch import BatchWriter
+from samza_azure.spark.query.launch import launch, source
 from samza_azure.spark.query.query_context import QueryContext
-from samza_azure.spark.query.source import FORMAT
+from samza_azure.spark.query.source import SPEC
 from samza_azure.tasks.figures import Counted
 from samza_azure.tasks.stage_task import Query, StageTask
 
 log = logging.getLogger(__name__)
 
-STATE_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-TRIGGER = "100 milliseconds"
 QUERY_START_S = 120.0
 SOURCE_START_S = 5.0
 
@@ -59,11 +55,7 @@ class QueryTask(StageTask):
         with self._context.starts.turn():
             if self._is_ending:
                 return
-            spark = self._context.spark
-            frames = [
-                spark.readStream.format(FORMAT).schema(each.columns.ddl).option("spec", spec).load()
-                for each, spec in zip(self.inputs, specs, strict=True)
-            ]
+            frames = [source(self._context, each, SPEC, spec) for each, spec in zip(self.inputs, specs, strict=True)]
             with self._query_lock:
                 if self._is_ending:
                     return
@@ -75,22 +67,16 @@ class QueryTask(StageTask):
 
     def _started(self, frames: Sequence[DataFrame], checkpoint: Path) -> StreamingQuery:
         """The running query over these inputs."""
-        spark, stage = self._context.spark, self.stage
-        with self._context.starts.session:
-            make_active(spark)
-            spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.name)
-            spark.conf.set(STATE_PROVIDER, PROVIDERS[self._state])
-            with session_kept(spark, stage.stage.name):
-                frame = stage.stage.function(*frames)
-            frame = stage.with_destination(spark, frame)
-            return (
-                frame.writeStream.queryName(f"{self.name}-{self._directory.name}")
-                .outputMode(stage.stage.output_mode)
-                .option("checkpointLocation", str(checkpoint))
-                .trigger(processingTime=TRIGGER)
-                .foreachBatch(self._run_batch)
-                .start()
-            )
+        return launch(
+            self._context,
+            self.stage,
+            frames,
+            checkpoint,
+            self._run_batch,
+            state=self._state,
+            name=f"{self.name}-{self._directory.name}",
+            pool=self.name,
+        )
 
     def _run_batch(self, frame: DataFrame, batch: int) -> None:
         """Called by Spark. Java keeps a reference to this until it has collected the query, long after its end."""

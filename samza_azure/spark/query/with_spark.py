@@ -28,8 +28,10 @@ from samza_azure.spark.pipeline.pipeline import analyse_pipeline
 from samza_azure.spark.query.query_context import QueryContext
 from samza_azure.spark.query.source import LogSource
 from samza_azure.spark.query.starts import Starts, at_once
+from samza_azure.spark.query.warm_up import WarmUp
 from samza_azure.tasks.channel import Channel
 from samza_azure.tasks.serve import serve as serve_tasks
+from samza_azure.tasks.tasks import NoWarmUp
 
 log = logging.getLogger(__name__)
 
@@ -77,9 +79,10 @@ def _serve(config: Config, directory: Path, spark: SparkSession, channel: Channe
     def alive() -> Alive:
         return Alive(java_runtime.totalMemory() - java_runtime.freeMemory(), java_runtime.maxMemory())
 
+    warm_up = WarmUp if config.task.warm_up else NoWarmUp
     starts = Starts(at_once(cores_of(spark.sparkContext.master or "local")))
     context_of = partial(QueryContext, spark=spark, starts=starts)
-    serve_tasks(config, directory, channel, analyse, context_of=context_of, alive=alive)
+    serve_tasks(config, directory, channel, analyse, context_of=context_of, alive=alive, warm_up=warm_up)
 
 
 def _die_with_java(jvm: java.Jvm, tell: Callable[[JvmEnded], None]) -> None:

@@ -1,0 +1,53 @@
+"""Start the query of a stage. A task does that with its logs as sources, a warm-up with sources without rows."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from samza_azure.pipeline.analysed import TaskInput
+from samza_azure.pipeline.state import PROVIDERS
+from samza_azure.spark.jvm.session import make_active
+from samza_azure.spark.jvm.session_kept import session_kept
+from samza_azure.spark.pipeline.pipeline import AnalysedQuery
+from samza_azure.spark.query.query_context import QueryContext
+from samza_azure.spark.query.source import FORMAT
+
+STATE_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+TRIGGER = "100 milliseconds"
+
+
+def source(context: QueryContext, read: TaskInput, option: str, value: str) -> DataFrame:
+    """One input of a stage, read as this option says."""
+    return context.spark.readStream.format(FORMAT).schema(read.columns.ddl).option(option, value).load()
+
+
+def launch(
+    context: QueryContext,
+    stage: AnalysedQuery,
+    frames: Sequence[DataFrame],
+    checkpoint: Path,
+    run_batch: Callable[[DataFrame, int], None],
+    *,
+    state: str,
+    name: str,
+    pool: str,
+) -> StreamingQuery:
+    """The running query of a stage over these inputs. `state` is the kind of its state, `pool` that of its jobs."""
+    spark = context.spark
+    with context.starts.session:
+        make_active(spark)
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
+        spark.conf.set(STATE_PROVIDER, PROVIDERS[state])
+        with session_kept(spark, stage.stage.name):
+            frame = stage.stage.function(*frames)
+        frame = stage.with_destination(spark, frame)
+        return (
+            frame.writeStream.queryName(name)
+            .outputMode(stage.stage.output_mode)
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(processingTime=TRIGGER)
+            .foreachBatch(run_batch)
+            .start()
+        )
