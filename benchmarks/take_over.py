@@ -34,7 +34,7 @@ def measure(quick: bool) -> list[Claim]:
         writer.start("clean-0")
         owner = ready(around, "owner")
         owner.start(TASK)
-        with rows_coming(around, flights(1)):
+        with rows_coming(around, flights(20)):
             owner.first_append(TASK)
             for number in range(1 if quick else ROUNDS):
                 for warm in (True, False) if number % 2 == 0 else (False, True):
