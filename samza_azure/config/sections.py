@@ -15,6 +15,7 @@ from samza_azure.config.account import (
     valid_container,
     valid_table,
 )
+from samza_azure.config.systems import BUILT_IN
 from samza_azure.config.values import (
     Count,
     Duration,
@@ -57,7 +58,7 @@ def _system(value: str) -> str:
     """A system of ours, or the factory of another one."""
     if re.fullmatch(r"[a-z]+|[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
         return value
-    raise ValueError("should be log, tail, eventhubs, kafka, or a connector, like 'package.module:Factory'")
+    raise ValueError(f"should be {LOG}, {', '.join(BUILT_IN)}, or a connector, like 'package.module:Factory'")
 
 
 def _options(value: object) -> Mapping[str, str]:

@@ -1,15 +1,10 @@
-"""Which factory `streams.<id>.system` means. A new connector of ours is a line here."""
+"""Which factory `streams.<id>.system` means: one of ours (`config/systems.py`), or another one."""
 
 from importlib import import_module
 
+from samza_azure.config.systems import BUILT_IN
 from samza_azure.errors import ConfigError
 from samza_azure.systems.api import SystemFactory
-
-BUILT_IN = {
-    "tail": "samza_azure.systems.tail:TailFactory",
-    "eventhubs": "samza_azure.eventhubs.connector:EventHubsFactory",
-    "kafka": "samza_azure.kafka.connector:KafkaFactory",
-}
 
 
 def factory_of(system: str, stream: str) -> SystemFactory:
