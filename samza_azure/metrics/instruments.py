@@ -1,11 +1,46 @@
 """All instruments: their names, units and descriptions."""
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from opentelemetry.metrics import Meter
 
+from samza_azure.messages import Progress, TaskReport
+
 #: The bounds of the histograms, in seconds.
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A figure in the reports on a task that only grows. It is counted by stage."""
+
+    name: str
+    description: str
+    value: Callable[[TaskReport], int]
+    direction: str | None = None  # an attribute, where one instrument has several figures
+    unit: str = ""
+
+
+def _of_progress(value: Callable[[Progress], int]) -> Callable[[TaskReport], int]:
+    return lambda report: value(report.progress or Progress())
+
+
+_ROWS = "samza_azure.task.rows", "Rows, by stage; direction in: read, out: written, late: dropped as late"
+#: One more is a line here, and a row in docs/metrics.md.
+OF_TASKS = (
+    Counted(*_ROWS, _of_progress(lambda done: done.rows), "in"),
+    Counted(*_ROWS, _of_progress(lambda done: done.rows_out), "out"),
+    Counted(*_ROWS, lambda report: report.late, "late"),
+    Counted(
+        "samza_azure.task.bytes",
+        "Bytes of the logs that were read, by stage",
+        _of_progress(lambda done: done.size),
+        unit="By",
+    ),
+)
 
 
 class Instruments:
@@ -79,13 +114,9 @@ class Instruments:
             description="Time since the account began to refuse calls that it allowed before",
         )
         self.renewals_missed = counter("samza_azure.lease.renewals_missed", description="Unconfirmed renewals")
-        self.rows = counter(
-            "samza_azure.task.rows",
-            description="Rows, by stage; direction in: read, out: written, late: dropped as late",
-        )
-        self.bytes = counter(
-            "samza_azure.task.bytes", unit="By", description="Bytes of the logs that were read, by stage"
-        )
+        self.of_tasks = {
+            each.name: counter(each.name, unit=each.unit, description=each.description) for each in OF_TASKS
+        }
         self.batches = histogram(
             "samza_azure.task.batch.duration",
             description="Duration of a batch, by stage; the mean if several were reported at once",
@@ -118,3 +149,8 @@ class Instruments:
         self.heap = gauge("samza_azure.container.heap", unit="By", description="Java's heap in use")
         self.heap_most = gauge("samza_azure.container.heap.limit", unit="By", description="The most of Java's heap")
         self.calls = counter("samza_azure.storage.calls", description="Storage calls, by operation and outcome")
+
+    def __iter__(self) -> Iterator[Any]:
+        """All of them."""
+        for each in vars(self).values():
+            yield from each.values() if isinstance(each, dict) else (each,)

@@ -26,7 +26,7 @@ from samza_azure.metrics.facts import (
     outcome,
     steps_taken,
 )
-from samza_azure.metrics.instruments import Instruments
+from samza_azure.metrics.instruments import OF_TASKS, Instruments
 
 log = logging.getLogger(__name__)
 
@@ -106,22 +106,17 @@ class Observer:
         if before is not None and (report.generation, report.attempt) < (before.generation, before.attempt):
             return
         self._counted[report.task] = report
-        is_same = before is not None and (report.generation, report.attempt) == (before.generation, before.attempt)
-        old, old_late = (
-            (before.progress or Progress(), before.late) if before is not None and is_same else (Progress(), 0)
-        )
-        new, instruments = report.progress or Progress(), self._instruments
+        if before is not None and (report.generation, report.attempt) > (before.generation, before.attempt):
+            before = None
         who = {**self._who, "stage": stage_and_number(report.task)[0]}
-        for direction, more in (
-            ("in", new.rows - old.rows),
-            ("out", new.rows_out - old.rows_out),
-            ("late", report.late - old_late),
-        ):
-            instruments.rows.add(max(more, 0), {**who, "direction": direction})
-        instruments.bytes.add(max(new.size - old.size, 0), who)
+        for each in OF_TASKS:
+            attributes = who if each.direction is None else {**who, "direction": each.direction}
+            more = each.value(report) - (each.value(before) if before is not None else 0)
+            self._instruments.of_tasks[each.name].add(max(more, 0), attributes)
+        new, old = report.progress or Progress(), (before.progress if before is not None else None) or Progress()
         batches = new.batches - old.batches
         for _ in range(batches):
-            instruments.batches.record((new.seconds - old.seconds) / batches, who)
+            self._instruments.batches.record((new.seconds - old.seconds) / batches, who)
 
     def container_lost(self) -> None:
         """The container has ended unasked."""

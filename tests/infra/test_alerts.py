@@ -28,7 +28,7 @@ UNITS = {"s": "_seconds", "By": "_bytes", "": ""}
 def names() -> set[str]:
     """What Prometheus calls our instruments."""
     found = set()
-    for each in vars(Instruments(MeterProvider([InMemoryMetricReader()]).get_meter("m"))).values():
+    for each in Instruments(MeterProvider([InMemoryMetricReader()]).get_meter("m")):
         name = each.name.replace(".", "_")
         name += "" if name.endswith(UNITS[each.unit]) else UNITS[each.unit]
         kind = type(each).__name__
