@@ -113,11 +113,6 @@ def _cgroups(root: Path) -> Iterator[tuple[Path, str]]:
                 yield folder, number
 
 
-def memory_of_session(session: int) -> int:
-    """Bytes of memory of all processes of a session, as `use_of_session` counts them."""
-    return use_of_session(session)[0]
-
-
 def use_of_session(session: int) -> tuple[int, float]:
     """Bytes of memory and seconds of CPU of all processes of a session, with the seconds of their ended children.
 

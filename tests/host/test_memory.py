@@ -19,7 +19,6 @@ from samza_azure.machine.memory import (
     RecentKills,
     memory,
     memory_kills,
-    memory_of_session,
     use_of_session,
 )
 from samza_azure.messages import OUT_OF_MEMORY
@@ -210,7 +209,7 @@ def test_pages_that_processes_share_are_counted_once() -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
-        assert 64 << 20 < memory_of_session(process.pid) < 128 << 20
+        assert 64 << 20 < use_of_session(process.pid)[0] < 128 << 20
         os.killpg(process.pid, signal.SIGKILL)
 
 
@@ -220,10 +219,10 @@ def test_the_memory_of_a_session_is_that_of_all_its_processes() -> None:
         [sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     ) as process:
         assert process.stdout is not None and process.stdout.readline() == b"held\n"
-        assert memory_of_session(process.pid) > 64 << 20
+        assert use_of_session(process.pid)[0] > 64 << 20
         assert 0 < use_of_session(process.pid)[1] < 60, "seconds of CPU"
         process.kill()
-    assert memory_of_session(process.pid) == 0
+    assert use_of_session(process.pid)[0] == 0
 
 
 @pytest.mark.parametrize(
