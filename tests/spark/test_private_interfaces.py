@@ -39,7 +39,7 @@ from samza_azure.spark.jvm.catalyst import (
 from samza_azure.spark.jvm.session import compiled, java_class, jvm_of
 from samza_azure.spark.jvm.settings import BASE
 from samza_azure.spark.jvm.watermark import OwnedWatermark, probe
-from samza_azure.spark.pipeline import words
+from samza_azure.spark.pipeline import remedies, spark_errors
 from samza_azure.spark.pipeline.destination import destination
 from samza_azure.spark.pipeline.no_session import NO_SESSION
 from samza_azure.spark.query.source import LogStreamReader
@@ -53,9 +53,9 @@ CHECKPOINT_FILES = BASE["spark.sql.streaming.checkpointFileManagerClass"]
 def test_each_condition_that_a_remedy_hangs_on_is_one_of_sparks(spark: SparkSession) -> None:
     """And each operator. What Spark says of them in English may change."""
     reader = java_class(spark, "org.apache.spark.SparkThrowableHelper").errorReader()
-    assert [each for each in (*words.CONDITIONS, *failure._INSTEAD) if not reader.isValidErrorClass(each)] == []
-    assert {*words.CONDITIONS_OF_PYTHON, NO_SESSION} <= ERROR_CLASSES_MAP.keys()
-    for kind in words.OPERATORS:
+    assert [each for each in (*spark_errors.CONDITIONS, *failure._INSTEAD) if not reader.isValidErrorClass(each)] == []
+    assert {*spark_errors.CONDITIONS_OF_PYTHON, NO_SESSION} <= ERROR_CLASSES_MAP.keys()
+    for kind in remedies.OPERATORS:
         assert isinstance(java_class(spark, f"org.apache.spark.sql.catalyst.plans.logical.{kind}"), JavaClass), kind
 
 

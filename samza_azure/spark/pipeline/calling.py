@@ -12,7 +12,7 @@ from samza_azure.spark.jvm.catalyst import input_directory
 from samza_azure.spark.jvm.session import is_of
 from samza_azure.spark.jvm.session_kept import session_kept
 from samza_azure.spark.pipeline.bounds import Input
-from samza_azure.spark.pipeline.words import said_by_stage
+from samza_azure.spark.pipeline.spark_errors import said_by_stage
 from samza_azure.user_code import noted, place_of
 
 

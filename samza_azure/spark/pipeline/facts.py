@@ -26,7 +26,7 @@ from samza_azure.spark.pipeline.operators import state_of
 from samza_azure.spark.pipeline.placement import Placement, place_stage
 from samza_azure.spark.pipeline.refusals import Refusal
 from samza_azure.spark.pipeline.schema import nullable
-from samza_azure.spark.pipeline.words import said_at_start
+from samza_azure.spark.pipeline.spark_errors import said_at_start
 
 
 @dataclass(eq=False)

@@ -30,7 +30,7 @@ from samza_azure.spark.jvm import reducers
 from samza_azure.spark.jvm.session import is_stopped, set_unchecked
 from samza_azure.spark.pipeline.environment import environment_sent
 from samza_azure.spark.pipeline.left_out import LeftOut
-from samza_azure.spark.pipeline.words import said_by_stage
+from samza_azure.spark.pipeline.spark_errors import said_by_stage
 
 #: Objects that a worker cannot create: it cannot import a module that holds one of them.
 _OF_THE_SESSION = (SparkSession, SparkContext, DataFrame, Column, WindowSpec, Broadcast, Accumulator, Application)

@@ -6,7 +6,6 @@ condition that Spark gives an error, or on the operator that it refuses, and nev
 
 import re
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from pickle import PicklingError
 
@@ -18,7 +17,9 @@ from samza_azure.pipeline.packages import needs
 from samza_azure.spark.jvm.catalyst import Node, in_sql, kind_of, literal
 from samza_azure.spark.jvm.errors import condition_of, is_of_java, message_of, parameters_of, plan_of_error
 from samza_azure.spark.jvm.reducers import NotForWorkers
+from samza_azure.spark.pipeline import remedies
 from samza_azure.spark.pipeline.advice import Advice, count_in_windows
+from samza_azure.spark.pipeline.remedies import instead_of, instead_of_call
 
 _PYSPARK = str(Path(pyspark.__file__).parent)
 #: The condition of most of what Spark's check of streaming queries refuses. Only the operator says what it is about.
@@ -43,55 +44,15 @@ _SEND = (
     "Functions that Spark calls run in other processes, and what they use is pickled for those. Create it inside the "
     "function, or put it into a module beside the pipeline, which they import."
 )
-_SEEN = (
-    "where the output is read, or write one stage over both streams with transformWithState, which remembers what it "
-    "has seen."
-)
-#: What to write instead of what Spark refuses when a stage's function is called, by the condition of its error.
-_INSTEAD_OF_CALLS = {
-    "_LEGACY_ERROR_TEMP_3063": 'Name the values, as in .pivot("kind", ["a", "b"]).',
-    "INVALID_SUBQUERY_EXPRESSION.STREAMING_QUERY": (
-        "Write it as a join, or as a left semi join whose condition bounds the time."
-    ),
-    "UNSUPPORTED_FEATURE.SET_OPERATION_ON_MAP_TYPE": "Make a text of the map first, with F.to_json.",
-    "_LEGACY_ERROR_TEMP_3101": (
-        "A window of an earlier stage is a column of its start and end. Let that stage write a time, "
-        '.withColumn("at", F.window_time("window")), declare event_time = "at" for its stream, and use that time here.'
-    ),
-}
 #: What Spark calls errors by; a test finds each of them in this Spark.
 CONDITIONS = frozenset(
     {_UNNAMED, _ACTION, _INTERVAL, _NO_TIMESTAMP, _STAR, _OUTPUT_MODE, _ON_CLAUSE, _WINDOW}
     | _UNKNOWN
-    | _INSTEAD_OF_CALLS.keys()
+    | remedies.CONDITIONS
 )
 #: What pyspark calls its own.
 CONDITIONS_OF_PYTHON = frozenset({_ATTRIBUTE, *_PACKAGES})
 _APPEND = 'Use output mode append: remove output_mode="update" from @app.stage.'
-#: What to write instead of an operator that Spark refuses when a query starts, by the kind of the operator.
-_INSTEAD: dict[str, Callable[[Advice, Node], str]] = {
-    "Sort": lambda advice, root: (
-        f"randomSplit sorts the rows. {_share(root)}"
-        if any(node.kind == "Sample" and node.child.kind == "Sort" for node in root.walk())
-        else "Remove orderBy and sort: a stream never ends, so it has no final order. Sort where the output is read"
-        f"{advice.greatest(root)}."
-    ),
-    "Sample": lambda _advice, root: _share(root),
-    "Except": lambda _advice, _root: f"Subtract {_SEEN}",
-    "Intersect": lambda _advice, _root: f"Intersect {_SEEN}",
-    "Union": lambda _advice, _root: "Produce the rows of the table into a stream, and name it in @app.stage.",
-    "Window": lambda advice, root: (
-        "row_number, rank and lag need all rows of a group at once. Use an aggregate per F.window (F.max_by, F.min_by)"
-        f", dropDuplicatesWithinWatermark, or transformWithState to remember the previous row.{advice.first(root)}"
-    ),
-    "Aggregate": lambda advice, root: advice.distinct(root),
-    "DeduplicateWithinWatermark": lambda advice, root: advice.watermark_before(root),
-    "Offset": lambda _advice, _root: (
-        "Remove offset: the rows of a stream have no order, so any of them would be skipped. Skip rows where the "
-        "output is read."
-    ),
-}
-OPERATORS = frozenset(_INSTEAD)
 #: What a pipeline usually imports, by its usual name.
 _IMPORTS = {
     "Application": "from samza_azure import Application",
@@ -132,7 +93,7 @@ def said_by_stage(error: BaseException, columns: list[str], time: str | None = N
     if is_of_java(error):
         return _plain(message_of(error))
     if type(error).__module__.startswith("pyspark."):
-        remedy = _INSTEAD_OF_CALLS.get(condition, "")
+        remedy = instead_of_call(condition)
         if condition == _STAR and about["prettyName"] == "Pivot":
             remedy = "Write F.count(F.lit(1)) instead."
         return f"{_plain(text).rstrip('.')}. {remedy}" if remedy else _plain(text)
@@ -161,7 +122,7 @@ def _instead_at_start(error: Exception, root: Node, advice: Advice, stage: Stage
         )
     kind = kind_refused(error)
     if kind != "Join":
-        return _INSTEAD[kind](advice, root) if kind in _INSTEAD else ""
+        return instead_of(kind, advice, root)
     is_of_streams = operator.left().isStreaming() and operator.right().isStreaming()
     if not is_of_streams or str(operator.joinType().toString()) == "LeftAnti":
         return advice.with_table(root)
@@ -193,7 +154,7 @@ def said_of_kind(kind: str, root: Node, advice: Advice) -> str:
     """Describe an operator that Spark would refuse when the query starts. Empty: it is none of these."""
     if (reason := _REASONS.get(kind)) is None:
         return ""
-    return f"{reason}. {_INSTEAD[kind](advice, root)}"
+    return f"{reason}. {instead_of(kind, advice, root)}"
 
 
 def _is_of_stream(error: BaseException) -> bool:
@@ -209,16 +170,6 @@ def _plain(text: str) -> str:
     sentence = re.sub(r"#\d+L?\b", "", sentence)  # the number of a column
     sentence = re.sub(r"\b_pyspark_[0-9a-f]{32}\.", "", sentence)  # what spark.sql calls a DataFrame
     return re.sub(r" ?SQLSTATE: \w+|; line \d+ pos -?\d+", "", sentence).rstrip(" ;")
-
-
-def _share(root: Node) -> str:
-    """A filter that keeps some of the rows, for a stage that draws them at random."""
-    sample = next(node for node in root.walk() if node.kind == "Sample")
-    column = in_sql(str(sample.output[0].name()))
-    return (
-        f"Use a filter by the hash of a column instead, which keeps three of ten values of {column}: "
-        f".where({literal(f'pmod(xxhash64({column}), 10) < 3')})."
-    )
 
 
 def _no_column(name: str, columns: list[str]) -> str:

@@ -140,7 +140,7 @@ MUTANTS = (
     Mutant("keys are not compared", 3, replace(ALONE, keyed=0.1, states=(1,)), ((facts, "place_stage", _no_route),)),
     Mutant(
         "a key passes through an outer join",
-        10,
+        32,
         replace(
             QUICK, inputs=(2,), united=0.05, how=("right", "left", "full"), marked=1.0, stages=(1, 0, 0), states=(1,)
         ),

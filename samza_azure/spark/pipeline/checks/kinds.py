@@ -11,26 +11,15 @@ from samza_azure.spark.jvm.rules import error_of_streaming
 from samza_azure.spark.pipeline.facts import Facts
 from samza_azure.spark.pipeline.operators import STATEFUL, STATELESS
 from samza_azure.spark.pipeline.refusals import Refusal
-from samza_azure.spark.pipeline.words import kind_refused, said_at_start, said_of_kind
+from samza_azure.spark.pipeline.remedies import instead_of
+from samza_azure.spark.pipeline.spark_errors import kind_refused, said_at_start, said_of_kind
 
-#: What people call an operator that is refused, and what to write instead of it.
-INSTEAD = {
-    "Except": (
-        "subtract or exceptAll",
-        (
-            "Subtract where the output is read. Where no column is null and each row is wanted once, dropDuplicates "
-            'and then a join of kind "left_anti" do the same.'
-        ),
-    ),
-    "FlatMapCoGroupsInArrow": ("cogroup", "Use a join, or a union and then applyInPandasWithState."),
-    "FlatMapCoGroupsInPandas": ("cogroup", "Use a join, or a union and then applyInPandasWithState."),
-    "LateralJoin": (
-        "a lateral join",
-        (
-            "Compute its columns with withColumn; for several rows of one, use F.explode or LATERAL VIEW explode(...). "
-            "Instead of a Python table function over a stream, which would see one batch, use transformWithState."
-        ),
-    ),
+#: What people call an operator that is refused.
+NAMES = {
+    "Except": "subtract or exceptAll",
+    "FlatMapCoGroupsInArrow": "cogroup",
+    "FlatMapCoGroupsInPandas": "cogroup",
+    "LateralJoin": "a lateral join",
 }
 OTHERWISE = "Remove it from the stage, and apply it where the output is read."
 
@@ -59,5 +48,6 @@ def _wrong(facts: Facts, node: Node) -> str:
         )
     if said := said_of_kind(node.kind, facts.root, facts.advice):
         return f"cannot run as a stream: {said}"
-    name, remedy = INSTEAD.get(node.kind, (f"the operator {node.kind}", OTHERWISE))
+    name = NAMES.get(node.kind, f"the operator {node.kind}")
+    remedy = instead_of(node.kind, facts.advice, facts.root) or OTHERWISE
     return f"uses {name}, which is not known to compute the same on a stream as on a table. {remedy}"

@@ -16,8 +16,8 @@ def check(facts: Facts) -> Iterator[Refusal]:
     for node in () if facts.is_on_one_task else facts.operators:
         if node.kind == "TransformWithStateInPySpark" and node.plan.hasInitialState():
             said = (
-                f"the {described(node)} has an initial state, and each task would load all of it. Run the stage on one "
-                f"task, {facts.stage.decorator(tasks=1)}; or produce the initial state into a stream."
+                f"the {described(node)} has an initial state, and each task would load all of it. "
+                f"{_on_one_task(facts.stage)} Or produce the initial state into a stream."
             )
             yield facts.refused(node, said)
     for offers in facts.placement.unplaced:
