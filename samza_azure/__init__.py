@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         TimedOut,
         Unsettled,
     )
+    from samza_azure.eventhubs.once import EventHubsOnce
     from samza_azure.group.notification import DrainMode, DrainNotification
     from samza_azure.library.drain import DrainMonitor, DrainNotifications
     from samza_azure.library.drain_states import DrainMessage, DrainStates
@@ -46,12 +47,15 @@ if TYPE_CHECKING:
     from samza_azure.stream_io.reader import Reader
     from samza_azure.stream_io.source_stream import SourceWriter
     from samza_azure.systems.api import (
+        RefusedRow,
         SystemAdmin,
         SystemConsumer,
         SystemFactory,
         SystemLag,
+        SystemProducer,
         SystemRows,
         SystemStream,
+        SystemWriter,
     )
 
 __all__ = [
@@ -72,6 +76,7 @@ __all__ = [
     "DrainNotifications",
     "DrainStates",
     "Envelope",
+    "EventHubsOnce",
     "Handler",
     "JobCoordinator",
     "JobCoordinatorListener",
@@ -84,6 +89,7 @@ __all__ = [
     "PermitExpired",
     "PipelineRefused",
     "Reader",
+    "RefusedRow",
     "RowsGone",
     "SamzaAzureError",
     "SharedTasks",
@@ -96,8 +102,10 @@ __all__ = [
     "SystemConsumer",
     "SystemFactory",
     "SystemLag",
+    "SystemProducer",
     "SystemRows",
     "SystemStream",
+    "SystemWriter",
     "TaskCoordinator",
     "TimedOut",
     "Unsettled",
@@ -119,6 +127,7 @@ _HOMES = {
     "DrainNotifications": "library.drain",
     "DrainStates": "library.drain_states",
     "Envelope": "application",
+    "EventHubsOnce": "eventhubs.once",
     "Handler": "application",
     "JobCoordinator": "coordinator",
     "JobCoordinatorListener": "coordinator",
@@ -128,14 +137,17 @@ _HOMES = {
     "Lock": "coordinator",
     "PassthroughJobCoordinatorFactory": "library.factory",
     "Reader": "stream_io.reader",
+    "RefusedRow": "systems.api",
     "SharedTasks": "library.shared_tasks",
     "SourceWriter": "stream_io.source_stream",
     "SystemAdmin": "systems.api",
     "SystemConsumer": "systems.api",
     "SystemFactory": "systems.api",
     "SystemLag": "systems.api",
+    "SystemProducer": "systems.api",
     "SystemRows": "systems.api",
     "SystemStream": "systems.api",
+    "SystemWriter": "systems.api",
     "TaskCoordinator": "application",
     "check_token": "library.fencing",
 }

@@ -44,7 +44,7 @@ LADDER_S = (1.0, 5.0, 10.0, 30.0, 60.0)
 
 HOURS_PER_MONTH = 730
 #: The kinds that write rows to where others read them.
-SINKS = (TaskKind.TABLE, TaskKind.FILES)
+SINKS = (TaskKind.TABLE, TaskKind.FILES, TaskKind.OUTLET)
 #: Rows in one page of a query's answer.
 ROWS_PER_QUERY = 1_000
 #: The pace of a lock of the library with the shortest lease, in seconds. `library/lease_lock.py` has the same numbers,
@@ -98,7 +98,7 @@ class Flow:
 
     @property
     def is_sink(self) -> bool:
-        """Whether its tasks write rows to a table or a folder."""
+        """Whether its tasks write rows to a table, a folder or a system outside."""
         return self.kind in SINKS
 
     @property
@@ -195,8 +195,8 @@ def busy(flows: Sequence[Flow], processors: int, commit_s: float) -> Operations:
 def publishing(flow: Flow) -> Operations:
     """The operations of a sink's tasks while each flush has rows.
 
-    Into a folder: a file and the records before and after it. Into a table: rows of one interval, and each file is
-    merged once.
+    Into a folder: a file and the records before and after it. To a system outside: the record before. Into a table:
+    rows of one interval, and each file is merged once.
 
     A flush writes a file and a record, reads the position, and publishes in one transaction. A merge reads `MERGED`
     files and writes one, under two locks, each acquired and released. Once an hour the garbage collection lists the
@@ -205,13 +205,15 @@ def publishing(flow: Flow) -> Operations:
     flushes = flow.tasks * per_hour(flow.flush_s)
     if flow.kind is TaskKind.FILES:
         return Operations(write=3 * flushes)
+    if flow.kind is TaskKind.OUTLET:
+        return Operations(write=flushes)
     merges = flushes / MERGED
     once = Operations(table=HOUSE_TABLE, write=2)
     return Operations(table=2 * flushes + 12 * merges, read=flushes, write=2 * flushes + merges) + once
 
 
 def published(plan: Plan) -> list[str]:
-    """A line for each table and folder: whose rows it holds, and its price."""
+    """A line for each table, folder and system outside: whose rows it gets, and its price."""
     found = []
     for stage, flow in zip(plan.stages, flows_of(plan), strict=True):
         price = f"up to ${publishing(flow).dollars_per_month:,.2f} per month" if flow.is_sink else ""
@@ -225,6 +227,11 @@ def published(plan: Plan) -> list[str]:
             found.append(
                 f"the rows of {stage.inputs[0]} go to the folder files/{stage.target}, a file per task every "
                 f"{stage.flush_s:g} s: {price}; nothing while there are no rows"
+            )
+        if stage.kind is TaskKind.OUTLET:
+            found.append(
+                f"the rows of {stage.inputs[0]} go to the system {stage.target}, at most every {stage.flush_s:g} s and "
+                f"task: {price}, without the price of that system; nothing while there are no rows"
             )
     return found
 
@@ -316,7 +323,8 @@ def pipeline_lines(plan: Plan, commit_s: float) -> list[str]:
             flight = "one message" if stage.at_once == 1 else f"up to {stage.at_once} messages"
             found.append(f"  calls   a handler, {flight} in flight in each task")
         if stage.kind in SINKS:
-            where = f"the table {stage.target}" if stage.kind is TaskKind.TABLE else f"the folder files/{stage.target}"
+            kinds = {TaskKind.TABLE: "table ", TaskKind.FILES: "folder files/", TaskKind.OUTLET: "system "}
+            where = f"the {kinds[stage.kind]}{stage.target}"
             found.append(f"  writes  {where}, every {stage.flush_s:g} s")
             continue
         by = stage.routed_by or stage.partition_by

@@ -53,6 +53,7 @@ class TaskKind(StrEnum):
     HANDLER = "handler"  # call a handler for each message
     TABLE = "table"  # publish the rows of the input as segments of a table
     FILES = "files"  # write them as Parquet files into a folder
+    OUTLET = "outlet"  # send them to a system outside, through a connector
     SOURCE = "source"  # read a stream from outside, through a connector
 
 
@@ -72,7 +73,7 @@ class StagePlan:
     routed_by: tuple[str, ...] = ()  # and the expressions to route by
     partitions: int = 1  # of the output
     kind: TaskKind = TaskKind.QUERY
-    target: str = ""  # the table or the folder that the rows go to, or the system that they come from
+    target: str = ""  # the table, the folder or the system that the rows go to, or the system that they come from
     flush_s: float = 0.0  # how often they are written there, in seconds
     at_once: int = 0  # messages that a handler may have in flight
 

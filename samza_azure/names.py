@@ -108,8 +108,15 @@ def source_name(stream: str) -> str:
 
 
 def dead_name(stream: str) -> str:
-    """The stage that is added for what is no row of a stream from outside, and the stream that it writes."""
+    """The stream of what is no row of a stream from outside, and the stage that keeps it; and the stream of the rows
+    that cannot be sent outside.
+    """
     return f"{stream}-dead"
+
+
+def outlet_name(stream: str) -> str:
+    """The stage that is added for a stream that goes outside."""
+    return f"{stream}-out"
 
 
 def digest(text: str, characters: int = 8) -> str:

@@ -1,6 +1,6 @@
 """`samza-azure check`: the mistakes of a job file and its pipeline, before anything runs."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +27,7 @@ def command(
         typer.Option("--against-run", help="Read the account: what would a start do with the present run?"),
     ] = False,
     connects: Annotated[
-        bool, typer.Option("--connect", help="Reach for the systems that streams come from: name, rights, network.")
+        bool, typer.Option("--connect", help="Reach for the systems outside: name, rights, network.")
     ] = False,
 ) -> None:
     """Find the mistakes of a job before it runs. Reads no storage; with --quick, starts no Spark either.
@@ -35,7 +35,8 @@ def command(
     With --against-run it reads the account, too, and says whether this code goes on with the present run, needs a drain
     first, or would be refused, and why; then it exits with 2.
 
-    With --connect it tries whether the systems outside can be read from here, and says of each what it has found.
+    With --connect it tries whether the systems outside can be read or written from here, and says of each stream what
+    it has found. Nothing is sent.
 
     Example: samza-azure check job.toml --quick
     """
@@ -66,7 +67,7 @@ def command(
             except ConfigError as error:
                 mistakes.append(error)
     if connects and config is not None:
-        mistakes += _tried(config)
+        mistakes += _tried(config, plan, found.written)
     if mistakes:
         raise ConfigError("\n".join(map(in_full, mistakes)))
     for warning in found.warnings if plan is None else plan.warnings:
@@ -105,16 +106,20 @@ def _load(job: Path, mistakes: list[ConfigError], *, compares: bool) -> Config |
     return config
 
 
-def _tried(config: Config) -> Iterator[ConfigError]:
+def _tried(config: Config, plan: Plan | None, written: Collection[str]) -> Iterator[ConfigError]:
     """Reach for each system outside, print what was found, and yield what is wrong."""
-    from samza_azure.pipeline.outside import outside  # with Arrow: not for `check --quick`
+    from samza_azure.pipeline.outside import outside, sent_in  # with Arrow: not for `check --quick`
     from samza_azure.systems.registry import factory_of as system_of
 
     for name, declared in config.streams.items():
         if declared.system == LOG:
             continue
+        if plan is None and name in written:
+            print(f"streams.{name}: not tried, since what is sent there is not known without Spark, or with mistakes.")
+            continue
         try:
-            look = getattr(system_of(declared.system, name).get_admin(outside(name, declared, config)), "look", None)
+            stream = (sent_in(plan, name, config) if plan else None) or outside(name, declared, config)
+            look = getattr(system_of(declared.system, name).get_admin(stream), "look", None)
             found = f"nothing was tried, for {declared.system} offers nothing" if look is None else look()
         except SamzaAzureError as error:
             yield ConfigError(f"streams.{name}: {error}")

@@ -28,7 +28,6 @@ import typer
 from samza_azure.commands.connect import connect, look
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.kept_rows import FROM_TABLE, KeptRows, kept_rows
-from samza_azure.commands.rows import as_lines
 from samza_azure.commands.terminal import ProgressLine, say, tell
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, SamzaAzureError, StateLost
@@ -40,6 +39,7 @@ from samza_azure.names import BLOB
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs
 from samza_azure.stream_io.listing import runs_in
+from samza_azure.stream_io.values.json_lines import as_lines
 
 #: The bytes of rows that are fetched from a log at a time.
 AT_ONCE = 32 << 20

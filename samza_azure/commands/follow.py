@@ -10,13 +10,13 @@ import typer
 
 from samza_azure.commands.connect import connect
 from samza_azure.commands.job import Job, load
-from samza_azure.commands.rows import as_lines
 from samza_azure.commands.terminal import say
 from samza_azure.errors import ConfigError
 from samza_azure.names import READER
 from samza_azure.storage.interface import NamedRows
 from samza_azure.stream_io.reader import Reader, Start
 from samza_azure.stream_io.retention import stand_of
+from samza_azure.stream_io.values.json_lines import as_lines
 
 
 class _Ended(Exception):

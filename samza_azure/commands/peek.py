@@ -10,7 +10,7 @@ import typer
 from samza_azure.commands.connect import connect
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.kept_rows import kept_rows
-from samza_azure.commands.rows import as_lines
+from samza_azure.stream_io.values.json_lines import as_lines
 
 #: Bytes to read at a time: a few rows need few.
 AT_ONCE = 64 << 10

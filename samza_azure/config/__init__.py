@@ -14,6 +14,7 @@ Start reading at `check.Config`; `sections` has the keys with their defaults.
 from samza_azure.account import Storage
 from samza_azure.config.check import NO_ACCOUNT, Config, JobFileRefused
 from samza_azure.config.files import Files, files_of
+from samza_azure.config.outside import Outside, outside_of
 from samza_azure.config.sections import (
     AZURE_FACTORY,
     LOG,
@@ -35,6 +36,7 @@ __all__ = [
     "Coordinator",
     "Files",
     "JobFileRefused",
+    "Outside",
     "ProcessorSettings",
     "Storage",
     "Stream",
@@ -43,5 +45,6 @@ __all__ = [
     "check_timing",
     "doubtful_timing",
     "files_of",
+    "outside_of",
     "table_of",
 ]

@@ -1,11 +1,16 @@
-"""Event Hubs over AMQP, read exactly: each event once, in the order of its partition.
+"""Event Hubs over AMQP, read exactly: each event once, in the order of its partition; and written at least once, with
+numbers by which each event counts once.
 
     connector         the factory of `system = "eventhubs"`
     consumer          the stream of a task
     hub               one hub as a consumer group sees it: clients, its properties, and what its errors mean
     partition_reader  a standing reader of one partition
     events            events as rows
-    reach             whether a hub can be read: `check --connect`
+    producer          the stream that a task sends to a hub
+    partitioning      which partition a row goes to
+    once              which events come again
+    options           the options of both
+    reach             whether a hub can be read or written: `check --connect`
     emulator          an Event Hubs of our own on this machine, for tests and `dev`, over `amqp`
 
 Promised: between two positions of a partition lie the same events in the same order, however often the connection is

@@ -7,22 +7,26 @@ A partition is only silent if the service has said so: `lag` tells it. So an out
 there is.
 """
 
+import logging
 from datetime import datetime
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from samza_azure.errors import ConfigError
 from samza_azure.eventhubs.events import SCHEMA
-from samza_azure.eventhubs.hub import EventHub
+from samza_azure.eventhubs.once import NUMBER, WRITER, EventHubsOnce
+from samza_azure.eventhubs.options import WAYS, hub_of
 from samza_azure.eventhubs.partition_reader import EventPosition, PartitionReader
 from samza_azure.eventhubs.reach import tried
 from samza_azure.machine.clock import boot_time
 from samza_azure.systems.api import SystemLag, SystemPosition, SystemRows, SystemStream
 from samza_azure.systems.looks import Look
-from samza_azure.systems.options import one_of, refuse_unknown, secret, start_of
+from samza_azure.systems.options import one_of, refuse_unknown, start_of
 from samza_azure.systems.parsing import BODY, Parser
 
-OPTIONS = {"connect", "connect.file", "namespace", "name", "consumer_group", "start", "on_expired"}
+log = logging.getLogger(__name__)
+
+OPTIONS = {*WAYS, "name", "consumer_group", "start", "on_expired"}
 
 
 class EventHubsStream:
@@ -31,7 +35,7 @@ class EventHubsStream:
     def __init__(self, stream: SystemStream) -> None:
         self._stream = stream
         refuse_unknown(stream, "eventhubs", OPTIONS)
-        self._hub = _hub(stream)
+        self._hub = hub_of(stream)
         self._start = start_of(stream)
         self._skips = one_of(stream, "on_expired", "fail", "skip") == "skip"
         self._parser = Parser(stream, [name for name in SCHEMA.names if name != BODY])
@@ -40,6 +44,7 @@ class EventHubsStream:
         self._looks: dict[int, Look] = {}
         self._events = self._bytes = 0  # that were read
         self._turn = 0
+        self._once: dict[int, EventHubsOnce] = {}
 
     def partitions(self) -> int | None:
         """As many as the hub has. Their ids are the numbers from 0."""
@@ -48,6 +53,15 @@ class EventHubsStream:
     def look(self) -> str:
         """What a try to read the hub has found. Raise an error that says what to do if it cannot be read."""
         return tried(self._hub, self._stream.partitions)
+
+    def restore(self, partition: int, state: bytes) -> None:
+        """Take over whose events were read up to which number."""
+        self._once[partition] = EventHubsOnce(state)
+
+    def state(self, partition: int) -> bytes:
+        """Whose events were read up to which number, behind what `read` has returned."""
+        once = self._once.get(partition)
+        return b"" if once is None else bytes(once)
 
     def open(self, partition: int, position: SystemPosition) -> None:
         created_ms, following = position
@@ -112,11 +126,23 @@ class EventHubsStream:
             self._looks[number].heard()
             self._events += arrival.rows.num_rows
             self._bytes += arrival.rows.nbytes
-            return self._rows(number, arrival.rows, arrival.position)
+            return self._rows(number, self._new(number, arrival.rows), arrival.position)
         if reader.position is not None and reader.position != self._told[number]:  # what `newest` means is known now
             self._told[number] = reader.position
             return SystemRows(number, self._stream.schema.empty_table(), _system_position(reader.position))
         return None
+
+    def _new(self, number: int, events: pa.RecordBatch) -> pa.RecordBatch:
+        """Those that do not come again, as the job that has sent them says."""
+        writers, numbers = (pc.map_lookup(events["properties"], name, "first") for name in (WRITER, NUMBER))
+        if writers.null_count == len(writers):
+            return events
+        once = self._once.setdefault(number, EventHubsOnce())
+        are_new = [once.is_next(*each) for each in zip(writers.to_pylist(), numbers.to_pylist(), strict=True)]
+        if all(are_new):
+            return events
+        log.info("partition %d: %d events come again", number, are_new.count(False))
+        return events.filter(pa.array(are_new))
 
     def _rows(self, number: int, events: pa.RecordBatch, position: EventPosition) -> SystemRows:
         """The rows of some events, and what is none."""
@@ -130,22 +156,3 @@ class EventHubsStream:
 
 def _system_position(position: EventPosition) -> SystemPosition:
     return position.created_ms, position.number + 1
-
-
-def _hub(stream: SystemStream) -> EventHub:
-    """The hub that the options name, and the way to it."""
-    options = stream.options
-    key = f"streams.{stream.name}.options"
-    ways = [name for name in ("connect", "connect.file", "namespace") if name in options]
-    if len(ways) != 1 or "name" not in options:
-        raise ConfigError(
-            f"{key} should name the hub, and one way to it. Write under [streams.{stream.name}]: options.name = "
-            '"hub", and options.connect = "${EVENTHUBS}", options.connect.file = "path", or options.namespace = '
-            '"name.servicebus.windows.net" for an identity.'
-        )
-    name, group = options["name"], options.get("consumer_group", "$Default")
-    if ways == ["namespace"]:
-        from azure.identity import DefaultAzureCredential
-
-        return EventHub(name, group, namespace=options["namespace"], credential=DefaultAzureCredential())
-    return EventHub(name, group, connect=secret(stream, "connect"))

@@ -4,8 +4,8 @@ Promised: what docs and dumps say of the service. Events of a partition are numb
 owner level evicts those with the same or a lower one; a position that has expired is read from the oldest event on,
 without an error; one that lies beyond the end is refused; offsets are opaque, and with geo-replication no numbers.
 
-Not promised: TLS and WebSockets, the service's hash of keys, compaction, quotas, tokens that expire on open links. It
-was written after documentation, dumps and the source code of clients, and never beside the service itself.
+Not promised: TLS and WebSockets, compaction, quotas, tokens that expire on open links. It was written after
+documentation, dumps and the source code of clients, and never beside the service itself.
 """
 
 import asyncio
@@ -16,7 +16,6 @@ import re
 import threading
 import time
 import uuid
-import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -50,6 +49,7 @@ from samza_azure.eventhubs.amqp import (
     ulong,
     ushort,
 )
+from samza_azure.eventhubs.partitioning import of_key
 
 KEY_NAME, KEY = "local", "a2V5IG9mIHRoZSBmYWtl"
 MESSAGE_BYTES, FRAME_BYTES, BATCH_FORMAT = 1 << 20, 1 << 16, 0x80013700
@@ -636,8 +636,8 @@ class EventHubs:
                 (value.get("x-opt-partition-key") for code, value, _ in parts if code == Code.MESSAGE_ANNOTATIONS), None
             )
             link.hub.turn += 1
-            turn = zlib.crc32(key.encode()) if key else link.hub.turn
-            partition = link.hub.partitions[turn % len(link.hub.partitions)]
+            number = len(link.hub.partitions)
+            partition = link.hub.partitions[of_key(key, number) if key else link.hub.turn % number]
         for event in events:
             partition.append(event, _now_ms())
         self._pump(partition)

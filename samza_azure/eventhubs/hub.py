@@ -9,10 +9,10 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as TooLate
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from azure.core.credentials import TokenCredential
-from azure.eventhub import EventHubConsumerClient
+from azure.eventhub import EventHubConsumerClient, EventHubProducerClient
 from azure.eventhub.exceptions import AuthenticationError
 
 from samza_azure.errors import (
@@ -35,6 +35,7 @@ SOCKET_TIMEOUT_S = 0.1
 ANSWER_S = 10.0
 #: What the service asks of clients that it throttles.
 BUSY_S = 4.0
+C = TypeVar("C", EventHubConsumerClient, EventHubProducerClient)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +67,23 @@ class EventHub:
     namespace: str = ""
     credential: TokenCredential | None = None
     tls: bool = True
+    sends: bool = False  # whether it is written
 
     def client(self) -> EventHubConsumerClient:
-        """A client that tries everything once."""
-        options: dict[str, Any] = {
-            "consumer_group": self.group,
-            "eventhub_name": self.name,
-            "retry_total": 0,
-            "retry_backoff_factor": 0,
-            "socket_timeout": SOCKET_TIMEOUT_S,
-        }
+        """A client that reads, and tries everything once."""
+        return self._client(EventHubConsumerClient, consumer_group=self.group, socket_timeout=SOCKET_TIMEOUT_S)
+
+    def sender(self) -> EventHubProducerClient:
+        """A client that sends, and tries everything once or twice: `send_batch` has its own mind."""
+        return self._client(EventHubProducerClient)
+
+    def _client(self, kind: type[C], **more: Any) -> C:
+        options: dict[str, Any] = {"eventhub_name": self.name, "retry_total": 0, "retry_backoff_factor": 0, **more}
         if self.connect is None:
             assert self.credential is not None
-            return EventHubConsumerClient(self.namespace, credential=self.credential, use_tls=self.tls, **options)
+            return kind(self.namespace, credential=self.credential, use_tls=self.tls, **options)
         try:
-            return EventHubConsumerClient.from_connection_string(self.connect(), **options)
+            return kind.from_connection_string(self.connect(), **options)
         except ValueError as error:
             raise ConfigError(f"The connection string of the hub {self.name!r} cannot be used: {error}") from error
 
@@ -119,11 +122,16 @@ class EventHub:
         if condition == "link:stolen":
             return Superseded(f"{hub} is read by a newer owner.")
         if isinstance(error, AuthenticationError) or condition == "unauthorized-access":
+            right, policy, role = ("send", "Send", "Sender") if self.sends else ("listen", "Listen", "Receiver")
             return AccessDenied(
-                f"{hub} refuses its key or identity: it needs the right to listen (a policy with Listen, or the role "
-                "Azure Event Hubs Data Receiver).",
+                f"{hub} refuses its key or identity: it needs the right to {right} (a policy with {policy}, or the "
+                f"role Azure Event Hubs Data {role}).",
                 may_pass=True,
             )
+        if condition.endswith("message-size-exceeded"):
+            return ConfigError(f"{hub} takes smaller messages than it says: {text}")
+        if condition == "not-found" and self.sends:
+            return ConfigError(f"{hub} does not exist: correct its name, or make it.")
         if condition == "not-found":
             return ConfigError(f"{hub} does not exist, or has no consumer group {self.group!r}: correct its name.")
         if condition == "argument-error":

@@ -1,6 +1,8 @@
-"""Whether a hub can be read from here: what `samza-azure check --connect` does. What may be wrong is one sentence each.
+"""Whether a hub can be read or written from here: what `samza-azure check --connect` does. What may be wrong is one
+sentence each.
 
-Nothing is read and nobody is evicted: it asks as a reader without an owner level, which a running job keeps out.
+Nothing is read or sent, and nobody is evicted: it asks as a reader without an owner level, which a running job keeps
+out.
 """
 
 import socket
@@ -26,9 +28,7 @@ T = TypeVar("T")
 
 def tried(hub: EventHub, partitions: int) -> str:
     """What was found. Raise an error that says what to do if the hub cannot be read."""
-    host, port = _address(hub)
-    _connect(host, port)
-    facts = _within(hub.facts, hub, host)
+    host, facts = _found(hub)
     if len(facts.partitions) != partitions:
         raise ConfigError(
             f"The hub {hub.name!r} has {len(facts.partitions)} partitions, and the job file says {partitions}. Write "
@@ -37,6 +37,26 @@ def tried(hub: EventHub, partitions: int) -> str:
     reads_now = _within(lambda: _open(hub, facts), hub, host)
     read_by = "a job reads it now" if reads_now else f"the consumer group {hub.group!r} may read it"
     return f"the hub {hub.name!r} at {host} has {partitions} partitions, and {read_by}"
+
+
+def tried_to_send(hub: EventHub) -> str:
+    """What was found. Raise an error that says what to do if nothing can be sent to the hub. Nothing is sent."""
+    host, facts = _found(hub)
+    client = hub.sender()
+    try:
+        most = _within(client.create_batch, hub, host).max_size_in_bytes  # it opens a link of a sender
+    finally:
+        begun(client.close)
+    return (
+        f"the hub {hub.name!r} at {host} has {len(facts.partitions)} partitions, and may be written, "
+        f"{most:,} bytes at once"
+    )
+
+
+def _found(hub: EventHub) -> tuple[str, HubFacts]:
+    host, port = _address(hub)
+    _connect(host, port)
+    return host, _within(hub.facts, hub, host)
 
 
 def _address(hub: EventHub) -> tuple[str, int]:

@@ -5,6 +5,7 @@
     runs/{run}/{stage}-{number}/{index}         a blob of a task's log
     runs/{run}/large/{stage}-{number}/{index}/… an immutable blob that a record of that blob refers to
     streams/{stream}/{partition}/{index}        a blob of a source partition's log
+    streams/{stream}/{partition}/at-{a}-{b}     what the next run needs beside the position (a, b) in a stream outside
     streams/binding.json                        which table and which application the container belongs to
     tables/, files/, locks/                     the files of tables, the files of folders, the locks of the library
 
@@ -40,6 +41,11 @@ SOURCE_BLOB = re.compile(rf"(?P<prefix>streams/(?P<stream>[^/]+)/(?P<number>{_NU
 FILE_BLOB = re.compile(
     rf"(?P<prefix>files/[^/]+/(?P<run>[^/]+)\.[^/.]+-(?:{_NUMBER}))\.(?P<index>[0-9]{{8,}})\.parquet"
 )
+
+
+def state_name(partition: str, at: tuple[int, int]) -> str:
+    """What a connector needs beside a position of a source partition."""
+    return f"{STREAMS}{partition}/at-{at[0]}-{at[1]}"
 
 
 def copy_name(revision: int) -> str:

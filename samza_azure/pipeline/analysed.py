@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from samza_azure.application import Stage
-from samza_azure.config import Files, TableSettings
+from samza_azure.config import Files, Outside, TableSettings
 from samza_azure.logs.names import source_log, source_partition, stage_and_number, task_log, task_name
 from samza_azure.messages import Plan, StagePlan, partitions_of
 
@@ -130,10 +130,11 @@ class Pipeline:
     plan: Plan
     stages: Mapping[str, AnalysedStage]
     streams: Mapping[str, AnalysedStream]
-    sinks: Mapping[str, TableSettings | Files] = field(default_factory=dict)  # by the stage that puts rows there
+    #: By the stage that puts rows there.
+    sinks: Mapping[str, TableSettings | Files | Outside] = field(default_factory=dict)
 
-    def sink_of(self, task: str) -> TableSettings | Files | None:
-        """The table or folder that a task writes rows to. None if the task runs a query or a handler."""
+    def sink_of(self, task: str) -> TableSettings | Files | Outside | None:
+        """The table, folder or system that a task writes rows to. None if the task runs a query or a handler."""
         return self.sinks.get(self.plan.stage_of(task).name)
 
     def stage_of(self, task: str) -> AnalysedStage:

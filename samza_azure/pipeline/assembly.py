@@ -7,12 +7,13 @@ of them has a query, `without_spark` otherwise.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from samza_azure.application import Stage
-from samza_azure.config import LOG, Config, Files, Stream, TableSettings
+from samza_azure.config import LOG, Config, Files, Outside, Stream, TableSettings
 from samza_azure.config.jobfile import place_of_mistake, with_lines
 from samza_azure.config.values import in_words
 from samza_azure.errors import ConfigError, Mistakes, PipelineRefused
@@ -29,10 +30,11 @@ from samza_azure.pipeline.names import (
     no_time_among,
     undeclared,
 )
-from samza_azure.pipeline.outside import dead_letter_stage, source_stage
-from samza_azure.pipeline.sinks import check_held, check_producers, check_time, sink_plan, sinks_of
+from samza_azure.pipeline.outside import dead_letter_stage, sent_as, source_stage
+from samza_azure.pipeline.sinks import Sink, check_held, check_producers, check_time, sink_plan, sinks_of
 from samza_azure.pipeline.state import check_chosen, kind_of_state
 from samza_azure.stream_io.columns import Columns
+from samza_azure.systems.registry import check_written
 from samza_azure.user_code import noted, place_of_function
 
 #: Bytes of JSON. A larger description is not stored, and a difference is then reported as two hashes.
@@ -48,7 +50,7 @@ class Assembly:
         self.stages: dict[str, AnalysedStage] = {}
         self._all, self._config, self._declare = stages, config, declare
         self._written = {stage.output for stage in stages}
-        self._sinks: list[tuple[StagePlan, TableSettings | Files]] = []
+        self._sinks: list[tuple[StagePlan, Sink]] = []
 
     def add_sources(self, stage: Stage) -> None:
         """Add the source streams that a stage reads."""
@@ -58,13 +60,19 @@ class Assembly:
                 if self.declared(name).system != LOG:
                     self._add_outside(stage, name)
 
-    def _add_outside(self, stage: Stage, name: str) -> None:
+    @contextmanager
+    def _refused(self) -> Iterator[None]:
+        """Refuse the pipeline for what is wrong with a connector in the job file."""
         try:
-            source = source_stage(name, self.streams[name], self._config)
+            yield
         except ConfigError as error:
             refused = PipelineRefused(str(error))
             noted(refused, place_of_mistake(self._config.path, str(error)))
             raise refused from error
+
+    def _add_outside(self, stage: Stage, name: str) -> None:
+        with self._refused():
+            source = source_stage(name, self.streams[name], self._config)
         added = [source, dead_letter_stage(name, source.plan)] if self.declared(name).dead_letters else [source]
         taken = {*self._written, *self._config.streams, *(each.name for each in self._all)}
         if wrong := next((each.plan.name for each in added if each.plan.name in taken), None):
@@ -113,7 +121,11 @@ class Assembly:
             self.add_between(stage, key)
         self.stages[stage.plan.name] = stage
         for sink, to in goes_to.items():
-            check_held(output, to, analysis.columns)
+            if isinstance(to, Outside):
+                with self._refused():
+                    check_written(to.system, sent_as(output, self.declared(output), self._config, stage, key))
+            else:
+                check_held(output, to, analysis.columns)
             if isinstance(to, TableSettings):
                 check_time(output, to, analysis.columns.types)
                 if stage.partitions is not None:  # each sink reads all tasks of the stage then
@@ -222,7 +234,7 @@ def with_places(error: PipelineRefused, stage: Stage, job_file: Path) -> Sequenc
 
 def _plan(
     stages: Sequence[AnalysedStage],
-    sinks: Sequence[tuple[StagePlan, TableSettings | Files]],
+    sinks: Sequence[tuple[StagePlan, Sink]],
     sources: Mapping[str, int],
     streams: Mapping[str, AnalysedStream],
     config: Config,
@@ -269,6 +281,10 @@ def _plan(
         described["files"] = [
             {"stream": sink.inputs[0], "tasks": sink.tasks, "folder": sink.target} for sink in folders
         ]
+    if outlets := [sink for sink, _ in sinks if sink.kind is TaskKind.OUTLET]:
+        described["outlets"] = [
+            {"stream": sink.inputs[0], "tasks": sink.tasks, "system": sink.target} for sink in outlets
+        ]
     canonical = json.dumps(described, sort_keys=True, separators=(",", ":"))
     return Plan(
         stages=(*(stage.plan for stage in stages), *(sink for sink, _ in sinks)),
@@ -282,7 +298,7 @@ def _plan(
 
 def _described(
     stages: Sequence[AnalysedStage],
-    sinks: Sequence[tuple[StagePlan, TableSettings | Files]],
+    sinks: Sequence[tuple[StagePlan, Sink]],
     streams: Mapping[str, AnalysedStream],
 ) -> dict[str, dict[str, str]]:
     """All facts of the pipeline. Empty if they are too large to be stored with the run."""
@@ -305,7 +321,13 @@ def _described(
         if stage.plan.output not in streams:
             found[f"stream {stage.plan.output}"] = _facts(stage.analysis.columns)
     for sink, to in sinks:
-        goes = {"table": to.name, "time": to.time} if isinstance(to, TableSettings) else {"files": to.folder}
+        match to:
+            case TableSettings():
+                goes = {"table": to.name, "time": to.time}
+            case Files():
+                goes = {"files": to.folder}
+            case Outside():
+                goes = {"writes": f"the system {to.system}"}
         found[f"stage {sink.name}"] = {"inputs": sink.inputs[0], "tasks": str(sink.tasks), **goes}
     for name, stream in streams.items():
         found[f"stream {name}"] = _said(

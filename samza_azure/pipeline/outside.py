@@ -1,16 +1,17 @@
-"""Streams that come from outside, through a connector: `streams.<id>.system` names it.
+"""Streams that come from outside or go there, through a connector: `streams.<id>.system` names it.
 
-For each such stream a stage is added. Its tasks read the stream outside and write `<id>-source`, which the stages that
-name the stream read in its place.
+For each stream from outside a stage is added. Its tasks read the stream outside and write `<id>-source`, which the
+stages that name the stream read in its place. What goes outside has a stage as a table has (`sinks`).
 """
 
+from dataclasses import replace
 from typing import NoReturn
 
 from samza_azure.application import Stage
 from samza_azure.config import Config, Stream
-from samza_azure.messages import StagePlan, TaskKind
+from samza_azure.messages import Plan, StagePlan, TaskKind
 from samza_azure.names import STREAM, dead_name, source_name
-from samza_azure.pipeline.analysed import AnalysedStage, AnalysedStream, Analysis, Term
+from samza_azure.pipeline.analysed import AnalysedStage, AnalysedStream, Analysis, Pipeline, Term
 from samza_azure.stream_io import ddl
 from samza_azure.stream_io.columns import Columns
 from samza_azure.systems.api import SystemStream
@@ -90,6 +91,31 @@ def outside(name: str, declared: Stream, config: Config) -> SystemStream:
         event_time=declared.event_time,
         dead_letters=declared.dead_letters,
     )
+
+
+def sent_as(
+    name: str, declared: Stream, config: Config, written_by: AnalysedStage, key: tuple[str, ...]
+) -> SystemStream:
+    """The stream that a stage writes, as a connector sees it. `key` are the columns by which it is partitioned."""
+    columns = written_by.analysis.columns.arrow
+    return replace(outside(name, declared, config), schema=columns, is_output=True, key=key)
+
+
+def sent_in(plan: Plan, name: str, config: Config) -> SystemStream | None:
+    """The same, of a plan; None if nothing is sent there."""
+    if not any(stage.kind is TaskKind.OUTLET and name in stage.inputs for stage in plan.stages):
+        return None
+    writer = next(stage for stage in plan.stages if stage.output == name)
+    stream = outside(name, config.streams[name], config)
+    return replace(stream, schema=ddl.arrow_schema(writer.schema), is_output=True, key=writer.partition_by)
+
+
+def sent(pipeline: Pipeline, task: str, config: Config) -> SystemStream:
+    """The same for a task that sends rows outside."""
+    (name,) = pipeline.plan.stage_of(task).inputs
+    stream = pipeline.streams[name]
+    assert stream.writer is not None
+    return sent_as(name, config.streams[name], config, pipeline.stages[stream.writer], stream.key)
 
 
 def _no_function() -> NoReturn:

@@ -33,13 +33,15 @@ class Found:
     warnings: tuple[str, ...] = ()
     needs_session: str = ""  # why the rest is not known
     has_query: bool = True  # whether a stage has one, as far as is known
+    written: frozenset[str] = frozenset()  # the streams that stages write, as far as they are known
 
 
 def found_in(application: Application, config: Config) -> Found:
     """Check the names of a pipeline. Raise the same `PipelineRefused` as the check with Spark."""
     warnings, number = check_names(application, config), len(application.stages)
     stages = f"{number} stage" + ("" if number == 1 else "s")
-    return Found(stages, tuple(warnings), has_query=bool(queries_of(application)))
+    written = frozenset(stage.output for stage in application.stages)
+    return Found(stages, tuple(warnings), has_query=bool(queries_of(application)), written=written)
 
 
 def no_spark(what: str) -> PipelineRefused:

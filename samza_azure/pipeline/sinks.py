@@ -1,25 +1,34 @@
-"""Streams that go to tables and folders. For each, a stage without a query is added; its tasks write the rows there."""
+"""Streams that go to tables, folders and systems outside. For each, a stage without a query is added; its tasks write
+the rows there.
+"""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from samza_azure.application import Stage
-from samza_azure.config import Config, Files, Stream, TableSettings, files_of, table_of
+from samza_azure.config import Config, Files, Outside, Stream, TableSettings, files_of, outside_of, table_of
 from samza_azure.errors import PipelineRefused
 from samza_azure.logs.names import task_log, task_name
 from samza_azure.messages import StagePlan, TaskKind
+from samza_azure.names import dead_name, outlet_name
 
 if TYPE_CHECKING:
     from samza_azure.stream_io.columns import Columns
 
+#: Where the rows of a stream go.
+Sink: TypeAlias = TableSettings | Files | Outside
 #: In characters: how much of a position's logs fits into a row's value, and the longest name of a run.
 _POSITION_MAX, _RUN_MAX = 32_000, 32
 
 
-def sinks_of(stream: str, streams: Mapping[str, Stream]) -> dict[str, TableSettings | Files]:
-    """Where the rows of a stream go, by the name of the stage that puts them there."""
+def sinks_of(stream: str, streams: Mapping[str, Stream]) -> dict[str, Sink]:
+    """Where the rows of a stream go if a stage writes it, by the name of the stage that puts them there."""
     declared = streams.get(stream, Stream())
-    found = {f"{stream}-table": table_of(stream, declared), f"{stream}-files": files_of(declared)}
+    found: dict[str, Sink | None] = {
+        f"{stream}-table": table_of(stream, declared),
+        f"{stream}-files": files_of(declared),
+        outlet_name(stream): outside_of(stream, declared),
+    }
     return {name: to for name, to in found.items() if to is not None}
 
 
@@ -29,16 +38,18 @@ def name_mistakes(stages: Sequence[Stage], streams: Mapping[str, Stream]) -> Ite
     taken = {name for stage in stages for name in (stage.name, stage.output, *stage.inputs)}
     for stream in streams:
         for sink, to in sinks_of(stream, streams).items():
-            yield from _sink_mistakes(stream, sink, to, written.get(stream), taken)
+            if stream in written or not isinstance(to, Outside):  # what no stage writes comes from there
+                yield from _sink_mistakes(stream, sink, to, written.get(stream), taken)
 
 
-def _sink_mistakes(
-    stream: str, sink: str, to: TableSettings | Files, written_by: Stage | None, taken: Collection[str]
-) -> Iterator[str]:
-    if isinstance(to, TableSettings):
-        setting, made = f"streams.{stream}.table is {to.name!r}", "A table is made"
-    else:
-        setting, made = f"streams.{stream}.files is {to.folder!r}", "Files are made"
+def _sink_mistakes(stream: str, sink: str, to: Sink, written_by: Stage | None, taken: Collection[str]) -> Iterator[str]:
+    match to:
+        case TableSettings():
+            setting, made = f"streams.{stream}.table is {to.name!r}", "A table is made"
+        case Files():
+            setting, made = f"streams.{stream}.files is {to.folder!r}", "Files are made"
+        case Outside():
+            setting, made = f"streams.{stream}.system is {to.system!r}", "Rows are sent"
     if written_by is None:
         yield (
             f"{setting}, but no stage writes this stream. {made} from the output of a stage; a stage that returns its "
@@ -54,9 +65,14 @@ def _sink_mistakes(
             f"The stage that publishes the stream {stream!r} would be called {sink!r}, but a stage or stream of the "
             "pipeline already has this name. Rename that one."
         )
+    if isinstance(to, Outside) and dead_name(stream) in taken:
+        yield (
+            f"{setting}, and its rows that cannot be sent would be in the stream {dead_name(stream)!r}, but a stage or "
+            "stream of the pipeline already has this name. Rename that one."
+        )
 
 
-def check_held(stream: str, to: TableSettings | Files, columns: "Columns") -> None:
+def check_held(stream: str, to: Sink, columns: "Columns") -> None:
     """Raise `PipelineRefused` for a column that cannot be written to a file."""
     from samza_azure.tables.files import may_be_held  # with Arrow and the SDK: not for `check --quick`
 
@@ -103,16 +119,23 @@ def check_producers(stream: str, written_by: StagePlan) -> None:
         )
 
 
-def sink_plan(name: str, stream: str, to: TableSettings | Files, written_by: StagePlan, config: Config) -> StagePlan:
-    """The stage of a table or folder. It has a task per partition of the stream, but at most `task.count`."""
+def sink_plan(name: str, stream: str, to: Sink, written_by: StagePlan, config: Config) -> StagePlan:
+    """The stage of a table, a folder or a system. It has a task per partition of the stream, at most `task.count`."""
     most = config.task.count or written_by.partitions
+    match to:
+        case TableSettings():
+            kind, target, flush_s = TaskKind.TABLE, to.name, to.flush_s
+        case Files():
+            kind, target, flush_s = TaskKind.FILES, to.folder, to.flush_s
+        case Outside():
+            kind, target, flush_s = TaskKind.OUTLET, to.system, config.task.commit_ms / 1000
     return StagePlan(
         name=name,
         inputs=(stream,),
         output=name,
         tasks=min(written_by.partitions, most),
         schema=written_by.schema,
-        kind=TaskKind.TABLE if isinstance(to, TableSettings) else TaskKind.FILES,
-        target=to.name if isinstance(to, TableSettings) else to.folder,
-        flush_s=to.flush_s,
+        kind=kind,
+        target=target,
+        flush_s=flush_s,
     )

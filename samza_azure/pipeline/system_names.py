@@ -1,4 +1,4 @@
-"""What contradicts a stream that comes from outside. It imports no more than `pipeline.names` does."""
+"""What contradicts a stream that comes from outside, or goes there. It imports no more than `pipeline.names` does."""
 
 from collections.abc import Collection, Iterator, Mapping
 
@@ -6,7 +6,7 @@ from samza_azure.config import LOG, Stream
 
 
 def mistakes_of_systems(streams: Mapping[str, Stream], written: Collection[str]) -> Iterator[str]:
-    """What contradicts a stream that comes from outside."""
+    """What contradicts a stream that comes from outside, or goes there."""
     for name, stream in streams.items():
         if stream.system == LOG:
             if stream.options:
@@ -15,10 +15,7 @@ def mistakes_of_systems(streams: Mapping[str, Stream], written: Collection[str])
                 yield f"streams.{name}.dead_letters has no effect: a log has rows alone. Remove the line."
             continue
         if name in written:
-            yield (
-                f"streams.{name}.system is {stream.system!r}, but a stage writes this stream. Only a source stream can "
-                "come from outside: remove the line."
-            )
+            continue  # it goes outside, which is a sink
         if stream.key:
             yield (
                 f"streams.{name}.key cannot be relied on: how rows get to their partitions outside is not known. "

@@ -156,8 +156,9 @@ class Reader:
         settings = config.streams.get(stream, Stream())
         if settings.system != LOG:
             raise ConfigError(
-                f"The rows of the stream {stream!r} come from outside, through the system {settings.system!r}. Read "
-                f"{source_name(stream)!r} instead: it has them from when they were read there until they are processed."
+                f"The rows of the stream {stream!r} are outside, in the system {settings.system!r}. If they come from "
+                f"there, read {source_name(stream)!r} instead: it has them from when they were read there until they "
+                "are processed."
             )
         table = table_of(stream, settings)
         return cls(

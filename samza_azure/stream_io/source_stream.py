@@ -70,7 +70,7 @@ def source_of(config: Config, stream: str) -> Stream:
         )
     if settings.system != LOG:
         raise ConfigError(
-            f"The rows of the stream {stream!r} come from outside, through the system {settings.system!r}. Write them "
+            f"The rows of the stream {stream!r} are outside, in the system {settings.system!r}. Write them "
             f"there; or remove streams.{stream}.system, and write them into the account."
         )
     return settings

@@ -1,11 +1,17 @@
 """The interface of a connector, in Samza's words.
 
-`streams.<id>.system` in the job file names a `SystemFactory`: a built-in one, or `package.module:Factory`. For each
-task of such a stream the factory makes a `SystemConsumer`. The task appends what the consumer returns to its own log,
-together with the position, in one record: so each row is in the log once, whoever dies when.
+`streams.<id>.system` in the job file names a `SystemFactory`: a built-in one, or `package.module:Factory`.
+
+In: for each task of a source stream the factory makes a `SystemConsumer`. The task appends what the consumer returns to
+its own log, together with the position, in one record: so each row is in the log once, whoever dies when.
+
+Out: for each task that sends a stream which a stage writes it makes a `SystemProducer`. The task follows the stream's
+logs, so it sends committed rows only. It numbers them, and its own log says which numbers it sends before it sends
+them: whoever dies when, a row comes again with the same number, and after all rows with lower ones. So each row is
+outside at least once, and whoever keeps the last number of each writer sees it once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -20,7 +26,7 @@ SystemPosition: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class SystemStream:
-    """A stream outside, as the job file declares it.
+    """A stream outside, as the job file declares it. Of one that a stage writes, the schema is that of the stage.
 
     Example:
         path = stream.directory / stream.options["path"]
@@ -34,6 +40,8 @@ class SystemStream:
     owner: int = 0  # greater for each later owner of a task: by it an older one can be told to stop
     event_time: str | None = None  # the column
     dead_letters: int = 0  # `streams.<id>.dead_letters`; 0: a message that is no row is an error
+    is_output: bool = False  # whether a stage writes it
+    key: tuple[str, ...] = ()  # of an output: the columns by which the stage partitions its rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,10 @@ class SystemConsumer(Protocol):
     An error of its own ends the task, which is tried again from its last record. `StorageUnavailable` says that the
     outside does not answer at the moment: the task waits, and that is no failure.
 
+    It may also have a method `state(partition)`, which returns some bytes that it needs beside the position, behind
+    the rows that `read` has returned; and a method `restore(partition, state)`, which is called with them before
+    `open`. They are in the same record as the rows, and go from one run to the next with the position.
+
     It may also have a method `lag(partition)`, which returns a `SystemLag`, or None before the first look, without
     waiting. It is shown; and a partition is then silent once such a look has found it at its end, whatever `read` says.
 
@@ -91,6 +103,64 @@ class SystemConsumer(Protocol):
         them. Only a partition that had none then, and none for `idle.timeout`, no longer holds back event time.
 
         It must read on behind the position that it has returned, and after `open` exactly behind the position there.
+        """
+
+    def close(self) -> None:
+        """Called once at the end. A processor that is killed calls nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class SystemWriter:
+    """Who sends rows outside: one task of one run of a job.
+
+    Example:
+        SystemWriter("4f6e…:2026-11-28-a:takings-out-0", 4, 3 * 1024 + 1)
+    """
+
+    id: str  # the same for each owner of the task, and unlike that of any other task
+    partitions: int | None  # as many as the stream outside had when the rows were numbered; None: it has none
+    owner: int  # greater for each later owner of the task
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRow:
+    """A row that can never be sent, and why.
+
+    Example:
+        RefusedRow(17, "It has 1,203,444 bytes as an event, and the hub takes 1,046,528.", b'{"id": …')
+    """
+
+    index: int  # among the rows of the call, from 0
+    reason: str  # a sentence
+    raw: bytes  # what would have been sent
+
+
+class SystemProducer(Protocol):
+    """Sends the rows of one task. All calls come from one thread.
+
+    An error of its own ends the task, which is tried again from its last record. `StorageUnavailable` says that the
+    outside does not answer at the moment: the task waits and calls again, and that is no failure.
+
+    Example:
+        producer.open(writer)
+        producer.send(0, rows)
+        producer.flush()
+    """
+
+    def open(self, writer: SystemWriter) -> int | None:
+        """Begin. Return the number of the first row that is not outside yet, if the outside keeps that together with
+        the rows; None otherwise. With a number, rows below it are not sent again: then each row is outside once.
+        """
+
+    def send(self, number: int, rows: "pa.Table") -> Sequence[RefusedRow]:
+        """Take rows, numbered from `number` on, and return those that can never be sent. No row need be outside yet.
+
+        Where a row goes must depend on the row, its number and the writer alone, since it may be sent again.
+        """
+
+    def flush(self) -> None:
+        """Return when all rows that were taken are durable outside, in their order. If it raises
+        `StorageUnavailable`, it is called again.
         """
 
     def close(self) -> None:
@@ -116,6 +186,9 @@ class SystemAdmin(Protocol):
 class SystemFactory(Protocol):
     """Makes the parts of one system. It is made without arguments, in each container.
 
+    It may also have a method `get_producer(stream)`, which returns a `SystemProducer` for one task. Without it no stage
+    can write such a stream.
+
     Example:
         class Factory:
             def get_admin(self, stream: SystemStream) -> SystemAdmin:
@@ -126,18 +199,24 @@ class SystemFactory(Protocol):
     """
 
     def get_admin(self, stream: SystemStream) -> SystemAdmin:
-        """Check the options of a stream, without reaching the outside. Raise `ConfigError` if one is wrong."""
+        """Check the options of a stream, without reaching the outside. Raise `ConfigError` if one is wrong.
+
+        `stream.is_output` says whether it is read or written.
+        """
 
     def get_consumer(self, stream: SystemStream) -> SystemConsumer:
         """A consumer for one task."""
 
 
 __all__ = [
+    "RefusedRow",
     "SystemAdmin",
     "SystemConsumer",
     "SystemFactory",
     "SystemLag",
     "SystemPosition",
+    "SystemProducer",
     "SystemRows",
     "SystemStream",
+    "SystemWriter",
 ]

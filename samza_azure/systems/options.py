@@ -14,11 +14,13 @@ FILE = ".file"
 
 
 def refuse_unknown(stream: SystemStream, system: str, known: Collection[str]) -> None:
-    """Raise ConfigError for an option that is neither one of these nor one of a parser."""
-    if unknown := [name for name in stream.options if name not in known and not is_option(name)]:
+    """Raise ConfigError for an option that is not one of these, and of a stream that is read none of a parser."""
+    if unknown := [name for name in stream.options if name not in known and (stream.is_output or not is_option(name))]:
+        which = "which has for a stream that a stage writes" if stream.is_output else "which has"
+        others = "" if stream.is_output else ", format, parse, envelope, and from.<column>"
         raise ConfigError(
-            f"streams.{stream.name}.options.{min(unknown)} is not an option of {system}, which has "
-            f"{', '.join(sorted(known))}, format, parse, envelope, and from.<column>. Remove the line."
+            f"streams.{stream.name}.options.{min(unknown)} is not an option of {system}, {which} "
+            f"{', '.join(sorted(known))}{others}. Remove the line."
         )
 
 

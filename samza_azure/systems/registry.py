@@ -4,7 +4,7 @@ from importlib import import_module
 
 from samza_azure.config.systems import BUILT_IN
 from samza_azure.errors import ConfigError
-from samza_azure.systems.api import SystemFactory
+from samza_azure.systems.api import SystemFactory, SystemProducer, SystemStream
 
 
 def factory_of(system: str, stream: str) -> SystemFactory:
@@ -20,3 +20,22 @@ def factory_of(system: str, stream: str) -> SystemFactory:
         ) from error
     made: SystemFactory = factory()
     return made
+
+
+def producer_of(factory: SystemFactory, stream: SystemStream) -> SystemProducer:
+    """A producer of a stream for one task. Raise ConfigError if the system has none."""
+    if (get := getattr(factory, "get_producer", None)) is None:
+        raise ConfigError(
+            f"streams.{stream.name}.system names a connector that only reads, and a stage writes this stream. Name one "
+            "whose factory has get_producer, or remove the line."
+        )
+    made: SystemProducer = get(stream)
+    return made
+
+
+def check_written(system: str, stream: SystemStream) -> None:
+    """Raise ConfigError if the system cannot be written, or an option of the stream is wrong."""
+    factory = factory_of(system, stream.name)
+    if not hasattr(factory, "get_producer"):
+        producer_of(factory, stream)
+    factory.get_admin(stream)

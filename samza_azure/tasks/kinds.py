@@ -16,6 +16,7 @@ CLASSES = {
     TaskKind.HANDLER: "samza_azure.tasks.handler_task:HandlerTask",
     TaskKind.TABLE: "samza_azure.tasks.table_task:TableTask",
     TaskKind.FILES: "samza_azure.tasks.delivery_task:DeliveryTask",
+    TaskKind.OUTLET: "samza_azure.tasks.outlet_task:OutletTask",
     TaskKind.SOURCE: "samza_azure.tasks.source_task:SourceTask",
 }
 

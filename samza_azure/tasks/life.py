@@ -16,6 +16,7 @@ from samza_azure.log_rate_limit import LogRateLimit
 from samza_azure.logs.names import task_log
 from samza_azure.logs.operations import rest_s
 from samza_azure.logs.record import Writer
+from samza_azure.logs.task_log import LogLimits
 from samza_azure.messages import Drain, DrainPhase, Phase, StartTask, TaskReport
 from samza_azure.stream_io.log import LogWriter, Restored, take_over
 from samza_azure.tasks.context import ContainerContext
@@ -26,6 +27,13 @@ log = logging.getLogger(__name__)
 #: The interval between two turns of a task that works in turns.
 LOOK_S = 0.2
 RETRY_S = 0.5
+#: A generation has fewer attempts than this.
+ATTEMPTS = 1024
+
+
+def owner_number(start: StartTask) -> int:
+    """A number that is greater for each later owner of a task."""
+    return start.generation * ATTEMPTS + start.attempt % ATTEMPTS
 
 
 class TaskLife(ABC):
@@ -101,7 +109,11 @@ class TaskLife(ABC):
         return begins
 
     def _take_over(
-        self, meta: Mapping[str, Any], may_append: Callable[[], bool] | None = None, **sizes: int | None
+        self,
+        meta: Mapping[str, Any],
+        may_append: Callable[[], bool] | None = None,
+        limits: LogLimits | None = None,
+        **sizes: int | None,
     ) -> tuple[LogWriter, Restored]:
         """Become the writer of the log. The task is over if the log has been drained."""
         start = self.start_message
@@ -114,6 +126,7 @@ class TaskLife(ABC):
             first=start.first,
             may_append=may_append or self._context.may_append,
             meta=meta,
+            limits=limits,
             **sizes,  # type: ignore[arg-type]
         )
         self._writer = writer

@@ -1,7 +1,8 @@
-"""A task without a query: it follows the logs of a stream and writes the rows to a table or a folder.
+"""A task without a query: it follows the logs of a stream and writes the rows to a table, a folder or a system outside.
 
 It has a log like any other task. The log holds its writer's rank, how far it has read (so that old blobs of its inputs
-can be deleted), and in the end DRAINED. `table_task` and `delivery_task` write the rows, each row once.
+can be deleted), and in the end DRAINED. `table_task` and `delivery_task` write each row once, `outlet_task` at least
+once.
 """
 
 from abc import abstractmethod
@@ -11,7 +12,8 @@ from typing import Any, Protocol
 
 from samza_azure.logs.names import run_folder
 from samza_azure.logs.position import Position
-from samza_azure.logs.record import INTERMEDIATE, Buffer, Kind
+from samza_azure.logs.record import INTERMEDIATE, Buffer, Kind, Slice
+from samza_azure.logs.task_log import LogLimits
 from samza_azure.machine.clock import boot_time, wall_ms
 from samza_azure.messages import DrainPhase, DrainStep, Phase, Progress, StartTask
 from samza_azure.stream_io.log import LogReader, Restored
@@ -32,7 +34,7 @@ class At(Protocol):
 
 
 class SinkWriter(Protocol):
-    """Reads rows and writes them out: `tables.sink.Sink` or `tables.delivery.Delivery`."""
+    """Reads rows and writes them out: `tables.sink.Sink`, `tables.delivery.Delivery` or `systems.outlet.Outlet`."""
 
     published_rows: int
     left_out_rows: int
@@ -55,7 +57,11 @@ class SinkWriter(Protocol):
 
 
 class SinkTask(TurnTask):
-    """One task of a table or a folder under one writer. It reads a log only after a hint, or every `unasked_s`."""
+    """One task of a table, a folder or a system outside under one writer. It reads a log only after a hint, or every
+    `unasked_s`.
+    """
+
+    _limits: LogLimits | None = None  # of its log
 
     def __init__(self, context: ContainerContext, start: StartTask, tried_bytes: int | None = None) -> None:
         """No batch of it can be too large, so `tried_bytes` is never known."""
@@ -100,6 +106,11 @@ class SinkTask(TurnTask):
         """The files of a record that the next owner needs."""
         return {}
 
+    @property
+    def _slices(self) -> Sequence[Slice]:
+        """The rows of a record."""
+        return ()
+
     def count(self) -> None:
         """Report how much is left to write. Set the pace to 0 when there are no publishes."""
         now, lately_s = boot_time(), max(PACE_S, 2 * self._flush_s)
@@ -131,7 +142,7 @@ class SinkTask(TurnTask):
 
     def _begin(self) -> bool:
         """Take over log and position. Return False if all rows were written before."""
-        _, restored = self._take_over(self._meta)
+        _, restored = self._take_over(self._meta, limits=self._limits)
         if restored.drained:
             self._end_drained()
             return False
@@ -204,7 +215,7 @@ class SinkTask(TurnTask):
         ours = run_folder(self.start_message.run_id)
         needs = {log: blob for log, (blob, _) in sink.position.at.items() if blob > 0 and log.startswith(ours)}
         batch = writer.last_batch + 1
-        writer.append(batch, kind=kind, needs=needs, files=self._files)
+        writer.append(batch, kind=kind, needs=needs, files=self._files, slices=self._slices)
         return batch
 
 

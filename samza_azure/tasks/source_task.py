@@ -5,7 +5,8 @@ reads on exactly behind the rows that are in the log, and a drain ends the strea
 """
 
 import logging
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable, Superseded
-from samza_azure.logs.names import source_partition, stage_and_number
+from samza_azure.logs.names import source_partition, stage_and_number, state_name
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import INTERMEDIATE, Kind, Slice
 from samza_azure.machine.clock import boot_time, wall_ms
 from samza_azure.messages import DrainPhase, DrainStep, Progress, StartTask, partitions_of
+from samza_azure.outcomes import Missing
 from samza_azure.pipeline.outside import outside
 from samza_azure.stream_io.arrow import event_times, one_slice
 from samza_azure.stream_io.columns import strict_schema
@@ -29,7 +31,7 @@ from samza_azure.systems.registry import factory_of
 from samza_azure.tasks.backlog import furthest
 from samza_azure.tasks.context import ContainerContext
 from samza_azure.tasks.forgetting import Forgetting
-from samza_azure.tasks.life import TurnTask
+from samza_azure.tasks.life import TurnTask, owner_number
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +39,6 @@ log = logging.getLogger(__name__)
 LOOK_S = 0.1
 #: How often what is left outside is reported.
 LAG_S = 1.0
-#: A generation has fewer attempts than this.
-ATTEMPTS = 1024
 
 
 @dataclass
@@ -67,12 +67,15 @@ class SourceTask(TurnTask):
         self._partitions: dict[int, Partition] = {}
         self._bytes = self._rows = self._dead = 0  # read, but not in the log yet
         self._appended_at = 0.0
-        self._looked_at = 0.0  # when the outside last had nothing more, in any of the partitions
+        self._looked_at = -math.inf  # when the outside last had nothing more, in any of the partitions
         self._lags: Callable[[int], SystemLag | None] | None = None  # of the consumer, if it knows them
         self._told_lag_at = 0.0
         self._is_idle = self._has_moved = False  # `_has_moved`: since the last record
         self._pending: dict[str, Any] | None = None  # a record of which it is not known whether it is in the log
         self._forgetting = Forgetting(context, start, ())
+        #: What the consumer needs beside the positions, by partition; and how it is in the log.
+        self._states: dict[int, bytes] = {}
+        self._logged: dict[int, bytes] = {}
 
     @property
     def reads_source(self) -> bool:
@@ -105,13 +108,20 @@ class SourceTask(TurnTask):
             key = source_partition(self._stream, each)
             position = restored.read.get(key, start.get(key, (0, 0)))
             self._partitions[each] = Partition(position, restored.frontier_us)
+            self._logged[each] = restored.files.get(_file(each), b"")
+            self._states[each] = self._logged[each] if key in restored.read else self._left(key, position)
         self._tell(read=self._read_to())
         return True
 
+    def _left(self, key: str, position: Position) -> bytes:
+        """What the run before has left for its end."""
+        found = self._context.blobs.read(state_name(key, position), 0)
+        return b"" if isinstance(found, Missing) else found.data
+
     def _open(self) -> SystemConsumer:
         """Begin to read. A drain reads nothing, so it ends as well where the outside cannot be read as declared."""
-        owner = self.start_message.generation * ATTEMPTS + self.start_message.attempt % ATTEMPTS
-        of_stream = replace(outside(self._stream, self._declared, self._context.config), owner=owner)
+        read = outside(self._stream, self._declared, self._context.config)
+        of_stream = replace(read, owner=owner_number(self.start_message))
         factory = factory_of(self._declared.system, self._stream)
         number = factory.get_admin(of_stream).partitions()
         if number is not None and number != self._declared.partitions:
@@ -121,7 +131,10 @@ class SourceTask(TurnTask):
             )
         self._consumer = consumer = factory.get_consumer(of_stream)
         try:
+            restore = getattr(consumer, "restore", None)
             for each, partition in self._partitions.items():
+                if restore is not None and self._states[each]:
+                    restore(each, self._states[each])
                 consumer.open(each, partition.position)
         except BaseException:
             self._leaves()
@@ -235,7 +248,7 @@ class SourceTask(TurnTask):
         looked_at = self._looked_at
         if self._lags is not None:
             lag = self._lags(number)
-            looked_at = 0.0 if lag is None or lag.rows else boot_time() - lag.age_s
+            looked_at = -math.inf if lag is None or lag.rows else boot_time() - lag.age_s
         return looked_at > self._partitions[number].rows_at + self._declared.idle_timeout_s
 
     def _tell_lag(self) -> None:
@@ -267,6 +280,7 @@ class SourceTask(TurnTask):
         self._pending = None
         for each in self._partitions.values():
             each.slices = []
+        self._logged |= {each: self._states[each] for each in self._partitions if _file(each) in pending["files"]}
         is_drained = pending["kind"] is Kind.DRAINED
         self._context.hints.appended(self.prefix, writer.position, writer.frontier_us, is_drained)
         self._forgetting.appended(writer, {})
@@ -284,7 +298,16 @@ class SourceTask(TurnTask):
                 key=lambda part: part.destination,
             ),
             "read": self._read_to(),
+            "files": {_file(each): state for each, state in self._new_states() if state != self._logged[each]},
         }
+
+    def _new_states(self) -> Iterator[tuple[int, bytes]]:
+        """What the consumer needs behind the rows that it has returned."""
+        state = getattr(self._consumer, "state", None)
+        for each in self._partitions:
+            if state is not None:
+                self._states[each] = state(each)
+            yield each, self._states[each]
 
     def _note(self, record: Mapping[str, Any], began: float, frontier_us: int | None) -> None:
         """Report a record that is in the log."""
@@ -325,6 +348,12 @@ class SourceTask(TurnTask):
                     "Nothing is drained. If an older control.json was restored, restore the newest copy and start "
                     "again."
                 )
+        for each, state in self._new_states():
+            key = source_partition(self._stream, each)
+            if state:  # before the record, behind which the next run begins
+                self._context.blobs.put(state_name(key, read[key]), state)
+            if (start := self.start_message.positions.get(key, (0, 0))) != read[key]:
+                self._context.blobs.delete(state_name(key, start))
         self._append(Kind.DRAINED)
 
     def _read_to(self) -> dict[str, Position]:
@@ -340,3 +369,8 @@ class SourceTask(TurnTask):
 
     def _pause_s(self) -> float:
         return LOOK_S
+
+
+def _file(partition: int) -> str:
+    """The file of a record that has what the consumer needs of a partition."""
+    return f"outside/{partition}"

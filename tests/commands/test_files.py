@@ -24,7 +24,6 @@ from samza_azure.commands.export import By, Target, export
 from samza_azure.commands.kept_rows import KeptRows, kept_rows
 from samza_azure.commands.produce import _without_stdin, produce, refuse_other_partitions
 from samza_azure.commands.row_files import _first_misfit, _has_long_number
-from samza_azure.commands.rows import as_lines
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.group.control import Control, RunPhase
@@ -36,6 +35,7 @@ from samza_azure.stream_io.arrow import encode
 from samza_azure.stream_io.log import LogReader, take_over
 from samza_azure.stream_io.source_stream import SourceWriter
 from samza_azure.stream_io.values.fitting import fitted
+from samza_azure.stream_io.values.json_lines import as_lines
 from tests.storage.stored_rows import batches_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights" / "job.toml"

@@ -43,6 +43,45 @@ class Pass:
 """
 
 
+HUB_TO_HUB = """
+[streams.clicks]
+system = "eventhubs"
+options.connect = "${EVENTHUBS}"
+options.name = "clicks"
+partitions = 2
+schema = "n bigint, ts timestamp"
+[streams.passed]
+system = "eventhubs"
+options.connect = "${EVENTHUBS}"
+options.name = "passed"
+options.key = "n"
+schema = "n bigint, partition int"
+[streams.back]
+system = "eventhubs"
+options.connect = "${EVENTHUBS}"
+options.name = "passed"
+options.consumer_group = "back"
+partitions = 3
+schema = "n bigint, partition int"
+[streams.seen]
+schema = "n bigint, partition int"
+"""
+FORTH_AND_BACK = """
+from samza_azure import Application
+app = Application()
+
+@app.task("clicks", output="passed")
+class Pass:
+    def process(self, envelope, collector):
+        collector.send({"n": envelope.row["n"], "partition": envelope.partition})
+
+@app.task("back", output="seen")
+class Keep:
+    def process(self, envelope, collector):
+        collector.send(envelope.row)
+"""
+
+
 class Events:
     """The events of the hub."""
 
@@ -59,7 +98,8 @@ class Events:
 
 @pytest.fixture
 def hubs() -> Iterator[EventHubs]:
-    with EventHubs({"clicks": PARTITIONS}) as hubs:
+    with EventHubs({"clicks": PARTITIONS, "passed": 3}) as hubs:
+        hubs.add_group("passed", "back")
         yield hubs
 
 
@@ -115,6 +155,37 @@ def test_events_of_a_hub_are_exactly_once(world: JobOnAzurite, hubs: EventHubs) 
         world.settled()
     world.start("p1")
     until_all_seen(world, events)
+    with growing(events.grow, 200):
+        draining = world.drain_begins()
+        _, said = draining.communicate(timeout=PATIENCE_S)
+        assert draining.returncode == 0, said
+        assert set(world.fleet.exit_codes(PATIENCE_S).values()) == {0}
+    for name in ("p0", "p1"):
+        world.fleet.start(name, "--new-run")
+    until_all_seen(world, events)
+
+
+@pytest.mark.long
+def test_from_hub_to_hub_and_back_each_event_is_once(world: JobOnAzurite, hubs: EventHubs) -> None:
+    """Without Spark, through kill -9 of containers and processors, cuts, lost answers, and a drain under load."""
+    job = world.fleet.job.read_text().partition("[streams.clicks]")[0]
+    world.fleet.job.write_text(job + HUB_TO_HUB)
+    (world.directory / "pipeline.py").write_text(FORTH_AND_BACK)
+    events = Events(hubs)
+    events.grow(100)
+    world.start("p0", "p1")
+    assert all(not world.container(name).children(recursive=True) for name in ("p0", "p1")), "no JVM"
+    for number in range(6):
+        with growing(events.grow, 100):
+            hubs.lost["after" if number % 2 else "before"] = 2
+            with_patience(world.container(f"p{number % 2}").kill)
+            world.settled()
+            hubs.cut("tcp")
+    world.fleet.send("p1", signal.SIGKILL)
+    world.start("p1")
+    until_all_seen(world, events)
+    sent = sum(len(hubs.bodies("passed", partition)) for partition in range(3))
+    print(f"{events.rows.total()} events, {sent} of them sent")
     with growing(events.grow, 200):
         draining = world.drain_begins()
         _, said = draining.communicate(timeout=PATIENCE_S)

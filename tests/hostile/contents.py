@@ -31,7 +31,6 @@ from samza_azure import tables
 from samza_azure.commands.export import AT_ONCE, KINDS, By, Target, export
 from samza_azure.commands.kept_rows import KeptRows
 from samza_azure.commands.recover import recover
-from samza_azure.commands.rows import as_lines
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, CorruptState, SamzaAzureError, TooOld
 from samza_azure.foreign import GZIP
@@ -55,6 +54,7 @@ from samza_azure.stream_io.arrow import UNPACKED_MAX
 from samza_azure.stream_io.arrow import encode as encode_rows
 from samza_azure.stream_io.log import LogReader, take_over
 from samza_azure.stream_io.reader import Reader
+from samza_azure.stream_io.values.json_lines import as_lines
 from samza_azure.tables.store.segments import SegmentStore
 from samza_azure.tasks.checkpoint import lay_out
 from tests.group.situation import CONTROL, ROWS
@@ -889,7 +889,7 @@ def play_texts(random: Random, directory: Path) -> Verdict:
     from samza_azure.library.lease_lock import _token
     from samza_azure.stream_io import token
     from samza_azure.stream_io.log import hint_position
-    from samza_azure.tables.delivery import FilePosition
+    from samza_azure.stream_io.ranges import RangePosition
     from samza_azure.tables.sink import SinkPosition
 
     good = {
@@ -913,7 +913,7 @@ def play_texts(random: Random, directory: Path) -> Verdict:
             case "sink":
                 str(SinkPosition.parse(text, "stream"))
             case "file":
-                bytes(FilePosition.parse(text.encode(errors="replace")))
+                bytes(RangePosition.parse(text.encode(errors="replace")))
             case "lock":
                 _token(text.encode(errors="replace"), "locks/l")
             case "drain":

@@ -416,7 +416,9 @@ def test_the_rows_of_a_stream_from_outside_are_read_where_the_refusal_says(run: 
     task = run.owner(first=True)
     run.grow(10)
     turn(task)
-    with pytest.raises(ConfigError, match=r"through the system 'tail'\. Read 'clicks-source' instead"):
+    with pytest.raises(
+        ConfigError, match=r"in the system 'tail'\. If they come from there, read 'clicks-source' instead"
+    ):
         kept_rows(run.context.config, run.account, "clicks", table_bytes=1 << 20)
     found = kept_rows(run.context.config, run.account, "clicks-source", table_bytes=1 << 20)
     assert sorted(n for _, rows in found.tables() for n in rows["n"].to_pylist()) == list(range(10))

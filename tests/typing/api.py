@@ -26,6 +26,7 @@ from samza_azure import (
     DrainNotifications,
     DrainStates,
     Envelope,
+    EventHubsOnce,
     Handler,
     JobCoordinator,
     JobCoordinatorListener,
@@ -38,6 +39,7 @@ from samza_azure import (
     PermitExpired,
     PipelineRefused,
     Reader,
+    RefusedRow,
     RowsGone,
     SamzaAzureError,
     SharedTasks,
@@ -50,8 +52,10 @@ from samza_azure import (
     SystemConsumer,
     SystemFactory,
     SystemLag,
+    SystemProducer,
     SystemRows,
     SystemStream,
+    SystemWriter,
     TaskCoordinator,
     TimedOut,
     Unsettled,
@@ -234,6 +238,12 @@ assert_type(reader, Reader)
 assert_type(reader.token, str)
 
 
+# Events that come again.
+
+once = EventHubsOnce(b"")
+is_new: bool = once.is_new({b"samza-writer": b"w", b"samza-number": 1})
+state: bytes = bytes(once)
+
 # A connector.
 
 
@@ -269,6 +279,28 @@ class TicksFactory:
 
     def get_consumer(self, stream: SystemStream) -> SystemConsumer:
         return Ticks(stream)
+
+    def get_producer(self, stream: SystemStream) -> SystemProducer:
+        return Prints(stream.key if stream.is_output else ())
+
+
+class Prints:
+    """Prints rows."""
+
+    def __init__(self, key: tuple[str, ...]) -> None:
+        self.key = key
+
+    def open(self, writer: SystemWriter) -> int | None:
+        self.writer = f"{writer.id} {writer.partitions or 1} {writer.owner}"
+        return None
+
+    def send(self, number: int, rows: pa.Table) -> list[RefusedRow]:
+        print(self.writer, number, rows)
+        return [RefusedRow(index=0, reason="It is the first.", raw=b"")] if number == 0 else []
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 connector: SystemFactory = TicksFactory()

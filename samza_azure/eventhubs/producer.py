@@ -1,0 +1,238 @@
+"""`system = "eventhubs"` of a stream that a stage writes: its rows are sent to a hub, as batches for each partition.
+
+Promised: one batch at a time is on its way to a partition, and the next one only when the service has taken it. Each
+event says who sent it and which number it has there; so what comes again is known, and comes before anything later.
+
+Not promised: that nothing comes twice. The service has no way to refuse it, and the SDK sends a batch again by itself.
+"""
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import TimeoutError as TooLate
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from azure.eventhub import EventData
+
+from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, StorageUnavailable
+from samza_azure.eventhubs.hub import ANSWER_S
+from samza_azure.eventhubs.once import NUMBER, WRITER
+from samza_azure.eventhubs.options import WAYS, hub_of
+from samza_azure.eventhubs.partitioning import EVENT_HASHING, KEY_AS_PARTITION, METHODS, ROUND_ROBIN, first_turn, of_key
+from samza_azure.eventhubs.reach import tried_to_send
+from samza_azure.systems.api import RefusedRow, SystemStream, SystemWriter
+from samza_azure.systems.encoding import Encoder
+from samza_azure.systems.looks import begun
+from samza_azure.systems.options import one_of, refuse_unknown
+from samza_azure.systems.parsing import FORMAT
+
+if TYPE_CHECKING:
+    from azure.eventhub import EventDataBatch, EventHubProducerClient
+
+METHOD, KEY = "partition.method", "key"
+OPTIONS = {*WAYS, "name", METHOD, KEY, FORMAT}
+#: How long the service may take for a batch; and for all of a range, before the SDK is believed to hang.
+SEND_S, HANGS_S = 30.0, 120.0
+#: So many partitions are sent to at the same time.
+LANES = 4
+#: Between two tries: half of the first wait, and the longest; the longest of one that is throttled.
+RETRY_S, RETRY_MAX_S, BUSY_MAX_S = 0.1, 10.0, 60.0
+#: After so many of them the number of partitions is looked at.
+LOOK_TRIES = 5
+
+
+class EventHubsOutput:
+    """A hub that is written: its admin and its producer."""
+
+    def __init__(self, stream: SystemStream) -> None:
+        refuse_unknown(stream, "eventhubs", OPTIONS)
+        self._stream = stream
+        self._hub = hub_of(stream)
+        self._encoder = Encoder(stream)
+        self._key, self._method = _key(stream), one_of(stream, METHOD, "", *METHODS)
+        if not self._method:
+            self._method = EVENT_HASHING if self._key else ROUND_ROBIN
+        self._check_key()
+        self._writer = SystemWriter("", None, 0)
+        self._client: EventHubProducerClient | None = None
+        self._most = 0  # bytes of a batch
+        self._waiting: dict[int, deque[EventDataBatch]] = {}
+        self._tries = 0  # that failed, one after the other
+        self._was_let_in = False
+
+    def partitions(self) -> int | None:
+        """As many as the hub has. Their ids are the numbers from 0."""
+        return len(self._hub.facts().partitions)
+
+    def look(self) -> str:
+        """What a try to send to the hub has found. Raise an error that says what to do if nothing can be sent."""
+        return tried_to_send(self._hub)
+
+    def open(self, writer: SystemWriter) -> None:
+        self._writer = writer
+        self._see_to_client()
+
+    def send(self, number: int, rows: pa.Table) -> Sequence[RefusedRow]:
+        """Put rows into batches, as many into each as the service takes."""
+        client, refused = self._see_to_client(), list[RefusedRow]()
+        waiting: dict[int, deque[EventDataBatch]] = {}
+        bodies, properties = self._encoder.bodies(rows), self._encoder.properties(rows)
+        for index, (where, body, more) in enumerate(zip(self._places(number, rows), bodies, properties, strict=True)):
+            if isinstance(where, str):
+                refused.append(RefusedRow(index, where, body))
+                continue
+            event = EventData(body)
+            event.properties = {**more, WRITER: self._writer.id, NUMBER: number + index}
+            if not self._add(client, waiting.setdefault(where, deque()), where, event):
+                reason = f"It is larger than the {self._most:,} bytes that the hub {self._hub.name!r} takes."
+                refused.append(RefusedRow(index, reason, body))
+        for where, batches in waiting.items():
+            self._waiting.setdefault(where, deque()).extend(batches)
+        return refused
+
+    def flush(self) -> None:
+        """Send all batches, those of a partition one after the other."""
+        client = self._see_to_client()
+        lanes: list[list[deque[EventDataBatch]]] = [[] for _ in range(LANES)]
+        for number, batches in enumerate(self._waiting.values()):
+            lanes[number % LANES].append(batches)
+        sending = [begun(partial(_send, client, lane)) for lane in lanes if lane]
+        until, errors = time.monotonic() + HANGS_S, list[Exception]()
+        for each in sending:
+            try:
+                each.result(max(0.0, until - time.monotonic()))
+            except TooLate:
+                errors.append(self._silent(HANGS_S))
+            except Exception as error:  # noqa: BLE001 the SDK raises what it likes; `explained` says what it means
+                errors.append(error)
+        if errors:
+            # A lane that hangs keeps the old queues. If it wakes up, what it sends comes again, and in its order.
+            self._waiting = {where: deque(batches) for where, batches in self._waiting.items() if batches}
+            raise self._failed(errors[0])
+        self._waiting.clear()
+        self._tries, self._was_let_in = 0, True
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            begun(client.close)  # the SDK may hang
+
+    def _see_to_client(self) -> "EventHubProducerClient":
+        """The client, which knows how large a batch may be."""
+        if self._client is None:
+            self._client = client = self._hub.sender()
+            try:
+                self._most = begun(client.create_batch).result(ANSWER_S).max_size_in_bytes
+            except TooLate as error:
+                raise self._failed(self._silent(ANSWER_S)) from error
+            except Exception as error:
+                raise self._failed(error) from error
+        return self._client
+
+    def _silent(self, seconds: float) -> StorageUnavailable:
+        return StorageUnavailable(f"The hub {self._hub.name!r} has not answered within {seconds:g} s.")
+
+    def _failed(self, error: Exception) -> SamzaAzureError:
+        """What a failed try means, and when the next one is due."""
+        found = self._hub.explained(error)
+        if isinstance(found, AccessDenied) and self._was_let_in:
+            found = StorageUnavailable(str(found))  # a key that was renewed is read again
+        if not isinstance(found, StorageUnavailable):
+            self.close()
+            return found
+        self._tries += 1
+        if found.after_s:
+            return StorageUnavailable(str(found), after_s=min(found.after_s * 2 ** (self._tries - 1), BUSY_MAX_S))
+        self.close()
+        if self._tries % LOOK_TRIES == 0 and (lost := self._lost_partitions()) is not None:
+            return lost
+        return StorageUnavailable(str(found), after_s=min(RETRY_S * 2**self._tries, RETRY_MAX_S))
+
+    def _lost_partitions(self) -> SamzaAzureError | None:
+        """An error if the hub has fewer partitions than when the rows were numbered: it was made anew."""
+        had = self._writer.partitions or 0
+        try:
+            number = self.partitions() or 0
+        except SamzaAzureError:
+            return None
+        if number >= had:
+            return None
+        return SamzaAzureError(f"The hub {self._hub.name!r} had {had} partitions, and was made anew with {number}.")
+
+    def _add(self, client: "EventHubProducerClient", to: "deque[EventDataBatch]", where: int, event: EventData) -> bool:
+        """Add an event to the last batch of a partition, or to a new one. Return False if it is too large for any."""
+        for batch in [*to][-1:]:
+            try:
+                batch.add(event)
+            except ValueError:  # it is full
+                continue
+            return True
+        batch = client.create_batch(partition_id=str(where))
+        try:
+            batch.add(event)
+        except ValueError:
+            return False
+        to.append(batch)
+        return True
+
+    def _places(self, number: int, rows: pa.Table) -> Iterator[int | str]:
+        """The partition of each row, or why it has none."""
+        partitions, writer = self._writer.partitions or 1, self._writer.id
+        begin = first_turn(writer)
+        if self._method == ROUND_ROBIN:
+            yield from ((number + index + begin) % partitions for index in range(rows.num_rows))
+        elif self._method == EVENT_HASHING:
+            for index, key in enumerate(rows[self._key].cast(pa.string()).to_pylist()):
+                yield (number + index + begin) % partitions if key is None else of_key(key, partitions)
+        else:
+            for key in rows[self._key].to_pylist():
+                yield (
+                    f"Its {self._key} is {key}, which is no partition: a whole number from 0 is expected."
+                    if key is None or key < 0
+                    else key % partitions
+                )
+
+    def _check_key(self) -> None:
+        """Raise ConfigError for a key that the method cannot use."""
+        name = f"streams.{self._stream.name}.options"
+        if self._method == ROUND_ROBIN:
+            if KEY in self._stream.options:
+                raise ConfigError(f"{name}.{KEY} has no effect with {ROUND_ROBIN}. Remove one of the two lines.")
+            return
+        types = {field.name: field.type for field in self._stream.schema}
+        if self._key not in types:
+            said = f"{name}.{KEY} is {self._key!r}" if self._key else f"{name}.{METHOD} is {self._method!r}"
+            raise ConfigError(
+                f"{said}, and the stream has the columns {', '.join(types)}. Write {KEY} = one of them, by which rows "
+                "go to their partitions."
+            )
+        kind = types[self._key]
+        if self._method == KEY_AS_PARTITION and not pa.types.is_integer(kind):
+            raise ConfigError(f"{name}.{METHOD} is {self._method!r}, so {self._key!r} should be a whole number.")
+        if not any(is_kind(kind) for is_kind in _KEYS):
+            raise ConfigError(
+                f"{name}.{KEY} is {self._key!r}, a column that is no text, whole number, boolean or date. Name another."
+            )
+
+
+_KEYS = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date)
+
+
+def _key(stream: SystemStream) -> str:
+    """The column that decides the partition: the one that is named, or that of the stage's `partition_by`."""
+    by = stream.key[0] if len(stream.key) == 1 else ""
+    asked = stream.options.get(KEY)
+    if asked is not None:
+        return asked
+    fits = any(is_kind(stream.schema.field(by).type) for is_kind in _KEYS) if by in stream.schema.names else False
+    return by if fits and stream.options.get(METHOD) != ROUND_ROBIN else ""
+
+
+def _send(client: "EventHubProducerClient", lane: "Sequence[deque[EventDataBatch]]") -> None:
+    """Send the batches of some partitions."""
+    for batches in lane:
+        while batches:
+            client.send_batch(batches[0], timeout=SEND_S)
+            batches.popleft()

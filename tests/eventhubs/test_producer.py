@@ -1,0 +1,213 @@
+"""Rows that are sent to a hub: where they go, what they say, and what happens when the service does not take them."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from azure.eventhub import EventData
+
+from samza_azure import EventHubsOnce, SystemStream, SystemWriter
+from samza_azure.errors import AccessDenied, ConfigError, StorageUnavailable
+from samza_azure.eventhubs.amqp import Code, sections
+from samza_azure.eventhubs.connector import EventHubsFactory
+from samza_azure.eventhubs.emulator import EventHubs
+from samza_azure.eventhubs.producer import EventHubsOutput
+from tests.eventhubs.clients import producer as client
+
+SCHEMA = pa.schema([("id", pa.int64()), ("shop", pa.string())])
+WRITER = SystemWriter("g:r:out-0", 3, 1)
+
+
+@pytest.fixture(scope="module")
+def namespace() -> Iterator[EventHubs]:
+    with EventHubs({"hub": 3}) as hubs:
+        yield hubs
+
+
+@pytest.fixture
+def hubs(namespace: EventHubs) -> EventHubs:
+    """An empty hub."""
+    namespace.make_again("hub")
+    return namespace
+
+
+def stream(hubs: EventHubs, schema: pa.Schema = SCHEMA, /, **options: str) -> SystemStream:
+    said = {"connect": hubs.connection_string, "name": "hub"} | {key.replace("_", "."): options[key] for key in options}
+    return SystemStream("out", 1, schema, said, Path(), is_output=True)
+
+
+def opened(hubs: EventHubs, schema: pa.Schema = SCHEMA, /, **options: str) -> EventHubsOutput:
+    made = EventHubsFactory().get_producer(stream(hubs, schema, **options))
+    made.open(WRITER)
+    return made
+
+
+def rows(*shops: str | None, begin: int = 0) -> pa.Table:
+    return pa.table([range(begin, begin + len(shops)), list(shops)], schema=SCHEMA)
+
+
+def sent(made: EventHubsOutput, number: int, table: pa.Table) -> None:
+    assert made.send(number, table) == []
+    made.flush()
+
+
+def events(hubs: EventHubs, partition: int) -> list[tuple[Any, bytes]]:
+    """The number and the body of each event."""
+    found = []
+    for event in hubs._hubs["hub"].partitions[partition].events:
+        parts = {code: value for code, value, _ in sections(event.body)}
+        said = parts[Code.APPLICATION_PROPERTIES]
+        assert said["samza-writer"] == WRITER.id
+        found.append((said["samza-number"], parts[Code.DATA]))
+    return found
+
+
+def test_rows_without_a_key_go_to_the_partitions_in_turn(hubs: EventHubs) -> None:
+    made = opened(hubs)
+    sent(made, 0, rows("a", "b", "c", "d", None))
+    found = [events(hubs, partition) for partition in range(3)]
+    assert sorted(number for each in found for number, _ in each) == [0, 1, 2, 3, 4]
+    assert sorted(map(len, found)) == [1, 2, 2]
+    bodies = sorted(json.loads(body)["id"] for each in found for _, body in each)
+    assert bodies == [0, 1, 2, 3, 4]
+    assert {json.loads(body)["shop"] for each in found for _, body in each} == {"a", "b", "c", "d", None}
+    again = opened(hubs)
+    again.send(3, rows("d", begin=3))
+    again.flush()
+    both = [events(hubs, partition) for partition in range(3)]
+    assert [set(each) for each in both] == [set(each) for each in found], "the same number goes to the same place"
+
+
+def test_a_key_goes_where_the_service_sends_it(hubs: EventHubs) -> None:
+    keys = ["", "a", "shop 7", "Zürich", "東京", "x" * 200, "12"]
+    with client(hubs) as other:
+        for key in keys[1:]:
+            batch = other.create_batch(partition_key=key)
+            batch.add(EventData(key.encode()))
+            other.send_batch(batch)
+    theirs = {body.decode(): partition for partition in range(3) for body in hubs.bodies("hub", partition)}
+    hubs.make_again("hub")
+    made = opened(hubs, key="shop")
+    sent(made, 0, rows(*keys, None))
+    ours = {json.loads(body)["shop"]: partition for partition in range(3) for body in hubs.bodies("hub", partition)}
+    assert {key: ours[key] for key in keys[1:]} == theirs
+    assert ours[""] == 0
+    assert None in ours
+
+
+def test_a_number_may_be_the_partition(hubs: EventHubs) -> None:
+    made = opened(hubs, key="id", partition_method="PARTITION_KEY_AS_PARTITION")
+    table = pa.table([[0, 1, 5, -1, None], ["a"] * 5], schema=SCHEMA)
+    refused = made.send(0, table)
+    made.flush()
+    assert [(each.index, each.reason[:12]) for each in refused] == [(3, "Its id is -1"), (4, "Its id is No")]
+    assert [[number for number, _ in events(hubs, each)] for each in range(3)] == [[0], [1], [2]]
+
+
+def test_a_row_that_is_too_large_is_refused_and_large_ones_come_in_several_batches(hubs: EventHubs) -> None:
+    made, large = opened(hubs, partition_method="ROUND_ROBIN"), "x" * 400_000
+    refused = made.send(0, rows(large, "y" * 1_100_000, *[large] * 10))
+    assert [each.index for each in refused] == [1]
+    assert "1,048,576 bytes" in refused[0].reason
+    made.flush()
+    assert sum(len(events(hubs, each)) for each in range(3)) == 11
+    for each in range(3):
+        numbers = [number for number, _ in events(hubs, each)]
+        assert numbers == sorted(numbers)
+
+
+def test_an_answer_that_is_lost_or_a_cut_only_repeats(hubs: EventHubs) -> None:
+    """A reader that keeps the last number of the writer sees each row once."""
+    made = opened(hubs)
+    for begin in range(0, 60, 10):
+        hubs.lost["after" if begin % 20 else "before"] = 3
+        made.send(begin, rows(*["a"] * 10, begin=begin))
+        while True:
+            try:
+                made.flush()
+                break
+            except StorageUnavailable:
+                pass
+    found = []
+    for partition in range(3):
+        once = EventHubsOnce()
+        for number, _ in events(hubs, partition):
+            if once.is_new({b"samza-writer": WRITER.id.encode(), b"samza-number": number}):
+                found.append(number)
+            once = EventHubsOnce(bytes(once))
+    assert sorted(found) == list(range(60))
+    assert sum(len(events(hubs, each)) for each in range(3)) > 60
+
+
+def test_a_hub_that_is_throttled_is_asked_again_later_and_later(hubs: EventHubs) -> None:
+    made = opened(hubs)
+    made.send(0, rows("a"))
+    waits = []
+    for _ in range(2):
+        hubs.throttle(2)  # the SDK asks twice
+        with pytest.raises(StorageUnavailable, match="'hub' is throttled") as error:
+            made.flush()
+        waits.append(error.value.after_s)
+    assert waits == [4.0, 8.0]
+    made.flush()
+    assert sum(len(events(hubs, each)) for each in range(3)) == 1
+
+
+def test_what_was_not_sent_is_sent_by_the_next_flush_after_an_outage(hubs: EventHubs) -> None:
+    made = opened(hubs)
+    sent(made, 0, rows("a"))
+    made.send(1, rows("b", begin=1))
+    hubs.close()
+    try:
+        for _ in range(2):
+            with pytest.raises(StorageUnavailable, match="'hub' does not answer"):
+                made.flush()
+    finally:
+        hubs.listen()
+    made.flush()
+    assert sorted(number for each in range(3) for number, _ in events(hubs, each)) == [0, 1]
+
+
+def test_bytes_go_as_they_are_with_properties(hubs: EventHubs) -> None:
+    schema = pa.schema([("body", pa.binary()), ("properties", pa.map_(pa.string(), pa.string()))])
+    made = opened(hubs, schema, format="raw")
+    sent(made, 0, pa.table([[b"\xff\x00", None], [[("a", "1")], None]], schema=schema))
+    assert sorted(body for each in range(3) for body in hubs.bodies("hub", each)) == [b"", b"\xff\x00"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"start": "newest"}, "options.start is not an option of eventhubs, which has for a stream that a stage writes"),
+        ({"partition_method": "HASH"}, "Write one of"),
+        ({"partition_method": "EVENT_HASHING"}, "Write key = one of them"),
+        ({"key": "town"}, "options.key is 'town', and the stream has the columns id, shop"),
+        ({"key": "id", "partition_method": "ROUND_ROBIN"}, "no effect with ROUND_ROBIN"),
+        ({"key": "shop", "partition_method": "PARTITION_KEY_AS_PARTITION"}, "should be a whole number"),
+        ({"format": "csv"}, "Write json or raw"),
+        ({"format": "raw"}, "needs a column 'body'"),
+    ],
+)
+def test_an_option_that_is_wrong_is_named(options: dict[str, str], said: str, hubs: EventHubs) -> None:
+    with pytest.raises(ConfigError, match=said):
+        EventHubsFactory().get_admin(stream(hubs, **options))
+
+
+def test_what_cannot_be_sent_to_is_named(hubs: EventHubs) -> None:
+    admin = EventHubsFactory().get_admin(stream(hubs))
+    assert "has 3 partitions, and may be written, 1,048,576 bytes at once" in admin.look()
+    hubs.rights["local"] = {"Listen"}
+    try:
+        for call in (admin.look, lambda: opened(hubs)):
+            with pytest.raises(AccessDenied, match="needs the right to send"):
+                call()
+    finally:
+        hubs.rights["local"] = {"Listen", "Send"}
+    with pytest.raises(AccessDenied) as error:
+        opened(hubs, connect=hubs.connection_string.replace("a2V5", "b2V5"))
+    assert "b2V5" not in str(error.value)
+    with pytest.raises(ConfigError, match="The hub 'other' does not exist: correct its name"):
+        opened(hubs, name="other")
