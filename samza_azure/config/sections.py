@@ -236,13 +236,13 @@ class Stream:
     __pydantic_config__ = _AS_WRITTEN
 
     system: Annotated[str, Field(alias="system"), AfterValidator(_system)] = LOG
-    """Where a source comes from: `log`, in the account; `tail`, local files; `eventhubs`; `kafka`; or a connector,
-    `package.module:Factory`.
+    """Where a source comes from, or what a stage writes is sent to: `log`, in the account; `tail`, local files;
+    `eventhubs`; `kafka`; or a connector, `package.module:Factory`.
     """
     options: Annotated[Mapping[str, str], Field(alias="options"), PlainValidator(_options)] = field(
         default_factory=lambda: Hidden({})
     )
-    """What the connector of a stream from outside has to know; each has its own keys."""
+    """What the connector of a stream outside has to know; each has its own keys."""
     partitions: Annotated[Count, Field(alias="partitions")] = 1
     """How many partitions a source has, the most tasks that can share it; more cost more reads."""
     schema: Annotated[str | None, Field(alias="schema", min_length=1)] = None
@@ -292,7 +292,9 @@ class Stream:
     table_keep_s: Annotated[LongDuration | None, Field(alias="table.keep")] = None
     """The age in seconds after which an interval is dropped; by default none is."""
     dead_letters: Annotated[int, Field(alias="dead_letters", ge=0, le=1_000_000)] = 0
-    """How many messages that are no rows a record may put aside, in `<id>-dead`; one more fails the task."""
+    """How many messages that are no rows, or rows that cannot be sent, a record may put aside, in `<id>-dead`; one more
+    fails the task.
+    """
 
 
 @dataclass(frozen=True, slots=True)

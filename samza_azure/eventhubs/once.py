@@ -37,15 +37,7 @@ class EventHubsOnce:
         Raises:
             ConfigError: the state is none.
         """
-        self._last: dict[str, int] = {}
-        if state:
-            try:
-                last = parsed(state)
-                if not (isinstance(last, dict) and all(type(number) is int for number in last.values())):
-                    raise ValueError("numbers by writer are expected")
-            except ValueError as error:
-                raise ConfigError(f"This is no state of EventHubsOnce: {error}") from error
-            self._last = last
+        self._last: dict[str, int] = _read(state) if state else {}
 
     def __bytes__(self) -> bytes:
         return json.dumps(self._last, separators=(",", ":")).encode() if self._last else b""
@@ -72,3 +64,13 @@ class EventHubsOnce:
         if len(self._last) > WRITERS:
             del self._last[next(iter(self._last))]
         return at > last
+
+
+def _read(state: bytes) -> dict[str, int]:
+    try:
+        last = parsed(state)
+    except ValueError as error:
+        raise ConfigError(f"This is no state of EventHubsOnce: {error}") from error
+    if isinstance(last, dict) and all(type(number) is int for number in last.values()):
+        return last
+    raise ConfigError("This is no state of EventHubsOnce: numbers by writer are expected.")

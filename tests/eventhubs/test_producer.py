@@ -181,7 +181,7 @@ def test_bytes_go_as_they_are_with_properties(hubs: EventHubs) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"start": "newest"}, "options.start is not an option of eventhubs, which has for a stream that a stage writes"),
+        ({"start": "newest"}, "start is not an option of eventhubs, which has for a stream that a stage writes"),
         ({"partition_method": "HASH"}, "Write one of"),
         ({"partition_method": "EVENT_HASHING"}, "Write key = one of them"),
         ({"key": "town"}, "options.key is 'town', and the stream has the columns id, shop"),
