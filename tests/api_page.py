@@ -29,7 +29,8 @@ SECTIONS = {
     "Writing a source stream": ["SourceWriter"],
     "Reading a stream": ["Reader"],
     "Connecting a system": [
-        "SystemFactory", "SystemAdmin", "SystemConsumer", "SystemStream", "SystemRows", "SystemLag",
+        "SystemFactory", "SystemAdmin", "SystemStream", "SystemConsumer", "SystemRows", "SystemLag", "SystemProducer",
+        "SystemWriter", "RefusedRow", "EventHubsOnce",
     ],
     "Errors": [
         "SamzaAzureError", "ConfigError", "AccessDenied", "PipelineRefused", "StorageUnavailable", "SignInFailed",

@@ -31,7 +31,7 @@ from samza_azure.systems.parsing import FORMAT
 if TYPE_CHECKING:
     from azure.eventhub import EventDataBatch, EventHubProducerClient
 
-METHOD, KEY = "partition.method", "key"
+METHOD, KEY = "partition.method", "partition.by"
 OPTIONS = {*WAYS, "name", METHOD, KEY, FORMAT}
 #: How long the service may take for a batch; and for all of a range, before the SDK is believed to hang.
 SEND_S, HANGS_S = 30.0, 120.0

@@ -127,7 +127,7 @@ class RefusedRow:
     """A row that can never be sent, and why.
 
     Example:
-        RefusedRow(17, "It has 1,203,444 bytes as an event, and the hub takes 1,046,528.", b'{"id": …')
+        RefusedRow(17, "It has 1,203,444 bytes as an event, and the hub takes 1,046,528.", b'{"id": 17}')
     """
 
     index: int  # among the rows of the call, from 0

@@ -54,7 +54,7 @@ schema = "n bigint, ts timestamp"
 system = "eventhubs"
 options.connect = "${EVENTHUBS}"
 options.name = "passed"
-options.key = "n"
+options.partition.by = "n"
 schema = "n bigint, partition int"
 [streams.back]
 system = "eventhubs"

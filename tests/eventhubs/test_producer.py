@@ -90,7 +90,7 @@ def test_a_key_goes_where_the_service_sends_it(hubs: EventHubs) -> None:
             other.send_batch(batch)
     theirs = {body.decode(): partition for partition in range(3) for body in hubs.bodies("hub", partition)}
     hubs.make_again("hub")
-    made = opened(hubs, key="shop")
+    made = opened(hubs, partition_by="shop")
     sent(made, 0, rows(*keys, None))
     ours = {json.loads(body)["shop"]: partition for partition in range(3) for body in hubs.bodies("hub", partition)}
     assert {key: ours[key] for key in keys[1:]} == theirs
@@ -99,7 +99,7 @@ def test_a_key_goes_where_the_service_sends_it(hubs: EventHubs) -> None:
 
 
 def test_a_number_may_be_the_partition(hubs: EventHubs) -> None:
-    made = opened(hubs, key="id", partition_method="PARTITION_KEY_AS_PARTITION")
+    made = opened(hubs, partition_by="id", partition_method="PARTITION_KEY_AS_PARTITION")
     table = pa.table([[0, 1, 5, -1, None], ["a"] * 5], schema=SCHEMA)
     refused = made.send(0, table)
     made.flush()
@@ -183,10 +183,10 @@ def test_bytes_go_as_they_are_with_properties(hubs: EventHubs) -> None:
     [
         ({"start": "newest"}, "start is not an option of eventhubs, which has for a stream that a stage writes"),
         ({"partition_method": "HASH"}, "Write one of"),
-        ({"partition_method": "EVENT_HASHING"}, "Write key = one of them"),
-        ({"key": "town"}, "options.key is 'town', and the stream has the columns id, shop"),
-        ({"key": "id", "partition_method": "ROUND_ROBIN"}, "no effect with ROUND_ROBIN"),
-        ({"key": "shop", "partition_method": "PARTITION_KEY_AS_PARTITION"}, "should be a whole number"),
+        ({"partition_method": "EVENT_HASHING"}, r"Write partition\.by = one of them"),
+        ({"partition_by": "town"}, "options.partition.by is 'town', and the stream has the columns id, shop"),
+        ({"partition_by": "id", "partition_method": "ROUND_ROBIN"}, "no effect with ROUND_ROBIN"),
+        ({"partition_by": "shop", "partition_method": "PARTITION_KEY_AS_PARTITION"}, "should be a whole number"),
         ({"format": "csv"}, "Write json or raw"),
         ({"format": "raw"}, "needs a column 'body'"),
     ],
