@@ -8,9 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import yaml
-
 from infra.check.bicep import Finding
+from infra.check.documents import load_all
 
 __all__ = ["FACTS", "check", "read"]
 
@@ -280,7 +279,7 @@ def _starts(texts: Mapping[str, str]) -> Iterator[Saying]:
 
 def _of_tokens(texts: Mapping[str, str]) -> Iterator[Finding]:
     """A cluster's token is taken for one service account, and for one audience."""
-    documents = [each for each in yaml.safe_load_all(texts[MANIFEST]) if isinstance(each, dict)]
+    documents = [each for each in load_all(texts[MANIFEST]) if isinstance(each, dict)]
     names = [each["metadata"] for each in documents if each.get("kind") == "ServiceAccount"]
     accounts = {f"{each.get('namespace')}:{each['name']}" for each in names}
     for file, line, said in _sayings(texts, IDENTITY, r"^param clusterServiceAccount string = '([^']*)'"):

@@ -3,9 +3,8 @@
 import re
 from collections.abc import Iterator, Mapping
 
-import yaml
-
 from infra.check.bicep import File, Finding, Items, Literal, Object, Resource, Value, text_of, values_in
+from infra.check.documents import load_all
 
 __all__ = ["check"]
 
@@ -167,7 +166,7 @@ def _queries(file: File) -> Iterator[Finding]:
 def _agree(files: Mapping[str, File], rules: str) -> Iterator[Finding]:
     """Alerts of Prometheus and of Azure of one name ask for the same metrics, and fire at the same numbers."""
     theirs = {}
-    for each in (rule for group in yaml.safe_load(rules)["groups"] for rule in group["rules"] if "alert" in rule):
+    for each in (rule for group in load_all(rules)[0]["groups"] for rule in group["rules"] if "alert" in rule):
         anchor = each.get("annotations", {}).get("runbook_url", "").partition("#")[2]
         theirs[anchor] = (set(re.findall(r"[<>]=?\s*(\d+(?:\.\d+)?)", each["expr"])), each["expr"])
     for file in files.values():

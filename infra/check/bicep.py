@@ -489,9 +489,11 @@ def _identifiers(node: Node, inner: frozenset[str]) -> Iterator[tuple[Node, froz
 
 
 def _nodes(node: Node) -> Iterator[Node]:
-    yield node
-    for child in node.children:
-        yield from _nodes(child)
+    ahead = [node]
+    while ahead:
+        node = ahead.pop()
+        yield node
+        ahead += reversed(node.children)
 
 
 def _parts(node: Node) -> list[Node]:

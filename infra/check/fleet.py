@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from infra.check.bicep import Finding
+from infra.check.documents import load_all
 from infra.check.rules import ROUTES
 
 __all__ = ["KUBERNETES", "checks", "cloud_init", "image", "manifests", "unit"]
@@ -90,7 +91,7 @@ def manifests(name: str, text: str) -> list[Finding]:
     import kubernetes_validate
 
     found = []
-    documents = list(yaml.safe_load_all(text))
+    documents = load_all(text)
     for document in documents:
         kind = document.get("kind", "?") if isinstance(document, dict) else "?"
         try:
@@ -286,7 +287,7 @@ def cloud_init(template: str, text: str) -> list[Finding]:
     if not text.startswith("#cloud-config\n"):
         found.append(Finding(name, 1, "cloud-init knows its own files by a first line that says #cloud-config"))
     try:
-        settings = yaml.safe_load(re.sub(r"{\w+}", "filled", text))
+        settings = load_all(re.sub(r"{\w+}", "filled", text))[0]
         written = settings["write_files"]
     except (yaml.YAMLError, KeyError) as error:
         return [*found, Finding(name, 1, f"this cannot be read: {error}")]

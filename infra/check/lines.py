@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from infra.check.bicep import File, Finding, Literal, nearest, parse
+from infra.check.documents import load_all
 
 __all__ = ["DOCUMENTS", "Lines"]
 
@@ -79,11 +78,11 @@ class Lines:
                 self.found.setdefault(match[1].strip(), (Path(path).name, text.count("\n", 0, match.start(1)) + 1))
         azure = root / "infra" / "azure"
         self.main = parse(azure / "main.bicep")
-        documents = yaml.safe_load_all(texts["infra/kubernetes/fleet.yaml"])
+        documents = load_all(texts["infra/kubernetes/fleet.yaml"])
         self.manifests: dict[tuple[str, str], Any] = {
             (each["kind"], each["metadata"]["name"]): each for each in documents
         }
-        machine = yaml.safe_load(re.sub(r"{\w+}", "filled", texts["infra/azure/cloud-init.yaml"]))
+        machine = load_all(re.sub(r"{\w+}", "filled", texts["infra/azure/cloud-init.yaml"]))[0]
         self.installed = {each["path"] for each in machine["write_files"]}
         #: The containers of storage.bicep that have a name of their own.
         self.stored = {

@@ -9,7 +9,7 @@ import yaml
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from infra.check.prometheus import RULES
+from infra.check.prometheus import RULES, TESTS
 from infra.prometheus.dashboard import dashboard, panels
 from samza_azure.metrics.instruments import Instruments
 
@@ -19,7 +19,8 @@ ALERTS = [each for each in WRITTEN if "alert" in each]
 RECORDED = {each["record"] for each in WRITTEN if "record" in each}
 TESTED = {
     test["alertname"]
-    for group in yaml.safe_load((RULES / "rules_test.yml").read_text())["tests"]
+    for name in TESTS
+    for group in yaml.safe_load((RULES / name).read_text())["tests"]
     for test in group["alert_rule_test"]
 }
 UNITS = {"s": "_seconds", "By": "_bytes", "": ""}
