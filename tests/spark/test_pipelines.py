@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from samza_azure.spark.query import task
+from samza_azure.spark.query import launch, task
 from samza_azure.storage.connection import Account
 
 from .fuzz.case import Call, Case, Join, Union, nodes
@@ -60,9 +60,9 @@ THREADS = 3
 @pytest.fixture(scope="module")
 def ready(spark: SparkSession, account: Account, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """What cases share. It changes how often a query looks for rows: put back for the tests after."""
-    before = task.SOURCE_START_S, task.TRIGGER
+    before = task.SOURCE_START_S, launch.TRIGGER
     yield Bench(spark, account, tmp_path_factory.mktemp("cases"))
-    task.SOURCE_START_S, task.TRIGGER = before
+    task.SOURCE_START_S, launch.TRIGGER = before
 
 
 def outcomes(ready: Bench, cases: dict[int, Case]) -> dict[int, Outcome]:

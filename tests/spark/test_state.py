@@ -33,8 +33,8 @@ from samza_azure.pipeline.state import PROVIDERS, check_chosen
 from samza_azure.spark.jvm.progress import counted_since
 from samza_azure.spark.jvm.session import jvm_of
 from samza_azure.spark.pipeline.pipeline import analyse_pipeline
+from samza_azure.spark.query.launch import STATE_PROVIDER
 from samza_azure.spark.query.starts import Starts
-from samza_azure.spark.query.task import STATE_PROVIDER
 from samza_azure.storage.interface import Blobs
 from samza_azure.tasks.figures import Counted
 from samza_azure.tasks.stage_task import StageTask

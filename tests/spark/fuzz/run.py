@@ -23,7 +23,7 @@ from samza_azure.errors import ConfigError, PipelineRefused
 from samza_azure.logs.names import run_folder, stream_folder
 from samza_azure.logs.position import Ends
 from samza_azure.spark.pipeline.pipeline import analyse_pipeline
-from samza_azure.spark.query import task
+from samza_azure.spark.query import launch, task
 from samza_azure.spark.query.starts import Starts
 from samza_azure.storage.connection import Account
 from samza_azure.stream_io.ddl import arrow_schema
@@ -169,7 +169,7 @@ class Bench:
             0.0  # saves work where the queries of a fleet start one after the other; here it costs time
         )
         config = config_of(directory, job_of(case))
-        task.TRIGGER = "250 milliseconds"  # dozens of queries that look for rows keep a machine busy
+        launch.TRIGGER = "250 milliseconds"  # dozens of queries that look for rows keep a machine busy
         with self.starts.session, during():
             fleet = Fleet(self.spark, self.account, config, application, directory / "fleet", starts=self.starts)
         fleet.generation = 1000 * next(self.numbers)  # queries of one session have different names
