@@ -30,6 +30,7 @@ from samza_azure.explain import (
     routed,
     routing,
     successor,
+    task_lines,
 )
 from samza_azure.group.timing import PROFILES
 from samza_azure.messages import Plan, StagePlan, TaskKind
@@ -135,6 +136,28 @@ def test_the_memory_of_a_flush_depends_on_the_state_and_is_left_out_without_stat
     assert "heap must hold the state of all tasks of a processor twice" in in_heap and "RocksDB" not in in_heap
     assert "on the local disk" in on_disk and "heap" not in on_disk
     assert either.startswith(in_heap[:-1]) and "transformWithState is in RocksDB" in either
+
+
+def test_tasks_near_the_number_of_processors_are_advised_and_many_more_are_warned_of() -> None:
+    few = plan(CLEAN, DAILY, flights=4)
+    [note] = task_lines(few, 3, 1.0)
+    assert "6 tasks with a batch each 1 s take up to 1.8 cores" in note
+    [_, warning] = task_lines(few, 1, 1.0)
+    assert warning.startswith("warning: clean (4): many tasks for 1 processor. With task.count = 1")
+    assert "queries take 33% of that processor time" in warning
+    prices = [float(price) for price in re.findall(r"\$([0-9]+\.[0-9]+)", warning)]
+    one_each = plan(replace(CLEAN, tasks=1), replace(DAILY, tasks=1), flights=4)
+    expected = [busy(flows_of(each), 1, 1.0).dollars_per_month for each in (one_each, few)]
+    assert prices == [pytest.approx(price, abs=0.005) for price in expected]
+
+
+def test_of_a_plan_without_a_query_no_tasks_are_advised() -> None:
+    assert task_lines(plan(replace(CLEAN, kind=TaskKind.HANDLER), flights=4), 1, 1.0) == []
+
+
+def test_without_a_commit_interval_no_cores_are_named() -> None:
+    assert task_lines(plan(CLEAN, flights=4), 3, 0.0) == []
+    assert len(task_lines(plan(CLEAN, flights=4), 1, 0.0)) == 1
 
 
 def test_busy_tasks_append_and_tell_once_per_batch_and_read_each_producer() -> None:

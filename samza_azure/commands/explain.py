@@ -36,7 +36,8 @@ def command(
     timing = config.coordinator.timing
     commit_s = config.task.commit_ms / 1000
     flows = arithmetic.flows_of(plan)
-    shown = [*arithmetic.pipeline_lines(plan, commit_s), *arithmetic.flush_lines(plan, config.task.state), ""]
+    shown = [*arithmetic.pipeline_lines(plan, commit_s), *arithmetic.flush_lines(plan, config.task.state)]
+    shown += [*arithmetic.task_lines(plan, number, commit_s), ""]
     if seen:
         shown += arithmetic.lines(timing, flows, number, commit_s, call_timeout_s(timing))
     else:
