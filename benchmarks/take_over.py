@@ -90,9 +90,15 @@ def move(here: Container, there: Container, generation: int, kind: str) -> Move:
     appended = there.first_append(TASK, generation)
     used = cpu_s(there.pid) - before
     say(
-        f"{kind}: released {released - begun:.2f} s, running {running - released:.2f} s, "
-        f"appended {appended - running:.2f} s, processor time {used:.2f} s"
+        f"{kind}: released after {released - begun:.2f} s, its log taken over and its query started after "
+        f"{running - begun:.2f} s, appended after {appended - begun:.2f} s; processor time {used:.2f} s"
     )
+    there.until("Spark counts a batch", lambda: there.reports[TASK].last_batch is not None)
+    if (batch := there.reports[TASK].last_batch) is not None:
+        say(
+            f"  a first batch of it, {batch.rows} rows: "
+            + ", ".join(f"{part} {ms} ms" for part, ms in batch.ms.items())
+        )
     return Move(appended - begun, used)
 
 
