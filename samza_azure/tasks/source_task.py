@@ -173,7 +173,7 @@ class SourceTask(TurnTask):
         """Take what the outside has, until a batch is full or due."""
         consumer = self._consumer or self._open()
         until = boot_time() + self._commit_s
-        while self._bytes < self._most_bytes and boot_time() < until and not self._closing.is_set():
+        while self._bytes < self._most_bytes and not self._closing.is_set():
             try:
                 found = consumer.read()
             except Superseded as error:
@@ -186,6 +186,8 @@ class SourceTask(TurnTask):
                 self._looked_at = boot_time()
                 return
             self._take(found)
+            if boot_time() >= until:  # behind the first rows: without a wait between two appends it is so at once
+                return
 
     def _take(self, found: SystemRows) -> None:
         partition = self._partitions[found.partition]

@@ -238,6 +238,51 @@ def test_what_was_read_before_the_outside_went_away_is_appended_meanwhile(run: R
     assert run.rows() == [7]
 
 
+class Remembering(Faltering):
+    """A consumer that needs to know how many rows there were."""
+
+    def __init__(self, *found: SystemRows) -> None:
+        super().__init__(*found)
+        self.is_away = False
+        self.rows: dict[int, int] = {}
+
+    def read(self) -> SystemRows | None:
+        found = super().read()
+        if found is not None:
+            self.rows[found.partition] = self.rows.get(found.partition, 0) + found.table.num_rows
+        return found
+
+    def state(self, partition: int) -> bytes:
+        return str(self.rows.get(partition, "")).encode()
+
+
+def test_what_a_consumer_remembers_goes_from_owner_to_owner_and_from_run_to_run(run: Run) -> None:
+    task, after = run.owner(first=True), Remembering(one(0, 3, 3), one(1, 4, 1))
+    task._consumer = Remembering(one(0, 1, 1), one(0, 2, 2))
+    turn(task)
+    task = run.owner()
+    assert task._states == {0: b"2", 1: b""}
+    after.rows = {0: 2}
+    task._consumer = after
+    turn(task)
+    task._consumer.found = [one(0, 5, 4)]  # read, but not in the log, when it dies
+    task._read()
+    task = run.owner()
+    assert task._states == {0: b"3", 1: b"1"}
+    task.follow(Drain(DrainStep.FREEZE, DRAIN))
+    turn(task)
+    assert task.report.ends is not None
+    task.follow(Drain(DrainStep.FLUSH, DRAIN, task.report.ends))
+    turn(task)
+    following = run.owner(first=True, run="r2", positions=dict(task.report.ends))
+    assert following._states == {0: b"3", 1: b"1"}
+    assert following._logged == {0: b"", 1: b""}, "its own log has them from its first record on"
+    following._consumer = Remembering(one(0, 6, 9))
+    following._consumer.rows = {0: 3, 1: 1}
+    turn(following)
+    assert run.owner(run="r2")._states == {0: b"4", 1: b"1"}
+
+
 def test_a_reader_of_another_job_is_an_error_and_a_later_owner_of_the_task_is_none(run: Run) -> None:
     class Evicted(Faltering):
         def read(self) -> SystemRows | None:
@@ -409,6 +454,19 @@ def test_a_row_that_does_not_fit_is_named_and_fails_the_task(run: Run) -> None:
 def test_a_stream_from_outside_is_refused_with_what_to_write(tmp_path: Path, run: Run, instead: str, said: str) -> None:
     with pytest.raises(PipelineRefused, match=said):
         Run(tmp_path, JOB.replace('system = "tail"', instead))
+
+
+def test_a_task_that_commits_without_a_wait_reads_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    """It found that its time was over before it read anything."""
+    monkeypatch.delitem(sys.modules, "outside", raising=False)
+    waitless = Run(tmp_path, JOB.replace("[task]", "[task]\ncommit.ms = 0"))
+    task = waitless.owner(first=True)
+    waitless.grow(4)
+    turn(task)
+    turn(task)
+    assert len(waitless.rows()) == 4
 
 
 def test_the_rows_of_a_stream_from_outside_are_read_where_the_refusal_says(run: Run) -> None:
