@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from samza_azure.errors import ConfigError, StorageUnavailable
@@ -10,9 +11,10 @@ from samza_azure.eventhubs import hub as hub_module
 from samza_azure.eventhubs import partition_reader as partition_module
 from samza_azure.eventhubs.consumer import EventHubsStream
 from samza_azure.eventhubs.emulator import EventHubs
+from samza_azure.eventhubs.producer import EventHubsOutput
 from samza_azure.stream_io import ddl
 from samza_azure.systems import looks as looks_module
-from samza_azure.systems.api import SystemRows, SystemStream
+from samza_azure.systems.api import SystemRows, SystemStream, SystemWriter
 
 from .clients import until
 
@@ -200,3 +202,36 @@ def test_a_partition_that_is_away_does_not_hold_back_another(hubs: EventHubs) ->
 def test_wrong_options_are_named(options: dict[str, str], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         stream(None, **options)
+
+
+def test_events_that_a_job_of_ours_has_sent_again_are_dropped(hubs: EventHubs) -> None:
+    """What is kept beside the position says which, also for the next owner."""
+    written = SystemStream(
+        "s", 1, ddl.arrow_schema(JSON), {"name": "hub", "connect": hubs.connection_string}, Path(), is_output=True
+    )
+    sender = EventHubsOutput(written)
+    sender.open(SystemWriter("w", 1, 0))  # as if the hub had had one partition then
+
+    def send(begin: int, end: int) -> None:
+        sender.send(begin, pa.table([range(begin, end), [None] * (end - begin)], schema=written.schema))
+        sender.flush()
+
+    send(0, 3)
+    reading = stream(hubs)
+    reading.open(0, (0, 0))
+    assert following(reading).table["n"].to_pylist() == [0, 1, 2]
+    send(1, 3)
+    again = following(reading)
+    assert again.table.num_rows == 0 and again.position[1] == 5, "the position moves on"
+    state = reading.state(0)
+    reading.close()
+    send(2, 4)
+    hubs.send("hub", 0, [b'{"n": 2}'])  # of somebody else
+    after = stream(hubs)
+    after.restore(0, state)
+    after.open(0, again.position)
+    found: list[int] = []
+    until(lambda: (found.extend(following(after).table["n"].to_pylist()), len(found) == 2)[1])
+    assert found == [3, 2]
+    after.close()
+    sender.close()
