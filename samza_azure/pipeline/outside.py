@@ -5,7 +5,7 @@ stages that name the stream read in its place. What goes outside has a stage as 
 """
 
 from dataclasses import replace
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from samza_azure.application import Stage
 from samza_azure.config import Config, Stream
@@ -17,6 +17,9 @@ from samza_azure.stream_io.columns import Columns
 from samza_azure.systems.api import SystemStream
 from samza_azure.systems.dead_letters import SCHEMA_DDL, Keep
 from samza_azure.systems.registry import factory_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def source_stage(name: str, stream: AnalysedStream, config: Config) -> AnalysedStage:
@@ -80,8 +83,11 @@ def dead_letter_stage(name: str, source: StagePlan) -> AnalysedStage:
 
 
 def outside(name: str, declared: Stream, config: Config) -> SystemStream:
-    """The stream as a connector sees it."""
-    schema = ddl.arrow_schema(declared.schema or "")
+    """A stream that is read, as a connector sees it."""
+    return _stream(name, declared, config, ddl.arrow_schema(declared.schema or ""))
+
+
+def _stream(name: str, declared: Stream, config: Config, schema: "pa.Schema") -> SystemStream:
     return SystemStream(
         name,
         declared.partitions,
@@ -98,7 +104,7 @@ def sent_as(
 ) -> SystemStream:
     """The stream that a stage writes, as a connector sees it. `key` are the columns by which it is partitioned."""
     columns = written_by.analysis.columns.arrow
-    return replace(outside(name, declared, config), schema=columns, is_output=True, key=key)
+    return replace(_stream(name, declared, config, columns), is_output=True, key=key)
 
 
 def sent_in(plan: Plan, name: str, config: Config) -> SystemStream | None:
@@ -106,8 +112,8 @@ def sent_in(plan: Plan, name: str, config: Config) -> SystemStream | None:
     if not any(stage.kind is TaskKind.OUTLET and name in stage.inputs for stage in plan.stages):
         return None
     writer = next(stage for stage in plan.stages if stage.output == name)
-    stream = outside(name, config.streams[name], config)
-    return replace(stream, schema=ddl.arrow_schema(writer.schema), is_output=True, key=writer.partition_by)
+    stream = _stream(name, config.streams[name], config, ddl.arrow_schema(writer.schema))
+    return replace(stream, is_output=True, key=writer.partition_by)
 
 
 def sent(pipeline: Pipeline, task: str, config: Config) -> SystemStream:

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -13,11 +13,13 @@ import pyarrow as pa
 import pytest
 
 from samza_azure import RefusedRow, SystemStream, SystemWriter
+from samza_azure.commands.kept_rows import kept_rows
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, PipelineRefused, StorageUnavailable, Superseded
 from samza_azure.logs.record import Kind, Writer
 from samza_azure.messages import Drain, DrainStep, Phase, StartTask, TaskKind
 from samza_azure.pipeline.loading import load
+from samza_azure.pipeline.outside import sent, sent_in
 from samza_azure.pipeline.without_spark import analyse_without_spark
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.stream_io.arrow import one_slice
@@ -134,8 +136,8 @@ class Run:
         (directory / "sender.py").write_text(PIPELINE)
         (directory / "job.toml").write_text(job)
         config = Config.load(directory / "job.toml")
-        account: Any = MemoryAccount()
-        self.blobs = account.blobs()
+        self.account: Any = MemoryAccount()
+        account, self.blobs = self.account, self.account.blobs()
         self.context = ContainerContext(
             config=config,
             pipeline=analyse_without_spark(load(config), config),
@@ -336,6 +338,8 @@ def test_a_row_that_cannot_be_sent_is_put_aside_once(tmp_path: Path, run: Run, s
     drained(task)
     assert [each["place"] for each in run.dead()] == ["row 1 of seen-out-0", "row 4 of seen-out-0"]
     assert shelf.once() == [1, 2, 3]
+    found = kept_rows(run.context.config, run.account, "seen-dead", table_bytes=1 << 20)
+    assert [raw for _, rows in found.tables() for raw in rows["raw"].to_pylist()] == [b"1000000"] * 2, "for `peek`"
 
 
 def _with_dead_letters(run: Run, directory: Path) -> dict[str, Any]:
@@ -345,6 +349,17 @@ def _with_dead_letters(run: Run, directory: Path) -> dict[str, Any]:
     pipeline = analyse_without_spark(load(config), config)
     assert pipeline.plan.fingerprint == run.context.pipeline.plan.fingerprint, "in the middle of a run"
     return {"config": config, "pipeline": pipeline}
+
+
+def test_what_a_query_sends_needs_no_schema_in_the_job_file(run: Run) -> None:
+    """It was parsed all the same, and the pipeline refused."""
+    pipeline, config = run.context.pipeline, run.context.config
+    undeclared = replace(config.streams["seen"], schema=None)
+    config = replace(config, streams={**config.streams, "seen": undeclared})
+    assert sent(pipeline, "seen-out-0", config).schema.names == ["n"]
+    found = sent_in(pipeline.plan, "seen", config)
+    assert found is not None and found.is_output and found.schema.names == ["n"]
+    assert sent_in(pipeline.plan, "clicks", config) is None
 
 
 def test_a_connector_that_only_reads_is_refused(tmp_path: Path, run: Run) -> None:
