@@ -9,6 +9,7 @@ import drain_backlog
 import drain_idle
 import fail_over
 import hand_over
+import outlet
 import restore
 import routing
 import scale
@@ -38,6 +39,7 @@ SCRIPTS = [
     segments,
     tables,
     sink,
+    outlet,
 ]
 
 

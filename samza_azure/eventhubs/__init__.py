@@ -7,6 +7,7 @@ numbers by which each event counts once.
     partition_reader  a standing reader of one partition
     events            events as rows
     producer          the stream that a task sends to a hub
+    batches           what is sent at once
     partitioning      which partition a row goes to
     once              which events come again
     options           the options of both

@@ -8,15 +8,15 @@ Not promised: that nothing comes twice. The service has no way to refuse it, and
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import TimeoutError as TooLate
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from azure.eventhub import EventData
 
 from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, StorageUnavailable
+from samza_azure.eventhubs.batches import add
 from samza_azure.eventhubs.hub import ANSWER_S
 from samza_azure.eventhubs.once import NUMBER, WRITER
 from samza_azure.eventhubs.options import WAYS, hub_of
@@ -83,9 +83,9 @@ class EventHubsOutput:
             if isinstance(where, str):
                 refused.append(RefusedRow(index, where, body))
                 continue
-            event = EventData(body)
-            event.properties = {**more, WRITER: self._writer.id, NUMBER: number + index}
-            if not self._add(client, waiting.setdefault(where, deque()), where, event):
+            said = {**more, WRITER: self._writer.id}
+            add_to = partial(add, body=body, properties=said, numbers={NUMBER: number + index})
+            if not self._add(client, waiting.setdefault(where, deque()), where, add_to):
                 reason = f"It is larger than the {self._most:,} bytes that the hub {self._hub.name!r} takes."
                 refused.append(RefusedRow(index, reason, body))
         for where, batches in waiting.items():
@@ -161,17 +161,24 @@ class EventHubsOutput:
             return None
         return SamzaAzureError(f"The hub {self._hub.name!r} had {had} partitions, and was made anew with {number}.")
 
-    def _add(self, client: "EventHubProducerClient", to: "deque[EventDataBatch]", where: int, event: EventData) -> bool:
+    def _add(
+        self,
+        client: "EventHubProducerClient",
+        to: "deque[EventDataBatch]",
+        where: int,
+        add_to: "Callable[[EventDataBatch], None]",
+    ) -> bool:
         """Add an event to the last batch of a partition, or to a new one. Return False if it is too large for any."""
-        for batch in [*to][-1:]:
+        if to:
             try:
-                batch.add(event)
+                add_to(to[-1])
             except ValueError:  # it is full
-                continue
-            return True
+                pass
+            else:
+                return True
         batch = client.create_batch(partition_id=str(where))
         try:
-            batch.add(event)
+            add_to(batch)
         except ValueError:
             return False
         to.append(batch)

@@ -4,7 +4,6 @@ Promised: the same row becomes the same bytes again, and `parsing` reads them ba
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -49,11 +48,11 @@ class Encoder:
             return [body or b"" for body in rows[BODY].cast(pa.binary()).to_pylist()]
         return [line.encode(errors="replace") for line in as_lines(rows).split("\n")[:-1]]
 
-    def properties(self, rows: pa.Table) -> Sequence[Mapping[str | bytes, Any]]:
+    def properties(self, rows: pa.Table) -> Sequence[Mapping[str, str]]:
         """What else the message of each row has."""
         if not self._is_raw or PROPERTIES not in rows.column_names:
             return [{}] * rows.num_rows
-        return [dict(each or ()) for each in rows[PROPERTIES].to_pylist()]
+        return [{name: value or "" for name, value in each or ()} for each in rows[PROPERTIES].to_pylist()]
 
 
 def _is_bytes(kind: pa.DataType | None) -> bool:

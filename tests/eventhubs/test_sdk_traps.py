@@ -13,7 +13,8 @@ import pytest
 from azure.eventhub import EventData
 from azure.eventhub.exceptions import EventDataSendError, EventHubError
 
-from samza_azure.eventhubs.amqp import Code, composite, string, symbol
+from samza_azure.eventhubs import batches
+from samza_azure.eventhubs.amqp import Code, composite, sections, string, symbol
 from samza_azure.eventhubs.emulator import EventHubs
 
 from .clients import consumer, producer, receiving, until
@@ -162,3 +163,26 @@ def test_a_refusal_without_details_hangs_a_send(hubs: EventHubs) -> None:
         assert send.is_alive()
         hubs.cut("tcp")  # so that it ends now
         send.join()
+
+
+def test_batches_are_filled_without_the_sdk_as_by_it(hubs: EventHubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails if its batches change: they are filled in its own way then, five times as slowly. That takes no number of
+    more than 32 bits, so it gets texts.
+    """
+    assert batches.are_known()
+    for is_known in (True, False):
+        monkeypatch.setattr(batches, "are_known", lambda is_known=is_known: is_known)
+        with producer(hubs) as client:
+            batch = client.create_batch(partition_id="0")
+            for number in (0, 3_000_000_000):
+                batches.add(batch, b"x" * 300, {"who": "Zürich"}, {"number": number})
+            client.send_batch(batch)
+            small = client.create_batch(partition_id="0", max_size_in_bytes=500)
+            batches.add(small, b"x" * 300, {}, {"number": 1})
+            with pytest.raises(ValueError, match=r"full|size limit"):
+                batches.add(small, b"x" * 300, {}, {"number": 1})
+    found = [event.body for event in hubs._hubs["hub"].partitions[0].events]
+    values = [[value for _, value, _ in sections(each)] for each in found]
+    assert values == [
+        [{"who": "Zürich", "number": kind(number)}, b"x" * 300] for kind in (int, str) for number in (0, 3_000_000_000)
+    ]
