@@ -1,4 +1,4 @@
-"""What each shop takes in a minute, from orders in an event hub."""
+"""What each shop takes in a minute, from orders in an event hub, to another hub."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
