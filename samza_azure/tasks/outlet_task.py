@@ -94,11 +94,17 @@ class OutletTask(SinkTask):
 
     def _flush(self) -> bool:
         assert self._sink is not None
-        self._is_busy = self._sink.is_full
-        return self._sink.flush()
+        if not self._sink.flush():
+            self._is_busy = False
+            return False
+        return True
+
+    def _ends(self) -> None:
+        self._is_busy = False
 
     def _is_due(self, sink: Any) -> bool:
-        """Rows that come after a pause do not wait."""
+        """Rows that come after a pause do not wait. Behind a full range the next turn comes at once."""
+        self._is_busy = sink.is_full
         return sink.is_full or (sink.has_rows and boot_time() >= self._published_at + self._flush_s)
 
     def _record(self, kind: Kind = Kind.BATCH) -> int:

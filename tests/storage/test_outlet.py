@@ -303,6 +303,21 @@ def test_the_end_of_a_range_is_recorded_a_moment_later(run: Run, shelf: Shelf, m
     assert len(shelf.events) == 1
 
 
+def test_behind_a_full_range_the_next_turn_comes_at_once_and_then_it_rests(run: Run, shelf: Shelf) -> None:
+    """It did not rest any more, until the next rows came."""
+    task = run.owner()
+    run.put(*range(20_000))
+    task._turn()
+    assert len(shelf.events) == 20_000 and task._pause_s() == 0.0
+    task._turn()
+    assert task._pause_s() > 0.0
+    run.put(*range(20_000))
+    assert task._sink is not None
+    task._sink._may_write = lambda: False
+    task._turn()
+    assert task._pause_s() > 0.0, "a range that may not be sent now"
+
+
 def test_a_row_that_cannot_be_sent_fails_the_task_before_the_others_are_sent(run: Run, shelf: Shelf) -> None:
     task = run.owner()
     run.put(1, LARGE, 2)
