@@ -45,8 +45,8 @@ def start_brokers(job: Path, ends: ExitStack, *, keeps_data: bool) -> dict[str, 
 
 
 def _wanted(job: Path, system: str, way: str, named: str) -> dict[str, list[tuple[str, int, dict[str, Any]]]]:
-    """What streams of a system read, if a variable says the way there and is not set, by variable: its name, its
-    partitions, and the options of the stream.
+    """What streams of a system read or write, if a variable says the way there and is not set, by variable: its name,
+    its partitions, and the options of the stream.
     """
     values, found = _values(job), defaultdict[str, list[tuple[str, int, dict[str, Any]]]](list)
     for key, value in values.items():
@@ -61,7 +61,8 @@ def _wanted(job: Path, system: str, way: str, named: str) -> dict[str, list[tupl
         if values.get(f"{stream}.system") == system and isinstance(name := options.get(named), str):
             partitions = values.get(f"{stream}.partitions", 1)
             found[value.name].append((name, partitions if isinstance(partitions, int) else 1, options))
-    return found
+    # One that is written and read may have its partitions said once: the most count, since the last one does.
+    return {variable: sorted(streams, key=lambda each: each[1]) for variable, streams in found.items()}
 
 
 def _refuse_half(wanted: Collection[str], runs: str, holds: str, instead: str, *, keeps_data: bool) -> None:

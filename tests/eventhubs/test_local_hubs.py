@@ -19,6 +19,9 @@ partitions = 4
 [streams.clicks]
 system = "eventhubs"
 options = { connect = "${HUBS_OF_A_TEST}", name = "clicks" }
+[streams.again]
+system = "eventhubs"
+options = { connect = "${HUBS_OF_A_TEST}", name = "orders" }
 [streams.seen]
 schema = "n bigint"
 """
