@@ -35,14 +35,14 @@ class OutletPosition(RangePosition):
     """Where an outlet is: `number` is that of its next row."""
 
     partitions: int | None = None  # of the stream outside, for the range
-    has_dead: bool = False  # whether the log holds rows that were put aside
+    dead_to: int = 0  # below this number, all rows that were refused are in the log; 0: none was
 
     @classmethod
     def rest(cls, value: Mapping[str, Any]) -> dict[str, Any]:
-        partitions, has_dead = value["partitions"], value["has_dead"]
-        if not (partitions is None or (type(partitions) is int and partitions > 0)) or type(has_dead) is not bool:
+        partitions, dead_to = value["partitions"], value["dead_to"]
+        if not (partitions is None or (type(partitions) is int and partitions > 0)) or type(dead_to) is not int:
             raise ValueError("a number of partitions is expected")
-        return {"partitions": partitions, "has_dead": has_dead}
+        return {"partitions": partitions, "dead_to": dead_to}
 
 
 class Outlet(Ranged[OutletPosition]):
@@ -101,13 +101,18 @@ class Outlet(Ranged[OutletPosition]):
         assert producer is not None
         if not self._is_taken:
             skip = min(max(0, (self._lacks or 0) - number), len(rows))
-            aside = producer.send(number + skip, rows.slice(skip)) if skip < len(rows) else ()
-            self._see_to(aside, number + skip)
-            self._is_taken, self.aside = True, [replace(each, index=number + skip + each.index) for each in aside]
+            refused = producer.send(number + skip, rows.slice(skip)) if skip < len(rows) else ()
+            if self.position.dead_to <= number:  # otherwise a record has them, or is about to
+                self._see_to(refused, number + skip)
+                self.aside = [replace(each, index=number + skip + each.index) for each in refused]
+            self._is_taken = True
+        if self.aside:
+            # Before the others are outside: an owner that finds them there does not send the range again, and would
+            # never hear of these.
+            self.position = replace(self.position, dead_to=number + len(rows))
+            self._record()
         producer.flush()
         self._is_taken = False
-        if self.aside:
-            self.position = replace(self.position, has_dead=True)
 
     def _see_to(self, refused: Sequence[RefusedRow], begin: int) -> None:
         """Raise ConfigError for rows that are refused, unless they may be put aside."""

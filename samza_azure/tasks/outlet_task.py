@@ -138,7 +138,7 @@ class OutletTask(SinkTask):
     def _forget(self, writer: LogWriter, sink: Outlet) -> None:
         """Delete the blobs of our log that no restart needs, unless they hold what was put aside."""
         blob = writer.position[0]
-        if blob == self._blob or sink.position.has_dead:
+        if blob == self._blob or sink.position.dead_to:
             return
         self._blob = blob
         try:

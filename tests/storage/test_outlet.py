@@ -357,6 +357,22 @@ def test_a_row_that_cannot_be_sent_is_put_aside_once(tmp_path: Path, run: Run, s
     assert [raw for _, rows in found.tables() for raw in rows["raw"].to_pylist()] == [b"1000000"] * 2, "for `peek`"
 
 
+def test_a_refused_row_is_kept_where_the_outside_has_those_behind_it(tmp_path: Path, run: Run, shelf: Shelf) -> None:
+    """The next owner need not send the range, so it does not hear of the row."""
+    run = Run(tmp_path, JOB + "dead_letters = 1\n")
+    shelf.knows = True
+    task = run.owner()
+    assert task._sink is not None
+    run.put(1, LARGE, 2)
+    task._read(task._sink, ends=False)
+    task._sink.flush()
+    task = run.owner()  # it died before the next record
+    run.put(kind=Kind.DRAINED)
+    drained(task)
+    assert [row for *_, row in shelf.events] == [1, 2]
+    assert [each["place"] for each in run.dead()] == ["row 1 of seen-out-0"]
+
+
 def _with_dead_letters(run: Run, directory: Path) -> dict[str, Any]:
     job = directory / "job.toml"
     job.write_text(job.read_text() + "dead_letters = 1\n")
