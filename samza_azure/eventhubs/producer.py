@@ -144,11 +144,11 @@ class EventHubsOutput:
             return found
         self._tries += 1
         if found.after_s:
-            return StorageUnavailable(str(found), after_s=min(found.after_s * 2 ** (self._tries - 1), BUSY_MAX_S))
+            return StorageUnavailable(str(found), after_s=_wait_s(found.after_s, self._tries - 1, BUSY_MAX_S))
         self.close()
         if self._tries % LOOK_TRIES == 0 and (lost := self._lost_partitions()) is not None:
             return lost
-        return StorageUnavailable(str(found), after_s=min(RETRY_S * 2**self._tries, RETRY_MAX_S))
+        return StorageUnavailable(str(found), after_s=_wait_s(RETRY_S, self._tries, RETRY_MAX_S))
 
     def _lost_partitions(self) -> SamzaAzureError | None:
         """An error if the hub has fewer partitions than when the rows were numbered: it was made anew."""
@@ -235,6 +235,11 @@ def _key(stream: SystemStream) -> str:
         return asked
     fits = any(is_kind(stream.schema.field(by).type) for is_kind in _KEYS) if by in stream.schema.names else False
     return by if fits and stream.options.get(METHOD) != ROUND_ROBIN else ""
+
+
+def _wait_s(first_s: float, times: int, most_s: float) -> float:
+    """The first wait, doubled so many times; an outage may be long, and a power of two then be no float."""
+    return min(first_s * 2.0 ** min(times, 20), most_s)
 
 
 def _send(client: "EventHubProducerClient", lane: "Sequence[deque[EventDataBatch]]") -> None:
