@@ -55,7 +55,7 @@ class EventHubsOnce:
             writer = writer.decode(errors="replace")
         try:
             at = int(number)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return True
         if not isinstance(writer, str):
             return True
