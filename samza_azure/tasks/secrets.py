@@ -9,6 +9,8 @@ from samza_azure.account import REDACTED, parts_of, without_secrets
 from samza_azure.config import Config
 
 _SENSITIVE = re.compile(r"key|secret|password|token|credential|sas|connection.?string", re.IGNORECASE)
+#: Options of a stream that look like it, and are said in messages: a mechanism, and where a column comes from.
+_OPEN = re.compile(r"sasl|from\..*")
 #: Shorter values would take ordinary words out of messages.
 _SHORTEST = 6
 
@@ -22,8 +24,9 @@ class Secrets:
         for stream in config.streams.values():
             for name, value in stream.options.items():
                 is_path = name.endswith(".file")
-                found += [value] if _SENSITIVE.search(name) and not is_path else _secrets_in(value)
-                if name.endswith(".file"):
+                is_secret = _SENSITIVE.search(name) and not is_path and not _OPEN.fullmatch(name)
+                found += [value] if is_secret else _secrets_in(value)
+                if is_path:
                     path = config.path.parent / value
                     (files if name == "connect.file" else whole).append(path)
         if config.storage.connect is not None:

@@ -51,6 +51,8 @@ def test_secrets_of_connectors_are_taken_out(tmp_path: Path) -> None:
     brokers = '[streams.c]\npartitions = 1\nschema = "id string"\nsystem = "kafka"\n[streams.c.options]\ntopic = "t"\n'
     told = secrets(tmp_path, "UseDevelopmentStorage=true", f'{brokers}"password.file" = "password"\n')
     assert told.removed_from("refused with kept-in-a-file of password") == "refused with ********** of password"
+    told = secrets(tmp_path, "UseDevelopmentStorage=true", f'{brokers}sasl = "identity"\n"from.key" = "order.key"\n')
+    assert told.removed_from("it refuses the identity, order.key") == "it refuses the identity, order.key"
     elsewhere = secrets(tmp_path, "UseDevelopmentStorage=true")
     assert (
         elsewhere.removed_from("no address: SharedAccessKey=opensesame;x") == "no address: SharedAccessKey=**********;x"
