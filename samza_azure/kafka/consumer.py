@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from samza_azure.errors import AccessDenied, ConfigError, RowsGone, SamzaAzureError, StorageUnavailable
 from samza_azure.kafka.access import OPTIONS as ACCESS
 from samza_azure.kafka.access import access_of, is_client_setting
-from samza_azure.kafka.messages import SCHEMA, rows
+from samza_azure.kafka.messages import SCHEMA, rows, time_ms
 from samza_azure.kafka.reach import tried
 from samza_azure.kafka.topic import Survey, Told, Topic
 from samza_azure.machine.clock import boot_time
@@ -325,7 +325,7 @@ class KafkaStream:
         self._messages, self._bytes = self._messages + table.num_rows, self._bytes + table.nbytes
         self._at_once = max(1, min(MESSAGES, BYTES * table.num_rows // table.nbytes))
         last = messages[-1]
-        place.returned, place.read_ms = (place.made, last.offset() + 1), last.timestamp()[1]
+        place.returned, place.read_ms = (place.made, last.offset() + 1), time_ms(last)
         if self._drops_tombstones:
             table = table.filter(pc.is_valid(table[BODY]))
         found, dead = self._parser.parted(

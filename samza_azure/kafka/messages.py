@@ -21,6 +21,8 @@ SCHEMA = pa.schema(
         pa.field("headers", pa.list_(_HEADER)),  # a name may come more than once
     ]
 )
+#: The years from 1 to 9999, for which Python has dates.
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 #: What the place of a message is told by.
 ALWAYS = frozenset({"body", "offset", "timestamp"})
 
@@ -41,13 +43,20 @@ def _values(name: str, messages: "Sequence[Message]") -> list[Any]:
         case "offset":
             return [message.offset() for message in messages]
         case "timestamp":
-            return [_us(*message.timestamp()) for message in messages]
+            return [_us(time_ms(message)) for message in messages]
         case "key":
             return [message.key() for message in messages]
         case _:
             return [[{"key": key, "value": value} for key, value in message.headers() or ()] for message in messages]
 
 
-def _us(kind: int, ms: int) -> int | None:
-    """Kind 0 says that there is no time."""
-    return ms * 1000 if kind else None
+def time_ms(message: "Message") -> int | None:
+    """When a message was written. None if it does not say, or says what is in no calendar: some producers count in
+    nanoseconds.
+    """
+    kind, ms = message.timestamp()
+    return ms if kind and _FIRST_MS <= ms <= _LAST_MS else None
+
+
+def _us(ms: int | None) -> int | None:
+    return None if ms is None else ms * 1000

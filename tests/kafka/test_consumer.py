@@ -31,6 +31,17 @@ def test_what_the_broker_says_of_a_message_may_be_columns(messages: Messages) ->
     assert row == {"n": 1, "key": "k", "offset": 0, "partition": 1, "headers": told}
 
 
+@pytest.mark.parametrize("time", [1_700_000_000_000_000, 1_700_000_000_000_000_000], ids=["us", "ns"])
+def test_a_message_with_a_time_in_no_calendar_is_a_row_without_it(messages: Messages, time: int) -> None:
+    """Some producers give the broker nanoseconds. Such a message ended the task, with or without the column."""
+    messages.send(0, [b'{"n": 1}', b"x"], timestamp=time)
+    reading = messages.stream("n bigint, timestamp timestamp", dead_letters=1, envelope="timestamp")
+    rows = following(reading)
+    reading.close()
+    assert rows.table.to_pylist() == [{"n": 1, "timestamp": None}] and rows.dead is not None
+    assert [each["time"] for each in rows.dead.to_pylist()] == [None]
+
+
 def test_messages_are_handed_out_as_they_are_also_those_without_a_body(messages: Messages) -> None:
     messages.send(0, [b"\x00\xff", None], key=b"k")
     reading = messages.stream("body binary, offset bigint, key binary", format="raw")
