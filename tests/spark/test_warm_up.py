@@ -129,7 +129,7 @@ def test_a_stage_that_fails_on_nothing_is_noted_and_the_next_one_is_warmed_up(
     app = Application()
 
     def broken(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        raise ValueError("no rows, no luck")
+        raise ValueError("no rows, no luck, asked with hunter2-hunter2")
 
     @app.stage("asleep", output="broken-rows")
     def fail(rows: DataFrame) -> DataFrame:
@@ -139,15 +139,78 @@ def test_a_stage_that_fails_on_nothing_is_noted_and_the_next_one_is_warmed_up(
     def pass_on(rows: DataFrame) -> DataFrame:
         return rows.selectExpr("key", "ts", "exp(value) - sinh(value) * cosh(value) AS value")
 
-    run, before = fleet(app, STREAMS), compiled_so_far(spark)
+    run, before = fleet(app, f'{STREAMS}[spark]\nhadoop.password = "hunter2-hunter2"\n'), compiled_so_far(spark)
     with caplog.at_level("INFO"):
         warmed_up(run)
 
-    assert "Stage fail could not be warmed up" in caplog.text
-    assert "no luck" in caplog.text
+    said = [each.getMessage() for each in caplog.records if each.name == warm_up.__name__]
+    assert said[0].startswith("Stage fail could not be warmed up: ")
+    assert "no luck, asked with" in said[0] and "hunter2" not in said[0]
     assert "Warm-up complete" in caplog.text
     assert compiled_so_far(spark) > before
     assert not spark.streams.active
+
+
+def test_a_stage_that_has_rows_for_nothing_is_warmed_up_like_any_other(
+    fleet: Callable[[Application, str], Fleet], caplog: pytest.LogCaptureFixture
+) -> None:
+    app = Application()
+
+    def head(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"key": ["the first"]})
+        for each in parts:
+            yield each.select(["key"])
+
+    @app.stage("asleep", output="headed-rows")
+    def with_head(rows: DataFrame) -> DataFrame:
+        return rows.mapInArrow(head, "key string")
+
+    run = fleet(app, STREAMS)
+    with caplog.at_level("INFO"):
+        warmed_up(run)
+
+    assert "could not be warmed up" not in caplog.text
+    assert "Warm-up complete" in caplog.text
+
+
+class Turn:
+    """A lock that tells when somebody comes to it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.asked = threading.Event()
+
+    def __enter__(self) -> None:
+        self.asked.set()
+        self.lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+
+def test_a_warm_up_that_waits_for_a_task_to_start_calls_no_stage_after_it(
+    fleet: Callable[[Application, str], Fleet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session is the task's while its query starts, and the next task wants it then."""
+    app, calls = Application(), list[str]()
+
+    @app.stage("asleep", output="quick-rows")
+    def pass_on(rows: DataFrame) -> DataFrame:
+        calls.append("called")
+        return rows
+
+    run, turn = fleet(app, STREAMS), Turn()
+    monkeypatch.setattr(run.starts, "session", turn)
+    calls.clear()
+    made = WarmUp(run._context)
+    with turn.lock:
+        made.begin()
+        assert turn.asked.wait(PATIENCE_S)
+        made.stop()
+    assert made._thread is not None
+    made._thread.join(PATIENCE_S)
+    assert not made._thread.is_alive()
+    assert calls == []
 
 
 class Told:

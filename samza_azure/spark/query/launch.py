@@ -34,20 +34,22 @@ def launch(
     name: str,
     pool: str,
 ) -> StreamingQuery:
-    """The running query of a stage over these inputs. `state` is the kind of its state, `pool` that of its jobs."""
+    """The running query of a stage over these inputs. `state` is the kind of its state, `pool` that of its jobs.
+
+    Hold `context.starts.session` meanwhile: all queries share the settings of the session.
+    """
     spark = context.spark
-    with context.starts.session:
-        make_active(spark)
-        spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
-        spark.conf.set(STATE_PROVIDER, PROVIDERS[state])
-        with session_kept(spark, stage.stage.name):
-            frame = stage.stage.function(*frames)
-        frame = stage.with_destination(spark, frame)
-        return (
-            frame.writeStream.queryName(name)
-            .outputMode(stage.stage.output_mode)
-            .option("checkpointLocation", str(checkpoint))
-            .trigger(processingTime=TRIGGER)
-            .foreachBatch(run_batch)
-            .start()
-        )
+    make_active(spark)
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
+    spark.conf.set(STATE_PROVIDER, PROVIDERS[state])
+    with session_kept(spark, stage.stage.name):
+        frame = stage.stage.function(*frames)
+    frame = stage.with_destination(spark, frame)
+    return (
+        frame.writeStream.queryName(name)
+        .outputMode(stage.stage.output_mode)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(processingTime=TRIGGER)
+        .foreachBatch(run_batch)
+        .start()
+    )

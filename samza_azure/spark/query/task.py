@@ -67,16 +67,17 @@ class QueryTask(StageTask):
 
     def _started(self, frames: Sequence[DataFrame], checkpoint: Path) -> StreamingQuery:
         """The running query over these inputs."""
-        return launch(
-            self._context,
-            self.stage,
-            frames,
-            checkpoint,
-            self._run_batch,
-            state=self._state,
-            name=f"{self.name}-{self._directory.name}",
-            pool=self.name,
-        )
+        with self._context.starts.session:
+            return launch(
+                self._context,
+                self.stage,
+                frames,
+                checkpoint,
+                self._run_batch,
+                state=self._state,
+                name=f"{self.name}-{self._directory.name}",
+                pool=self.name,
+            )
 
     def _run_batch(self, frame: DataFrame, batch: int) -> None:
         """Called by Spark. Java keeps a reference to this until it has collected the query, long after its end."""
