@@ -1,5 +1,6 @@
 """Rows on their way outside: each with one number whoever sends it, through take-overs at every moment, and drains."""
 
+import json
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -396,3 +397,16 @@ def test_what_a_query_sends_needs_no_schema_in_the_job_file(run: Run) -> None:
 def test_a_connector_that_only_reads_is_refused(tmp_path: Path, run: Run) -> None:
     with pytest.raises(PipelineRefused, match="names a connector that only reads"):
         Run(tmp_path, JOB.replace("shelf:Factory", "tail"))
+
+
+def test_the_connector_of_the_documents_sends(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/connect.md, as it is written there."""
+    text = Path(__file__).parents[2].joinpath("docs", "connect.md").read_text()
+    (code,) = (each.split("```")[0] for each in text.split("```python\n")[1:] if "class ShelfFactory" in each)
+    (tmp_path / "shelves.py").write_text(code)
+    monkeypatch.delitem(sys.modules, "sender", raising=False)
+    written = Run(tmp_path, JOB.replace("shelf:Factory", "shelves:ShelfFactory") + 'options.path = "out"')
+    written.put(7, 8)
+    written.owner()._turn()
+    found = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    assert found == [[f"{GROUP.hex()[:12]}:r1:seen-out-0", number, {"n": 7 + number}] for number in range(2)]

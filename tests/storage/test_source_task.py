@@ -496,7 +496,8 @@ def test_the_plan_has_a_source_stage_in_front_of_the_readers(run: Run) -> None:
 def test_the_connector_of_the_documentation_counts(run: Run) -> None:
     """docs/connect.md, as it is written there."""
     text = Path(__file__).parents[2].joinpath("docs", "connect.md").read_text()
-    (run.directory / "counting.py").write_text(text.split("```python\n")[1].split("```")[0])
+    (code,) = (each.split("```")[0] for each in text.split("```python\n")[1:] if "class CounterFactory" in each)
+    (run.directory / "counting.py").write_text(code)
     job = JOB.replace('system = "tail"', 'system = "counting:CounterFactory"').replace("options.path", "options.path_")
     job = job.replace('"n bigint not null, ts timestamp"\nevent_time = "ts"\nfrontier_lag = "1 s"', '"n bigint"')
     counted = Run(run.directory, job)
