@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from samza_azure.errors import ConfigError, Ending
+from samza_azure.group.notice import PORT, Going
 from samza_azure.group.notification import DrainNotification
 from samza_azure.messages import Command, Report, Use
 
@@ -116,6 +117,23 @@ class JobCoordinator(ABC):
         overrides this, and ends with `on_coordinator_failure`.
         """
         self.stop()
+
+    def decommission(self, why: str, *, by: float | None = None, source: str = PORT) -> None:
+        """This processor will go: hand over the tasks, but stay, because the notice may be withdrawn. Returns at once.
+
+        `why` is for people; `by` is when it goes, in seconds of CLOCK_BOOTTIME, or None if that is not known. Notices
+        of several sources may hold at once; a second one of the same source changes nothing. A coordinator that cannot
+        stay without tasks leaves for good.
+        """
+        self.stop()
+
+    def recommission(self, source: str = PORT) -> None:  # noqa: B027  # a coordinator that leaves for good cannot
+        """The notice of this source is withdrawn: unless there is another one, the processor gets tasks again."""
+
+    @property
+    def going(self) -> Going | None:
+        """What it has handed over since a notice, or since it was asked to leave; None if there was neither."""
+        return None
 
     @property
     @abstractmethod

@@ -35,6 +35,7 @@ class Verdict(IntEnum):
     UNREACHABLE = 3  # the account never answered or let us in; another start may find it as it should be
     TIMED_OUT = 4  # what a command waited for did not happen in time
     ACCESS_LOST = 5  # the account accepted us and now refuses us; another start may bring a new secret
+    LEFT_OPEN = 8  # it was asked to leave, and has; but a task had not ended, or the storage does not know it has left
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,9 +153,12 @@ class StartTask:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseTask:
-    """Close the gate, let the running batch end, close the writer, report RELEASED."""
+    """Close the gate, let the running batch end, close the writer, report RELEASED. Sent again with an earlier time, it
+    shortens a release that is under way.
+    """
 
     task: str
+    by: float | None = None  # a batch that cannot end until then is given up; None: only `task.shutdown.ms` counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +316,9 @@ class TaskReport:
     failures: int = 0  # tries that have failed in a row, here and where it was given up
     restarts: int = 0  # how often it was started again here, for whatever reason
     too_old_for: int | None = None  # it FAILED at a record of this format, which our release does not know
+    #: Once it is RELEASED: the input rows of a batch that was given up for that, which its next owner repeats; -1: of
+    #: an unknown number. None: no batch was.
+    repeated: int | None = None
 
     @property
     def failing(self) -> bool:

@@ -59,8 +59,9 @@ INVARIANTS = {
     "drain is over, within a bound.",
     "L2": "Under mild faults that never end, every task runs at least 95 % of the time, and a death is handled within "
     "twice its stated bound.",
-    "Order": "A processor first stops its work, then writes LEFT into its row, then gives up the lease. Only a leader "
-    "that stays, and cannot act where its successor can, gives up the lease alone.",
+    "Order": "A processor first stops its work, then writes LEFT into its row, then gives up the lease. Two kinds of "
+    "leaders give up the lease alone: one that stays, and cannot act where its successor can; and one that will go, "
+    "once others have its tasks, or if it stays without tasks until its machine ends.",
     "Exit": "A processor exits only for a reason that is a fact, with the exit code of that reason, and never because "
     "of an unexpected error.",
     "Debounce": "Two versions of one leader are at least one debounce apart, unless a task has lost its owner.",
@@ -249,6 +250,7 @@ class Ledger(MemoryStorage):
             works = values.get("incarnation") == before.leader.incarnation and _alive(values)
             # Without tasks it may have begun to leave while this write was under way: it has no work to stop.
             stays = works and (_present(values) or values.get("tasks") == "{}") and self._is_abler(after, values)
+            stays = stays or self._goes_without_tasks(before, values)
             demand(not works or stays, f"Order: {before.leader.processor} gives up the lease, and its row is not LEFT")
         if after.version != before.version:
             self._check_debounce(before, after)
@@ -264,6 +266,12 @@ class Ledger(MemoryStorage):
             if is_judged and self.have_containers(after):
                 self.seen["judged Least moves"] += 1
                 _check(wrong)
+
+    def _goes_without_tasks(self, before: Control, values: Mapping[str, object]) -> bool:
+        """Whether the leader of `before` has given its tasks away, or says that it stays until its machine ends."""
+        has_tasks = any(each.owner is not None and each.owner.member == before.leader for each in before.tasks.values())
+        stays = '"stays":true' in str(values.get("going", ""))
+        return before.phase in (RunPhase.RUNNING, RunPhase.DRAINING) and (stays or not has_tasks)
 
     def lacks_container(self, processor: str) -> str | None:
         """The trouble if its row says that it has no container."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from samza_azure.errors import Verdict
 from samza_azure.group.actions import Finish
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.ending import FAREWELL_S
@@ -165,6 +166,8 @@ class Processors:
         self._disturb()
         life.supervisor.alive, self.last_ended = False, life
         seen, control = self.ledger.seen, self.ledger.control
+        # One that left a task open, or could not say that it left, was asked to leave as well.
+        code = 0 if finish.code is Verdict.LEFT_OPEN else finish.code
         seen[f"exit {finish.code}"] += 1
         fits = life.habits.plan.fingerprint == (control.fingerprint if control else "")
         refused = self.loop.time() < max(self._refused_until.get(name, 0.0) for name in ("", life.name)) + FAREWELL_S
@@ -181,7 +184,7 @@ class Processors:
         waits = finish.drained and _waits(life)
         if finish.drained:
             self._drained_at[life.name] = self.loop.time()
-        demand(reasons[finish.code] and not waits, f"Exit: {life.name} ended with {finish.code}: {finish.message}")
+        demand(reasons[code] and not waits, f"Exit: {life.name} ended with {finish.code}: {finish.message}")
         drained = control is not None and control.phase is RunPhase.DRAINED
         outdated = finish.code == 2 and life.name not in ("old", "new") and life.habits is not self.habits
         others_stay = any(each.supervisor.alive for each in self.lives.values())
@@ -190,7 +193,7 @@ class Processors:
             finish.code in (1, 3, 5)
             or outdated
             or (finish.code == 2 and refused and fits)
-            or (finish.code == 0 and not drained and not done)
+            or (code == 0 and not drained and not done)
         ):
             self.start(life.name, delay=self._back())
         elif drained and not self.calm:

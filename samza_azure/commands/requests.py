@@ -91,6 +91,11 @@ async def ask_stop(control: Control | None, rows: Sequence[ProcessorRow], table:
     return Asked(current, await write_request(table, RequestKind.STOP, current, lives))
 
 
+async def ask_notice(table: Rows, kind: RequestKind, incarnation: str, until_ms: int = 0) -> Asked:
+    """Request that one incarnation of a processor is decommissioned until then, or that this is withdrawn."""
+    return Asked("", await write_request(table, kind, "", [incarnation], until_ms))
+
+
 async def answer_to(table: Rows, key: str) -> str | None:
     """The leader's answer to a request; empty if there is none yet, None if the request is deleted."""
     row = await table.get(REQUESTS, key, timeout=CALL_S)

@@ -22,6 +22,7 @@ from samza_azure.commands.logs import (
 from samza_azure.config import Config
 from samza_azure.coordinator import JobCoordinator
 from samza_azure.errors import Ending
+from samza_azure.host.decommission import add_decommission, app_of
 from samza_azure.host.endpoint import Endpoint
 from samza_azure.host.health import Health, patience
 from samza_azure.host.notify import VARIABLE
@@ -141,7 +142,13 @@ def answer_probes(
         return
     beats = patience(config.coordinator.timing.heartbeat_s)
     health = Health(coordinator, steps=steps, wake=wake, container=container, leaving=leaving, patience=beats)
-    endpoint = Endpoint(health, *(() if port is None else (on_scrape(), page_of(config, coordinator))))
+    routes = page_of(config, coordinator)
+
+    def more(app: Any) -> None:
+        routes(app)
+        add_decommission(app, coordinator, app_of(config))
+
+    endpoint = Endpoint(health, *(() if port is None else (on_scrape(), more)))
     listens_on = endpoint.start(host, port)
     if listens_on is not None:
         log.info("health on %s, port %d", host, listens_on)

@@ -59,6 +59,8 @@ def status_view(shown: dict[str, Any]) -> Group:
         if row["too_old_for"]
     ]
     for row in shown["processors"]:
+        if text := going_in_words(row):
+            parts.append(folded(text, style="yellow"))
         if row["waits_for"]:
             parts.append(folded(f"{row['id']} waits. {row['waits_for']}", style="yellow"))
         if failure := row["failure"]:
@@ -149,9 +151,17 @@ def _processors(shown: dict[str, Any]) -> Table:
     for row in shown["processors"]:
         lead = " (leads)" if row["id"] == shown["leader"] else ""
         add_row(
-            table, row["id"] + lead, row["state"], _ago(row["heartbeat_s"]), *_use(row), ", ".join(row["tasks"]) or "-"
+            table, row["id"] + lead, _state(row), _ago(row["heartbeat_s"]), *_use(row), ", ".join(row["tasks"]) or "-"
         )
     return table
+
+
+def _state(row: dict[str, Any]) -> str:
+    """A processor's state; of one that will go how much it has handed over."""
+    going = row["decommission"]
+    if row["state"] != ProcessorState.LEAVING or row["too_old_for"] or going.get("tasks") is None:
+        return str(row["state"])
+    return f"{going['state']} {going['handed_over']}/{going['tasks']}"
 
 
 def _use(row: dict[str, Any]) -> tuple[str, str]:
@@ -263,6 +273,18 @@ def drain_in_words(drain: dict[str, Any]) -> str:
             phases.append(f"{_TOOK[step]} after {max(reached_at - before, 0) / 1000:.1f} s")
         before = reached_at
     return f"drain {drain['step']} of run {drain['run_id']}{asked}{at}{''.join(f', {each}' for each in phases)}"
+
+
+def going_in_words(row: dict[str, Any]) -> str:
+    """Why a processor will go, until when, and what it has not handed over; empty if it stays."""
+    going = row["decommission"]
+    if row["state"] != ProcessorState.LEAVING or going.get("tasks") is None:
+        return ""
+    by = f" by {clock(going['by_ms'])}" if going["by_ms"] else ""
+    left = "".join(f"; {task}: {why}" for task, why in going["left"].items())
+    repeats = f"; {going['repeated']} input rows are repeated" if going["repeated"] else ""
+    so_far = f"{going['handed_over']} of {going['tasks']} tasks handed over"
+    return f"{row['id']} will go{by} ({going['why']}): {so_far}{repeats}{left}"
 
 
 class _Rows(Table):

@@ -10,7 +10,7 @@ Promised, if Azure's ETags and leases work as documented:
   have had their time; the log's own fence (`logs/`) holds even then.
 - A processor that writes heartbeats is not marked dead for silence: a mark carries the ETag of the silent row.
 - FLUSH is written once per drain, and names no end below what a task has read.
-- A processor ends its work before its row, and its row before its lease.
+- A processor ends its work before its row, and its row before its lease, unless others have its tasks already.
 
 Not promised: that a leader knows that it was deposed (its next write is refused); that all processors know the same at
 the same time; any time bound while the storage does not answer. Time only decides when to try; safety does not depend
@@ -29,13 +29,14 @@ Start reading at `decide`, which is the order of the questions; each question ha
     history       which events people are shown
     housekeeping  what is answered, forgotten and deleted
     tasks         what the container must do
+    decommission  what a processor that will go hands over, in which order, until when
     ending        whether this processor ends, and what it waits for
     recovery      what a group goes on with whose control blob was lost
 
     view          what one processor knows          learn     how that changes
     actions       what a processor can do           answers   what the storage can answer
     control       the control blob                  rows      the table's rows
-    notification  a drain, in Samza's form
+    notification  a drain, in Samza's form          notice    that a processor will go
     reports       whose report on a task counts
     assign        who gets which task               age       how long a row was unchanged
     moment        what time it is, and when to ask again

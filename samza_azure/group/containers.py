@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from samza_azure.group.control import Control
 from samza_azure.group.moment import reached
-from samza_azure.group.rows import ProcessorRow
+from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.group.view import View
 
 
@@ -40,6 +40,23 @@ def awaited(view: View, control: Control, able: Mapping[str, ProcessorRow], now:
         and able[each.owner.processor].incarnation == each.owner.incarnation
     }
     return {task for task, owner in owned.items() if owner.processor in stay or task in gave_up}
+
+
+def kept(view: View, control: Control, able: Mapping[str, ProcessorRow]) -> set[str]:
+    """The tasks that stay with an owner that will go, for as long as no other processor has a container to run them."""
+    if any(not row.no_container for row in ready(able).values()):
+        return set()
+    return {
+        task
+        for task, each in control.tasks.items()
+        if each.owner is not None
+        and (row := view.present.get(each.owner.processor)) is not None
+        and row.incarnation == each.owner.incarnation
+        and row.state is ProcessorState.LEAVING
+        and row.going is not None
+        and row.going.stays
+        and not row.no_container
+    }
 
 
 def _settled(view: View, row: ProcessorRow, now: float) -> bool:

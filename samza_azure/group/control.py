@@ -17,9 +17,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
+from zlib import crc32
 
 from samza_azure.errors import CorruptState, ModelTooLarge, TooOld
 from samza_azure.foreign import GZIP, parsed, unpacked
+from samza_azure.group.notice import Availability
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.shape import Grows, made
 from samza_azure.logs.names import stage_and_number, stream_and_partition
@@ -39,9 +41,10 @@ LATER: dict[str, Any] = {
     "described": {},
     "events": [],
     "drains": [],
+    "noticed": {},
 }
 #: The fields that are left out while they are empty, so that releases that do not know them can read the blob.
-LEFT_OUT = ("given_up", "kept", "readers", "described", "events", "drains")
+LEFT_OUT = ("given_up", "kept", "readers", "described", "events", "drains", "noticed")
 #: The same of a drain notification.
 LATER_OF_DRAIN: dict[str, Any] = {"by": "", "asked_ms": 0, "at_ms": []}
 #: In characters: the longest reason for giving up a task, since a bad machine may give up thousands.
@@ -124,6 +127,19 @@ class Stop(Grows):
 
 
 @dataclass(frozen=True, slots=True)
+class Noticed(Grows):
+    """A processor that will go, and what is known of that."""
+
+    processor: str
+    uuid: str = ""  # of the request; empty: the processor had the notice from elsewhere
+    why: str = ""
+    by_ms: int = 0  # until when it hands over, in milliseconds since 1970; 0: unknown
+    state: Availability = Availability.DECOMMISSIONING
+    handed_over: int = 0  # of so many tasks, once it is decommissioned
+    tasks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class GivenUp(Grows):
     """The owner that could not run a task, and why. The task is tried on another processor meanwhile."""
 
@@ -173,6 +189,7 @@ class Control(Grows):
     drain: DrainNotification | None = None
     drains: tuple[DrainNotification, ...] = ()  # of earlier runs, oldest first, for people
     stop: Stop | None = None
+    noticed: Mapping[str, Noticed] = field(default_factory=dict)  # incarnation -> that it will go
     withdrawn: tuple[str, ...] = ()  # the latest cancellations obeyed; they are answered only once they are here
     positions: Ends = field(default_factory=dict)  # where this run began to read; after DRAINED: where the next does
     past: tuple[str, ...] = ()  # run ids of the drained runs that are remembered, oldest first
@@ -210,7 +227,9 @@ def signal(control: Control) -> str:
     vacant = "" if control.leader else VACANT
     churn = f":churn {control.churn}" if control.churn else ""  # how long a leader may be silent
     cleaned = ":cleaned" if control.phase is RunPhase.DRAINED and control.cleaned else ""  # whoever waits for it ends
-    return f"{control.run_id}:{control.phase}:{drain}{stop}{vacant}{churn}{cleaned}"
+    asked = sorted(each.uuid for each in control.noticed.values() if each.uuid)
+    going = f":go {crc32(','.join(asked).encode()):08x}" if asked else ""
+    return f"{control.run_id}:{control.phase}:{drain}{stop}{vacant}{churn}{cleaned}{going}"
 
 
 def milestone(control: Control) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ def _turn(view: View, now: Moment) -> list[Action]:
             actions += [each for each in lead(view, now) if not (BeginEnd in kinds and isinstance(each, WriteControl))]
         elif view.handing_over is None:
             actions += election.campaign(view, now)
-        elif view.ending is None:
+        elif not ending.releases_lease(view, now):
             actions += election.hand_over(view, now)
     actions += tasks.commands(view, now)
     return actions + last

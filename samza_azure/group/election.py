@@ -6,7 +6,7 @@ the ETag of the state for which it was decided.
 
 from dataclasses import replace
 
-from samza_azure.group import history, membership, next_run
+from samza_azure.group import decommission, history, membership, next_run
 from samza_azure.group.actions import (
     CONTROL,
     LEADER_ROW,
@@ -111,9 +111,9 @@ def campaign(view: View, now: float) -> list[Action]:
         case Missing() if not view.group_id:
             return [CreateControl(Control(group_id=view.fresh_id, nonce=view.fresh_id))]
         case Control(leader=None) as control:
-            first_choice = control.successor in (None, view.me)
+            first_choice = control.successor in (None, view.me) and not view.notices
             patience = view.timing.scan_s * (1 + 2 * view.candidacy.patience)
-            if not next_run.can_act(view, control):  # leave time to the successor, which looks once a heartbeat
+            if not next_run.can_act(view, control) or view.notices:  # the successor has time: it looks once a heartbeat
                 patience += 2 * view.timing.heartbeat_s
             if not first_choice and not reached(view.others.leaderless_since + patience, now):
                 return []
@@ -192,7 +192,7 @@ def step_down(view: View, lease: Lease, control: Control, now: float) -> list[Ac
         return [StepDown("The lease was not renewed in time.")]
     if is_blind(view, now):
         return [StepDown("This leader's heartbeats succeed, but for too long it could not read the others' rows.")]
-    to = abler(view, control, now)
+    to = abler(view, control, now) or heir(view, control, now)
     return hand_over(view, now, to) if to is not None else []  # until that write can be sent, it continues to lead
 
 
@@ -249,6 +249,7 @@ def successors_of(view: View, control: Control) -> tuple[str, ...]:
         for processor, row in view.present.items()
         if processor != view.me
         and row.state is not ProcessorState.LEAVING
+        and row.incarnation not in control.noticed
         and Member(processor, row.incarnation) not in stopped
     ]
     return tuple(processor for *_, processor in sorted(others)[:SUCCESSORS])
@@ -283,12 +284,28 @@ def abler(view: View, control: Control, now: float) -> str | None:
     if view.calls.unsettled is not None:
         return None  # `lead` asks first what became of that write
     for processor in successors_of(view, control):
-        row, age = view.present[processor], view.others.ages.get(processor)
-        if row.incarnation not in view.others.seen_alive or age is None or age.silent(2 * view.timing.heartbeat_s):
+        row = view.present[processor]
+        if not _lives(view, processor):
             continue
         if next_run.fits(control, row.fingerprint, row.new_run) and row.format >= latest and not row.cut_off:
             return processor if reached(view.as_leader.since + UNABLE_S, now) else None
     return None
+
+
+def heir(view: View, control: Control, now: float) -> str | None:
+    """The processor to which a leader that will go hands over. None if it does not go, or not yet, or if no other
+    lives that could lead: then it leads until it ends.
+    """
+    if not decommission.must_hand_over(view, control, now):
+        return None
+    return next((each for each in successors_of(view, control) if _lives(view, each)), None)
+
+
+def _lives(view: View, processor: str) -> bool:
+    """Whether a processor was seen to change its row, lately."""
+    age = view.others.ages.get(processor)
+    is_seen = view.present[processor].incarnation in view.others.seen_alive
+    return is_seen and age is not None and not age.silent(2 * view.timing.heartbeat_s)
 
 
 def hand_over(view: View, now: float, to: str | None = None) -> list[Action]:

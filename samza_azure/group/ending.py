@@ -10,7 +10,7 @@ from enum import Enum
 from typing import assert_never
 
 from samza_azure.errors import Verdict
-from samza_azure.group import election, membership, next_run, rows, tasks
+from samza_azure.group import decommission, election, membership, next_run, rows, tasks
 from samza_azure.group.actions import (
     CONTROL,
     LEADER_ROW,
@@ -55,6 +55,8 @@ NOT_ALONE = (
 HANDED_OVER = "Left the group; its tasks were handed over."
 #: How long a leaving processor waits for its last calls before it exits anyway.
 FAREWELL_S = 5.0
+#: How many tasks a last sentence names for each reason.
+NAMED = 5
 
 
 def verdict(view: View) -> Finish | None:
@@ -334,6 +336,11 @@ def end(view: View, now: float) -> list[Action]:
             assert_never(never)
 
 
+def releases_lease(view: View, now: float) -> bool:
+    """Whether `end` releases the lease in this turn. A leader that was asked to leave has handed over before that."""
+    return view.ending is not None and waits_for(view, now) is Wait.LEASE
+
+
 def _as_it_came(view: View, ending: Finish) -> Finish:
     """The ending, with another message if the processor left but the storage does not have its last row."""
     if ending.message != HANDED_OVER or view.own.etag is None:
@@ -342,6 +349,8 @@ def _as_it_came(view: View, ending: Finish) -> Finish:
     own = [name for name, local in sorted(view.work.tasks.items()) if view.work.container and not local.former]
     doubtful = [name for name in own if not view.work.tasks[name].closed]
     sentences = []
+    if known and not doubtful and view.held:
+        return replace(ending, message=_handed_over(view))
     if not known:
         get = f"; others get {', '.join(own)} when" if own else ", who see it when"
         sentences.append(
@@ -353,7 +362,33 @@ def _as_it_came(view: View, ending: Finish) -> Finish:
             f"{'Left the group. ' if known else ''}{', '.join(doubtful)} did not end in time; the next owner finds "
             "in the log whether the last batch is stored. Nothing is lost or duplicated."
         )
-    return replace(ending, message=" ".join(sentences)) if sentences else ending
+    if not sentences:
+        return ending
+    going = decommission.going_of(view)
+    so_far = [f"So far: {going.so_far}."] if going is not None and going.tasks else []
+    return replace(ending, code=Verdict.LEFT_OPEN, message=" ".join([*sentences, *so_far]))
+
+
+def _handed_over(view: View) -> str:
+    """What became of the tasks of a processor that has left in order, all of which have ended."""
+    going = decommission.going_of(view)
+    assert going is not None, "it was asked to leave"
+    text = f"Left the group; {going.so_far}."
+    reasons: dict[str, list[str]] = {}
+    for task in sorted(view.held):
+        if why := decommission.why_not(view, task):
+            reasons.setdefault(why, []).append(task)
+    for why, names in reasons.items():
+        text += f" {', '.join(names[:NAMED])}{_more(len(names))}: {why}; the next owner goes on from the log."
+    if view.repeated:
+        rows = f"{going.repeated}" if going.repeated else "an unknown number of"
+        text += f" Batches given up, because they could not end in time: {', '.join(sorted(view.repeated)[:NAMED])}"
+        text += f"{_more(len(view.repeated))}; the next owners repeat {rows} input rows."
+    return text
+
+
+def _more(count: int) -> str:
+    return f" and {count - NAMED} more" if count > NAMED else ""
 
 
 def _duty(view: View, now: float) -> Wait | None:

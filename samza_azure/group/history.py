@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from samza_azure.group.control import BarrierState, Control, Event, Member, RunPhase
 from samza_azure.group.membership import own_row
+from samza_azure.group.notice import Availability
 from samza_azure.group.rows import ProcessorState
 from samza_azure.group.view import View
 
@@ -32,6 +33,7 @@ def _between(view: View, before: Control, after: Control) -> Iterator[tuple[str,
         yield "leader", _leads(view, before, after.leader)
     if after.run_id != before.run_id:
         yield "run", f"Run {after.run_id} began."
+    yield from _of_noticed(view, before, after)
     yield from _of_members(view, before, after)
     for task, each in after.given_up.items():
         if before.given_up.get(task) != each:
@@ -59,7 +61,7 @@ def _of_members(view: View, before: Control, after: Control) -> Iterator[tuple[s
     was, now = set(before.members), set(after.members)
     present = {member.processor for member in now}
     for member in sorted(was - now):
-        if member.processor not in present:
+        if member.processor not in present and member.incarnation not in after.noticed:
             yield _gone(view, before, member)
     known = {member.processor for member in was}
     for member in sorted(now - was):
@@ -67,6 +69,34 @@ def _of_members(view: View, before: Control, after: Control) -> Iterator[tuple[s
             "joined",
             f"{member.processor} {'rejoined as a new incarnation' if member.processor in known else 'joined'}.",
         )
+
+
+def _of_noticed(view: View, before: Control, after: Control) -> Iterator[tuple[str, str]]:
+    for life, each in after.noticed.items():
+        was, who = before.noticed.get(life), each.processor
+        if was is None:
+            by = f" by {_clock(each.by_ms)}" if each.by_ms else ""
+            yield (
+                "decommissioning",
+                f"{who} will go{by} ({each.why}); it gets no new tasks and hands over those it has.",
+            )
+        if each.state is Availability.DECOMMISSIONED and (was is None or was.state is not each.state):
+            yield "decommissioned", f"{who} has handed over {each.handed_over} of {each.tasks} tasks."
+    for life, was in before.noticed.items():
+        row = view.present.get(was.processor)
+        if life not in after.noticed and row is not None and row.incarnation == life:
+            yield "schedulable", f"{was.processor} stays: the notice was withdrawn ({was.why})."
+        elif life not in after.noticed and was.state is not Availability.DECOMMISSIONED:
+            row = view.others.members.get(was.processor)
+            known = row.going if row is not None and row.incarnation == life else None
+            so_far = f", with {known.so_far}" if known is not None else ""
+            yield "gone", f"{was.processor} is gone{so_far}."
+
+
+def _clock(at_ms: int) -> str:
+    """A time of day; the days before and after are far enough away not to be taken for it."""
+    seconds = at_ms // 1000 % 86_400
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02} UTC"
 
 
 def _gone(view: View, before: Control, member: Member) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from types import NoneType
 from typing import assert_never
 
+from samza_azure.group import decommission
 from samza_azure.group.actions import (
     CONTROL,
     LEASE,
@@ -54,6 +55,7 @@ from samza_azure.group.answers import (
     expected,
 )
 from samza_azure.group.control import Control, Member, Owner, RunPhase, announces_vacancy
+from samza_azure.group.notice import ASKED, ASKED_BEFORE, Notice
 from samza_azure.group.reports import report_of
 from samza_azure.group.rows import LeaderRow, ProcessorRow, ProcessorState, Request
 from samza_azure.group.timing import DENIED_S, FIT_AGAIN_S, FORGIVE_AFTER_S
@@ -80,6 +82,22 @@ def turn(view: View, now: float, *, random: float, fresh_id: str, wall_ms: int) 
     view.turn_at, view.random, view.fresh_id, view.wall_ms = now, random, fresh_id, wall_ms
     if paused:
         _forget_ages(view, now)
+    _note_going(view, now)
+
+
+def _note_going(view: View, now: float) -> None:
+    """Since when we will go, what we had then or got since, and what our row says of it."""
+    if not view.departs:
+        view.departs_since, view.held, view.repeated, view.going = None, {}, {}, None
+        return
+    view.departs_since = now if view.departs_since is None else view.departs_since
+    # The very blob that asks us to go may give our tasks to others.
+    mine = {task: local.generation for task, local in view.work.tasks.items() if not (local.closed or local.former)}
+    mine |= {task: owner.generation for task, owner in view.given.items()}
+    if not mine.keys() <= view.held.keys():
+        view.held = {**view.held, **mine}
+    if (going := decommission.going_of(view)) != view.going:
+        view.going = going
 
 
 def started(view: View, action: StorageAction, now: float) -> None:
@@ -174,8 +192,10 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
                 fresh.failures, fresh.error, fresh.restarts = before.failures, before.error, before.restarts + 1
             view.work.tasks[start.task] = fresh
             view.own.waiting_since.pop(start.task, None)
-        case Tell(command=ReleaseTask(task=task)):
-            view.work.tasks[task].releasing_since = now
+        case Tell(command=ReleaseTask(task=task, by=by)):
+            local = view.work.tasks[task]
+            local.releasing_since = now if local.releasing_since is None else local.releasing_since
+            local.release_by = by
         case Tell(command=Drain() as drain):
             view.work.drain_sent = drain
         case Tell(command=Kill()):
@@ -185,6 +205,9 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
         case Rejoin():
             demote(view, now)
             view.own = OwnIncarnation(view.fresh_id)
+            if (asked := view.notices.get(ASKED)) is not None:
+                heard_withdrawn(view, ASKED)
+                heard_notice(view, ASKED_BEFORE, asked)
             view.work.tasks = {
                 task: replace(each, former=True) for task, each in view.work.tasks.items() if not each.closed
             }
@@ -220,6 +243,8 @@ def heard_task(view: View, report: TaskReport, now: float) -> None:
         local.failures = 1 if now - local.started_at > FORGIVE_AFTER_S else local.failures + 1
     if local.closed and newly_closed:
         local.closed_at = now
+    if report.repeated is not None:
+        view.repeated = {**view.repeated, report.task: report.repeated}
 
 
 def _stand_by(view: View, needs: int) -> None:
@@ -264,6 +289,36 @@ def heard_leave(view: View, gave_up: str = "") -> None:
     view.leaving = True
     if view.ending is None:
         view.gave_up = view.gave_up or gave_up
+
+
+def heard_notice(view: View, source: str, notice: Notice) -> bool:
+    """This processor will go. Return whether that is news: a second notice of the same source changes nothing."""
+    if source in view.notices:
+        return False
+    view.notices = {**view.notices, source: notice}
+    return True
+
+
+def heard_withdrawn(view: View, source: str) -> bool:
+    """The notice of this source is withdrawn. Return whether there was one."""
+    if source not in view.notices:
+        return False
+    view.notices = {name: each for name, each in view.notices.items() if name != source}
+    return True
+
+
+def _heed_blob(view: View, control: Control, now: float) -> None:
+    """Take a notice, or its withdrawal, from the control blob. It names one incarnation. A later one of this process
+    keeps the notice until the process ends, as the machine goes all the same.
+    """
+    asked = control.noticed.get(view.incarnation)
+    if asked is not None and asked.uuid and asked.processor == view.me:
+        view.noticed_life = view.incarnation
+        by = now + (asked.by_ms - view.wall_ms) / 1000 if asked.by_ms else None
+        heard_notice(view, ASKED, Notice(asked.why, by, asked.by_ms))
+    elif view.noticed_life == view.incarnation:
+        view.noticed_life = ""
+        heard_withdrawn(view, ASKED)
 
 
 def demote(view: View, now: float) -> None:
@@ -591,6 +646,7 @@ def _know_control(view: View, control: Control, etag: str, now: float) -> None:
     view.own.control, view.own.control_etag = control, etag
     _control_seen(view, now)
     view.group_id, view.revision = view.group_id or control.group_id, control.revision
+    _heed_blob(view, control, now)
     _take_part(view)
     mine = view.share.mine if view.share is not None else {}
     view.work.tasks = {task: local for task, local in view.work.tasks.items() if task in mine or not local.closed}

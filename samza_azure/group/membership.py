@@ -88,7 +88,7 @@ def own_row(view: View) -> ProcessorRow:
     """The current value of our row, with the beat unchanged."""
     control = view.control if isinstance(view.control, Control) else None
     adopted = control.version if control is not None else 0
-    leaves = view.leaving or view.too_old_for > 0
+    leaves = view.departs or view.too_old_for > 0
     state = ProcessorState.LEAVING if leaves else ProcessorState.ACTIVE if adopted else ProcessorState.UNASSIGNED
     return ProcessorRow(
         processor=view.me,
@@ -119,6 +119,8 @@ def own_row(view: View) -> ProcessorRow:
         # Before the first one is ready there is no plan, so no task can be ours.
         no_container=view.work.plan is not None and (not view.work.container or view.hangs),
         ending=ending(Verdict.FAILED, view.gave_up) if view.gave_up else "",
+        going=view.going,
+        was_going=view.own.written is not None and (view.own.written.going is not None or view.own.written.was_going),
     )
 
 
@@ -167,7 +169,8 @@ def candidates(view: View, control: Control) -> dict[str, ProcessorRow]:
     """The processors that can be given tasks: they have the run's pipeline, can read the control blob and do not leave.
 
     An existing member keeps its tasks until the barrier times out: after the first version nobody has adopted one yet.
-    The leader of a group of one has no other candidate; others stand by, and take over when it leaves.
+    The leader of a group of one has no other candidate; others stand by, and take over when it leaves. One that the
+    blob asks to go is none even before its row says so.
     """
     members = set(control.members)
     return {
@@ -175,6 +178,7 @@ def candidates(view: View, control: Control) -> dict[str, ProcessorRow]:
         for processor, row in view.present.items()
         if (processor == view.me or not view.settings.alone)
         and row.state is not ProcessorState.LEAVING
+        and row.incarnation not in control.noticed
         and row.fingerprint == control.fingerprint
         and (row.adopted or not control.version or Member(processor, row.incarnation) in members)
     }

@@ -27,7 +27,7 @@ from samza_azure.group.drain import furthest, progress, with_end
 from samza_azure.group.moment import reached
 from samza_azure.group.notification import timed
 from samza_azure.group.reports import counts, report_of
-from samza_azure.group.requests import flushes, with_cancel, with_drain, with_stop
+from samza_azure.group.requests import flushes, with_cancel, with_drain, with_notices, with_stop
 from samza_azure.group.rows import ProcessorRow, ProcessorState, Request
 from samza_azure.group.tasks import has_released, starts_again
 from samza_azure.group.timing import FORGIVE_AFTER_S
@@ -60,6 +60,7 @@ def next_control(view: View, control: Control, now: float) -> Control:
     if has_read:
         control = with_cancel(control, view.as_leader.requests, view.as_leader.answering)
         control = with_stop(view, control, view.present)
+    control = with_notices(control, view.as_leader.requests if has_read else (), view.present)
     if control.stop is None:
         control = with_run(view, control, now, view.as_leader.requests if has_read else ())
     control = with_births(view, before, housekeeping.with_clean_up(view, election.with_churn(view, control, now)))
@@ -192,6 +193,7 @@ def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRo
     awaited = {
         task for task, owner in kept.items() if owner.processor not in able and _comes_up(view, control, owner, now)
     } | containers.awaited(view, control, able, now)
+    awaited |= containers.kept(view, control, able)
     current = {
         task: owner.processor
         for task, owner in kept.items()

@@ -12,8 +12,9 @@ from typing import TypeAlias
 
 from samza_azure.group.actions import REQUESTS, Action, ReadRequests
 from samza_azure.group.age import Age
-from samza_azure.group.control import Control, Member, RunPhase, Stop
+from samza_azure.group.control import Control, Member, Noticed, RunPhase, Stop
 from samza_azure.group.moment import reached
+from samza_azure.group.notice import WHY_LIMIT
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.rows import SHORT_LIFE, ProcessorRow, Request, RequestKind
 from samza_azure.group.view import View
@@ -25,6 +26,10 @@ FORGOTTEN_AFTER_S = 24 * 3600.0
 ACCEPTED, CANCELLED = "accepted", "cancelled"
 ALREADY_DRAINING, ALREADY_DRAINED, ALREADY_STOPPING = "already draining", "already drained", "already stopping"
 NOBODY_LEFT = "nobody is left to stop"
+ALREADY_GOING, STAYS = "already decommissioning", "withdrawn"
+NOT_THERE = "refused: it is not there any more"
+SUPERSEDED = "refused: a later request for the same processor says otherwise"
+OTHER_NOTICE = "refused: it has a notice from elsewhere"
 TOO_LATE = "refused: the run flushes already"
 
 #: While one of these waits for its answer, no drain is taken up.
@@ -119,12 +124,47 @@ def with_stop(view: View, control: Control, rows: Mapping[str, ProcessorRow]) ->
     return control
 
 
+def with_notices(control: Control, requests: Sequence[Request], rows: Mapping[str, ProcessorRow]) -> Control:
+    """Note which processors will go: those that somebody has asked to, and those whose rows say that they will stay
+    until their machine ends. Of several requests for one processor the latest counts.
+    """
+    latest = _latest(requests)
+    noticed = {}
+    for processor, row in rows.items():
+        known, asked, going = control.noticed.get(row.incarnation), latest.get(row.incarnation[:SHORT_LIFE]), row.going
+        if asked is not None and not asked.answer:
+            if asked.kind is RequestKind.RECOMMISSION:
+                known = known if known is not None and not known.uuid else None
+            elif known is None or not known.uuid:
+                why = f"asked for by {asked.by}" if asked.by else "somebody asked for it"
+                known = Noticed(processor, asked.key, why[:WHY_LIMIT], asked.until_ms)
+        if known is not None and not known.uuid and going is None:
+            known = None  # it has the notice no more
+        elif known is None and going is not None and going.stays and not going.asked:
+            known = Noticed(processor, why=going.why, by_ms=going.by_ms)
+        if known is not None and going is not None and going.state is not known.state:
+            known = replace(known, state=going.state, handed_over=going.handed_over, tasks=going.tasks)
+        if known is not None:
+            noticed[row.incarnation] = known
+    return control if noticed == control.noticed else replace(control, noticed=noticed)
+
+
+def _latest(requests: Sequence[Request]) -> dict[str, Request]:
+    """The latest request for each shortened incarnation to decommission it, or not to."""
+    found = dict[str, Request]()
+    for request in sorted(requests, key=lambda each: (each.asked_ms, each.key)):
+        if request.kind in (RequestKind.DECOMMISSION, RequestKind.RECOMMISSION):
+            found |= dict.fromkeys(request.incarnations, request)
+    return found
+
+
 def answers(
     control: Control, requests: Sequence[Request], rows: Mapping[str, ProcessorRow]
 ) -> list[tuple[Request, str]]:
     """The answers that the leader has to give now, each with its request."""
     waiting = {each.kind for each in _unanswered(control, requests) if _is_obeyed(control, each)}
-    given = [(each, _answer(control, each, waiting, rows)) for each in requests if not each.answer]
+    latest = _latest(requests)
+    given = [(each, _answer(control, each, waiting, rows, latest)) for each in requests if not each.answer]
     return [(each, text) for each, text in given if text]
 
 
@@ -133,7 +173,13 @@ def ignored(control: Control, requests: Sequence[Request]) -> int:
     return sum(not request.answer and not _speaks_of(control, request) for request in requests)
 
 
-def _answer(control: Control, request: Request, waiting: Waiting, rows: Mapping[str, ProcessorRow]) -> str:
+def _answer(
+    control: Control,
+    request: Request,
+    waiting: Waiting,
+    rows: Mapping[str, ProcessorRow],
+    latest: Mapping[str, Request],
+) -> str:
     """The answer to a request; empty while there is none."""
     if not _speaks_of(control, request):
         return ALREADY_DRAINED if request.kind is not None and request.run_id in control.past else ""
@@ -144,6 +190,8 @@ def _answer(control: Control, request: Request, waiting: Waiting, rows: Mapping[
             return _answer_to_cancel(control, request, waiting)
         case RequestKind.STOP:
             return _answer_to_stop(control, request, waiting, rows)
+        case RequestKind.DECOMMISSION | RequestKind.RECOMMISSION:
+            return _answer_to_notice(control, request, latest, rows)
     return ""
 
 
@@ -170,6 +218,24 @@ def _answer_to_stop(control: Control, request: Request, waiting: Waiting, rows: 
     if flushes(control):
         return TOO_LATE
     return "" if any(_is_meant(request, row.incarnation) for row in rows.values()) else NOBODY_LEFT
+
+
+def _answer_to_notice(
+    control: Control, request: Request, latest: Mapping[str, Request], rows: Mapping[str, ProcessorRow]
+) -> str:
+    row = next((each for each in rows.values() if each.incarnation[:SHORT_LIFE] in request.incarnations), None)
+    if row is None:
+        return NOT_THERE
+    if latest.get(row.incarnation[:SHORT_LIFE]) is not request:
+        return SUPERSEDED
+    known = control.noticed.get(row.incarnation)
+    if request.kind is RequestKind.DECOMMISSION:
+        if known is None or not known.uuid:
+            return ""
+        return ACCEPTED if known.uuid == request.key else ALREADY_GOING
+    if known is None:
+        return STAYS
+    return "" if known.uuid else OTHER_NOTICE
 
 
 def _can_stop(view: View, control: Control, request: Request, rows: Mapping[str, ProcessorRow]) -> bool:

@@ -19,6 +19,7 @@ from itertools import islice
 from typing import Any
 
 from samza_azure.foreign import parsed, unpacked
+from samza_azure.group.notice import LEFT_LIMIT, WHY_LIMIT, Availability, Going
 from samza_azure.group.notification import DrainMode, mode_of
 from samza_azure.group.shape import made
 from samza_azure.logs.position import Ends
@@ -107,6 +108,8 @@ class ProcessorRow:
     no_container: bool = False  # its container has ended and the next one is not ready, or it hangs
     age_s: float = field(default=0.0, compare=False)  # unchanged for so long when first read, by the service's clock
     machine: Machine = field(default=Machine(), compare=False)  # as a row is not written for it alone
+    going: Going | None = field(default=None, compare=False)  # if it will go; `state` and `released` change with it
+    was_going: bool = field(default=False, compare=False)  # it has said so before
 
     @property
     def failure(self) -> tuple[int, str] | None:
@@ -170,6 +173,8 @@ def columns(row: ProcessorRow) -> dict[str, str | int | bool]:
         **({"format": row.format} if row.format > 1 else {}),
         **({"ending": row.ending} if row.ending else {}),
         **({"too_old_for": row.too_old_for} if row.too_old_for else {}),
+        # A merge leaves a column as it is that it does not name, so a notice that was withdrawn is written as well.
+        **({"going": _text_of(asdict(row.going) if row.going else {})} if row.going or row.was_going else {}),
     }
 
 
@@ -202,6 +207,7 @@ def processor_row(key: str, etag: str, values: Mapping[str, Any], age_s: float =
         no_container=values.get("no_container") is True,
         age_s=age_s,
         machine=_machine(values.get("machine")),
+        going=_going(values.get("going")) if state not in (ProcessorState.UNASSIGNED, ProcessorState.ACTIVE) else None,
     )
 
 
@@ -250,6 +256,8 @@ class RequestKind(StrEnum):
     DRAIN = "drain"
     CANCEL = "cancel"  # a drain, as long as nothing is flushed
     STOP = "stop"
+    DECOMMISSION = "decommission"  # one processor
+    RECOMMISSION = "recommission"  # the notice is withdrawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,10 +269,11 @@ class Request:
     kind: RequestKind | None
     run_id: str = ""  # empty: the run in progress, or the next
     answer: str = ""
-    incarnations: frozenset[str] = frozenset()  # for a stop: the shortened incarnations that it is for; empty: all
+    incarnations: frozenset[str] = frozenset()  # the shortened incarnations that it is for; for a stop, empty: all
     by: str = ""  # who asks, as the command says
     asked_ms: int = 0  # when, by the clock of the requester
     age_s: float = field(default=0.0, compare=False)  # as in a processor's row
+    until_ms: int = 0  # until when to hand over, by the clock of the requester; 0: it does not say
 
 
 #: How many characters of an incarnation are in a stop request, so that thousands fit into one column.
@@ -275,12 +284,19 @@ _KINDS = {str(kind) for kind in RequestKind}
 
 
 def request_columns(
-    kind: RequestKind, key: str, run_id: str, incarnations: Sequence[str] = (), *, by: str = "", asked_ms: int = 0
+    kind: RequestKind,
+    key: str,
+    run_id: str,
+    incarnations: Sequence[str] = (),
+    *,
+    by: str = "",
+    asked_ms: int = 0,
+    until_ms: int = 0,
 ) -> dict[str, str | int]:
     """The columns of a request's row, under Samza's names for a drain's."""
     lives = ",".join(sorted(incarnation[:SHORT_LIFE] for incarnation in incarnations))
     values: dict[str, str | int] = {"kind": str(kind), "uuid": key, "runId": run_id}
-    values |= {name: value for name, value in (("by", by), ("askedMs", asked_ms)) if value}
+    values |= {name: value for name, value in (("by", by), ("askedMs", asked_ms), ("untilMs", until_ms)) if value}
     if kind is RequestKind.DRAIN:
         values["drainMode"] = str(DrainMode.DEFAULT)
     return values | ({"incarnations": lives} if 0 < len(lives) <= COLUMN_LIMIT else {})
@@ -314,6 +330,7 @@ def request(key: str, etag: str, values: Mapping[str, Any], age_s: float = 0.0) 
         _whole(str(values.get("by", "")))[:256],
         _integer(values.get("askedMs")),
         age_s,
+        _integer(values.get("untilMs")),
     )
 
 
@@ -490,6 +507,23 @@ def _machine(text: object) -> Machine:
         if isinstance(value := fields.get(name), str)
     }
     return Machine(**names, use=Use(cpu=_decimal(use.get("cpu")) if isinstance(use, dict) else 0.0, **sizes))
+
+
+def _going(text: object) -> Going | None:
+    """What a processor that will go says of it, as far as it makes sense."""
+    fields = _object(text if isinstance(text, str) and len(text) <= COLUMN_LIMIT else None)
+    if fields.get("state") not in (Availability.DECOMMISSIONING, Availability.DECOMMISSIONED):
+        return None
+    left = fields.get("left")
+    named = islice(left.items(), LEFT_LIMIT) if isinstance(left, dict) else ()
+    return Going(
+        Availability(fields["state"]),
+        _whole(str(fields.get("why", "")))[:WHY_LIMIT],
+        **{name: _integer(fields.get(name)) for name in ("by_ms", "tasks", "handed_over", "repeated")},
+        left={_whole(task)[:NAME_LIMIT]: _whole(str(why))[:WHY_LIMIT] for task, why in named},
+        stays=fields.get("stays") is True,
+        asked=fields.get("asked") is True,
+    )
 
 
 def _ends(fields: Any) -> Ends | None:

@@ -7,6 +7,7 @@ when the blob gives it to another processor. A task that does not move is not to
 from collections.abc import Mapping
 from dataclasses import replace
 
+from samza_azure.group import decommission
 from samza_azure.group.actions import Action, Tell
 from samza_azure.group.control import Assignment, Control, Owner, RunPhase
 from samza_azure.group.moment import reached
@@ -27,6 +28,8 @@ NO_DRAIN = Drain(None)
 SILENT_S = 10.0
 #: A task that has failed is taken for well again after its first append or, if it has nothing to append, this long.
 CALM_S = 60.0
+#: A deadline that is earlier by less is the same one.
+EARLIER_S = 0.5
 #: The new owner waits for the old one this many times task.shutdown.ms, then relies on the log's take-over rule alone.
 PATIENCE = 1.5
 
@@ -43,11 +46,13 @@ def commands(view: View, now: float) -> list[Action]:
     if drain != view.work.drain_sent and not (view.work.drain_sent is None and drain.step is None):
         actions.append(Tell(drain))
     mine = assigned(view)
-    releases: list[Action] = []
-    for task, local in view.work.tasks.items():
-        gone = task not in mine or mine[task].generation != local.generation
-        if (gone or _releases_all(view, now)) and not local.closed and local.releasing_since is None:
-            releases.append(Tell(ReleaseTask(task)))
+    due = {task: local for task, local in view.work.tasks.items() if not local.closed and _goes(view, task, local, now)}
+    by = decommission.release_by(view, now)
+    releases: list[Action] = [
+        Tell(ReleaseTask(task, by))
+        for task in (due if by is None else decommission.in_order(view, due))
+        if due[task].releasing_since is None or is_sooner(by, due[task].release_by)
+    ]
     if releases and view.hangs:
         return [Tell(Kill())]  # it would read these commands when it wakes up, and others wait for the tasks now
     actions += releases
@@ -58,12 +63,25 @@ def commands(view: View, now: float) -> list[Action]:
     return actions
 
 
+def _goes(view: View, task: str, local: LocalTask, now: float) -> bool:
+    """Whether we have to release a task: another has it, or we end."""
+    owner = assigned(view).get(task)
+    return owner is None or owner.generation != local.generation or _releases_all(view, now)
+
+
+def is_sooner(by: float | None, told: float | None) -> bool:
+    """Whether a task that is being released must hear of an earlier deadline."""
+    return by is not None and (told is None or by < told - EARLIER_S)
+
+
 def may_still_release(view: View, now: float) -> bool:
     """Whether a task of ours may still append, and its time for the release is not over."""
     patience = PATIENCE * view.settings.shutdown_s
     # The last write is a sign that the storage answers again, and comes too late: nothing may be appended after it.
     has_left = view.own.written is not None and view.own.written.state is ProcessorState.LEFT
     if view.leaving and (has_left or reached(silent_at(view), now)):
+        return False
+    if view.leaving and (last := decommission.last_word_at(view, now)) is not None and reached(last, now):
         return False
     return view.work.container and any(
         not local.closed and (local.releasing_since is None or not reached(local.releasing_since + patience, now))
@@ -88,11 +106,7 @@ def _is_cut_short(view: View, now: float) -> bool:
 
 def assigned(view: View) -> Mapping[str, Owner]:
     """The tasks that the control blob gives to this incarnation."""
-    if view.too_old_for:
-        return {}
-    share = view.share
-    runs = share is not None and share.control.phase in (RunPhase.RUNNING, RunPhase.DRAINING)
-    return share.mine if share is not None and runs else {}
+    return view.given
 
 
 def released(view: View) -> dict[str, int]:
@@ -170,8 +184,9 @@ def _releases_all(view: View, now: float) -> bool:
     """Whether to release all tasks. A leaving processor first gives the leader a little time to move them."""
     if view.ending is None:
         return False
-    grace = 2 * (view.timing.scan_s + view.timing.heartbeat_s)
-    return not view.leaving or reached(view.ending_since + grace, now)
+    until = view.ending_since + 2 * (view.timing.scan_s + view.timing.heartbeat_s)
+    by = decommission.release_by(view, now)
+    return not view.leaving or reached(until if by is None else min(until, by), now)
 
 
 def _may_start(view: View, task: str, owner: Owner, now: float) -> bool:

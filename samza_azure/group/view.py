@@ -13,6 +13,7 @@ from samza_azure.group.actions import Finish, WriteControl
 from samza_azure.group.age import Age
 from samza_azure.group.control import Control, Member, Owner, RunPhase
 from samza_azure.group.moment import reached
+from samza_azure.group.notice import Going, Notice
 from samza_azure.group.rows import LeaderRow, ProcessorRow, ProcessorState, Request
 from samza_azure.group.timing import (
     BACK_OFF_MOST,
@@ -97,6 +98,7 @@ class LocalTask:
     started_at: float
     report: TaskReport | None = None
     releasing_since: float | None = None
+    release_by: float | None = None  # as it was told; None: it has no deadline
     failures: int = 0
     error: TaskError | None = None  # of the last failure
     restarts: int = 0  # under this generation
@@ -296,6 +298,13 @@ class View:
     random: float = 0.5
     fresh_id: str = "id"
     wall_ms: int = 0  # for the names of runs and, for people, the times of a drain's steps
+    # Going. A notice may be withdrawn, and then goes by its source; a request to leave cannot.
+    notices: Mapping[str, Notice] = field(default_factory=dict)
+    noticed_life: str = ""  # the incarnation of ours that the blob asks to go
+    departs_since: float | None = None
+    held: Mapping[str, int] = field(default_factory=dict)  # the tasks that we had since then, with their generations
+    repeated: Mapping[str, int] = field(default_factory=dict)  # of these: input rows that their next owners repeat
+    going: Going | None = None  # what our row says of it, as of this turn
     # Ending.
     leaving: bool = False
     gave_up: str = ""  # why it leaves, if its host cannot go on
@@ -305,7 +314,7 @@ class View:
     turn_at: float | None = None
     # Caches, each with the inputs that it was computed from: there may be a thousand rows, and ten thousand tasks.
     _share: Share | None = field(default=None, repr=False, compare=False)
-    _present: tuple[Mapping[str, ProcessorRow], ProcessorRow | None, bool, Mapping[str, ProcessorRow]] | None = field(
+    _present: tuple[tuple[object, ...], Mapping[str, ProcessorRow]] | None = field(
         default=None, repr=False, compare=False
     )
 
@@ -323,6 +332,22 @@ class View:
     def control(self) -> Control | Missing | None:
         """The control blob as this incarnation has read it."""
         return self.own.control
+
+    @property
+    def departs(self) -> bool:
+        """Whether we will go: we were asked to leave, or there is a notice."""
+        return self.leaving or bool(self.notices)
+
+    @property
+    def notice(self) -> Notice | None:
+        """The notice that counts: the one that ends first."""
+        known = self.notices.values()
+        return min(known, key=lambda each: float("inf") if each.by is None else each.by, default=None)
+
+    @property
+    def deadline(self) -> float | None:
+        """When we will go; None: unknown."""
+        return self.notice.by if self.notice is not None else None
 
     @property
     def lease(self) -> Lease | None:
@@ -360,13 +385,23 @@ class View:
         return known
 
     @property
+    def given(self) -> Mapping[str, Owner]:
+        """The tasks that the control blob gives to this incarnation."""
+        if self.too_old_for:
+            return {}
+        share = self.share
+        runs = share is not None and share.control.phase in (RunPhase.RUNNING, RunPhase.DRAINING)
+        return share.mine if share is not None and runs else {}
+
+    @property
     def present(self) -> Mapping[str, ProcessorRow]:
         """The rows of all live processors; our own as we last wrote it."""
-        members, written, leaves = self.others.members, self.own.written, self.ending is not None
-        known = self._present
-        if known is None or known[0] is not members or known[1] is not written or known[2] is not leaves:
-            self._present = known = (members, written, leaves, _present(self.me, members, written, leaves))
-        return known[3]
+        members, written, going = self.others.members, self.own.written, self.going
+        leaves = self.ending is not None or bool(self.notices)
+        known, of = self._present, (members, written, going, leaves)
+        if known is None or any(one is not other for one, other in zip(known[0], of, strict=True)):
+            self._present = known = of, _present(self.me, members, written, going, leaves=leaves)
+        return known[1]
 
     @property
     def timing(self) -> Timing:
@@ -499,9 +534,13 @@ class View:
 
     def look_gap(self) -> float:
         """A follower's gap between two reads of the leader row."""
-        least = draining_look_s(self.size)
-        awaits_drain = self.turn_at is not None and self.turn_at < self.others.drain_asked_at + DRAIN_ASKED_S
-        return min(self.read_interval(), least) if self.drains or awaits_drain else self.read_interval()
+        least, at = draining_look_s(self.size), self.turn_at
+        awaits_drain = at is not None and at < self.others.drain_asked_at + DRAIN_ASKED_S
+        # After a notice the next version moves our tasks. If nobody can take them, it may not come for long.
+        since = self.departs_since if self.notices else None
+        hands_over = at is not None and since is not None and at < since + DRAIN_ASKED_S
+        is_urgent = self.drains or awaits_drain or hands_over
+        return min(self.read_interval(), least) if is_urgent else self.read_interval()
 
     def seen_at(self, processor: str) -> float:
         """The time from which we know this member's row, or its absence: the latest read of it was sent then."""
@@ -534,10 +573,15 @@ def _share_of(control: Control, member: Member) -> Share:
 
 
 def _present(
-    me: str, members: Mapping[str, ProcessorRow], written: ProcessorRow | None, leaves: bool
+    me: str,
+    members: Mapping[str, ProcessorRow],
+    written: ProcessorRow | None,
+    going: Going | None,
+    *,
+    leaves: bool,
 ) -> dict[str, ProcessorRow]:
     rows = {processor: row for processor, row in members.items() if row.alive}
     rows.pop(me, None)
     if written is not None and written.alive:
-        rows[me] = replace(written, state=ProcessorState.LEAVING) if leaves else written
+        rows[me] = replace(written, state=ProcessorState.LEAVING, going=going) if leaves else written
     return rows

@@ -34,22 +34,26 @@ def asker() -> str:
     return f"{user}@{socket.gethostname()}"[:200]
 
 
-async def write_request(table: Rows, kind: RequestKind, run_id: str, lives: Sequence[str] = ()) -> str:
+async def write_request(
+    table: Rows, kind: RequestKind, run_id: str, lives: Sequence[str] = (), until_ms: int = 0
+) -> str:
     """Write a request and return its key. An empty `run_id` is for the run in progress, or else the next.
 
     Raise `StorageUnavailable` if the request was not written.
     """
-    return str((await _write(table, kind, run_id, lives))["uuid"])
+    return str((await _write(table, kind, run_id, lives, until_ms))["uuid"])
 
 
-async def _write(table: Rows, kind: RequestKind, run_id: str, lives: Sequence[str] = ()) -> Mapping[str, str | int]:
+async def _write(
+    table: Rows, kind: RequestKind, run_id: str, lives: Sequence[str] = (), until_ms: int = 0
+) -> Mapping[str, str | int]:
     """Write a request and return its columns.
 
     If the answer is lost, read the row, so that nothing is requested twice. Raise `StorageUnavailable` if the request
     was not written.
     """
     key = str(uuid.uuid4())
-    columns = _columns(kind, key, run_id, lives)
+    columns = _columns(kind, key, run_id, lives, until_ms)
     try:
         await table.insert(REQUESTS, key, columns, timeout=CALL_S)
     except Unsettled:
@@ -117,5 +121,8 @@ def hint_drain_early(account: Account, early: EarlyRequest) -> None:
         account.hints(timeout_s=EARLY_S).publish(drain_hint(early.run_id, early.key), {})
 
 
-def _columns(kind: RequestKind, key: str, run_id: str, lives: Sequence[str] = ()) -> dict[str, str | int]:
-    return request_columns(kind, key, run_id, lives, by=asker(), asked_ms=time.time_ns() // 1_000_000)
+def _columns(
+    kind: RequestKind, key: str, run_id: str, lives: Sequence[str] = (), until_ms: int = 0
+) -> dict[str, str | int]:
+    asked_ms = time.time_ns() // 1_000_000
+    return request_columns(kind, key, run_id, lives, by=asker(), asked_ms=asked_ms, until_ms=until_ms)

@@ -14,7 +14,7 @@ from samza_azure.errors import ConfigError
 from samza_azure.host.health import TICK_S, Health
 from samza_azure.host.notify import notify
 
-__all__ = ["ROUTES", "Endpoint"]
+__all__ = ["PORTS", "ROUTES", "Endpoint"]
 
 log = logging.getLogger(__name__)
 

@@ -30,15 +30,18 @@ from samza_azure.group.learn import (
     heard_container_silent,
     heard_drain_asked,
     heard_leave,
+    heard_notice,
     heard_plan,
     heard_rejected,
     heard_task,
     heard_use,
+    heard_withdrawn,
     learn,
     perform_locally,
     started,
     turn,
 )
+from samza_azure.group.notice import Availability, Going, Notice
 from samza_azure.group.timing import DENIED_S, ROLE_S, Timing
 from samza_azure.group.view import OwnIncarnation, Settings, View
 from samza_azure.host.copies import Copies
@@ -118,6 +121,7 @@ class Processor:
         self._end: Finish | None = None
         self._timeout = call_timeout_s(settings.timing)
         self._wake_at = 0.0
+        self._state = Availability.SCHEDULABLE
 
     async def run(self) -> Finish:
         """Run until there is a verdict, and return it."""
@@ -174,6 +178,18 @@ class Processor:
         heard_leave(self.view, gave_up)
         self._news.set()
 
+    def notice(self, source: str, notice: Notice) -> None:
+        """This processor will go: it hands over its tasks and stays. Call it on the loop's thread."""
+        if heard_notice(self.view, source, notice):
+            by = f" in {max(notice.by - self._context.now(), 0.0):.0f} s" if notice.by is not None else ""
+            log.warning("decommissioning: this processor will go%s (%s); its tasks are handed over", by, notice.why)
+            self._news.set()
+
+    def withdraw(self, source: str) -> None:
+        """The notice of this source is withdrawn. Call it on the loop's thread."""
+        if heard_withdrawn(self.view, source):
+            self._news.set()
+
     def fail(self, finish: Finish) -> None:
         """End at once with this verdict, after an error that no step of the protocol can repair."""
         self._end = self._end or finish
@@ -203,10 +219,24 @@ class Processor:
                     self._calls.add(call)
                     call.add_done_callback(self._calls.discard)
         self._watch(view)
+        self._say_going(view.going)
         if (waits := waiting(view)) != self._waits:
             self._waits = waits
             if waits:
                 log.warning("This processor waits. %s", waits)
+
+    def _say_going(self, going: Going | None) -> None:
+        """Log each state once, and a notice of the control blob, which comes by no call of ours."""
+        state = going.state if going is not None else Availability.SCHEDULABLE
+        if state is self._state or self.view.leaving:
+            return
+        before, self._state = self._state, state
+        if going is None:
+            log.warning("schedulable again: the notice was withdrawn")
+        elif going.state is Availability.DECOMMISSIONED:
+            log.warning("decommissioned: %s; it waits without tasks until its machine ends", going.so_far)
+        elif going.asked and before is Availability.SCHEDULABLE:
+            log.warning("decommissioning: this processor will go (%s); its tasks are handed over", going.why)
 
     async def _call(self, action: StorageAction, sent_at: float) -> None:
         view = self.view

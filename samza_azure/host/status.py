@@ -13,9 +13,10 @@ from samza_azure.group import control as control_blob
 from samza_azure.group.control import Assignment, Control, Owner, RunPhase
 from samza_azure.group.drain import rows_to_drain, source_readers
 from samza_azure.group.ending import waits_for_people
+from samza_azure.group.notice import Availability
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.reports import report_of
-from samza_azure.group.rows import MEMBERS, ProcessorRow, processor_row
+from samza_azure.group.rows import MEMBERS, ProcessorRow, ProcessorState, processor_row
 from samza_azure.group.tasks import PATIENCE
 from samza_azure.host.runs import lost_control
 from samza_azure.logs.names import stage_and_number
@@ -221,7 +222,22 @@ def _processor(
         "no_container": row.no_container,
         "machine": asdict(row.machine),
         "waits_for": _waits_for(row, control),
+        "decommission": _decommission(row, control),
     }
+
+
+def _decommission(row: ProcessorRow, control: Control) -> dict[str, Any]:
+    """Whether a processor gets tasks, and what one that will go has handed over. One of an earlier release does not say
+    that, and of one that was asked to go just now only the blob says it.
+    """
+    going, noticed = row.going, control.noticed.get(row.incarnation)
+    state = Availability.SCHEDULABLE
+    if noticed is not None or (row.state is ProcessorState.LEAVING and not row.too_old_for):
+        state = Availability.DECOMMISSIONING
+    if going is None:
+        why = noticed.why if noticed is not None else None
+        return {"state": str(state), "why": why, "by_ms": (noticed.by_ms or None) if noticed is not None else None}
+    return {**asdict(going), "state": str(going.state), "by_ms": going.by_ms or None}
 
 
 def _waits_for(row: ProcessorRow, control: Control) -> str | None:

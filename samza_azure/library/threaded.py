@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from samza_azure.coordinator import JobCoordinator, JobCoordinatorListener, JobModel
 from samza_azure.errors import Ending, SamzaAzureError, StorageUnavailable, Verdict
 from samza_azure.group.control import Control
+from samza_azure.group.notice import PORT, WHY_LIMIT, Going, Notice
 from samza_azure.group.tasks import assigned
 from samza_azure.group.view import Settings, View
 from samza_azure.host.last_day import Recorder
@@ -118,6 +119,18 @@ class ThreadedCoordinator(JobCoordinator):
     def give_up(self, reason: str) -> None:
         self._leave(reason)
 
+    def decommission(self, why: str, *, by: float | None = None, source: str = PORT) -> None:
+        by_ms = round(wall_ms() + (by - boot_time()) * 1000) if by is not None else 0
+        notice = Notice(why[:WHY_LIMIT], by, by_ms)
+        self._post(lambda processor: processor.notice(source, notice))
+
+    def recommission(self, source: str = PORT) -> None:
+        self._post(lambda processor: processor.withdraw(source))
+
+    @property
+    def going(self) -> Going | None:
+        return self.view.going if self.view is not None else None
+
     def _leave(self, gave_up: str) -> None:
         with self._lock:
             self._leaves, reaching = True, self._reaching
@@ -184,7 +197,7 @@ class ThreadedCoordinator(JobCoordinator):
         if self._led:
             self._led = False
             self._listener.on_leadership(False, self.epoch)
-        if ending.code is Verdict.DONE:
+        if ending.code in (Verdict.DONE, Verdict.LEFT_OPEN):  # whoever asked it to leave reads `ending`
             self._listener.on_coordinator_stop()
         else:
             self._listener.on_coordinator_failure(ending.error())

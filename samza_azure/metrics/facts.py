@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from samza_azure.group.answers import Answer, Busy, Denied, Kept, TooLarge, Trouble
 from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.notice import Availability
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.reports import report_of
 from samza_azure.group.requests import ignored
@@ -79,6 +80,8 @@ class ProcessorFigures:
     ignored: int = 0
     strangers: int = 0
     kept: int = 0
+    decommission: int = 0
+    not_handed_over: int = 0
 
 
 def facts(view: View) -> ProcessorFigures:
@@ -95,7 +98,12 @@ def facts(view: View) -> ProcessorFigures:
     strangers = sum(not row.is_ours for row in view.others.members.values()) if view.leads else 0
     kept = sum(control.kept.values()) if view.leads else 0
     leads = view.is_leader(view.turn_at or 0.0)
-    return ProcessorFigures(leads, control.epoch, control.version, len(mine), running, strange, strangers, kept)
+    going = view.going
+    step = 0 if going is None else 1 + (going.state is Availability.DECOMMISSIONED)
+    left = going.tasks - going.handed_over if going is not None else 0
+    return ProcessorFigures(
+        leads, control.epoch, control.version, len(mine), running, strange, strangers, kept, step, left
+    )
 
 
 def outcome(answer: Answer) -> str:

@@ -87,6 +87,14 @@ class Instruments:
             "samza_azure.run.failed", description="1 if the run failed in the last 15 minutes, reported by the leader"
         )
         self.build = gauge("samza_azure.build.info", description="1; its attribute is the release")
+        self.decommission = gauge(
+            "samza_azure.decommission.state",
+            description="0 while this processor is schedulable, 1 decommissioning, 2 decommissioned",
+        )
+        self.not_handed_over = gauge(
+            "samza_azure.decommission.tasks",
+            description="Tasks that a processor which will go has not handed over yet",
+        )
         self.heartbeat_age = gauge(
             "samza_azure.heartbeat.age", unit="s", description="Time since the last accepted heartbeat was sent"
         )

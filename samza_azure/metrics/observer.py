@@ -150,6 +150,8 @@ class Observer:
         instruments.ignored.set(now.ignored, self._who)
         instruments.strangers.set(now.strangers, self._who)
         instruments.kept.set(now.kept, self._who)
+        instruments.decommission.set(now.decommission, self._who)
+        instruments.not_handed_over.set(now.not_handed_over, self._who)
 
     def _show_group(self, now: GroupFacts) -> None:
         instruments = self._instruments

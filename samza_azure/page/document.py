@@ -206,8 +206,17 @@ def _processor(
         "machine": row["machine"] | ({"use": asdict(Use())} if state in ("silent", "left", "dead") else {}),
         "too_old_for": row["too_old_for"],
         "no_container": row["no_container"],
+        "going": _going(row) if state == "leaving" else None,
         "failure": ended(row),
     }
+
+
+def _going(row: Mapping[str, Any]) -> str | None:
+    """What a processor that will go has handed over, in words."""
+    going = row["decommission"]
+    if going.get("tasks") is None:
+        return None
+    return f"{going['state'].lower()}, {going['handed_over']} of {going['tasks']} tasks handed over ({going['why']})"
 
 
 def _unwell(row: Mapping[str, Any]) -> tuple[int, bool, str]:

@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
-from ipaddress import IPv6Address, ip_address
 from typing import Any
 
 from aiohttp import web
 
 from samza_azure.errors import SamzaAzureError
+from samza_azure.host.loopback import LOOPBACK, host_of, is_loopback
 from samza_azure.page.watch import Watcher
 
 __all__ = ["FILES", "Access", "add_page", "is_loopback"]
@@ -46,7 +46,6 @@ FILES = {
     "page.css": ("page.css", "text/css"),
     "icon.svg": ("icon.svg", "image/svg+xml"),
 }
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 #: The interval of keep-alive lines while there is no new document.
 ALIVE_S = 15.0
 
@@ -71,8 +70,7 @@ class Access:
             return None if self.is_token(given) else "Show the token: open the page with ?token=TOKEN once."
         if request.remote is None or not is_loopback(request.remote):
             return "This page is for its own machine only. Use `samza-azure ui`, or forward a port."
-        name = request.host.rpartition(":")[0] if request.host.rpartition(":")[2].isdecimal() else request.host
-        if name not in LOOPBACK:
+        if host_of(request) not in LOOPBACK:
             return (
                 "This page is only served as 127.0.0.1 or localhost. Open it by one of these names, or, if a proxy "
                 "in front checks the Host and the user, serve it with `samza-azure ui --behind-proxy`."
@@ -82,13 +80,6 @@ class Access:
     def is_token(self, given: str) -> bool:
         """Compare in constant time."""
         return bool(self.token) and hmac.compare_digest(_raw(given), _raw(self.token))
-
-
-def is_loopback(address: str) -> bool:
-    """Whether an address is one of this machine: also as a socket for both versions shows it, ::ffff:127.0.0.1."""
-    found = ip_address(address.partition("%")[0])
-    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
-    return (mapped or found).is_loopback
 
 
 def _raw(text: str) -> bytes:

@@ -17,6 +17,7 @@ from samza_azure.logs.names import task_log
 from samza_azure.logs.operations import rest_s
 from samza_azure.logs.record import Writer
 from samza_azure.logs.task_log import LogLimits
+from samza_azure.machine.clock import boot_time
 from samza_azure.messages import Drain, DrainPhase, Phase, StartTask, TaskReport
 from samza_azure.stream_io.log import LogWriter, Restored, take_over
 from samza_azure.tasks.context import ContainerContext
@@ -29,6 +30,8 @@ LOOK_S = 0.2
 RETRY_S = 0.5
 #: A generation has fewer attempts than this.
 ATTEMPTS = 1024
+#: A wait for the end of a batch looks this often whether its deadline has come forward.
+HASTE_S = 0.1
 
 
 def owner_number(start: StartTask) -> int:
@@ -56,6 +59,7 @@ class TaskLife(ABC):
         self._report = TaskReport(start.task, start.generation, start.attempt, Phase.STARTING)
         self._writer: LogWriter | None = None
         self._finishing = False
+        self._haste_until = float("inf")
 
     @abstractmethod
     def start(self) -> None:
@@ -75,7 +79,11 @@ class TaskLife(ABC):
 
     @abstractmethod
     def release(self, patience_s: float) -> None:
-        """Let what runs end, append nothing after that, and report it, all within that time."""
+        """Let what runs end, append nothing after that, and report it, all within that time or that of `hasten`."""
+
+    def hasten(self, by: float) -> None:
+        """Let a release, also one under way, be over by then. Call it from any thread."""
+        self._haste_until = min(self._haste_until, by)
 
     @abstractmethod
     def finish(self) -> None:
@@ -166,10 +174,23 @@ class TaskLife(ABC):
         self._tell(drain=DrainPhase.COMMITTED, **fields)
         self._end(Phase.DRAINED)
 
-    def _released(self) -> None:
+    def _waited(self, wait: Callable[[float], bool], until: float, ends_at: Callable[[], float | None]) -> bool:
+        """Wait for what runs to end, until then or until the deadline of `hasten`. Return whether it has ended.
+
+        What cannot end before that deadline, as far as `ends_at` knows, is not waited for, so its next owner begins
+        sooner.
+        """
+        while not wait(max(0.0, min(HASTE_S, until - boot_time()))):
+            now, ends = boot_time(), ends_at()
+            if now >= min(until, self._haste_until) or (ends is not None and now < ends > self._haste_until):
+                return False
+        return True
+
+    def _released(self, repeated: int | None = None) -> None:
+        """It is released. `repeated`: the input rows of the batch that was given up for that; -1: of one, if any."""
         with self._lock:
             if self._report.phase is not Phase.DRAINED:
-                self._report = replace(self._report, phase=Phase.RELEASED)
+                self._report = replace(self._report, phase=Phase.RELEASED, repeated=repeated)
         self._context.changed()
 
 
@@ -217,9 +238,9 @@ class TurnTask(TaskLife):
     def release(self, patience_s: float) -> None:
         self._finishing = True
         self._closing.set()
-        self._ended.wait(patience_s)
+        has_ended = self._waited(self._ended.wait, boot_time() + patience_s, lambda: None)
         self._close()
-        self._released()
+        self._released(None if has_ended else -1)
         self.is_finished.set()
 
     def finish(self) -> None:

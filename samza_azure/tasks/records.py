@@ -5,6 +5,7 @@ storage does not answer, a batch waits; only the rules of the log end the wait (
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -16,6 +17,7 @@ from samza_azure.errors import PermitExpired, StorageUnavailable
 from samza_azure.logs.operations import rest_s
 from samza_azure.logs.position import Ends, Position
 from samza_azure.logs.record import Buffer, Kind, Slice
+from samza_azure.machine.clock import boot_time
 from samza_azure.pipeline.analysed import AnalysedStage
 from samza_azure.stream_io.arrow import DESTINATION, one_slice, slices, tables
 from samza_azure.stream_io.log import LogWriter
@@ -28,6 +30,8 @@ RETRY_S = 0.2
 #: The most bytes of a batch that are laid out at once, and the most laid-out bytes that are held before a write.
 LAID_OUT_BYTES = 32 << 20
 HELD_BYTES = 32 << 20
+#: How long a batch takes is known from so many.
+BATCHES = 5
 
 T = TypeVar("T")
 
@@ -66,6 +70,40 @@ def _frontier_us(plan: Planned, stage: AnalysedStage) -> int | None:
     return frontier_us(plan.offsets, plan.watermark_ms, terms, stage.frontier_lag_us)
 
 
+class RunningBatch:
+    """The lock that a running batch holds, and when the batch will probably end."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._began: float | None = None
+        self._took = deque[float](maxlen=BATCHES)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._began = boot_time()
+
+    def __exit__(self, *error: object) -> None:
+        began, self._began = self._began, None
+        if began is not None:
+            self._took.append(boot_time() - began)
+        self._lock.release()
+
+    def acquire(self, *, blocking: bool = True, timeout: float = -1) -> bool:
+        """Take the lock for something else than a batch."""
+        return self._lock.acquire(blocking, timeout)
+
+    def release(self) -> None:
+        """Give the lock back."""
+        self._lock.release()
+
+    def ends_at(self) -> float | None:
+        """When the running batch will have taken as long as the median of the last ones. None if none runs, or if that
+        is not known.
+        """
+        began, took = self._began, sorted(self._took)
+        return None if began is None or not took else began + took[len(took) // 2]
+
+
 class RecordWriter:
     """The records of one task."""
 
@@ -91,7 +129,7 @@ class RecordWriter:
         self._batch_bytes = batch_bytes
         self._appended = appended
         self._last_rows = last_rows
-        self._running = threading.Lock()
+        self._running = RunningBatch()
         self.closed = threading.Event()
         self.error: BaseException | None = None
         self.idle = False  # whether the last record declares it
@@ -102,6 +140,10 @@ class RecordWriter:
             return False
         self._running.release()
         return True
+
+    def ends_at(self) -> float | None:
+        """When the running batch will probably end; None if none runs, or if that is not known."""
+        return self._running.ends_at()
 
     def declare_idle(self, stood_at: Mapping[str, Position]) -> None:
         """Declare that the inputs have been at their end for long, and where. The next record takes it back."""

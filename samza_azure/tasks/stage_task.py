@@ -322,12 +322,10 @@ class StageTask(TaskLife):
         cause = why_too_large(error)
         if cause is None or self._writer is None:
             return error
-        offsets = self._directory / "checkpoint" / "offsets"
-        batch = max((int(path.name) for path in offsets.glob("*") if path.name.isdecimal()), default=0)
         try:
-            rows, size = self.inputs.rows_and_bytes(planned(self._directory / "checkpoint", batch).offsets)
+            batch, rows, size = self._planned_input()
         except (OSError, SamzaAzureError) as other:
-            log.info("%s: what batch %d has read is not known: %s", self.name, batch, other)
+            log.info("%s: what its last batch has read is not known: %s", self.name, other)
             return error
         self.tried_bytes = size or None
         least = min(BATCH_BYTES_MIN, self._most_bytes)
@@ -465,11 +463,28 @@ class StageTask(TaskLife):
         self._releasing = True
         with self._lock:
             self._set_gate(self._gate.changed(shut=True))
-        self._taken_over.wait(max(0.0, until - boot_time()))
-        if (batches := self._batches) is not None and not self.is_over:
-            batches.wait(max(0.0, until - boot_time()))
-        self._close_writer(until)
-        self._released()
+        self._waited(self._taken_over.wait, until, lambda: None)
+        batches = self._batches if not self.is_over else None
+        has_ended = batches is None or self._waited(batches.wait, until, batches.ends_at)
+        repeated = None if has_ended else self._rows_under_way()
+        self._close_writer(min(until, self._haste_until))
+        self._released(repeated)
+
+    def _rows_under_way(self) -> int:
+        """The input rows of the running batch; -1: unknown."""
+        try:
+            batch, rows, _ = self._planned_input()
+            return rows if self._writer is not None and batch > self._writer.last_batch else -1
+        except (OSError, ValueError, SamzaAzureError) as error:
+            log.info("%s: what its last batch has read is not known: %s", self.name, error)
+            return -1
+
+    def _planned_input(self) -> tuple[int, int, int]:
+        """The number of the batch that was planned last, and the rows and bytes of its input."""
+        offsets = self._directory / "checkpoint" / "offsets"
+        batch = max((int(path.name) for path in offsets.glob("*") if path.name.isdecimal()), default=0)
+        rows, size = self.inputs.rows_and_bytes(planned(self._directory / "checkpoint", batch).offsets)
+        return batch, rows, size
 
     def finish(self) -> None:
         """Close the writer, end the query, delete the directory. Whatever the query still does has no effect."""

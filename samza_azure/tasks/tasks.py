@@ -94,6 +94,7 @@ class Tasks:
         self._counted_at = 0.0
         self._alive_at = -LIFE_S
         self._drained: dict[TaskLife, float] = {}  # since when
+        self._releasing: dict[str, TaskLife] = {}  # those that were told to release
         self._reported: dict[str, tuple[float, TaskReport]] = {}
         # Three pools: a start may wait long, the end of a query may take long, and a hand-over waits for neither. A
         # thread for each task, because a start that waits for its turn must not keep others from being begun.
@@ -133,8 +134,8 @@ class Tasks:
             case StartTask():
                 self._warm_up.stop()
                 self._start(command)
-            case ReleaseTask(name):
-                self._release(name)
+            case ReleaseTask(name, by):
+                self._release(name, by)
             case Drain():
                 self._drain = command
                 if command.step is not None:
@@ -161,9 +162,14 @@ class Tasks:
         self._starts.submit(_logged, task.name, _start_after, before, task, self._patience_s)
         self._tell(task)
 
-    def _release(self, name: str) -> None:
+    def _release(self, name: str, by: float | None) -> None:
         task = self._tasks.get(name)
-        if task is not None:
+        if task is None:
+            return
+        if by is not None:
+            task.hasten(by)
+        if self._releasing.get(name) is not task:  # otherwise it is told of an earlier deadline
+            self._releasing[name] = task
             self._releases.submit(_logged, task.name, task.release, self._patience_s)
 
     def _look(self) -> None:

@@ -30,6 +30,7 @@ from samza_azure.group.control import (
     Failure,
     GivenUp,
     Member,
+    Noticed,
     Owner,
     RunPhase,
     Stop,
@@ -38,6 +39,7 @@ from samza_azure.group.control import (
     signal,
     signalled,
 )
+from samza_azure.group.notice import Availability
 from samza_azure.group.notification import DrainNotification
 from samza_azure.messages import DrainStep
 
@@ -96,6 +98,15 @@ HISTORY = replace(
     drains=(DrainNotification("v", "older", step=DrainStep.FLUSH, history=("FREEZE", "FLUSH", "DRAINED"), by="bo"),),
 )
 WITH_HISTORY = FILE.with_name("control-v1-history.json")
+#: With processors that will go: one was asked to, one had a notice from elsewhere.
+NOTICED = replace(
+    READERS,
+    noticed={
+        "incarnation": Noticed("p1", "u", "asked for by ada@here", 1_700_000_030_000),
+        "other": Noticed("p2", why="Preempt", state=Availability.DECOMMISSIONED, handed_over=3, tasks=4),
+    },
+)
+WITH_NOTICED = FILE.with_name("control-v1-noticed.json")
 
 texts = st.text(max_size=20)
 
@@ -120,7 +131,9 @@ def test_format_1_is_written_unchanged() -> None:
     assert json.loads(gzip.decompress(encode(GOLDEN, limit=LIMIT))) == json.loads(FILE.read_bytes())
 
 
-@pytest.mark.parametrize(("file", "control"), [(WITH_READERS, READERS), (WITH_HISTORY, HISTORY)])
+@pytest.mark.parametrize(
+    ("file", "control"), [(WITH_READERS, READERS), (WITH_HISTORY, HISTORY), (WITH_NOTICED, NOTICED)]
+)
 def test_golden_control_blobs_with_later_fields_are_unchanged(file: Path, control: Control) -> None:
     assert decode(gzip.compress(file.read_bytes())) == control
     assert json.loads(gzip.decompress(encode(control, limit=LIMIT))) == json.loads(file.read_bytes())

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from samza_azure.errors import Verdict
 from samza_azure.group import tasks
 from samza_azure.group.actions import OWN_ROW, Finish, MergeOwnRow, Tell
 from samza_azure.group.ending import FAREWELL_S, HANDED_OVER
@@ -20,7 +21,7 @@ from tests.group.situation import NOW, decide, kinds, report, view_of
 
 def leaving(phase: Phase, *, left: bool) -> View:
     """p3, asked to leave long ago, with its one task in this phase."""
-    view = view_of("p3", leaving=True, ending=Finish(0, HANDED_OVER), ending_since=NOW - 1_000)
+    view = view_of("p3", leaving=True, ending=Finish(Verdict.DONE, HANDED_OVER), ending_since=NOW - 1_000)
     assert view.own.found is not None
     written = replace(view.own.found, state=ProcessorState.LEFT if left else ProcessorState.LEAVING)
     view.own.written = written
@@ -29,14 +30,25 @@ def leaving(phase: Phase, *, left: bool) -> View:
     return view
 
 
-def said(view: View) -> str:
+def said(view: View, code: Verdict = Verdict.LEFT_OPEN) -> str:
     *_, finish = decide(view, NOW)
-    assert isinstance(finish, Finish) and finish.code == 0
+    assert isinstance(finish, Finish) and finish.code is code
     return finish.message
 
 
 def test_a_hand_over_that_was_answered_is_reported() -> None:
-    assert said(leaving(Phase.RELEASED, left=True)) == HANDED_OVER
+    assert said(leaving(Phase.RELEASED, left=True), Verdict.DONE) == HANDED_OVER
+
+
+def test_the_last_message_counts_what_was_handed_over_and_names_the_rest_and_what_is_repeated() -> None:
+    view = leaving(Phase.RELEASED, left=True)
+    view.ending = replace(view.ending, code=Verdict.DONE)  # type: ignore[type-var]
+    view.held, view.repeated = {"daily-0": 2, "clean-0": 1}, {"clean-0": 700}
+    assert said(view, Verdict.DONE) == (
+        "Left the group; 1 of 2 tasks handed over. daily-0: no other processor has got it yet; the next owner goes on "
+        "from the log. Batches given up, because they could not end in time: clean-0; the next owners repeat 700 input "
+        "rows."
+    )
 
 
 def test_a_last_message_names_the_write_that_the_storage_did_not_accept() -> None:

@@ -133,6 +133,7 @@ function drain(found) {
 
 function stateOf(each) {
   if (each.failure) return `${each.state}, ${each.failure}`;
+  if (each.going) return each.going;
   if (each.no_container) return `${each.state}, its container has ended or hangs`;
   return each.too_old_for ? `${each.state}, too old: needs format ${each.too_old_for}` : each.state;
 }

@@ -1,0 +1,100 @@
+"""Decommissioning: what a processor that will go hands over, in which order, and until when.
+
+Its row says LEAVING, so the leader gives it no task and moves those that it has. It releases a task when the blob gives
+it to another processor. A leader that will go moves its own tasks, then hands over the leadership, before it has
+released anything. Nothing is copied to others: the log of a task is complete after each batch, and the next owner
+restores from it. So a notice that is too short costs a batch that is repeated, and the time until others notice.
+
+A processor that was told by a signal ends with that. Any other notice may be withdrawn, so it stays, without tasks,
+until its machine ends. If nobody else can take a task, it keeps it: stopping early would help nobody.
+"""
+
+from collections.abc import Mapping
+
+from samza_azure.group.control import Control
+from samza_azure.group.moment import reached
+from samza_azure.group.notice import ASKED, LEFT_LIMIT, Availability, Going
+from samza_azure.group.view import LocalTask, View
+from samza_azure.logs.names import stage_of
+from samza_azure.messages import Phase
+
+#: The release of a task must be over this long before the deadline: it has to be written, and read by the next owner.
+LAST_WORD_S = 2.0
+#: Of a notice that is shorter than twice that, this part.
+LAST_PART = 0.5
+
+
+def going_of(view: View) -> Going | None:
+    """What our row says, if we will go."""
+    if not view.departs:
+        return None
+    left = {task: why for task in view.held if (why := why_not(view, task))}
+    notice = view.notice
+    is_over = not left and view.own.control is not None and view.leadership is None and view.handing_over is None
+    return Going(
+        Availability.DECOMMISSIONED if is_over else Availability.DECOMMISSIONING,
+        notice.why if notice is not None else "it was asked to leave",
+        notice.by_ms if notice is not None else 0,
+        len(view.held),
+        len(view.held) - len(left),
+        dict(sorted(left.items())[:LEFT_LIMIT]),
+        sum(max(rows, 0) for rows in view.repeated.values()),
+        stays=not view.leaving and view.ending is None,
+        asked=not view.leaving and view.notices.keys() == {ASKED},
+    )
+
+
+def why_not(view: View, task: str) -> str:
+    """Why a task that we had is not handed over; empty if it is, or has ended for good."""
+    local, control = view.work.tasks.get(task), view.control
+    assignment = control.tasks.get(task) if isinstance(control, Control) else None
+    if assignment is None or (local is not None and local.phase is Phase.DRAINED):
+        return ""  # of another run, or at its end
+    is_closed = local is None or local.closed
+    if assignment.owner is not None and not view.is_me(assignment.owner):
+        return "" if is_closed else "its batch has not ended yet"
+    if assignment.owner is None:
+        return "no other processor can take it" if is_closed else "its batch has not ended yet"
+    return "no other processor has got it yet"
+
+
+def release_by(view: View, now: float) -> float | None:
+    """Until when a release may wait for a running batch; None: there is no deadline."""
+    return _before_deadline(view, now, 1.0)
+
+
+def last_word_at(view: View, now: float) -> float | None:
+    """When a processor that ends waits no longer for its tasks, since the others have to read that it has left."""
+    return _before_deadline(view, now, 0.5)
+
+
+def _before_deadline(view: View, now: float, part: float) -> float | None:
+    by, since = view.deadline, now if view.departs_since is None else view.departs_since
+    return None if by is None else by - part * min(LAST_WORD_S, LAST_PART * max(by - since, 0.0))
+
+
+def in_order(view: View, tasks: Mapping[str, LocalTask]) -> list[str]:
+    """The tasks in the order of their release: the largest states first, since the next owner needs longest for them,
+    then those for which the most readers wait."""
+    stages = view.work.plan.stages if view.work.plan is not None else ()
+    readers = {stage.name: sum(other.tasks for other in stages if stage.output in other.inputs) for stage in stages}
+
+    def rank(task: str) -> tuple[int, int]:
+        report = tasks[task].report
+        last = report.last_batch if report is not None else None
+        return -((last.state_bytes or 0) if last is not None else 0), -readers.get(stage_of(task), 0)
+
+    return sorted(tasks, key=rank)
+
+
+def must_hand_over(view: View, control: Control, now: float) -> bool:
+    """Whether a leader that will go must hand over the leadership now: once it has moved its own tasks or, if it stays
+    until its machine ends, has tried for as long as a scan of the others and their next heartbeat take. One that stops
+    the others waits for them first.
+    """
+    if not view.departs or control.stop is not None or not view.has_looked or view.calls.unsettled is not None:
+        return False
+    since = view.departs_since if view.departs_since is not None else now
+    if not (view.share and view.share.mine):
+        return True
+    return not view.leaving and reached(since + view.timing.scan_s + view.timing.heartbeat_s, now)
