@@ -186,11 +186,15 @@ class Container:
             case StartTask(task=task):
                 self.tasks[task] = work = TaskAttempt(self, command)
                 work.query = self.process.spawn(work.run())
-            case ReleaseTask(task=task):
+            case ReleaseTask(task=task, by=by):
                 if task in self.tasks:
-                    self.tasks[task].released_at = asyncio.get_running_loop().time()
-                    self.tasks[task].news.set()
-                    self.process.spawn(self.tasks[task].kill_late())
+                    work, now = self.tasks[task], asyncio.get_running_loop().time()
+                    work.released_at = now if work.released_at is None else work.released_at
+                    work.patience_s = self.habits.shutdown_s
+                    if by is not None:
+                        work.patience_s = min(work.patience_s, max(by - self.clock(), 0.0))
+                    work.news.set()
+                    self.process.spawn(work.kill_late(work.patience_s))
             case Drain():
                 self.drain = command
                 for work in self.tasks.values():
@@ -243,6 +247,7 @@ class TaskAttempt:
         self.query: asyncio.Task[None] | None = None
         self.news = asyncio.Event()  # set by each command of the supervisor
         self.released_at: float | None = None
+        self.patience_s = container.habits.shutdown_s  # for its release
         self.phase = Phase.STARTING
         self.ends: dict[str, tuple[int, int]] | None = None
         self.frozen_for = ""  # the drain that `ends` is for
@@ -338,7 +343,7 @@ class TaskAttempt:
         if slow:
             self.container.steps.meet("slow release", lasts=slow)
         await asyncio.sleep(habits.release_s * dice.random() + slow * dice.random())
-        deadline = (self.released_at or 0.0) + habits.shutdown_s
+        deadline = (self.released_at or 0.0) + self.patience_s
         while self.log.unsettled is not None and loop.time() < deadline:
             try:
                 await self.drive(look(self.log))
@@ -348,9 +353,9 @@ class TaskAttempt:
                 break
         self.report(Phase.RELEASED)
 
-    async def kill_late(self) -> None:
+    async def kill_late(self, patience_s: float) -> None:
         """Kill a query that has not released its task in time, which releases it."""
-        await asyncio.sleep(self.container.habits.shutdown_s)
+        await asyncio.sleep(patience_s)
         if self.query is not None and not self.query.done():
             self.query.cancel()
             self.report(Phase.RELEASED)

@@ -14,8 +14,8 @@ from samza_azure.storage.memory import MemoryAccount, MemoryStorage, SimulatedAc
 from simulator.ledger import demand
 from simulator.life import Life
 from simulator.network import Outage
-from simulator.processors import Processors
-from simulator.scenario import Scenario
+from simulator.notices import Notices
+from simulator.scenario import NOTICED, Scenario
 from simulator.steps import RARE
 from simulator.vandal import vandalism
 
@@ -35,7 +35,7 @@ AT_ONCE = 4
 OLD_CODE = "0" * 64
 
 
-class Faults(Processors):
+class Faults(Notices):
     """Processors with faults, until the calm at the end."""
 
     def __init__(self, scenario: Scenario, account: Callable[..., SimulatedAccount] = MemoryAccount) -> None:
@@ -64,8 +64,11 @@ class Faults(Processors):
         if self.calm or self.is_lull:
             return
         dice, steps = self.dice, self.ledger.steps
-        self.faults += 1
         self.ledger.seen[f"fault {kind}"] += 1
+        if kind in NOTICED:
+            self.faults += 2 * self._tell(kind)  # each of them hands over, and dies
+            return
+        self.faults += 1
         timeout = self.timing.heartbeat_timeout_s
         lasts = dice.choice([dice.uniform(0, timeout), dice.uniform(0, 3 * timeout), dice.uniform(0, 8 * timeout)])
         if self.scenario.style == "busy" and not (self.scenario.lasting and dice.random() < LASTING):

@@ -64,6 +64,9 @@ INVARIANTS = {
     "once others have its tasks, or if it stays without tasks until its machine ends.",
     "Exit": "A processor exits only for a reason that is a fact, with the exit code of that reason, and never because "
     "of an unexpected error.",
+    "Notice": "A processor that is told that it will go has handed over its tasks and the leadership before it goes, "
+    "if nothing else is wrong, another one can take them, and there is time for a scan of the leader, a look of its "
+    "own and a batch.",
     "Debounce": "Two versions of one leader are at least one debounce apart, unless a task has lost its owner.",
     "Retry": "A run fails only when two processors have given up a task, or one has while no other was there to try "
     "it.",

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar, cast
 from samza_azure.group.actions import Finish
 from samza_azure.group.answers import Kept
 from samza_azure.group.control import Control
+from samza_azure.group.notice import Notice
 from samza_azure.group.rows import REQUESTS
 from samza_azure.group.timing import LISTEN_S
 from samza_azure.group.view import Settings
@@ -207,6 +208,21 @@ class Life:
         self.asked_to_leave = True
         self.supervisor.spawn(self._leave())
 
+    def notice(self, source: str, seconds: float) -> None:
+        """Tell it that it will go in so many seconds."""
+        by, by_ms = self.clock.now() + seconds, self.clock.wall_ms() + int(seconds * 1000)
+        self.supervisor.spawn(self._hear_notice(source, Notice("an event", by, by_ms)))
+
+    async def _hear_notice(self, source: str, notice: Notice) -> None:
+        self.processor.notice(source, notice)
+
+    def take_back(self, source: str) -> None:
+        """Tell it that it stays after all."""
+        self.supervisor.spawn(self._hear_withdrawal(source))
+
+    async def _hear_withdrawal(self, source: str) -> None:
+        self.processor.withdraw(source)
+
     async def _leave(self, gave_up: str = "") -> None:
         self.processor.leave(gave_up)
 
@@ -251,6 +267,8 @@ class Life:
         """End the faults of this life."""
         self.link.outages.clear()
         self.link.late_write = None
+        for source in list(self.processor.view.notices):
+            self.take_back(source)
         self.habits.cure()
         self.supervisor.thaw()
         if self.container is not None:

@@ -184,6 +184,7 @@ def is_able(life: Life, control: Control) -> bool:
     """Whether a processor lives and could run tasks of this pipeline, and neither leaves nor ends."""
     view = life.processor.view
     stays = not life.asked_to_leave and view.ending is None and view.work.container and view.own.etag is not None
+    stays = stays and not view.notices
     return life.supervisor.alive and stays and life.habits.plan.fingerprint == control.fingerprint
 
 

@@ -38,6 +38,8 @@ FAULTS = (
 )
 #: Faults that were added later. They have random numbers of their own, so that older seeds keep their histories.
 LATER = ("bad machine", "other stages", "access refused")
+#: Notices, after which the processors die: one, the leader, two at once, all at once; and one that is withdrawn.
+NOTICED = ("noticed", "noticed, the leader", "noticed, several", "noticed, all", "notice withdrawn")
 #: The faults of a busy fleet: they change the leader, move tasks and end runs, without long silences.
 BUSY = (*["leaves"] * 12, *["drain"] * 8, "crash", "crash", "stop")
 #: The faults of a dense fleet: processors are asked to leave as soon as they are back.
@@ -135,6 +137,30 @@ def wide(seed: int) -> Scenario:
     )
 
 
+def noticed(seed: int) -> Scenario:
+    """A fleet whose processors are told that they will go, and then die, with little else; in every second one also
+    with other faults. It has random numbers of its own, like `wide`.
+    """
+    dice = Random(f"noticed {seed}")
+    others = dice.choice([(), (), ("drain", "cancel", "leaves"), ("crash", "outage", "drain", "container dies")])
+    return Scenario(
+        seed=seed,
+        style="storm",
+        processors=dice.choice([2, 3, 3, 4, 5]),
+        sources=dice.choice([1, 2, 4]),
+        counts=dice.choice([1, 3]),
+        profile=dice.choice(["fast", "default", "default", "eco"]),
+        fault_s=300.0,
+        every_s=dice.choice([10.0, 30.0, 30.0]),
+        faults=(*NOTICED, *others),
+        aimed=dice.choice([0.0, 0.3]),
+        lost=dice.choice([0.0, 0.0, 0.02]),
+        slow_batch=dice.choice([0.0, 0.0, 0.2]),
+        clocks=dice.random() < 0.3,
+        watched=True,
+    )
+
+
 def _storm(seed: int, dice: Random, processors: int | None, fault_s: float | None) -> Scenario:
     def some(most: float) -> float:
         return dice.choice([0.0, most / 10, most])
@@ -210,4 +236,4 @@ def _mild(seed: int, dice: Random, processors: int | None, fault_s: float | None
     )
 
 
-__all__ = ["AIMED", "BUSY", "DENSE", "FAULTS", "Scenario", "dense", "draw", "wide"]
+__all__ = ["AIMED", "BUSY", "DENSE", "FAULTS", "NOTICED", "Scenario", "dense", "draw", "noticed", "wide"]

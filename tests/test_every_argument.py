@@ -52,6 +52,7 @@ from samza_azure.library.lease_lock import LeaseLock
 from samza_azure.library.threaded import ThreadedCoordinator
 from samza_azure.logs.operations import Pause
 from samza_azure.logs.record import Kind, Slice, Writer
+from samza_azure.machine.clock import boot_time
 from samza_azure.messages import StartTask
 from samza_azure.segments import File, Interval, Partitions, Publish, Segment, Timeline
 from samza_azure.storage.connection import Account
@@ -191,6 +192,24 @@ def _is_measured(factory: Any, place: Place) -> bool:
     reader = InMemoryMetricReader()
     factory.get_job_coordinator("p", place.config, MeterProvider([reader])).container_uses(5)
     return reader.get_metrics_data() is not None
+
+
+def _notices(place: Place, withdrawn: str = "") -> Any:
+    """The notices of a coordinator that was given one, by their sources; perhaps it is withdrawn."""
+    coordinator: JobCoordinator = AzureJobCoordinatorFactory().get_job_coordinator("p", place.config)
+    assert isinstance(coordinator, ThreadedCoordinator)
+    coordinator.start()
+    try:
+        view = until(lambda: coordinator.view)
+        coordinator.decommission("scale-in", by=boot_time() + 900.0, source="x")
+        if withdrawn:
+            coordinator.recommission(source=withdrawn)
+        coordinator.decommission("the last one", source="last")
+        until(lambda: view.notices.get("last"))  # they are taken in their order
+        return dict(view.notices)
+    finally:
+        coordinator.stop()
+        coordinator.wait()
 
 
 def _settings(place: Place, **asked: bool) -> Any:
@@ -414,6 +433,9 @@ CASES: dict[str, Callable[[Place], object]] = {
         for factory in (AzureJobCoordinatorFactory, PassthroughJobCoordinatorFactory)
     },
     "JobCoordinator.ask(restarted)": lambda place: _settings(place, restarted=True).restarted,
+    "JobCoordinator.decommission(by)": lambda place: _notices(place)["x"].by is not None,
+    "JobCoordinator.decommission(source)": lambda place: "x" in _notices(place),
+    "JobCoordinator.recommission(source)": lambda place: "x" not in _notices(place, withdrawn="x"),
     "JobCoordinator.ask(only_holder)": lambda place: _settings(place, only_holder=True).holds_directory,
     "AzureLock()(lease_s)": _is_held_longer,
     "AzureLock()(on_lost)": _is_told,

@@ -99,6 +99,13 @@ resource machines 'Microsoft.Compute/virtualMachineScaleSets@2025-04-01' = {
         // Up to the regular price: evicted for want of machines only.
         maxPrice: -1
       }
+      // A deletion by the scale set is announced, too, and begins sooner if the processor approves it.
+      scheduledEventsProfile: {
+        terminateNotificationProfile: {
+          enable: true
+          notBeforeTimeout: 'PT5M'
+        }
+      }
       osProfile: {
         computerNamePrefix: take(name, 9)
         adminUsername: adminName

@@ -196,6 +196,8 @@ FACTS: dict[str, tuple[tuple[str, ...], ...]] = {
 NEEDED = (
     (README, r'^processor\.host = "0\.0\.0\.0"', "probes come from outside the container: processor.host"),
     (README, r"^task\.shutdown\.ms = 15000\b", "what is evicted has 30 s: task.shutdown.ms"),
+    (README, r'^host\.notices = "azure"', "a machine's end is announced in Scheduled Events: host.notices"),
+    (MACHINES, r"terminateNotificationProfile", "without it a deletion is not announced: terminateNotificationProfile"),
     (UNIT, r"^Wants=network-online\.target$", "a processor needs the network: Wants=network-online.target"),
     (UNIT, r"^After=network-online\.target$", "a processor needs the network: After=network-online.target"),
     (IMAGE, r"PYTHONDONTWRITEBYTECODE=1", "the root may be read-only: PYTHONDONTWRITEBYTECODE=1"),

@@ -24,6 +24,8 @@ KUBERNETES = "1.32"
 STAYS = "--wait-for-upgrade"
 #: What the default of task.shutdown.ms needs.
 GRACE_S = 60
+#: What is left of it for SIGTERM after preStop.
+_END_S = 5
 #: What hadolint does not ask of an image.
 _IMAGE = (
     (r"^USER 10001", "the image should run as a user without rights, by number"),
@@ -180,6 +182,7 @@ def _of_deployment(document: dict[str, Any]) -> Iterator[str]:
     if spec.get("terminationGracePeriodSeconds", 30) < GRACE_S:
         yield f"terminationGracePeriodSeconds should be {GRACE_S} at least: task.shutdown.ms * 1.5 + 15 s"
     for container in spec["containers"]:
+        yield from _of_hook(container, spec.get("terminationGracePeriodSeconds", 30))
         if STAYS not in container.get("args", ()):
             yield f"the container runs without {STAYS}: a drained processor would be started for ever"
         for probe, route in (("startupProbe", "/livez"), ("livenessProbe", "/livez"), ("readinessProbe", "/readyz")):
@@ -208,6 +211,19 @@ def _of_deployment(document: dict[str, Any]) -> Iterator[str]:
             yield f"a processor needs {_LEAST_MEMORY >> 30}Gi of memory at least, and may use {limits.get('memory')}"
         if "cpu" in limits:
             yield "a limit of CPU makes heartbeats late"
+
+
+def _of_hook(container: dict[str, Any], grace_s: int) -> Iterator[str]:
+    """The hook counts against the grace period: SIGTERM comes after it, and the processor needs some seconds then."""
+    command = container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", [])
+    job = next((each for each in container.get("args", ()) if str(each).endswith(".toml")), None)
+    if command[:3] != ["samza-azure", "decommission", job] or "--wait" not in command:
+        yield f"preStop should run samza-azure decommission {job} --wait"
+        return
+    for option in ("--by", "--timeout"):
+        said = str(command[command.index(option) + 1]).rstrip("s") if option in command[:-1] else ""
+        if not said.isdecimal() or int(said) > grace_s - _END_S:
+            yield f"{option} of preStop should be {grace_s - _END_S} s at most: SIGTERM needs the rest"
 
 
 def _of_rights(spec: dict[str, Any], container: dict[str, Any]) -> Iterator[str]:

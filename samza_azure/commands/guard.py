@@ -20,7 +20,7 @@ from samza_azure.commands.logs import (
     configure,
     name_the_run,
 )
-from samza_azure.commands.run import answer_probes, exit_with, serve_metrics
+from samza_azure.commands.run import answer_probes, exit_with, serve_metrics, watch_notices
 from samza_azure.commands.terminal import tell
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
@@ -89,6 +89,7 @@ def command(
         patience_s=config.task.shutdown_ms / 1000,
         checkpoints=checkpoint or (),
     )
+    watch_notices(config, coordinator)
     answer_probes(
         config,
         coordinator,

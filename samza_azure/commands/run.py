@@ -22,10 +22,12 @@ from samza_azure.commands.logs import (
 from samza_azure.config import Config
 from samza_azure.coordinator import JobCoordinator
 from samza_azure.errors import Ending
+from samza_azure.group.timing import SELF_STOP
 from samza_azure.host.decommission import add_decommission, app_of
 from samza_azure.host.endpoint import Endpoint
 from samza_azure.host.health import Health, patience
 from samza_azure.host.notify import VARIABLE
+from samza_azure.host.scheduled_events import Watch
 from samza_azure.host.slot import Slot, take_slot
 from samza_azure.host.supervisor import Supervisor
 from samza_azure.machine.memory import Memory, memory
@@ -86,6 +88,7 @@ def command(
         silence_s=task.shutdown_ms / 1000,
         commit_s=task.commit_ms / 1000,
     )
+    watch_notices(config, coordinator)
     answer_probes(
         config,
         coordinator,
@@ -125,6 +128,13 @@ def serve_metrics(config: Config) -> None:
     """Serve metrics alone, if the job file has a port for them. Call it before the coordinator is made."""
     if config.metrics_prometheus_port is not None:
         log.info("metrics on port %d", serve(config.metrics_prometheus_port, config.processor.host))
+
+
+def watch_notices(config: Config, coordinator: JobCoordinator) -> None:
+    """Watch for the end of this machine, if the job file says who tells of it."""
+    if config.host.notices == "azure":
+        patience_s = SELF_STOP * config.coordinator.timing.heartbeat_timeout_s
+        Watch(coordinator, config.host.metadata, patience_s).start()
 
 
 def answer_probes(

@@ -158,7 +158,7 @@ def _processors(shown: dict[str, Any]) -> Table:
 
 def _state(row: dict[str, Any]) -> str:
     """A processor's state; of one that will go how much it has handed over."""
-    going = row["decommission"]
+    going = row.get("decommission") or {}
     if row["state"] != ProcessorState.LEAVING or row["too_old_for"] or going.get("tasks") is None:
         return str(row["state"])
     return f"{going['state']} {going['handed_over']}/{going['tasks']}"
@@ -277,7 +277,7 @@ def drain_in_words(drain: dict[str, Any]) -> str:
 
 def going_in_words(row: dict[str, Any]) -> str:
     """Why a processor will go, until when, and what it has not handed over; empty if it stays."""
-    going = row["decommission"]
+    going = row.get("decommission") or {}
     if row["state"] != ProcessorState.LEAVING or going.get("tasks") is None:
         return ""
     by = f" by {clock(going['by_ms'])}" if going["by_ms"] else ""

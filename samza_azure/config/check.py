@@ -25,6 +25,7 @@ from samza_azure.config.sections import (
     App,
     Coordinator,
     CoordinatorKeys,
+    HostSettings,
     ProcessorSettings,
     Single,
     StorageKeys,
@@ -59,6 +60,7 @@ class Config:
     coordinator: Coordinator
     storage: Storage
     processor: ProcessorSettings
+    host: HostSettings
     task: TaskSettings
     streams: Mapping[str, Stream]
     metrics_prometheus_port: int | None
@@ -175,9 +177,9 @@ class _Check:
         whole = {name: stream for name, stream in streams.items() if f"streams.{name}." not in self.doubtful}
         self.mistakes += mistakes_of_tables(self.values, whole)
         self.mistakes += mistakes_of_files(self.values, whole)
-        single = self._section(Single)
+        single, host = self._section(Single), self._section(HostSettings)
         spark = self._spark()
-        if not (app and coordinator and storage and processor and task and single):
+        if not (app and coordinator and storage and processor and host and task and single):
             raise JobFileRefused(self._complaint())
         config = Config(
             path=self.file.path,
@@ -185,6 +187,7 @@ class _Check:
             coordinator=coordinator,
             storage=storage,
             processor=replace(processor, dir=self.file.path.parent / processor.dir.expanduser()),
+            host=host,
             task=task,
             streams=Frozen({name: stream for name, stream in streams.items() if stream}),
             metrics_prometheus_port=single.metrics_prometheus_port,
@@ -261,7 +264,7 @@ class _Check:
                 self.values[key] = options
 
     def _unknown_keys(self, stream_ids: list[str]) -> None:
-        sections = (App, CoordinatorKeys, StorageKeys, ProcessorSettings, TaskSettings, Single)
+        sections = (App, CoordinatorKeys, StorageKeys, ProcessorSettings, HostSettings, TaskSettings, Single)
         known = [key for section in sections for key in _keys(section)]
         known += [f"streams.{name}.{key}" for name in stream_ids for key in _keys(Stream)]
         known += ["spark.master"]

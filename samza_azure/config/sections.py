@@ -185,6 +185,26 @@ class ProcessorSettings:
     """The first port to try for health, metrics and the status page; 0: any free port; none: they are not served."""
 
 
+#: Where Azure's metadata service is, for each virtual machine the same.
+METADATA = "http://169.254.169.254"
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """The machine that a processor runs on."""
+
+    __pydantic_config__ = _AS_WRITTEN
+
+    notices: Annotated[Literal["none", "azure"], Field(alias="host.notices")] = "none"
+    """Who tells that this machine will go: `azure`, its Scheduled Events; `none`, only signals and requests."""
+    metadata: Annotated[
+        str,
+        Field(alias="host.metadata"),
+        matching(r"http://[A-Za-z0-9.:\[\]-]+", f"should be like {METADATA!r}"),
+    ] = METADATA
+    """The address of the metadata service: Azure's own, or for a trial that of another one."""
+
+
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
     """How many tasks a stage has, how often they commit, and when they are given up."""

@@ -56,8 +56,12 @@ def follow(view: View, now: float) -> list[Action]:
     """
     actions: list[Action] = []
     unknown = view.others.leader_row is None
-    if view.free(LEADER_ROW, now) and (
-        unknown or (view.lease is None and reached(view.others.leader_read_at + view.look_gap(), now))
+    # Who has handed over writes that row first: the successor waits for it.
+    is_ours = view.handing_over is not None and isinstance(view.control, Control) and _is_unsaid(view, view.control)
+    if (
+        view.free(LEADER_ROW, now)
+        and not is_ours
+        and (unknown or (view.lease is None and reached(view.others.leader_read_at + view.look_gap(), now)))
     ):
         actions.append(ReadLeaderRow())
     if view.lease is None:
@@ -111,7 +115,7 @@ def campaign(view: View, now: float) -> list[Action]:
         case Missing() if not view.group_id:
             return [CreateControl(Control(group_id=view.fresh_id, nonce=view.fresh_id))]
         case Control(leader=None) as control:
-            first_choice = control.successor in (None, view.me) and not view.notices
+            first_choice = control.successor == view.me or (control.successor is None and not view.notices)
             patience = view.timing.scan_s * (1 + 2 * view.candidacy.patience)
             if not next_run.can_act(view, control) or view.notices:  # the successor has time: it looks once a heartbeat
                 patience += 2 * view.timing.heartbeat_s
@@ -312,6 +316,8 @@ def hand_over(view: View, now: float, to: str | None = None) -> list[Action]:
     """The last acts of a leader that leaves, or cannot act: name a successor in the blob, then release the lease."""
     control, lease = view.control, view.lease
     if view.handing_over is not None and isinstance(control, Control):
+        if _is_unsaid(view, control) and LEADER_ROW in view.calls.busy:
+            return []  # with the lease the vacancy would be forgotten, and the successor would wait for a silence
         released = [ReleaseLease(view.handing_over.id)] if view.free(LEASE, now) else []
         return [*_say_vacant(view, control, now), *released]
     if (
@@ -334,14 +340,20 @@ def hand_over(view: View, now: float, to: str | None = None) -> list[Action]:
 def _say_vacant(view: View, control: Control, now: float) -> list[Action]:
     """Write to the leader row that nobody leads, as in the blob, so that the successor looks at once."""
     seen = view.others.leader_row
-    if not isinstance(seen, LeaderRow) or seen.epoch != control.epoch or seen.signal == signal(control):
-        return []
-    if not view.vacates:  # a leader before us may still say that it leads, so the successor must wait for that to end
-        return []
-    if not view.free(LEADER_ROW, now):
+    if not isinstance(seen, LeaderRow) or not _is_unsaid(view, control) or not view.free(LEADER_ROW, now):
         return []
     row = replace(seen, signal=signal(control), control_etag=view.own.control_etag, beat=seen.beat + 1)
     return [WriteLeaderRow(row, seen.etag)]
+
+
+def _is_unsaid(view: View, control: Control) -> bool:
+    """Whether the leader row has yet to say that nobody leads. If a leader before us may still say that it leads, the
+    successor must wait for that to end.
+    """
+    seen = view.others.leader_row
+    if not view.vacates or not isinstance(seen, LeaderRow):
+        return False
+    return seen.epoch == control.epoch and seen.signal != signal(control)
 
 
 def with_churn(view: View, control: Control, now: float) -> Control:

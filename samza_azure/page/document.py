@@ -213,7 +213,7 @@ def _processor(
 
 def _going(row: Mapping[str, Any]) -> str | None:
     """What a processor that will go has handed over, in words."""
-    going = row["decommission"]
+    going = row.get("decommission") or {}
     if going.get("tasks") is None:
         return None
     return f"{going['state'].lower()}, {going['handed_over']} of {going['tasks']} tasks handed over ({going['why']})"

@@ -5,7 +5,6 @@ storage does not answer, a batch waits; only the rules of the log end the wait (
 """
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -76,7 +75,7 @@ class RunningBatch:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._began: float | None = None
-        self._took = deque[float](maxlen=BATCHES)
+        self._took: tuple[float, ...] = ()  # replaced as a whole, since others read it
 
     def __enter__(self) -> None:
         self._lock.acquire()
@@ -85,7 +84,7 @@ class RunningBatch:
     def __exit__(self, *error: object) -> None:
         began, self._began = self._began, None
         if began is not None:
-            self._took.append(boot_time() - began)
+            self._took = (*self._took, boot_time() - began)[-BATCHES:]
         self._lock.release()
 
     def acquire(self, *, blocking: bool = True, timeout: float = -1) -> bool:

@@ -267,7 +267,7 @@ def test_a_key_that_is_near_to_none_is_refused_with_those_that_there_are() -> No
         "job.toml: processor.label is not a key. The keys of processor are id, dir, host, port."
     )
     assert mistakes(MINIMAL + "[foo]\nbar = 1\n").startswith(
-        "job.toml: foo.bar is not a key. The sections are app, job, azure, processor, task, "
+        "job.toml: foo.bar is not a key. The sections are app, job, azure, processor, host, task, "
     )
 
 

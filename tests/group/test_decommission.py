@@ -9,6 +9,9 @@ from samza_azure.group.actions import (
     BeginEnd,
     MergeOwnRow,
     ReadControl,
+    ReadLeaderRow,
+    Rejoin,
+    ReleaseLease,
     Tell,
     WriteControl,
     WriteLeaderRow,
@@ -39,7 +42,7 @@ from samza_azure.group.requests import (
     with_notices,
 )
 from samza_azure.group.rows import ProcessorRow, ProcessorState, Request, RequestKind, columns, processor_row
-from samza_azure.group.view import LocalTask, View
+from samza_azure.group.view import Lease, LocalTask, View
 from samza_azure.messages import LastBatch, Permit, Phase, ReleaseTask
 from tests.group.situation import (
     CONTROL,
@@ -122,6 +125,15 @@ def test_it_releases_a_task_when_another_has_it_and_is_decommissioned_when_that_
     goes_on(view, NOW + 2)
     assert view.going == Going(Availability.DECOMMISSIONED, "Preempt", 5, 1, 1, repeated=700, stays=True)
     assert own_row(view).released == {"daily-0": 2}
+
+
+def test_what_a_life_that_was_marked_dead_still_has_is_not_handed_over() -> None:
+    """Otherwise an event would be approved while nobody else has the task."""
+    view = told(view_of("p3"))
+    perform_locally(view, Rejoin("marked dead"), NOW)
+    view.own.control = CONTROL
+    goes_on(view, NOW + 1)
+    assert view.going is not None and (view.going.state, view.going.handed_over) == (Availability.DECOMMISSIONING, 0)
 
 
 def test_a_second_notice_of_a_source_changes_nothing_and_another_source_holds_on() -> None:
@@ -237,6 +249,20 @@ def test_a_leader_that_will_go_moves_its_tasks_then_hands_over_then_releases() -
     view.as_leader.too_large = {tuple(moved.members): late + 100}  # its tasks cannot be moved
     view.others.ages = {name: replace(age, read_at=late) for name, age in view.others.ages.items()}
     assert [each.leader for each in written(view, late)] == [None]
+
+
+def test_a_leader_lets_the_lease_go_only_with_the_word_that_nobody_leads() -> None:
+    """Its heartbeat was under way, or it read the row first, so the vacancy was not written, and the successor waited
+    for a silence of its predecessor.
+    """
+    view = told(leader(seen_alive=SEEN))
+    view.leadership, view.handing_over, view.vacates = None, Lease("lease", NOW), True
+    view.own.control, view.others.leader_read_at = replace(CONTROL, leader=None, successor="p2"), NOW - 100
+    view.calls.busy["leader row"] = NOW
+    assert not {WriteLeaderRow, ReleaseLease} & {type(each) for each in decide(view, NOW)}
+    view.calls.busy.clear()
+    kinds = {type(each) for each in decide(view, NOW)}
+    assert {WriteLeaderRow, ReleaseLease} <= kinds and ReadLeaderRow not in kinds
 
 
 def test_a_leader_that_will_go_leads_on_while_there_is_no_other() -> None:

@@ -803,6 +803,25 @@ OF_A_MANIFEST = [
     ("no identity", '        azure.workload.identity/use: "true"\n', "", "the pods get no identity"),
     ("an image without a tag", "azurecr.io/flights:1", "azurecr.io/flights", "no tag and no digest"),
     ("a root that can be written", "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", "should be true"),
+    (
+        "a hook that tells nothing",
+        "samza-azure, decommission,",
+        "samza-azure, status,",
+        "preStop should run",
+    ),
+    (
+        "a hook for another job",
+        "decommission, /job/job.toml",
+        "decommission, /job.toml",
+        "preStop should run",
+    ),
+    (
+        "a hook that takes all the time",
+        '--timeout, "50"',
+        '--timeout, "60"',
+        "--timeout of preStop",
+    ),
+    ("a notice that is too late", "--by, 55s", "--by, 60s", "--by of preStop"),
     ("a short end", "GracePeriodSeconds: 60", "GracePeriodSeconds: 6", "GracePeriodSeconds should be 60 at least"),
 ]
 

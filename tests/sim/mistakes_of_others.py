@@ -428,3 +428,18 @@ def forgets_who_has_what(patch: pytest.MonkeyPatch) -> None:
     """librdkafka#3306: tasks move without a reason."""
     assign = publish.assign
     patch.setattr(publish, "assign", lambda tasks, members, current, **more: assign(tasks, members, {}, **more))
+
+
+def what_goes_keeps_its_tasks(patch: Patch) -> None:
+    """Spark: a worker that is decommissioned is given nothing new, and keeps what it runs until it is gone."""
+    kept = publish.containers.kept
+
+    def all_kept(view: Any, given: control.Control, able: Any) -> set[str]:
+        return kept(view, given, {})
+
+    patch.setattr(publish.containers, "kept", all_kept)
+
+
+def a_leader_that_goes_leads_on(patch: Patch) -> None:
+    """Samza: a leader that is told to go hands over nothing before it is gone."""
+    patch.setattr(election, "heir", lambda view, control, now: None)

@@ -105,6 +105,8 @@ LAZY = {"slow_release": 0.5}
 BUSILY = {"style": "busy", "every_s": 1.0, "fault_s": 120.0}
 CROWD = {"processors": 5, "sources": 1, "counts": 1}
 
+NOTICES = CLEAR | {"slow_batch": 0.0, "aimed": 0.0, "every_s": 40.0, "fault_s": 240.0}
+
 MUTANTS = [
     Mutant("no processors are passed on to the assignment", "L1", samza.no_processors_are_passed_on, 0, QUIET),
     Mutant("blind retry of a heartbeat", "S3", samza.blind_retry_of_a_beat, 0),
@@ -309,6 +311,22 @@ MUTANTS = [
     Mutant("the assignment forgets the present owners", "Least moves", others.forgets_who_has_what, 0),
     Mutant("a damaged drain is obeyed", "Vandal", review.a_damaged_drain_is_obeyed, 0, ()),
     Mutant("a damaged drain raises", "Exit", review.a_damaged_drain_raises, 0, ("garbage",)),
+    Mutant(
+        "a processor that will go gets no new task and keeps the others",
+        "Notice",
+        others.what_goes_keeps_its_tasks,
+        0,
+        ("noticed",),
+        more=NOTICES,
+    ),
+    Mutant(
+        "a leader that will go leads on",
+        "Notice",
+        others.a_leader_that_goes_leads_on,
+        0,
+        ("noticed, the leader",),
+        more=NOTICES,
+    ),
 ]
 
 
