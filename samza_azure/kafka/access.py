@@ -4,19 +4,15 @@ A secret comes from the job file, where an environment variable may stand for it
 once the broker has refused it: so a renewed one counts without a restart.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from samza_azure.account import parts_of
-from samza_azure.errors import ConfigError, StorageUnavailable
+from samza_azure.errors import ConfigError, SignInFailed
 from samza_azure.systems.api import SystemStream
 from samza_azure.systems.options import one_of, secret
-
-if TYPE_CHECKING:
-    from azure.core.credentials import TokenCredential
 
 #: An option with this before it is a setting of the client, librdkafka.
 CLIENT = "librdkafka."
@@ -70,7 +66,7 @@ class Access:
         brokers = self.brokers()
         found = {**self.settings, "bootstrap.servers": brokers}
         if self.mechanism == IDENTITY:
-            found["oauth_cb"] = _tokens(self.settings.get(SCOPE) or _scope(brokers))
+            found["oauth_cb"] = Tokens(self.settings.get(SCOPE) or _scope(brokers))
             found.pop(SCOPE, None)
         if self.password is not None:
             found |= {"sasl.username": self.user, "sasl.password": self.password()}
@@ -149,20 +145,27 @@ def _scope(brokers: str) -> str:
     return f"https://{brokers.partition(',')[0].partition(':')[0]}/.default"
 
 
-def _tokens(scope: str) -> Callable[[str], tuple[str, float]]:
-    """What the client asks for a token, before its first connection and whenever one is about to expire."""
-    credential: list[TokenCredential] = []
+class Tokens:
+    """The tokens of this machine's identity. The client asks for one before its first connection, and whenever the last
+    one is about to expire; without an answer it would wait for ten seconds and then not say why.
+    """
 
-    def token(_config: str) -> tuple[str, float]:
-        from azure.core.exceptions import ClientAuthenticationError
+    def __init__(self, scope: str) -> None:
+        """Get the first one. Raise SignInFailed if there is none."""
         from azure.identity import DefaultAzureCredential
 
-        if not credential:
-            credential.append(DefaultAzureCredential())
-        try:
-            found = credential[0].get_token(scope)
-        except ClientAuthenticationError as error:
-            raise StorageUnavailable(f"There is no token for {scope}: {str(error).partition(chr(10))[0]}") from error
-        return found.token, max(float(found.expires_on), time.time() + 1)
+        self._scope, self._credential = scope, DefaultAzureCredential()
+        self(scope)
 
-    return token
+    def __call__(self, _config: str) -> tuple[str, float]:
+        """A token, and when it expires, in seconds since 1970."""
+        from azure.core.exceptions import ClientAuthenticationError
+
+        try:
+            found = self._credential.get_token(self._scope)  # it keeps one that is fresh
+        except ClientAuthenticationError as error:
+            text = str(error).partition("\n")[0]
+            raise SignInFailed(
+                f"This machine or user has no identity with a token for {self._scope}: {text}"
+            ) from error
+        return found.token, float(found.expires_on)

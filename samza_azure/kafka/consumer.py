@@ -287,8 +287,7 @@ class KafkaStream:
             place = self._places[number]
             place.following, place.heard_at = max(end, place.following or 0), boot_time()
         if self._told.is_refused:
-            self._topic.renew()  # what is asked next takes a secret that is read again
-            self.close()
+            self.close()  # the next one takes a secret that is read again
             self._hurries = True
 
     def _hear(self, message: Message, error: KafkaError) -> None:

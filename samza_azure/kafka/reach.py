@@ -10,6 +10,7 @@ from contextlib import closing
 from confluent_kafka import KafkaError, TopicPartition
 
 from samza_azure.errors import ConfigError, StorageUnavailable
+from samza_azure.kafka.access import NONE
 from samza_azure.kafka.topic import Told, Topic
 from samza_azure.machine.clock import boot_time
 
@@ -21,7 +22,15 @@ def tried(topic: Topic, partitions: int) -> str:
     """What was found. Raise an error that says what to do if the topic cannot be read."""
     brokers = topic.access.brokers()
     _connect(brokers.split(",")[0].strip(), tls=topic.access.tls)
-    count = topic.count(ANSWER_S)
+    try:
+        count = topic.count(ANSWER_S)
+    except StorageUnavailable as error:
+        if topic.access.mechanism == NONE:
+            raise StorageUnavailable(
+                f"{error} They take connections. If they want to know who comes, write options.sasl; else see "
+                "that they speak Kafka's protocol."
+            ) from error
+        raise
     if count != partitions:
         raise ConfigError(
             f"The topic {topic.name!r} has {count} partitions, and the job file says {partitions}. Write partitions = "

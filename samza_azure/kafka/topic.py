@@ -6,9 +6,9 @@ be answered in, and what was told meanwhile says why it was not.
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TooLate
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from samza_azure.errors import AccessDenied, ConfigError, RowsGone, SamzaAzureError, StorageUnavailable
 from samza_azure.kafka.access import IDENTITY, Access
 from samza_azure.machine.clock import boot_time, wall_ms
+from samza_azure.systems.looks import begun
 
 #: How long an answer about a topic is waited for.
 ANSWER_S = 5.0
@@ -65,6 +66,11 @@ class Told:
 
     def __call__(self, error: KafkaError) -> None:
         self.errors[error.code()] = error
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the client need not be waited for: it will try the same again."""
+        return self.is_refused or KafkaError._SSL in self.errors
 
     @property
     def is_refused(self) -> bool:
@@ -143,18 +149,14 @@ class Topic:
         """The offset of the first message of each partition that is not older than a time; -1 if there is none."""
         return self._offsets(dict.fromkeys(partitions, OffsetSpec.for_timestamp(ms)))
 
-    def renew(self) -> None:
-        """Let the next question be asked with a secret that is read again."""
-        self._admin, self._told = None, Told()
-
     def _id(self) -> int:
         if not self._tells_ids:
             return 0
         try:
             described = self._asked(
-                lambda admin: _result(
-                    admin.describe_topics(TopicCollection([self.name]), request_timeout=ANSWER_S)[self.name], admin
-                )
+                lambda admin: admin.describe_topics(TopicCollection([self.name]), request_timeout=ANSWER_S)[
+                    self.name
+                ].result()
             )
         except StorageUnavailable:
             self._tells_ids = False  # the other questions were answered
@@ -172,26 +174,37 @@ class Topic:
             asked = admin.list_offsets(
                 by_partition, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=ANSWER_S
             )
-            return {each.partition: _result(found, admin).offset for each, found in asked.items()}
+            return {each.partition: found.result().offset for each, found in asked.items()}
 
         return self._asked(ask)
 
     def _asked(self, ask: Callable[[AdminClient], T]) -> T:
+        """The answer to a question, which is asked in a thread: meanwhile the client may want a token of us, or tell
+        that it is refused, so that nothing is to be waited for.
+        """
         told = self._told
+        if self._admin is None:
+            settings = {**self.access.present(), "error_cb": told, "allow.auto.create.topics": False}
+            self._admin = _made(lambda: AdminClient(settings))
+        admin, end = self._admin, boot_time() + 2 * ANSWER_S
+        asked = begun(partial(ask, admin))
         try:
-            if self._admin is None:
-                settings = {**self.access.present(), "error_cb": told, "allow.auto.create.topics": False}
-                self._admin = _made(lambda: AdminClient(settings))
-            admin = self._admin
-            admin.poll(0)
-            try:
-                return ask(admin)
-            finally:
-                admin.poll(0)
+            while not asked.done() and not told.is_final and boot_time() < end:
+                admin.poll(0.02)
+            return asked.result(0)
         except KafkaException as error:
-            raise self.explained(error.args[0], told) from error
+            raise self._refused(error.args[0], told) from error
         except TooLate as error:
-            raise self.explained(KafkaError(KafkaError._TIMED_OUT), told) from error
+            raise self._refused(KafkaError(KafkaError._TIMED_OUT), told) from error
+        finally:
+            del admin, asked  # else the error would hold a client with its threads, by its traceback
+
+    def _refused(self, error: KafkaError, told: Told) -> SamzaAzureError:
+        found = self.explained(error, told)
+        if told.is_final:  # the next question is asked with a secret that is read again
+            self._admin, self._told = None, Told()
+        told.errors.clear()
+        return found
 
     def explained(self, error: KafkaError, told: Told | None = None) -> SamzaAzureError:
         """What an error means, and what to do. `told` may say more than the call that has failed."""
@@ -204,11 +217,18 @@ class Topic:
             )
         if telling := told.telling() if told else None:
             error, code = telling, telling.code()
-        text = error.str().partition("\n")[0]
+        text = f"{error.str().partition(chr(10))[0].rstrip('.')}."
         if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
             return AccessDenied(
                 f"The brokers of the topic {self.name!r} do not let us read in the name of the group {self.group!r}. "
                 "Give the right to it, or write another one: options.group.",
+                may_pass=True,
+            )
+        if code == KafkaError._SSL or "certificate" in text:
+            return AccessDenied(
+                f"The brokers of the topic {self.name!r} and this machine do not trust each other: {text} Write "
+                "options.ca.file, a file with the certificates that signed theirs, or options.certificate.file if they "
+                "want one of ours.",
                 may_pass=True,
             )
         if code == KafkaError.UNSUPPORTED_SASL_MECHANISM or (code in _REFUSED and "Unsupported SASL mechanism" in text):
@@ -231,11 +251,3 @@ def _made(make: Callable[[], T]) -> T:
         raise ConfigError(
             f"The client of Kafka refuses its settings: {error.args[0].str()}. Correct the options."
         ) from error
-
-
-def _result(asked: "Future[T]", admin: AdminClient) -> T:
-    """The answer to a question, while the client may ask us for a token."""
-    end = boot_time() + ANSWER_S + 1.0
-    while not asked.done() and boot_time() < end:
-        admin.poll(0.05)
-    return asked.result(0)

@@ -10,6 +10,8 @@ from samza_azure.machine.clock import boot_time
 
 #: What has been silent for so long is looked at, and again after as long.
 LOOK_S = 5.0
+#: Between a look that has failed, and the next one.
+RETRY_S = 1.0
 T = TypeVar("T")
 
 
@@ -22,7 +24,7 @@ class Look:
         self._look, self._lost = look, lost
         self._looking: Future[None] | None = None
         self._heard_at = boot_time() - LOOK_S * at_once
-        self._began_at = 0.0
+        self._began_at = self._not_before = 0.0
         self.unseen: StorageUnavailable | None = None  # why the end is not known
 
     def heard(self) -> None:
@@ -39,12 +41,15 @@ class Look:
         looking, now = self._looking, boot_time()
         if looking is not None and looking.done():
             self._looking = self.unseen = None
+            self._not_before = now + RETRY_S
             try:
                 looking.result()
             except StorageUnavailable as error:
                 self.unseen = error
+            else:
+                self._not_before = now
             return
-        if now < max(seen_at, self._heard_at) + LOOK_S:
+        if now < self._not_before or now < max(seen_at, self._heard_at) + LOOK_S:
             return
         if looking is None:
             self._looking, self._began_at = begun(self._look), now
@@ -55,12 +60,16 @@ class Look:
 def begun(function: Callable[[], T]) -> "Future[T]":
     """Call a function in a thread that nobody waits for when the process ends: a client may hang."""
     called: Future[T] = Future()
-
-    def call() -> None:
-        try:
-            called.set_result(function())
-        except Exception as error:  # noqa: BLE001 it is raised where the result is asked for
-            called.set_exception(error)
-
-    threading.Thread(target=call, name=getattr(function, "__name__", "ask"), daemon=True).start()
+    name = getattr(function, "__name__", "ask")
+    threading.Thread(target=_call, args=[function, called], name=name, daemon=True).start()
     return called
+
+
+def _call(function: Callable[[], T] | None, called: "Future[T] | None") -> None:
+    assert function is not None and called is not None
+    try:
+        called.set_result(function())
+    except Exception as error:  # noqa: BLE001 it is raised where the result is asked for
+        called.set_exception(error)
+    finally:
+        function = called = None  # else the error would hold them by its traceback, and they the error

@@ -99,7 +99,7 @@ class Play:
         """Write some messages."""
         for partition in range(2):
             begin = self.sent[partition]
-            count = min(self.dice.randint(0, 60), self.messages - begin)
+            count = min(self.dice.randint(0, 30), self.messages - begin)
             if not count:
                 continue
             if self.dice.random() < 0.5:

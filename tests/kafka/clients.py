@@ -54,9 +54,9 @@ class Messages:
         self, schema: str = JSON, dead_letters: int = 0, partitions: int = 2, opened: bool = True, **options: str
     ) -> KafkaStream:
         """A stream of the topic, with all its partitions opened at their beginning."""
-        given = {"topic": self.topic, "brokers": self.brokers} | {
-            name.replace("__", "."): value for name, value in options.items()
-        }
+        given = {"topic": self.topic} | {name.replace("__", "."): value for name, value in options.items()}
+        if "connect" not in given:
+            given.setdefault("brokers", self.brokers)
         declared = SystemStream(
             "s", partitions, ddl.arrow_schema(schema), given, Path(), owner=1, dead_letters=dead_letters
         )

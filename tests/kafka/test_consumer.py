@@ -130,7 +130,7 @@ def test_what_is_left_is_told(messages: Messages) -> None:
         ({"sasl": "plain"}, r"sasl is 'plain', which takes both user and password. Write options\.user"),
         ({"user": "me", "password": "secret"}, r"sasl is 'none', which takes no user and password"),
         ({"sasl": "ntlm"}, "sasl is 'ntlm'. Write one of none, plain, scram-sha-256"),
-        ({"connect": "Endpoint=sb://x"}, "should name the brokers"),
+        ({"connect": "Endpoint=sb://x", "brokers": "x:1"}, "should name the brokers"),
         ({"ca.file": "x"}, "ca.file is for TLS, which these options do not ask for"),
         ({"librdkafka.group.id": "x"}, r"librdkafka\.group\.id is set by samza-azure itself"),
         ({"format": "raw"}, "'n' is to come from the envelope, and is not in the envelope, which has partition"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from . import mock_chaos
 from .chaos import play
 
 
@@ -17,6 +18,11 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("outside", None)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=pytest.mark.long) for seed in range(5)] + [10])
 def test_each_message_is_in_the_log_once(seed: int, tmp_path: Path) -> None:
-    play(seed, 300, tmp_path)
+    play(seed, 120, tmp_path)
+
+
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=pytest.mark.long) for seed in range(8)] + [11])
+def test_each_message_of_a_broker_that_fails_is_in_the_log_once(seed: int) -> None:
+    mock_chaos.play(seed, 300)

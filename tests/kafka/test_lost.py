@@ -74,6 +74,7 @@ def test_messages_that_were_deleted_unread_are_an_error_or_passed_over(
     reading.close()
 
 
+@pytest.mark.long
 def test_messages_that_were_read_may_be_deleted(cluster: MockCluster, messages: Messages) -> None:
     reading = messages.stream()
     numbers(reading, 40)
@@ -83,6 +84,7 @@ def test_messages_that_were_read_may_be_deleted(cluster: MockCluster, messages: 
     reading.close()
 
 
+@pytest.mark.long
 def test_an_offset_behind_the_end_is_of_another_topic(messages: Messages) -> None:
     made, _ = read_to(messages, 40)
     strict = on(messages, (made, 50))
@@ -115,6 +117,7 @@ def test_a_topic_that_was_made_anew_is_recognised_by_its_id(cluster: MockCluster
     reading.close()
 
 
+@pytest.mark.long
 def test_a_topic_that_is_made_anew_while_it_is_read_is_recognised(cluster: MockCluster, messages: Messages) -> None:
     reading = messages.stream()
     numbers(reading, 40)
@@ -125,6 +128,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read_is_recognised(cluster: MockC
     reading.close()
 
 
+@pytest.mark.long
 def test_a_topic_that_is_gone_is_waited_for_and_then_an_error(
     cluster: MockCluster, messages: Messages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +176,7 @@ def test_an_outage_is_no_silence_and_reading_goes_on_after_it(cluster: MockClust
     reading.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("errors", [[NOT_LEADER] * 2, [THROTTLED] * 2, [-1] * 2], ids=str)
 def test_errors_that_pass_lose_nothing(cluster: MockCluster, messages: Messages, errors: list[int]) -> None:
     cluster.refuse(FETCH, *errors)
@@ -180,6 +185,7 @@ def test_errors_that_pass_lose_nothing(cluster: MockCluster, messages: Messages,
     reading.close()
 
 
+@pytest.mark.long
 def test_who_may_not_read_is_told_at_the_start_and_waits_later(cluster: MockCluster, messages: Messages) -> None:
     """A right that is taken away may come back; one that was never there is a mistake."""
     cluster.mistreat("t", TOPIC_RIGHT)

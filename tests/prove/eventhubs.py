@@ -13,9 +13,7 @@ import argparse
 import random
 import sys
 import threading
-import time
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,14 +21,11 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import psutil
 
-from samza_azure.errors import StorageUnavailable, Superseded
 from samza_azure.eventhubs.emulator import EventHubs
 from samza_azure.eventhubs.hub import EventHub
 from samza_azure.eventhubs.partition_reader import PartitionReader
-from samza_azure.stream_io.log import LogReader
-from samza_azure.tasks.source_task import SourceTask
 from tests.eventhubs.chaos import PATIENCE_S, play
-from tests.storage.test_source_task import GROUP, PREFIX, Run, turn
+from tests.storage.aside import dead_letters
 
 #: What a reader may grow by after its first tenth, in MiB.
 GROWTH_MIB = 60
@@ -86,46 +81,6 @@ schema = "n bigint"
 """
 
 
-def dead_letters(dice: random.Random, events: int) -> None:
-    """Owner after owner puts rows and what is none into its log; a predecessor may still be at it."""
-    sent, kills = 0, 0
-    zombies: list[SourceTask] = []
-    bad = {number for number in range(events) if dice.random() < 0.01}
-    with EventHubs({"hub": 2}) as hubs, TemporaryDirectory() as folder:
-        run = Run(Path(folder), JOB.replace("CONNECT", hubs.connection_string))
-        task = run.owner(first=True)
-        end = time.monotonic() + events / 50 + PATIENCE_S
-        while sent < events or sum(each.position[1] for each in task._partitions.values()) < events or task._has_moved:
-            assert time.monotonic() < end, "no progress"
-            numbers = range(sent, min(events, sent + dice.randint(0, 2_000)))
-            for partition in range(2):
-                own = [n for n in numbers if n % 2 == partition]
-                hubs.send("hub", partition, [b"no %d" % n if n in bad else b'{"n": %d}' % n for n in own])
-            sent = numbers.stop
-            with suppress(StorageUnavailable):
-                turn(task)
-            if dice.random() < 20 * 1_000 / events:
-                kills += 1
-                (zombies.append if dice.random() < 0.3 else SourceTask._leaves)(task)
-                task = run.owner()
-            for zombie in zombies:
-                with suppress(StorageUnavailable, Superseded):
-                    zombie._turn()
-        for each in [task, *zombies]:
-            each._leaves()
-        assert task._writer is not None
-        found = []
-        for destinations in ({0, 1}, {2, 3}):  # of rows, and of what is none
-            reader = LogReader(run.blobs, PREFIX, frozenset(destinations), group_id=GROUP)
-            batches = [
-                batch for scan in reader.scans((0, 0), task._writer.position) for batch in reader.rows(scan.parts)
-            ]
-            found.append(sorted(value for batch in batches for value in batch.column(0).to_pylist()))
-        assert found[0] == sorted({*range(events)} - bad), "rows are missing, or twice"
-        assert found[1] == sorted(b"no %d" % number for number in bad), "dead letters are missing, or twice"
-    print(f"{events - len(bad):,} rows and {len(bad):,} dead letters are exact after {kills} kills")
-
-
 def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--seeds", type=int, default=100)
@@ -145,7 +100,10 @@ def main() -> None:
     print(f"exact; what happened: {dict(faults)}")
     if asked.seed is None:
         memory(asked.memory)
-        dead_letters(random.Random(first), asked.dead)
+        with EventHubs({"hub": 2}) as hubs, TemporaryDirectory() as folder:
+            job = JOB.replace("CONNECT", hubs.connection_string)
+            send = lambda partition, bodies: hubs.send("hub", partition, bodies)  # noqa: E731
+            dead_letters(random.Random(first), Path(folder), job, send, asked.dead, PATIENCE_S)
 
 
 if __name__ == "__main__":

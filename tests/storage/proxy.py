@@ -66,7 +66,11 @@ class Proxy:
             except OSError:
                 return
             self.connections += 1
-            server = socket.create_connection(("127.0.0.1", self._target))
+            try:
+                server = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:
+                _end(client)
+                continue
             self._sockets += [client, server]
             for source, target, keep in ((client, server, self._request), (server, client, self._answer)):
                 threading.Thread(target=self._pump, args=(source, target, keep), daemon=True).start()
