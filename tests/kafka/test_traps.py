@@ -1,0 +1,61 @@
+"""What tansu and librdkafka do that the code is made for: a test that fails says that a release has changed it."""
+
+import time
+
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from samza_azure.kafka.local_broker import LocalBroker
+
+from .clients import PATIENCE_S, Messages, bodies, following
+
+
+def test_tansu_says_of_the_end_where_its_last_batch_begins(messages: Messages) -> None:
+    """So what is left may look like nothing while something is; no test may rely on it."""
+    messages.send(0, bodies(0, 1))
+    for number in range(1, 10):
+        messages.producer.produce(messages.topic, b"%d" % number, partition=0)
+    messages.producer.flush(PATIENCE_S)
+    partition = TopicPartition(messages.topic, 0)
+    admin = AdminClient({"bootstrap.servers": messages.brokers})
+    assert admin.list_offsets({partition: OffsetSpec.latest()})[partition].result(PATIENCE_S).offset < 10
+
+
+def test_tansu_shows_what_a_transaction_has_given_up(broker: LocalBroker, messages: Messages) -> None:
+    """A broker of Kafka's hides it from us. So what `read_committed` does is not shown here."""
+    writer = Messages.of(broker.brokers, messages.topic, **{"transactional.id": messages.topic})
+    writer.producer.init_transactions(PATIENCE_S)
+    writer.producer.begin_transaction()
+    writer.send(0, bodies(0, 3))
+    writer.producer.abort_transaction(PATIENCE_S)
+    reading = messages.stream()
+    assert following(reading).table["n"].to_pylist() == [0, 1, 2]
+    reading.close()
+
+
+def test_the_end_of_a_transaction_takes_an_offset_that_the_position_goes_over(
+    broker: LocalBroker, messages: Messages
+) -> None:
+    writer = Messages.of(broker.brokers, messages.topic, **{"transactional.id": messages.topic})
+    writer.producer.init_transactions(PATIENCE_S)
+    for number in range(2):
+        writer.producer.begin_transaction()
+        writer.send(0, bodies(number, number + 1))
+        writer.producer.commit_transaction(PATIENCE_S)
+    reading, ends = messages.stream(), list[int]()
+    while not ends or ends[-1] < 4:
+        rows = following(reading, empty=True)
+        ends += [rows.position[1]] if rows.partition == 0 else []
+    reading.close()
+    assert ends[-1] == 4
+
+
+def test_a_client_asks_for_the_end_of_a_partition_once(messages: Messages) -> None:
+    """After that it is silent, whether there is nothing or nobody answers. So somebody has to look."""
+    consumer = Consumer({"bootstrap.servers": messages.brokers, "group.id": "g", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(messages.topic, 0, 0)])
+    assert consumer.poll(PATIENCE_S).error() is not None
+    until = time.monotonic() + 1.2  # two more answers of the broker, which each come after half a second
+    while time.monotonic() < until:
+        assert consumer.poll(0.1) is None
+    consumer.close()
