@@ -96,7 +96,8 @@ class KafkaStream:
         self._found: tuple[Survey, Mapping[int, int]] | None = None
         self._survey: Survey | None = None  # the last one
         self._hurries = False  # the next one is needed now
-        self._denied: tuple[float, SamzaAzureError] | None = None  # since when, and why
+        self._denied: tuple[float, SamzaAzureError] | None = None  # no look: since when, and why
+        self._barred: SamzaAzureError | None = None  # no message: why
         self._messages = self._bytes = 0  # that were read
 
     def partitions(self) -> int | None:
@@ -197,6 +198,9 @@ class KafkaStream:
         if place.following is None:
             place.following = self._first(number, ends.first, ends.behind, starts)
             return True
+        if place.lost and any(number == each for each, _ in self._held):
+            self._hurries = True  # first hand out what has come before that
+            return False
         if place.lost:
             self._find(number, place, survey)
             return True
@@ -215,24 +219,24 @@ class KafkaStream:
     def _find(self, number: int, place: Place, survey: Survey) -> None:
         """Find out why a broker does not go on at an offset, and where to go on."""
         ends, following = survey.ends[number], place.following or 0
-        which, said, place.lost = f"partition {number} of the topic {self._topic.name!r}", place.lost, ""
+        which, said, place.lost = f"Partition {number} of the topic {self._topic.name!r}", place.lost, ""
         if following < ends.first:
             self._lose(
-                f"{which.capitalize()} is to be read on from offset {following}, and its oldest message has offset "
+                f"{which} is to be read on from offset {following}, and its oldest message has offset "
                 f"{ends.first} now: up to {ends.first - following} messages were deleted unread.",
                 "go on without them",
             )
             place.following = ends.first
         elif following > ends.behind:
             self._lose(
-                f"{which.capitalize()} is to be read on from offset {following}, and it ends before offset "
+                f"{which} is to be read on from offset {following}, and it ends before offset "
                 f"{ends.behind}: the topic was deleted and made anew, or a broker has lost what it had.",
                 "read what is there now",
             )
             place.made, place.following = self._next_made(place, survey), ends.first
         elif "runcat" in said:
             self._lose(
-                f"Messages of {which} before offset {following} were replaced after we had read them ({said}).",
+                f"{which} has other messages before offset {following} than those that we have read ({said}).",
                 "go on from there",
             )
 
@@ -275,7 +279,7 @@ class KafkaStream:
             else:
                 self._hear(message, error)
         if parts or ends:
-            self._look.unseen = None  # the brokers answer
+            self._look.unseen = self._barred = None  # the brokers answer
         for number, came in parts.items():
             place = self._places[number]
             following = place.following or 0
@@ -292,8 +296,8 @@ class KafkaStream:
 
     def _hear(self, message: Message, error: KafkaError) -> None:
         """Take in an error that came in the place of a message."""
-        place, code = self._places[message.partition()], error.code()
-        if code in _LOST:
+        place, code = self._places.get(message.partition()), error.code()
+        if place is not None and code in _LOST:
             place.lost, self._hurries = error.str(), True
         elif code in _AWAY:
             self._hurries = True
@@ -310,13 +314,12 @@ class KafkaStream:
                 return
             if not self._messages:
                 raise found
-            self._denied = boot_time(), found
+            self._barred = found
 
     def _trouble(self) -> StorageUnavailable | None:
         """Why nothing comes, if it is not that there is nothing."""
-        if self._denied is not None:
-            return StorageUnavailable(str(self._denied[1]))
-        return self._look.unseen
+        denied = self._barred or (self._denied[1] if self._denied else None)
+        return self._look.unseen if denied is None else StorageUnavailable(str(denied))
 
     def _rows(self, number: int, messages: list[Message]) -> SystemRows:
         """The rows of some messages, and what is none."""

@@ -5,23 +5,26 @@ No group is joined, nothing is committed, and a running job does not notice.
 
 import socket
 import ssl
+from collections.abc import Sequence
 from contextlib import closing
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from samza_azure.errors import ConfigError, StorageUnavailable
+from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
 from samza_azure.kafka.access import NONE
 from samza_azure.kafka.topic import Told, Topic
 from samza_azure.machine.clock import boot_time
 
 #: For a connection, for all answers about the topic, and for the first word of a partition.
-CONNECT_S, ANSWER_S, READ_S = 1.5, 3.0, 2.5
+CONNECT_S, ANSWER_S, READ_S = 1.5, 2.5, 2.0
+#: So many brokers are tried.
+BROKERS = 2
 
 
 def tried(topic: Topic, partitions: int) -> str:
     """What was found. Raise an error that says what to do if the topic cannot be read."""
     brokers = topic.access.brokers()
-    _connect(brokers.split(",")[0].strip(), tls=topic.access.tls)
+    _connect_to_one([each.strip() for each in brokers.split(",")], tls=topic.access.tls)
     try:
         count = topic.count(ANSWER_S)
     except StorageUnavailable as error:
@@ -38,6 +41,17 @@ def tried(topic: Topic, partitions: int) -> str:
         )
     _read(topic)
     return f"the topic {topic.name!r} at {brokers} has {count} partitions, and may be read"
+
+
+def _connect_to_one(brokers: Sequence[str], *, tls: bool) -> None:
+    """See that one of the brokers can be reached. Raise what is wrong with the first one if none can."""
+    errors = list[SamzaAzureError]()
+    for broker in brokers[:BROKERS]:
+        try:
+            return _connect(broker, tls=tls)
+        except SamzaAzureError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 def _connect(broker: str, *, tls: bool) -> None:

@@ -21,6 +21,8 @@ from samza_azure.systems.looks import begun
 
 #: How long an answer about a topic is waited for.
 ANSWER_S = 5.0
+#: After so many answers to all but that, brokers do not know the ids of topics.
+TRIES = 3
 #: What the client keeps of messages that were not asked for yet, of all partitions of a task.
 HELD_KIB = 16 << 10
 T = TypeVar("T")
@@ -89,7 +91,7 @@ class Topic:
         self.name, self.access, self.group = name, access, group
         self._admin: AdminClient | None = None
         self._told = Told()
-        self._tells_ids = True
+        self._untold = 0  # how often it was not answered what its id is, one after the other
 
     def consumer(self, told: Told) -> Consumer:
         """A consumer that reads where it is told to, and nowhere else. What it has to say goes to `told`."""
@@ -150,7 +152,7 @@ class Topic:
         return self._offsets(dict.fromkeys(partitions, OffsetSpec.for_timestamp(ms)))
 
     def _id(self) -> int:
-        if not self._tells_ids:
+        if self._untold >= TRIES:
             return 0
         try:
             described = self._asked(
@@ -159,8 +161,9 @@ class Topic:
                 ].result()
             )
         except StorageUnavailable:
-            self._tells_ids = False  # the other questions were answered
+            self._untold += 1  # the other questions were answered
             return 0
+        self._untold = 0
         known = str(described.topic_id)
         return zlib.crc32(known.encode()) if known.strip("A") else 0  # in base 64, where zero is A
 
@@ -191,7 +194,9 @@ class Topic:
         try:
             while not asked.done() and not told.is_final and boot_time() < end:
                 admin.poll(0.02)
-            return asked.result(0)
+            answer = asked.result(0)
+            told.errors.clear()  # what was wrong before is not why a later question is not answered
+            return answer
         except KafkaException as error:
             raise self._refused(error.args[0], told) from error
         except TooLate as error:

@@ -73,6 +73,14 @@ def test_a_message_that_is_no_row_is_put_aside_with_its_place(messages: Messages
     assert (dead["raw"], dead["place"]) == (b"x,b", f"message 1 of partition 0 of the topic {messages.topic!r}")
 
 
+def test_a_time_that_no_clock_shows_is_none(messages: Messages) -> None:
+    """Some write nanoseconds, which Kafka takes."""
+    messages.send(0, [b'{"n": 1}'], timestamp=1_700_000_000_000_000_000)
+    reading = messages.stream("n bigint, timestamp timestamp", envelope="timestamp")
+    assert following(reading).table.to_pylist() == [{"n": 1, "timestamp": None}]
+    reading.close()
+
+
 def test_it_goes_on_behind_a_position(messages: Messages) -> None:
     messages.send(0, bodies(0, 10))
     first = messages.stream()

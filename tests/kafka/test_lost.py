@@ -42,6 +42,25 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_module, "ANSWER_S", 1.0)
 
 
+@pytest.mark.long
+def test_who_may_not_fetch_is_told_although_the_topic_is_known(cluster: MockCluster, messages: Messages) -> None:
+    cluster.refuse(FETCH, *[TOPIC_RIGHT] * 50)
+    strict = messages.stream()
+    with pytest.raises(AccessDenied, match="may not be read"):
+        following(strict)
+    strict.close()
+
+
+def test_the_name_of_a_topic_stays_as_it_is(cluster: MockCluster) -> None:
+    cluster.create("Orders", 2)
+    orders = Messages.of(cluster.brokers, "Orders")
+    orders.send(0, bodies(0, 5))
+    reading = orders.stream(start="0:9,1:0")
+    with pytest.raises(RowsGone, match=r"^Partition 0 of the topic 'Orders' is to be read on from offset 9"):
+        numbers(reading, 1)
+    reading.close()
+
+
 def read_to(messages: Messages, count: int) -> SystemPosition:
     """The position after so many messages, as a log keeps it."""
     reading = messages.stream()
