@@ -18,7 +18,7 @@ from samza_azure.systems import looks
 from samza_azure.systems.api import SystemPosition
 
 from .clients import Messages, bodies
-from .mock_cluster import FETCH, FIND_COORDINATOR, LIST_OFFSETS, METADATA, MockCluster
+from .mock_cluster import FETCH, FIND_COORDINATOR, LIST_OFFSETS, MockCluster
 
 PATIENCE_S = 120.0
 FAULT = 0.25
@@ -105,7 +105,7 @@ class Play:
                 self.owner = None
                 self.take_over()
             case "refuse":
-                request = self.dice.choice([FETCH, FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR])
+                request = self.dice.choice([FETCH, FETCH, LIST_OFFSETS, FIND_COORDINATOR])
                 errors = [self.dice.choice(PASSING) for _ in range(self.dice.randint(1, 4))]
                 self.cluster.refuse(request, *errors)
             case "restart":

@@ -1,13 +1,20 @@
 """What tansu and librdkafka do that the code is made for: a test that fails says that a release has changed it."""
 
+import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from samza_azure.kafka.local_broker import LocalBroker
 
 from .clients import PATIENCE_S, Messages, bodies, following
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_tansu_says_of_the_end_where_its_last_batch_begins(messages: Messages) -> None:
@@ -48,6 +55,26 @@ def test_the_end_of_a_transaction_takes_an_offset_that_the_position_goes_over(
         ends += [rows.position[1]] if rows.partition == 0 else []
     reading.close()
     assert ends[-1] == 4
+
+
+ABORTS = """
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient
+from tests.kafka.mock_cluster import METADATA, MockCluster
+
+with MockCluster({"t": 1}) as cluster:
+    admin = AdminClient({"bootstrap.servers": cluster.brokers})
+    admin.list_topics("t", timeout=10)
+    cluster.refuse(METADATA, 7)
+    admin.describe_topics(TopicCollection(["t"]))["t"].result(10)
+"""
+
+
+@pytest.mark.long
+def test_a_question_for_the_id_of_a_topic_that_is_refused_as_a_whole_ends_the_process() -> None:
+    """So it is asked right after another one that would be refused as well. Once this fails that is not needed."""
+    ended = subprocess.run([sys.executable, "-c", ABORTS], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == -signal.SIGABRT and "rko_result" in ended.stderr
 
 
 def test_a_client_asks_for_the_end_of_a_partition_once(messages: Messages) -> None:
