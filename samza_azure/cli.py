@@ -1,8 +1,9 @@
 """The entry point: the list of commands, and the exit code of each error.
 
 Progress goes to stderr, results to stdout. Exit codes: 0 done, 1 the job failed, 2 wrong usage or configuration,
-3 storage unreachable, 4 timed out, 5 access lost; of `status` also 6 not all is well, 7 nobody runs. A command's file
-is imported when the command runs: `run` must stay small and send its first heartbeat within a second of its start.
+3 storage unreachable, 4 timed out, 5 access lost, 8 left something open; of `status` also 6 not all is well, 7 nobody
+runs. A command's file is imported when the command runs: `run` must stay small and send its first heartbeat within a
+second of its start.
 """
 
 import gc

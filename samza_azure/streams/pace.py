@@ -1,4 +1,4 @@
-"""When a batch is due, the offset at which it ends, how much it may read, and how often hints and logs are read."""
+"""When a batch is due, the offset at which it ends, how a bound that was lowered rises again, and how often to read."""
 
 import math
 from collections.abc import Sequence
