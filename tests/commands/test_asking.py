@@ -32,6 +32,7 @@ from samza_azure import (
     SharedTasks,
     SourceWriter,
 )
+from samza_azure.commands import decommission
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.commands.check import against_run
 from samza_azure.commands.requests import Asked, ask_drain
@@ -581,6 +582,45 @@ def test_requests_that_cannot_be_obeyed_are_ignored(group: Group) -> None:
     assert (shown["phase"], shown["drain"]) == ("RUNNING", None)
     assert group.command("drain", "--wait", "--timeout", "30")[0] == 0
     assert member.coordinator.wait(PATIENCE_S)  # type: ignore[attr-defined]
+
+
+def test_a_decommissioned_member_hands_over_stays_and_comes_back(group: Group) -> None:
+    group.start("a", "b")
+    group.until("both have tasks", lambda shown: all_run(shown) and owners(shown) == {"a", "b"})
+    code, said, progress = group.command("decommission", "b", "--by", "1min", "--wait", "--timeout", "30")
+    assert (code, said) == (0, "b DECOMMISSIONED: 2 of 2 tasks handed over.\n"), progress
+    assert progress.startswith("The decommissioning of b is requested.\n")
+    shown = group.until("a runs all", lambda shown: all_run(shown) and owners(shown) == {"a"})
+    assert {each["id"] for each in shown["processors"] if each["state"] != "LEFT"} == {"a", "b"}
+    assert group.command("decommission", "b", "--wait")[:2] == (0, said), "once more changes nothing"
+    assert group.command("decommission", "b", "--cancel")[:2] == (0, "b gets tasks again.\n")
+    group.until("both have tasks again", lambda shown: all_run(shown) and owners(shown) == {"a", "b"})
+
+
+@pytest.mark.parametrize(
+    ("processor", "options", "told"),
+    [
+        ("x", {}, "x cannot be decommissioned: There is no processor of this name. No processor runs."),
+        ("x", {"by": "soon"}, "is neither a duration, such as 30s, nor a time, such as 2026-12-01T18:00:00Z."),
+        ("x", {"by": "2020-01-01T00:00:00Z"}, "is over. Name a time to come, or leave it out."),
+        ("x", {"by": "2090-01-01T00:00:00"}, "has no time zone. Add one: 2090-01-01T00:00:00Z is UTC."),
+        ("x", {"cancel": True, "wait": True}, "--cancel goes without --by and --wait."),
+        ("x", {"timeout": 5.0}, "--timeout bounds a wait. Add --wait, or leave it out."),
+        (None, {}, "No processor of this job answers on this machine. Name one by its ID, or set processor.port"),
+    ],
+    ids=str,
+)
+def test_a_decommissioning_that_cannot_be_asked_for_says_why(
+    group: Group, monkeypatch: pytest.MonkeyPatch, processor: str | None, options: dict[str, Any], told: str
+) -> None:
+    monkeypatch.setenv("CONNECT", group.environment["CONNECT"])
+    asked = {"by": None, "wait": False, "timeout": None, "cancel": False, **options}
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        decommission.command(group.job, processor, **asked)
+
+
+def owners(shown: dict[str, Any]) -> set[str]:
+    return {task["owner"] for task in shown["tasks"]}
 
 
 def test_two_thousand_tasks_of_one_processor_are_all_reported(group: Group) -> None:
