@@ -429,7 +429,7 @@ class EventHubs:
         self.answers: deque[bytes] = deque()  # to the next sends, instead of storing what was sent
         self.refused_at: list[float] = []
         self.lost = {"after": 0, "before": 0}  # how many sends end with a cut connection, after or before it is stored
-        self.refusals: deque[Refused] = deque()  # of the next readers
+        self.refusals: deque[Refused] = deque()  # of the next links
         self.management = True  # whether it answers
         self.counts: Counter[str] = Counter()
         self.connections: set[Connection] = set()
@@ -576,6 +576,8 @@ class EventHubs:
             raise Refused("amqp:unauthorized-access", f"Unauthorized access. '{needed}' claim(s) are required.")
         if hub is None:
             raise _unknown(address)
+        if self.refusals and not receives:
+            raise self.refusals.popleft()
         if not receives and len(path) == 1:
             return Intake(*kind, hub=hub)
         partition = next((each for each in hub.partitions if each.id == path[-1]), None)

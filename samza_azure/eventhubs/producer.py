@@ -122,13 +122,13 @@ class EventHubsOutput:
     def _see_to_client(self) -> "EventHubProducerClient":
         """The client, which knows how large a batch may be."""
         if self._client is None:
-            self._client = client = self._hub.sender()
+            client = self._hub.sender()
             try:
                 self._most = begun(client.create_batch).result(ANSWER_S).max_size_in_bytes
-            except TooLate as error:
-                raise self._failed(self._silent(ANSWER_S)) from error
             except Exception as error:
-                raise self._failed(error) from error
+                begun(client.close)  # the SDK may hang
+                raise self._failed(self._silent(ANSWER_S) if isinstance(error, TooLate) else error) from error
+            self._client = client
         return self._client
 
     def _silent(self, seconds: float) -> StorageUnavailable:

@@ -13,7 +13,7 @@ from samza_azure import EventHubsOnce, SystemStream, SystemWriter
 from samza_azure.errors import AccessDenied, ConfigError, StorageUnavailable
 from samza_azure.eventhubs.amqp import Code, sections
 from samza_azure.eventhubs.connector import EventHubsFactory
-from samza_azure.eventhubs.emulator import EventHubs
+from samza_azure.eventhubs.emulator import EventHubs, Refused
 from samza_azure.eventhubs.producer import EventHubsOutput
 from tests.eventhubs.clients import producer as client
 
@@ -153,6 +153,18 @@ def test_a_hub_that_is_throttled_is_asked_again_later_and_later(hubs: EventHubs)
         waits.append(error.value.after_s)
     assert waits == [4.0, 8.0]
     made.flush()
+    assert sum(len(events(hubs, each)) for each in range(3)) == 1
+
+
+def test_a_client_that_was_not_let_in_at_its_first_question_is_made_anew(hubs: EventHubs) -> None:
+    """It was kept without knowing how large a batch may be, and asked that in the middle of the next send."""
+    made = opened(hubs)
+    made.close()
+    hubs.refusals.append(Refused("com.microsoft:server-busy", "Please wait 4 seconds."))
+    with pytest.raises(StorageUnavailable, match="'hub' is throttled"):
+        made.send(0, rows("a"))
+    assert made._client is None
+    sent(made, 0, rows("a"))
     assert sum(len(events(hubs, each)) for each in range(3)) == 1
 
 
