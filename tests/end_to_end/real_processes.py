@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "flights"
 KILLING = Path(__file__).parent / "killing"
 #: Faster than the default profile, slower than the fast one: Spark and the fleet share two cores here. A JVM that lives
-#: for a minute spends more on its second compiler than that saves.
+#: for a minute spends more on its second compiler than that saves, and so does a standby that warms up.
 TIMING = """
 [job.coordinator.heartbeat]
 interval = "1 s"
@@ -49,6 +49,8 @@ timeout = "5 s"
 timeout = "3 s"
 [job.coordinator.scan]
 interval = "0.5 s"
+[task.warm]
+up = false
 [spark]
 driver.extraJavaOptions = "-XX:TieredStopAtLevel=1"
 """
