@@ -43,7 +43,9 @@ COMMANDS = {
     "status": "Show who leads, who is alive, who runs what, where each task is, how far behind its sources it is.",
     "ui": "Serve the status page to a browser, until Ctrl-C: is it healthy, does it keep up, what happened.",
     "drain": "End the run for good: read no more, fire every window, commit, exit everywhere, clean up.",
-    "decommission": "Tell one processor that it will go: it hands its tasks over while there is time, and waits.",
+    "decommission": (
+        "Tell one processor that it will go: it hands its tasks over while there is time, and waits without tasks."
+    ),
     "stop": "Make all processors commit and exit; no window is fired, and the next start resumes the run.",
     "rewind": "After a drain, let the next run read its sources again, from the beginning or from an event time on.",
     "recover": (

@@ -183,11 +183,21 @@ class TimedOut(SamzaAzureError):
     exit_code = Verdict.TIMED_OUT
 
 
+class LeftOpen(SamzaAzureError):
+    """The processor has left as it was asked to, but a task had not ended, or the storage does not know that it left.
+
+    The others take its tasks once it is silent for long enough.
+    """
+
+    exit_code = Verdict.LEFT_OPEN
+
+
 _ERRORS: dict[Verdict, type[SamzaAzureError]] = {
     Verdict.REFUSED: ConfigError,
     Verdict.UNREACHABLE: StorageUnavailable,
     Verdict.TIMED_OUT: TimedOut,
     Verdict.ACCESS_LOST: AccessLost,
+    Verdict.LEFT_OPEN: LeftOpen,
 }
 
 

@@ -34,7 +34,8 @@ SECTIONS = {
     ],
     "Errors": [
         "SamzaAzureError", "ConfigError", "AccessDenied", "PipelineRefused", "StorageUnavailable", "SignInFailed",
-        "Unsettled", "RowsGone", "Superseded", "PermitExpired", "CorruptState", "StateLost", "JobFailed", "TimedOut",
+        "Unsettled", "RowsGone", "Superseded", "PermitExpired", "CorruptState", "StateLost", "JobFailed", "LeftOpen",
+        "TimedOut",
     ],
 }  # fmt: skip
 HEAD = (

@@ -35,6 +35,7 @@ from samza_azure import (
     DrainMonitor,
     DrainNotifications,
     DrainStates,
+    EventHubsOnce,
     JobCoordinator,
     PassthroughJobCoordinatorFactory,
     Reader,
@@ -48,6 +49,7 @@ from samza_azure import (
 )
 from samza_azure.application import Stage
 from samza_azure.errors import Verdict
+from samza_azure.eventhubs.once import NUMBER, WRITER
 from samza_azure.library.lease_lock import LeaseLock
 from samza_azure.library.threaded import ThreadedCoordinator
 from samza_azure.logs.operations import Pause
@@ -476,6 +478,7 @@ CASES: dict[str, Callable[[Place], object]] = {
         _committed(_written(place, 1), lambda: Reader.from_job(place.job, "s", name="mine")) == [2]
     ),
     "Reader.once_through(runs)": _in_order,
+    "EventHubsOnce()(state)": lambda _: not EventHubsOnce(b'{"w":3}').is_new({WRITER: "w", NUMBER: 3}),
     "SourceWriter()(schema)": lambda place: _is_refused(
         lambda: place.writer(schema=pa.schema([("w", pa.int64())])).write(rows(1))
     ),
