@@ -221,16 +221,6 @@ CLAIMS = (
         "nobody waits for ever",
         lambda: Ending(run=STOPPED, faults=0),
     ),
-    Claim(
-        "ending: a stopped run, to which one life came back while its former task still runs",
-        "nor then",
-        lambda: Ending(run=STOPPED, begun=REJOINED),
-    ),
-    Claim(
-        "ending: one processor is asked to leave a run",
-        "it ends, and the other one runs the tasks",
-        lambda: Ending(run=RUNNING, faults=0, leaves=("p2",)),
-    ),
     # The drain.
     Claim(
         "drain: all fences",
@@ -272,6 +262,16 @@ WHOLE = (
         "ending: any one crash, restart, upgrade or rejoin in a stopped run",
         "nobody waits for ever, and whoever is started again goes on with it",
         lambda: Ending(run=STOPPED),
+    ),
+    Claim(
+        "ending: a stopped run, to which one life came back while its former task still runs",
+        "nobody waits for ever",
+        lambda: Ending(run=STOPPED, begun=REJOINED),
+    ),
+    Claim(
+        "ending: one processor is asked to leave a run",
+        "it ends, and the other one runs the tasks",
+        lambda: Ending(run=RUNNING, faults=0, leaves=("p2",)),
     ),
     Claim(
         "ending: the leader is asked to leave a run",

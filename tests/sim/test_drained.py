@@ -20,8 +20,8 @@ from samza_azure.logs.record import Header, Kind
 from simulator.scenario import Scenario
 from simulator.world import World
 
-#: Drains, and how many of them a test has.
-CASES, AT_ONCE = 200, 25
+#: Drains, how many of them a test has, and how many are drawn in each `make test`.
+CASES, AT_ONCE, ALWAYS = 200, 25, 100
 #: The drain is requested when all logs together have at most this many batches.
 BATCHES = 60
 FAULTS = ("crash", "container dies", "leaves", "joins", "outage", "supervisor freezes", "cut off")
@@ -105,7 +105,10 @@ def silence() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("first", range(0, CASES, AT_ONCE))
+@pytest.mark.parametrize(
+    "first",
+    [pytest.param(first, marks=[pytest.mark.long] * (first >= ALWAYS)) for first in range(0, CASES, AT_ONCE)],
+)
 def test_a_drain_at_any_batch_puts_out_what_was_read(first: int) -> None:
     rows = calls = 0
     for seed in range(first, first + AT_ONCE):
