@@ -113,7 +113,7 @@ def test_a_stream_that_was_deleted_and_filled_again_is_read_from_its_beginning(d
 #: Each way to use a command that asks where the run stands.
 ASK = (
     "status", "status --json", "status --watch", "stop", "stop --wait",
-    "drain", "drain --wait", "drain --run-id r1", "drain --when-caught-up", "drain --cancel",
+    "decommission p0", "drain", "drain --wait", "drain --run-id r1", "drain --when-caught-up", "drain --cancel",
     "rewind --to earliest", "produce orders rows.csv", "produce orders rows.csv --dry-run",
     "delete --run r1 --yes", "delete --stream orders --yes", "delete --stream gone --yes",
 )  # fmt: skip

@@ -109,6 +109,8 @@ def test_each_command_of_the_page_runs(emulator: Azurite, tmp_path: Path) -> Non
     # What has an effect only on a job whose tasks write: other tests of this folder show that.
     for line, names, says in (
         ("drain job.toml --cancel", {}, "drain"),
+        ("decommission job.toml worker-3 --by 5min --wait", {}, "There is no processor of this name"),
+        ("decommission job.toml --wait", {}, "No processor of this job answers on this machine"),
         ("recover job.toml", {}, "Nothing to recover"),
         ("recover job.toml --yes", {}, "Nothing to recover"),
         ("export job.toml daily-delays --to before.parquet", {}, "No log holds the stream 'daily-delays'"),

@@ -158,6 +158,7 @@ ABOUT_THE_GROUP = (
     ("drain", "--when-caught-up"),
     ("drain", "--run-id", "r1"),
     ("drain", "--cancel"),
+    ("decommission", "p0"),
     ("stop",),
     ("stop", "--wait"),
     ("rewind", "--to", "earliest"),

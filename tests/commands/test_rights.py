@@ -172,6 +172,9 @@ def test_no_command_needs_the_right_to_create_a_container_or_table_that_exists(p
     with place.running(place.guarded):
         code, said, _ = place.command("status", "--json")
         assert (code, json.loads(said)["phase"]) == (0, "RUNNING")
+        [processor] = json.loads(said)["processors"]
+        assert place.command("decommission", processor["id"])[0] == 0
+        assert place.command("decommission", processor["id"], "--cancel")[0] == 0
         assert place.command("peek", "orders")[0] == 0
         assert place.command("follow", "orders", "--from", "earliest", "--until-now")[0] == 0
         assert place.command("export", "orders", "--to", str(tmp_path / "orders.parquet"))[0] == 0
