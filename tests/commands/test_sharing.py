@@ -211,6 +211,7 @@ def test_every_command_refuses_names_of_another_job(users: Users, shares: str, t
         "export": ("orders", "--to", str(tmp_path / "rows.csv")),
         "peek": ("orders",),
         "follow": ("orders", "--until-now"),
+        "decommission": ("vm",),
         "drain": (),
         "stop": (),
         "status": (),

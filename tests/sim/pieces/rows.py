@@ -20,6 +20,7 @@ from samza_azure.group.control import (
     Failure,
     GivenUp,
     Member,
+    Noticed,
     Owner,
     RunPhase,
     Stop,
@@ -28,6 +29,7 @@ from samza_azure.group.control import (
     signal,
     signalled,
 )
+from samza_azure.group.notice import Availability
 from samza_azure.group.notification import (
     DrainMode,
     DrainNotification,
@@ -351,6 +353,7 @@ def drawn_control(dice: Random) -> Control:
         drain=some(drawn_drain(dice), None),
         drains=some((drawn_drain(dice), drawn_drain(dice)), ()),
         stop=some(Stop("u", (member(),)), None),
+        noticed=some({"i": Noticed("p1", "u", "why", 7, dice.choice(list(Availability)), 1, 2)}, {}),
         withdrawn=some(("k",), ()),
         positions=some({"flights/0": (1, 2)}, {}),
         past=some(("q", "r"), ()),
@@ -403,7 +406,7 @@ def _without_unknown(value: Any) -> Any:
 
 
 #: What is left out while it is empty, so that releases that do not know it can read the blob.
-_MAY_LACK = {"given_up", "kept", "readers", "described", "events", "drains"}
+_MAY_LACK = {"given_up", "kept", "readers", "described", "events", "drains", "noticed"}
 
 
 def check_controls(dice: Random) -> None:
@@ -461,7 +464,7 @@ def _is_value(way: tuple[Any, ...]) -> bool:
     if not way:
         return True
     return way[0] in ("leader", "deposed", "stop", "barrier", "failure") or (
-        way[-1] != "ends" and len(way) > 1 and way[0] in ("tasks", "given_up", "events", "members", "drains")
+        way[-1] != "ends" and len(way) > 1 and way[0] in ("tasks", "given_up", "events", "members", "drains", "noticed")
     )
 
 
