@@ -192,9 +192,13 @@ class GroupOnAzurite:
     def leave(self, name: str) -> None:
         """SIGTERM, and wait for the end."""
         self.members[name].send(signal.SIGTERM)
-        self.members[name].join(PATIENCE_S)
-        ended = self.members[name].of("ended")
-        assert ended == [(0, "")], ended
+        life = self.members[name]
+        life.join(PATIENCE_S)
+        if life.alive:
+            life.send(signal.SIGUSR1)
+            life.join(5.0)
+        ended = life.of("ended")
+        assert ended == [(0, "")], (ended, life.of("waits for"), [said[:2] for said in life.said[-20:]])
 
     def pause(self, name: str) -> None:
         """SIGSTOP."""

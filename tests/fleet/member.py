@@ -6,6 +6,7 @@ process reports its events to the test through a pipe, at once, so the answers t
 known, too.
 """
 
+import faulthandler
 import json
 import os
 import signal
@@ -15,9 +16,12 @@ from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
 from typing import Any
 
-from samza_azure import AzureJobCoordinatorFactory, Config, JobCoordinator, JobCoordinatorListener, JobModel
+from samza_azure import AzureJobCoordinatorFactory, Config, JobCoordinatorListener, JobModel
 from samza_azure.errors import PermitExpired, SamzaAzureError, StorageUnavailable, Superseded, Unsettled
+from samza_azure.group.control import Control
+from samza_azure.group.ending import waits_for
 from samza_azure.library.shared_tasks import plan_of
+from samza_azure.library.threaded import ThreadedCoordinator
 from samza_azure.logs.record import Slice, Writer
 from samza_azure.logs.task_log import LogLimits
 from samza_azure.machine.clock import boot_time
@@ -41,7 +45,9 @@ class Member(JobCoordinatorListener):
     def __init__(self, name: str, config: Config, tasks: int, said: Connection, only_holder: bool) -> None:
         self.name, self._said, self._said_lock = name, said, threading.Lock()
         self.ended = threading.Event()
-        self.coordinator: JobCoordinator = AzureJobCoordinatorFactory().get_job_coordinator(name, config)
+        coordinator = AzureJobCoordinatorFactory().get_job_coordinator(name, config)
+        assert isinstance(coordinator, ThreadedCoordinator)
+        self.coordinator = coordinator
         self.coordinator.set_listener(self)
         self.coordinator.ask(new_run=False, wait_for_upgrade=False, only_holder=only_holder)
         self.coordinator.report(Ready(plan_of(STAGE, tasks)))
@@ -53,6 +59,17 @@ class Member(JobCoordinatorListener):
         """Tell the test, with the time."""
         with self._said_lock:
             self._said.send((boot_time(), *what))
+
+    def waits_for(self) -> str:
+        """What keeps it from ending, for a test that has waited in vain."""
+        view = self.coordinator.view
+        if view is None:
+            return "the storage"
+        control = view.control if isinstance(view.control, Control) else None
+        return (
+            f"{waits_for(view, boot_time())}: {view.leaving=} {view.ending=} {view.lease=} {view.handing_over=} "
+            f"{view.calls.busy=} {view.calls.unsettled=} {view.work.tasks=} {view.others.leader_row=} {control=}"
+        )
 
     def may_append(self) -> bool:
         """The permit, asked before each append."""
@@ -142,6 +159,8 @@ def live(
     die_with_parent()
     member = Member(name, Config.parse(job), tasks, said, only_holder)
     signal.signal(signal.SIGTERM, lambda *_: member.coordinator.stop())
+    signal.signal(signal.SIGUSR1, lambda *_: member.say("waits for", member.waits_for()))
+    faulthandler.register(signal.SIGUSR1, chain=True)  # and where its threads are, on the standard error
     if gate is not None:
         member.say("waits")
         gate.wait()
