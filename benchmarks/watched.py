@@ -35,11 +35,11 @@ def windows(rows: DataFrame) -> DataFrame:
 
 def watch(spark: SparkSession) -> None:
     """Put the clock in, and wait to be asked."""
-    from samza_azure.spark.jvm.output import Outlet
+    from samza_azure.spark.jvm.output import BatchOutput
     from samza_azure.spark.query.batch import BatchWriter
 
-    write, run = BatchWriter._write, Outlet.run
-    arrived_at: dict[Outlet, float] = {}
+    write, run = BatchWriter._write, BatchOutput.run
+    arrived_at: dict[BatchOutput, float] = {}
 
     @contextmanager
     def clocked_run(self: Any, frame: DataFrame) -> Iterator[Any]:
@@ -51,7 +51,7 @@ def watch(spark: SparkSession) -> None:
         write(self, frame, batch)
         own_ms[batch] = (time.perf_counter() - arrived_at[self._outlet]) * 1000
 
-    Outlet.run = clocked_run  # type: ignore[method-assign]
+    BatchOutput.run = clocked_run  # type: ignore[method-assign]
     BatchWriter._write = clocked  # type: ignore[method-assign]
     threading.Thread(target=tell, args=(spark, Path(__file__).parent), daemon=True).start()
 

@@ -5,7 +5,6 @@ Nothing is read or sent, and nobody is evicted: it asks as a reader without an o
 out.
 """
 
-import socket
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as TooLate
 from typing import TYPE_CHECKING, TypeVar
@@ -15,6 +14,7 @@ from azure.eventhub import parse_connection_string
 from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, StorageUnavailable, Superseded
 from samza_azure.eventhubs.hub import EventHub, HubFacts
 from samza_azure.systems.looks import begun
+from samza_azure.systems.reach import connected
 
 if TYPE_CHECKING:
     from azure.eventhub import EventData, PartitionContext
@@ -55,7 +55,7 @@ def tried_to_send(hub: EventHub) -> str:
 
 def _found(hub: EventHub) -> tuple[str, HubFacts]:
     host, port = _address(hub)
-    _connect(host, port)
+    connected(host, port, CONNECT_S, to="namespace", behind="namespace").close()
     return host, _within(hub.facts, hub, host)
 
 
@@ -74,22 +74,6 @@ def _address(hub: EventHub) -> tuple[str, int]:
         where, tls = said.fully_qualified_namespace, "usedevelopmentemulator=true" not in text.lower()
     host, _, port = where.partition(":")
     return host, int(port) if port.isdecimal() else 5671 if tls else 5672
-
-
-def _connect(host: str, port: int) -> None:
-    """See that the service can be reached at all: the SDK says of all failures that it has none."""
-    try:
-        socket.create_connection((host, port), timeout=CONNECT_S).close()
-    except (socket.gaierror, UnicodeError) as error:  # a part of the name may be too long
-        raise ConfigError(
-            f"This machine finds no address of {host!r}: {getattr(error, 'strerror', error)}. Correct the name of the "
-            "namespace, or the DNS of the network (a private endpoint needs its zone)."
-        ) from error
-    except OSError as error:
-        raise StorageUnavailable(
-            f"Port {port} of {host} cannot be reached: {error}. Open it for outgoing connections, and admit this "
-            "machine in the firewall of the namespace."
-        ) from error
 
 
 def _open(hub: EventHub, facts: HubFacts) -> bool:

@@ -14,6 +14,7 @@ from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
 from samza_azure.kafka.access import NONE
 from samza_azure.kafka.topic import Told, Topic
 from samza_azure.machine.clock import boot_time
+from samza_azure.systems.reach import connected
 
 #: For a connection, for all answers about the topic, and for the first word of a partition.
 CONNECT_S, ANSWER_S, READ_S = 1.5, 2.5, 2.0
@@ -57,20 +58,9 @@ def _connect_to_one(brokers: Sequence[str], *, tls: bool) -> None:
 def _connect(broker: str, *, tls: bool) -> None:
     """See that a broker can be reached, and whether it speaks TLS: its client tells neither clearly."""
     host, _, port = broker.rpartition(":") if ":" in broker.rpartition("]")[2] else (broker, "", "9092")
-    try:
-        connection = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S)
-    except (socket.gaierror, UnicodeError) as error:  # a part of the name may be too long
-        raise ConfigError(
-            f"This machine finds no address of {host!r}: {getattr(error, 'strerror', error)}. Correct the name of the "
-            "broker, or the DNS of the network (a private endpoint needs its zone)."
-        ) from error
-    except ValueError as error:
-        raise ConfigError(f"{broker!r} is no address of a broker. Write host:port.") from error
-    except OSError as error:
-        raise StorageUnavailable(
-            f"Port {port} of {host} cannot be reached: {error}. Open it for outgoing connections, and admit this "
-            "machine in the firewall of the brokers."
-        ) from error
+    if not port.isdecimal():
+        raise ConfigError(f"{broker!r} is no address of a broker. Write host:port.")
+    connection = connected(host.strip("[]"), int(port), CONNECT_S, to="broker", behind="brokers")
     with closing(connection):
         speaks_tls = _speaks_tls(connection, host)
     if speaks_tls is None and tls:

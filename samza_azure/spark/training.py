@@ -21,7 +21,7 @@ from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.types import StructType
 
 from samza_azure.spark.jvm import java
-from samza_azure.spark.jvm.output import Outlet
+from samza_azure.spark.jvm.output import BatchOutput
 from samza_azure.spark.jvm.session import connect_session
 from samza_azure.spark.jvm.settings import settings_of
 from samza_azure.spark.jvm.watermark import OwnedWatermark
@@ -116,7 +116,7 @@ def _train(spark: SparkSession, directory: Path) -> None:
 
 def _query(spark: SparkSession, directory: Path, stage: Any) -> Any:
     held: list[Any] = []
-    outlet = Outlet()
+    outlet = BatchOutput()
 
     def write(frame: DataFrame, batch: int) -> None:
         with outlet.run(frame) as rows:

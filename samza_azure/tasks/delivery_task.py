@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from samza_azure.config import Files
-from samza_azure.errors import CorruptState
 from samza_azure.logs.record import Buffer
 from samza_azure.messages import StartTask
 from samza_azure.stream_io.log import LogReader, Restored
 from samza_azure.tables.delivery import Delivery
 from samza_azure.tasks.context import ContainerContext
-from samza_azure.tasks.sink_task import SinkTask
+from samza_azure.tasks.sink_task import SinkTask, claim_at
 
 #: In each record of such a task: the position of its delivery.
 POSITION = "delivery.json"
@@ -47,13 +46,7 @@ class DeliveryTask(SinkTask):
             record=self._record,
             may_write=self._context.may_append,
         )
-        try:
-            self._sink.claim(restored.files.get(POSITION))
-        except ValueError as error:
-            blob, position = restored.places[POSITION]
-            raise CorruptState(
-                f"The record's file {POSITION!r} was not written by samza-azure: {error}", blob=blob, position=position
-            ) from error
+        claim_at(self._sink.claim, restored, POSITION)
         return True
 
     def _flush(self) -> bool:

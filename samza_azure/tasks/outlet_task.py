@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from samza_azure.config import Outside
-from samza_azure.errors import CorruptState, SamzaAzureError
+from samza_azure.errors import SamzaAzureError
 from samza_azure.logs.record import INTERMEDIATE, Buffer, Kind, Slice
 from samza_azure.logs.task_log import LogLimits
 from samza_azure.machine.clock import boot_time
@@ -26,7 +26,7 @@ from samza_azure.systems.outlet import Outlet
 from samza_azure.systems.registry import factory_of, producer_of
 from samza_azure.tasks.context import ContainerContext
 from samza_azure.tasks.life import LOOK_S, owner_number
-from samza_azure.tasks.sink_task import SinkTask
+from samza_azure.tasks.sink_task import SinkTask, claim_at
 
 log = logging.getLogger(__name__)
 
@@ -83,13 +83,7 @@ class OutletTask(SinkTask):
             partitions=lambda: factory.get_admin(outside).partitions(),
             made=lambda: producer_of(factory, outside),
         )
-        try:
-            self._sink.claim(restored.files.get(POSITION))
-        except ValueError as error:
-            blob, position = restored.places[POSITION]
-            raise CorruptState(
-                f"The record's file {POSITION!r} was not written by samza-azure: {error}", blob=blob, position=position
-            ) from error
+        claim_at(self._sink.claim, restored, POSITION)
         return True
 
     def _flush(self) -> bool:

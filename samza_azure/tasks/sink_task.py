@@ -6,10 +6,11 @@ once.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from samza_azure.errors import CorruptState
 from samza_azure.logs.names import run_folder
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import INTERMEDIATE, Buffer, Kind, Slice
@@ -217,6 +218,17 @@ class SinkTask(TurnTask):
         batch = writer.last_batch + 1
         writer.append(batch, kind=kind, needs=needs, files=self._files, slices=self._slices)
         return batch
+
+
+def claim_at(claim: Callable[[bytes | None], object], restored: Restored, name: str) -> None:
+    """Begin at the position that a file of the log's last record holds; `claim` raises `ValueError` if it is none."""
+    try:
+        claim(restored.files.get(name))
+    except ValueError as error:
+        blob, position = restored.places[name]
+        raise CorruptState(
+            f"The record's file {name!r} was not written by samza-azure: {error}", blob=blob, position=position
+        ) from error
 
 
 def after_publish(before: Progress, rows: int, seconds: float, since_s: float) -> Progress:

@@ -83,6 +83,12 @@ class JobOnAzurite:
         self.drained_at = 0  # rows that belong to drained runs, whose intermediate streams are deleted
         self.others: list[Fleet] = []
 
+    def carries(self, streams: str, pipeline: str) -> None:
+        """Run another job than the example's, with these streams and this module. Call it before the start."""
+        job = self.fleet.job.read_text().partition("\n[streams.")[0]
+        self.fleet.job.write_text(f"{job}\n{streams}")
+        (self.directory / "pipeline.py").write_text(pipeline)
+
     def close(self) -> None:
         """Kill everything that is ours, by process id."""
         ours = [process for name in self.fleet.alive() for process in self.tree(name)]

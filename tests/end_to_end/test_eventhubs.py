@@ -112,9 +112,7 @@ def world(
     monkeypatch.setenv("EVENTHUBS", hubs.connection_string)
     made = JobOnAzurite(tmp_path_factory.mktemp("eventhubs"), flights)
     try:
-        job = made.fleet.job.read_text().partition("[streams.flights]")[0]
-        made.fleet.job.write_text(job + STREAMS)
-        (made.directory / "pipeline.py").write_text(PIPELINE)
+        made.carries(STREAMS, PIPELINE)
         yield made
     finally:
         made.close()
@@ -170,9 +168,7 @@ def test_events_of_a_hub_are_exactly_once(world: JobOnAzurite, hubs: EventHubs) 
 @pytest.mark.long
 def test_from_hub_to_hub_and_back_each_event_is_once(world: JobOnAzurite, hubs: EventHubs) -> None:
     """Without Spark, through kill -9 of containers and processors, cuts, lost answers, and a drain under load."""
-    job = world.fleet.job.read_text().partition("[streams.clicks]")[0]
-    world.fleet.job.write_text(job + HUB_TO_HUB)
-    (world.directory / "pipeline.py").write_text(FORTH_AND_BACK)
+    world.carries(HUB_TO_HUB, FORTH_AND_BACK)
     events = Events(hubs)
     events.grow(100)
     world.start("p0", "p1")

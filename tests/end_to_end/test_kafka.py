@@ -67,9 +67,7 @@ def world(
     monkeypatch.setenv("BROKERS", broker.brokers)
     made = JobOnAzurite(tmp_path_factory.mktemp("kafka"), flights)
     try:
-        job = made.fleet.job.read_text().partition("[streams.flights]")[0]
-        made.fleet.job.write_text(job + STREAMS)
-        (made.directory / "pipeline.py").write_text(PIPELINE)
+        made.carries(STREAMS, PIPELINE)
         yield made
     finally:
         made.close()

@@ -30,11 +30,9 @@ def test_rows_of_on_drain_and_of_timers_are_exactly_once_under_kill_9(
     """
     world = JobOnAzurite(tmp_path_factory.mktemp("low"), flights)
     try:
-        job = world.fleet.job.read_text()
         streams = (EXAMPLE / "job.toml").read_text().partition("[task]")[2].replace("partitions = 4", "partitions = 2")
-        world.fleet.job.write_text(job.partition("[streams.flights]")[0] + f"[task]{streams}")
         pipeline = (EXAMPLE / "pipeline.py").read_text().replace("timedelta(minutes=1)", "timedelta(seconds=1)")
-        (world.directory / "pipeline.py").write_text(pipeline)
+        world.carries(f"[task]{streams}", pipeline)
         shown = world.start("p0", "p1")
         assert {each["name"] for each in shown["tasks"]} == {f"Alert-{number}" for number in range(PARTITIONS)}
         producer = world.producing(6_000, rate=2_000)

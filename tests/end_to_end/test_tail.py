@@ -60,9 +60,7 @@ class Files:
 def world(tmp_path_factory: pytest.TempPathFactory, flights: pa.Table) -> Iterator[JobOnAzurite]:
     made = JobOnAzurite(tmp_path_factory.mktemp("tail"), flights)
     try:
-        job = made.fleet.job.read_text().partition("[streams.flights]")[0]
-        made.fleet.job.write_text(job + STREAMS)
-        (made.directory / "pipeline.py").write_text(PIPELINE)
+        made.carries(STREAMS, PIPELINE)
         yield made
     finally:
         made.close()

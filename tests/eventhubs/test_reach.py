@@ -72,6 +72,7 @@ def test_a_hub_that_can_be_read_is_described_and_a_reader_is_not_evicted(hubs: E
         (("", ""), {"consumer_group": "mine"}, ConfigError, "has no consumer group 'mine'. Correct"),
         (("localhost:", "nowhere.invalid:"), {}, ConfigError, "finds no address of 'nowhere.invalid'"),
         (("localhost:", f"{'n' * 64}.invalid:"), {}, ConfigError, "finds no address of 'nnn.*too long"),
+        (("localhost:", "localhost:9"), {}, ConfigError, r"is no port of 'localhost': ports are 1 to 65535. Correct"),
         (("", ""), {"partitions": "4"}, ConfigError, "has 2 partitions, and the job file says 4. Write partitions = 2"),
         (("", ";EntityPath=other"), {}, ConfigError, "is for the hub 'other', as its EntityPath says"),
     ],

@@ -98,6 +98,18 @@ def test_tls_is_spoken_and_a_wrong_guess_is_named(certificate: Path) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("brokers", "says"),
+    [
+        ("localhost:99999", "99999 is no port of 'localhost'"),
+        ("localhost:http", "'localhost:http' is no address of a broker. Write host:port."),
+        ("nowhere.invalid:9092", "finds no address of 'nowhere.invalid'"),
+    ],
+)
+def test_an_address_that_is_none_is_named(brokers: str, says: str) -> None:
+    assert says in str(refused(Messages.of("localhost:1", "t"), brokers=brokers, tls="false"))
+
+
 @pytest.mark.parametrize("mechanism", ["PLAIN", pytest.param("SCRAM-SHA-256", marks=pytest.mark.long)])
 def test_a_password_lets_in_and_a_wrong_one_is_named(mechanism: str) -> None:
     sasl, user = mechanism.lower(), {"sasl.username": "me", "sasl.password": SECRET}

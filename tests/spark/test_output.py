@@ -18,7 +18,7 @@ from samza_azure.errors import SamzaAzureError
 from samza_azure.logs.names import large_prefix
 from samza_azure.logs.record import Kind
 from samza_azure.spark.jvm import output
-from samza_azure.spark.jvm.output import Outlet
+from samza_azure.spark.jvm.output import BatchOutput
 from samza_azure.stream_io.log import LogReader
 from tests.storage.stored_rows import export
 
@@ -28,7 +28,7 @@ MakeFleet = Callable[[Application, str], Fleet]
 
 
 def rows_of(frame: DataFrame) -> list[pa.RecordBatch]:
-    with Outlet().run(frame) as rows:
+    with BatchOutput().run(frame) as rows:
         return list(rows)
 
 
@@ -60,7 +60,7 @@ def test_a_plan_without_rows_has_none(spark: SparkSession) -> None:
 
 def test_wide_rows_come_in_small_batches_once_they_were_seen(spark: SparkSession) -> None:
     frame = spark.range(0, 300, 1, 1).selectExpr("repeat('x', 100000) AS wide")
-    outlet = Outlet()
+    outlet = BatchOutput()
     with outlet.run(frame) as rows:
         assert [batch.num_rows for batch in rows] == [300]
     with outlet.run(frame) as rows:
@@ -72,7 +72,7 @@ def test_wide_rows_come_in_small_batches_once_they_were_seen(spark: SparkSession
 
 def test_nothing_is_left_on_the_disk(spark: SparkSession) -> None:
     """Not even of a plan that fails."""
-    outlet = Outlet()
+    outlet = BatchOutput()
     with outlet.run(spark.range(10)) as rows:
         list(rows)
     (java,) = [outlet._java]

@@ -27,7 +27,7 @@ ROWS_MIN, ROWS_MAX = 16, 64 << 10
 ARROW = b"\xff\xff\xff\xff"
 
 
-class Outlet:
+class BatchOutput:
     """Run the batches of one query and yield their rows."""
 
     def __init__(self) -> None:

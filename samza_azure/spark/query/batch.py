@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from samza_azure.errors import SamzaAzureError
-from samza_azure.spark.jvm.output import Outlet
+from samza_azure.spark.jvm.output import BatchOutput
 from samza_azure.spark.jvm.watermark import END_OF_CLOCK_MS, OwnedWatermark
 from samza_azure.streams.offset import INFINITY_MS
 from samza_azure.tasks.checkpoint import planned
@@ -29,7 +29,7 @@ class BatchWriter(RecordWriter):
         self._own_watermark = own_watermark
         self._count_late = count_late
         self._watermark: OwnedWatermark | None = None
-        self._outlet = Outlet()
+        self._outlet = BatchOutput()
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Called by Spark, once per batch."""

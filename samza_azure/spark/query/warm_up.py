@@ -23,7 +23,7 @@ from samza_azure.machine.idle import IdleCores
 from samza_azure.pipeline.state import kind_of_state
 from samza_azure.spark.jvm.late import LateRows
 from samza_azure.spark.jvm.leftovers import end_leftovers
-from samza_azure.spark.jvm.output import Outlet
+from samza_azure.spark.jvm.output import BatchOutput
 from samza_azure.spark.jvm.watermark import OwnedWatermark
 from samza_azure.spark.pipeline.pipeline import AnalysedQuery
 from samza_azure.spark.query.launch import launch, source
@@ -86,7 +86,7 @@ class Trial:
         self._launched = threading.Event()
         self._ended = threading.Event()
         self._query: StreamingQuery | None = None
-        self._outlet = Outlet()
+        self._outlet = BatchOutput()
         self._late_rows: LateRows | None = None
         self._watermark: OwnedWatermark | None = None
 
