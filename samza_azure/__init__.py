@@ -37,7 +37,6 @@ if TYPE_CHECKING:
         TimedOut,
         Unsettled,
     )
-    from samza_azure.eventhubs.once import EventHubsOnce
     from samza_azure.group.notification import DrainMode, DrainNotification
     from samza_azure.library.drain import DrainMonitor, DrainNotifications
     from samza_azure.library.drain_states import DrainMessage, DrainStates
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
         SystemStream,
         SystemWriter,
     )
+    from samza_azure.systems.once import EventHubsOnce
 
 __all__ = [
     "AccessDenied",
@@ -129,7 +129,7 @@ _HOMES = {
     "DrainNotifications": "library.drain",
     "DrainStates": "library.drain_states",
     "Envelope": "application",
-    "EventHubsOnce": "eventhubs.once",
+    "EventHubsOnce": "systems.once",
     "Handler": "application",
     "JobCoordinator": "coordinator",
     "JobCoordinatorListener": "coordinator",

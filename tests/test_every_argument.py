@@ -49,7 +49,6 @@ from samza_azure import (
 )
 from samza_azure.application import Stage
 from samza_azure.errors import Verdict
-from samza_azure.eventhubs.once import NUMBER, WRITER
 from samza_azure.library.lease_lock import LeaseLock
 from samza_azure.library.threaded import ThreadedCoordinator
 from samza_azure.logs.operations import Pause
@@ -63,6 +62,7 @@ from samza_azure.stream_io.arrow import encode
 from samza_azure.stream_io.log import LogReader, take_over
 from samza_azure.stream_io.produced import PRODUCED, Production
 from samza_azure.stream_io.retention import readers_of
+from samza_azure.systems.once import NUMBER, WRITER
 from tests.arguments import holds, ignore, optional_arguments
 from tests.storage.conftest import Clock
 

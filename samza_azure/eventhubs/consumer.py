@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from samza_azure.eventhubs.events import SCHEMA
-from samza_azure.eventhubs.once import NUMBER, WRITER, EventHubsOnce
 from samza_azure.eventhubs.options import WAYS, hub_of
 from samza_azure.eventhubs.partition_reader import EventPosition, PartitionReader
 from samza_azure.eventhubs.reach import tried
 from samza_azure.machine.clock import boot_time
 from samza_azure.systems.api import SystemLag, SystemPosition, SystemRows, SystemStream
 from samza_azure.systems.looks import Look
+from samza_azure.systems.once import NUMBER, WRITER, EventHubsOnce
 from samza_azure.systems.options import one_of, refuse_unknown, start_of
 from samza_azure.systems.parsing import BODY, Parser
 

@@ -8,31 +8,31 @@ Not promised: that nothing comes twice. The service has no way to refuse it, and
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as TooLate
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, StorageUnavailable
+from samza_azure.errors import AccessDenied, SamzaAzureError, StorageUnavailable
 from samza_azure.eventhubs.batches import add
 from samza_azure.eventhubs.hub import ANSWER_S
-from samza_azure.eventhubs.once import NUMBER, WRITER
 from samza_azure.eventhubs.options import WAYS, hub_of
-from samza_azure.eventhubs.partitioning import EVENT_HASHING, KEY_AS_PARTITION, METHODS, ROUND_ROBIN, first_turn, of_key
 from samza_azure.eventhubs.reach import tried_to_send
 from samza_azure.systems.api import RefusedRow, SystemStream, SystemWriter
 from samza_azure.systems.encoding import Encoder
 from samza_azure.systems.looks import begun
-from samza_azure.systems.options import one_of, refuse_unknown
+from samza_azure.systems.once import NUMBER, WRITER
+from samza_azure.systems.options import refuse_unknown
 from samza_azure.systems.parsing import FORMAT
+from samza_azure.systems.partitioning import OPTIONS as PARTITIONING
+from samza_azure.systems.partitioning import Partitioner, of_key
 
 if TYPE_CHECKING:
     from azure.eventhub import EventDataBatch, EventHubProducerClient
 
-METHOD, KEY = "partition.method", "partition.by"
-OPTIONS = {*WAYS, "name", METHOD, KEY, FORMAT}
+OPTIONS = {*WAYS, "name", *PARTITIONING, FORMAT}
 #: How long the service may take for a batch; and for all of a range, before the SDK is believed to hang.
 SEND_S, HANGS_S = 30.0, 120.0
 #: So many partitions are sent to at the same time.
@@ -48,13 +48,9 @@ class EventHubsOutput:
 
     def __init__(self, stream: SystemStream) -> None:
         refuse_unknown(stream, "eventhubs", OPTIONS)
-        self._stream = stream
         self._hub = hub_of(stream)
         self._encoder = Encoder(stream)
-        self._key, self._method = _key(stream), one_of(stream, METHOD, "", *METHODS)
-        if not self._method:
-            self._method = EVENT_HASHING if self._key else ROUND_ROBIN
-        self._check_key()
+        self._partitioner = Partitioner(stream, of_key)
         self._writer = SystemWriter("", None, 0)
         self._client: EventHubProducerClient | None = None
         self._most = 0  # bytes of a batch
@@ -79,7 +75,8 @@ class EventHubsOutput:
         client, refused = self._see_to_client(), list[RefusedRow]()
         waiting: dict[int, deque[EventDataBatch]] = {}
         bodies, properties = self._encoder.bodies(rows), self._encoder.properties(rows)
-        for index, (where, body, more) in enumerate(zip(self._places(number, rows), bodies, properties, strict=True)):
+        places = self._partitioner.places(self._writer, number, rows)
+        for index, (where, body, more) in enumerate(zip(places, bodies, properties, strict=True)):
             if isinstance(where, str):
                 refused.append(RefusedRow(index, where, body))
                 continue
@@ -183,58 +180,6 @@ class EventHubsOutput:
             return False
         to.append(batch)
         return True
-
-    def _places(self, number: int, rows: pa.Table) -> Iterator[int | str]:
-        """The partition of each row, or why it has none."""
-        partitions, writer = self._writer.partitions or 1, self._writer.id
-        begin = first_turn(writer)
-        if self._method == ROUND_ROBIN:
-            yield from ((number + index + begin) % partitions for index in range(rows.num_rows))
-        elif self._method == EVENT_HASHING:
-            for index, key in enumerate(rows[self._key].cast(pa.string()).to_pylist()):
-                yield (number + index + begin) % partitions if key is None else of_key(key, partitions)
-        else:
-            for key in rows[self._key].to_pylist():
-                yield (
-                    f"Its {self._key} is {key}, which is no partition: a whole number from 0 is expected."
-                    if key is None or key < 0
-                    else key % partitions
-                )
-
-    def _check_key(self) -> None:
-        """Raise ConfigError for a key that the method cannot use."""
-        name = f"streams.{self._stream.name}.options"
-        if self._method == ROUND_ROBIN:
-            if KEY in self._stream.options:
-                raise ConfigError(f"{name}.{KEY} has no effect with {ROUND_ROBIN}. Remove one of the two lines.")
-            return
-        types = {field.name: field.type for field in self._stream.schema}
-        if self._key not in types:
-            said = f"{name}.{KEY} is {self._key!r}" if self._key else f"{name}.{METHOD} is {self._method!r}"
-            raise ConfigError(
-                f"{said}, and the stream has the columns {', '.join(types)}. Write {KEY} = one of them, by which rows "
-                "go to their partitions."
-            )
-        kind = types[self._key]
-        if self._method == KEY_AS_PARTITION and not pa.types.is_integer(kind):
-            raise ConfigError(f"{name}.{METHOD} is {self._method!r}, so {self._key!r} should be a whole number.")
-        if not any(is_kind(kind) for is_kind in _KEYS):
-            raise ConfigError(
-                f"{name}.{KEY} is {self._key!r}, a column that is no text, whole number, boolean or date. Name another."
-            )
-
-
-_KEYS = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date)
-
-
-def _key(stream: SystemStream) -> str:
-    """The column that decides the partition: the one that is named, or that of the stage's `partition_by`."""
-    by = stream.key[0] if len(stream.key) == 1 else ""
-    asked = stream.options.get(KEY)
-    if asked is not None:
-        return asked
-    fits = any(is_kind(stream.schema.field(by).type) for is_kind in _KEYS) if by in stream.schema.names else False
-    return by if fits and stream.options.get(METHOD) != ROUND_ROBIN else ""
 
 
 def _wait_s(first_s: float, times: int, most_s: float) -> float:
