@@ -35,14 +35,10 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+SCRIPTS = ("page", "columns", "day", "graph", "lines", "news", "table", "texts")
 FILES = {
     "": ("index.html", "text/html"),
-    "page.js": ("page.js", "text/javascript"),
-    "lines.js": ("lines.js", "text/javascript"),
-    "day.js": ("day.js", "text/javascript"),
-    "graph.js": ("graph.js", "text/javascript"),
-    "news.js": ("news.js", "text/javascript"),
-    "table.js": ("table.js", "text/javascript"),
+    **{f"{name}.js": (f"{name}.js", "text/javascript") for name in SCRIPTS},
     "page.css": ("page.css", "text/css"),
     "icon.svg": ("icon.svg", "image/svg+xml"),
 }

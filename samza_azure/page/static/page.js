@@ -1,33 +1,16 @@
 // Shows what the account says.
 
+import { EVENTS, PARTITIONS, PROCESSORS, STAGES, TASKS, runs } from "./columns.js";
 import { followDay, show as showDay } from "./day.js";
 import { drawGraph } from "./graph.js";
 import { draw } from "./lines.js";
 import { listen } from "./news.js";
 import { fill, plain, write } from "./table.js";
+import { bytes, count, span } from "./texts.js";
 
 const LINES_S = 900, POINT_S = 5, STALE_MS = 15000;
 const at = (id) => document.getElementById(id);
 let readAt = 0, heardAt = 0, ahead = 0, shown = null;
-
-function bytes(size) {
-  if (size === null || size === undefined) return "–";
-  for (const [unit, name] of [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) {
-    if (size >= unit) return `${(size / unit).toFixed(1)} ${name}`;
-  }
-  return `${size} B`;
-}
-
-function span(seconds) {
-  if (seconds === null || seconds === undefined) return "–";
-  if (seconds < 120) return `${seconds.toFixed(seconds < 10 && !Number.isInteger(seconds) ? 1 : 0)} s`;
-  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
-  return seconds < 172800 ? `${(seconds / 3600).toFixed(1)} h` : `${Math.round(seconds / 86400)} days`;
-}
-
-function count(number) {
-  return number === null || number === undefined ? "–" : number.toLocaleString("en", { maximumFractionDigits: 1 });
-}
 
 function some(list, more, what) {
   if (!more && list.length < 2) return list.length ? "" : `No ${what}`;
@@ -63,11 +46,13 @@ function show(found) {
     keepingUp(found.keeping_up);
     flow(found);
     if (found.drain) drain(found.drain);
-    fleet(found);
-    work(found);
-    fill(at("events"), found.events.map((each) => ({
-      cells: [new Date(Math.min(each.at_ms, 8.64e15)).toLocaleString(), each.kind, each.text], tone: "", numbers: [],
-    })));
+    write(at("c-processors"), some(found.processors, found.processors_more, "processors"));
+    fill(at("processors"), PROCESSORS, found.processors, toneOfProcessor);
+    fill(at("stages"), STAGES, found.stages.map((stage) => found.phase === "DRAINED" ? { ...stage, pace: null, pace_out: null } : stage),
+      (stage) => isIdle(stage) ? "warn" : "");
+    write(at("c-tasks"), some(found.tasks, found.tasks_more, "tasks"));
+    fill(at("tasks"), TASKS, found.tasks, (task) => task.error ? "bad" : task.why ? "warn" : "");
+    fill(at("events"), EVENTS, found.events);
   }
   age();
 }
@@ -100,18 +85,12 @@ function flow(found) {
   at("by-partition").hidden = !found.partitions.length;
   write(at("s-partitions"), `Backlog of ${count(found.partitions.length + found.partitions_more)} source partitions`);
   write(at("c-partitions"), some(found.partitions, found.partitions_more, "source partitions") + (known ? "" : "; no task has reported any"));
-  fill(at("partitions"), found.partitions.map((each) => ({
-    cells: [each.name, each.backlog === null ? "unknown" : [
-      bytes(each.backlog),
-      each.rows === null ? "" : `${count(each.rows)} rows`,
-      each.lag_s === null ? "" : `${count(Math.round(each.lag_s))} s`,
-    ].filter(Boolean).join(", ")], tone: "", numbers: [1],
-  })));
+  fill(at("partitions"), PARTITIONS, found.partitions);
 }
 
-function runs({ running, drained, tasks }) {
-  if (drained === tasks) return `${count(tasks)} drained`;
-  return `${count(running)} of ${count(tasks)} run${drained ? `, ${count(drained)} drained` : ""}`;
+function toneOfProcessor({ state, failure, no_container }) {
+  if (state === "silent" || failure || no_container) return "bad";
+  return state === "active" ? "" : "warn";
 }
 
 function isIdle({ running, drained, tasks }) {
@@ -129,56 +108,6 @@ function drain(found) {
   }));
   const more = found.waits_for_more ? ` and ${found.waits_for_more} more` : "";
   write(at("waits"), found.waits_for.length ? `Waiting for ${found.waits_for.join(", ")}${more}.` : "");
-}
-
-function stateOf(each) {
-  if (each.failure) return `${each.state}, ${each.failure}`;
-  if (each.going) return each.going;
-  if (each.no_container) return `${each.state}, its container has ended or hangs`;
-  return each.too_old_for ? `${each.state}, too old: needs format ${each.too_old_for}` : each.state;
-}
-
-function machine({ host, release, code, use }) {
-  const share = (size, most) => size ? bytes(size) + (most ? ` of ${bytes(most)}` : "") : "–";
-  return [use.memory ? `${use.cpu.toFixed(2)} cores` : "–", share(use.memory, use.memory_most), share(use.heap, use.heap_most),
-    host || "–", release || "–", code || "–"];
-}
-
-function fleet(found) {
-  write(at("c-processors"), some(found.processors, found.processors_more, "processors"));
-  fill(at("processors"), found.processors.map((each) => ({
-    cells: [each.id, stateOf(each),
-      each.leads ? "leads" : "", span(each.silent_s), each.tasks, ...machine(each.machine)],
-    tone: each.state === "silent" || each.failure || each.no_container ? "bad" : each.state === "active" ? "" : "warn", numbers: [3, 4, 5, 6, 7],
-  })));
-}
-
-function waits(task) {
-  return task.why && task.why_s >= 1 ? `${task.why} Seen for ${span(Math.round(task.why_s))}.` : task.why;
-}
-
-function took(ms) {
-  return ms?.triggerExecution === undefined ? "–" : `${(ms.triggerExecution / 1000).toFixed(2)} s`;
-}
-
-function phases(stage) {
-  if (!stage.ms) return "–";
-  const parts = Object.entries(stage.ms).filter(([phase, ms]) => phase !== "triggerExecution" && ms >= 5).sort((one, other) => other[1] - one[1]);
-  return `${stage.slowest}: ${took(stage.ms)}${parts.length ? ", of which " : ""}${parts.map(([phase, ms]) => `${phase} ${(ms / 1000).toFixed(2)} s`).join(", ")}`;
-}
-
-function work(found) {
-  fill(at("stages"), found.stages.map((stage) => ({
-    cells: [stage.name, runs(stage), ...[stage.pace, stage.pace_out].map((pace) => count(found.phase === "DRAINED" ? null : pace)),
-      bytes(stage.behind), count(stage.state_rows), bytes(stage.state_bytes), phases(stage)],
-    tone: isIdle(stage) ? "warn" : "", numbers: [1, 2, 3, 4, 5, 6],
-  })));
-  write(at("c-tasks"), some(found.tasks, found.tasks_more, "tasks"));
-  fill(at("tasks"), found.tasks.map((task) => ({
-    cells: [task.name, task.owner ?? "nobody", task.phase, task.batch ?? "–", took(task.ms), count(task.pace), span(task.age_s),
-      bytes(task.backlog), bytes(task.state_bytes), count(task.late), count(task.restarts), [waits(task), task.error].filter(Boolean).join("\n")],
-    tone: task.error ? "bad" : task.why ? "warn" : "", numbers: [3, 4, 5, 6, 7, 8, 9, 10],
-  })));
 }
 
 function age() {

@@ -1,30 +1,37 @@
 // Rows of a table that stay the same elements from one reading to the next, so that scrolling and selections stay.
 // Everything is put in as text: what comes from the account is never markup.
 
-export function fill(body, rows) {
-  while (body.rows.length > rows.length) body.deleteRow(-1);
+export function fill(body, columns, found, toneOf = () => "") {
+  if (!body.parentElement.tHead) head(body.parentElement.createTHead().insertRow(), columns);
+  while (body.rows.length > found.length) body.deleteRow(-1);
   const fresh = document.createDocumentFragment();
-  rows.forEach(({ cells, tone, numbers }, at) => {
-    const row = body.rows[at] ?? fresh.appendChild(made(cells.length, numbers));
-    set(row, tone);
-    cells.forEach((text, index) => write(row.cells[index], text));
+  found.forEach((each, at) => {
+    const row = body.rows[at] ?? fresh.appendChild(made(columns)), tone = toneOf(each);
+    if (tone) row.dataset.tone = tone;
+    else delete row.dataset.tone;
+    columns.forEach(({ cell }, index) => write(row.cells[index], cell(each)));
   });
   body.append(fresh);
 }
 
-function made(count, numbers) {
-  const row = document.createElement("tr");
-  for (let index = 0; index < count; index += 1) {
-    const cell = row.appendChild(document.createElement(index === 0 ? "th" : "td"));
-    if (index === 0) cell.scope = "row";
-    if (numbers.includes(index)) cell.className = "number";
+function head(row, columns) {
+  for (const { head: text, isNumber } of columns) {
+    write(row.appendChild(cellOf("col", isNumber)), text);
   }
+}
+
+function made(columns) {
+  const row = document.createElement("tr");
+  columns.forEach(({ isNumber }, index) => row.append(cellOf(index === 0 ? "row" : "", isNumber)));
   return row;
 }
 
-function set(row, tone) {
-  if (tone) row.dataset.tone = tone;
-  else delete row.dataset.tone;
+// The heading of a column or a row, or a cell of neither.
+function cellOf(scope, isNumber) {
+  const cell = document.createElement(scope ? "th" : "td");
+  if (scope) cell.scope = scope;
+  if (isNumber) cell.className = "number";
+  return cell;
 }
 
 // The text, with a mark instead of each character that would turn the direction of what stands beside it.
