@@ -264,6 +264,7 @@ class Progress:
     #: Of partitions outside also the rows, and by how many seconds the last of them came later than the last one read.
     lag_rows: dict[str, int] = field(default_factory=dict)
     lag_s: dict[str, float] = field(default_factory=dict)
+    waits_for_readers: bool = False  # it reads nothing from outside, since they have too much to read
 
     def rows_in(self, size: int) -> int:
         """About how many rows `size` bytes hold, by the mean of those that were read; 0 if none were read."""

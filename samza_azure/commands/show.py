@@ -12,7 +12,7 @@ from rich.text import Text
 
 from samza_azure.commands.terminal import LAST_MS, clock, counted, error_lines, printable
 from samza_azure.group.rows import ProcessorState
-from samza_azure.host.status import held_up
+from samza_azure.host.status import held_up, waits
 from samza_azure.messages import Phase
 from samza_azure.page.verdict import first_line
 
@@ -44,6 +44,8 @@ def status_view(shown: dict[str, Any]) -> Group:
     parts += [folded(drain_in_words(each), style="dim") for each in reversed(shown["drains"])]
     if shown["phase"] != "STOPPED":  # if it is, no task runs, and one sentence above has the reason
         parts += [folded(line, style="yellow") for line in _why_not(shown["tasks"])]
+        waiting = [task["name"] for task in shown["tasks"] if waits(task)]
+        parts += [folded(f"{_named(waiting)} for readers", style="yellow")] if waiting else []
     parts += [folded(f"{whose}: {error_lines(message)}", style="red") for message, whose in errors.items()]
     parts += [
         folded(f"{count} blobs of the drained run {run_id} cannot be deleted; they are tried again", style="yellow")
@@ -91,6 +93,12 @@ def _whose(tasks: Mapping[str, Sequence[str]]) -> str:
     names = [f"{name} ({', '.join(notes)})" if notes else name for name, notes in tasks.items()]
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return (f"{len(names)} tasks, " if len(names) > 1 else "") + ", ".join(names[:NAMED]) + more
+
+
+def _named(waiting: Sequence[str]) -> str:
+    """Tasks that wait, by name, of many the first ones and their number."""
+    more = f" and {len(waiting) - NAMED} more" if len(waiting) > NAMED else ""
+    return f"{', '.join(waiting[:NAMED])}{more} {'waits' if len(waiting) == 1 else 'wait'}"
 
 
 def _without(text: str, errors: Iterable[str]) -> str:

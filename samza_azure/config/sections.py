@@ -20,6 +20,7 @@ from samza_azure.config.values import (
     Count,
     Duration,
     Hidden,
+    LargeSize,
     Limit,
     LongDuration,
     Milliseconds,
@@ -281,6 +282,10 @@ class Stream:
     """The age in seconds after which rows may be deleted; by default they are kept for ever."""
     retention_bytes: Annotated[Size | None, Field(alias="retention.bytes")] = None
     """The size of each log above which its oldest rows may be deleted; by default there is no limit."""
+    backlog_bytes: Annotated[LargeSize | None, Field(alias="backlog.bytes")] = None
+    """Unread bytes in a log of a stream from outside at which its connector waits for the readers; by default it never
+    does.
+    """
     max_future_s: Annotated[Duration, Field(alias="max_future")] = 86_400.0
     """How many seconds a row may be ahead of the producer's clock and still move event time; 0: none may be ahead."""
     files: Annotated[str | None, Field(alias="files"), _named(FOLDER)] = None

@@ -11,6 +11,7 @@ __all__ = [
     "Duration",
     "Frozen",
     "Hidden",
+    "LargeSize",
     "Limit",
     "LongDuration",
     "Milliseconds",
@@ -137,6 +138,7 @@ Duration: TypeAlias = Annotated[float, BeforeValidator(_seconds), Field(le=_YEAR
 LongDuration: TypeAlias = Annotated[float, BeforeValidator(_seconds), Field(gt=0, le=1000 * _YEAR_S)]
 PositiveDuration: TypeAlias = Annotated[float, BeforeValidator(_seconds), Field(gt=0, le=_YEAR_S)]
 Size: TypeAlias = Annotated[int, BeforeValidator(_bytes), Field(ge=1024, le=1 << 30)]
+LargeSize: TypeAlias = Annotated[int, BeforeValidator(_bytes), Field(ge=1024, le=1 << 50)]
 Switch: TypeAlias = Annotated[bool, BeforeValidator(_switch)]
 Count: TypeAlias = Annotated[int, BeforeValidator(_number), Field(ge=1, le=10_000)]
 Limit: TypeAlias = Annotated[int, BeforeValidator(_number), Field(ge=0)]

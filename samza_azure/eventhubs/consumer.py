@@ -82,13 +82,16 @@ class EventHubsStream:
             if (found := self._read(number)) is not None:
                 self._turn += at + 1
                 return found
-        for number in numbers:
-            end = self._readers[number].end
-            self._looks[number].see(end.asked_at if end else 0.0)
+        self.pause()
         troubles = [self._readers[number].trouble or self._looks[number].unseen for number in numbers]
         if troubles and all(troubles):  # one alone does not hold back the others
             raise troubles[0] or AssertionError
         return None
+
+    def pause(self) -> None:
+        """Look at the ends of the partitions, since no events say them."""
+        for number, reader in self._readers.items():
+            self._looks[number].see(reader.end.asked_at if reader.end else 0.0)
 
     def lag(self, partition: int) -> SystemLag | None:
         """What is left after what `read` has returned, as the last event or look has said."""

@@ -474,6 +474,7 @@ def _progress(fields: Any) -> Progress | None:
         behind_sources=_integers(of_sources),
         lag_rows=_integers(lag_rows),
         lag_s={str(key): _decimal(seconds) for key, seconds in lag_s.items()},
+        waits_for_readers=fields.get("waits_for_readers") is True,
     )
 
 

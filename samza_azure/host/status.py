@@ -305,6 +305,12 @@ def held_up(tasks: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, A
     return reasons
 
 
+def waits(task: Mapping[str, Any]) -> str | None:
+    """Why a task that runs reads nothing, though there may be rows; None if it does not wait."""
+    is_full = task["why"] is None and (task["progress"] or {}).get("waits_for_readers")
+    return "It waits for readers: they have as many unread bytes as backlog.bytes allows." if is_full else None
+
+
 def _fields(value: Progress | LastBatch | None) -> dict[str, Any] | None:
     if value is None:
         return None

@@ -127,6 +127,10 @@ class KafkaStream:
             raise trouble
         return None
 
+    def pause(self) -> None:
+        """Look at the ends of the partitions."""
+        self._see()
+
     def lag(self, partition: int) -> SystemLag | None:
         """What is left behind what `read` has returned, as the last look has said. Offsets without a message count."""
         survey, place = self._survey, self._places[partition]

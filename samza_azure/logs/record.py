@@ -51,6 +51,8 @@ KEY, PARTITIONS = "key", "partitions"
 NEEDS = "needs"
 #: In the meta of a record: up to where the task has read each source partition, for whoever looks from outside.
 READ = "read"
+#: In the meta of a record: up to where the task has read each log with rows from outside, for the task that writes it.
+STANDS = "stands"
 #: In the meta of a record: how many bytes of input a batch of its owner may have. 0, unknown, is left out.
 BATCH_BYTES = "batch_bytes"
 #: In the meta of a task's idle FRONTIER: the task's position in each log that it reads.
@@ -513,6 +515,7 @@ _CHECKS: Mapping[str, Callable[[Any], object]] = {
     PARTITIONS: _number,
     NEEDS: _by_name(_number),
     READ: _by_name(_place),
+    STANDS: _by_name(_place),
     BATCH_BYTES: _number,
     STOOD_AT: _by_name(_place),
     SHUT_DOWN: lambda value: exactly(bool, value),

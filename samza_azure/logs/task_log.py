@@ -48,6 +48,7 @@ from samza_azure.logs.record import (
     INTERMEDIATE,
     NEEDS,
     READ,
+    STANDS,
     Buffer,
     Header,
     Kind,
@@ -71,7 +72,7 @@ COMPARED = 64 << 10
 #: How many bytes of files that may no longer be needed are kept in memory.
 PRUNE_BYTES = 8 << 20
 
-_REPEATED = (NEEDS, READ, BATCH_BYTES)
+_REPEATED = (NEEDS, READ, STANDS, BATCH_BYTES)
 #: A batch that fails because of its size is made no smaller than this. One record of input is always read.
 BATCH_BYTES_MIN = 64 << 10
 
@@ -117,6 +118,7 @@ class TaskLog:
     meta: Mapping[str, Any] = field(default_factory=dict)
     needs: Mapping[str, int] = field(default_factory=dict)  # of other logs; repeated in each record
     read: Mapping[str, Position] = field(default_factory=dict)  # source partitions; repeated in each record
+    stands: Mapping[str, Position] = field(default_factory=dict)  # logs of streams from outside; repeated, too
     batch_bytes: int = 0  # of input; repeated in each record
     is_fruitless: bool = False  # whether the last owner has appended nothing but its EPOCH
     files: dict[str, bytes | Reference] = field(default_factory=dict)  # only small ones as bytes
@@ -149,6 +151,7 @@ class TaskLog:
         self.idle = header.idle
         self.needs = header.meta.get(NEEDS, {})
         self.read = header.meta.get(READ, {})
+        self.stands = header.meta.get(STANDS, {})
         self.batch_bytes = header.meta.get(BATCH_BYTES, 0)
         if header.frontier_us is not None:
             self.frontier_us = header.frontier_us
@@ -361,12 +364,18 @@ def log_record(
     meta: Mapping[str, Any] | None = None,
     needs: Mapping[str, int] | None = None,
     read: Mapping[str, Position] | None = None,
+    stands: Mapping[str, Position] | None = None,
     batch_bytes: int | None = None,
 ) -> Record:
     """A record of the owner. What is not given stays as it was; frontier and watermark never fall."""
     needs = log.needs if needs is None else needs
     batch_bytes = log.batch_bytes if batch_bytes is None else batch_bytes
-    repeated = {NEEDS: needs, READ: log.read if read is None else read, BATCH_BYTES: batch_bytes}
+    repeated = {
+        NEEDS: needs,
+        READ: log.read if read is None else read,
+        STANDS: log.stands if stands is None else stands,
+        BATCH_BYTES: batch_bytes,
+    }
     return Record(
         kind,
         log.group_id,

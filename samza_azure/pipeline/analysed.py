@@ -42,6 +42,11 @@ class TaskInput:
     event_time: str | None = None
     named: str = ""  # as the stage names it: a stream from outside is read through another one
 
+    @property
+    def is_outside(self) -> bool:
+        """Whether its rows come from outside."""
+        return self.named != self.stream
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Term:

@@ -13,9 +13,13 @@ def mistakes_of_systems(streams: Mapping[str, Stream], written: Collection[str])
                 yield f"streams.{name}.options has no effect: a log has no options. Remove it."
             if stream.dead_letters:
                 yield f"streams.{name}.dead_letters has no effect: a log has rows alone. Remove the line."
-            continue
-        if name in written:
-            continue  # it goes outside, which is a sink
+        if stream.backlog_bytes is not None and (stream.system == LOG or name in written):
+            yield (
+                f"streams.{name}.backlog.bytes has no effect: only a connector that reads waits for readers. Remove "
+                "the line."
+            )
+        if stream.system == LOG or name in written:
+            continue  # written by a stage, it goes outside, which is a sink
         if stream.key:
             yield (
                 f"streams.{name}.key cannot be relied on: how rows get to their partitions outside is not known. "

@@ -166,12 +166,14 @@ class LogWriter:
         meta: Mapping[str, Any] | None = None,
         needs: Mapping[str, int] | None = None,
         read: Mapping[str, Position] | None = None,
+        stands: Mapping[str, Position] | None = None,
         batch_bytes: int | None = None,
     ) -> Position:
         """Append one batch, whatever it takes; where the log ends after it.
 
         `needs` says of other logs from which of their blobs on this batch and all later ones read; `read`, up to where
-        it has read each source partition; `batch_bytes`, how much input the next batch may have.
+        it has read each source partition, `stands`, each log with rows from outside; `batch_bytes`, how much input
+        the next batch may have.
         Raises Superseded (stop the task), PermitExpired (take over again, as the next attempt) and CorruptState.
         """
         return self._append(
@@ -185,6 +187,7 @@ class LogWriter:
             meta=meta,
             needs=needs,
             read=read,
+            stands=stands,
             batch_bytes=batch_bytes,
         )
 

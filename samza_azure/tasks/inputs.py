@@ -64,6 +64,16 @@ class Inputs:
                     ends[producer.source] = max(place.position, ends.get(producer.source, (0, 0)))
         return ends
 
+    def stands(self, offsets: Iterable[Offset]) -> Ends:
+        """How far each log with rows from outside has been read, by all sources of the task."""
+        ends: Ends = {}
+        for offset in offsets:
+            each = self._of(offset)
+            if each.is_outside:
+                for producer, place in zip(each.producers, offset.at, strict=True):
+                    ends[producer.prefix] = min(place.position, ends.get(producer.prefix, place.position))
+        return ends
+
     def behind(self) -> dict[str, int]:
         """Estimate how many bytes of each stream are unread, from the ends in the hints."""
         left: dict[str, int] = {}

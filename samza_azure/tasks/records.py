@@ -114,6 +114,7 @@ class RecordWriter:
         files: NewFiles,
         needs: Callable[[], Mapping[str, int]],
         read_to: Callable[[Iterable[Offset]], Ends],
+        stands: Callable[[Iterable[Offset]], Ends],
         batch_bytes: Callable[[], int],
         appended: Callable[[int, Planned, int, int | None], None],
         last_rows: Callable[[], Iterable[pa.RecordBatch]] = tuple,
@@ -125,6 +126,7 @@ class RecordWriter:
         self._files = files
         self._needs = needs
         self._read_to = read_to
+        self._stands = stands
         self._batch_bytes = batch_bytes
         self._appended = appended
         self._last_rows = last_rows
@@ -212,6 +214,7 @@ class RecordWriter:
                 meta=meta,
                 needs=self._needs(),
                 read=self._read_to(plan.offsets),
+                stands=self._stands(plan.offsets),
                 batch_bytes=batch_bytes,
             )
         )

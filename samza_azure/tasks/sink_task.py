@@ -216,7 +216,8 @@ class SinkTask(TurnTask):
         ours = run_folder(self.start_message.run_id)
         needs = {log: blob for log, (blob, _) in sink.position.at.items() if blob > 0 and log.startswith(ours)}
         batch = writer.last_batch + 1
-        writer.append(batch, kind=kind, needs=needs, files=self._files, slices=self._slices)
+        stands = sink.position.at if self._input.is_outside else {}
+        writer.append(batch, kind=kind, needs=needs, stands=stands, files=self._files, slices=self._slices)
         return batch
 
 

@@ -32,6 +32,7 @@ from samza_azure.tasks.backlog import furthest
 from samza_azure.tasks.context import ContainerContext
 from samza_azure.tasks.forgetting import Forgetting
 from samza_azure.tasks.life import TurnTask, owner_number
+from samza_azure.tasks.readers import Readers
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,8 @@ class SourceTask(TurnTask):
         self._is_idle = self._has_moved = False  # `_has_moved`: since the last record
         self._pending: dict[str, Any] | None = None  # a record of which it is not known whether it is in the log
         self._forgetting = Forgetting(context, start, ())
+        self._readers = Readers(context, start, self._declared.backlog_bytes)
+        self._waits, self._waited_at = False, -math.inf  # whether it waits for them, and when it last did
         #: What the consumer needs beside the positions, by partition; and how it is in the log.
         self._states: dict[int, bytes] = {}
         self._logged: dict[int, bytes] = {}
@@ -91,7 +94,7 @@ class SourceTask(TurnTask):
                     )
 
     def _begin(self) -> bool:
-        _, restored = self._take_over(
+        writer, restored = self._take_over(
             {
                 "stream": self._stage.plan.output,
                 "schema": self._stage.plan.schema,
@@ -103,6 +106,7 @@ class SourceTask(TurnTask):
         if restored.drained:
             self._end_drained(read=dict(restored.read))
             return False
+        self._readers.begin(writer.position)
         start = self.start_message.positions
         for each in partitions_of(stage_and_number(self.name)[1], self._stage.plan.tasks, self._declared.partitions):
             key = source_partition(self._stream, each)
@@ -152,13 +156,15 @@ class SourceTask(TurnTask):
         drain, away = self._drain, None
         if drain.step is None:
             try:
-                self._read()
+                self._waits = self._readers.are_behind()
+                self._wait() if self._waits else self._read()
             except StorageUnavailable as error:
                 away = error  # what was read before is appended all the same
         is_due = boot_time() >= self._appended_at + self._commit_s or self._bytes >= self._most_bytes
         if self._has_moved and (is_due or drain.step is not None):
             self._append(Kind.BATCH)
         self._tell_lag()
+        self._tell_waiting()
         if away is not None:
             raise away
         if drain.step is None:
@@ -168,6 +174,13 @@ class SourceTask(TurnTask):
         elif self.report.frozen_for != drain.uuid:
             self._tell(ends=self._read_to(), frozen_for=drain.uuid, drain=DrainPhase.SOURCES_STOPPED)
             self._context.changed()
+
+    def _wait(self) -> None:
+        """Read nothing, since the readers are too far behind. What is outside is not known meanwhile."""
+        self._waited_at = boot_time()
+        consumer = self._consumer or self._open()
+        if (pause := getattr(consumer, "pause", None)) is not None:
+            pause()
 
     def _read(self) -> None:
         """Take what the outside has, until a batch is full or due."""
@@ -245,13 +258,13 @@ class SourceTask(TurnTask):
 
     def _is_silent(self, number: int) -> bool:
         """Whether a look found no more rows that long after the last ones. Without a look, as in an outage of the
-        outside, there may be rows that were not read.
+        outside, there may be rows that were not read; and nobody is silent because we do not read.
         """
         looked_at = self._looked_at
         if self._lags is not None:
             lag = self._lags(number)
             looked_at = -math.inf if lag is None or lag.rows else boot_time() - lag.age_s
-        return looked_at > self._partitions[number].rows_at + self._declared.idle_timeout_s
+        return looked_at > max(self._waited_at, self._partitions[number].rows_at + self._declared.idle_timeout_s)
 
     def _tell_lag(self) -> None:
         """Report what is left outside, now and then."""
@@ -272,13 +285,19 @@ class SourceTask(TurnTask):
         )
         self._tell(progress=progress)
 
+    def _tell_waiting(self) -> None:
+        """Report whether the last turn has read nothing because the readers are too far behind."""
+        waits, progress = self._drain.step is None and self._waits, self.report.progress or Progress()
+        if waits != progress.waits_for_readers:
+            self._tell(progress=replace(progress, waits_for_readers=waits))
+
     def _append(self, kind: Kind) -> None:
         """Append what was read, and do what follows from it."""
         writer, began = self._writer, boot_time()
         assert writer is not None
         # What became of an append may be unknown: it is repeated unchanged, before anything else is read.
         self._pending = pending = self._pending or self._pending_record(writer, kind)
-        writer.append(**pending)
+        self._readers.appended(writer.append(**pending), pending["slices"])
         self._pending = None
         for each in self._partitions.values():
             each.slices = []

@@ -184,6 +184,7 @@ class StageTask(TaskLife):
             NewFiles(checkpoint, restored.files),
             self.inputs.needs,
             self.inputs.read_to,
+            self.inputs.stands,
             self._raised_bytes,
             self._appended,
             self._last_rows,

@@ -26,7 +26,7 @@ from samza_azure.commands.waiting import where_all_are
 from samza_azure.group.control import Assignment, Control, Owner, RunPhase
 from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.host.status import SeenWaiting, document
-from samza_azure.messages import Phase, TaskError, TaskReport
+from samza_azure.messages import Phase, Progress, TaskError, TaskReport
 
 #: A closing tag ends rich's markup in an error, an opening one is eaten, and an escape steers the terminal.
 HOSTILE = ["[/x]", "[a]", "[streams.matched]", "[red]no[/red]", "\x1b[31m", "\x1b]0;title\x07", ":warning:", "\\[b]"]
@@ -147,6 +147,15 @@ def test_tasks_that_wait_for_the_same_are_one_line_and_have_no_phase() -> None:
     assert said.count("donotrun") == 1 and "doesnotrun" not in said and "clean-0--" in said
     ready = document("app", replace(RUN, tasks=tasks), [replace(row, fingerprint="f") for row in ROWS])
     assert "Noliveprocessorwiththispipelinecantakeit." in shown(ready)
+
+
+def test_tasks_that_wait_for_their_readers_are_one_line() -> None:
+    names = "in-source-0", "in-source-1"
+    waits = Progress(waits_for_readers=True)
+    reports = {name: TaskReport(name, 1, 1, Phase.RUNNING, progress=waits) for name in names}
+    tasks = {name: Assignment(Owner(ROWS[0].processor, ROWS[0].incarnation, 1)) for name in names}
+    found = document("app", replace(RUN, tasks=tasks), [replace(ROWS[0], tasks=reports), *ROWS[1:]])
+    assert "in-source-0,in-source-1waitforreaders" in shown(found)
 
 
 def test_a_task_that_fails_says_how_many_tries_it_has_left_and_since_when() -> None:

@@ -144,6 +144,26 @@ def test_nothing_is_left_where_all_events_have_expired(hubs: EventHubs) -> None:
     later.close()
 
 
+def test_what_is_left_is_told_also_while_nothing_is_read(hubs: EventHubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    hubs.send("hub", 0, [b'{"n": 1}'])
+    reading = stream(hubs)
+    reading.open(0, (0, 0))
+    following(reading)
+    monkeypatch.setattr(looks_module, "LOOK_S", 0.2)
+    reading._readers[0]._rows_max = 0  # it takes in no more than one batch
+    hubs.send("hub", 0, [b'{"n": 1}'])
+    until(lambda: reading._readers[0]._held)
+    hubs.send("hub", 0, [b'{"n": 1}'] * 3)
+
+    def is_told() -> bool:
+        reading.pause()
+        left = reading.lag(0)
+        return left is not None and left.rows == 4
+
+    until(is_told)
+    reading.close()
+
+
 @pytest.mark.long
 def test_all_is_left_of_a_hub_that_was_made_anew(hubs: EventHubs) -> None:
     hubs.send("hub", 0, [b'{"n": 1}'] * 3)

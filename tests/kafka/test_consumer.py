@@ -121,6 +121,15 @@ def test_what_is_left_is_told(messages: Messages) -> None:
     until(lambda: (reading.read(), reading.lag(0))[1])
     left = reading.lag(0)
     assert left is not None and (left.rows, left.size, left.seconds) == (0, 0, 0.0)
+    messages.send(0, bodies(1, 3))
+
+    def is_told() -> bool:
+        reading.pause()
+        left = reading.lag(0)
+        return left is not None and left.rows > 0
+
+    until(is_told)
+    assert not reading._held  # and nothing is read meanwhile
     reading.close()
 
 

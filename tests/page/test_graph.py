@@ -84,6 +84,14 @@ def test_what_claims_to_be_a_circle_is_drawn() -> None:
     assert [(each["from"], each["to"]) for each in drawn["edges"]] == [("stage t", "stage t")]
 
 
+def test_a_task_that_waits_for_its_readers_says_so_and_is_no_trouble() -> None:
+    document = found(clean_0=Progress(waits_for_readers=True))
+    [task] = [each for each in document["tasks"] if each["name"] == "clean-0"]
+    assert task["why"].startswith("It waits for readers")
+    assert document["verdict"]["state"] == "running"
+    assert next(each for each in document["stages"] if each["name"] == "clean")["running"] == 2
+
+
 def test_the_backlog_of_each_source_partition_is_shown_the_largest_first() -> None:
     document = found(
         clean_0=Progress(behind_sources={"views/0": 5, "elsewhere/7": 99}),

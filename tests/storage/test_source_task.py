@@ -15,18 +15,22 @@ import pytest
 from samza_azure.commands.kept_rows import kept_rows
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, PipelineRefused, SamzaAzureError, StorageUnavailable, Superseded
-from samza_azure.logs.record import Kind
+from samza_azure.logs.reading import Tail
+from samza_azure.logs.record import Kind, Writer
+from samza_azure.machine.clock import boot_time
 from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase, StartTask, TaskKind
 from samza_azure.pipeline.loading import load
 from samza_azure.pipeline.outside import dead_letter_stage
 from samza_azure.pipeline.without_spark import analyse_without_spark
 from samza_azure.storage.memory import MemoryAccount
-from samza_azure.stream_io.log import LogReader
+from samza_azure.stream_io.log import LogReader, take_over
 from samza_azure.systems.api import SystemLag, SystemRows
+from samza_azure.tasks import readers
 from samza_azure.tasks.context import ContainerContext
 from samza_azure.tasks.handler_task import HandlerTask
 from samza_azure.tasks.hint_board import HintBoard
 from samza_azure.tasks.kinds import task_of
+from samza_azure.tasks.readers import Readers
 from samza_azure.tasks.source_task import SourceTask
 
 JOB = """
@@ -427,6 +431,155 @@ def test_what_is_left_outside_is_reported(run: Run) -> None:
     assert said is not None
     assert (said.behind, said.behind_sources) == ({"clicks": 70}, {"clicks/1": 70})
     assert (said.lag_rows, said.lag_s) == ({"clicks/1": 7}, {"clicks/1": 2.5})
+
+
+def with_a_bound(run: Run, size: int = 4_000) -> Run:
+    return Run(run.directory, JOB.replace('event_time = "ts"', f'event_time = "ts"\nbacklog.bytes = {size}'))
+
+
+def fill(run: Run, task: SourceTask) -> None:
+    """Let the outside grow until the task waits for its readers."""
+    for _ in range(100):
+        run.grow(20)
+        turn(task)
+        if task._waits:
+            return
+    raise AssertionError("it does not wait")
+
+
+def start_reader(run: Run) -> HandlerTask:
+    reader = task_of(run.context, StartTask("Pass-0", 1, 1, True, "r1", GROUP.hex(), {}))
+    assert isinstance(reader, HandlerTask)
+    (run.directory / "permit").write_text(str(boot_time() + 3_600))
+    reader.start()
+    return reader
+
+
+def read_on(run: Run, task: SourceTask) -> None:
+    """Turn by turn, until all that is outside is in the log."""
+    until = boot_time() + 30
+    while len(run.rows()) < run.written:
+        assert boot_time() < until, (task._readers._seen, task.report)
+        turn(task)
+
+
+def test_a_connector_waits_for_its_readers_and_then_goes_on(run: Run) -> None:
+    run = with_a_bound(run)
+    task = run.owner(first=True)
+    fill(run, task)
+    assert task.report.progress is not None and task.report.progress.waits_for_readers
+    there = run.rows()
+    scan = LogReader(run.blobs, PREFIX, group_id=GROUP).scan((0, 0))
+    assert 4_000 <= scan.size < 4_000 + max(part.reference.length for part in scan.parts) * 2
+    for _ in range(5):
+        run.grow(20)
+        turn(task)
+    successor = run.owner()  # it knows that from the log
+    turn(successor)
+    assert run.rows() == there and successor._waits
+
+    reader = start_reader(run)
+    read_on(run, successor)
+    turn(successor)
+    assert successor.report.progress is not None and not successor.report.progress.waits_for_readers
+    assert sorted(run.rows()) == list(range(run.written))
+    reader.release(10)
+
+
+def test_while_a_connector_waits_no_partition_is_silent(run: Run) -> None:
+    run = with_a_bound(run)
+    task = run.owner(first=True)
+    turn(task)  # it finds nothing
+    task._partitions[1].rows_at -= 3_600.0
+    assert task._is_silent(1)
+    fill(run, task)
+    for each in task._partitions.values():
+        each.rows_at -= 3_600.0
+    assert not task._is_silent(0) and not task._is_silent(1)
+    task._readers = Readers(run.context, task.start_message, None)
+    assert not task._is_silent(0)  # before it has looked again
+    turn(task)
+    turn(task)
+    for each in task._partitions.values():
+        each.rows_at -= 3_600.0
+    assert task._is_silent(0) and task._is_silent(1)
+
+
+def test_a_drain_and_a_release_do_not_wait_for_readers(run: Run) -> None:
+    run = with_a_bound(run)
+    task = run.owner(first=True)
+    fill(run, task)
+    task.follow(Drain(DrainStep.FREEZE, DRAIN))
+    turn(task)
+    ends = task.report.ends
+    assert ends is not None
+    task.follow(Drain(DrainStep.FLUSH, DRAIN, ends))
+    turn(task)
+    assert task.report.phase is Phase.DRAINED
+
+
+def test_readers_are_asked_where_they_stand_only_above_the_bound_and_ever_more_seldom(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, tail, now = list[float](), LogReader.tail, [1_000.0]
+    monkeypatch.setattr(readers, "boot_time", lambda: now[0])
+
+    def counted(log: LogReader, index: int | None = None) -> Tail | None:
+        asked.append(now[0])
+        return tail(log, index)
+
+    monkeypatch.setattr(LogReader, "tail", counted)
+    run = with_a_bound(run)
+    task = run.owner(first=True)
+    for _ in range(4):
+        run.grow(1)
+        turn(task)
+    assert len(asked) == 1, "at the take-over"
+    fill(run, task)
+    asked.clear()
+    for _ in range(1_000):
+        now[0] += 0.1
+        turn(task)
+    assert 15 <= len(asked) <= 25
+
+
+def test_a_reader_that_has_asked_for_its_end_is_not_waited_for(run: Run) -> None:
+    run = with_a_bound(run)
+    task = run.owner(first=True)
+    fill(run, task)
+    reader, _ = take_over(
+        run.blobs, "runs/r1/Pass-0", group_id=GROUP, task="Pass-0", writer=Writer(1, 1), first=True,
+        may_append=lambda: True, meta={},
+    )  # fmt: skip
+    reader.append(0, kind=Kind.DRAINED)
+    run.context.hints.appended("runs/r1/Pass-0", reader.position, None, drained=True)
+    read_on(run, task)
+
+
+def test_rows_before_the_first_record_that_says_how_far_they_are_read_do_not_count(run: Run) -> None:
+    """A reader of an earlier release has read them, and appends nothing before there are more."""
+    task = run.owner(first=True)
+    for _ in range(20):
+        run.grow(20)
+        turn(task)
+    reader, _ = take_over(
+        run.blobs, "runs/r1/Pass-0", group_id=GROUP, task="Pass-0", writer=Writer(1, 1), first=True,
+        may_append=lambda: True, meta={},
+    )  # fmt: skip
+    reader.append(0)
+    run = with_a_bound(run_again := run)
+    run.account, run.blobs, run.written = run_again.account, run_again.blobs, run_again.written
+    run.context, run.attempt = replace(run.context, blobs=run.blobs), 1
+    successor = run.owner()
+    fill(run, successor)
+    assert len(run.rows()) > 400
+
+
+def test_a_stream_in_the_account_has_no_bound(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "job.toml").write_text(f"{JOB}backlog.bytes = 4000\n")
+    config = Config.load(tmp_path / "job.toml")
+    with pytest.raises(PipelineRefused, match=r"streams\.seen\.backlog\.bytes has no effect"):
+        analyse_without_spark(load(config), config)
 
 
 def test_a_row_that_does_not_fit_is_named_and_fails_the_task(run: Run) -> None:
