@@ -110,8 +110,13 @@ class KeptCommand:
     def end(self, number: int, patience_s: float) -> None:
         """Send a signal to the command's own process, and SIGKILL to all after a time. Returns at once. Idempotent."""
         self.is_asked = True
-        self._kill_at = min(self._kill_at, boot_time() + patience_s)
-        self._send(signal=number, kill_at=self._kill_at)
+        self._send(signal=number)
+        self.kill_at(boot_time() + patience_s)
+
+    def kill_at(self, at: float) -> None:
+        """Send SIGKILL to all at this time, or when it was said before if that is earlier."""
+        self._kill_at = min(self._kill_at, at)
+        self._send(kill_at=self._kill_at)
 
     def wait(self) -> None:
         """Wait until all its processes have ended."""

@@ -190,6 +190,8 @@ class Guard(SharedTasks):
         if (kept := self._kept) is not None:
             if not kept.is_asked:
                 kept.end(signal.SIGTERM, self._patience_s)
+            if self.stop_by is not None:  # the machine ends then, and others have to read that the command has
+                kept.kill_at(self.stop_by)
             kept.wait()
             self._kept = None
 

@@ -85,6 +85,9 @@ class SharedTasks(JobCoordinatorListener):
         self._tell_by = 0.0
         self._ended = threading.Event()
         self.error: Exception | None = None
+        #: For `on_stop`: when it should have returned, in seconds of CLOCK_BOOTTIME, because this processor's machine
+        #: ends soon after; None: only `task.shutdown.ms` counts.
+        self.stop_by: float | None = None
 
     def on_start(self, task: str, generation: int) -> None:
         """Start a task. If this raises, the task has failed and is tried again, up to `task.restart.limit`."""
@@ -166,7 +169,8 @@ class SharedTasks(JobCoordinatorListener):
         match command:
             case StartTask():
                 self._start(command)
-            case ReleaseTask(task=task):
+            case ReleaseTask(task=task, by=by):
+                self.stop_by = by
                 self._release(task, Phase.RELEASED)
             case Drain(step=step):
                 self._drain(step)

@@ -15,7 +15,7 @@ import pytest
 
 from samza_azure.commands.azurite.emulator import Azurite
 
-from .guards import Guards
+from .guards import PATIENCE_S, Guards
 
 NAMES = ("g0", "g1", "g2")
 
@@ -138,6 +138,17 @@ def test_a_drain_ends_all_guards_with_0(guards: Guards) -> None:
     living = [each.process for each in guards.guards.values()]
     assert [process.wait() for process in living] == [0, 0, 0], guards.said()
     assert guards.noted("SIGTERM")[-1] == guards.noted()[-1]
+
+
+def test_a_deaf_command_is_killed_before_the_machine_ends(new_group: Callable[..., Guards]) -> None:
+    """The patience with a command is longer than the notice, and than the wait for its successor."""
+    group = new_group(shutdown_ms=4 * round(PATIENCE_S) * 1000)
+    two_of_them(group, "deaf")
+    leaver = group.owner()
+    assert group.command("decommission", leaver.name, "--by", "8s").returncode == 0
+    assert group.starts(2) != leaver.name
+    assert leaver.process.poll() is None, "the notice may be withdrawn, so it stays"
+    assert group.noted("SIGTERM") == group.noted()[:1]
 
 
 def test_a_command_that_fails_is_tried_again_then_elsewhere_and_then_all_end_with_1(
