@@ -1,12 +1,10 @@
 """The factory of `system = "eventhubs"`, which says what to install if the SDK is missing."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from samza_azure.errors import ConfigError
-from samza_azure.extras import EVENTHUBS, to_install
+from samza_azure.extras import EVENTHUBS
 from samza_azure.systems.api import SystemStream
+from samza_azure.systems.registry import installed
 
 if TYPE_CHECKING:
     from samza_azure.eventhubs.consumer import EventHubsStream
@@ -20,22 +18,11 @@ class EventHubsFactory:
         return self.get_producer(stream) if stream.is_output else self.get_consumer(stream)
 
     def get_consumer(self, stream: SystemStream) -> "EventHubsStream":
-        with _installed(stream):
+        with installed(stream, "eventhubs", EVENTHUBS):
             from samza_azure.eventhubs.consumer import EventHubsStream
         return EventHubsStream(stream)
 
     def get_producer(self, stream: SystemStream) -> "EventHubsOutput":
-        with _installed(stream):
+        with installed(stream, "eventhubs", EVENTHUBS):
             from samza_azure.eventhubs.producer import EventHubsOutput
         return EventHubsOutput(stream)
-
-
-@contextmanager
-def _installed(stream: SystemStream) -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"azure-eventhub is not installed, and streams.{stream.name}.system is 'eventhubs'. Run: "
-            f"{to_install(EVENTHUBS)}."
-        ) from error

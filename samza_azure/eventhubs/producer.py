@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from samza_azure.errors import AccessDenied, SamzaAzureError, StorageUnavailable
+from samza_azure.errors import SamzaAzureError, StorageUnavailable
 from samza_azure.eventhubs.batches import add
 from samza_azure.eventhubs.hub import ANSWER_S
 from samza_azure.eventhubs.options import WAYS, hub_of
@@ -56,7 +56,6 @@ class EventHubsOutput:
         self._most = 0  # bytes of a batch
         self._waiting: dict[int, deque[EventDataBatch]] = {}
         self._tries = 0  # that failed, one after the other
-        self._was_let_in = False
 
     def partitions(self) -> int | None:
         """As many as the hub has. Their ids are the numbers from 0."""
@@ -109,7 +108,7 @@ class EventHubsOutput:
             self._waiting = {where: deque(batches) for where, batches in self._waiting.items() if batches}
             raise self._failed(errors[0])
         self._waiting.clear()
-        self._tries, self._was_let_in = 0, True
+        self._tries = 0
 
     def close(self) -> None:
         client, self._client = self._client, None
@@ -134,8 +133,6 @@ class EventHubsOutput:
     def _failed(self, error: Exception) -> SamzaAzureError:
         """What a failed try means, and when the next one is due."""
         found = self._hub.explained(error)
-        if isinstance(found, AccessDenied) and self._was_let_in:
-            found = StorageUnavailable(str(found))  # a key that was renewed is read again
         if not isinstance(found, StorageUnavailable):
             self.close()
             return found

@@ -152,7 +152,8 @@ class SystemProducer(Protocol):
 
     def open(self, writer: SystemWriter) -> int | None:
         """Begin. Return the number of the first row that is not outside yet, if the outside keeps that together with
-        the rows; None otherwise. With a number, rows below it are not sent again: then each row is outside once.
+        the rows; None otherwise. With a number, rows below it are not sent again: then each row is outside once. And
+        after `StorageUnavailable` this producer is closed, and another one opened, which says how far it came.
         """
 
     def send(self, number: int, rows: "pa.Table") -> Sequence[RefusedRow]:
@@ -163,7 +164,7 @@ class SystemProducer(Protocol):
 
     def flush(self) -> None:
         """Return when all rows that were taken are durable outside, in their order. If it raises
-        `StorageUnavailable`, it is called again.
+        `StorageUnavailable`, it is called again, unless `open` has returned a number.
         """
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ WRITERS = 1_000
 
 
 class EventHubsOnce:
-    """Which events of one partition of a hub are new, and which come again.
+    """Which events of one partition of a hub are new, and which come again; or messages of one of a topic of Kafka.
 
     A job that sends to a hub sends each event at least once, with the id of its writer and a number. Keep `bytes(once)`
     together with the position of the partition, in one transaction: then each event counts once.
@@ -43,7 +43,9 @@ class EventHubsOnce:
         return json.dumps(self._last, separators=(",", ":")).encode() if self._last else b""
 
     def is_new(self, properties: Mapping[Any, Any] | None) -> bool:
-        """Whether an event with these properties has not come before. True of all that no job of ours has sent."""
+        """Whether an event with these properties, or a message with `dict(headers)`, has not come before. True of all
+        that no job of ours has sent.
+        """
         found = properties or {}
         return self.is_next(
             found.get(WRITER, found.get(WRITER.encode())), found.get(NUMBER, found.get(NUMBER.encode()))

@@ -10,6 +10,7 @@ later row.
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from samza_azure.config import Outside
-from samza_azure.errors import ConfigError
+from samza_azure.errors import AccessDenied, ConfigError, StorageUnavailable
 from samza_azure.stream_io.intake import Intake
 from samza_azure.stream_io.log import LogReader
 from samza_azure.stream_io.ranges import Ranged, RangePosition
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 
 #: What is shown of a row that is refused.
 SHOWN_BYTES = 100
+#: Between two tries to be let in again.
+DENIED_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class Outlet(Ranged[OutletPosition]):
         self._producer: SystemProducer | None = None
         self._lacks: int | None = None  # the number of the first row that is not outside, if that is known
         self._is_taken = False  # whether the producer has the rows of the range
+        self._is_lost = False  # the producer that kept numbers, in the middle of a range
         self.aside: list[RefusedRow] = []  # rows of the range that are refused, until a record has them
 
     def _widened(self, rows: pa.Table) -> pa.Table:
@@ -82,13 +86,19 @@ class Outlet(Ranged[OutletPosition]):
     def flush(self) -> bool:
         """Send what was read as the next range. Return False if it may not be sent now; call it again."""
         if self._producer is None and self.has_rows:
-            number = self._partitions()
+            if self._is_lost:
+                # Perhaps by our successor. Only the owner of the log may open another one, which ends that of the last.
+                self._record()
+            with self._outside():
+                number = self._partitions()
             had, is_made_anew = self.position.partitions, False
             if number is not None and had is not None:
                 is_made_anew = number < had  # with all that it held: nothing there comes again
             if self.position.until is None or is_made_anew:
                 self.position = replace(self.position, partitions=number)
-            self._open(replace(self._writer, partitions=self.position.partitions))
+            with self._outside():
+                self._open(replace(self._writer, partitions=self.position.partitions))
+            self._is_lost = False
             if not super().flush():
                 return False
             if number != self.position.partitions:  # a predecessor has begun the range when there were others
@@ -97,6 +107,16 @@ class Outlet(Ranged[OutletPosition]):
         return super().flush()
 
     def _put(self, rows: pa.Table) -> None:
+        try:
+            with self._outside():
+                self._send(rows)
+        except StorageUnavailable:
+            if self._lacks is not None:  # only another producer learns how much of it is outside
+                self._is_lost = True
+                self.close()
+            raise
+
+    def _send(self, rows: pa.Table) -> None:
         producer, number = self._producer, self.position.number
         assert producer is not None
         if not self._is_taken:
@@ -113,6 +133,16 @@ class Outlet(Ranged[OutletPosition]):
             self._record()
         producer.flush()
         self._is_taken = False
+
+    @contextmanager
+    def _outside(self) -> Iterator[None]:
+        """Who was let in and is not any more waits: a key that was renewed is read again, a right may come back."""
+        try:
+            yield
+        except AccessDenied as error:
+            if self.published_rows and error.may_pass:
+                raise StorageUnavailable(str(error), after_s=DENIED_S) from error
+            raise
 
     def _see_to(self, refused: Sequence[RefusedRow], begin: int) -> None:
         """Raise ConfigError for rows that are refused, unless they may be put aside."""

@@ -1,9 +1,12 @@
-"""Which factory `streams.<id>.system` means: one of ours (`config/systems.py`), or another one."""
+"""Which factory `streams.<id>.system` means: one of ours (`config/systems.py`), or another one; and what it needs."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 
 from samza_azure.config.systems import BUILT_IN
 from samza_azure.errors import ConfigError
+from samza_azure.extras import to_install
 from samza_azure.systems.api import SystemFactory, SystemProducer, SystemStream
 
 
@@ -39,3 +42,15 @@ def check_written(system: str, stream: SystemStream) -> None:
     if not hasattr(factory, "get_producer"):
         producer_of(factory, stream)
     factory.get_admin(stream)
+
+
+@contextmanager
+def installed(stream: SystemStream, system: str, packages: tuple[str, ...]) -> Iterator[None]:
+    """Say what to install if an import in here fails."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{packages[0]} is not installed, and streams.{stream.name}.system is {system!r}. Run: "
+            f"{to_install(packages)}."
+        ) from error

@@ -16,7 +16,7 @@ import pytest
 from samza_azure import RefusedRow, SystemStream, SystemWriter
 from samza_azure.commands.kept_rows import kept_rows
 from samza_azure.config import Config
-from samza_azure.errors import ConfigError, PipelineRefused, StorageUnavailable, Superseded
+from samza_azure.errors import AccessDenied, ConfigError, PipelineRefused, StorageUnavailable, Superseded
 from samza_azure.logs.record import Kind, Writer
 from samza_azure.messages import Drain, DrainStep, Phase, StartTask, TaskKind
 from samza_azure.pipeline.loading import load
@@ -69,6 +69,7 @@ class Shelf:
     away: int = 0  # so many calls fail
     dies: bool = False  # in the middle of a flush
     closed: int = 0
+    opened: int = 0
 
     def partitions(self) -> int | None:
         self.see()
@@ -104,6 +105,7 @@ class Producer:
     def open(self, writer: SystemWriter) -> int | None:
         self.shelf.see()
         self.writer = writer
+        self.shelf.opened += 1
         return self.shelf.next.get(writer.id, 0) if self.shelf.knows else None
 
     def send(self, number: int, rows: pa.Table) -> Sequence[RefusedRow]:
@@ -263,7 +265,7 @@ def test_a_reader_of_numbers_sees_each_row_once_through_forty_owners(
         else:
             zombies.append(task)
         task = run.owner()
-        for zombie in [] if knows else zombies:
+        for zombie in [] if knows else zombies:  # of those that keep numbers only one at a time is let in
             try:
                 _try(zombie)
             except Superseded:
@@ -275,6 +277,67 @@ def test_a_reader_of_numbers_sees_each_row_once_through_forty_owners(
     rows = [row for *_, row in shelf.events]
     assert (rows == run.written) if knows else len(rows) > len(run.written)
     assert len({event[1:] for event in shelf.events}) == len(run.written), "a number is one row of one partition"
+
+
+def test_one_that_keeps_numbers_is_opened_anew_after_an_error_by_the_owner_of_the_log_alone(
+    run: Run, shelf: Shelf
+) -> None:
+    """Another one would shut out the successor, who would shut it out again, and so on."""
+    shelf.knows = True
+    task = run.owner()
+    run.put(0, 1, 2)
+    task._turn()
+    run.put(3, 4, 5)
+    shelf.away = 0
+    flushed = Producer.flush
+
+    def fails(producer: Producer) -> None:
+        number, row = producer.held.pop(0)
+        shelf.events.append((producer.writer.id, number, 0, row))
+        shelf.next[producer.writer.id] = number + 1
+        raise StorageUnavailable("The answer was lost.")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Producer, "flush", fails)
+        with pytest.raises(StorageUnavailable):
+            task._turn()
+    assert (shelf.opened, shelf.closed) == (1, 1) and Producer.flush is flushed
+    before = run.records()
+    task._turn()
+    assert run.records() == before + 1, "the log is ours"
+    assert [row for *_, row in shelf.events] == [0, 1, 2, 3, 4, 5] and shelf.opened == 2
+    run.put(6, 7)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Producer, "flush", fails)
+        with pytest.raises(StorageUnavailable):
+            task._turn()
+    owner = run.owner()
+    owner._turn()
+    with pytest.raises(Superseded):
+        task._turn()
+    assert shelf.opened == 3 and [row for *_, row in shelf.events] == run.written
+
+
+def test_who_was_let_in_and_is_not_any_more_waits(run: Run, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A right may come back; one that was never there is a mistake."""
+
+    def refuses(_producer: Producer) -> None:
+        raise AccessDenied("There is no right.", may_pass=True)
+
+    task = run.owner()
+    run.put(0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Producer, "flush", refuses)
+        with pytest.raises(AccessDenied):
+            task._turn()
+        patch.undo()
+        task._turn()
+        run.put(1)
+        patch.setattr(Producer, "flush", refuses)
+        with pytest.raises(StorageUnavailable, match=r"There is no right\."):
+            task._turn()
+    task._turn()
+    assert shelf.once() == [0, 1]
 
 
 def test_a_new_owner_sends_again_only_what_may_not_have_been_sent(run: Run, shelf: Shelf) -> None:
