@@ -36,7 +36,8 @@ OWN = {
     "bootstrap.servers", "metadata.broker.list", "security.protocol", "sasl.mechanism", "sasl.mechanisms",
     "sasl.username", "sasl.password", "group.id", "enable.auto.commit", "enable.auto.offset.store",
     "auto.offset.reset", "isolation.level", "enable.partition.eof", "allow.auto.create.topics", "oauth_cb", "error_cb",
-    "check.crcs",
+    "check.crcs", "transactional.id", "enable.idempotence", "enable.gapless.guarantee", "message.timeout.ms", "acks",
+    "request.required.acks", "delivery.report.only.error", "partitioner",
 }  # fmt: skip
 
 

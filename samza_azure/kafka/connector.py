@@ -2,29 +2,27 @@
 
 from typing import TYPE_CHECKING
 
-from samza_azure.errors import ConfigError
-from samza_azure.extras import KAFKA, to_install
+from samza_azure.extras import KAFKA
 from samza_azure.systems.api import SystemStream
+from samza_azure.systems.registry import installed
 
 if TYPE_CHECKING:
     from samza_azure.kafka.consumer import KafkaStream
+    from samza_azure.kafka.producer import KafkaOutput
 
 
 class KafkaFactory:
-    """Makes the admin and the consumer of a stream, which are one."""
+    """Makes the consumer of a stream that is read, and the producer of one that is written; each is its admin, too."""
 
-    def get_admin(self, stream: SystemStream) -> "KafkaStream":
-        return self._stream(stream)
+    def get_admin(self, stream: SystemStream) -> "KafkaStream | KafkaOutput":
+        return self.get_producer(stream) if stream.is_output else self.get_consumer(stream)
 
     def get_consumer(self, stream: SystemStream) -> "KafkaStream":
-        return self._stream(stream)
-
-    def _stream(self, stream: SystemStream) -> "KafkaStream":
-        try:
+        with installed(stream, "kafka", KAFKA):
             from samza_azure.kafka.consumer import KafkaStream
-        except ModuleNotFoundError as error:
-            raise ConfigError(
-                f"confluent-kafka is not installed, and streams.{stream.name}.system is 'kafka'. Run: "
-                f"{to_install(KAFKA)}."
-            ) from error
         return KafkaStream(stream)
+
+    def get_producer(self, stream: SystemStream) -> "KafkaOutput":
+        with installed(stream, "kafka", KAFKA):
+            from samza_azure.kafka.producer import KafkaOutput
+        return KafkaOutput(stream)

@@ -24,17 +24,17 @@ from samza_azure.kafka.access import OPTIONS as ACCESS
 from samza_azure.kafka.access import access_of, is_client_setting
 from samza_azure.kafka.messages import SCHEMA, rows, time_ms
 from samza_azure.kafka.reach import tried
-from samza_azure.kafka.topic import Survey, Told, Topic
+from samza_azure.kafka.topic import GROUP, Survey, Told, Topic
 from samza_azure.machine.clock import boot_time
 from samza_azure.systems.api import SystemLag, SystemPosition, SystemRows, SystemStream
 from samza_azure.systems.looks import Look
+from samza_azure.systems.once import EventHubsOnce
 from samza_azure.systems.options import one_of, refuse_unknown, start_of
 from samza_azure.systems.parsing import BODY, FORMAT, RAW, Parser
 
 log = logging.getLogger(__name__)
 
 OPTIONS = {*ACCESS, "topic", "group", "start", "on_expired", "tombstones"}
-GROUP = "samza-azure"
 #: What is taken from the client at once.
 MESSAGES, BYTES = 10_000, 4 << 20
 #: How long a topic that we have read may be unknown to the brokers: some are, while they start.
@@ -88,6 +88,7 @@ class KafkaStream:
             )
         self._columns = [name for name in SCHEMA.names if self._parser.wants(name)]
         self._places: dict[int, Place] = {}
+        self._once: dict[int, EventHubsOnce] = {}
         self._held: deque[tuple[int, list[Message]]] = deque()
         self._at_once = 500
         self._consumer: Consumer | None = None
@@ -111,6 +112,15 @@ class KafkaStream:
     def open(self, partition: int, position: SystemPosition) -> None:
         made, following = position
         self._places[partition] = Place(position, made, following if made else None, heard_at=boot_time())
+
+    def restore(self, partition: int, state: bytes) -> None:
+        """Take over whose messages were read up to which number."""
+        self._once[partition] = EventHubsOnce(state)
+
+    def state(self, partition: int) -> bytes:
+        """Whose messages were read up to which number, behind what `read` has returned."""
+        once = self._once.get(partition)
+        return b"" if once is None else bytes(once)
 
     def read(self) -> SystemRows | None:
         """What has come of one of the partitions."""
@@ -327,10 +337,11 @@ class KafkaStream:
 
     def _rows(self, number: int, messages: list[Message]) -> SystemRows:
         """The rows of some messages, and what is none."""
-        table, place = rows(messages, self._columns), self._places[number]
-        self._messages, self._bytes = self._messages + table.num_rows, self._bytes + table.nbytes
-        self._at_once = max(1, min(MESSAGES, BYTES * table.num_rows // table.nbytes))
-        last = messages[-1]
+        last, place = messages[-1], self._places[number]
+        table = rows(self._new(number, messages), self._columns)
+        if table.num_rows:
+            self._messages, self._bytes = self._messages + table.num_rows, self._bytes + table.nbytes
+            self._at_once = max(1, min(MESSAGES, BYTES * table.num_rows // table.nbytes))
         place.returned, place.read_ms = (place.made, last.offset() + 1), time_ms(last)
         if self._drops_tombstones:
             table = table.filter(pc.is_valid(table[BODY]))
@@ -340,6 +351,14 @@ class KafkaStream:
             "timestamp",
         )
         return SystemRows(number, found, place.returned, dead=dead)
+
+    def _new(self, number: int, messages: list[Message]) -> list[Message]:
+        """Those that do not come again, as the job that has sent them says."""
+        said = [message.headers() for message in messages]
+        if not any(said):
+            return messages
+        once = self._once.setdefault(number, EventHubsOnce())
+        return [each for each, headers in zip(messages, said, strict=True) if once.is_new(dict(headers or ()))]
 
 
 def _start(stream: SystemStream) -> Start:

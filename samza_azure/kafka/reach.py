@@ -1,4 +1,5 @@
-"""Whether a topic can be read from here: what `samza-azure check --connect` does. What is wrong is one sentence each.
+"""Whether a topic can be read or written from here: what `samza-azure check --connect` does. What is wrong is one
+sentence each.
 
 No group is joined, nothing is committed, and a running job does not notice.
 """
@@ -24,17 +25,7 @@ BROKERS = 2
 
 def tried(topic: Topic, partitions: int) -> str:
     """What was found. Raise an error that says what to do if the topic cannot be read."""
-    brokers = topic.access.brokers()
-    _connect_to_one([each.strip() for each in brokers.split(",")], tls=topic.access.tls)
-    try:
-        count = topic.count(ANSWER_S)
-    except StorageUnavailable as error:
-        if topic.access.mechanism == NONE:
-            raise StorageUnavailable(
-                f"{error} They take connections. If they want to know who comes, write options.sasl; else see "
-                "that they speak Kafka's protocol."
-            ) from error
-        raise
+    brokers, count = _found(topic)
     if count != partitions:
         raise ConfigError(
             f"The topic {topic.name!r} has {count} partitions, and the job file says {partitions}. Write partitions = "
@@ -42,6 +33,36 @@ def tried(topic: Topic, partitions: int) -> str:
         )
     _read(topic)
     return f"the topic {topic.name!r} at {brokers} has {count} partitions, and may be read"
+
+
+def tried_to_send(topic: Topic, *, in_transactions: bool) -> str:
+    """What was found. Raise an error that says what to do if nothing can be written to the topic. Nothing is."""
+    brokers, count = _found(topic)
+    may = topic.may_be_written()
+    if may is False:
+        raise topic.explained(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    if in_transactions:
+        name = f"{topic.group}:check"
+        topic.in_transactions(Told(), name, {}, ANSWER_S)
+        topic.committed(name)
+    takes = ", and takes transactions" if in_transactions else ""
+    unknown = "" if may else ". Whether it may be written shows the first row: these brokers do not say it"
+    return f"the topic {topic.name!r} at {brokers} has {count} partitions{takes}{unknown}"
+
+
+def _found(topic: Topic) -> tuple[str, int]:
+    """The brokers, and how many partitions it has."""
+    brokers = topic.access.brokers()
+    _connect_to_one([each.strip() for each in brokers.split(",")], tls=topic.access.tls)
+    try:
+        return brokers, topic.count(ANSWER_S)
+    except StorageUnavailable as error:
+        if topic.access.mechanism == NONE:
+            raise StorageUnavailable(
+                f"{error} They take connections. If they want to know who comes, write options.sasl; else see "
+                "that they speak Kafka's protocol."
+            ) from error
+        raise
 
 
 def _connect_to_one(brokers: Sequence[str], *, tls: bool) -> None:

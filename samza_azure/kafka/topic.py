@@ -7,28 +7,49 @@ be answered in, and what was told meanwhile says why it was not.
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as TooLate
+from concurrent.futures import wait
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, OffsetSpec
 
 from samza_azure.errors import AccessDenied, ConfigError, RowsGone, SamzaAzureError, StorageUnavailable
-from samza_azure.kafka.access import IDENTITY, Access
+from samza_azure.kafka.access import CLIENT, IDENTITY, Access
 from samza_azure.machine.clock import boot_time, wall_ms
 from samza_azure.systems.looks import begun
 
+#: In whose name a topic is read, and how the names begin under which it is written.
+GROUP = "samza-azure"
 #: How long an answer about a topic is waited for.
 ANSWER_S = 5.0
 #: After so many answers to all but that, brokers do not know the ids of topics.
 TRIES = 3
 #: What the client keeps of messages that were not asked for yet, of all partitions of a task.
 HELD_KIB = 16 << 10
+#: What brokers take as one batch if nobody has said otherwise; and the client.
+USUAL_BYTES = 1_000_000
 T = TypeVar("T")
+C = TypeVar("C", AdminClient, Producer)
 
 _UNKNOWN = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 _NO_RIGHT = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
+_FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+_NO_TRANSACTIONS = {
+    KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION, KafkaError.INVALID_REQUEST,
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+}  # fmt: skip
 _REFUSED = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
 #: The first of these that was told says best why nobody answers.
 _TELLING = (
@@ -65,9 +86,15 @@ class Told:
     """The errors that a client has told beside its calls, the latest of each kind."""
 
     errors: dict[int, KafkaError] = field(default_factory=dict)
+    unsent: KafkaError | None = None  # why a message was not taken
 
     def __call__(self, error: KafkaError) -> None:
         self.errors[error.code()] = error
+
+    def failed(self, error: KafkaError | None, _message: Message) -> None:
+        """Take in why a message was not taken; the first one says why the others were not."""
+        if error is not None and self.unsent is None:
+            self.unsent = error
 
     @property
     def is_final(self) -> bool:
@@ -85,21 +112,21 @@ class Told:
 
 
 class Topic:
-    """A topic of some brokers, read in the name of a group."""
+    """A topic of some brokers, read in the name of a group; or written: `sends`."""
 
-    def __init__(self, name: str, access: Access, group: str) -> None:
-        self.name, self.access, self.group = name, access, group
+    def __init__(self, name: str, access: Access, group: str, *, sends: bool = False) -> None:
+        self.name, self.access, self.group, self._sends = name, access, group, sends
         self._admin: AdminClient | None = None
         self._told = Told()
         self._untold = 0  # how often it was not answered what its id is, one after the other
 
-    def consumer(self, told: Told) -> Consumer:
+    def consumer(self, told: Told, group: str = "") -> Consumer:
         """A consumer that reads where it is told to, and nowhere else. What it has to say goes to `told`."""
         return _made(
             lambda: Consumer(
                 {
                     **self.access.present(),
-                    "group.id": self.group,  # nothing is joined and nothing committed
+                    "group.id": group or self.group,  # nothing is joined and nothing committed
                     "enable.auto.commit": False,
                     "enable.auto.offset.store": False,
                     "auto.offset.reset": "error",
@@ -113,6 +140,69 @@ class Topic:
                 }
             )
         )
+
+    def producer(self, told: Told, settings: Mapping[str, Any]) -> Producer:
+        """A producer that keeps the order of each partition: what comes behind a message that failed fails, too."""
+        return _made(
+            lambda: Producer(
+                {
+                    **self.access.present(),
+                    "enable.idempotence": True,
+                    "enable.gapless.guarantee": True,
+                    "delivery.report.only.error": True,
+                    "on_delivery": told.failed,
+                    "error_cb": told,
+                    "queue.buffering.max.messages": 0,  # as many as a range has
+                    "queue.buffering.max.kbytes": 2_147_483_647,
+                    **settings,
+                }
+            )
+        )
+
+    def in_transactions(self, told: Told, name: str, settings: Mapping[str, Any], seconds: float) -> Producer:
+        """A producer that shuts out all others of this name, and has ended what they had left open."""
+        producer = self.producer(told, {**settings, "transactional.id": name})
+        try:
+            answered(producer, lambda made: made.init_transactions(seconds), told, seconds)
+        except KafkaException as error:
+            found = self.explained(error.args[0], told)
+            if type(found) is not StorageUnavailable:
+                raise found from error
+            # Some brokers only say of the question for the one that keeps them that it is unavailable, again and again.
+            raise StorageUnavailable(
+                f"{found} If they answer, and take no transactions, as Event Hubs in its tier Standard, write "
+                "options.transactions = false."
+            ) from error
+        return producer
+
+    def committed(self, group: str) -> int:
+        """The offset that a group has committed for the first partition, in no open transaction; negative if none."""
+        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(self.name, 0)])
+        found = self._asked(
+            lambda admin: admin.list_consumer_group_offsets([asked], require_stable=True, request_timeout=ANSWER_S)[
+                group
+            ].result()
+        )
+        return int(found.topic_partitions[0].offset)
+
+    def may_be_written(self) -> bool | None:
+        """Whether the brokers say that we have the right to. None: they do not say."""
+        try:
+            rights = self._described(include_authorized_operations=True).authorized_operations
+        except StorageUnavailable:
+            return None
+        return None if rights is None else AclOperation.WRITE in rights or AclOperation.ALL in rights
+
+    def most_bytes(self) -> int:
+        """The largest batch that the brokers take for it, as far as they say so."""
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self.name)
+        try:
+            found = self._asked(
+                lambda admin: admin.describe_configs([resource], request_timeout=ANSWER_S)[resource].result()
+            )
+            return int(found["max.message.bytes"].value)
+        except (SamzaAzureError, KeyError, ValueError):
+            return USUAL_BYTES
 
     def survey(self, partitions: Sequence[int]) -> Survey:
         """Ask for its id and for the ends of some partitions.
@@ -130,6 +220,8 @@ class Topic:
         first = self._offsets(dict.fromkeys(there, OffsetSpec.earliest()))
         behind = self._offsets(dict.fromkeys(there, OffsetSpec.latest()))
         ends = {each: Ends(first[each], behind[each]) for each in there}
+        if any(each.first < 0 or each.behind < 0 for each in ends.values()):  # seen while connections were cut
+            raise StorageUnavailable(f"The brokers of the topic {self.name!r} do not say where its partitions end.")
         return Survey(count, topic_id, ends, asked_at, asked_ms)
 
     def count(self, seconds: float = ANSWER_S) -> int:
@@ -157,17 +249,18 @@ class Topic:
         if self._untold >= TRIES:
             return 0
         try:
-            described = self._asked(
-                lambda admin: admin.describe_topics(TopicCollection([self.name]), request_timeout=ANSWER_S)[
-                    self.name
-                ].result()
-            )
+            described = self._described()
         except StorageUnavailable:
             self._untold += 1  # the other questions were answered
             return 0
         self._untold = 0
         known = str(described.topic_id)
         return zlib.crc32(known.encode()) if known.strip("A") else 0  # in base 64, where zero is A
+
+    def _described(self, **more: bool) -> Any:
+        """What is answered to a question for all that is known of it; some brokers have no answer."""
+        asked, name = TopicCollection([self.name]), self.name
+        return self._asked(lambda admin: admin.describe_topics(asked, request_timeout=ANSWER_S, **more)[name].result())
 
     def _offsets(self, wanted: Mapping[int, Any]) -> dict[int, int]:
         if not wanted:
@@ -187,24 +280,15 @@ class Topic:
         """The answer to a question, which is asked in a thread: meanwhile the client may want a token of us, or tell
         that it is refused, so that nothing is to be waited for.
         """
-        told = self._told
         if self._admin is None:
-            settings = {**self.access.present(), "error_cb": told, "allow.auto.create.topics": False}
+            settings = {**self.access.present(), "error_cb": self._told, "allow.auto.create.topics": False}
             self._admin = _made(lambda: AdminClient(settings))
-        admin, end = self._admin, boot_time() + 2 * ANSWER_S
-        asked = begun(partial(ask, admin))
         try:
-            while not asked.done() and not told.is_final and boot_time() < end:
-                admin.poll(0.02)
-            answer = asked.result(0)
-            told.errors.clear()  # what was wrong before is not why a later question is not answered
-            return answer
+            answer = answered(self._admin, ask, self._told)
         except KafkaException as error:
-            raise self._refused(error.args[0], told) from error
-        except TooLate as error:
-            raise self._refused(KafkaError(KafkaError._TIMED_OUT), told) from error
-        finally:
-            del admin, asked  # else the error would hold a client with its threads, by its traceback
+            raise self._refused(error.args[0], self._told) from error
+        self._told.errors.clear()  # what was wrong before is not why a later question is not answered
+        return answer
 
     def _refused(self, error: KafkaError, told: Told) -> SamzaAzureError:
         found = self.explained(error, told)
@@ -219,12 +303,15 @@ class Topic:
         if code in _UNKNOWN:
             return ConfigError(f"{topic} does not exist at {self.access.brokers()}. Correct options.topic, or make it.")
         if code in _NO_RIGHT:
+            do, done = ("write to", "written") if self._sends else ("read", "read")
             return AccessDenied(
-                f"{topic} may not be read: give this user or identity the right to read it.", may_pass=True
+                f"{topic} may not be {done}: give this user or identity the right to {do} it.", may_pass=True
             )
         if telling := told.telling() if told else None:
             error, code = telling, telling.code()
         text = f"{error.str().partition(chr(10))[0].rstrip('.')}."
+        if self._sends and (found := self._unsent(error, text)):
+            return found
         if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
             return AccessDenied(
                 f"The brokers of the topic {self.name!r} do not let us read in the name of the group {self.group!r}. "
@@ -248,6 +335,47 @@ class Topic:
         if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             return RowsGone(f"{topic} does not have the offset to read on from: {text}")
         return StorageUnavailable(f"The brokers of the topic {self.name!r} do not answer: {text}")
+
+    def _unsent(self, error: KafkaError, text: str) -> SamzaAzureError | None:
+        """What an error of a producer means, if readers have none like it."""
+        code, topic = error.code(), f"the topic {self.name!r}"
+        if code in (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED):
+            return AccessDenied(
+                f"The brokers of {topic} do not let us write in transactions. Give this user or identity the rights to "
+                f"write transactional ids, and to read groups, whose names begin with {self.group!r} (options.group), "
+                "and to read the topic. Or write options.transactions = false, and each row is there at least once.",
+                may_pass=True,
+            )
+        if code in _NO_TRANSACTIONS:
+            return ConfigError(
+                f"The brokers of {topic} take no transactions: {text} Write options.transactions = false, and each row "
+                "is there at least once."
+            )
+        if code == KafkaError.MSG_SIZE_TOO_LARGE:
+            return ConfigError(
+                f"The brokers of {topic} take no batch as large as ours. Write options.{CLIENT}message.max.bytes = as "
+                "many bytes as its max.message.bytes; larger rows are refused then."
+            )
+        if code in _FENCED:
+            return StorageUnavailable(f"Another owner of this task has begun to write to {topic}, or we were too slow.")
+        return None
+
+
+def answered(client: C, ask: Callable[[C], T], told: Told, seconds: float = 2 * ANSWER_S) -> T:
+    """What a client answers, asked in a thread: meanwhile it may want a token of us, or tell that it is refused, so
+    that nothing is to be waited for. Raise `KafkaException` if there is no answer.
+    """
+    end = boot_time() + seconds
+    asked = begun(partial(ask, client))
+    try:
+        while not asked.done() and not told.is_final and boot_time() < end:
+            client.poll(0)
+            wait([asked], 0.02)
+        return asked.result(0)
+    except TooLate as error:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from error
+    finally:
+        del client, asked  # else the error would hold a client with its threads, by its traceback
 
 
 def _made(make: Callable[[], T]) -> T:

@@ -32,6 +32,8 @@ class Front:
     password: str = ""
     token: str = ""
     refused: int = 0
+    lose: set[int] = field(default_factory=set)  # requests, by their numbers in the protocol, that are never answered
+    lost: int = 0
     _sockets: list[socket.socket] = field(default_factory=list)
 
     def __enter__(self) -> Self:
@@ -88,6 +90,10 @@ class Front:
                     else:
                         end = struct.pack(">hhi", 0, -1, len(said)) + said.encode()
                     _answer(client, number, end + (struct.pack(">q", 0) if version else b""))
+                elif key in self.lose:
+                    server.sendall(struct.pack(">i", len(request)) + request)
+                    self.lost += 1
+                    break
                 elif is_known or key == 18:
                     server.sendall(struct.pack(">i", len(request)) + request)
                 else:
@@ -95,7 +101,7 @@ class Front:
         except (OSError, struct.error):
             pass
         _end(client)
-        _end(server)
+        _end(server)  # behind what it was sent
 
     def _look_at(self, sent: str, talk: list[str]) -> tuple[str | None, bool]:
         """What is answered, None if it is refused; and whether the client is known now."""

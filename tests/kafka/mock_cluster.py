@@ -61,6 +61,10 @@ class MockCluster:
         numbers = (c_int * len(errors))(*errors)
         self._mock("push_request_errors_array", None, (c_int16, request), (c_size_t, len(errors)), (c_void_p, numbers))
 
+    def forget(self, request: int) -> None:
+        """Refuse no more requests of a kind."""
+        self._mock("clear_request_errors", None, (c_int16, request))
+
     def mistreat(self, topic: str, error: int) -> None:
         """Answer everything about a topic with an error; 0: no more."""
         self._mock("topic_set_error", None, (c_char_p, topic.encode()), (c_int, error))
