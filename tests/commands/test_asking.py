@@ -56,6 +56,7 @@ from samza_azure.host.status import document, read
 from samza_azure.logs.record import Writer
 from samza_azure.storage.connection import Account
 from samza_azure.stream_io.log import LogReader, take_over
+from tests.commands.forked import run
 
 PATIENCE_S = 30.0
 JOB = """
@@ -132,9 +133,8 @@ class Group:
         return subprocess.Popen(command, env=self.environment, stdout=pipe, stderr=pipe, text=True)
 
     def command(self, name: str, *options: str) -> tuple[int, str, str]:
-        process = self.begin(name, *options)
-        said, progress = process.communicate(timeout=60)
-        return process.returncode, said, progress
+        ended = run(name, str(self.job), *options, env=self.environment)
+        return ended.returncode, ended.stdout, ended.stderr
 
     def status(self) -> dict[str, Any]:
         return document("asked", *self.runner.run(read(self.account)))

@@ -33,6 +33,7 @@ from samza_azure.config import Config
 from samza_azure.host.status import document, read
 from samza_azure.host.supervisor import GOODBYE_S
 from samza_azure.storage.connection import Account
+from tests.commands.forked import run
 from tests.commands.mistakes import JOB
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights" / "job.toml"
@@ -40,8 +41,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "flights" / "job.toml"
 
 def samza_azure(*arguments: str, connect: str = "UseDevelopmentStorage=true") -> tuple[int, str, str]:
     environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": connect}
-    command = [sys.executable, "-m", "samza_azure", *arguments]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    ended = run(*arguments, env=environment)
     return ended.returncode, ended.stdout, ended.stderr
 
 

@@ -24,10 +24,29 @@ from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.commands.dev import VARIABLE
 from samza_azure.errors import Verdict
+from tests.commands.forked import run
 from tests.infra.test_operate import COMMANDS
 
 PATIENCE_S = 120.0
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights"
+
+#: Without a query: no command of the page is about Spark, and each analysis would start Java.
+STREAM = """
+[streams.daily-delays]
+partitions = 4
+schema = "carrier string, ts timestamp, dep_delay double"
+"""
+PIPELINE = """
+from samza_azure import Application
+
+app = Application()
+
+
+@app.task("flights", output="daily-delays")
+class Delays:
+    def process(self, envelope, collector):
+        collector.send(envelope.row)
+"""
 
 
 class Page:
@@ -36,9 +55,10 @@ class Page:
     def __init__(self, folder: Path, connection: str) -> None:
         self.folder, self.left = folder, set(COMMANDS)
         self.environment = {**os.environ, VARIABLE: connection}
-        job = (EXAMPLE / "job.toml").read_text().replace('"default"', '"fast"')
-        (folder / "job.toml").write_text(job.replace("[app]", f'[app]\nid = "{uuid.uuid4().hex[:8]}"'))
-        (folder / "pipeline.py").write_text((EXAMPLE / "pipeline.py").read_text())
+        job = (EXAMPLE / "job.toml").read_text().replace('"default"', '"fast"').partition("[streams.by-carrier]")[0]
+        job = job.replace("[app]", f'[app]\nid = "{uuid.uuid4().hex[:8]}"') + STREAM
+        (folder / "job.toml").write_text(job)
+        (folder / "pipeline.py").write_text(PIPELINE)
         self.config = Config.load(folder / "job.toml", environment=self.environment)
 
     def fleet(self) -> SharedTasks:
@@ -51,10 +71,7 @@ class Page:
         It is run once more if Azurite did not answer in time, which happens on a busy machine.
         """
         for _ in range(2):
-            ended = subprocess.run(
-                self._command(line, names),
-                cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-            )  # fmt: skip
+            ended = run(*self._words(line, names), env=self.environment, cwd=self.folder)
             if ended.returncode != Verdict.UNREACHABLE:
                 break
         return ended.returncode, ended.stdout + ended.stderr
@@ -62,7 +79,7 @@ class Page:
     def look(self, line: str, says: str) -> None:
         """A command that goes on until it is interrupted, on a terminal of its own: until it says something."""
         ours, its = os.openpty()
-        command = self._command(line, {})
+        command = [sys.executable, "-m", "samza_azure", *self._words(line, {})]
         with subprocess.Popen(
             command, cwd=self.folder, env=self.environment, stdin=its, stdout=its, stderr=its, start_new_session=True
         ) as process:
@@ -77,10 +94,11 @@ class Page:
                     pass
         os.close(ours)
 
-    def _command(self, line: str, names: dict[str, str]) -> list[str]:
+    def _words(self, line: str, names: dict[str, str]) -> list[str]:
+        """What is behind the name of the program."""
         self.left.discard(line)
         _, *arguments = shlex.split(line)
-        return [sys.executable, "-m", "samza_azure", *(names.get(each, each) for each in arguments)]
+        return [names.get(each, each) for each in arguments]
 
 
 def test_each_command_of_the_page_runs(emulator: Azurite, tmp_path: Path) -> None:
