@@ -108,7 +108,7 @@ async def a_sixth_watched(
     return [sent_by(member) for member in members], link.sent
 
 
-@pytest.mark.parametrize("profile", ["eco", "default"])
+@pytest.mark.parametrize("profile", ["eco", pytest.param("default", marks=pytest.mark.long)])
 def test_a_group_makes_the_same_calls_with_its_page_open_or_closed(profile: str) -> None:
     job = f"""
         app = {{ name = "seen", main = "none:none" }}

@@ -86,7 +86,7 @@ def owners(member: Member) -> set[str]:
     return {each.owner.processor for each in control.tasks.values() if each.owner is not None}
 
 
-@pytest.mark.parametrize("profile", ["default", "fast"])
+@pytest.mark.parametrize("profile", [pytest.param("default", marks=pytest.mark.long), "fast"])
 def test_one_lost_answer_at_any_step_keeps_the_fail_over_within_the_stated_bound(profile: str) -> None:
     """To lead takes as long as without it, the time for which the answer is awaited, and a look or two more."""
     timing = PROFILES[profile]

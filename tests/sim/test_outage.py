@@ -93,6 +93,7 @@ def test_a_long_outage_costs_no_more_calls_than_normal_operation(profile: str, h
     VirtualLoop().run_until_complete(an_outage(PROFILES[profile], 10, how, lasts))
 
 
+@pytest.mark.long
 def test_a_long_outage_costs_a_large_group_no_more_calls_than_normal_operation() -> None:
     VirtualLoop().run_until_complete(an_outage(PROFILES["default"], 100, "throttles", 60.0))
 
