@@ -48,7 +48,7 @@ from samza_azure import (
     segments,
 )
 from samza_azure.application import Stage
-from samza_azure.errors import Verdict
+from samza_azure.errors import TimedOut, Verdict
 from samza_azure.library.lease_lock import LeaseLock
 from samza_azure.library.threaded import ThreadedCoordinator
 from samza_azure.logs.operations import Pause
@@ -346,6 +346,17 @@ def _frontier(place: Place, **options: Any) -> int | None:
     return writer.frontier_us
 
 
+def _waits_for_readers(place: Place) -> bool:
+    writer = place.writer(max_backlog_bytes=1, backlog_wait_s=0.0, wait=_refuse)
+    writer.write(rows(1))
+    writer.flush()
+    try:
+        writer.write(rows(2))
+    except TimedOut:
+        return True
+    return False
+
+
 def _is_refused(write: Callable[[], object]) -> bool:
     with pytest.raises(ConfigError):
         write()
@@ -495,6 +506,8 @@ CASES: dict[str, Callable[[Place], object]] = {
     "SourceWriter()(new_id)": _producer,
     "SourceWriter()(now)": _reads_clock,
     "SourceWriter()(once)": lambda place: _stored_once(place, lambda: place.writer(once=place.once("k"))),
+    "SourceWriter()(max_backlog_bytes)": _waits_for_readers,
+    "SourceWriter()(backlog_wait_s)": _waits_for_readers,
     "SourceWriter.from_job(once)": lambda place: _stored_once(
         place, lambda: SourceWriter.from_job(place.job, "s", once="k")
     ),

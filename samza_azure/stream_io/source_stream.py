@@ -26,8 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from samza_azure.config import LOG, Config, Stream
-from samza_azure.errors import ConfigError, StorageUnavailable
+from samza_azure.errors import ConfigError, StorageUnavailable, TimedOut
 from samza_azure.logs.names import source_log, source_partition
+from samza_azure.logs.operations import Pause
 from samza_azure.logs.partition import partition_of
 from samza_azure.logs.reading import tail
 from samza_azure.logs.record import KEY, PARTITIONS, Kind
@@ -38,15 +39,18 @@ from samza_azure.storage.interface import Blobs, NamedRows
 from samza_azure.storage.patience import PatientOnceLetIn
 from samza_azure.stream_io.arrow import event_times, one_slice
 from samza_azure.stream_io.ddl import arrow_schema
-from samza_azure.stream_io.driver import BetweenTries, back_off, drive
+from samza_azure.stream_io.driver import BetweenTries, answered, back_off, drive
 from samza_azure.stream_io.log import hint_values
 from samza_azure.stream_io.produced import PRODUCED, Produced, Production
+from samza_azure.stream_io.unread import UnreadOfJob
 from samza_azure.stream_io.values.fitting import fitted, pieces, refuse_untimed
 
 #: Rows and bytes in memory at which the buffer is flushed; compression makes the records smaller.
 FLUSH_ROWS = 10_000
 FLUSH_BYTES = 8 << 20
 MAX_FUTURE_S = 86_400.0
+#: Where readers stand is looked at so often, besides when the rows of this writer alone may be too many.
+LOOK_S = 10.0
 #: With an idempotence key and without a key of partitions, as many rows go to one partition before the next one's turn:
 #: that must not depend on when the writer flushes.
 ROWS_IN_TURN = 1_000
@@ -86,6 +90,10 @@ class SourceWriter:
     writer must not be used again: the outcome of the last append is unknown. `clock` is the machine's clock, which
     `max_future` is measured by; `now` runs on while the machine sleeps.
 
+    With `max_backlog_bytes`, `write` takes no rows while the tasks of the job have yet to read so many bytes of the
+    stream, as they are in its logs. It waits `backlog_wait_s` at most, by default as long as it takes, then raises
+    `TimedOut`; that is no error of the writer. Rows in the buffer are not counted, nor are named readers.
+
     Example:
         with SourceWriter.from_job("job.toml", "orders", once="orders-2026-11-28") as writer:
             writer.write(pa.table({"id": ["a"], "ts": [now], "amount": [amount]}))
@@ -110,6 +118,8 @@ class SourceWriter:
         clock: Callable[[], float] = time.time,
         now: Callable[[], float] = boot_time,
         once: Production | None = None,
+        max_backlog_bytes: int | None = None,
+        backlog_wait_s: float | None = None,
     ) -> None:
         self._blobs: Blobs = PatientOnceLetIn(blobs)
         self._hints: NamedRows = PatientOnceLetIn(hints)
@@ -119,6 +129,7 @@ class SourceWriter:
         self._frontier_lag_us = round(frontier_lag_s * 1_000_000)
         self._max_future_us = round(max_future_s * 1_000_000)
         self._clock = clock
+        self._now = now
         self._flush_rows = flush_rows
         self._flush_bytes = flush_bytes
         self._wait = wait
@@ -149,6 +160,12 @@ class SourceWriter:
         self._next_partition = 0
         self.rows_of_the_future = 0  # rows beyond `max_future`, which do not advance the frontier
         self.rows_skipped = 0  # rows that were stored before, under the same idempotence key
+        if max_backlog_bytes is not None and max_backlog_bytes <= 0:
+            raise ConfigError(f"max_backlog_bytes is {max_backlog_bytes}. Give a number of bytes, or leave it out.")
+        self._most_unread, self._backlog_wait_s = max_backlog_bytes, backlog_wait_s
+        self._unread_of_job = UnreadOfJob(self._blobs, stream, partitions)
+        self._unread = 0  # bytes that readers have yet to read: at the last look, and what was appended since
+        self._looked_at: float | None = None
         self._is_appending = False
         self._is_writing = False  # also after a write that has failed
 
@@ -222,6 +239,7 @@ class SourceWriter:
         Raises:
             ConfigError: a row does not fit the stream, the key is not the stream's own, or these are other rows than
                 the idempotence key began with.
+            TimedOut: readers are too far behind, with `max_backlog_bytes`. None of these rows was taken.
             StorageUnavailable: a flush failed; make a new writer.
         """
         given = (key,) if isinstance(key, str) else tuple(key or ())
@@ -233,6 +251,7 @@ class SourceWriter:
         if self._is_resumed and not self._key and key:
             raise ConfigError("A writer that resumes divides rows by the stream's own key. Leave the key out.")
         self._refuse_after_an_error()
+        self._wait_for_readers()
         self._is_writing = True
         self._begin((key,) if isinstance(key, str) else tuple(key or ()))
         ended = None if self._produced is None else self._produced.rows
@@ -277,6 +296,30 @@ class SourceWriter:
         """
         if self._rows:
             self._append_all(idle=False)
+
+    def _wait_for_readers(self) -> None:
+        """Wait until they have few enough bytes to read."""
+        if self._most_unread is None:
+            return
+        until = None if self._backlog_wait_s is None else self._now() + self._backlog_wait_s
+        tries = 0
+        while self._is_look_due(self._most_unread):
+            self._unread = answered(self._unread_of_job.bytes, self._wait)
+            self._looked_at = self._now()
+            if self._unread < self._most_unread:
+                return
+            if until is not None and self._now() >= until:
+                raise TimedOut(
+                    f"The job has yet to read {self._unread} bytes of the stream {self._stream!r}, "
+                    f"max_backlog_bytes is {self._most_unread}, and {self._backlog_wait_s:g} s were not enough. None "
+                    "of these rows was taken: write them again later, with this writer. `samza-azure status` shows how "
+                    "far the job is."
+                )
+            tries += 1
+            self._wait(Pause(tries))
+
+    def _is_look_due(self, most: int) -> bool:
+        return self._unread >= most or self._looked_at is None or self._now() >= self._looked_at + LOOK_S
 
     def _refuse_after_an_error(self) -> None:
         """Raise `ConfigError` if a write with an idempotence key has failed: later rows would take the place of its."""
@@ -385,6 +428,7 @@ class SourceWriter:
             log.row = self._given
             if buffered:
                 part = one_slice(0, pa.concat_tables(buffered), self._event_time)
+                self._unread += len(part.data)
                 self._append(log, Kind.BATCH, idle=idle, slices=(part,))
             else:
                 self._append(log, Kind.FRONTIER, idle=idle)

@@ -44,6 +44,10 @@ class Unread:
         for known in (self._destinations, self._left, self._sizes):
             known.pop(reader, None)
 
+    def size(self, reader: str) -> int:
+        """The bytes that a reader has yet to read."""
+        return self._sizes[reader]
+
     def behind(self, size: int) -> list[str]:
         """The readers that have at least so many bytes to read."""
         return [reader for reader, left in self._sizes.items() if left >= size]
