@@ -17,6 +17,8 @@ from samza_azure.systems.options import one_of
 METHOD, KEY = OPTIONS = ("partition.method", "partition.by")
 ROUND_ROBIN, EVENT_HASHING, KEY_AS_PARTITION = METHODS = ("ROUND_ROBIN", "EVENT_HASHING", "PARTITION_KEY_AS_PARTITION")
 _KEYS = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date)
+#: The partitions of keys up to this length are kept in memory.
+SHORT = 128
 _WORD = 0xFFFFFFFF
 _MIX = ((0, 2, 4), (1, 0, 6), (2, 1, 8), (0, 2, 16), (1, 0, 19), (2, 1, 4))
 _FINAL = ((2, 1, 14), (0, 2, 11), (1, 0, 25), (2, 1, 16), (0, 2, 4), (1, 0, 14), (2, 1, 24))
@@ -84,12 +86,18 @@ def _key(stream: SystemStream) -> str:
     return by if fits and stream.options.get(METHOD) != ROUND_ROBIN else ""
 
 
-@lru_cache(1 << 16)
 def of_key(key: str, partitions: int) -> int:
     """The partition of a key, as Event Hubs has it: Jenkins' lookup3 of its UTF-8, both words joined to one of 16 bits
     with a sign. The sign of the remainder is dropped, as in C.
     """
+    return (_of_short_key if len(key) <= SHORT else _of_key)(key, partitions)
+
+
+def _of_key(key: str, partitions: int) -> int:
     return abs(_hash(key.encode(errors="replace"))) % partitions if key else 0
+
+
+_of_short_key = lru_cache(1 << 16)(_of_key)
 
 
 @lru_cache

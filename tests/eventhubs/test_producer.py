@@ -15,6 +15,8 @@ from samza_azure.eventhubs.amqp import Code, sections
 from samza_azure.eventhubs.connector import EventHubsFactory
 from samza_azure.eventhubs.emulator import EventHubs, Refused
 from samza_azure.eventhubs.producer import EventHubsOutput
+from samza_azure.systems import partitioning
+from samza_azure.systems.partitioning import SHORT, of_key
 from tests.eventhubs.clients import producer as client
 
 SCHEMA = pa.schema([("id", pa.int64()), ("shop", pa.string())])
@@ -189,8 +191,27 @@ def test_what_was_not_sent_is_sent_by_the_next_flush_after_an_outage(hubs: Event
 def test_bytes_go_as_they_are_with_properties(hubs: EventHubs) -> None:
     schema = pa.schema([("body", pa.binary()), ("properties", pa.map_(pa.string(), pa.string()))])
     made = opened(hubs, schema, format="raw")
-    sent(made, 0, pa.table([[b"\xff\x00", None], [[("a", "1")], None]], schema=schema))
+    sent(made, 0, pa.table([[b"\xff\x00", b""], [[("a", "1")], None]], schema=schema))
     assert sorted(body for each in range(3) for body in hubs.bodies("hub", each)) == [b"", b"\xff\x00"]
+
+
+def test_long_keys_are_not_kept_in_memory() -> None:
+    for length in (SHORT, SHORT + 1, 1 << 20):
+        assert of_key("k" * length, 7) == partitioning._of_key("k" * length, 7)
+    before = partitioning._of_short_key.cache_info().currsize
+    of_key("x" * (SHORT + 1), 7)
+    assert partitioning._of_short_key.cache_info().currsize == before
+    of_key("x" * SHORT, 7)
+    assert partitioning._of_short_key.cache_info().currsize == before + 1
+
+
+def test_a_body_that_is_null_is_refused(hubs: EventHubs) -> None:
+    """Such as a tombstone of Kafka's: an event of no bytes is not the same."""
+    made = opened(hubs, pa.schema([("body", pa.binary())]), format="raw")
+    refused = made.send(0, pa.table({"body": [b"a", None, b""]}))
+    made.flush()
+    assert [(each.index, each.reason) for each in refused] == [(1, "Its body is null, and each event has one.")]
+    assert sorted(body for each in range(3) for body in hubs.bodies("hub", each)) == [b"", b"a"]
 
 
 @pytest.mark.parametrize(
