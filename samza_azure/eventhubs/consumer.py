@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from samza_azure.eventhubs.events import SCHEMA
 from samza_azure.eventhubs.options import WAYS, hub_of
-from samza_azure.eventhubs.partition_reader import EventPosition, PartitionReader
+from samza_azure.eventhubs.partition_reader import Arrival, EventPosition, PartitionReader
 from samza_azure.eventhubs.reach import tried
 from samza_azure.machine.clock import boot_time
 from samza_azure.systems.api import SystemLag, SystemPosition, SystemRows, SystemStream
@@ -42,6 +42,7 @@ class EventHubsStream:
         self._readers: dict[int, PartitionReader] = {}
         self._told: dict[int, EventPosition | None] = {}  # the position that was handed out last
         self._looks: dict[int, Look] = {}
+        self._taken: dict[int, Arrival] = {}  # events that are not parsed yet
         self._events = self._bytes = 0  # that were read
         self._turn = 0
         self._once: dict[int, EventHubsOnce] = {}
@@ -123,24 +124,27 @@ class EventHubsStream:
 
     def _read(self, number: int) -> SystemRows | None:
         reader = self._readers[number]
-        arrival = reader.read()
+        arrival = self._taken.pop(number, None) or reader.read()
         if arrival is not None:
-            self._told[number] = arrival.position
             self._looks[number].heard()
+            once = EventHubsOnce(self.state(number))
+            self._taken[number] = arrival  # what parses may fail for a while: then the next call finds all as it was
+            found = self._rows(number, self._new(number, once, arrival.rows), arrival.position)
+            del self._taken[number]
+            self._told[number], self._once[number] = arrival.position, once
             self._events += arrival.rows.num_rows
             self._bytes += arrival.rows.nbytes
-            return self._rows(number, self._new(number, arrival.rows), arrival.position)
+            return found
         if reader.position is not None and reader.position != self._told[number]:  # what `newest` means is known now
             self._told[number] = reader.position
             return SystemRows(number, self._stream.schema.empty_table(), _system_position(reader.position))
         return None
 
-    def _new(self, number: int, events: pa.RecordBatch) -> pa.RecordBatch:
+    def _new(self, number: int, once: EventHubsOnce, events: pa.RecordBatch) -> pa.RecordBatch:
         """Those that do not come again, as the job that has sent them says."""
         writers, numbers = (pc.map_lookup(events["properties"], name, "first") for name in (WRITER, NUMBER))
         if writers.null_count == len(writers):
             return events
-        once = self._once.setdefault(number, EventHubsOnce())
         are_new = [once.is_next(*each) for each in zip(writers.to_pylist(), numbers.to_pylist(), strict=True)]
         if all(are_new):
             return events

@@ -128,7 +128,10 @@ class KafkaStream:
         if not self._held:
             self._fetch()
         if self._held:
-            return self._rows(*self._held.popleft())
+            # What parses may fail for a while: then the next call finds all as it was.
+            found = self._rows(*self._held[0])
+            self._held.popleft()
+            return found
         for number, place in self._places.items():
             if place.following is not None and (position := (place.made, place.following)) != place.returned:
                 place.returned = position
@@ -241,6 +244,11 @@ class KafkaStream:
                 "go on without them",
             )
             place.following = ends.first
+        elif following > ends.behind and isinstance(self._start, Mapping) and following == self._start[number]:
+            raise ConfigError(  # nothing was read, so nothing is lost
+                f"streams.{self._stream.name}.options.start has offset {following} for partition {number}, and "
+                f"{which[0].lower()}{which[1:]} ends before offset {ends.behind}. Write one up to {ends.behind}."
+            )
         elif following > ends.behind:
             self._lose(
                 f"{which} is to be read on from offset {following}, and it ends before offset "
@@ -337,27 +345,27 @@ class KafkaStream:
 
     def _rows(self, number: int, messages: list[Message]) -> SystemRows:
         """The rows of some messages, and what is none."""
-        last, place = messages[-1], self._places[number]
-        table = rows(self._new(number, messages), self._columns)
+        last, place, once = messages[-1], self._places[number], EventHubsOnce(self.state(number))
+        table = rows(self._new(once, messages), self._columns)
+        kept = table.filter(pc.is_valid(table[BODY])) if self._drops_tombstones else table
+        found, dead = self._parser.parted(
+            kept,
+            lambda row: f"message {row['offset']} of partition {number} of the topic {self._topic.name!r}",
+            "timestamp",
+        )
         if table.num_rows:
             self._messages, self._bytes = self._messages + table.num_rows, self._bytes + table.nbytes
             self._at_once = max(1, min(MESSAGES, BYTES * table.num_rows // table.nbytes))
         place.returned, place.read_ms = (place.made, last.offset() + 1), time_ms(last)
-        if self._drops_tombstones:
-            table = table.filter(pc.is_valid(table[BODY]))
-        found, dead = self._parser.parted(
-            table,
-            lambda row: f"message {row['offset']} of partition {number} of the topic {self._topic.name!r}",
-            "timestamp",
-        )
+        self._once[number] = once
         return SystemRows(number, found, place.returned, dead=dead)
 
-    def _new(self, number: int, messages: list[Message]) -> list[Message]:
+    @staticmethod
+    def _new(once: EventHubsOnce, messages: list[Message]) -> list[Message]:
         """Those that do not come again, as the job that has sent them says."""
         said = [message.headers() for message in messages]
         if not any(said):
             return messages
-        once = self._once.setdefault(number, EventHubsOnce())
         return [each for each, headers in zip(messages, said, strict=True) if once.is_new(dict(headers or ()))]
 
 

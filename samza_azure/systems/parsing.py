@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 
-from samza_azure.errors import ConfigError
+from samza_azure.errors import ConfigError, StorageUnavailable
 from samza_azure.stream_io.values.fitting import fitted
 from samza_azure.stream_io.values.json_texts import all_texts, as_texts, decoder, has_part
 from samza_azure.systems.api import SystemStream
@@ -169,6 +169,8 @@ class Parser:
         def call(messages: pa.Table) -> pa.Table:
             try:
                 rows = function(messages)
+            except StorageUnavailable:
+                raise  # it says nothing of the messages: what the function asks does not answer
             except Exception as error:
                 raise ConfigError(f"{named} raised {type(error).__name__}: {error}") from error
             if not isinstance(rows, pa.Table):

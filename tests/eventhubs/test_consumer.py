@@ -15,6 +15,7 @@ from samza_azure.eventhubs.producer import EventHubsOutput
 from samza_azure.stream_io import ddl
 from samza_azure.systems import looks as looks_module
 from samza_azure.systems.api import SystemRows, SystemStream, SystemWriter
+from tests.faltering import parser_that_falters
 
 from .clients import until
 
@@ -89,6 +90,26 @@ def test_where_newest_begins_is_handed_out_before_any_row(hubs: EventHubs) -> No
     rows = following(reading)
     reading.close()
     assert rows.table.num_rows == 0 and rows.position[1] == 3
+
+
+def test_what_cannot_be_parsed_for_a_while_is_parsed_later(hubs: EventHubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what another job has sent, of which the numbers are remembered."""
+    asked = parser_that_falters(monkeypatch)
+    options = {"name": "hub", "connect": hubs.connection_string, "partition.by": "n"}
+    options["partition.method"] = "PARTITION_KEY_AS_PARTITION"
+    sender = EventHubsOutput(SystemStream("s", 2, ddl.arrow_schema("n bigint"), options, Path(), is_output=True))
+    sender.open(SystemWriter("g:r:out-0", 2, 1))
+    sender.send(0, pa.table({"n": [0, 2, 4]}))
+    sender.flush()
+    sender.close()
+    reading = stream(hubs, "n bigint", parse="faltering:parse")
+    reading.open(0, (0, 0))
+    with pytest.raises(StorageUnavailable, match="the registry"):
+        following(reading)
+    assert reading.state(0) == b""
+    rows = following(reading)
+    assert rows.table["n"].to_pylist() == [0, 2, 4] and reading.state(0) == b'{"g:r:out-0":2}' and asked[-1] == 3
+    reading.close()
 
 
 def test_an_outage_is_no_silence(hubs: EventHubs, monkeypatch: pytest.MonkeyPatch) -> None:

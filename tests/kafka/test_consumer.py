@@ -2,8 +2,9 @@
 
 import pytest
 
-from samza_azure.errors import ConfigError
+from samza_azure.errors import ConfigError, StorageUnavailable
 from samza_azure.kafka.consumer import KafkaStream
+from tests.faltering import parser_that_falters
 
 from .clients import Messages, bodies, following, numbers, until
 
@@ -78,6 +79,16 @@ def test_a_time_that_no_clock_shows_is_none(messages: Messages) -> None:
     messages.send(0, [b'{"n": 1}'], timestamp=1_700_000_000_000_000_000)
     reading = messages.stream("n bigint, timestamp timestamp", envelope="timestamp")
     assert following(reading).table.to_pylist() == [{"n": 1, "timestamp": None}]
+    reading.close()
+
+
+def test_what_cannot_be_parsed_for_a_while_is_parsed_later(messages: Messages, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = parser_that_falters(monkeypatch)
+    messages.send(0, bodies(0, 3))
+    reading = messages.stream("n bigint", parse="faltering:parse")
+    with pytest.raises(StorageUnavailable, match="the registry"):
+        until(lambda: (rows := reading.read()) is not None and rows.table.num_rows)
+    assert numbers(reading, 3) == {0: [0, 1, 2]} and asked == [3, 3]
     reading.close()
 
 

@@ -103,6 +103,14 @@ def test_messages_that_were_read_may_be_deleted(cluster: MockCluster, messages: 
     reading.close()
 
 
+def test_a_start_behind_the_end_is_told_as_such(messages: Messages) -> None:
+    """It was said that the topic had been made anew."""
+    reading = messages.stream(start="0:50,1:0")
+    with pytest.raises(ConfigError, match=r"start has offset 50 for partition 0, and .*before offset 40\. .*to 40"):
+        numbers(reading, 1)
+    reading.close()
+
+
 @pytest.mark.long
 def test_an_offset_behind_the_end_is_of_another_topic(messages: Messages) -> None:
     made, _ = read_to(messages, 40)
