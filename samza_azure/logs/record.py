@@ -131,6 +131,11 @@ class Slice:
     least_us: int | None = None
     greatest_us: int | None = None
 
+    @property
+    def length(self) -> int:
+        """The bytes of the rows."""
+        return self.data.length if isinstance(self.data, Reference) else len(self.data)
+
 
 @dataclass(frozen=True, slots=True)
 class Record:

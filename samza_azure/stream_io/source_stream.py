@@ -428,7 +428,7 @@ class SourceWriter:
             log.row = self._given
             if buffered:
                 part = one_slice(0, pa.concat_tables(buffered), self._event_time)
-                self._unread += len(part.data)
+                self._unread += part.length
                 self._append(log, Kind.BATCH, idle=idle, slices=(part,))
             else:
                 self._append(log, Kind.FRONTIER, idle=idle)

@@ -44,7 +44,7 @@ class Encoder:
 
     def are_there(self, rows: pa.Table) -> Sequence[bool]:
         """Whether each row has a body: with `raw` it may be null."""
-        return rows[BODY].is_valid().to_pylist() if self._is_raw else [True] * rows.num_rows  # type: ignore[no-any-return]
+        return rows[BODY].is_valid().to_pylist() if self._is_raw else [True] * rows.num_rows
 
     def bodies(self, rows: pa.Table) -> Sequence[bytes]:
         """The bytes of each row; none where the body is null."""

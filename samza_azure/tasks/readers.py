@@ -48,7 +48,7 @@ class Readers:
         """Count a record of ours. It comes after the first look."""
         sizes = Counter[int]()
         for part in slices:
-            sizes[part.destination] += len(part.data) if isinstance(part.data, bytes) else part.data.length
+            sizes[part.destination] += part.length
         if self._unread is not None:
             self._unread.appended(end, sizes)
 
