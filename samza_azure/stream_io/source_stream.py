@@ -94,6 +94,9 @@ class SourceWriter:
     stream, as they are in its logs. It waits `backlog_wait_s` at most, by default as long as it takes, then raises
     `TimedOut`; that is no error of the writer. Rows in the buffer are not counted, nor are named readers.
 
+    Raises:
+        ConfigError: `max_backlog_bytes` is no number above 0.
+
     Example:
         with SourceWriter.from_job("job.toml", "orders", once="orders-2026-11-28") as writer:
             writer.write(pa.table({"id": ["a"], "ts": [now], "amount": [amount]}))
