@@ -4,7 +4,7 @@ import json
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -165,25 +165,26 @@ def test_events_of_a_hub_are_exactly_once(world: JobOnAzurite, hubs: EventHubs) 
     until_all_seen(world, events)
 
 
-@pytest.mark.long
-def test_from_hub_to_hub_and_back_each_event_is_once(world: JobOnAzurite, hubs: EventHubs) -> None:
-    """Without Spark, through kill -9 of containers and processors, cuts, lost answers, and a drain under load."""
-    world.carries(HUB_TO_HUB, FORTH_AND_BACK)
-    events = Events(hubs)
+class Growing(Sent, Protocol):
+    """The same, and how more is sent."""
+
+    def grow(self, count: int) -> None: ...
+
+
+def forth_and_back(world: JobOnAzurite, events: Growing, hurt: Callable[[int], None], cut: Callable[[], None]) -> None:
+    """Without Spark, through kill -9 of containers and processors, and a drain under load."""
     events.grow(100)
     world.start("p0", "p1")
     assert all(not world.container(name).children(recursive=True) for name in ("p0", "p1")), "no JVM"
     for number in range(6):
         with growing(events.grow, 100):
-            hubs.lost["after" if number % 2 else "before"] = 2
+            hurt(number)
             with_patience(world.container(f"p{number % 2}").kill)
             world.settled()
-            hubs.cut("tcp")
+            cut()
     world.fleet.send("p1", signal.SIGKILL)
     world.start("p1")
     until_all_seen(world, events)
-    sent = sum(len(hubs.bodies("passed", partition)) for partition in range(3))
-    print(f"{events.rows.total()} events, {sent} of them sent")
     with growing(events.grow, 200):
         draining = world.drain_begins()
         _, said = draining.communicate(timeout=PATIENCE_S)
@@ -192,6 +193,20 @@ def test_from_hub_to_hub_and_back_each_event_is_once(world: JobOnAzurite, hubs: 
     for name in ("p0", "p1"):
         world.fleet.start(name, "--new-run")
     until_all_seen(world, events)
+
+
+@pytest.mark.long
+def test_from_hub_to_hub_and_back_each_event_is_once(world: JobOnAzurite, hubs: EventHubs) -> None:
+    """Connections are cut, and answers are lost, too."""
+    world.carries(HUB_TO_HUB, FORTH_AND_BACK)
+    events = Events(hubs)
+
+    def hurt(number: int) -> None:
+        hubs.lost["after" if number % 2 else "before"] = 2
+
+    forth_and_back(world, events, hurt, lambda: hubs.cut("tcp"))
+    sent = sum(len(hubs.bodies("passed", partition)) for partition in range(3))
+    print(f"{events.rows.total()} events, {sent} of them sent")
 
 
 @pytest.mark.long

@@ -11,12 +11,16 @@ import pytest
 from samza_azure.commands.fleet import Fleet
 from samza_azure.kafka.local_broker import LocalBroker
 from tests.kafka.clients import Messages
+from tests.kafka.committed import content
 
 from .real_processes import PATIENCE_S, TIMING, JobOnAzurite, growing, with_patience
 from .test_eventhubs import (
     EXAMPLE,
+    FORTH_AND_BACK,
+    HUB_TO_HUB,
     PARTITIONS,
     PIPELINE,
+    forth_and_back,
     load_module,
     takings,
     until_all_in_logs,
@@ -56,7 +60,7 @@ class Written:
 
 @pytest.fixture
 def broker() -> Iterator[LocalBroker]:
-    with LocalBroker({"clicks": PARTITIONS}) as broker:
+    with LocalBroker({"clicks": PARTITIONS, "passed": 3}) as broker:
         yield broker
 
 
@@ -94,6 +98,20 @@ def test_messages_of_a_topic_are_exactly_once(world: JobOnAzurite, broker: Local
     for name in ("p0", "p1"):
         world.fleet.start(name, "--new-run")
     until_all_seen(world, written)
+
+
+@pytest.mark.long
+def test_from_topic_to_topic_and_back_each_message_is_once(world: JobOnAzurite, broker: LocalBroker) -> None:
+    """So is each in the topic between, for a reader of committed ones."""
+    streams = HUB_TO_HUB.replace("eventhubs", "kafka").replace("options.name", "options.topic")
+    streams = streams.replace('connect = "${EVENTHUBS}"', 'brokers = "${BROKERS}"')
+    world.carries(streams.replace("options.consumer_group", "options.group"), FORTH_AND_BACK)
+    written = Written(broker)
+    forth_and_back(world, written, lambda _: None, lambda: None)
+    found = [content(broker.port, "passed", partition) for partition in range(3)]
+    passed = Counter((row["n"], row["partition"]) for each in found for row in map(json.loads, each.committed))
+    assert passed == written.rows
+    print(f"{passed.total()} messages, and {sum(len(each.given_up) for each in found)} that were given up")
 
 
 @pytest.mark.long
