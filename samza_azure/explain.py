@@ -34,6 +34,8 @@ TABLE_PRICE = 0.00036
 STORED_PRICE = 0.0208
 # Dollars per GB that leaves the region: to another one of the continent, and to the Internet past `FREE_GB` a month.
 REGION_PRICE, INTERNET_PRICE, FREE_GB = 0.02, 0.087, 100
+# Event Hubs, Standard: dollars for an hour of a throughput unit and for a million events in; the most connections.
+HUB_UNIT_PRICE, HUB_EVENTS_PRICE, HUB_CONNECTIONS = 0.03, 0.028, 5_000
 PRICES_OF = (
     "US dollars without tax, hot tier, locally redundant. Blob operations and stored bytes as in the sample prices of "
     "Azure's documentation of July 2024, which names no region; network in Europe and North America, as published by "
@@ -334,6 +336,32 @@ def pipeline_lines(plan: Plan, commit_s: float) -> list[str]:
         how = f" by {', '.join(by)}" if by else ", one per task"
         found.append(f"  writes  {stage.output}: {_counted(stage.partitions, 'partition')}{how}")
     return found + [f"Note: {line}." for line in (*routed(plan, commit_s), *published(plan))]
+
+
+def hub_lines(plan: Plan) -> list[str]:
+    """What the streams that are hubs take of a namespace of Event Hubs."""
+    read = {each.inputs[0]: each.partitions for each in plan.stages if _is_of_hub(each, TaskKind.SOURCE)}
+    sent = {each.inputs[0]: each.tasks for each in plan.stages if _is_of_hub(each, TaskKind.OUTLET)}
+    if not read and not sent:
+        return []
+    links = [f"{_counted(number, 'connection')} for {stream}, one per partition" for stream, number in read.items()]
+    links += [
+        f"up to {_counted(number, 'connection')} per partition of the hub for {stream}, one per task"
+        for stream, number in sent.items()
+    ]
+    also = ", and one more now and then for each partition that is silent" if read else ""
+    month = f"${HUB_UNIT_PRICE * HOURS_PER_MONTH:,.2f} per month"
+    line = (
+        f"Note: Event Hubs: {'; '.join(links)}{also}. A namespace of Standard takes {HUB_CONNECTIONS:,}. A throughput "
+        f"unit, {month}, takes in 1 MB and 1,000 events a second, and gives out 2 MB and 4,096 events a second to all "
+        f"readers together; a million events in, ${HUB_EVENTS_PRICE:g}. These prices are not in the sums below, and "
+        "are assumed: see the price list of your region."
+    )
+    return [line]
+
+
+def _is_of_hub(stage: StagePlan, kind: TaskKind) -> bool:
+    return stage.kind is kind and stage.target == "eventhubs"
 
 
 def flush_lines(plan: Plan, state: str) -> list[str]:

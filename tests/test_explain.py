@@ -22,6 +22,7 @@ from samza_azure.explain import (
     flows_of,
     flush_lines,
     follower,
+    hub_lines,
     idle,
     leader,
     lines,
@@ -136,6 +137,17 @@ def test_the_memory_of_a_flush_depends_on_the_state_and_is_left_out_without_stat
     assert "heap must hold the state of all tasks of a processor twice" in in_heap and "RocksDB" not in in_heap
     assert "on the local disk" in on_disk and "heap" not in on_disk
     assert either.startswith(in_heap[:-1]) and "transformWithState is in RocksDB" in either
+
+
+def test_the_connections_and_throughput_units_of_hubs_are_named() -> None:
+    read = StagePlan("in-source", ("in",), "in-source", 2, partitions=4, kind=TaskKind.SOURCE, target="eventhubs")
+    sent = StagePlan("out-out", ("out",), "out-out", 3, kind=TaskKind.OUTLET, target="eventhubs")
+    [line] = hub_lines(Plan((read, sent), {"in": 4}, ""))
+    assert "4 connections for in, one per partition; up to 3 connections per partition of the hub for out" in line
+    assert "$21.90 per month" in line and "silent" in line
+    [line] = hub_lines(Plan((sent,), {}, ""))
+    assert "silent" not in line
+    assert hub_lines(Plan((replace(read, target="kafka"),), {"in": 4}, "")) == []
 
 
 def test_tasks_near_the_number_of_processors_are_advised_and_many_more_are_warned_of() -> None:

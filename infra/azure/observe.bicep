@@ -83,6 +83,16 @@ var metricRules = telemetry ? [
     periods: 1
   }
   {
+    name: 'lag-long'
+    severity: 2
+    text: 'A stream is read more than ten minutes behind what comes in outside.'
+    query: 'AppMetrics | where Name == "samza_azure.partition.lag" and Sum > 600'
+    operator: 'GreaterThan'
+    threshold: 0
+    window: 'PT5M'
+    periods: 2
+  }
+  {
     name: 'access-denied'
     severity: 1
     text: 'The account refuses what it allowed before. Processors end with code 5 after two minutes of it.'

@@ -59,6 +59,17 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             legend="{{job}} {{stream}} by {{stage}}",
         ),
         Panel(
+            "Behind what comes in outside",
+            "max by (job, stream) (samza_azure_partition_lag_seconds)",
+            "s",
+            "{{job}} {{stream}}",
+        ),
+        Panel(
+            "Rows outside not read yet",
+            "sum by (job, stream) (samza_azure_partition_lag_rows)",
+            legend="{{job}} {{stream}}",
+        ),
+        Panel(
             "Watermark age", "max by (job, stage) (samza_azure_task_watermark_age_seconds)", "s", "{{job}} {{stage}}"
         ),
         Panel(
