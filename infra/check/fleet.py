@@ -42,6 +42,7 @@ _UNIT = (
     ("Restart", "on-failure", "what ended well stays ended"),
     ("StartLimitIntervalSec", "0", "each start fails while the account is away, and the unit would give up"),
     ("RestartPreventExitStatus", "2", "a wrong configuration would be started for ever, and all else may pass"),
+    ("SuccessExitStatus", "8", "what was asked to leave should not be started again"),
     ("KillMode", "mixed", "the processor ends its container in order; whatever is left then is killed"),
     ("UMask", "0077", "the processor's files hold rows"),
     ("NoNewPrivileges", "yes", "what a processor runs is code of the job"),

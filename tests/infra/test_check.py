@@ -844,6 +844,7 @@ def test_a_mistake_in_a_manifest_is_seen(old: str, new: str, said: str) -> None:
         (" --wait-for-upgrade", "", "has no --wait-for-upgrade"),
         ("IntervalSec=0", "IntervalSec=600", "the unit would give up"),
         ("RestartPreventExitStatus=2", "RestartPreventExitStatus=3", "would be started for ever"),
+        ("SuccessExitStatus=8", "SuccessExitStatus=2", "should not be started again"),
         ("UMask=0077", "UMask=0022", "UMask should be 0077"),
     ],
 )
