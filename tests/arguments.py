@@ -30,6 +30,7 @@ def ignore(argument: str, home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, attribute = home, path
     if match := re.fullmatch(r"(\w+)(?:\(\)|\.(\w+))", path):
         owner, attribute = getattr(home, match[1]), match[2] or "__init__"
+    getattr(owner, attribute)  # a package may load its names late
     member = inspect.getattr_static(owner, attribute)
     function = getattr(member, "__func__", member)
     signature = inspect.signature(function)
