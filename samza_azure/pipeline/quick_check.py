@@ -17,6 +17,7 @@ from samza_azure.config import Config
 from samza_azure.errors import ConfigError, PipelineRefused, in_full
 from samza_azure.extras import SPARK, to_install
 from samza_azure.machine.processes import die_with_parent
+from samza_azure.pipeline.local_modules import local_modules
 from samza_azure.pipeline.names import check_names, queries_of
 
 log = logging.getLogger(__name__)
@@ -55,12 +56,14 @@ def has_spark() -> bool:
 
 
 def mentions_spark(config: Config) -> bool:
-    """Whether the text of the main module has pyspark in it, or cannot be found."""
-    file = config.path.absolute().parent / f"{config.app.main.partition(':')[0].replace('.', '/')}.py"
+    """Whether the text of the main module, or of one beside it that it imports, has pyspark in it; true, too, if the
+    main module cannot be found there.
+    """
     try:
-        return b"pyspark" in file.read_bytes()
+        texts = list(local_modules(config.path.absolute().parent, config.app.main.partition(":")[0]))
     except OSError:
         return True
+    return not texts or any(b"pyspark" in text for text in texts)
 
 
 class CheckBeside:

@@ -22,6 +22,7 @@ from samza_azure.machine.memory import (
     use_of_session,
 )
 from samza_azure.messages import OUT_OF_MEMORY
+from samza_azure.pipeline.quick_check import mentions_spark
 
 GIB = 1 << 30
 #: Version 2: one tree. Version 1: a tree for each controller. Both: a machine on its way from one to the other.
@@ -242,3 +243,35 @@ def test_java_is_mentioned_where_a_job_has_a_query(
     logged = said_of_memory(Config.parse(job, path=tmp_path / "job.toml"), Memory(GIB, is_set=True))
     assert logged[0] == level and said in logged[1]
     assert ("Java" in logged[1]) == ("pyspark" in module)
+
+
+@pytest.mark.parametrize(
+    ("main", "mentions"),
+    [
+        ("import stages", True),
+        ("from stages import clean", True),
+        ("import jobs.daily", True),
+        ("from jobs import daily", True),
+        ("from jobs.hourly import stage", True),
+        ("import jobs", False),
+        ("def later():\n    import stages", True),
+        ("import json, azure.storage.blob", False),
+        ("import main\nfrom . import stages", True),
+        ("import (", False),
+    ],
+)
+def test_a_module_beside_the_main_one_mentions_spark(tmp_path: Path, main: str, mentions: bool) -> None:
+    """The main module may only collect stages that others define. Then nothing was said of the heap, and the JVM
+    started late."""
+    (tmp_path / "jobs").mkdir()
+    for name, text in {
+        "main.py": main,
+        "stages.py": "import pyspark\nimport main",
+        "unused.py": "import pyspark",
+        "jobs/__init__.py": "",
+        "jobs/daily.py": "from pyspark.sql import functions",
+        "jobs/hourly.py": "from .daily import stage",
+    }.items():
+        (tmp_path / name).write_text(text)
+    job = '[app]\nname = "a"\nmain = "main:app"\n[azure.storage]\nconnect = "UseDevelopmentStorage=true"\n'
+    assert mentions_spark(Config.parse(job, path=tmp_path / "job.toml")) is mentions
