@@ -75,9 +75,8 @@ class EventHubsOutput:
         waiting: dict[int, deque[EventDataBatch]] = {}
         bodies, properties = self._encoder.bodies(rows), self._encoder.properties(rows)
         places = self._partitioner.places(self._writer, number, rows)
-        are_there = self._encoder.are_there(rows)
-        for index, (where, body, more, is_there) in enumerate(zip(places, bodies, properties, are_there, strict=True)):
-            if not is_there:
+        for index, (where, body, more) in enumerate(zip(places, bodies, properties, strict=True)):
+            if body is None:
                 refused.append(RefusedRow(index, "Its body is null, and each event has one.", b""))
                 continue
             if isinstance(where, str):

@@ -64,7 +64,7 @@ class KafkaOutput:
         self._producer: Producer | None = None
         self._told = Told()
         self._group: Any = None  # what a transaction has to know of it
-        self._waiting: list[tuple[int, str | None, bytes, dict[str, str]]] = []
+        self._waiting: list[tuple[int, str | None, bytes | None, dict[str, str]]] = []
         self._is_queued = False  # whether the producer has them
         self._behind = 0  # the number behind them
 
@@ -95,13 +95,15 @@ class KafkaOutput:
         places = self._partitioner.places(self._writer, number, rows)
         for index, (where, key, body, said) in enumerate(zip(places, keys, bodies, more, strict=True)):
             if isinstance(where, str):
-                refused.append(RefusedRow(index, where, body))
+                refused.append(RefusedRow(index, where, body or b""))
                 continue
             headers = {**said, WRITER: writer, NUMBER: str(number + index)}
-            size = len(body) + len((key or "").encode()) + sum(len(f"{a}{b}".encode()) for a, b in headers.items())
+            size = (
+                len(body or b"") + len((key or "").encode()) + sum(len(f"{a}{b}".encode()) for a, b in headers.items())
+            )
             if size > self._most:
                 reason = f"It is larger than the {self._most:,} bytes that the topic {self._topic.name!r} takes."
-                refused.append(RefusedRow(index, reason, body))
+                refused.append(RefusedRow(index, reason, body or b""))
                 continue
             self._waiting.append((where, key, body, headers))
         self._behind = number + rows.num_rows

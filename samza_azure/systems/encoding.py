@@ -42,14 +42,11 @@ class Encoder:
                 f"{', '.join(unknown)}. Leave them out, or write {JSON!r}."
             )
 
-    def are_there(self, rows: pa.Table) -> Sequence[bool]:
-        """Whether each row has a body: with `raw` it may be null."""
-        return rows[BODY].is_valid().to_pylist() if self._is_raw else [True] * rows.num_rows
-
-    def bodies(self, rows: pa.Table) -> Sequence[bytes]:
-        """The bytes of each row; none where the body is null."""
+    def bodies(self, rows: pa.Table) -> Sequence[bytes | None]:
+        """The bytes of each row; None where the body is null, as it may be with `raw`."""
         if self._is_raw:
-            return [body or b"" for body in rows[BODY].cast(pa.binary()).to_pylist()]
+            bodies: list[bytes | None] = rows[BODY].cast(pa.binary()).to_pylist()
+            return bodies
         return [line.encode(errors="replace") for line in as_lines(rows).split("\n")[:-1]]
 
     def properties(self, rows: pa.Table) -> Sequence[Mapping[str, str]]:

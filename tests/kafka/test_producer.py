@@ -99,6 +99,19 @@ def test_what_an_owner_has_not_committed_is_given_up_and_comes_again(broker: Loc
     assert contents(broker, messages) == Content(wanted, sorted(wanted * 2))
 
 
+def test_a_body_that_is_null_is_a_message_without_a_value(messages: Messages) -> None:
+    schema = pa.schema([("body", pa.binary())])
+    made = opened(messages, schema, format="raw")
+    assert made.send(0, pa.table({"body": [b"a", None, b""]}, schema=schema)) == []
+    made.flush()
+    reading = messages.stream("body binary", format="raw")
+    found: list[bytes | None] = []
+    while len(found) < 3:
+        found += following(reading).table["body"].to_pylist()
+    reading.close()
+    assert sorted(found, key=repr) == [None, b"", b"a"]
+
+
 def test_an_owner_that_wakes_up_is_shut_out(broker: LocalBroker, messages: Messages) -> None:
     zombie = opened(messages)
     sent(zombie, 0, 10)
