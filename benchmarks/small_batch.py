@@ -2,7 +2,8 @@
 
 Both get 1,000 rows at an even pace that leaves time between batches. Spark's progress says how long each batch took;
 of the container's, the part from the arrival of the rows to the appended record is our own. The first batches, while
-Java warms up, are left out.
+Java warms up, are left out. The container runs a second time without shuffles from one partition to
+one (`samza_azure/spark/jvm/exchanges.py`), for the processor time that they take.
 """
 
 import json
@@ -13,9 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from common import Claim, bench_job, main, middle, p95, plain_spark, say, scratch
+from common import Claim, bench_job, cpu_s, main, middle, p95, plain_spark, say, scratch
 
 from samza_azure.messages import BATCH_PHASES, Phase
+from samza_azure.spark.jvm.exchanges import REMOVED
 
 OWN_GOAL_MS = 12.0
 ROWS = 1_000
@@ -40,9 +42,13 @@ sql.streaming.numRecentProgressUpdates = "10000"
 def measure(quick: bool) -> list[Claim]:
     """One after the other, twice."""
     count = 20 if quick else 100
-    ours, plain = [], []
-    for _ in range(1 if quick else 2):
-        ours += run_ours(count)
+    ours, direct, plain = list[dict[str, Any]](), list[dict[str, Any]](), list[dict[str, Any]]()
+    cpu_ms: dict[bool, list[float]] = {False: [], True: []}
+    for turn in range(1 if quick else 2):
+        for removed in (False, True) if turn % 2 == 0 else (True, False):
+            batches, used_s = run_ours(count, removed=removed)
+            (direct if removed else ours).extend(batches)
+            cpu_ms[removed].append(1000 * used_s / count)
         plain += run_plain(count)
     batch, own, other = column(ours, "triggerExecution"), column(ours, "own_ms"), column(plain, "triggerExecution")
     for name, rows in (("container", ours), ("plain Spark", plain)):
@@ -56,6 +62,16 @@ def measure(quick: bool) -> list[Claim]:
             middle(batch) <= middle(other),
         ),
         Claim(f"batch of {ROWS:,} rows, windowed: Parquet sink", figure(other)),
+        Claim(
+            "the same container without the shuffle of each batch",
+            f"{figure(column(direct, 'triggerExecution'))}; processor time {middle(cpu_ms[True]):.0f} ms a batch",
+        ),
+        Claim(
+            "that part of the processor time with it",
+            f"{middle(cpu_ms[True]) / middle(cpu_ms[False]):.0%} of {middle(cpu_ms[False]):.0f} ms",
+            "less than all",
+            middle(cpu_ms[True]) < middle(cpu_ms[False]),
+        ),
         Claim(
             "of it: record building and append",
             figure(own),
@@ -93,24 +109,31 @@ def rows(number: int) -> pa.Table:
     )
 
 
-def run_ours(count: int) -> list[dict[str, Any]]:
-    """The batches of one task in a container."""
-    with bench_job(JOB, Path(__file__).with_name("watched.py").read_text()) as around:
+def run_ours(count: int, *, removed: bool) -> tuple[list[dict[str, Any]], float]:
+    """The batches of one task in a container, and the processor time in which they were made, in seconds. `removed`:
+    without shuffles from one partition to one.
+    """
+    job = f'{JOB}"{REMOVED.removeprefix("spark.")}" = "{str(removed).lower()}"\n'
+    with bench_job(job, Path(__file__).with_name("watched.py").read_text()) as around:
         container = around.container("container")
         container.ready()
         container.permit()
         container.start("windows-0")
         container.until("it runs", lambda: container.phase("windows-0") is Phase.RUNNING)
         source = around.source("rows")
+        used_s = 0.0
         for number in range(WARM + count):
             begun = time.monotonic()
+            if number == WARM:
+                used_s = -cpu_s(container.pid)
             source.write(rows(number))
             source.flush()
             container.until("the next flush", lambda: time.monotonic() >= begun + PACE_S)  # noqa: B023 - used at once
+        used_s += cpu_s(container.pid)
         (around.directory / "tell").touch()
         told = around.directory / "progress.json"
         container.until("progress is told", told.exists)
-        return small(json.loads(told.read_text()), count)
+        return small(json.loads(told.read_text()), count), used_s
 
 
 def run_plain(count: int) -> list[dict[str, Any]]:

@@ -60,7 +60,7 @@ def test_each_condition_that_a_remedy_hangs_on_is_one_of_sparks(spark: SparkSess
 
 
 #: A full name in a text, or in Java's source, after what an f-string puts before it.
-CLASS = re.compile(r"\borg\.apache\.spark\.[a-z.]+\.[A-Z]\w*(?:\$\w+)?|\borg\.apache\.spark\.[A-Z]\w*")
+CLASS = re.compile(r"\borg\.apache\.spark\.[a-z0-9.]+\.[A-Z]\w*(?:\$\w+)?|\borg\.apache\.spark\.[A-Z]\w*")
 CONSTANT = re.compile(r'^(\w+) = "(org\.apache\.spark[\w.]*)"$', re.MULTILINE)
 #: Elsewhere they are no interface: values of a documented setting.
 NAMED_ELSEWHERE = {"pipeline/state.py"}

@@ -16,7 +16,7 @@ JAVA: dict[str, tuple[str, ...]] = {
     # The session and its catalogue.
     f"{SPARK}.SparkContext": ("env", "removeSparkListener"),
     f"{SPARK}.api.java.JavaSparkContext": ("hadoopConfiguration", "sc"),
-    f"{SQL}.classic.SparkSession": ("sessionState", "setActiveSession", "sparkContext", "streams"),
+    f"{SQL}.classic.SparkSession": ("extensions", "sessionState", "setActiveSession", "sparkContext", "streams"),
     f"{SQL}.classic.RuntimeConfig": ("getAllAsJava",),
     f"{SQL}.internal.SessionState": (
         "catalog", "catalogManager", "conf", "functionRegistry", "optimizer", "tableFunctionRegistry",
@@ -111,6 +111,20 @@ JAVA: dict[str, tuple[str, ...]] = {
     f"{OPTIMIZER}.SimplifyCasts": ("apply",),
     f"{STREAMING}.operators.stateful.join.StreamingSymmetricHashJoinHelper": ("getStateWatermark",),
     f"{SQL}.streaming.OutputMode": ("Append", "Update"),
+    # The rule that takes shuffles out of a plan, and what it looks at.
+    f"{SQL}.SparkSessionExtensions": ("injectColumnar",),
+    f"{SQL}.execution.ColumnarRule": ("preColumnarTransitions",),
+    f"{CATALYST}.rules.Rule": ("conf",),
+    f"{SQL}.internal.SQLConf": ("getConfString",),
+    f"{SQL}.execution.SparkPlan": ("mapChildren", "outputPartitioning", "sameResult"),
+    f"{SQL}.execution.CoalesceExec": (),
+    f"{SQL}.execution.LocalTableScanExec": (),
+    f"{SQL}.execution.datasources.v2.MicroBatchScanExec": (),
+    f"{SQL}.execution.exchange.BroadcastExchangeLike": (),
+    f"{SQL}.execution.exchange.REQUIRED_BY_STATEFUL_OPERATOR": (),
+    f"{SQL}.execution.exchange.ShuffleExchangeExec": ("shuffleOrigin",),
+    f"{CATALYST}.plans.physical.Partitioning": ("numPartitions",),
+    f"{STREAMING}.runtime.StreamingRelationExec": (),
     # A query that runs: its watermark, clock, progress and late rows.
     f"{STREAMING}.runtime.StreamingQueryWrapper": ("recentProgress", "runId", "streamingQuery"),
     f"{STREAMING}.runtime.StreamExecution": ("lastExecution", "sources", "sparkSessionForStream", "triggerClock"),

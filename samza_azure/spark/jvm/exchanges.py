@@ -1,0 +1,108 @@
+"""Run the operators of a stage in one go: no shuffle from one partition to one.
+
+Each input of a stage is one partition, and so is its state. Spark does not know the first, so it shuffles the rows
+between the two: it writes all of them to disk, and runs a job in two parts where one will do. `Exchanges` looks at the
+physical plan of each batch, and puts `Coalesce 1` in place of such a shuffle, as Spark does for `coalesce(1)`.
+Promised: the operator with state gets all rows, in the same order, in one partition, however many its input has, which
+may be none. It reads its input to the end, so what is below it commits its state as before. State does not change.
+A shuffle stays where rows of several inputs meet without state (a union), which are read side by side, and where Spark
+computes it once for two operators.
+`tests/spark/test_exchanges.py` pins the plan of each operator with state.
+"""
+
+import logging
+
+from pyspark.sql import SparkSession
+
+from samza_azure.spark.jvm.session import compiled
+
+log = logging.getLogger(__name__)
+
+NAME = "Exchanges"
+#: With this setting queries that start do without. It is off: not all kinds of pipelines have been drawn with it yet.
+REMOVED = "spark.samza_azure.exchanges.removed"
+STATEFUL = "org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator"
+SHUFFLE = "org.apache.spark.sql.execution.exchange.ShuffleExchangeExec"
+BROADCAST = "org.apache.spark.sql.execution.exchange.BroadcastExchangeLike"
+FOR_STATE = "org.apache.spark.sql.execution.exchange.REQUIRED_BY_STATEFUL_OPERATOR"
+SCAN = "org.apache.spark.sql.execution.datasources.v2.MicroBatchScanExec"
+#: What stands for a source in the plan that `explain` shows.
+SHOWN = "org.apache.spark.sql.execution.streaming.runtime.StreamingRelationExec"
+NO_ROWS = "org.apache.spark.sql.execution.LocalTableScanExec"
+COALESCE = "org.apache.spark.sql.execution.CoalesceExec"
+COLUMNAR = "org.apache.spark.sql.execution.ColumnarRule"
+PLAN = "org.apache.spark.sql.execution.SparkPlan"
+RULE = "org.apache.spark.sql.catalyst.rules.Rule"
+NODE = "org.apache.spark.sql.catalyst.trees.TreeNode"
+SOURCE = f"""
+public class {NAME} extends scala.runtime.AbstractFunction1 {{
+    public Object apply(Object session) {{
+        return new AfterRequirements();
+    }}
+
+    public static class AfterRequirements extends {COLUMNAR} {{
+        public {RULE} preColumnarTransitions() {{
+            return new Without();
+        }}
+    }}
+
+    public static class Without extends {RULE} {{
+        public {NODE} apply({NODE} plan) {{
+            java.util.List shuffles = new java.util.ArrayList();
+            if (!conf().getConfString("{REMOVED}", "false").equals("true")) return plan;
+            collect(({PLAN}) plan, shuffles);
+            return shuffles.isEmpty() ? plan : without(({PLAN}) plan, shuffles);
+        }}
+
+        private static void collect({PLAN} plan, java.util.List shuffles) {{
+            if (plan instanceof {SHUFFLE}) shuffles.add(plan);
+            for (int i = 0; i < plan.children().size(); i++) collect(({PLAN}) plan.children().apply(i), shuffles);
+        }}
+
+        private static {PLAN} without({PLAN} plan, final java.util.List shuffles) {{
+            if (isNeedless(plan, shuffles)) {{
+                return new {COALESCE}(1, without((({SHUFFLE}) plan).child(), shuffles));
+            }}
+            return ({PLAN}) plan.mapChildren(new scala.runtime.AbstractFunction1() {{
+                public Object apply(Object child) {{
+                    return without(({PLAN}) child, shuffles);
+                }}
+            }});
+        }}
+
+        private static boolean isNeedless({PLAN} plan, java.util.List shuffles) {{
+            if (!(plan instanceof {SHUFFLE})) return false;
+            {SHUFFLE} shuffle = ({SHUFFLE}) plan;
+            if (!shuffle.shuffleOrigin().getClass().getName().equals("{FOR_STATE}$")) return false;
+            if (shuffle.outputPartitioning().numPartitions() != 1 || !isOne(shuffle.child())) return false;
+            for (int i = 0; i < shuffles.size(); i++) {{
+                {SHUFFLE} other = ({SHUFFLE}) shuffles.get(i);
+                if (other != shuffle && shuffle.sameResult(other)) return false;
+            }}
+            return true;
+        }}
+
+        private static boolean isOne({PLAN} plan) {{
+            if (plan instanceof {SCAN} || plan instanceof {SHOWN}) return true;
+            if (plan instanceof {NO_ROWS} || plan instanceof {STATEFUL}) return true;
+            if (plan instanceof {SHUFFLE}) return plan.outputPartitioning().numPartitions() == 1;
+            {PLAN} only = null;
+            for (int i = 0; i < plan.children().size(); i++) {{
+                {PLAN} child = ({PLAN}) plan.children().apply(i);
+                if (child instanceof {BROADCAST}) continue;
+                if (only != null) return false;
+                only = child;
+            }}
+            return only != null && isOne(only);
+        }}
+    }}
+}}
+"""
+
+
+def install(spark: SparkSession) -> None:
+    """Let the queries of this session that start from now on do without, if `REMOVED` says so. A failure costs time."""
+    try:
+        spark._jsparkSession.extensions().injectColumnar(compiled(spark, NAME, SOURCE))
+    except Exception as error:  # noqa: BLE001  # any error of Java or py4j
+        log.info("Spark shuffles the rows of stages with state: %s", error)
