@@ -33,6 +33,7 @@ def test_a_seed_has_the_same_history_through_the_sdk_as_on_the_memory_alone(
     assert {"call control.write", "call rows.merge", "call blobs.append"} <= set(through_sdk.seen)
 
 
+@pytest.mark.long  # a pinned one is played above, and fresh ones on the memory alone
 def test_a_fresh_seed_finds_nothing_through_the_sdk() -> None:
     seed = Random().randrange(1 << 31)
     result = World(draw(seed, processors=2, fault_s=FAULT_S), SdkAccount).play()
