@@ -418,7 +418,8 @@ def until_true(holds: Callable[[], bool], page: Page) -> None:
 def by_keyboard(trial: Trial, found: dict[str, Any]) -> None:
     """Tab reaches each region that scrolls, and shows where it is; keys scroll it; news leave both as they are."""
     page = trial.page
-    page.evaluate("document.activeElement.blur()")
+    page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
+    page.mouse.click(1, 1)  # Tab goes on from where was clicked last, and without that from what was scrolled to
     seen = []
     for _ in range(6):
         page.keyboard.press("Tab")
