@@ -67,7 +67,7 @@ def measure(quick: bool) -> list[Claim]:
             f"{figure(column(direct, 'triggerExecution'))}; processor time {middle(cpu_ms[True]):.0f} ms a batch",
         ),
         Claim(
-            "that part of the processor time with it",
+            "the latter, of the processor time with the shuffle",
             f"{middle(cpu_ms[True]) / middle(cpu_ms[False]):.0%} of {middle(cpu_ms[False]):.0f} ms",
             "less than all",
             middle(cpu_ms[True]) < middle(cpu_ms[False]),

@@ -1,12 +1,10 @@
 """Which partition of a topic Kafka's own clients send a key to. Only the standard library is used."""
 
 import struct
-from functools import lru_cache
 
 _WORD, _BY, _SEED = 0xFFFFFFFF, 0x5BD1E995, 0x9747B28C
 
 
-@lru_cache(1 << 16)
 def of_key(key: str, partitions: int) -> int:
     """The partition of a key: murmur2 of its UTF-8, as the producers of Java have it, without the sign."""
     return (_murmur2(key.encode(errors="replace")) & 0x7FFFFFFF) % partitions

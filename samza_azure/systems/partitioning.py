@@ -17,8 +17,8 @@ from samza_azure.systems.options import one_of
 METHOD, KEY = OPTIONS = ("partition.method", "partition.by")
 ROUND_ROBIN, EVENT_HASHING, KEY_AS_PARTITION = METHODS = ("ROUND_ROBIN", "EVENT_HASHING", "PARTITION_KEY_AS_PARTITION")
 _KEYS = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date)
-#: The partitions of keys up to this length are kept in memory.
-SHORT = 128
+#: The partitions of so many keys up to this length are kept in memory.
+KEPT, SHORT = 1 << 16, 128
 _WORD = 0xFFFFFFFF
 _MIX = ((0, 2, 4), (1, 0, 6), (2, 1, 8), (0, 2, 16), (1, 0, 19), (2, 1, 4))
 _FINAL = ((2, 1, 14), (0, 2, 11), (1, 0, 25), (2, 1, 16), (0, 2, 4), (1, 0, 14), (2, 1, 24))
@@ -29,7 +29,7 @@ class Partitioner:
 
     def __init__(self, stream: SystemStream, hashed: Callable[[str, int], int]) -> None:
         """Raise ConfigError for a key that the method cannot use."""
-        self._stream, self._hashed = stream, hashed
+        self._stream, self._hashed, self._known = stream, hashed, lru_cache(KEPT)(hashed)
         self._key, self._method = _key(stream), one_of(stream, METHOD, "", *METHODS)
         if not self._method:
             self._method = EVENT_HASHING if self._key else ROUND_ROBIN
@@ -52,7 +52,10 @@ class Partitioner:
                 )
         else:
             for index, key in enumerate(self.keys(rows)):
-                yield (number + index + begin) % partitions if key is None else self._hashed(key, partitions)
+                if key is None:
+                    yield (number + index + begin) % partitions
+                else:
+                    yield (self._known if len(key) <= SHORT else self._hashed)(key, partitions)
 
     def _check_key(self) -> None:
         name = f"streams.{self._stream.name}.options"
@@ -90,14 +93,7 @@ def of_key(key: str, partitions: int) -> int:
     """The partition of a key, as Event Hubs has it: Jenkins' lookup3 of its UTF-8, both words joined to one of 16 bits
     with a sign. The sign of the remainder is dropped, as in C.
     """
-    return (_of_short_key if len(key) <= SHORT else _of_key)(key, partitions)
-
-
-def _of_key(key: str, partitions: int) -> int:
     return abs(_hash(key.encode(errors="replace"))) % partitions if key else 0
-
-
-_of_short_key = lru_cache(1 << 16)(_of_key)
 
 
 @lru_cache

@@ -1,7 +1,7 @@
 """Rows that are sent to a hub: where they go, what they say, and what happens when the service does not take them."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from samza_azure.eventhubs.amqp import Code, sections
 from samza_azure.eventhubs.connector import EventHubsFactory
 from samza_azure.eventhubs.emulator import EventHubs, Refused
 from samza_azure.eventhubs.producer import EventHubsOutput
-from samza_azure.systems import partitioning
-from samza_azure.systems.partitioning import SHORT, of_key
+from samza_azure.kafka import murmur
+from samza_azure.systems.partitioning import SHORT, Partitioner, of_key
 from tests.eventhubs.clients import producer as client
 
 SCHEMA = pa.schema([("id", pa.int64()), ("shop", pa.string())])
@@ -195,14 +195,15 @@ def test_bytes_go_as_they_are_with_properties(hubs: EventHubs) -> None:
     assert sorted(body for each in range(3) for body in hubs.bodies("hub", each)) == [b"", b"\xff\x00"]
 
 
-def test_long_keys_are_not_kept_in_memory() -> None:
-    for length in (SHORT, SHORT + 1, 1 << 20):
-        assert of_key("k" * length, 7) == partitioning._of_key("k" * length, 7)
-    before = partitioning._of_short_key.cache_info().currsize
-    of_key("x" * (SHORT + 1), 7)
-    assert partitioning._of_short_key.cache_info().currsize == before
-    of_key("x" * SHORT, 7)
-    assert partitioning._of_short_key.cache_info().currsize == before + 1
+@pytest.mark.parametrize("hashed", [of_key, murmur.of_key], ids=["hub", "topic"])
+def test_long_keys_are_not_kept_in_memory(hashed: Callable[[str, int], int]) -> None:
+    keys = ["k" * length for length in (1, SHORT, SHORT + 1, 1 << 20)]
+    schema = pa.schema([("s", pa.string())])
+    made = Partitioner(SystemStream("out", 1, schema, {"partition.by": "s"}, Path(), is_output=True), hashed)
+    for _ in range(2):
+        places = list(made.places(SystemWriter("w", 7, 1), 0, pa.table([keys], schema=schema)))
+        assert places == [hashed(key, 7) for key in keys]
+    assert made._known.cache_info().currsize == 2
 
 
 def test_a_body_that_is_null_is_refused(hubs: EventHubs) -> None:

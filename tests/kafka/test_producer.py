@@ -259,8 +259,8 @@ def test_what_brokers_refuse_at_the_start_is_named(
     said: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(producer_module, "STEP_S", 0.5)
-    monkeypatch.setattr(reach, "ANSWER_S", 1.0)
+    monkeypatch.setattr(producer_module, "STEP_S", 2.0)  # the client asks again each half second
+    monkeypatch.setattr(reach, "ANSWER_S", 2.0)
     for call in (lambda: opened(mocked), made(mocked).look):
         cluster.refuse(request_, *[error] * 9)
         with pytest.raises(kind, match=said):

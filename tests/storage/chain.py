@@ -26,11 +26,10 @@ from samza_azure.pipeline.without_spark import analyse_without_spark
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.stream_io.arrow import one_slice
 from samza_azure.stream_io.log import LogReader, LogWriter, take_over
-from samza_azure.tasks.context import ContainerContext
-from samza_azure.tasks.hint_board import HintBoard
 from samza_azure.tasks.kinds import task_of
 from samza_azure.tasks.outlet_task import OutletTask
 from samza_azure.tasks.source_task import SourceTask
+from tests.storage.containers import container_context
 
 PATIENCE_S = 240.0
 GROUP = bytes(16)
@@ -96,17 +95,7 @@ class Chain:
         sys.modules.pop("chained", None)
         config, account = Config.load(directory / "job.toml"), MemoryAccount()
         self.blobs: Any = account.blobs()
-        self.context = ContainerContext(
-            config=config,
-            pipeline=analyse_without_spark(load(config), config),
-            blobs=self.blobs,
-            positions=account.readers(),
-            hints=HintBoard(account.hints(), directory / "hints"),
-            directory=directory,
-            may_append=lambda: True,
-            clean=str,
-            changed=lambda: None,
-        )
+        self.context = container_context(account, directory, config, analyse_without_spark(load(config), config))
         self.faults: Counter[str] = Counter()
         self.zombies: list[SourceTask | OutletTask] = []
         self.sent, self.run, self.attempt = 0, 0, 0

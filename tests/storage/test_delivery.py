@@ -22,10 +22,9 @@ from samza_azure.storage.memory import MemoryAccount
 from samza_azure.stream_io.arrow import one_slice
 from samza_azure.stream_io.columns import Columns
 from samza_azure.stream_io.log import LogReader, LogWriter, take_over
-from samza_azure.tasks.context import ContainerContext
 from samza_azure.tasks.delivery_task import DeliveryTask
-from samza_azure.tasks.hint_board import HintBoard
 from tests.storage.conftest import AnyAccount
+from tests.storage.containers import container_context
 from tests.storage.test_sink import JOB, SCHEMA, START
 
 COLUMNS = "at timestamp, number bigint"
@@ -50,17 +49,7 @@ class DeliveredStream:
             {"out": AnalysedStream(1, Columns.declared(columns), None, 0.0, "count", (), frozenset())},
             {"out-files": FILES},
         )
-        self.context = ContainerContext(
-            config=Config.parse(JOB),
-            pipeline=pipeline,
-            blobs=self.blobs,
-            positions=account.readers(),
-            hints=HintBoard(account.hints(), directory / "hints"),
-            directory=directory,
-            may_append=lambda: True,
-            clean=str,
-            changed=lambda: None,
-        )
+        self.context = container_context(account, directory, Config.parse(JOB), pipeline)
         self.logs = [self._log(number, roll_records) for number in range(2)]
         self.attempt = 0
 

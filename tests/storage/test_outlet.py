@@ -25,10 +25,9 @@ from samza_azure.pipeline.without_spark import analyse_without_spark
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.stream_io.arrow import one_slice
 from samza_azure.stream_io.log import LogReader, LogWriter, take_over
-from samza_azure.tasks.context import ContainerContext
-from samza_azure.tasks.hint_board import HintBoard
 from samza_azure.tasks.kinds import task_of
 from samza_azure.tasks.outlet_task import OutletTask
+from tests.storage.containers import container_context
 
 JOB = """
 [app]
@@ -141,17 +140,7 @@ class Run:
         config = Config.load(directory / "job.toml")
         self.account: Any = MemoryAccount()
         account, self.blobs = self.account, self.account.blobs()
-        self.context = ContainerContext(
-            config=config,
-            pipeline=analyse_without_spark(load(config), config),
-            blobs=self.blobs,
-            positions=account.readers(),
-            hints=HintBoard(account.hints(), directory / "hints"),
-            directory=directory,
-            may_append=lambda: True,
-            clean=str,
-            changed=lambda: None,
-        )
+        self.context = container_context(account, directory, config, analyse_without_spark(load(config), config))
         self.log: LogWriter
         self.log, _ = take_over(
             self.blobs, "runs/r1/Pass-0", group_id=GROUP, task="Pass-0", writer=Writer(1, 1), first=True,

@@ -26,12 +26,11 @@ from samza_azure.storage.memory import MemoryAccount
 from samza_azure.stream_io.log import LogReader, take_over
 from samza_azure.systems.api import SystemLag, SystemRows
 from samza_azure.tasks import readers
-from samza_azure.tasks.context import ContainerContext
 from samza_azure.tasks.handler_task import HandlerTask
-from samza_azure.tasks.hint_board import HintBoard
 from samza_azure.tasks.kinds import task_of
 from samza_azure.tasks.readers import Readers
 from samza_azure.tasks.source_task import SourceTask
+from tests.storage.containers import container_context
 
 JOB = """
 [app]
@@ -81,17 +80,7 @@ class Run:
         config = Config.load(directory / "job.toml")
         self.account: Any = MemoryAccount()
         self.blobs = self.account.blobs()
-        self.context = ContainerContext(
-            config=config,
-            pipeline=analyse_without_spark(load(config), config),
-            blobs=self.blobs,
-            positions=self.account.readers(),
-            hints=HintBoard(self.account.hints(), directory / "hints"),
-            directory=directory,
-            may_append=lambda: True,
-            clean=str,
-            changed=lambda: None,
-        )
+        self.context = container_context(self.account, directory, config, analyse_without_spark(load(config), config))
         self.attempt, self.written = 0, 0
 
     def grow(self, rows: int) -> None:
