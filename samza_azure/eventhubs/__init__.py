@@ -8,6 +8,7 @@ numbers by which each event counts once.
     events            events as rows
     producer          the stream that a task sends to a hub
     batches           what is sent at once
+    jenkins           which partition a key belongs to
     options           the options of both
     reach             whether a hub can be read or written: `check --connect`
     emulator          an Event Hubs of our own on this machine, for tests and `dev`, over `amqp`

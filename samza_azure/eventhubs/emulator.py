@@ -49,7 +49,7 @@ from samza_azure.eventhubs.amqp import (
     ulong,
     ushort,
 )
-from samza_azure.systems.partitioning import of_key
+from samza_azure.eventhubs.jenkins import of_key
 
 KEY_NAME, KEY = "local", "a2V5IG9mIHRoZSBmYWtl"
 MESSAGE_BYTES, FRAME_BYTES, BATCH_FORMAT = 1 << 20, 1 << 16, 0x80013700

@@ -18,6 +18,7 @@ import pyarrow as pa
 from samza_azure.errors import SamzaAzureError, StorageUnavailable
 from samza_azure.eventhubs.batches import add
 from samza_azure.eventhubs.hub import ANSWER_S
+from samza_azure.eventhubs.jenkins import of_key
 from samza_azure.eventhubs.options import WAYS, hub_of
 from samza_azure.eventhubs.reach import tried_to_send
 from samza_azure.systems.api import RefusedRow, SystemStream, SystemWriter
@@ -27,7 +28,7 @@ from samza_azure.systems.once import NUMBER, WRITER
 from samza_azure.systems.options import refuse_unknown
 from samza_azure.systems.parsing import FORMAT
 from samza_azure.systems.partitioning import OPTIONS as PARTITIONING
-from samza_azure.systems.partitioning import Partitioner, of_key
+from samza_azure.systems.partitioning import Partitioner
 
 if TYPE_CHECKING:
     from azure.eventhub import EventDataBatch, EventHubProducerClient

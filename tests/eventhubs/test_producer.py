@@ -14,9 +14,10 @@ from samza_azure.errors import AccessDenied, ConfigError, StorageUnavailable
 from samza_azure.eventhubs.amqp import Code, sections
 from samza_azure.eventhubs.connector import EventHubsFactory
 from samza_azure.eventhubs.emulator import EventHubs, Refused
+from samza_azure.eventhubs.jenkins import of_key
 from samza_azure.eventhubs.producer import EventHubsOutput
 from samza_azure.kafka import murmur
-from samza_azure.systems.partitioning import SHORT, Partitioner, of_key
+from samza_azure.systems.partitioning import SHORT, Partitioner
 from tests.eventhubs.clients import producer as client
 
 SCHEMA = pa.schema([("id", pa.int64()), ("shop", pa.string())])
