@@ -93,6 +93,27 @@ var metricRules = telemetry ? [
     periods: 2
   }
   {
+    name: 'lag-grows'
+    severity: 2
+    text: 'What is not read of a stream outside has grown for a quarter of an hour.'
+    // By stream, over all partitions: from each five minutes to the next.
+    query: 'AppMetrics | where Name == "samza_azure.partition.lag.rows" | summarize rows = max(Sum) by stream = tostring(Properties.stream), partition = tostring(Properties.partition), minute = bin(TimeGenerated, 1m) | summarize rows = sum(rows) by stream, minute | summarize rows = avg(rows) by stream, part = bin(minute, 5m) | order by stream asc, part asc | extend grows = stream != prev(stream) or rows > prev(rows) | summarize parts = count(), growing = countif(grows) by stream | where parts >= 3 and growing == parts'
+    operator: 'GreaterThan'
+    threshold: 0
+    window: 'PT15M'
+    periods: 1
+  }
+  {
+    name: 'readers-behind'
+    severity: 2
+    text: 'A stream from outside waits for its readers most of the time, and little of it is read.'
+    query: 'AppMetrics | where Name == "samza_azure.tasks.waiting_for_readers" | summarize tasks = max(Sum) by stage = tostring(Properties.stage), bin(TimeGenerated, 1m) | summarize minutes = countif(tasks >= 1) by stage | where minutes > 10'
+    operator: 'GreaterThan'
+    threshold: 0
+    window: 'PT15M'
+    periods: 1
+  }
+  {
     name: 'access-denied'
     severity: 1
     text: 'The account refuses what it allowed before. Processors end with code 5 after two minutes of it.'

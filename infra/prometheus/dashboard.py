@@ -70,6 +70,11 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             legend="{{job}} {{stream}}",
         ),
         Panel(
+            "Tasks that wait for their readers",
+            "sum by (job, stage) (samza_azure_tasks_waiting_for_readers)",
+            legend="{{job}} {{stage}}",
+        ),
+        Panel(
             "Watermark age", "max by (job, stage) (samza_azure_task_watermark_age_seconds)", "s", "{{job}} {{stage}}"
         ),
         Panel(

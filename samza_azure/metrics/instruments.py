@@ -149,6 +149,10 @@ class Instruments:
             unit="s",
             description="How much later the last row of a partition outside came than the last one that was read",
         )
+        self.waiting = gauge(
+            "samza_azure.tasks.waiting_for_readers",
+            description="Tasks here of a stage that read nothing from outside, since their readers are too far behind",
+        )
         self.restarts = counter("samza_azure.container.restarts", description="Containers that ended unasked")
         self.memory = gauge(
             "samza_azure.container.memory", unit="By", description="Memory of the container and its processes"

@@ -167,6 +167,7 @@ class Observer:
         ages, to_drain = dict[tuple[str, ...], float](), Counter[tuple[str, ...]]()
         behind, behind_rows = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
         lag_rows, lag_s = dict[tuple[str, ...], float](), dict[tuple[str, ...], float]()
+        waiting = Counter[tuple[str, ...]]()
         for task, local in view.work.tasks.items():
             report = local.report
             if report is None or local.closed:
@@ -179,6 +180,8 @@ class Observer:
                 behind_rows[stream, stage] += sum(now.lag_rows.values()) if now.lag_rows else now.rows_in(size)
             lag_rows |= {tuple(each.split("/")): float(rows) for each, rows in now.lag_rows.items()}
             lag_s |= {tuple(each.split("/")): seconds for each, seconds in now.lag_s.items()}
+            if now.waits_for_readers:
+                waiting[(stage,)] += 1
             if (rows := rows_to_drain(self._control, report, SOURCE_LIMITS.roll_bytes)) is not None:
                 to_drain[(stage,)] += rows
         self._set_all(self._instruments.watermark_age, ("stage",), ages)
@@ -186,6 +189,7 @@ class Observer:
         self._set_all(self._instruments.backlog_rows, ("stream", "stage"), behind_rows)
         self._set_all(self._instruments.lag_rows, ("stream", "partition"), lag_rows)
         self._set_all(self._instruments.lag, ("stream", "partition"), lag_s)
+        self._set_all(self._instruments.waiting, ("stage",), waiting)
         self._set_all(self._instruments.drain_rows, ("stage",), to_drain)
 
     def _set_all(self, gauge: Any, names: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> None:

@@ -33,6 +33,8 @@ MORE = """
 port = 0
 """
 ROWS = 5_000
+#: What only a job with a stream from outside has.
+OUTSIDE = re.compile("samza_azure_(partition_lag|tasks_waiting)")
 
 
 def main() -> None:
@@ -70,10 +72,10 @@ def show(world: JobOnAzurite, server: Prometheus) -> None:
         samples = [[value for value in values if not math.isnan(value)] for values in series]
         last = ", ".join(f"{values[-1]:.4g}" for values in samples if values)
         print(f"{panel.title}: {sum(map(len, samples))} samples in {len(samples)} series, at last {last}", flush=True)
-        if not any(samples):
+        if not any(samples) and not OUTSIDE.search(panel.query):
             empty.append(panel.title)
     assert not empty, f"panels without data: {', '.join(empty)}"
-    print(f"all {len(panels())} panels have data")
+    print(f"all {len(panels())} panels have data, but for those of streams from outside")
 
 
 def drain(world: JobOnAzurite, server: Prometheus) -> None:
