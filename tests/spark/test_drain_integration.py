@@ -40,7 +40,7 @@ from samza_azure.errors import Ending, Verdict
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.host.status import control_of
 from samza_azure.machine.clock import boot_time
-from samza_azure.messages import Alive, Command, DrainStep, Exit, Permit, Ready, TaskReport, decode
+from samza_azure.messages import Alive, Command, DrainStep, Exit, Permit, Phase, Ready, TaskReport, decode
 from samza_azure.storage.connection import Account
 from samza_azure.stream_io.arrow import decode as decode_rows
 from samza_azure.stream_io.log import LogReader
@@ -171,7 +171,8 @@ class Alone(JobCoordinatorListener):
     def _listen(self) -> None:
         for line in self._lines:
             report = decode(line)
-            if isinstance(report, TaskReport) and report.error is not None:
+            # A task that waits for a slow Azurite says why it starts again, and that is no failure.
+            if isinstance(report, TaskReport) and report.error is not None and report.phase is not Phase.RESTART:
                 self.failed.append(report)
             if not isinstance(report, Alive):
                 self.coordinator.report(report)  # type: ignore[arg-type]
