@@ -85,8 +85,8 @@ class KafkaOutput:
         name = f"{self._topic.group}:{writer.id}"
         self._told, settings = Told(), {"transaction.timeout.ms": OPEN_MS, LARGEST: largest}
         self._producer = self._topic.in_transactions(self._told, name, settings, STEP_S)
-        self._group = self._topic.consumer(Told(), name).consumer_group_metadata()
-        return max(0, self._topic.committed(name))
+        committed, self._group = self._topic.committed(name)
+        return max(0, committed)
 
     def send(self, number: int, rows: pa.Table) -> Sequence[RefusedRow]:
         """Make messages of rows."""

@@ -3,7 +3,7 @@ cluster, which can delete messages and topics.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -11,13 +11,14 @@ from samza_azure.errors import AccessDenied, ConfigError, RowsGone, StorageUnava
 from samza_azure.kafka import consumer as consumer_module
 from samza_azure.kafka import topic as topic_module
 from samza_azure.kafka.consumer import KafkaStream
+from samza_azure.kafka.topic import Topic
 from samza_azure.systems import looks as looks_module
 from samza_azure.systems.api import SystemPosition
 
 from .clients import Messages, bodies, following, numbers, until
-from .mock_cluster import FETCH, FIND_COORDINATOR, MockCluster
+from .mock_cluster import FETCH, FIND_COORDINATOR, LIST_OFFSETS, MockCluster
 
-TOPIC_RIGHT, GROUP_RIGHT, UNKNOWN, NOT_LEADER, THROTTLED = 29, 30, 3, 6, 89
+TOPIC_RIGHT, GROUP_RIGHT, UNKNOWN, NOT_LEADER, THROTTLED, CUT = 29, 30, 3, 6, 89, -195
 
 
 @pytest.fixture
@@ -212,6 +213,18 @@ def test_errors_that_pass_lose_nothing(cluster: MockCluster, messages: Messages,
     reading = messages.stream()
     assert numbers(reading, 40) == {0: [*range(40)]}
     reading.close()
+
+
+@pytest.mark.parametrize("ask", [lambda topic: topic.after([0], 1), lambda topic: topic.behind(0)])
+def test_a_connection_that_is_cut_meanwhile_says_nothing_of_offsets(
+    cluster: MockCluster, messages: Messages, ask: Callable[[Topic], object]
+) -> None:
+    """The client says -1001, and no error: a start after a time began with the newest then."""
+    topic = messages.stream(opened=False)._topic
+    topic.count()
+    cluster.refuse(LIST_OFFSETS, CUT)
+    with pytest.raises(StorageUnavailable, match="The brokers of the topic 't' do not say which offsets it has"):
+        ask(topic)
 
 
 @pytest.mark.long

@@ -27,6 +27,7 @@ from .mock_cluster import FIND_COORDINATOR, MockCluster
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
 WRITER = SystemWriter("g:r:out-0", 2, 1)
 INIT_PRODUCER, OFFSET_FETCH, END_TRANSACTION = 22, 9, 26
+NOT_COORDINATOR = 16
 
 
 def stream(brokers: str, topic: str, schema: pa.Schema = SCHEMA, /, **options: str) -> SystemStream:
@@ -266,6 +267,14 @@ def test_what_brokers_refuse_at_the_start_is_named(
         with pytest.raises(kind, match=said):
             call()
         cluster.forget(request_)
+
+
+def test_a_group_that_has_moved_to_another_broker_is_asked_for_again(cluster: MockCluster, mocked: Messages) -> None:
+    """That ended the process."""
+    cluster.refuse(OFFSET_FETCH, NOT_COORDINATOR)
+    with pytest.raises(StorageUnavailable, match="Not coordinator"):
+        opened(mocked)
+    assert made(mocked).open(WRITER) == 0
 
 
 @pytest.mark.parametrize("transactions", ["true", "false"])

@@ -77,6 +77,26 @@ def test_a_question_for_the_id_of_a_topic_that_is_refused_as_a_whole_ends_the_pr
     assert ended.returncode == -signal.SIGABRT and "rko_result" in ended.stderr
 
 
+MOVES = """
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+from tests.kafka.mock_cluster import MockCluster
+
+with MockCluster({"t": 1}) as cluster:
+    admin = AdminClient({"bootstrap.servers": cluster.brokers})
+    cluster.refuse(9, 16)
+    asked = ConsumerGroupTopicPartitions("g", [TopicPartition("t", 0)])
+    admin.list_consumer_group_offsets([asked])["g"].result(10)
+"""
+
+
+@pytest.mark.long
+def test_a_question_for_a_group_that_has_moved_ends_the_process_of_an_admin() -> None:
+    """So a consumer asks. Once this fails an AdminClient may."""
+    ended = subprocess.run([sys.executable, "-c", MOVES], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == -signal.SIGSEGV
+
+
 def test_a_client_asks_for_the_end_of_a_partition_once(messages: Messages) -> None:
     """After that it is silent, whether there is nothing or nobody answers. So somebody has to look."""
     consumer = Consumer({"bootstrap.servers": messages.brokers, "group.id": "g", "enable.partition.eof": True})
