@@ -5,22 +5,18 @@ behind a front that has them (`front.py`).
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from azure.core.credentials import AccessToken
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, StorageUnavailable
 from samza_azure.kafka import reach
 from samza_azure.kafka import topic as topic_module
 from samza_azure.kafka.local_broker import LocalBroker, free_port
 from samza_azure.systems import looks as looks_module
+from tests.tls import certificate_in
 
 from .clients import Messages, bodies, numbers, until
 from .front import Front
@@ -38,21 +34,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of localhost, signed by itself, with its key."""
-    key, name = (
-        ec.generate_private_key(ec.SECP256R1()),
-        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")]),
-    )
-    now = datetime.now(UTC)
-    signed = (
-        x509.CertificateBuilder(name, name, key.public_key(), 1, now - timedelta(1), now + timedelta(1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    path = tmp_path_factory.mktemp("tls") / "both.pem"
-    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    path.write_bytes(key.private_bytes(*form) + signed.public_bytes(serialization.Encoding.PEM))
-    return path
+    return certificate_in(tmp_path_factory.mktemp("tls"))
 
 
 @contextmanager
