@@ -5,13 +5,16 @@ error which blob or row holds the bytes.
 """
 
 import json
+import re
 import zlib
+from itertools import accumulate
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 #: The `wbits` of gzip.
 GZIP = 16 + zlib.MAX_WBITS
+_TEXT, _BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL), re.compile(rb"[][{}]")
 
 
 def parsed(text: str | bytes, *, is_passed_on: bool = False) -> Any:
@@ -30,6 +33,19 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         raise ValueError("an object of the JSON has two values of one name")
     return found
+
+
+def without_texts(data: bytes) -> bytes:
+    """JSON without its texts; without the rest as well if one has no end."""
+    return _TEXT.sub(b"", data)
+
+
+def depth(data: bytes) -> int:
+    """How deep objects and arrays lie inside each other in what may be JSON. Some parsers end the process at some
+    depth.
+    """
+    steps = (1 if each in b"{[" else -1 for each in _BRACKET.findall(without_texts(data)))
+    return max(accumulate(steps), default=0)
 
 
 def exactly(kind: type[T], value: Any) -> T:

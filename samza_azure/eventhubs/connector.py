@@ -18,11 +18,11 @@ class EventHubsFactory:
         return self.get_producer(stream) if stream.is_output else self.get_consumer(stream)
 
     def get_consumer(self, stream: SystemStream) -> "EventHubsStream":
-        with installed(stream, "eventhubs", EVENTHUBS):
+        with installed(f"streams.{stream.name}.system", "eventhubs", EVENTHUBS):
             from samza_azure.eventhubs.consumer import EventHubsStream
         return EventHubsStream(stream)
 
     def get_producer(self, stream: SystemStream) -> "EventHubsOutput":
-        with installed(stream, "eventhubs", EVENTHUBS):
+        with installed(f"streams.{stream.name}.system", "eventhubs", EVENTHUBS):
             from samza_azure.eventhubs.producer import EventHubsOutput
         return EventHubsOutput(stream)

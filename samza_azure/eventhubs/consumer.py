@@ -21,8 +21,8 @@ from samza_azure.machine.clock import boot_time
 from samza_azure.systems.api import SystemLag, SystemPosition, SystemRows, SystemStream
 from samza_azure.systems.looks import Look
 from samza_azure.systems.once import NUMBER, WRITER, EventHubsOnce
-from samza_azure.systems.options import one_of, refuse_unknown, start_of
-from samza_azure.systems.parsing import BODY, Parser
+from samza_azure.systems.options import BODY, one_of, refuse_unknown, start_of
+from samza_azure.systems.parsing import Parser
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class EventHubsStream:
 
     def look(self) -> str:
         """What a try to read the hub has found. Raise an error that says what to do if it cannot be read."""
-        return tried(self._hub, self._stream.partitions)
+        return ", and ".join(filter(None, [tried(self._hub, self._stream.partitions), self._parser.look()]))
 
     def restore(self, partition: int, state: bytes) -> None:
         """Take over whose events were read up to which number."""

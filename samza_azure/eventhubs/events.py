@@ -17,6 +17,7 @@ SCHEMA = pa.schema(
         pa.field("enqueued_time", pa.timestamp("us", "UTC"), nullable=False),
         pa.field("partition_key", pa.string()),
         pa.field("properties", pa.map_(pa.string(), pa.string())),
+        pa.field("content_type", pa.string()),
     ]
 )
 
@@ -31,6 +32,7 @@ def rows(events: Sequence["EventData"]) -> pa.RecordBatch:
         [fact[b"x-opt-enqueued-time"] * 1000 for fact in facts],
         [_text(fact.get(b"x-opt-partition-key")) for fact in facts],
         [[(name, _text(value)) for name, value in _named(event.properties or {}).items()] for event in events],
+        [_text(event.content_type) for event in events],
     ]
     return pa.RecordBatch.from_arrays(
         [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA

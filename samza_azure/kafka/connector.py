@@ -18,11 +18,11 @@ class KafkaFactory:
         return self.get_producer(stream) if stream.is_output else self.get_consumer(stream)
 
     def get_consumer(self, stream: SystemStream) -> "KafkaStream":
-        with installed(stream, "kafka", KAFKA):
+        with installed(f"streams.{stream.name}.system", "kafka", KAFKA):
             from samza_azure.kafka.consumer import KafkaStream
         return KafkaStream(stream)
 
     def get_producer(self, stream: SystemStream) -> "KafkaOutput":
-        with installed(stream, "kafka", KAFKA):
+        with installed(f"streams.{stream.name}.system", "kafka", KAFKA):
             from samza_azure.kafka.producer import KafkaOutput
         return KafkaOutput(stream)

@@ -29,8 +29,8 @@ from samza_azure.machine.clock import boot_time
 from samza_azure.systems.api import SystemLag, SystemPosition, SystemRows, SystemStream
 from samza_azure.systems.looks import Look
 from samza_azure.systems.once import EventHubsOnce
-from samza_azure.systems.options import one_of, refuse_unknown, start_of
-from samza_azure.systems.parsing import BODY, FORMAT, RAW, Parser
+from samza_azure.systems.options import BODY, FORMAT, RAW, one_of, refuse_unknown, start_of
+from samza_azure.systems.parsing import Parser
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class KafkaStream:
 
     def look(self) -> str:
         """What a try to read the topic has found. Raise an error that says what to do if it cannot be read."""
-        return tried(self._topic, self._stream.partitions)
+        return ", and ".join(filter(None, [tried(self._topic, self._stream.partitions), self._parser.look()]))
 
     def open(self, partition: int, position: SystemPosition) -> None:
         made, following = position

@@ -28,8 +28,7 @@ from samza_azure.systems.api import RefusedRow, SystemStream, SystemWriter
 from samza_azure.systems.encoding import Encoder
 from samza_azure.systems.looks import begun
 from samza_azure.systems.once import NUMBER, WRITER
-from samza_azure.systems.options import one_of, refuse_unknown
-from samza_azure.systems.parsing import FORMAT
+from samza_azure.systems.options import FORMAT, one_of, refuse_unknown
 from samza_azure.systems.partitioning import OPTIONS as PARTITIONING
 from samza_azure.systems.partitioning import Partitioner
 

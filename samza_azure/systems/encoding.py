@@ -10,7 +10,7 @@ import pyarrow as pa
 from samza_azure.errors import ConfigError
 from samza_azure.stream_io.values.json_lines import as_lines
 from samza_azure.systems.api import SystemStream
-from samza_azure.systems.parsing import BODY, FORMAT, JSON, RAW
+from samza_azure.systems.options import BODY, FORMAT, JSON, RAW
 
 #: With `format = "raw"`: what else a message has.
 PROPERTIES = "properties"

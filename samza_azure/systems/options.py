@@ -7,17 +7,32 @@ from typing import Literal
 
 from samza_azure.errors import ConfigError, StorageUnavailable
 from samza_azure.systems.api import SystemStream
-from samza_azure.systems.parsing import is_option
 
+#: The options that say how bytes become rows.
+FORMAT, PARSE, ENVELOPE, FROM = "format", "parse", "envelope", "from."
+JSON, CSV, RAW, AVRO = FORMATS = ("json", "csv", "raw", "avro")
+#: Where the schemas of messages are, by the formats that need some.
+SCHEMA_FILE, FRAMING = SCHEMAS = ("schema.file", "framing")
+REGISTRY = ("registry.url", "registry.user", "registry.password", "registry.password.file", "registry.ca.file",
+            "registry.namespace")  # fmt: skip
+#: The bytes of a message; the other columns are the envelope.
+BODY = "body"
 #: Beside the option that is a secret, the one that names a file with it.
 FILE = ".file"
 
 
+def is_of_parser(name: str) -> bool:
+    """Whether an option of a stream says how bytes become rows."""
+    return name in (FORMAT, PARSE, ENVELOPE, *SCHEMAS, *REGISTRY) or name.startswith(FROM)
+
+
 def refuse_unknown(stream: SystemStream, system: str, known: Collection[str]) -> None:
     """Raise ConfigError for an option that is not one of these, and of a stream that is read none of a parser."""
-    if unknown := [name for name in stream.options if name not in known and (stream.is_output or not is_option(name))]:
+    if unknown := [
+        name for name in stream.options if name not in known and (stream.is_output or not is_of_parser(name))
+    ]:
         which = "which has for a stream that a stage writes" if stream.is_output else "which has"
-        others = "" if stream.is_output else ", format, parse, envelope, and from.<column>"
+        others = "" if stream.is_output else ", format and what belongs to it, parse, envelope, and from.<column>"
         raise ConfigError(
             f"streams.{stream.name}.options.{min(unknown)} is not an option of {system}, {which} "
             f"{', '.join(sorted(known))}{others}. Remove the line."

@@ -8,11 +8,9 @@ What is refused is found by halves: the messages are parsed together, and only w
 
 import io
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
-from itertools import accumulate
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -20,32 +18,37 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 
-from samza_azure.errors import ConfigError, StorageUnavailable
+from samza_azure.errors import AccessDenied, ConfigError, StorageUnavailable
+from samza_azure.foreign import depth, without_texts
 from samza_azure.stream_io.values.fitting import fitted
 from samza_azure.stream_io.values.json_texts import all_texts, as_texts, decoder, has_part
 from samza_azure.systems.api import SystemStream
 from samza_azure.systems.dead_letters import SCHEMA as DEAD_LETTERS
+from samza_azure.systems.options import (
+    AVRO,
+    BODY,
+    CSV,
+    ENVELOPE,
+    FORMAT,
+    FORMATS,
+    FROM,
+    JSON,
+    PARSE,
+    RAW,
+    REGISTRY,
+    SCHEMAS,
+    is_of_parser,
+)
 
-#: The options that say how bytes become rows.
-FORMAT, PARSE, ENVELOPE, FROM = "format", "parse", "envelope", "from."
-JSON, CSV, RAW = FORMATS = ("json", "csv", "raw")
-#: The bytes of a message; the other columns are the envelope.
-BODY = "body"
 #: Some senders begin with it.
 BOM = b"\xef\xbb\xbf"
 #: Messages that are read together if Arrow makes a column of each name in them.
 AT_ONCE = 200
 #: How deep an object in JSON may be nested. Arrow ends the process at some depth.
 DEEPEST = 200
-_TEXT, _BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL), re.compile(rb"[][{}]")
 
 #: A function from messages to rows with the columns of the schema.
 Parse: TypeAlias = Callable[[pa.Table], pa.Table]
-
-
-def is_option(name: str) -> bool:
-    """Whether an option of a stream is one of these."""
-    return name in (FORMAT, PARSE, ENVELOPE) or name.startswith(FROM)
 
 
 class Parser:
@@ -61,7 +64,9 @@ class Parser:
         given = options.get(FORMAT, JSON)
         if given not in FORMATS:
             raise ConfigError(f"{self._key}.{FORMAT} is {given!r}. Write one of {', '.join(FORMATS)}.")
-        if PARSE in options and (other := next((name for name in options if name != PARSE and is_option(name)), None)):
+        if PARSE in options and (
+            other := next((name for name in options if name != PARSE and is_of_parser(name)), None)
+        ):
             raise ConfigError(f"{self._key} has {PARSE} and {other}: the function decides everything. Remove {other}.")
         asked = [name.strip() for name in options.get(ENVELOPE, "").split(",") if name.strip()]
         if given == RAW:
@@ -76,10 +81,12 @@ class Parser:
         self._paths = {
             name.removeprefix(FROM): path.split(".") for name, path in options.items() if name.startswith(FROM)
         }
-        if self._paths and given != JSON:
+        if self._paths and given in (CSV, RAW):
             raise ConfigError(
-                f"{self._key}.{FROM}{min(self._paths)} is for {FORMAT} = {JSON!r} alone. Remove the line."
+                f"{self._key}.{FROM}{min(self._paths)} is for {FORMAT} = {JSON!r} and {AVRO!r} alone. Remove the line."
             )
+        if given != AVRO and (of_schemas := [each for each in options if each in (*SCHEMAS, *REGISTRY)]):
+            raise ConfigError(f"{self._key}.{of_schemas[0]} is for {FORMAT} = {AVRO!r} alone. Remove the line.")
         if unknown := self._paths.keys() - set(names):
             raise ConfigError(f"{self._key}.{FROM}{min(unknown)}: the schema has no column {min(unknown)!r}. Add it.")
         self._parse = (
@@ -88,6 +95,14 @@ class Parser:
         self._one_row_each = PARSE not in options
         body = [field for field in stream.schema if field.name not in asked]
         self._body = pa.schema(body)
+        self._needs: Sequence[str] = ()
+        self._look: Callable[[], str] | None = None
+        if given == AVRO:
+            from samza_azure.systems.formats.sources import messages_of  # what these formats need is an extra
+
+            paths = {name: self._path(name) for name in self._body.names}
+            reads, self._look = messages_of(stream, paths, self._body, envelope)
+            self._parse, self._needs = reads, reads.needs
         self._types = self._exact_types()
         self._has_structs = any(has_part(field.type, pa.types.is_struct) for field in body)
         if given == CSV and (nested := [field.name for field in body if pa.types.is_nested(field.type)]):
@@ -97,7 +112,11 @@ class Parser:
 
     def wants(self, name: str) -> bool:
         """Whether a column of the envelope is asked for."""
-        return not self._one_row_each or name in self._of_envelope
+        return not self._one_row_each or name in self._of_envelope or name in self._needs
+
+    def look(self) -> str:
+        """What a try to reach the schemas has found; empty if they are here. Raise an error that says what to do."""
+        return self._look() if self._look is not None else ""
 
     def rows(self, messages: pa.Table) -> Iterator[tuple[pa.Table, str]]:
         """The rows of messages in their order, in parts; or the messages of a part that is refused, with the reason:
@@ -134,6 +153,8 @@ class Parser:
     def _rows(self, messages: pa.Table) -> Iterator[tuple[pa.Table, str]]:
         try:
             yield self._parsed(messages), ""
+        except AccessDenied:  # it says nothing of the messages
+            raise
         except ConfigError as error:
             if messages.num_rows == 1:
                 yield messages, str(error)
@@ -320,14 +341,11 @@ def _see_to(body: bytes) -> None:
     if not (body.startswith(b"{") and body.endswith(b"}")):
         raise ConfigError(f"It is no object in JSON: {_shown(body)}")
     is_large = body.count(b"{") + body.count(b"[") > DEEPEST
-    without_texts = _TEXT.sub(b"", body) if is_large or b"\\" in body else None
-    is_cut = body.count(b'"') % 2 if without_texts is None else not without_texts.endswith(b"}")
+    is_cut = not without_texts(body).endswith(b"}") if is_large or b"\\" in body else body.count(b'"') % 2
     if is_cut:
         raise ConfigError(f"It is no row in JSON: {_shown(body)} (a text has no end)")
-    if is_large and without_texts is not None:
-        steps = (1 if each in b"{[" else -1 for each in _BRACKET.findall(without_texts))
-        if max(accumulate(steps)) > DEEPEST:
-            raise ConfigError(f"It has more than {DEEPEST} objects and arrays inside each other.")
+    if is_large and depth(body) > DEEPEST:
+        raise ConfigError(f"It has more than {DEEPEST} objects and arrays inside each other.")
 
 
 def _shown(body: bytes) -> str:

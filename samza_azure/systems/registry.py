@@ -45,12 +45,11 @@ def check_written(system: str, stream: SystemStream) -> None:
 
 
 @contextmanager
-def installed(stream: SystemStream, system: str, packages: tuple[str, ...]) -> Iterator[None]:
-    """Say what to install if an import in here fails."""
+def installed(key: str, value: str, packages: tuple[str, ...]) -> Iterator[None]:
+    """Say what to install if an import in here fails, which the value of a key needs."""
     try:
         yield
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"{packages[0]} is not installed, and streams.{stream.name}.system is {system!r}. Run: "
-            f"{to_install(packages)}."
+            f"{packages[0]} is not installed, and {key} is {value!r}. Run: {to_install(packages)}."
         ) from error

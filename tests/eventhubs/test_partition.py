@@ -279,6 +279,7 @@ def test_an_identity_is_let_in_by_its_token(hubs: EventHubs) -> None:
 def test_rows_have_what_the_service_says_of_an_event(hubs: EventHubs) -> None:
     event = EventData(b"body")
     event.properties = {"text": "a", "number": 1, "bytes": b"b", "truth": True}
+    event.content_type = "avro/binary+1"
     with producer(hubs) as client:
         client.send_batch([event], partition_key="key")
     with reader(hubs) as reading:
@@ -292,6 +293,7 @@ def test_rows_have_what_the_service_says_of_an_event(hubs: EventHubs) -> None:
         "offset": "0",
         "partition_key": "key",
         "properties": [("text", "a"), ("number", "1"), ("bytes", "b"), ("truth", "true")],
+        "content_type": "avro/binary+1",
     }
     assert arrival.position == EventPosition(0, "0", round(enqueued.timestamp() * 1000), arrival.position.created_ms)
 

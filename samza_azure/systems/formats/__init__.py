@@ -1,0 +1,17 @@
+"""Formats whose messages need a schema of their writer to be read: Avro and protobuf.
+
+    read        messages to the columns of a stream: each by the schema that it was written with
+    avro        a schema of Avro, and what is written with it
+    protobuf    a message of a descriptor set, and what is written with it
+    confluent   schemas of a registry that speaks Confluent's interface
+    azure_registry  schemas of Azure Schema Registry
+
+Promised: a message is read as its writer has written it, or refused with the reason; a registry that does not answer
+refuses none. Bytes, schemas and names come from outside. So nothing in them makes a process larger or deeper than the
+message is long, and nothing is read as a value that is near to it.
+
+Not promised: what else a format has. Types that no column takes are refused where a column is to have them, and
+nothing is written in these formats.
+
+Start reading at `read.py`.
+"""

@@ -1,0 +1,1 @@
+"""Formats whose messages need a schema, and registries on this machine."""
