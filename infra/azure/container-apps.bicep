@@ -22,6 +22,9 @@ param clientId string
 @description('The account\'s blob endpoint.')
 param accountUrl string
 
+@description('The host of the Event Hubs namespace. Empty: none.')
+param hubHost string = ''
+
 @description('How many processors there are. The fleet spreads its tasks over them by itself.')
 @minValue(1)
 @maxValue(1000)
@@ -65,6 +68,10 @@ var identityVariables = [
   {
     name: 'AZURE_STORAGE_ACCOUNT_URL'
     value: accountUrl
+  }
+  {
+    name: 'EVENTHUBS_NAMESPACE'
+    value: hubHost
   }
 ]
 var telemetryVariables = [

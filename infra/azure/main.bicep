@@ -99,6 +99,24 @@ param releasers string = ''
 @description('A group whose members may look. Empty: nobody.')
 param readers string = ''
 
+@description('An Event Hubs namespace to make, 6 to 50 letters, digits and hyphens, unique in all of Azure. Empty: none.')
+param hubNamespace string = ''
+
+@description('hubNamespace: the hubs that the job reads.')
+param hubsRead array = []
+
+@description('hubNamespace: the hubs that the job writes.')
+param hubsWritten array = []
+
+@description('hubNamespace: partitions of each hub, as streams.<id>.partitions says. Standard cannot change it later.')
+param hubPartitions int = 4
+
+@description('hubNamespace: throughput units of the tier Standard.')
+param hubUnits int = 1
+
+@description('hubNamespace: for how many hours events are kept, 168 at most.')
+param hubRetentionHours int = 72
+
 @description('Who gets the mails of alerts and budget.')
 param emails array
 
@@ -155,6 +173,24 @@ module observe 'observe.bicep' = {
   }
 }
 
+module hubs 'eventhubs.bicep' = if (!empty(hubNamespace)) {
+  name: 'eventhubs'
+  params: {
+    location: location
+    hubNamespace: hubNamespace
+    units: hubUnits
+    hubsRead: hubsRead
+    hubsWritten: hubsWritten
+    consumerGroup: name
+    partitions: hubPartitions
+    retentionHours: hubRetentionHours
+    privateNetwork: privateNetwork
+    admittedAddresses: admittedAddresses
+    actionGroupId: observe.outputs.actionGroupId
+    runbook: runbook
+  }
+}
+
 module roles 'roles.bicep' = {
   name: 'roles'
   params: {
@@ -170,6 +206,9 @@ module roles 'roles.bicep' = {
     readers: readers
     registryName: registryName
     insightsName: sends ? observe.outputs.insightsName : ''
+    hubNamespaceName: !empty(hubNamespace) ? hubs.outputs.hubNamespaceName : ''
+    hubsRead: !empty(hubNamespace) ? hubsRead : []
+    hubsWritten: !empty(hubNamespace) ? hubsWritten : []
   }
 }
 
@@ -179,6 +218,8 @@ module network 'network.bicep' = if (ownNetwork) {
     location: location
     name: name
     accountId: privateNetwork ? storage.outputs.accountId : ''
+    hubNamespaceId: !empty(hubNamespace) ? (privateNetwork ? hubs.outputs.hubNamespaceId : '') : ''
+    hubHost: !empty(hubNamespace) ? (privateNetwork ? hubs.outputs.hubHost : '') : ''
     forContainerApps: compute == 'container-apps'
   }
 }
@@ -197,6 +238,7 @@ module apps 'container-apps.bicep' = if (compute == 'container-apps') {
     identityId: identity.outputs.identityId
     clientId: identity.outputs.clientId
     accountUrl: storage.outputs.accountUrl
+    hubHost: !empty(hubNamespace) ? hubs.outputs.hubHost : ''
     processors: processors
     cores: cores
     zoneRedundant: zoneRedundant
@@ -225,6 +267,7 @@ module machines 'scale-set.bicep' = if (compute == 'scale-set') {
     identityId: identity.outputs.identityId
     clientId: identity.outputs.clientId
     accountUrl: storage.outputs.accountUrl
+    hubHost: !empty(hubNamespace) ? hubs.outputs.hubHost : ''
     subnetId: ownNetwork ? network.outputs.subnetId : ''
     sshPublicKey: sshPublicKey
   }

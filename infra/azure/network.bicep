@@ -9,6 +9,12 @@ param name string
 @description('The account that gets private endpoints. Empty: none.')
 param accountId string = ''
 
+@description('The Event Hubs namespace that gets a private endpoint. Empty: none.')
+param hubNamespaceId string = ''
+
+@description('Its host, such as flights.servicebus.windows.net.')
+param hubHost string = ''
+
 @description('Whether the processors\' subnet is for Container Apps, which want it delegated, or for virtual machines.')
 param forContainerApps bool
 
@@ -21,6 +27,9 @@ var services = privateNetwork ? [
   'blob'
   'table'
 ] : []
+
+// environment() does not know the suffix of Event Hubs, but the namespace does.
+var hubSuffix = empty(hubHost) ? '' : substring(hubHost, indexOf(hubHost, '.') + 1)
 
 // No rule of ours: nothing from the internet is let in by default, and the processors need no way in at all.
 resource guard 'Microsoft.Network/networkSecurityGroups@2024-10-01' = {
@@ -148,6 +157,59 @@ resource records 'Microsoft.Network/privateEndpoints/privateDnsZoneGroups@2024-1
     ]
   }
 }]
+
+resource hubZone 'Microsoft.Network/privateDnsZones@2024-06-01' = if (!empty(hubNamespaceId)) {
+  name: 'privatelink.${hubSuffix}'
+  location: 'global'
+}
+
+resource hubLink 'Microsoft.Network/privateDnsZones/virtualNetworkLinks@2024-06-01' = if (!empty(hubNamespaceId)) {
+  parent: hubZone
+  name: '${name}-hubs'
+  location: 'global'
+  properties: {
+    registrationEnabled: false
+    virtualNetwork: {
+      id: network.id
+    }
+  }
+}
+
+resource hubEndpoint 'Microsoft.Network/privateEndpoints@2024-10-01' = if (!empty(hubNamespaceId)) {
+  name: '${name}-hubs'
+  location: location
+  properties: {
+    subnet: {
+      id: '${network.id}/subnets/endpoints'
+    }
+    privateLinkServiceConnections: [
+      {
+        name: 'namespace'
+        properties: {
+          privateLinkServiceId: hubNamespaceId
+          groupIds: [
+            'namespace'
+          ]
+        }
+      }
+    ]
+  }
+}
+
+resource hubRecords 'Microsoft.Network/privateEndpoints/privateDnsZoneGroups@2024-10-01' = if (!empty(hubNamespaceId)) {
+  parent: hubEndpoint
+  name: 'default'
+  properties: {
+    privateDnsZoneConfigs: [
+      {
+        name: 'namespace'
+        properties: {
+          privateDnsZoneId: hubZone.id
+        }
+      }
+    ]
+  }
+}
 
 @description('Where processors are put.')
 output subnetId string = '${network.id}/subnets/processors'

@@ -37,6 +37,15 @@ param registryName string = ''
 @description('The Application Insights component that the processors send metrics to. Empty: none.')
 param insightsName string = ''
 
+@description('The Event Hubs namespace that the job reads from or writes to. Empty: none.')
+param hubNamespaceName string = ''
+
+@description('Its hubs that the job reads.')
+param hubsRead array = []
+
+@description('Its hubs that the job writes.')
+param hubsWritten array = []
+
 var blobDataContributor = subscriptionResourceId('Microsoft.Authorization/roleDefinitions', 'ba92f5b4-2d11-453d-a403-e96b0029c9fe')
 var blobDataReader = subscriptionResourceId('Microsoft.Authorization/roleDefinitions', '2a2b9908-6ea1-4ae2-8e65-a410df84e7d1')
 var tableDataContributor = subscriptionResourceId('Microsoft.Authorization/roleDefinitions', '0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3')
@@ -45,6 +54,8 @@ var acrPull = subscriptionResourceId('Microsoft.Authorization/roleDefinitions', 
 // In a variable, since the checker's parser takes a call in a list for two items.
 var here = resourceGroup().id
 var metricsPublisher = subscriptionResourceId('Microsoft.Authorization/roleDefinitions', '3913510d-42f4-4e42-8a64-420c390055eb')
+var hubsReceiver = subscriptionResourceId('Microsoft.Authorization/roleDefinitions', 'a638d3c7-ab3a-418d-83e6-5f17a39d4fde')
+var hubsSender = subscriptionResourceId('Microsoft.Authorization/roleDefinitions', '2b629674-e913-4c01-ae53-ef4638d8f975')
 
 // A task trusts the logs below runs/ with its state, so nobody but processors and maintainers may write there. All four
 // actions that change a blob are held below streams/; reading is not restricted. Azure has such conditions for blobs and
@@ -279,3 +290,39 @@ resource publish 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (!emp
     principalType: 'ServicePrincipal'
   }
 }
+
+// At each hub and not at the namespace, whose other hubs are none of the job's business. With the endpoint for Kafka, too.
+
+resource namespace 'Microsoft.EventHub/namespaces@2024-01-01' existing = if (!empty(hubNamespaceName)) {
+  name: hubNamespaceName
+}
+
+resource readHubs 'Microsoft.EventHub/namespaces/eventhubs@2024-01-01' existing = [for hub in hubsRead: {
+  parent: namespace
+  name: hub
+}]
+
+resource writtenHubs 'Microsoft.EventHub/namespaces/eventhubs@2024-01-01' existing = [for hub in hubsWritten: {
+  parent: namespace
+  name: hub
+}]
+
+resource receive 'Microsoft.Authorization/roleAssignments@2022-04-01' = [for (hub, index) in hubsRead: {
+  scope: readHubs[index]
+  name: guid(readHubs[index].id, processors, hubsReceiver)
+  properties: {
+    roleDefinitionId: hubsReceiver
+    principalId: processors
+    principalType: 'ServicePrincipal'
+  }
+}]
+
+resource send 'Microsoft.Authorization/roleAssignments@2022-04-01' = [for (hub, index) in hubsWritten: {
+  scope: writtenHubs[index]
+  name: guid(writtenHubs[index].id, processors, hubsSender)
+  properties: {
+    roleDefinitionId: hubsSender
+    principalId: processors
+    principalType: 'ServicePrincipal'
+  }
+}]

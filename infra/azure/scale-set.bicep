@@ -35,6 +35,9 @@ param clientId string
 @description('The account\'s blob endpoint.')
 param accountUrl string
 
+@description('The host of the Event Hubs namespace. Empty: none.')
+param hubHost string = ''
+
 @description('The subnet of network.bicep, with a way out to the packages\' registries.')
 param subnetId string
 
@@ -55,7 +58,9 @@ var adminName = 'azureuser'
 var unit = loadFileAsBase64('../systemd/samza-azure@.service')
 var withUnit = replace(loadTextContent('cloud-init.yaml'), '{unit}', unit)
 var withAccount = replace(replace(withUnit, '{clientId}', clientId), '{accountUrl}', accountUrl)
-var cloudInit = replace(replace(withAccount, '{release}', release), '{jobName}', jobName)
+var withHubs = replace(withAccount, '{hubHost}', hubHost)
+var withExtras = replace(withHubs, '{extras}', empty(hubHost) ? '' : ',eventhubs')
+var cloudInit = replace(replace(withExtras, '{release}', release), '{jobName}', jobName)
 
 resource machines 'Microsoft.Compute/virtualMachineScaleSets@2025-04-01' = {
   name: name

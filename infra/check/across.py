@@ -135,7 +135,7 @@ FACTS: dict[str, tuple[tuple[str, ...], ...]] = {
     # Only Container Apps, which run the image, have no way for Prometheus.
     "the extras that are installed": (
         (IMAGE, r"^ARG EXTRAS=\[(\S+)\]"),
-        (CLOUD_INIT, r'\)\[(spark,metrics)\]"', "{},insights"),
+        (CLOUD_INIT, r'\)\[(spark,metrics)\{extras\}\]"', "{},insights"),
     ),
     "the time to hand over": (
         (UNIT, r"^TimeoutStopSec=(.*)$"),
@@ -153,6 +153,16 @@ FACTS: dict[str, tuple[tuple[str, ...], ...]] = {
         (MANIFEST, r"- name: (\w+)\n +value: https?://"),
         (CLOUD_INIT, r"(AZURE_\w+)=\{accountUrl\}"),
         (OPERATE, r"`export (\w+)=https"),
+    ),
+    "the variable with the namespace of hubs": (
+        (README, r'^options\.namespace = "\$\{(\w+)\}"'),
+        (APPS, r"name: '(\w+)'\n +value: hubHost"),
+        (MANIFEST, r"- name: (EVENT\w+)"),
+        (CLOUD_INIT, r"(\w+)=\{hubHost\}"),
+    ),
+    "the extra for hubs": (
+        (README, r"EXTRAS=\[spark,metrics,insights,(\w+)\]"),
+        (MACHINES, r"'\{extras\}', .*',(\w+)'\)$"),
     ),
     "the account of the example": (
         (README, r"accountName=(\w+)", "https://{}.blob.core.windows.net"),

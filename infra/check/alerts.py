@@ -21,6 +21,7 @@ PLATFORM: dict[str, tuple[bool, set[str], float, float]] = {
     "SuccessE2ELatency": (True, {"Average", "Maximum"}, 50, 60_000),  # milliseconds
     "SuccessServerLatency": (True, {"Average", "Maximum"}, 5, 60_000),
     "RestartCount": (True, {"Maximum", "Total"}, 1, 100),
+    "ThrottledRequests": (True, {"Total"}, 1, 100_000),
     "Replicas": (False, {"Minimum", "Average", "Maximum"}, 1, 1000),
 }
 #: Metrics of processors of which less is bad. Of all others more is.

@@ -13,6 +13,8 @@ ZONE = "Microsoft.Network/privateDnsZones"
 RECORDS = "Microsoft.Network/privateEndpoints/privateDnsZoneGroups"
 LINK = "Microsoft.Network/privateDnsZones/virtualNetworkLinks"
 ENVIRONMENTS = "Microsoft.App/environments"
+#: The names of zones: of the account's services, and of a namespace of hubs, whose suffix environment() does not know.
+ZONES = r"privatelink\.((\$\{\w+\}|blob|table)\.\$\{environment\(\)\.suffixes\.storage\}|\$\{hubSuffix\})"
 #: The smallest subnet that Container Apps with workload profiles take.
 SMALLEST = 27
 
@@ -27,7 +29,7 @@ def check(file: File) -> Iterator[Finding]:
                 yield Finding(file.name, named.line, f"Container Apps want their subnet delegated to {ENVIRONMENTS}")
     for zone in _made(file, ZONE):
         name = text_of(zone.body.entries.get("name")).strip("'")
-        if not re.fullmatch(r"privatelink\.(\$\{\w+\}|blob|table)\.\$\{environment\(\)\.suffixes\.storage\}", name):
+        if not re.fullmatch(ZONES, name):
             yield Finding(
                 file.name, zone.line, f"a private endpoint is found by privatelink.SERVICE.SUFFIX, not {name}"
             )
@@ -38,6 +40,16 @@ def check(file: File) -> Iterator[Finding]:
                 if isinstance(value, Expression) and index is not None and index[1].isdecimal():
                     said = f"{what} are made for each service, and {value.text} is of one"
                     yield Finding(file.name, value.line, said)
+    for records in _made(file, RECORDS):
+        endpoint = file.resources.get(_base(records.body.entries.get("parent")))
+        for value in values_in(records.body):
+            place = file.resources.get(_base(value)) if text_of(value).endswith(".id") else None
+            if place is not None and endpoint is not None and text_of(place.condition) != text_of(endpoint.condition):
+                yield Finding(file.name, value.line, f"the records of {endpoint.name} are in the zone {place.name}")
+    parents = {_base(each.body.entries.get("parent")) for each in _made(file, LINK)}
+    for zone in _made(file, ZONE):
+        if zone.name not in parents:
+            yield Finding(file.name, zone.line, f"{zone.name} is not linked to the network, so nobody asks it")
     linked = {text_of(_at(each.body, "properties", "virtualNetwork", "id")) for each in _made(file, LINK)}
     networks = {f"{each.name}.id" for each in _made(file, NETWORK)}
     if list(_made(file, ZONE)) and not networks <= linked:
@@ -95,6 +107,12 @@ def _range(file: File, value: Value) -> ipaddress.IPv4Network | None:
             except ValueError:
                 return None
     return None
+
+
+def _base(value: Value | None) -> str:
+    """The name with which it begins."""
+    found = re.match(r"\w*", text_of(value))
+    return found[0] if found is not None else ""
 
 
 def _items(value: Value | None) -> list[Value]:

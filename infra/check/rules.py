@@ -28,6 +28,8 @@ TABLE = f"{ACCOUNT}/tableServices/tables"
 REGISTRY = "Microsoft.ContainerRegistry/registries"
 INSIGHTS = "Microsoft.Insights/components"
 APP = "Microsoft.App/containerApps"
+NAMESPACE = "Microsoft.EventHub/namespaces"
+HUB, NETWORK_RULES = f"{NAMESPACE}/eventhubs", f"{NAMESPACE}/networkRuleSets"
 MACHINES = "Microsoft.Compute/virtualMachineScaleSets"
 
 #: What a processor answers, at `processor.port`.
@@ -40,8 +42,18 @@ ROLES = {
     "76199698-9eea-4c19-bc75-cec21354c6b6": "Storage Table Data Reader",
     "7f951dda-4ed3-4680-a7ca-43fe172d538d": "AcrPull",
     "3913510d-42f4-4e42-8a64-420c390055eb": "Monitoring Metrics Publisher",
+    "a638d3c7-ab3a-418d-83e6-5f17a39d4fde": "Azure Event Hubs Data Receiver",
+    "2b629674-e913-4c01-ae53-ef4638d8f975": "Azure Event Hubs Data Sender",
 }
-PLACES = {"container": CONTAINER, "releases": CONTAINER, "table": TABLE, "registry": REGISTRY, "insights": INSIGHTS}
+PLACES = {
+    "container": CONTAINER,
+    "releases": CONTAINER,
+    "table": TABLE,
+    "registry": REGISTRY,
+    "insights": INSIGHTS,
+    "readHubs": HUB,
+    "writtenHubs": HUB,
+}
 #: The roles of each principal, with their scopes, and no other. The processors are an identity, the others groups.
 RIGHTS = {
     "processors": {
@@ -50,6 +62,8 @@ RIGHTS = {
         ("Storage Blob Data Reader", "releases"),
         ("AcrPull", "registry"),
         ("Monitoring Metrics Publisher", "insights"),
+        ("Azure Event Hubs Data Receiver", "readHubs"),
+        ("Azure Event Hubs Data Sender", "writtenHubs"),
     },
     "operators": {("Storage Blob Data Reader", "container"), ("Storage Table Data Contributor", "table")},
     "readers": {("Storage Blob Data Reader", "container"), ("Storage Table Data Reader", "table")},
@@ -69,6 +83,7 @@ CHANGES = ("write", "add/action", "delete", "move/action")
 #: The platform metrics that alerts may be on, by their namespace.
 METRICS = {
     ACCOUNT: {"Transactions", "Availability", "SuccessE2ELatency", "SuccessServerLatency"},
+    NAMESPACE: {"ThrottledRequests", "ServerErrors", "UserErrors", "QuotaExceededErrors", "IncomingMessages"},
     APP: {"RestartCount", "Replicas", "UsageNanoCores", "WorkingSetBytes"},
 }
 _SECRET = re.compile(
@@ -101,6 +116,24 @@ SETTINGS: tuple[tuple[str, str, set[object]], ...] = (
         {"privateNetwork && empty(admittedAddresses) ? 'Disabled' : 'Enabled'"},
     ),
     (ACCOUNT, "properties.networkAcls.defaultAction", {"privateNetwork ? 'Deny' : 'Allow'"}),
+    # The same of a namespace of hubs. Its rules are one set, called default, and decide over its own switch.
+    (NAMESPACE, "properties.disableLocalAuth", {True}),
+    (NAMESPACE, "properties.minimumTlsVersion", {"1.2"}),
+    (
+        NAMESPACE,
+        "properties.publicNetworkAccess",
+        {"privateNetwork && empty(admittedAddresses) ? 'Disabled' : 'Enabled'"},
+    ),
+    (NETWORK_RULES, "name", {"default"}),
+    (
+        NETWORK_RULES,
+        "properties.publicNetworkAccess",
+        {"privateNetwork && empty(admittedAddresses) ? 'Disabled' : 'Enabled'"},
+    ),
+    (NETWORK_RULES, "properties.defaultAction", {"privateNetwork ? 'Deny' : 'Allow'"}),
+    (NETWORK_RULES, "properties.trustedServiceAccessEnabled", {False}),
+    # A compacted hub lacks numbers, and a number that is missing is an error.
+    (HUB, "properties.retentionDescription.cleanupPolicy", {"Delete"}),
     # No other kind has tables and append blobs; a hierarchy of names has no versions, costs more, and gains nothing.
     (ACCOUNT, "kind", {"StorageV2"}),
     (ACCOUNT, "properties.isHnsEnabled", {False}),
@@ -137,6 +170,15 @@ READ = {
     "clientId": ".clientId",
     "AZURE_CLIENT_ID": "clientId",
     "AZURE_STORAGE_ACCOUNT_URL": "accountUrl",
+    "hubHost": "serviceBusEndpoint, '/')[2], ':')[0]",
+    "EVENTHUBS_NAMESPACE": "hubHost",
+}
+#: What hubs have below `properties`: the type data of this project does not hold them, and a misspelt word is no error
+#: of Azure's either.
+OF_HUBS = {
+    NAMESPACE: {"disableLocalAuth", "minimumTlsVersion", "publicNetworkAccess"},
+    NETWORK_RULES: {"publicNetworkAccess", "defaultAction", "trustedServiceAccessEnabled", "ipRules"},
+    HUB: {"partitionCount", "retentionDescription"},
 }
 
 Rule = Callable[[File], Iterator[Finding]]
@@ -170,7 +212,7 @@ def least_privilege(file: File) -> Iterator[Finding]:
         written = _at(each.body, ("properties", "roleDefinitionId"))
         role, scope = _role(file, written), each.body.entries.get("scope")
         who, kind = (text_of(_at(each.body, ("properties", name))) for name in ("principalId", "principalType"))
-        where = file.resources.get(scope.text) if isinstance(scope, Expression) else None
+        where = file.resources.get(scope.text.removesuffix("[index]")) if isinstance(scope, Expression) else None
         if where is None:
             yield Finding(file.name, each.line, f"{each.name} has no scope of its own, so {role} is for the group")
         elif (role, where.name) not in RIGHTS.get(who, ()) or where.type != PLACES[where.name]:
@@ -250,14 +292,33 @@ def children_of_their_parents(file: File) -> Iterator[Finding]:
 
 
 def private_for_both(file: File) -> Iterator[Finding]:
-    """A private endpoint is for blobs or for rows, and a fleet needs both."""
+    """A private endpoint is for blobs or for rows, and a fleet needs both; or it is for a namespace of hubs."""
     for endpoint in _made(file, "Microsoft.Network/privateEndpoints"):
         written = [each.entries["groupIds"] for each in _objects(endpoint.body) if "groupIds" in each.entries]
         drawn = [each for ids in written for item in values_in(ids) for each in branches(item, file)]
-        lacking = {"blob", "table"} - {each.value for each in drawn if isinstance(each, Literal)}
+        is_of_hubs = "hub" in "".join(
+            text_of(each.entries.get("privateLinkServiceId")) for each in _objects(endpoint.body)
+        )
+        lacking = ({"namespace"} if is_of_hubs else {"blob", "table"}) - {
+            each.value for each in drawn if isinstance(each, Literal)
+        }
         if lacking:
             said = f"{endpoint.name} are not for {' and '.join(sorted(lacking))}"
             yield Finding(file.name, endpoint.line, said)
+
+
+def hubs_as_azure_knows_them(file: File) -> Iterator[Finding]:
+    """The properties of OF_HUBS, all of them; and a consumer group in each hub that is read."""
+    for kind, wanted in OF_HUBS.items():
+        for each in _made(file, kind):
+            properties = each.body.entries.get("properties")
+            found = properties.entries.keys() if isinstance(properties, Object) else set()
+            for name in sorted(found ^ wanted):
+                verb = "has" if name in found else "lacks"
+                yield Finding(file.name, each.line, f"{each.name} {verb} the property {name!r}")
+    for each in _made(file, f"{HUB}/consumergroups"):
+        if (parent := text_of(each.body.entries.get("parent"))) != "read[index]":
+            yield Finding(file.name, each.line, f"{each.name} are for the hubs that are read, and not for {parent}")
 
 
 def subnets_that_exist(file: File) -> Iterator[Finding]:
@@ -514,6 +575,7 @@ RULES: tuple[Rule, ...] = (
     own_roles,
     children_of_their_parents,
     private_for_both,
+    hubs_as_azure_knows_them,
     subnets_that_exist,
     the_right_one,
     probes_on_real_routes,

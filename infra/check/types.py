@@ -25,6 +25,10 @@ LOST = {"description"}
 BEYOND = frozenset(
     {
         "Microsoft.Authorization/locks@2020-05-01",
+        "Microsoft.EventHub/namespaces@2024-01-01",
+        "Microsoft.EventHub/namespaces/eventhubs@2024-01-01",
+        "Microsoft.EventHub/namespaces/eventhubs/consumergroups@2024-01-01",
+        "Microsoft.EventHub/namespaces/networkRuleSets@2024-01-01",
         "Microsoft.Network/privateDnsZones/virtualNetworkLinks@2024-06-01",
         "Microsoft.Network/privateEndpoints/privateDnsZoneGroups@2024-10-01",
         "Microsoft.Network/publicIPAddresses@2024-10-01",
