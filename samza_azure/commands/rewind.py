@@ -1,7 +1,7 @@
 """`samza-azure rewind`: the next run reads its sources again, from the beginning or from a time."""
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated
@@ -13,6 +13,8 @@ from samza_azure.commands.connect import connect
 from samza_azure.commands.exclusive import Held, exclusively
 from samza_azure.commands.job import Job, in_shell, load_seen
 from samza_azure.commands.terminal import tell
+from samza_azure.config import Config
+from samza_azure.config.systems import BUILT_IN
 from samza_azure.errors import ConfigError
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.host.copies import keep_copy
@@ -29,7 +31,12 @@ AT_ONCE = 256 << 20
 def command(
     job: Job,
     to: Annotated[
-        str, typer.Option("--to", help="earliest, or an event time like 2026-01-31T05:00Z.", show_default=False)
+        str,
+        typer.Option(
+            "--to",
+            help="earliest, or a time like 2026-01-31T05:00Z: event time, or when rows came in outside.",
+            show_default=False,
+        ),
     ],
     stream: Annotated[str, typer.Option("--stream", help="Only this source stream; by default all.")] = "",
 ) -> None:
@@ -37,7 +44,7 @@ def command(
 
     Example: samza-azure rewind job.toml --to earliest
     """
-    time_us = None if to == "earliest" else microseconds(to)
+    time = None if to == "earliest" else time_of(to)
     config = load_seen(job)
     account = connect(config, create=False)
     blobs = account.blobs()
@@ -52,7 +59,7 @@ def command(
                 f"samza-azure drain {in_shell(config)} --wait."
             )
         # On a thread: it may take longer than the lease lasts, which is renewed meanwhile.
-        back, again = await asyncio.to_thread(rewound, blobs, control, stream, time_us, outside(config))
+        back, again = await asyncio.to_thread(rewound, blobs, control, stream, time, config)
         if not again:
             return "Nothing to read again: the next run begins where the last one stopped."
         written = await held.write(replace(control, positions={**control.positions, **back}))
@@ -67,29 +74,54 @@ def command(
 
 
 def rewound(
-    blobs: Blobs, control: Control, stream: str, time_us: int | None, elsewhere: Collection[str] = ()
+    blobs: Blobs, control: Control, stream: str, time: datetime | None, config: Config
 ) -> tuple[Mapping[str, Position], str]:
     """Where the next run is to begin in each source partition that is read again, and the number of those rows, for a
-    message; empty if there are none. Streams from outside are read again from their beginning or not at all.
+    message; empty if there are none.
     """
     chosen = sources(control, stream)
-    come_from = {partition: stream_and_partition(partition)[0] for partition in chosen}
-    others = {partition: name for partition, name in come_from.items() if name in elsewhere}
-    if others and time_us is not None:
+    stood = {partition: control.positions.get(partition, (0, 0)) for partition in chosen}
+    elsewhere = {name for partition in chosen if (name := stream_and_partition(partition)[0]) in outside(config)}
+    here = [each for each in chosen if stream_and_partition(each)[0] not in elsewhere]
+    found = {each: beginning(blobs, each, None if time is None else round(time.timestamp() * 1e6)) for each in here}
+    back = {partition: at for partition, at in found.items() if at < stood[partition]}
+    said = [rows_between(blobs, back, stood)]
+    for name in sorted(elsewhere):
+        its = {each: at for each, at in stood.items() if stream_and_partition(each)[0] == name}
+        again = outside_again(name, its, time, config)
+        back = {**back, **again}
+        if again:
+            said.append(f"all rows of {name}" if time is None else f"what is left of {name} since {time.isoformat()}")
+    return back, ", ".join(filter(None, said))
+
+
+def outside_again(
+    name: str, stood: Mapping[str, Position], time: datetime | None, config: Config
+) -> Mapping[str, Position]:
+    """The same of a stream from outside, as far as its connector can find rows by time."""
+    declared = config.streams[name]
+    if time is None:
+        if declared.system in BUILT_IN and (start := declared.options.get("start", "oldest")) != "oldest":
+            raise ConfigError(
+                f"streams.{name}.options.start is {start!r}, and says where a stream begins that was never read. "
+                "Remove the line, or name another --stream."
+            )
+        return {each: (0, 0) for each, at in stood.items() if at > (0, 0)}
+    from samza_azure.pipeline.outside import outside as stream_outside  # with Arrow
+    from samza_azure.systems.registry import factory_of
+
+    admin = factory_of(declared.system, name).get_admin(stream_outside(name, declared, config))
+    if (back_to := getattr(admin, "back_to", None)) is None:
         raise ConfigError(
-            f"The rows of {min(others.values())!r} come from outside, where they cannot be found by time. Use --to "
+            f"The rows of {name!r} come from outside, where its connector cannot find them by time. Use --to "
             "earliest, or name another --stream."
         )
-    begins = {each: (0, 0) if each in others else beginning(blobs, each, time_us) for each in chosen}
-    stood = {partition: control.positions.get(partition, (0, 0)) for partition in chosen}
-    back = {partition: at for partition, at in begins.items() if at < stood[partition]}
-    counted = rows_between(blobs, {each: at for each, at in back.items() if each not in others}, stood)
-    all_of = dict.fromkeys(f"all rows of {others[each]}" for each in back if each in others)
-    return back, ", ".join(filter(None, (counted, *all_of)))
+    found = back_to(time, {stream_and_partition(each)[1]: at for each, at in stood.items()})
+    return {source_partition(name, number): at for number, at in found.items()}
 
 
-def microseconds(text: str) -> int:
-    """Microseconds since 1970 of an event time, which must have a zone."""
+def time_of(text: str) -> datetime:
+    """A time, which must have a zone."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
@@ -98,7 +130,7 @@ def microseconds(text: str) -> int:
         ) from None
     if at.tzinfo is None:
         raise ConfigError(f"--to {text!r} has no zone. Write {text}Z for UTC, or {text}+01:00.")
-    return round(at.timestamp() * 1_000_000)
+    return at
 
 
 def sources(control: Control, stream: str) -> list[str]:

@@ -8,11 +8,14 @@ there is.
 """
 
 import logging
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from samza_azure.errors import ConfigError
 from samza_azure.eventhubs.events import SCHEMA
 from samza_azure.eventhubs.options import WAYS, hub_of
 from samza_azure.eventhubs.partition_reader import Arrival, EventPosition, PartitionReader
@@ -21,12 +24,14 @@ from samza_azure.machine.clock import boot_time
 from samza_azure.systems.api import SystemLag, SystemPosition, SystemRows, SystemStream
 from samza_azure.systems.looks import Look
 from samza_azure.systems.once import NUMBER, WRITER, EventHubsOnce
-from samza_azure.systems.options import BODY, one_of, refuse_unknown, start_of
+from samza_azure.systems.options import BODY, one_of, refuse_unknown, start_of, whole_ms
 from samza_azure.systems.parsing import Parser
 
 log = logging.getLogger(__name__)
 
 OPTIONS = {*WAYS, "name", "consumer_group", "start", "on_expired"}
+#: The partitions that are asked at a time where their events of a time begin.
+AT_ONCE = 8
 
 
 class EventHubsStream:
@@ -54,6 +59,20 @@ class EventHubsStream:
     def look(self) -> str:
         """What a try to read the hub has found. Raise an error that says what to do if it cannot be read."""
         return ", and ".join(filter(None, [tried(self._hub, self._stream.partitions), self._parser.look()]))
+
+    def back_to(self, time: datetime, stood: Mapping[int, SystemPosition]) -> dict[int, SystemPosition]:
+        """Where the events begin that were enqueued at a time or later."""
+        read = {each: at for each, at in stood.items() if at[0]}
+        created_ms = self._hub.facts().created_ms if read else 0
+        if any(at[0] != created_ms for at in read.values()):
+            raise ConfigError(
+                f"The hub {self._hub.name!r} was deleted and made anew since it was read: what it held is lost, and "
+                "numbers begin again. To read the new one, use --to earliest."
+            )
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            found = threads.map(lambda each: self._hub.first_since(str(each), whole_ms(time)), read)
+            first = dict(zip(read, found, strict=True))
+        return {each: (created_ms, at) for each, at in first.items() if at is not None and at < stood[each][1]}
 
     def restore(self, partition: int, state: bytes) -> None:
         """Take over whose events were read up to which number."""

@@ -29,7 +29,7 @@ from samza_azure.machine.clock import boot_time
 from samza_azure.systems.api import SystemLag, SystemPosition, SystemRows, SystemStream
 from samza_azure.systems.looks import Look
 from samza_azure.systems.once import EventHubsOnce
-from samza_azure.systems.options import BODY, FORMAT, RAW, one_of, refuse_unknown, start_of
+from samza_azure.systems.options import BODY, FORMAT, RAW, one_of, refuse_unknown, start_of, whole_ms
 from samza_azure.systems.parsing import Parser
 
 log = logging.getLogger(__name__)
@@ -109,6 +109,24 @@ class KafkaStream:
         """What a try to read the topic has found. Raise an error that says what to do if it cannot be read."""
         return ", and ".join(filter(None, [tried(self._topic, self._stream.partitions), self._parser.look()]))
 
+    def back_to(self, time: datetime, stood: Mapping[int, SystemPosition]) -> dict[int, SystemPosition]:
+        """Where the messages begin that are as old as a time or younger, as the brokers find them by their timestamps.
+
+        A producer may set these, so messages that are older may lie behind.
+        """
+        read = {each: at for each, at in stood.items() if at[0]}
+        if not read:
+            return {}
+        survey = self._topic.survey(sorted(read))
+        for made, _ in read.values():
+            if (known := made % (1 << ID_BITS)) and survey.id and known != survey.id:
+                raise ConfigError(
+                    f"The topic {self._topic.name!r} was deleted and made anew since it was read: what it held is "
+                    "lost, and offsets begin again. To read the new one, use --to earliest."
+                )
+        first = self._topic.after(read, whole_ms(time))
+        return {each: (stood[each][0], at) for each, at in first.items() if 0 <= at < stood[each][1]}
+
     def open(self, partition: int, position: SystemPosition) -> None:
         made, following = position
         self._places[partition] = Place(position, made, following if made else None, heard_at=boot_time())
@@ -169,7 +187,7 @@ class KafkaStream:
         found = self._topic.survey(sorted(self._places))
         if isinstance(self._start, datetime):
             new = [number for number, place in self._places.items() if place.following is None and number in found.ends]
-            starts = self._topic.after(new, round(self._start.timestamp() * 1000))
+            starts = self._topic.after(new, whole_ms(self._start))
         self._found = found, starts
 
     def _see(self) -> None:

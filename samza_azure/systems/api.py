@@ -177,6 +177,10 @@ class SystemAdmin(Protocol):
     It may also have a method `look()` for `samza-azure check --connect`: it tries to reach the outside, and returns in
     words what it has found, or raises an error that says what to do. It takes 10 s at most.
 
+    It may also have a method `back_to(time, stood)` for `samza-azure rewind --to TIME`. `stood` has the positions where
+    reading stands, by partition. It returns the position of the first row that came in at that time or later, for each
+    partition where that lies before the position where reading stands.
+
     Example:
         class Admin:
             def partitions(self) -> int | None:

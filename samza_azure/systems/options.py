@@ -1,7 +1,7 @@
 """What the options of a stream say, where several connectors ask the same."""
 
 from collections.abc import Callable, Collection
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +19,7 @@ REGISTRY = ("registry.url", "registry.user", "registry.password", "registry.pass
 BODY = "body"
 #: Beside the option that is a secret, the one that names a file with it.
 FILE = ".file"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def is_of_parser(name: str) -> bool:
@@ -62,6 +63,11 @@ def start_of(stream: SystemStream, otherwise: str = "") -> Literal["oldest", "ne
             '"2026-01-31T12:00:00Z".'
         ) from error
     return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def whole_ms(time: datetime) -> int:
+    """The first millisecond since 1970 that is not before a time."""
+    return -((EPOCH - time) // timedelta(milliseconds=1))
 
 
 def secret(stream: SystemStream, option: str) -> Callable[[], str] | None:

@@ -22,6 +22,8 @@ from samza_azure import AzureJobCoordinatorFactory, Config, JobCoordinator, Shar
 from samza_azure.commands import exclusive
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.errors import ConfigError, SamzaAzureError
+from samza_azure.eventhubs.emulator import EventHubs
+from samza_azure.eventhubs.hub import EventHub
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import Control, Member, RunPhase
 from samza_azure.group.drain import REMEMBERED
@@ -566,11 +568,34 @@ def test_a_stream_from_outside_is_read_from_its_beginning_again_and_how_much_is_
     code, out, said = place.command("status", "--json")
     assert (code, json.loads(out)["behind"].keys()) == (0, {"orders/0"}), said
     code, _, said = place.command("rewind", "--to", "2026-01-31T05:00Z")
-    assert code == 2 and "The rows of 'clicks' come from outside, where they cannot be found by time." in said
+    assert code == 2 and "come from outside, where its connector cannot find them by time." in said
     code, out, _ = place.command("rewind", "--to", "earliest")
     assert code == 0 and out.startswith("The next run reads all rows of clicks again.")
     control = place.control()
     assert control is not None and control.positions == {"orders/0": (0, 0), "clicks/0": (0, 0)}
+
+
+def test_a_hub_is_read_again_from_a_time_on_and_not_from_where_its_options_begin(place: Place) -> None:
+    declared = (
+        '[streams.clicks]\nsystem = "eventhubs"\noptions.name = "hub"\noptions.connect = "${HUBS}"\n'
+        'options.start = "newest"\npartitions = 2\nschema = "id BIGINT"\n'
+    )
+    place.job.write_text(place.job.read_text() + declared)
+    with EventHubs({"hub": 2}) as hubs:
+        place.patch.setenv("HUBS", hubs.connection_string)
+        hubs.send("hub", 0, [b'{"id": 1}', b'{"id": 2}'])
+        made = EventHub("hub", connect=lambda: hubs.connection_string).facts().created_ms
+        stood = {"clicks/0": (made, 2), "clicks/1": (made, 0)}
+        place.drained(sources={"clicks": 2}, positions=stood)
+        code, out, _ = place.command("rewind", "--to", "2030-01-01T00:00Z")
+        assert code == 0 and out.startswith("Nothing to read again"), "a later time never skips rows"
+        code, out, _ = place.command("rewind", "--to", "2020-01-01T00:00Z")
+    assert code == 0, out
+    assert out.startswith("The next run reads what is left of clicks since 2020-01-01T00:00:00+00:00 again.")
+    control = place.control()
+    assert control is not None and control.positions == {"clicks/0": (made, 0), "clicks/1": (made, 0)}
+    code, _, said = place.command("rewind", "--to", "earliest")
+    assert code == 2 and "streams.clicks.options.start is 'newest'" in said, "it would begin there"
 
 
 def test_the_lease_is_renewed_while_the_rows_to_read_again_are_counted(place: Place, emulator: Azurite) -> None:

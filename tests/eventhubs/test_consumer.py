@@ -1,6 +1,7 @@
 """The stream of a task: its options, what it hands out, and when it is silent."""
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -276,3 +277,28 @@ def test_events_that_a_job_of_ours_has_sent_again_are_dropped(hubs: EventHubs) -
     assert found == [3, 2]
     after.close()
     sender.close()
+
+
+def test_events_are_found_by_the_time_at_which_they_came(hubs: EventHubs) -> None:
+    def tick() -> datetime:
+        """Between what came and what comes."""
+        now = datetime.now(UTC)
+        until(lambda: datetime.now(UTC) > now + timedelta(milliseconds=3))
+        return now + timedelta(milliseconds=2)
+
+    before = tick()
+    hubs.send("hub", 0, [b"a", b"b", b"c"])
+    hubs.send("hub", 1, [b"d"])
+    between = tick()
+    hubs.send("hub", 0, [b"e", b"f"])
+    after = tick()
+    reading = stream(hubs)
+    made = reading._hub.facts().created_ms
+    stood = {0: (made, 5), 1: (made, 1)}
+    assert reading.back_to(between, stood) == {0: (made, 3)}, "of the other one nothing came since"
+    assert reading.back_to(after, stood) == {}
+    assert reading.back_to(before, {0: (0, 0)}) == {}, "nothing was read"
+    hubs.trim("hub", 0, 1)
+    assert reading.back_to(before, {0: (made, 5), 1: (made, 0)}) == {0: (made, 1)}, "the oldest; the other stands there"
+    with pytest.raises(ConfigError, match="deleted and made anew since it was read"):
+        reading.back_to(before, {0: (made - 1, 5)})

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-_HANDSHAKE, _AUTHENTICATE = 17, 36
+_OFFSETS, _HANDSHAKE, _AUTHENTICATE = 2, 17, 36
 _REFUSED = 58
 _ROUNDS = 4096
 
@@ -34,6 +34,8 @@ class Front:
     refused: int = 0
     lose: set[int] = field(default_factory=set)  # requests, by their numbers in the protocol, that are never answered
     lost: int = 0
+    #: The timestamps of the messages of each partition. With them offsets are found by time, which tansu cannot.
+    times: dict[int, list[int]] = field(default_factory=dict)
     _sockets: list[socket.socket] = field(default_factory=list)
 
     def __enter__(self) -> Self:
@@ -90,6 +92,8 @@ class Front:
                     else:
                         end = struct.pack(">hhi", 0, -1, len(said)) + said.encode()
                     _answer(client, number, end + (struct.pack(">q", 0) if version else b""))
+                elif key == _OFFSETS and self.times and (found := self._found(request, version)) is not None:
+                    _answer(client, number, found)
                 elif key in self.lose:
                     server.sendall(struct.pack(">i", len(request)) + request)
                     self.lost += 1
@@ -126,6 +130,25 @@ class Front:
             return None, False
         own = hmac.digest(hmac.digest(salted, b"Server Key", "sha256"), message, "sha256")
         return f"v={base64.b64encode(own).decode()}", True
+
+    def _found(self, request: bytes, version: int) -> bytes | None:
+        """The answer of Kafka's documents to a question for offsets by time; None if it is for ends. In versions from
+        6 on each length is a byte of one more, and each part ends with the byte 0.
+        """
+        assert version >= 6
+        at = 10 + max(0, struct.unpack_from(">h", request, 8)[0]) + 1 + 4 + 1  # behind header, replica and isolation
+        assert request[at] == 2, "one topic"
+        name = request[at + 1 : at + 1 + request[at + 1]]
+        at += 1 + len(name)
+        said, count = b"", request[at] - 1
+        for entry in range(at + 1, at + 1 + 17 * count, 17):
+            partition, _, wanted = struct.unpack_from(">iiq", request, entry)
+            if wanted < 0:
+                return None
+            times = self.times[partition]
+            first = next((offset for offset, time in enumerate(times) if time >= wanted), -1)
+            said += struct.pack(">ihqqi", partition, 0, times[first] if first >= 0 else -1, first, -1) + b"\0"
+        return struct.pack(">xi", 0) + b"\2" + name + bytes([count + 1]) + said + b"\0\0"
 
     @staticmethod
     def _answers(server: socket.socket, client: socket.socket) -> None:

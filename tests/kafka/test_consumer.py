@@ -1,12 +1,17 @@
 """The stream of a task: its options, what it hands out, where it begins, and what is left."""
 
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
 import pytest
 
 from samza_azure.errors import ConfigError, StorageUnavailable
 from samza_azure.kafka.consumer import KafkaStream
+from samza_azure.kafka.local_broker import LocalBroker, free_port
 from tests.faltering import parser_that_falters
 
 from .clients import Messages, bodies, following, numbers, until
+from .front import Front
 
 
 def test_messages_of_all_partitions_are_rows_in_their_order(messages: Messages) -> None:
@@ -176,3 +181,39 @@ def test_the_position_is_of_the_topic_that_was_read(messages: Messages) -> None:
     made, _ = following(reading).position
     reading.close()
     assert made >> 32 == 1 and made % (1 << 32) > 0
+
+
+@pytest.fixture
+def timed() -> Iterator[Messages]:
+    """A topic whose broker finds offsets by time, in a partition with times that go back as well."""
+    times = {0: [1000, 2000, 3000, 2500, 4000], 1: [100]}
+    port = free_port()
+    with (
+        Front(port, times=times) as front,
+        LocalBroker({"t": 2}, port=port, advertised=f"127.0.0.1:{front.port}") as broker,
+    ):
+        messages = Messages.of(broker.brokers, "t")
+        for partition, written in times.items():
+            for n, ms in enumerate(written):
+                messages.send(partition, [b'{"n": %d}' % n], timestamp=ms)
+        yield messages
+
+
+def at(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def test_messages_are_found_by_their_time(timed: Messages) -> None:
+    reading = timed.stream(start=at(2001).isoformat())
+    rows = following(reading)
+    assert rows.table["n"].to_pylist() == [2, 3, 4], "the first one as young, and all behind it"
+    stood = {0: rows.position, 1: (rows.position[0], 1)}
+    reading.close()
+    assert reading.back_to(at(2000), stood) == {0: (rows.position[0], 1)}
+    assert reading.back_to(at(2001), stood) == {0: (rows.position[0], 2)}
+    assert reading.back_to(at(50), stood) == {0: (rows.position[0], 0), 1: (rows.position[0], 0)}
+    assert reading.back_to(at(2001), {0: (rows.position[0], 2)}) == {}, "where it stands already"
+    assert reading.back_to(at(5000), stood) == {}, "none is as young"
+    assert reading.back_to(at(50), {0: (0, 0)}) == {}, "nothing was read"
+    with pytest.raises(ConfigError, match="was deleted and made anew since it was read"):
+        reading.back_to(at(50), {0: (rows.position[0] + 1, 5)})
