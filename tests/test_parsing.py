@@ -177,13 +177,13 @@ def test_what_is_refused_does_not_depend_on_what_comes_beside_it(seed: int) -> N
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"format": "xml"}, "format is 'xml'. Write one of json, csv, raw, avro"),
+        ({"format": "xml"}, "format is 'xml'. Write one of json, csv, raw, avro, protobuf"),
         ({"format": "csv", "parse": "a:b"}, "has parse and format"),
         ({"parse": "nothing_of_this_name:b"}, "that cannot be imported"),
         ({"envelope": "offset"}, "'offset' is to come from the envelope, and is not in the envelope, which has number"),
         ({"envelope": "number"}, "'number' is to come from the envelope, and is not in the schema"),
         ({"from.x": "a.b"}, "from.x: the schema has no column 'x'"),
-        ({"from.n": "a.b", "format": "csv"}, "from.n is for format = 'json' and 'avro' alone"),
+        ({"from.n": "a.b", "format": "csv"}, "from.n is for format = 'json', 'avro' and 'protobuf' alone"),
         ({"format": "raw"}, "'n' is to come from the envelope"),
     ],
 )

@@ -10,9 +10,11 @@ from samza_azure.systems.api import SystemStream
 
 #: The options that say how bytes become rows.
 FORMAT, PARSE, ENVELOPE, FROM = "format", "parse", "envelope", "from."
-JSON, CSV, RAW, AVRO = FORMATS = ("json", "csv", "raw", "avro")
+JSON, CSV, RAW, AVRO, PROTOBUF = FORMATS = ("json", "csv", "raw", "avro", "protobuf")
 #: Where the schemas of messages are, by the formats that need some.
-SCHEMA_FILE, FRAMING = SCHEMAS = ("schema.file", "framing")
+SCHEMA_FILE, FRAMING, DESCRIPTOR_FILE, MESSAGE, NANOSECONDS = SCHEMAS = (
+    "schema.file", "framing", "descriptor.file", "message", "nanoseconds",
+)  # fmt: skip
 REGISTRY = ("registry.url", "registry.user", "registry.password", "registry.password.file", "registry.ca.file",
             "registry.namespace")  # fmt: skip
 #: The bytes of a message; the other columns are the envelope.

@@ -34,6 +34,7 @@ from samza_azure.systems.options import (
     FROM,
     JSON,
     PARSE,
+    PROTOBUF,
     RAW,
     REGISTRY,
     SCHEMAS,
@@ -44,6 +45,8 @@ from samza_azure.systems.options import (
 BOM = b"\xef\xbb\xbf"
 #: Messages that are read together if Arrow makes a column of each name in them.
 AT_ONCE = 200
+#: The most characters of a reason: names in it may come from outside.
+MOST_REASON = 2_000
 #: How deep an object in JSON may be nested. Arrow ends the process at some depth.
 DEEPEST = 200
 
@@ -83,10 +86,14 @@ class Parser:
         }
         if self._paths and given in (CSV, RAW):
             raise ConfigError(
-                f"{self._key}.{FROM}{min(self._paths)} is for {FORMAT} = {JSON!r} and {AVRO!r} alone. Remove the line."
+                f"{self._key}.{FROM}{min(self._paths)} is for {FORMAT} = {JSON!r}, {AVRO!r} and {PROTOBUF!r} alone. "
+                "Remove the line."
             )
-        if given != AVRO and (of_schemas := [each for each in options if each in (*SCHEMAS, *REGISTRY)]):
-            raise ConfigError(f"{self._key}.{of_schemas[0]} is for {FORMAT} = {AVRO!r} alone. Remove the line.")
+        schemas = [name for name in options if name in (*SCHEMAS, *REGISTRY)]
+        if schemas and given not in (AVRO, PROTOBUF):
+            raise ConfigError(
+                f"{self._key}.{schemas[0]} is for {FORMAT} = {AVRO!r} and {PROTOBUF!r} alone. Remove the line."
+            )
         if unknown := self._paths.keys() - set(names):
             raise ConfigError(f"{self._key}.{FROM}{min(unknown)}: the schema has no column {min(unknown)!r}. Add it.")
         self._parse = (
@@ -97,14 +104,14 @@ class Parser:
         self._body = pa.schema(body)
         self._needs: Sequence[str] = ()
         self._look: Callable[[], str] | None = None
-        if given == AVRO:
+        if given in (AVRO, PROTOBUF):
             from samza_azure.systems.formats.sources import messages_of  # what these formats need is an extra
 
             paths = {name: self._path(name) for name in self._body.names}
             reads, self._look = messages_of(stream, paths, self._body, envelope)
             self._parse, self._needs = reads, reads.needs
         self._types = self._exact_types()
-        self._has_structs = any(has_part(field.type, pa.types.is_struct) for field in body)
+        self._has_structs = given == JSON and any(has_part(field.type, pa.types.is_struct) for field in body)
         if given == CSV and (nested := [field.name for field in body if pa.types.is_nested(field.type)]):
             raise ConfigError(
                 f"streams.{stream.name}.schema: {nested[0]!r} has parts, which a line of CSV cannot hold."
@@ -146,7 +153,7 @@ class Parser:
                     f"{where[0].upper()}{where[1:]} is no row. {reason} Correct its format, or put such messages "
                     f"aside: streams.{self._stream.name}.dead_letters = 100."
                 )
-            dead.append({"raw": message[BODY], "reason": reason, "place": where, "time": message[time]})
+            dead.append({"raw": message[BODY], "reason": reason[:MOST_REASON], "place": where, "time": message[time]})
         rows = pa.concat_tables(good) if good else self._stream.schema.empty_table()
         return rows, pa.Table.from_pylist(dead, DEAD_LETTERS) if dead else None
 

@@ -68,12 +68,18 @@ class FakeConfluentRegistry(_Registry):
         super().__init__(certificate)
         self._let_in = f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}" if user else None
         self._known: list[dict[str, Any]] = []
+        self._serialized: list[dict[str, Any]] = []  # with `?format=serialized`
         self._versions: dict[tuple[str, int], int] = {}
 
     def register(
-        self, subject: str, schema: Any, kind: str = "AVRO", references: Sequence[tuple[str, str, int]] = ()
+        self,
+        subject: str,
+        schema: Any,
+        kind: str = "AVRO",
+        references: Sequence[tuple[str, str, int]] = (),
+        descriptor: bytes = b"",
     ) -> int:
-        """Add a version to a subject. Return the id of its schema."""
+        """Add a version to a subject; of protobuf also its descriptor. Return the id of its schema."""
         found = {"schema": schema if isinstance(schema, str) else json.dumps(schema)}
         if kind != "AVRO":  # it says nothing of the kind it had first
             found["schemaType"] = kind
@@ -81,28 +87,33 @@ class FakeConfluentRegistry(_Registry):
             each = [{"name": name, "subject": of, "version": version} for name, of, version in references]
             found |= {"references": each}  # type: ignore[dict-item]
         self._known.append(found)
+        self._serialized.append(found | {"schema": b64encode(descriptor).decode()} if descriptor else found)
         version = 1 + sum(1 for of, _ in self._versions if of == subject)
         self._versions[subject, version] = len(self._known)
         return len(self._known)
 
     def answer(self, path: str, headers: Mapping[str, str]) -> tuple[int, dict[str, str], bytes]:
-        status, found = self._found([unquote(each) for each in urlsplit(path).path.split("/")[1:]], headers)
+        parts = urlsplit(path)
+        schemas = self._serialized if parts.query == "format=serialized" else self._known
+        status, found = self._found([unquote(each) for each in parts.path.split("/")[1:]], headers, schemas)
         return status, {"Content-Type": "application/vnd.schemaregistry.v1+json"}, json.dumps(found).encode()
 
-    def _found(self, parts: list[str], headers: Mapping[str, str]) -> tuple[int, Any]:
+    def _found(
+        self, parts: list[str], headers: Mapping[str, str], schemas: Sequence[dict[str, Any]]
+    ) -> tuple[int, Any]:
         if self._let_in and headers.get("Authorization") != self._let_in:
             return 401, {"error_code": 401, "message": "Unauthorized"}
         match parts:
             case ["schemas", "types"]:
                 return 200, ["JSON", "PROTOBUF", "AVRO"]
             case ["schemas", "ids", number]:
-                if 0 < int(number) <= len(self._known):
-                    return 200, self._known[int(number) - 1]
+                if 0 < int(number) <= len(schemas):
+                    return 200, schemas[int(number) - 1]
                 return 404, {"error_code": 40403, "message": f"Schema {number} not found"}
             case ["subjects", subject, "versions", version]:
                 if (number := self._versions.get((subject, int(version)))) is not None:
                     known = {"subject": subject, "version": int(version), "id": number}
-                    return 200, known | self._known[number - 1]
+                    return 200, known | schemas[number - 1]
                 return 404, {"error_code": 40401, "message": f"Subject '{subject}' not found."}
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
 

@@ -133,7 +133,7 @@ def test_what_a_registry_does_not_know_is_refused_and_asked_for_again_later(
     ("schema", "kind", "says"),
     [
         ("[", "AVRO", "is none of Avro"),
-        ("{}", "JSON", "is of JSON, and not of Avro"),
+        ("{}", "JSON", "is of JSON, and not of AVRO"),
         (record(next=["null", "R"]), "AVRO", "inside itself"),
         (record(n="boolean"), "AVRO", "The column 'n' is int, which cannot hold True"),
     ],

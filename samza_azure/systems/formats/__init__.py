@@ -1,6 +1,7 @@
 """Formats whose messages need a schema of their writer to be read: Avro and protobuf.
 
     read        messages to the columns of a stream: each by the schema that it was written with
+    sources     where the schemas of a stream are, as its options say
     avro        a schema of Avro, and what is written with it
     protobuf    a message of a descriptor set, and what is written with it
     confluent   schemas of a registry that speaks Confluent's interface

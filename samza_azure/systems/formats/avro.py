@@ -65,7 +65,8 @@ class Type:
     convert: Convert | None = None  # from what fastavro reads to what Arrow takes; None: it is the same
     fields: Mapping[str, "Type"] = field(default_factory=dict)  # of a record
     values: "Type | None" = None  # of a map
-    takes_bytes: bool = True  # each of its values
+    is_empty: bool = False  # whether its values take no bytes
+    has_empty: bool = False  # whether parts of its values take none, so that a byte may become any number of values
     count: int = 1  # of types, with those inside
     depth: int = 1
 
@@ -73,8 +74,9 @@ class Type:
 class AvroSchema:
     """A schema of whoever writes: a record."""
 
-    def __init__(self, text: str, referred: Sequence[str] = ()) -> None:
-        """`referred` are the texts of schemas whose names it uses, each behind those that it uses itself.
+    def __init__(self, text: str, referred: Sequence[str] = (), *, cuts: bool = False) -> None:
+        """`referred` are the texts of schemas whose names it uses, each behind those that it uses itself. `cuts`: times
+        lose what is less than a microsecond, instead of being refused.
 
         Raises:
             ConfigError: it is no schema of a record, or a hostile one.
@@ -85,7 +87,7 @@ class AvroSchema:
             _parsed(each, found)
         parsed = _parsed(text, found)
         try:
-            top = _Types(found).of(parsed)
+            top = _Types(found, cuts=cuts).of(parsed)
             plain = parse_schema(top.plain)
         except RecursionError as error:
             raise _too_deep() from error
@@ -172,9 +174,9 @@ def _too_deep() -> ConfigError:
 class _Types:
     """What the types of a schema are read as."""
 
-    def __init__(self, named: Mapping[str, Any]) -> None:
+    def __init__(self, named: Mapping[str, Any], *, cuts: bool) -> None:
         """`named`: what names stand for."""
-        self._named, self._done, self._open = named, dict[str, Type](), set[str]()
+        self._cuts, self._named, self._done, self._open = cuts, named, dict[str, Type](), set[str]()
 
     def of(self, schema: Any) -> Type:
         """A type, checked."""
@@ -222,7 +224,7 @@ class _Types:
             arrow, convert = _of_bytes(schema)
             if schema.get("logicalType") == "uuid" and size == 16:
                 arrow, convert = pa.string(), lambda value: str(UUID(bytes=value))
-            return Type(f"fixed {name}", plain, arrow, convert, takes_bytes=size > 0)
+            return Type(f"fixed {name}", plain, arrow, convert, is_empty=not size)
         fields: dict[str, Type] = {}
         for each in schema["fields"]:
             if each["name"] in fields:
@@ -244,20 +246,22 @@ class _Types:
             if converts
             else None,
             fields,
-            takes_bytes=any(kind.takes_bytes for kind in kinds),
+            is_empty=all(kind.is_empty for kind in kinds),
+            has_empty=any(kind.is_empty or kind.has_empty for kind in kinds),
             count=1 + sum(kind.count for kind in kinds),
             depth=1 + max((kind.depth for kind in kinds), default=0),
         )
 
-    @staticmethod
-    def _primitive(kind: str, schema: Mapping[str, Any]) -> Type:
+    def _primitive(self, kind: str, schema: Mapping[str, Any]) -> Type:
         logical, named = str(schema.get("logicalType")), kind
         arrow, convert = _LOGICAL.get((kind, logical), _PRIMITIVE[kind]), None
         if kind == "bytes":
             arrow, convert = _of_bytes(schema)
+        if self._cuts and pa.types.is_timestamp(arrow) and arrow.unit == "ns":
+            arrow, convert = pa.timestamp("us", arrow.tz), lambda value: value // 1000
         if arrow is not _PRIMITIVE[kind]:
             named = f"{logical} ({kind})"
-        return Type(named, kind, arrow, convert, takes_bytes=kind != "null")
+        return Type(named, kind, arrow, convert, is_empty=kind == "null")
 
     @staticmethod
     def _union(branches: Sequence[Type]) -> Type:
@@ -272,6 +276,7 @@ class _Types:
             said["arrow"] = pa.float64() if any(each.arrow in _NUMBERS[2:] for each in values) else pa.int64()
         return Type(
             plain=[each.plain for each in branches],
+            has_empty=any(each.has_empty for each in branches),
             count=1 + sum(each.count for each in branches),
             depth=1 + max((each.depth for each in branches), default=0),
             **said,
@@ -279,10 +284,7 @@ class _Types:
 
     @staticmethod
     def _list(items: Type) -> Type:
-        if not items.takes_bytes:
-            raise ConfigError(
-                f"Its schema has an array of {items.named}, which takes no bytes: it may have any length."
-            )
+        _refuse_empty(items)
         convert = items.convert
         return Type(
             f"an array of {items.named}",
@@ -295,6 +297,7 @@ class _Types:
 
     @staticmethod
     def _map(values: Type) -> Type:
+        _refuse_empty(values)
         convert = values.convert
         return Type(
             f"a map of {values.named}",
@@ -307,6 +310,12 @@ class _Types:
             count=1 + values.count,
             depth=1 + values.depth,
         )
+
+
+def _refuse_empty(inside: Type) -> None:
+    """Of what takes no bytes a list of any length takes none, and a map a few."""
+    if inside.is_empty or inside.has_empty:
+        raise ConfigError(f"Its schema has a list or map of {inside.named:.80}, of which something takes no bytes.")
 
 
 def _converted(convert: Convert, value: Any) -> Any:

@@ -27,6 +27,11 @@ Paths: TypeAlias = Mapping[str, Sequence[str]]
 class Schema(Protocol):
     """What some messages were written with."""
 
+    name: str
+
+    def __contains__(self, path: Sequence[str]) -> bool:
+        """Whether there is a field at a path."""
+
     def read(self, bodies: Sequence[bytes], paths: Paths) -> pa.Table:
         """A row for each body, with a column for each path of fields. Raise ConfigError if one is none."""
 
@@ -85,12 +90,16 @@ class Messages:
             if len(known) >= MOST_SCHEMAS:
                 known.clear()
         try:
-            self._schemas[key] = found = self._load(key)
+            found = self._load(key)
+            if self._paths and not any(path in found for path in self._paths.values()):
+                fields = ", ".join(".".join(path) for path in self._paths.values())
+                raise ConfigError(f"Its schema {found.name:.80} has none of the fields {fields:.200}.")
         except AccessDenied:  # it says nothing of the message
             raise
         except ConfigError as error:
             self._refused[key] = boot_time() + REFUSED_S, str(error)
             raise
+        self._schemas[key] = found
         return found
 
 

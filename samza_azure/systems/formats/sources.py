@@ -1,8 +1,9 @@
 """Where the schemas of a stream's messages are, as its options say: in files, or in a registry."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -11,22 +12,41 @@ from samza_azure.errors import ConfigError
 from samza_azure.systems.api import SystemStream
 from samza_azure.systems.formats.confluent import Confluent, ConfluentRegistry
 from samza_azure.systems.formats.read import Bare, Framing, Messages, Paths, Schema, SingleObjects
-from samza_azure.systems.options import FRAMING, REGISTRY, SCHEMA_FILE, SCHEMAS, one_of, secret
+from samza_azure.systems.options import (
+    AVRO,
+    DESCRIPTOR_FILE,
+    FORMAT,
+    FRAMING,
+    MESSAGE,
+    NANOSECONDS,
+    PROTOBUF,
+    REGISTRY,
+    SCHEMA_FILE,
+    SCHEMAS,
+    one_of,
+    secret,
+)
 from samza_azure.systems.registry import installed
+
+if TYPE_CHECKING:
+    from samza_azure.systems.formats.avro import AvroSchema
 
 URL, NAMESPACE, CA = "registry.url", "registry.namespace", "registry.ca.file"
 NONE, SINGLE_OBJECT = "none", "single-object"
-#: The options that go with each place of schemas.
-OF_AVRO: Mapping[str, tuple[str, ...]] = {
-    SCHEMA_FILE: (FRAMING,),
-    URL: ("registry.user", "registry.password", "registry.password.file", CA),
-    NAMESPACE: (CA,),
+_OF_URL = ("registry.user", "registry.password", "registry.password.file", CA)
+#: Where schemas may be, by format, and the options that go with each place.
+PLACES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    AVRO: {SCHEMA_FILE: (FRAMING,), URL: _OF_URL, NAMESPACE: (CA,)},
+    PROTOBUF: {DESCRIPTOR_FILE: (MESSAGE,), URL: _OF_URL},
 }
+
+Look: TypeAlias = Callable[[], str]
+Source: TypeAlias = tuple[Framing, Callable[[Any], Schema], Look | None]
 
 
 def messages_of(
     stream: SystemStream, paths: Paths, wanted: pa.Schema, envelope: Sequence[str]
-) -> tuple[Messages, Callable[[], str] | None]:
+) -> tuple[Messages, Look | None]:
     """What reads the messages of a stream, and what looks whether its registry can be reached, if it has one.
 
     `wanted` are the columns that come from the body, `paths` where in it, `envelope` what may stand beside it.
@@ -35,41 +55,85 @@ def messages_of(
         ConfigError: the options do not fit together, a file cannot be read, or it has not what the columns are.
 
     """
+    given, key = stream.options[FORMAT], f"streams.{stream.name}.options"
+    place, cuts = _place(stream, PLACES[given]), one_of(stream, NANOSECONDS, "fail", "cut") == "cut"
+    with installed(f"{key}.{FORMAT}", given, extras.AVRO if given == AVRO else extras.PROTOBUF):
+        framing, schema, look = (_avro if given == AVRO else _protobuf)(stream, place, paths, envelope, cuts)
+    return Messages(framing, schema, paths, wanted), look
+
+
+def _of_avro(data: bytes, *, cuts: bool) -> "AvroSchema":
+    from samza_azure.systems.formats.avro import AvroSchema
+
+    return AvroSchema(data.decode(), cuts=cuts)
+
+
+def _avro(stream: SystemStream, place: str, paths: Paths, envelope: Sequence[str], cuts: bool) -> Source:
+    from samza_azure.systems.formats.avro import AvroSchema
+
     key = f"streams.{stream.name}.options"
-    place = _place(stream, OF_AVRO)
-    with installed(f"{key}.format", stream.options["format"], extras.AVRO):
-        from samza_azure.systems.formats.avro import AvroSchema
     if place == SCHEMA_FILE:
-        schemas = [_checked(f"{key}.{SCHEMA_FILE}", path, AvroSchema) for path in _files(stream, SCHEMA_FILE)]
-        _refuse_missing(stream, key, paths, [path for path in paths.values() if any(path in each for each in schemas)])
+        paths_of = [stream.directory / name.strip() for name in stream.options[place].split(",")]
+        made = partial(_of_avro, cuts=cuts)
+        schemas = [_checked(f"{key}.{place}", path, made) for path in paths_of]
+        _refuse_missing(stream, paths, schemas)
         if one_of(stream, FRAMING, NONE, SINGLE_OBJECT) == SINGLE_OBJECT:
-            known: dict[Hashable, Schema] = {each.fingerprint: each for each in schemas}
-            return Messages(SingleObjects(), _known(known), paths, wanted), None
+            return SingleObjects(), _known({each.fingerprint: each for each in schemas}), None
         if len(schemas) > 1:
             raise ConfigError(
-                f"{key}.{SCHEMA_FILE} names {len(schemas)} files, and messages do not say which of them they were "
+                f"{key}.{place} names {len(schemas)} files, and messages do not say which of them they were "
                 f"written with. Name one, or write options.{FRAMING} = {SINGLE_OBJECT!r} if they do."
             )
-        return Messages(Bare(), _known({None: schemas[0]}), paths, wanted), None
-    ca = stream.directory / stream.options[CA] if CA in stream.options else None
-    framing: Framing
+        return Bare(), _known({None: schemas[0]}), None
     if place == NAMESPACE:
-        with installed(f"{key}.{NAMESPACE}", stream.options[NAMESPACE], extras.AZURE_REGISTRY):
+        with installed(f"{key}.{place}", stream.options[place], extras.AZURE_REGISTRY):
             from samza_azure.systems.formats.azure_registry import AzureContentType, AzureRegistry
-        registry = AzureRegistry(key, stream.options[NAMESPACE], ca)
-        framing = AzureContentType(envelope)
-        return Messages(framing, lambda number: AvroSchema(registry.schema(str(number))), paths, wanted), registry.look
-    asked = ConfluentRegistry(
-        key, stream.options[URL], stream.options.get("registry.user", ""), secret(stream, "registry.password"), ca
-    )
+        azure = AzureRegistry(key, stream.options[place], _ca(stream))
+        return AzureContentType(envelope), lambda number: AvroSchema(azure.schema(number), cuts=cuts), azure.look
+    registry = _registry(stream)
 
-    def load(number: Any) -> Schema:
-        found = asked.schema(number)
-        if found.kind != "AVRO":
-            raise ConfigError(f"Its schema {number} is of {found.kind:.40}, and not of Avro.")
-        return AvroSchema(found.text, [*found.referred.values()])
+    def load(number: int) -> Schema:
+        found = registry.schema(number)
+        _refuse_kind(number, found.kind, "AVRO")
+        return AvroSchema(found.text, [*found.referred.values()], cuts=cuts)
 
-    return Messages(Confluent(), load, paths, wanted), asked.look
+    return Confluent(), load, registry.look
+
+
+def _protobuf(stream: SystemStream, place: str, paths: Paths, _envelope: Sequence[str], cuts: bool) -> Source:
+    from samza_azure.systems.formats.protobuf import ConfluentProtobuf, from_file, from_registry
+
+    key = f"streams.{stream.name}.options"
+    if place == DESCRIPTOR_FILE:
+        if (message := stream.options.get(MESSAGE)) is None:
+            raise ConfigError(f'{key}.{MESSAGE} is missing. Write options.{MESSAGE} = "package.Message".')
+        path = stream.directory / stream.options[place]
+        schema = _checked(f"{key}.{place}", path, lambda data: from_file(data, message, cuts=cuts))
+        _refuse_missing(stream, paths, [schema])
+        return Bare(), _known({None: schema}), None
+    registry = _registry(stream)
+
+    def load(named: tuple[int, ...]) -> Schema:
+        number, *indexes = named
+        found = registry.schema(number, serialized=True)
+        _refuse_kind(number, found.kind, "PROTOBUF")
+        return from_registry(found, indexes, cuts=cuts)
+
+    return ConfluentProtobuf(), load, registry.look
+
+
+def _registry(stream: SystemStream) -> ConfluentRegistry:
+    user, password = stream.options.get("registry.user", ""), secret(stream, "registry.password")
+    return ConfluentRegistry(f"streams.{stream.name}.options", stream.options[URL], user, password, _ca(stream))
+
+
+def _ca(stream: SystemStream) -> Path | None:
+    return stream.directory / stream.options[CA] if CA in stream.options else None
+
+
+def _refuse_kind(number: int, kind: str, wanted: str) -> None:
+    if kind != wanted:
+        raise ConfigError(f"Its schema {number} is of {kind:.40}, and not of {wanted}.")
 
 
 def _place(stream: SystemStream, ways: Mapping[str, tuple[str, ...]]) -> str:
@@ -81,18 +145,14 @@ def _place(stream: SystemStream, ways: Mapping[str, tuple[str, ...]]) -> str:
             f"{key}.format is {stream.options['format']!r}, whose messages need the schema that they were written "
             f"with, and {' and '.join(found) or 'nothing'} says where that is. Write one of {', '.join(ways)}."
         )
-    if wrong := [name for name in named if name != found[0] and name not in ways[found[0]]]:
+    if wrong := [name for name in named if name not in (found[0], NANOSECONDS, *ways[found[0]])]:
         raise ConfigError(f"{key}.{wrong[0]} does not go with {found[0]}. Remove the line.")
     return found[0]
 
 
-def _files(stream: SystemStream, option: str) -> list[Path]:
-    return [stream.directory / name.strip() for name in stream.options[option].split(",")]
-
-
-def _checked(key: str, path: Path, made: Callable[[str], Any]) -> Any:
+def _checked(key: str, path: Path, made: Callable[[bytes], Any]) -> Any:
     try:
-        return made(path.read_text())
+        return made(path.read_bytes())
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise ConfigError(f"{key} names {path.name}, which cannot be read: {why}. Correct the path.") from error
@@ -100,16 +160,18 @@ def _checked(key: str, path: Path, made: Callable[[str], Any]) -> Any:
         raise ConfigError(f"{key} names {path.name}, which is of no use: {error}") from error
 
 
-def _refuse_missing(stream: SystemStream, key: str, paths: Paths, found: Sequence[Sequence[str]]) -> None:
+def _refuse_missing(stream: SystemStream, paths: Paths, schemas: Sequence[Schema]) -> None:
     """A column that no schema has would be null for ever."""
-    if missing := next((name for name, path in paths.items() if path not in found), None):
+    for name, path in paths.items():
+        if any(path in schema for schema in schemas):
+            continue
         raise ConfigError(
-            f"streams.{stream.name}.schema has the column {missing!r}, and the schema in the file has no field "
-            f'{".".join(paths[missing])!r}. Write options.from.{missing} = "field.inside", or remove the column.'
+            f"streams.{stream.name}.schema has the column {name!r}, and the schema in the file has no field "
+            f'{".".join(path)!r}. Write options.from.{name} = "field.inside", or remove the column.'
         )
 
 
-def _known(schemas: Mapping[Hashable, Schema]) -> Callable[[Hashable], Schema]:
+def _known(schemas: Mapping[Hashable, Schema]) -> Callable[[Any], Schema]:
     def schema(key: Hashable) -> Schema:
         if (found := schemas.get(key)) is None:
             name = key.hex() if isinstance(key, bytes) else key
