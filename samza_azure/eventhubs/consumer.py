@@ -10,6 +10,7 @@ there is.
 import logging
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from samza_azure.machine.clock import boot_time
 from samza_azure.systems.api import SystemLag, SystemPosition, SystemRows, SystemStream
 from samza_azure.systems.looks import Look
 from samza_azure.systems.once import NUMBER, WRITER, EventHubsOnce
-from samza_azure.systems.options import BODY, one_of, refuse_unknown, start_of, whole_ms
+from samza_azure.systems.options import BODY, one_of, refuse_unknown, start_at, start_of, whole_ms
 from samza_azure.systems.parsing import Parser
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ class EventHubsStream:
         self._stream = stream
         refuse_unknown(stream, "eventhubs", OPTIONS)
         self._hub = hub_of(stream)
-        self._start = start_of(stream)
+        self._start = start_of(stream, "the number of an event")
         self._skips = one_of(stream, "on_expired", "fail", "skip") == "skip"
         self._parser = Parser(stream, [name for name in SCHEMA.names if name != BODY])
         self._readers: dict[int, PartitionReader] = {}
@@ -74,6 +75,12 @@ class EventHubsStream:
             first = dict(zip(read, found, strict=True))
         return {each: (created_ms, at) for each, at in first.items() if at is not None and at < stood[each][1]}
 
+    def checkpoints(self, container: str, group: str) -> dict[int, int]:
+        """The number behind the last event that another reader has handled, by its checkpoints in blobs."""
+        from samza_azure.eventhubs.checkpoints import checkpoints  # with the storage's SDK
+
+        return checkpoints(replace(self._hub, group=group or self._hub.group), container)
+
     def restore(self, partition: int, state: bytes) -> None:
         """Take over whose events were read up to which number."""
         self._once[partition] = EventHubsOnce(state)
@@ -85,7 +92,7 @@ class EventHubsStream:
 
     def open(self, partition: int, position: SystemPosition) -> None:
         created_ms, following = position
-        start = EventPosition(following - 1, "", 0, created_ms) if created_ms else self._start
+        start = EventPosition(following - 1, "", 0, created_ms) if created_ms else start_at(self._start, partition)
         reader = PartitionReader(self._hub, str(partition), start, level=self._stream.owner, skips=self._skips)
         reader.__enter__()
         self._readers[partition] = reader
@@ -115,7 +122,7 @@ class EventHubsStream:
 
     def lag(self, partition: int) -> SystemLag | None:
         """What is left after what `read` has returned, as the last event or look has said."""
-        reader, told, start = self._readers[partition], self._told[partition], self._start
+        reader, told, start = self._readers[partition], self._told[partition], start_at(self._start, partition)
         if (end := reader.end) is None:
             return None
         if told is not None and told.created_ms != reader.created_ms:  # numbers begin again

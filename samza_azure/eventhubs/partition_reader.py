@@ -71,7 +71,8 @@ class End:
 
 
 class PartitionReader:
-    """The events of one partition after `start`. A context manager; `read` and `look` are for one thread.
+    """The events of one partition after `start`, or from the one of a number on. A context manager; `read` and `look`
+    are for one thread.
 
     `level` orders owners: a reader with a lower or an equal one ends with `Superseded`. `skips` says that events that
     expired unread, or were lost with their hub, are passed over instead of being an error.
@@ -81,7 +82,7 @@ class PartitionReader:
         self,
         hub: EventHub,
         partition: str,
-        start: EventPosition | datetime | Literal["oldest", "newest"],
+        start: EventPosition | datetime | int | Literal["oldest", "newest"],
         *,
         level: int,
         skips: bool = False,
@@ -240,10 +241,16 @@ class PartitionReader:
         if self._partition not in facts.partitions:
             raise ConfigError(f"The hub {self._hub.name!r} has no partition {self._partition}.")
         self.created_ms = facts.created_ms
-        if self._last is None and self._start == "newest":
+        if self._last is None and (isinstance(self._start, int) or self._start == "newest"):
             ends = self._hub.ends(self._partition)
+            number = self._start - 1 if isinstance(self._start, int) else ends.last
+            if number > ends.last:
+                raise ConfigError(
+                    f"options.start has the number {number + 1} for partition {self._partition} of the hub "
+                    f"{self._hub.name!r}, whose next event will be {ends.last + 1}. Write one up to that."
+                )
             with self._changed:
-                self._last = self.position = EventPosition(ends.last, "", 0, facts.created_ms)
+                self._last = self.position = EventPosition(number, "", 0, facts.created_ms)
 
     def _from(self) -> str | int | datetime:
         """Where to open: after the last event that came in, and never at one, since the SDK would hand it over again

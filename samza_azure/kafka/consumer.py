@@ -14,7 +14,6 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, TypeAlias
 
 import pyarrow.compute as pc
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -29,7 +28,7 @@ from samza_azure.machine.clock import boot_time
 from samza_azure.systems.api import SystemLag, SystemPosition, SystemRows, SystemStream
 from samza_azure.systems.looks import Look
 from samza_azure.systems.once import EventHubsOnce
-from samza_azure.systems.options import BODY, FORMAT, RAW, one_of, refuse_unknown, start_of, whole_ms
+from samza_azure.systems.options import BODY, FORMAT, RAW, one_of, refuse_unknown, start_at, start_of, whole_ms
 from samza_azure.systems.parsing import Parser
 
 log = logging.getLogger(__name__)
@@ -47,9 +46,6 @@ ID_BITS = 32
 _LOST = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION}
 _AWAY = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 _UNREADABLE = {KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED}
-
-#: Where to begin: by a word, after a time, or at an offset of each partition.
-Start: TypeAlias = Literal["oldest", "newest"] | datetime | Mapping[int, int]
 
 
 @dataclass(slots=True)
@@ -77,7 +73,7 @@ class KafkaStream:
                     f'streams.{stream.name}.options.{option} is missing. Write options.{option} = "name".'
                 )
         self._topic = Topic(named["topic"], access_of(stream), named["group"])
-        self._start = _start(stream)
+        self._start = start_of(stream, "an offset")
         self._skips = one_of(stream, "on_expired", "fail", "skip") == "skip"
         self._drops_tombstones = one_of(stream, "tombstones", "fail", "skip") == "skip"
         self._parser = Parser(stream, [name for name in SCHEMA.names if name != BODY])
@@ -126,6 +122,11 @@ class KafkaStream:
                 )
         first = self._topic.after(read, whole_ms(time))
         return {each: (stood[each][0], at) for each, at in first.items() if 0 <= at < stood[each][1]}
+
+    def committed(self, group: str) -> dict[int, int]:
+        """The offset that a consumer group would read next, for each partition of which it has committed one."""
+        found, _ = self._topic.committed_by(group, range(self._topic.count()))
+        return {number: offset for number, offset in found.items() if offset >= 0}
 
     def open(self, partition: int, position: SystemPosition) -> None:
         made, following = position
@@ -245,11 +246,12 @@ class KafkaStream:
 
     def _first(self, number: int, oldest: int, newest: int, starts: Mapping[int, int]) -> int:
         """The offset at which a partition begins that was never read."""
-        if isinstance(self._start, datetime):
+        start = start_at(self._start, number)
+        if isinstance(start, datetime):
             return at if (at := starts.get(number, -1)) >= 0 else newest
-        if isinstance(self._start, Mapping):
-            return self._start[number]
-        return newest if self._start == "newest" else oldest
+        if isinstance(start, int):
+            return start
+        return newest if start == "newest" else oldest
 
     def _find(self, number: int, place: Place, survey: Survey) -> None:
         """Find out why a broker does not go on at an offset, and where to go on."""
@@ -385,19 +387,3 @@ class KafkaStream:
         if not any(said):
             return messages
         return [each for each, headers in zip(messages, said, strict=True) if once.is_new(dict(headers or ()))]
-
-
-def _start(stream: SystemStream) -> Start:
-    said = stream.options.get("start", "")
-    if ":" not in said or "T" in said or "-" in said:
-        return start_of(stream, 'an offset for each partition like "0:120,1:88", ')
-    try:
-        found = {int(number): int(offset) for number, offset in (each.split(":") for each in said.split(","))}
-    except ValueError:
-        found = {}
-    if found.keys() != {*range(stream.partitions)} or min(found.values()) < 0:
-        raise ConfigError(
-            f"streams.{stream.name}.options.start is {said!r}. Write an offset for each of the {stream.partitions} "
-            'partitions, like "0:120,1:88".'
-        )
-    return found

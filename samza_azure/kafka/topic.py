@@ -178,17 +178,22 @@ class Topic:
         """The offset that a group has committed for the first partition, in no open transaction, negative if none; and
         what a transaction has to know of the group.
         """
+        found, metadata = self.committed_by(group, [0])
+        return found[0], metadata
+
+    def committed_by(self, group: str, partitions: Iterable[int]) -> tuple[dict[int, int], Any]:
+        """The same for several partitions."""
         # A consumer asks, being `read_committed`: an AdminClient of librdkafka 2.16 ends the process once the group has
         # moved to another broker (`tests/kafka/test_traps.py`).
-        told, asked = Told(), [TopicPartition(self.name, 0)]
+        told, asked = Told(), [TopicPartition(self.name, each) for each in partitions]
         consumer = self.consumer(told, group)
         try:
-            [found] = answered(consumer, lambda made: made.committed(asked, ANSWER_S), told)
-            if found.error is not None:
-                raise KafkaException(found.error)
+            found = answered(consumer, lambda made: made.committed(asked, ANSWER_S), told)
+            if error := next((each.error for each in found if each.error is not None), None):
+                raise KafkaException(error)
         except KafkaException as error:
             raise self.explained(error.args[0], told) from error
-        return found.offset, consumer.consumer_group_metadata()
+        return {each.partition: each.offset for each in found}, consumer.consumer_group_metadata()
 
     def may_be_written(self) -> bool | None:
         """Whether the brokers say that we have the right to. None: they do not say."""

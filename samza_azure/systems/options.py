@@ -1,9 +1,9 @@
 """What the options of a stream say, where several connectors ask the same."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from samza_azure.errors import ConfigError, StorageUnavailable
 from samza_azure.systems.api import SystemStream
@@ -22,6 +22,11 @@ BODY = "body"
 #: Beside the option that is a secret, the one that names a file with it.
 FILE = ".file"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+Word: TypeAlias = Literal["oldest", "newest"]
+#: Where to begin: by a word, after a time, or in each partition by a word or with the row of a number.
+Start: TypeAlias = Word | datetime | Mapping[int, int | Word]
+OLDEST: Word = "oldest"
+WORDS: Mapping[str, Word] = {"oldest": "oldest", "newest": "newest"}
 
 
 def is_of_parser(name: str) -> bool:
@@ -50,21 +55,42 @@ def one_of(stream: SystemStream, option: str, *values: str) -> str:
     return said
 
 
-def start_of(stream: SystemStream, otherwise: str = "") -> Literal["oldest", "newest"] | datetime:
-    """Where to begin a partition that was never read. `otherwise` says in words what else may stand there."""
-    said = stream.options.get("start", "oldest")
-    if said == "oldest":
-        return "oldest"
-    if said == "newest":
-        return "newest"
+def start_of(stream: SystemStream, number: str) -> Start:
+    """Where to begin a partition that was never read. `number` is what the system calls that of a row."""
+    said = stream.options.get("start", OLDEST)
+    if ":" in said and "T" not in said and "-" not in said:
+        return _exact(stream, said, number)
+    if said in WORDS:
+        return WORDS[said]
     try:
         at = datetime.fromisoformat(said)
     except ValueError as error:
         raise ConfigError(
-            f'streams.{stream.name}.options.start is {said!r}. Write "oldest", "newest", {otherwise}or a time like '
-            '"2026-01-31T12:00:00Z".'
+            f'streams.{stream.name}.options.start is {said!r}. Write "oldest", "newest", {number} for each partition '
+            'like "0:120,1:88", or a time like "2026-01-31T12:00:00Z".'
         ) from error
     return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _exact(stream: SystemStream, said: str, number: str) -> Mapping[int, int | Word]:
+    """The number of the first row of each partition, or a word."""
+    try:
+        parts = [each.strip().split(":") for each in said.split(",")]
+        found = {int(partition): WORDS[at] if at in WORDS else int(at) for partition, at in parts}
+    except ValueError:
+        found, parts = {}, []
+    is_whole = len(parts) == len(found) and found.keys() == {*range(stream.partitions)}
+    if not is_whole or any(isinstance(at, int) and at < 0 for at in found.values()):
+        raise ConfigError(
+            f"streams.{stream.name}.options.start is {said!r}. Write {number} for each of the {stream.partitions} "
+            'partitions, like "0:120,1:88"; "oldest" and "newest" may stand for one.'
+        )
+    return found
+
+
+def start_at(start: Start, partition: int) -> int | Word | datetime:
+    """The same for one partition."""
+    return start[partition] if isinstance(start, Mapping) else start
 
 
 def whole_ms(time: datetime) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from samza_azure.errors import ConfigError, StorageUnavailable
+from samza_azure.errors import ConfigError, RowsGone, StorageUnavailable
 from samza_azure.eventhubs import hub as hub_module
 from samza_azure.eventhubs import partition_reader as partition_module
 from samza_azure.eventhubs.consumer import EventHubsStream
@@ -237,6 +237,8 @@ def test_a_partition_that_is_away_does_not_hold_back_another(hubs: EventHubs) ->
         ({"hub": "x"}, "hub is not an option of eventhubs"),
         ({"namespace": "n"}, "should name the hub, and one way to it"),
         ({"start": "yesterday"}, "start is 'yesterday'"),
+        ({"start": "0:1"}, "start is '0:1'. Write the number of an event for each of the 2 partitions"),
+        ({"start": "0:1,0:2,1:3"}, "Write the number of an event for each of the 2 partitions"),
         ({"on_expired": "wait"}, "on_expired is 'wait'. Write one of fail, skip"),
         ({"format": "raw"}, "'n' is to come from the envelope, and is not in the envelope, which has sequence_number"),
     ],
@@ -302,3 +304,36 @@ def test_events_are_found_by_the_time_at_which_they_came(hubs: EventHubs) -> Non
     assert reading.back_to(before, {0: (made, 5), 1: (made, 0)}) == {0: (made, 1)}, "the oldest; the other stands there"
     with pytest.raises(ConfigError, match="deleted and made anew since it was read"):
         reading.back_to(before, {0: (made - 1, 5)})
+
+
+def test_it_may_begin_with_the_event_of_a_number_in_each_partition(hubs: EventHubs) -> None:
+    """A later owner must begin there, too, so the place is handed out before any row."""
+    for partition in (0, 1):
+        hubs.send("hub", partition, [b'{"n": %d}' % n for n in range(4)])
+    reading = stream(hubs, start="0:3,1:newest")
+    for partition in (0, 1):
+        reading.open(partition, (0, 0))
+    found = [following(reading) for _ in range(3)]
+    reading.close()
+    rows = [(each.partition, each.position[1], each.table.num_rows) for each in found]
+    assert sorted(rows) == [(0, 3, 0), (0, 4, 1), (1, 4, 0)]
+    assert [each.table["n"].to_pylist() for each in found if each.table.num_rows] == [[3]]
+
+
+@pytest.mark.parametrize(
+    ("start", "error", "says"),
+    [
+        ("0:5,1:0", ConfigError, r"has the number 5 for partition 0 of the hub 'hub', whose next event will be 4\."),
+        ("0:1,1:0", RowsGone, r"was read up to event 0, and its oldest event is 2 now"),
+    ],
+)
+def test_a_number_without_an_event_ends_the_reading(
+    hubs: EventHubs, start: str, error: type[Exception], says: str
+) -> None:
+    hubs.send("hub", 0, [b'{"n": 0}'] * 4)
+    hubs.trim("hub", 0, 2)
+    reading = stream(hubs, start=start)
+    reading.open(0, (0, 0))
+    with pytest.raises(error, match=says):
+        [following(reading) for _ in range(2)]
+    reading.close()
