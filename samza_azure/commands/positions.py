@@ -32,7 +32,8 @@ def command(
 ) -> None:
     """Print where another job has stopped reading a hub or topic, as a line of the job file.
 
-    It changes nothing anywhere. Stop that job first. Paste the line before the first run of this one: it counts for partitions that were never read.
+    It changes nothing anywhere. Stop that job first. Paste the line before the first run of this one: it counts for
+    partitions that were never read.
 
     Example: samza-azure positions job.toml orders --spark /tmp/checkpoint
     """

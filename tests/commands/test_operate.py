@@ -36,6 +36,7 @@ STREAM = """
 partitions = 4
 schema = "carrier string, ts timestamp, dep_delay double"
 """
+CHECKPOINTS = "https://flightsfunctions.blob.core.windows.net/azure-webjobs-eventhub"
 PIPELINE = """
 from samza_azure import Application
 
@@ -134,12 +135,7 @@ def test_each_command_of_the_page_runs(emulator: Azurite, tmp_path: Path) -> Non
         ("export job.toml daily-delays --to before.parquet", {}, "No log holds the stream 'daily-delays'"),
         ("export job.toml daily-delays --to all.parquet", {}, "No log holds the stream 'daily-delays'"),
         ("positions job.toml orders --spark checkpoint", {}, "'orders' is no stream from outside"),
-        (
-            "positions job.toml orders --checkpoints "
-            "https://flightsfunctions.blob.core.windows.net/azure-webjobs-eventhub --group functions",
-            {},
-            "'orders' is no stream from outside",
-        ),
+        (f"positions job.toml orders --checkpoints {CHECKPOINTS} --group functions", {}, "is no stream from outside"),
         ("positions job.toml orders --group former", {}, "'orders' is no stream from outside"),
         ("delete job.toml --run ID", {"ID": "1"}, "No drained run has the id '1'"),
         ("delete job.toml --stream ID --reader NAME", {"ID": "flights", "NAME": "gone"}, "has no reader 'gone'"),
