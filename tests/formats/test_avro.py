@@ -269,7 +269,9 @@ def test_a_list_that_promises_more_than_it_has_takes_no_memory() -> None:
         ({"schema.file": "s.avsc", "format": "json"}, "schema.file is for format = 'avro' and 'protobuf' alone"),
         ({"registry.url": "x"}, "registry.url is no address of a registry"),
         ({"registry.url": "http://h:99999"}, "registry.url is no address of a registry"),
-        ({"registry.url": "http://h", "registry.user": "me"}, "has a user alone"),
+        ({"registry.url": "https://h", "registry.user": "me"}, "has a user alone"),
+        ({"registry.url": "http://h", "registry.user": "me", "registry.password": "x"}, "could read the password"),
+        ({"registry.url": "https://h", "registry.ca.file": "gone.pem"}, r"registry\.ca\.file names no file on this"),
         ({"registry.namespace": "https://x"}, "registry.namespace is no namespace"),
     ],
 )

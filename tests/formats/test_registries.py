@@ -9,12 +9,14 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from azure.core.credentials import AccessToken
 from fastavro import parse_schema, schemaless_writer
 
 from samza_azure.errors import AccessDenied, ConfigError, SignInFailed, StorageUnavailable
 from samza_azure.systems.formats import confluent, read
+from samza_azure.systems.formats.azure_registry import AzureContentType
 from samza_azure.systems.parsing import Parser
 from tests.tls import certificate_in
 
@@ -222,6 +224,15 @@ def test_azure_schema_registry_is_asked_by_the_content_type(certificate: Path, m
             parser("n int", **place).look()
     with pytest.raises(StorageUnavailable, match="does not answer"):
         parser("n int", **place).look()
+
+
+def test_a_message_of_kafka_has_its_content_type_among_its_headers() -> None:
+    framing = AzureContentType(["offset", "headers"])
+    named, other = {"key": "Content-Type", "value": f"avro/binary+{ID}".encode()}, {"key": "a", "value": None}
+    messages = pa.table({"body": [b"x", b"y"], "headers": [[other, named], [other]]})
+    assert framing.needs == ["headers"] and framing.split(messages.slice(0, 1)) == [(ID, b"x")]
+    with pytest.raises(ConfigError, match="Its content type is None"):
+        framing.split(messages)
 
 
 def test_without_a_token_azure_schema_registry_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,8 @@ from samza_azure.errors import ConfigError, StorageUnavailable
 from samza_azure.kafka.consumer import KafkaStream
 from samza_azure.kafka.local_broker import LocalBroker, free_port
 from tests.faltering import parser_that_falters
+from tests.formats.registries import FakeConfluentRegistry
+from tests.formats.streams import datum, record
 
 from .clients import Messages, bodies, following, numbers, until
 from .front import Front
@@ -95,6 +97,27 @@ def test_what_cannot_be_parsed_for_a_while_is_parsed_later(messages: Messages, m
         until(lambda: (rows := reading.read()) is not None and rows.table.num_rows)
     assert numbers(reading, 3) == {0: [0, 1, 2]} and asked == [3, 3]
     reading.close()
+
+
+def test_messages_wait_for_the_registry_of_their_schema(messages: Messages) -> None:
+    schema = record(n="long", s="string")
+    with FakeConfluentRegistry() as registry:
+        number = registry.register("t-value", schema)
+        good = [b"\x00" + number.to_bytes(4, "big") + datum(schema, {"n": n, "s": "a"}) for n in range(3)]
+        messages.send(0, [*good, b"{}", None])
+        reading = messages.stream(dead_letters=1, format="avro", registry__url=registry.url, tombstones="skip")
+        assert "and may be read, and the schema registry http://localhost" in reading.look()
+        registry.fails = 503
+        with pytest.raises(StorageUnavailable, match="the schema registry"):
+            until(lambda: (rows := reading.read()) is not None and rows.table.num_rows)
+        registry.fails = None
+        found, dead = list[int](), list[bytes]()
+        while len(found) < 3 or not dead:
+            rows = following(reading)
+            found += rows.table["n"].to_pylist()
+            dead += rows.dead["raw"].to_pylist() if rows.dead is not None else []
+        reading.close()
+    assert found == [0, 1, 2] and dead == [b"{}"]
 
 
 def test_it_goes_on_behind_a_position(messages: Messages) -> None:

@@ -74,6 +74,10 @@ class ConfluentRegistry:
             raise ConfigError(
                 f'{key}.registry.url is no address of a registry. Write "https://host" or "http://host:8081".'
             )
+        if user and parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
+            raise ConfigError(
+                f"{key}.registry.url begins with http, and everybody on the way could read the password. Write https."
+            )
         if bool(user) != (password is not None):
             raise ConfigError(
                 f"{key}.registry has {'a user' if user else 'a password'} alone. Write registry.user, and "

@@ -128,7 +128,11 @@ def _registry(stream: SystemStream) -> ConfluentRegistry:
 
 
 def _ca(stream: SystemStream) -> Path | None:
-    return stream.directory / stream.options[CA] if CA in stream.options else None
+    if CA not in stream.options:
+        return None
+    if not (path := stream.directory / stream.options[CA]).is_file():
+        raise ConfigError(f"streams.{stream.name}.options.{CA} names no file on this machine. Correct the path.")
+    return path
 
 
 def _refuse_kind(number: int, kind: str, wanted: str) -> None:
