@@ -291,6 +291,15 @@ def test_a_field_that_no_column_holds_matters_only_if_it_is_asked_for(tmp_path: 
     assert "that is a union of int, string, which no column holds" in reason
 
 
+def test_a_field_inside_one_of_several_records_is_no_null(tmp_path: Path) -> None:
+    """Else a column would be null in each row, and nobody would know."""
+    placed, paid = record(shop="string") | {"name": "Placed"}, record(shop="string", cents="long") | {"name": "Paid"}
+    schema = record(n="int", what=[placed, paid])
+    reads = parser("n int, shop string", tmp_path, schema__file=written(tmp_path, schema), from__shop="what.shop")
+    _, (reason,) = parsed(reads, [datum(schema, {"n": 1, "what": {"shop": "a", "cents": 5}})])
+    assert "'what.shop' of the schema R, and that is a union of record Placed, record Paid, which no column" in reason
+
+
 def test_what_is_missing_is_said_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fastavro", None)
     monkeypatch.delitem(sys.modules, "samza_azure.systems.formats.avro", raising=False)

@@ -150,6 +150,8 @@ class AvroSchema:
     def _at(self, path: Sequence[str]) -> Type | None:
         kind: Type | None = self._top
         for name in path:
+            if kind is not None and kind.arrow is None and not kind.fields:
+                return kind  # a union: some of its values may have such a field
             kind = None if kind is None else kind.fields.get(name, kind.values)
         return kind
 
