@@ -1,11 +1,13 @@
 """The stream of a task: its options, what it hands out, and when it is silent."""
 
+import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from azure.eventhub import EventData
 
 from samza_azure.errors import ConfigError, RowsGone, StorageUnavailable
 from samza_azure.eventhubs import hub as hub_module
@@ -17,8 +19,11 @@ from samza_azure.stream_io import ddl
 from samza_azure.systems import looks as looks_module
 from samza_azure.systems.api import SystemRows, SystemStream, SystemWriter
 from tests.faltering import parser_that_falters
+from tests.formats.registries import TOKEN, FakeAzureRegistry, Identity
+from tests.formats.streams import datum, record
+from tests.tls import certificate_in
 
-from .clients import until
+from .clients import producer, until
 
 JSON, RAW = "n bigint, s string", "body binary, sequence_number bigint"
 
@@ -46,6 +51,29 @@ def following(reading: EventHubsStream) -> SystemRows:
 
     until(comes)
     return found[0]
+
+
+def test_events_say_by_their_content_type_which_schema_they_have(
+    hubs: EventHubs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("samza_azure.systems.formats.azure_registry.DefaultAzureCredential", Identity)
+    schema, number, certificate = record(n="long", s="string"), "0123456789abcdef" * 2, certificate_in(tmp_path)
+    with FakeAzureRegistry(certificate, TOKEN) as registry, producer(hubs) as client:
+        registry.schemas[number] = json.dumps(schema)
+        batch = client.create_batch(partition_id="0")
+        for content_type in (f"avro/binary+{number}", "application/json"):
+            event = EventData(datum(schema, {"n": 1, "s": "a"}))
+            event.content_type = content_type
+            batch.add(event)
+        client.send_batch(batch)
+        place = {"registry.namespace": f"localhost:{registry.port}", "registry.ca.file": str(certificate)}
+        reading = stream(hubs, dead_letters=1, format="avro", **place)
+        assert reading.look().endswith(f", and the schema registry of localhost:{registry.port} may be read")
+        reading.open(0, (0, 0))
+        rows = following(reading)
+        reading.close()
+    assert rows.table.to_pylist() == [{"n": 1, "s": "a"}] and rows.dead is not None
+    assert "Its content type is 'application/json'" in rows.dead["reason"][0].as_py()
 
 
 def test_rows_are_parsed_or_handed_out_as_they_are(hubs: EventHubs) -> None:

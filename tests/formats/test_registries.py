@@ -20,7 +20,7 @@ from samza_azure.systems.formats.azure_registry import AzureContentType
 from samza_azure.systems.parsing import Parser
 from tests.tls import certificate_in
 
-from .registries import FakeAzureRegistry, FakeConfluentRegistry
+from .registries import TOKEN, FakeAzureRegistry, FakeConfluentRegistry, Identity
 from .streams import datum, parsed, parser, record
 
 ID = "a1b2c3d4e5f60718293a4b5c6d7e8f90"
@@ -187,20 +187,11 @@ def test_a_password_is_sent_and_a_wrong_one_is_no_fault_of_a_message(certificate
             parser("n int", registry__url=registry.url).look()
 
 
-class Identity:
-    """Of this machine."""
-
-    def get_token(self, *scopes: str, **_: Any) -> AccessToken:
-        assert scopes == ("https://eventhubs.azure.net/.default",)
-        return AccessToken("token-of-the-machine", int(time.time()) + 3600)
-
-
 def test_azure_schema_registry_is_asked_by_the_content_type(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("azure.identity.DefaultAzureCredential", Identity)
     monkeypatch.setattr("samza_azure.systems.formats.azure_registry.DefaultAzureCredential", Identity)
     schema = record(n="int")
     body = datum(schema, {"n": 7})
-    with FakeAzureRegistry(certificate, "token-of-the-machine") as registry:
+    with FakeAzureRegistry(certificate, TOKEN) as registry:
         place = {"registry__namespace": f"localhost:{registry.port}", "registry__ca__file": str(certificate)}
         reads = parser("n int", **place)
         assert reads.wants("content_type") and reads.look().endswith("may be read")
