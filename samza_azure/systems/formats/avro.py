@@ -103,11 +103,6 @@ class AvroSchema:
         """Whether there is a field at a path."""
         return self._at(path) is not None
 
-    @property
-    def columns(self) -> Sequence[str]:
-        """The names of its fields."""
-        return list(self._top.fields)
-
     def read(self, bodies: Sequence[bytes], paths: Mapping[str, Sequence[str]]) -> pa.Table:
         """A row for each datum, with a column for each path of fields. Raise ConfigError if one is none."""
         rows = self._rows(bodies)
