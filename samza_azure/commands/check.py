@@ -1,7 +1,9 @@
 """`samza-azure check`: the mistakes of a job file and its pipeline, before anything runs."""
 
+import platform
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +19,9 @@ from samza_azure.pipeline.names import NamesRefused
 from samza_azure.pipeline.quick_check import Found
 from samza_azure.planning import plan_of, quick_check, started
 from samza_azure.spark.jvm.ahead import Ahead
+
+#: What speaks with the systems outside, where it is installed.
+CLIENTS = ("samza-azure", "azure-eventhub", "confluent-kafka", "azure-identity")
 
 
 def command(
@@ -111,9 +116,10 @@ def _tried(config: Config, plan: Plan | None, written: Collection[str]) -> Itera
     from samza_azure.pipeline.outside import outside, sent_in  # with Arrow: not for `check --quick`
     from samza_azure.systems.registry import factory_of as system_of
 
-    for name, declared in config.streams.items():
-        if declared.system == LOG:
-            continue
+    outside_ones = {name: declared for name, declared in config.streams.items() if declared.system != LOG}
+    if outside_ones:
+        print(_machine())
+    for name, declared in outside_ones.items():
         if plan is None and name in written:
             print(f"streams.{name}: not tried, since what is sent there is not known without Spark, or with mistakes.")
             continue
@@ -125,6 +131,13 @@ def _tried(config: Config, plan: Plan | None, written: Collection[str]) -> Itera
             yield ConfigError(f"streams.{name}: {error}")
         else:
             print(f"streams.{name}: {found}.")
+
+
+def _machine() -> str:
+    """What a report of a defect has to say of this machine, in a line to paste."""
+    installed = {each.name.lower(): each.version for each in distributions() if each.name}
+    clients = [f"{name} {installed[name]}" for name in CLIENTS if name in installed]
+    return f"{', '.join(clients)}, Python {platform.python_version()}, {platform.system()} {platform.machine()}."
 
 
 def against_run(config: Config, plan: Plan) -> Verdict:

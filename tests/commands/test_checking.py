@@ -12,13 +12,17 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from samza_azure import cli
 from samza_azure.application import Application
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, PipelineRefused, in_full
+from samza_azure.eventhubs import reach
+from samza_azure.eventhubs.emulator import KEY, EventHubs
 from samza_azure.extras import JAVA, NODE, PANDAS, PROMETHEUS, SPARK, to_install
 from samza_azure.pipeline.names import TYPES
 from samza_azure.planning import quick_check
@@ -319,3 +323,60 @@ assert refused.wait(60)
 
 def test_the_types_are_those_of_the_schema_language() -> None:
     assert {"dec", "decimal", "numeric"} | ddl._SIMPLE.keys() == TYPES
+
+
+OUTSIDE = """
+app = {{ name = "shop", main = "{module}:app" }}
+azure.storage.connect = "UseDevelopmentStorage=true"
+[streams.orders]
+system = "eventhubs"
+options.connect = "${{HUBS}}"
+options.name = "hub"
+partitions = 2
+schema = "n bigint"
+[streams.gone]
+system = "eventhubs"
+options.connect = "${{HUBS}}"
+options.name = "gone"
+schema = "n bigint"
+[streams.clicks]
+system = "kafka"
+options.brokers = "127.0.0.1:1"
+options.topic = "clicks"
+schema = "n bigint"
+[streams.seen]
+schema = "n bigint"
+"""
+TASK = """
+from samza_azure import Application
+app = Application()
+
+@app.task("orders", "gone", "clicks", output="seen")
+class Pass:
+    def process(self, envelope, collector):
+        collector.send(envelope.row)
+"""
+
+
+def test_what_is_found_outside_can_be_pasted_into_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the releases of the clients, a line for each stream, and without keys."""
+    module = f"shop_{next(_numbers)}"
+    (tmp_path / f"{module}.py").write_text(TASK)
+    (tmp_path / "job.toml").write_text(OUTSIDE.format(module=module))
+    monkeypatch.setattr(reach, "OPEN_S", 0.5)
+    with EventHubs({"hub": 2}) as hubs:
+        monkeypatch.setenv("HUBS", hubs.connection_string)
+        monkeypatch.setattr(sys, "argv", ["samza-azure", "check", str(tmp_path / "job.toml"), "--quick", "--connect"])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    out, said = capsys.readouterr()
+    assert ended.value.code == 2
+    machine, orders = out.splitlines()
+    for name in ("samza-azure", "azure-eventhub", "confluent-kafka"):
+        assert f"{name} {version(name)}, " in machine
+    assert orders.startswith("streams.orders: the hub 'hub' at localhost has 2 partitions")
+    assert "streams.gone: The hub 'gone' does not exist" in said
+    assert "streams.clicks: Port 1 of 127.0.0.1 cannot be reached" in said
+    assert KEY not in out + said
