@@ -18,9 +18,12 @@ from confluent_kafka import Consumer, TopicPartition
 
 from samza_azure import cli
 from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.eventhubs.consumer import EventHubsStream
 from samza_azure.eventhubs.emulator import EventHubs
 from samza_azure.kafka.local_broker import LocalBroker
-from tests.kafka.clients import Messages, bodies
+from samza_azure.stream_io import ddl
+from samza_azure.systems.api import SystemStream
+from tests.kafka.clients import Messages, bodies, until
 
 JOB = """
 app = {{ name = "shop", main = "none:none" }}
@@ -180,8 +183,31 @@ def test_a_reader_of_a_hub_has_stopped_behind_its_checkpoint_and_this_job_begins
         code, out, said = ask("--checkpoints", container[1], system="eventhubs", **options)
         assert code == 0, said
         last = {each: max(int(n.partition(":")[2]) for n in handled if n.startswith(each)) for each in ("0", "1")}
-        assert out == f'options.start = "0:{last["0"] + 1},1:1"\n'
+        begins = f"0:{last['0'] + 1},1:1"
+        assert out == f'options.start = "{begins}"\n'
+        assert left(hubs, begins) == [*range(last["0"] + 1, 5)], "and no other"
         code, _, said = ask("--checkpoints", container[1], "--group", "other", system="eventhubs", **options)
         assert code == 2 and "has no checkpoints below" in said and "sig=" not in said
         code, _, said = ask("--checkpoints", container[1].replace("sig=", "sig=0"), system="eventhubs", **options)
         assert code != 0 and "may not be read" in said and "sig=" not in said
+
+
+def left(hubs: EventHubs, start: str) -> list[int]:
+    """What a stream of ours reads that begins there."""
+    options = {"name": "Orders", "connect": hubs.connection_string, "start": start}
+    reading = EventHubsStream(SystemStream("orders", 2, ddl.arrow_schema("n bigint"), options, Path(), owner=1))
+    found = list[int]()
+    for partition in (0, 1):
+        reading.open(partition, (0, 0))
+    ends = {0: 5, 1: 1}
+
+    def is_read() -> bool:
+        if (rows := reading.read()) is not None:
+            found.extend(rows.table["n"].to_pylist())
+            if rows.position[1] == ends[rows.partition]:
+                del ends[rows.partition]
+        return not ends
+
+    until(is_read)
+    reading.close()
+    return found

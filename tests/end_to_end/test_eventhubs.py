@@ -5,7 +5,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Protocol
@@ -90,12 +90,14 @@ class Events:
     def __init__(self, hubs: EventHubs) -> None:
         self.hubs = hubs
         self.rows = Counter[tuple[int, int]]()
+        self.next = 0
 
     def grow(self, count: int) -> None:
-        for n in range(self.rows.total(), self.rows.total() + count):
+        for n in range(self.next, self.next + count):
             body = json.dumps({"n": n, "ts": f"2026-01-01T00:{n // 60 % 60:02d}:{n % 60:02d}Z"}).encode()
             self.hubs.send("clicks", n % PARTITIONS, [body])
             self.rows[n, n % PARTITIONS] += 1
+            self.next = n + 1
 
 
 @pytest.fixture
@@ -163,6 +165,37 @@ def test_events_of_a_hub_are_exactly_once(world: JobOnAzurite, hubs: EventHubs) 
     for name in ("p0", "p1"):
         world.fleet.start(name, "--new-run")
     until_all_seen(world, events)
+
+
+@pytest.mark.long
+def test_what_came_since_a_time_is_read_once_more_by_the_next_run(world: JobOnAzurite, hubs: EventHubs) -> None:
+    """With kill -9 of a container and a processor while it is read again."""
+    events = Events(hubs)
+    events.grow(300)
+    world.start("p0", "p1")
+    until_all_seen(world, events)
+    since = datetime.now(UTC)
+    before = Counter(events.rows)
+    events.grow(300)
+    with growing(events.grow, 200):
+        with_patience(world.container("p0").kill)
+        world.settled()
+    until_all_seen(world, events)
+    assert set(world.drained().values()) == {0}
+    ended = world.command("rewind", "--to", since.isoformat())
+    assert ended.returncode == 0 and "what is left of clicks since" in ended.stdout + ended.stderr, ended
+    events.rows += events.rows - before
+    again = events.rows.total()
+    for name in ("p0", "p1"):
+        world.fleet.start(name, "--new-run")
+    world.settled()
+    with growing(events.grow, 200):
+        with_patience(world.container("p1").kill)
+        world.settled()
+        world.fleet.send("p0", signal.SIGKILL)
+    world.start("p0")
+    until_all_seen(world, events)
+    print(f"{before.total()} events before the time, {again - before.total()} rows of those since then in two runs")
 
 
 class Growing(Sent, Protocol):
