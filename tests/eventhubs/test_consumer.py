@@ -334,6 +334,19 @@ def test_events_are_found_by_the_time_at_which_they_came(hubs: EventHubs) -> Non
         reading.back_to(before, {0: (made - 1, 5)})
 
 
+def test_a_hub_that_sends_nothing_of_a_time_is_no_hub_without_it(
+    hubs: EventHubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a rewind would leave out what is there."""
+    monkeypatch.setattr(hub_module, "ANSWER_S", 1.0)
+    hubs.send("hub", 0, [b"a"])
+    reading = stream(hubs)
+    made = reading._hub.facts().created_ms
+    hubs.hold("hub", 0)
+    with pytest.raises(StorageUnavailable, match="sent no event within 1 s"):
+        reading.back_to(datetime(2020, 1, 1, tzinfo=UTC), {0: (made, 1)})
+
+
 def test_it_may_begin_with_the_event_of_a_number_in_each_partition(hubs: EventHubs) -> None:
     """A later owner must begin there, too, so the place is handed out before any row."""
     for partition in (0, 1):
