@@ -47,7 +47,7 @@ COMMANDS = {
         "Tell one processor that it will go: it hands its tasks over while there is time, and waits without tasks."
     ),
     "stop": "Make all processors commit and exit; no window is fired, and the next start resumes the run.",
-    "rewind": "After a drain, let the next run read its sources again, from the beginning or from an event time on.",
+    "rewind": "After a drain, let the next run read its sources again, from the beginning or from a time on.",
     "positions": "Print where another job has stopped reading a hub or topic, as a line of the job file.",
     "recover": (
         "Bring a job back whose control.json was deleted or is older than its logs, as after a fail-over of the "

@@ -40,7 +40,7 @@ def command(
     ],
     stream: Annotated[str, typer.Option("--stream", help="Only this source stream; by default all.")] = "",
 ) -> None:
-    """After a drain, let the next run read its sources again, from the beginning or from an event time on.
+    """After a drain, let the next run read its sources again, from the beginning or from a time on.
 
     Example: samza-azure rewind job.toml --to earliest
     """
