@@ -145,6 +145,16 @@ def test_a_commit_whose_answer_is_lost_counts_once() -> None:
         assert contents(broker, through).committed == sorted(map(line, range(20)))
 
 
+def test_after_a_cut_the_next_transaction_does_not_hang() -> None:
+    """It did, until its 30 s were over."""
+    port = free_port()
+    with Front(port) as front, LocalBroker({"t": 2}, port=port, advertised=f"127.0.0.1:{front.port}"):
+        owner = opened(Messages.of(f"127.0.0.1:{front.port}", "t"))
+        sent(owner, 0, 10)
+        front.cut()
+        sent(owner, 10, 20)
+
+
 def test_rows_go_in_turn_or_where_the_clients_of_java_send_their_key(broker: LocalBroker, messages: Messages) -> None:
     theirs = Producer({"bootstrap.servers": messages.brokers, "partitioner": "murmur2", "log_level": 0})
     keys, placed = ["", "a", "ab", "abc", "shop 7", "Zürich", "東京", "x" * 200], dict[str, int]()
