@@ -1,5 +1,6 @@
 """A partition is read exactly: where it begins, what it does when the connection ends, and what it calls an error."""
 
+import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -17,7 +18,7 @@ from samza_azure.eventhubs.emulator import KEY, Event, EventHubs, Refused
 from samza_azure.eventhubs.hub import EventHub
 from samza_azure.eventhubs.partition_reader import EventPosition, PartitionReader
 
-from .clients import PATIENCE_S, producer, until
+from .clients import PATIENCE_S, consumer, producer, receiving, until
 
 
 @pytest.fixture
@@ -156,6 +157,20 @@ def test_a_hub_that_was_made_anew_is_recognised(hubs: EventHubs) -> None:
         assert bodies(second, 5) == numbered(5)
         assert second.position is not None and position is not None
         assert second.position.created_ms > position.created_ms
+
+
+def test_one_thread_reads_a_connection(hubs: EventHubs) -> None:
+    """The SDK has a second one for each reader, which made events change places: that looked as if some had expired."""
+
+    def second() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if "keep_alive" in thread.name]
+
+    hubs.send("hub", 0, numbered(1))
+    with receiving(consumer(hubs), lambda *_: None):
+        until(second)
+    with reader(hubs) as reading:
+        assert bodies(reading, 1) == numbered(1)
+        assert not second()
 
 
 @pytest.mark.long

@@ -8,9 +8,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
-from azure.eventhub import EventData
+from azure.eventhub import EventData, EventHubConsumerClient
+from azure.eventhub._consumer import EventHubConsumer
 from azure.eventhub.exceptions import EventDataSendError, EventHubError
 
 from samza_azure.eventhubs import batches
@@ -135,6 +137,27 @@ def test_an_event_is_handed_over_after_the_socket_timeout(hubs: EventHubs) -> No
 
     assert least_wait_s() > 0.18
     assert least_wait_s(socket_timeout=0.02) < 0.18
+
+
+@pytest.mark.long
+def test_with_a_second_thread_that_reads_events_change_places(hubs: EventHubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps the connection alive, by reading whatever comes on it. Here it does so each second."""
+    create = EventHubConsumerClient._create_consumer
+
+    def often(*of: Any, **more: Any) -> EventHubConsumer:
+        made = create(*of, **more)
+        made._keep_alive = 1
+        return made
+
+    monkeypatch.setattr(EventHubConsumerClient, "_create_consumer", often)
+    hubs.send("hub", 0, numbered(300_000))
+    seen: list[int] = []
+
+    def take(_: object, events: list[EventData]) -> None:
+        seen.extend(event.sequence_number or 0 for event in events)
+
+    with receiving(consumer(hubs), take, max_batch_size=2_000, prefetch=2_000):
+        until(lambda: seen != sorted(seen))
 
 
 def test_each_look_at_a_partition_takes_a_connection(hubs: EventHubs) -> None:
