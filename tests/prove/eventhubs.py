@@ -1,7 +1,7 @@
 """A partition of Event Hubs is read by owner after owner, while connections are cut, owners die and are superseded, the
 service is throttled or restarts, and events expire.
 
-python tests/prove/eventhubs.py [--seeds 100] [--seed N] [--events 1000] [--memory 1000000] [--dead 100000]
+python tests/prove/eventhubs.py [--seeds 100] [--seed N] [--events 1000] [--memory 5000000] [--dead 100000]
 
 The log must hold each event once, in order (`tests/eventhubs/chaos.py`). A failing run prints its seed. Then as many
 events as `--memory` says go through one reader, whose memory must stay flat, the fake's included. At last as many as
@@ -29,6 +29,7 @@ from tests.storage.aside import dead_letters
 
 #: What a reader may grow by after its first tenth, in MiB.
 GROWTH_MIB = 60
+MILLION = 1_000_000
 BODY = bytes(200)
 
 
@@ -44,7 +45,7 @@ def memory(events: int) -> None:
                 hubs.send("hub", 0, [BODY] * chunk)
 
         threading.Thread(target=feed, daemon=True).start()
-        read, first = 0, 0
+        read, first, told = 0, 0, 0
         hub = EventHub("hub", connect=lambda: hubs.connection_string)
         with PartitionReader(hub, "0", "oldest", level=1) as reader:
             while read < events:
@@ -57,6 +58,9 @@ def memory(events: int) -> None:
                 hubs.trim("hub", 0, read)
                 if not first and read > events // 10:
                     first = own.memory_info().rss
+                if read // MILLION > told:
+                    told = read // MILLION
+                    print(f"  after {read:,} events {own.memory_info().rss >> 20} MiB", flush=True)
     grown = (own.memory_info().rss - first) >> 20
     print(f"{events:,} events through one reader: it has grown by {grown} MiB after the first tenth")
     assert grown < GROWTH_MIB
@@ -86,7 +90,7 @@ def main() -> None:
     options.add_argument("--seeds", type=int, default=100)
     options.add_argument("--seed", type=int)
     options.add_argument("--events", type=int, default=1_000)
-    options.add_argument("--memory", type=int, default=1_000_000)
+    options.add_argument("--memory", type=int, default=5_000_000)
     options.add_argument("--dead", type=int, default=100_000)
     asked = options.parse_args()
     first = random.randrange(1 << 32) if asked.seed is None else asked.seed

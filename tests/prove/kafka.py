@@ -1,7 +1,7 @@
 """Two partitions of a topic are read by source task after source task, while connections are cut, answers are lost and
 held back, and tasks die and are superseded.
 
-python tests/prove/kafka.py [--seeds 100] [--seed N] [--messages 1000] [--memory 3000000] [--dead 100000]
+python tests/prove/kafka.py [--seeds 100] [--seed N] [--messages 1000] [--memory 5000000] [--dead 100000]
 
 The log must hold each message once, in order (`tests/kafka/chaos.py`). Each seed also plays against librdkafka's mock
 cluster, which refuses requests, ends connections, and deletes messages and topics (`tests/kafka/mock_chaos.py`). A
@@ -29,6 +29,7 @@ from tests.storage.aside import dead_letters
 
 #: What a consumer may grow by after its first fifth, in MiB.
 GROWTH_MIB = 60
+MILLION = 1_000_000
 BODY = b'{"n": 1, "s": "' + b"x" * 185 + b'"}'
 
 
@@ -45,7 +46,7 @@ def memory(messages: int) -> None:
             assert written.producer.flush(PATIENCE_S) == 0
 
         reading = written.stream()
-        read, first, fed = 0, 0, 0
+        read, first, fed, told = 0, 0, 0, 0
         while read < messages:
             if fed == read:
                 feed()
@@ -55,6 +56,9 @@ def memory(messages: int) -> None:
             assert rows.position[1] == read, "a message is missing, or came twice"
             if not first and read >= messages // 5:
                 first = own.memory_info().rss
+            if read // MILLION > told:
+                told = read // MILLION
+                print(f"  after {read:,} messages {own.memory_info().rss >> 20} MiB", flush=True)
         reading.close()
     grown = (own.memory_info().rss - first) >> 20
     print(f"{messages:,} messages through one consumer: it has grown by {grown} MiB after the first fifth")
@@ -66,7 +70,7 @@ def main() -> None:
     options.add_argument("--seeds", type=int, default=100)
     options.add_argument("--seed", type=int)
     options.add_argument("--messages", type=int, default=1_000)
-    options.add_argument("--memory", type=int, default=3_000_000)
+    options.add_argument("--memory", type=int, default=5_000_000)
     options.add_argument("--dead", type=int, default=100_000)
     asked = options.parse_args()
     first = random.randrange(1 << 32) if asked.seed is None else asked.seed
