@@ -204,6 +204,21 @@ def test_a_message_of_a_registry_says_which_of_its_schema_it_is(registry: FakeCo
         parsed(reads, [framed(number, b"\x02\x04", top)])
 
 
+def test_what_confluents_own_serializer_writes_is_read(registry: FakeConfluentRegistry) -> None:
+    """ProtobufSerializer of confluent-kafka 2.16.1 wrote it: the second message, and the first one inside that."""
+    schema = """
+    name: "o.proto" package: "shop" syntax: "proto3" message_type { name: "A" }
+    message_type {
+      name: "Order" field { name: "id" number: 1 type: TYPE_INT64 label: LABEL_OPTIONAL }
+      nested_type { name: "Line" field { name: "n" number: 1 type: TYPE_INT32 label: LABEL_OPTIONAL } }
+    }
+    """
+    registry.register("orders-value", "message …", "PROTOBUF", descriptor=file(schema).SerializeToString())
+    reads = parser("id bigint, n int", registry__url=registry.url, format="protobuf")
+    bodies: list[bytes | None] = [bytes.fromhex("000000000102020807"), bytes.fromhex("00000000010402000808")]
+    assert parsed(reads, bodies) == ([{"id": 7, "n": None}, {"id": None, "n": 8}], [])
+
+
 def test_a_registry_without_descriptors_is_named(registry: FakeConfluentRegistry) -> None:
     number = registry.register("s", 'syntax = "proto3"; message A {}', "PROTOBUF")
     reads = parser("n int", registry__url=registry.url, format="protobuf")
