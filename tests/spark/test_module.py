@@ -21,6 +21,7 @@ from samza_azure.stream_io.source_stream import SourceWriter
 from tests.storage.stored_rows import export
 
 from .child import Child
+from .task_driver import delete_below
 
 JOB = """
 [app]
@@ -43,65 +44,70 @@ NUMBERS = [3, 5, 8]
 CONNECT = "UseDevelopmentStorage=true"
 
 
+def start(folder: Path, storage: Storage, files: dict[str, str], app: str) -> Child:
+    """A container on these files beside a job file with these lines."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    assert storage.connect is not None
+    connect = storage.connect.value
+    (folder / "job.toml").write_text(JOB % (app, connect, storage.container, storage.table))
+    return Child(folder / "job.toml")
+
+
 @pytest.fixture
 def container(tmp_path: Path, storage: Storage) -> Iterator[Callable[..., Child]]:
     """Starts a container on these files beside a job file with these lines."""
     children: list[Child] = []
 
-    def start(files: dict[str, str], app: str = "") -> Child:
-        for name, text in files.items():
-            (tmp_path / name).parent.mkdir(exist_ok=True)
-            (tmp_path / name).write_text(text)
-        assert storage.connect is not None
-        connect = storage.connect.value
-        (tmp_path / "job.toml").write_text(JOB % (app, connect, storage.container, storage.table))
-        children.append(Child(tmp_path / "job.toml"))
+    def started(files: dict[str, str], app: str = "") -> Child:
+        children.append(start(tmp_path, storage, files, app))
         return children[-1]
 
-    yield start
+    yield started
     for child in children:
         child.kill()
 
 
-@pytest.fixture
-def rows_of(
-    container: Callable[..., Child], account: Account, empty_streams: None
-) -> Callable[..., list[dict[str, object]]]:
-    """The rows that the one stage of a pipeline, `out`, makes of the numbers."""
+def rows_by_output(child: Child, account: Account) -> dict[str, list[tuple[object, ...]]]:
+    """The rows that each stage of a pipeline makes of the numbers, by the stream that it writes."""
+    delete_below(account, "streams/")
     writer = SourceWriter(account.blobs(), account.hints(), "numbers", 1)
     writer.write(pa.table({"n": pa.array(NUMBERS, pa.int32())}))
     writer.close()
-
-    def rows(files: dict[str, str], app: str = "") -> list[dict[str, object]]:
-        child = container(files, app)
-        ready = child.report()
-        assert isinstance(ready, Ready), ready
-        run_id = f"run-{uuid.uuid4().hex[:8]}"
-        child.tell(Permit(boot_time() + 3600))
-        child.tell(StartTask(f"{ready.plan.stages[0].name}-0", 1, 1, True, run_id, uuid.uuid4().hex))
-        while True:
-            report = child.report()
-            if isinstance(report, Alive):
-                continue
-            assert isinstance(report, TaskReport)
-            assert report.phase in (Phase.STARTING, Phase.RUNNING), report
-            if report.batch >= 0:
-                found = stored(account, run_id)
-                if len(found) == len(NUMBERS):
-                    return found
-
-    return rows
+    ready = child.report()
+    assert isinstance(ready, Ready), ready
+    run_id = f"run-{uuid.uuid4().hex[:8]}"
+    child.tell(Permit(boot_time() + 3600))
+    for stage in ready.plan.stages:
+        child.tell(StartTask(f"{stage.name}-0", 1, 1, True, run_id, uuid.uuid4().hex))
+    while True:
+        report = child.report()
+        if isinstance(report, Alive):
+            continue
+        assert isinstance(report, TaskReport)
+        assert report.phase in (Phase.STARTING, Phase.RUNNING), report
+        if report.batch >= 0:
+            found = {str(stage.output): stored(account, str(stage.output), run_id) for stage in ready.plan.stages}
+            if all(len(rows) == len(NUMBERS) for rows in found.values()):
+                return found
 
 
-def stored(account: Account, run_id: str) -> list[dict[str, object]]:
+def stored(account: Account, stream: str, run_id: str) -> list[tuple[object, ...]]:
     try:
-        table: pa.Table = export(account.blobs(), "out", [run_id])
+        table: pa.Table = export(account.blobs(), stream, [run_id])
     except ConfigError:  # no rows yet
         return []
-    return table.to_pylist()
+    return sorted(tuple(row.values()) for row in table.to_pylist())
 
 
-def test_a_script_becomes_a_pipeline(rows_of: Callable[..., list[dict[str, object]]]) -> None:
+@pytest.fixture
+def rows_of(container: Callable[..., Child], account: Account) -> Callable[..., list[tuple[object, ...]]]:
+    """The rows that the one stage of a pipeline, `out`, makes of the numbers."""
+    return lambda files, app="": rows_by_output(container(files, app), account)["out"]
+
+
+def test_a_script_becomes_a_pipeline(rows_of: Callable[..., list[tuple[object, ...]]]) -> None:
     """A session, a broadcast, an accumulator and registered functions at the top; helpers of all kinds beside it."""
     pipeline = (
         HEAD
@@ -189,104 +195,14 @@ def tagged(n):
             "jobs/rules.py": rules,  # in a package without __init__.py
         }
     )
-    assert sorted(tuple(row.values()) for row in rows) == [
+    assert rows == [
         (n, n + 100, n + 7, 12 * n, {3: "three", 5: "five"}.get(n, "?"), n, f"#{n}", f"#{n}", n % 2 == 0, "1")
         for n in NUMBERS
     ]
 
 
-def test_workers_import_what_is_beside_the_pipeline_and_have_the_packages(
-    rows_of: Callable[..., list[dict[str, object]]],
-) -> None:
-    """So a module there remembers between batches. The pipeline's own module is not imported, it makes a session."""
-    pipeline = (
-        HEAD
-        + """
-from helpers import known
-spark = SparkSession.builder.getOrCreate()
-
-def modules(n):
-    import sys
-    return [name for name in ("wave", "sndhdr", "pipeline", "helpers") if name in sys.modules and known(n)]
-
-@app.stage("numbers", output="out")
-def stage(rows):
-    return rows.select("n", F.udf(modules, "array<string>")("n").alias("modules"))
-"""
-    )
-    helpers = "memory = set()\n\ndef known(n):\n    memory.add(n)\n    return len(memory)\n"
-    rows = rows_of({"pipeline.py": pipeline, "helpers.py": helpers}, 'packages = ["wave"]')
-    assert [row["modules"] for row in rows] == [["wave", "helpers"]] * 3
-
-
-def test_a_module_may_hold_columns_in_classes_lists_and_defaults(
-    rows_of: Callable[..., list[dict[str, object]]],
-) -> None:
-    """No worker can import such a module. Workers get it without the session's objects, whose use is an error there.
-
-    Were they left out without a trace, a worker would find another value: that of a base class, or a default.
-    """
-    files = {
-        "in_class": "class Rules:\n    FROM = 10\n    KNOWN = F.col('n') > 1\n\ndef made(n): return n + Rules.FROM",
-        "in_dict": "rules = {'known': [F.col('n') > 1]}\n\ndef made(n):\n    return n + 20",
-        "in_default": "def known(by=F.col('n')):\n    return by > 1\n\ndef made(n):\n    return n + 30",
-        "in_partial": "known = partial(F.when, F.col('n') > 1)\n\ndef made(n):\n    return n + 40",
-        "in_window": "known = Window.partitionBy('n')\n\ndef made(n):\n    return n + 50",
-        "in_object": "known = Rule(F.col('n') > 1)\n\ndef made(n):\n    return n + 60",
-    }
-    imports = """
-from functools import partial
-from pyspark.sql import Window, functions as F
-from plain import Rule
-"""
-    plain = """
-class Rule:
-    __slots__ = ("column",)
-    def __init__(self, column):
-        self.column = column
-"""
-    names = list(files)
-    pipeline = f"""{HEAD}
-import {", ".join(names)}
-
-class Base:
-    KNOWN = None
-    def rate(self, n): return n
-
-class Own(Base):
-    FROM = 70
-    KNOWN = F.col("n") > 1
-    def rate(self, n, by=F.col("n")): return n * 100
-
-def refused(use):
-    try:
-        return str(use())
-    except RuntimeError as error:
-        return str(error).partition(" is or holds an object of the Spark session")[0]
-
-def all_refused(n):
-    uses = lambda: Own.KNOWN, lambda: Own().rate(n), lambda: in_dict.rules[n], lambda: getattr(in_dict, "rules", n).n
-    return list(map(refused, uses))
-
-@app.stage("numbers", output="out")
-def stage(rows):
-    rows = rows.where(in_class.Rules.KNOWN).where(in_dict.rules["known"][0]).where(in_default.known())
-    rows = rows.where(in_object.known.column).where(Own.KNOWN).where(in_partial.known(True))
-    direct = [F.udf(each.made, "int")("n") for each in ({", ".join(names)})]
-    named = [{", ".join(f"F.udf(lambda n: {name}.made(n), 'int')('n')" for name in names)}]
-    return rows.select("n", F.array(*direct), F.array(*named), F.udf(lambda n: n + Own.FROM, "int")("n"),
-        F.udf(all_refused, "array<string>")("n")).toDF(*"nabcd")
-"""
-    rows = rows_of(
-        {"pipeline.py": pipeline, "plain.py": plain} | {f"{name}.py": imports + text for name, text in files.items()}
-    )
-    sums = {n: [n + 10 * each for each in range(1, 7)] for n in NUMBERS}
-    refused = ["Own.KNOWN", "Own.rate", "in_dict.rules", "in_dict.rules"]
-    assert sorted(tuple(row.values()) for row in rows) == [(n, sums[n], sums[n], n + 70, refused) for n in NUMBERS]
-
-
 def test_workers_have_what_the_module_sets_for_its_process(
-    rows_of: Callable[..., list[dict[str, object]]], tmp_path: Path
+    rows_of: Callable[..., list[tuple[object, ...]]], tmp_path: Path
 ) -> None:
     """Variables of the environment, as load_dotenv sets them, and folders to import from. The job file's come first."""
     pipeline = """
@@ -337,22 +253,93 @@ def stage(rows):
     }
     rows = rows_of(files, 'packages = []\n[spark]\n"executorEnv.MODE" = "of the job file"')
     set_there = "2000000001 of the job file C"
-    assert sorted(tuple(row.values()) for row in rows) == [
-        (n, set_there, set_there, set_there, "2000000001", 2 * n, "3", set_there) for n in NUMBERS
-    ]
+    assert rows == [(n, set_there, set_there, set_there, "2000000001", 2 * n, "3", set_there) for n in NUMBERS]
     assert "2000000001" not in (tmp_path / "container.log").read_text(), "it may be a secret"
 
 
-def test_functions_and_classes_of_all_forms_are_sent_by_value(
-    rows_of: Callable[..., list[dict[str, object]]],
-) -> None:
-    """Those of the main module, which no worker can import. What is beside it keeps its caches between batches."""
-    forms = """
+IMPORTED = """
+from functools import partial
+from pyspark.sql import Window
+from helpers import known
+spark = SparkSession.builder.getOrCreate()
+
+def modules(n):
+    import sys
+    return [name for name in ("wave", "sndhdr", "pipeline", "helpers") if name in sys.modules and known(n)]
+
+@app.stage("numbers", output="imported")
+def imported(rows):
+    return rows.select("n", F.udf(modules, "array<string>")("n").alias("modules"))
+"""
+HELPERS = """
+import functools
+from typing import NewType
+Marked = NewType("Marked", int)
+memory = set()
+
+def known(n):
+    memory.add(n)
+    return len(memory)
+
+@functools.cache
+def remembered(n):
+    return -n
+"""
+HOLD_COLUMNS = {
+    "in_class": "class Rules:\n    FROM = 10\n    KNOWN = F.col('n') > 1\n\ndef made(n): return n + Rules.FROM",
+    "in_dict": "rules = {'known': [F.col('n') > 1]}\n\ndef made(n):\n    return n + 20",
+    "in_default": "def known(by=F.col('n')):\n    return by > 1\n\ndef made(n):\n    return n + 30",
+    "in_partial": "known = partial(F.when, F.col('n') > 1)\n\ndef made(n):\n    return n + 40",
+    "in_window": "known = Window.partitionBy('n')\n\ndef made(n):\n    return n + 50",
+    "in_object": "known = Rule(F.col('n') > 1)\n\ndef made(n):\n    return n + 60",
+}
+THEIR_IMPORTS = """
+from functools import partial
+from pyspark.sql import Window, functions as F
+from plain import Rule
+"""
+PLAIN = """
+class Rule:
+    __slots__ = ("column",)
+    def __init__(self, column):
+        self.column = column
+"""
+HELD = f"""
+import {", ".join(HOLD_COLUMNS)}
+
+class Base:
+    KNOWN = None
+    def rate(self, n): return n
+
+class Own(Base):
+    FROM = 70
+    KNOWN = F.col("n") > 1
+    def rate(self, n, by=F.col("n")): return n * 100
+
+def refused(use):
+    try:
+        return str(use())
+    except RuntimeError as error:
+        return str(error).partition(" is or holds an object of the Spark session")[0]
+
+def all_refused(n):
+    uses = lambda: Own.KNOWN, lambda: Own().rate(n), lambda: in_dict.rules[n], lambda: getattr(in_dict, "rules", n).n
+    return list(map(refused, uses))
+
+@app.stage("numbers", output="held")
+def held(rows):
+    rows = rows.where(in_class.Rules.KNOWN).where(in_dict.rules["known"][0]).where(in_default.known())
+    rows = rows.where(in_object.known.column).where(Own.KNOWN).where(in_partial.known(True))
+    direct = [F.udf(each.made, "int")("n") for each in ({", ".join(HOLD_COLUMNS)})]
+    named = [{", ".join(f"F.udf(lambda n: {name}.made(n), 'int')('n')" for name in HOLD_COLUMNS)}]
+    return rows.select("n", F.array(*direct), F.array(*named), F.udf(lambda n: n + Own.FROM, "int")("n"),
+        F.udf(all_refused, "array<string>")("n")).toDF(*"nabcd")
+"""
+FORMS = """
 import dataclasses, decimal, enum, functools
 from typing import NewType
 import helpers
 from helpers import Marked, remembered
-spark = SparkSession.builder.getOrCreate()
 Cents = NewType("Cents", int)
 
 @functools.lru_cache(maxsize=None, typed=True)
@@ -425,22 +412,63 @@ def made(n):
     beside = [remembered is helpers.remembered, Marked is helpers.Marked, remembered(n)]
     given = [doubled.cache_parameters(), doubled.unit]
     return str([required, planets, statuses, access, caches, beside, Point(n).of(), given])
-"""
-    stage = """
-@app.stage("numbers", output="out")
-def stage(rows):
+
+@app.stage("numbers", output="formed")
+def formed(rows):
     return rows.select("n", F.udf(made, "string")("n"), F.udf(lambda n: made(n), "string")("n")).toDF(*"nab")
 """
-    helpers = """
-import functools
-from typing import NewType
-Marked = NewType("Marked", int)
+TIMES = """
+from datetime import datetime
+NOON = datetime(2013, 1, 1, 12)
+days = spark.createDataFrame([(NOON,)], "known timestamp")
 
-@functools.cache
-def remembered(n):
-    return -n
+@app.stage("numbers", output="timed")
+def timed(rows):
+    hour, noon = F.udf(lambda time: time.hour, "int"), F.udf(lambda _: NOON, "timestamp")
+    times = [F.lit(NOON), F.col("known"), noon("n")]
+    return rows.crossJoin(days).select(*map(F.hour, times), *map(hour, times)).toDF(*"abcdef")
 """
-    rows = rows_of({"pipeline.py": HEAD + forms + stage, "helpers.py": helpers})
+
+
+@pytest.fixture(scope="module")
+def rows_of_stages(
+    storage: Storage, account: Account, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[tuple[object, ...]]]:
+    """What the stages of the four texts make of the numbers, in a container of another time zone."""
+    files = {"pipeline.py": HEAD + IMPORTED + HELD + FORMS + TIMES, "helpers.py": HELPERS, "plain.py": PLAIN}
+    files |= {f"{name}.py": THEIR_IMPORTS + text for name, text in HOLD_COLUMNS.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        child = start(tmp_path_factory.mktemp("stages"), storage, files, 'packages = ["wave"]')
+    try:
+        return rows_by_output(child, account)
+    finally:
+        child.kill()
+
+
+def test_workers_import_what_is_beside_the_pipeline_and_have_the_packages(
+    rows_of_stages: dict[str, list[tuple[object, ...]]],
+) -> None:
+    """So a module there remembers between batches. The pipeline's own module is not imported, it makes a session."""
+    assert rows_of_stages["imported"] == [(n, ["wave", "helpers"]) for n in NUMBERS]
+
+
+def test_a_module_may_hold_columns_in_classes_lists_and_defaults(
+    rows_of_stages: dict[str, list[tuple[object, ...]]],
+) -> None:
+    """No worker can import such a module. Workers get it without the session's objects, whose use is an error there.
+
+    Were they left out without a trace, a worker would find another value: that of a base class, or a default.
+    """
+    sums = {n: [n + 10 * each for each in range(1, 7)] for n in NUMBERS}
+    refused = ["Own.KNOWN", "Own.rate", "in_dict.rules", "in_dict.rules"]
+    assert rows_of_stages["held"] == [(n, sums[n], sums[n], n + 70, refused) for n in NUMBERS]
+
+
+def test_functions_and_classes_of_all_forms_are_sent_by_value(
+    rows_of_stages: dict[str, list[tuple[object, ...]]],
+) -> None:
+    """Those of the main module, which no worker can import. What is beside it keeps its caches between batches."""
     wanted = {
         n: str(
             [
@@ -456,31 +484,14 @@ def remembered(n):
         )
         for n in NUMBERS
     }
-    assert sorted(tuple(row.values()) for row in rows) == [(n, wanted[n], wanted[n]) for n in NUMBERS]
+    assert rows_of_stages["formed"] == [(n, wanted[n], wanted[n]) for n in NUMBERS]
 
 
 def test_a_time_without_a_zone_is_of_utc_wherever_the_processor_runs(
-    rows_of: Callable[..., list[dict[str, object]]], monkeypatch: pytest.MonkeyPatch
+    rows_of_stages: dict[str, list[tuple[object, ...]]],
 ) -> None:
     """Python reads such a time in the zone of its machine; processors in two zones would make different rows."""
-    monkeypatch.setenv("TZ", "Asia/Tokyo")
-    pipeline = (
-        HEAD
-        + """
-from datetime import datetime
-NOON = datetime(2013, 1, 1, 12)
-spark = SparkSession.builder.getOrCreate()
-known = spark.createDataFrame([(NOON,)], "known timestamp")
-
-@app.stage("numbers", output="out")
-def stage(rows):
-    hour, noon = F.udf(lambda time: time.hour, "int"), F.udf(lambda _: NOON, "timestamp")
-    times = [F.lit(NOON), F.col("known"), noon("n")]
-    return rows.crossJoin(known).select(*map(F.hour, times), *map(hour, times)).toDF(*"abcdef")
-"""
-    )
-    rows = rows_of({"pipeline.py": pipeline})
-    assert [list(row.values()) for row in rows] == [[12] * 6] * len(NUMBERS)
+    assert rows_of_stages["timed"] == [(12,) * 6] * len(NUMBERS)
 
 
 def test_a_package_that_cannot_be_imported_is_refused(container: Callable[..., Child]) -> None:
