@@ -8,6 +8,7 @@ import signal
 import time
 from collections import Counter
 
+import psutil
 import pytest
 
 from .real_processes import PATIENCE_S, JobOnAzurite, daily, daily_rows, followers_task
@@ -25,8 +26,12 @@ def test_three_processors_share_all_tasks(world: JobOnAzurite) -> None:
 def test_the_leader_is_killed(world: JobOnAzurite) -> None:
     before = world.settled()
     producer = world.producing(CHUNK, 2_000)
+    tree = world.tree(before["leader"])
+    world.jvm(before["leader"]).send_signal(signal.SIGSTOP)
     world.fleet.send(before["leader"], signal.SIGKILL)
     world.fleet.processes[before["leader"]].wait()
+    _, alive = psutil.wait_procs(tree, timeout=30)
+    assert [each for each in alive if each.status() != psutil.STATUS_ZOMBIE] == [], "its tree, though its JVM hangs"
     after = world.settled(lambda shown: shown["epoch"] > before["epoch"])
     assert after["leader"] != before["leader"]
     assert producer.wait() == 0
@@ -81,7 +86,7 @@ def test_a_dead_and_a_hung_container_give_their_tasks_away_before_the_next_is_re
         assert not any("paused" in line or "py4j" in line for line in said(name))
 
 
-@pytest.mark.long  # tests/fleet has it without Spark, and the endless permit stops a JVM, too
+@pytest.mark.long  # tests/fleet has it without Spark
 def test_a_processor_is_frozen_for_longer_than_the_death_timeout(world: JobOnAzurite) -> None:
     before = world.settled()
     victim = next(name for name in world.fleet.alive() if name != before["leader"])

@@ -20,7 +20,9 @@ LEAVES_WITHIN_S = 20.0
 assert SILENT_S + FAREWELL_S + GOODBYE_S <= LEAVES_WITHIN_S
 
 
-@pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL], ids=["frozen", "gone"])
+@pytest.mark.parametrize(
+    "how", [signal.SIGSTOP, pytest.param(signal.SIGKILL, marks=pytest.mark.long)], ids=["frozen", "gone"]
+)
 def test_sigterm_in_an_outage_ends_the_processor_and_its_tree_within_the_promised_time(
     world: JobOnAzurite, how: signal.Signals
 ) -> None:

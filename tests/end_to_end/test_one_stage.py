@@ -5,6 +5,8 @@ import signal
 import time
 import urllib.request
 
+import pytest
+
 from .real_processes import PARTITIONS, PATIENCE_S, JobOnAzurite, daily, daily_rows
 
 ONE_STAGE = """from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +36,7 @@ def answer(world: JobOnAzurite, name: str, route: str) -> int:
         return int(said.status)
 
 
+@pytest.mark.long  # tests/spark routes its rows, tests/host asks for the health, test_faults kills a processor
 def test_one_stage_on_three_processors_of_which_one_is_killed(world: JobOnAzurite) -> None:
     """Its rows are routed by carrier through an added stream, and each group is counted once."""
     (world.directory / "pipeline.py").write_text(ONE_STAGE)
