@@ -2,12 +2,11 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from samza_azure.commands.azurite.emulator import Azurite
+from tests.commands.forked import run
 
 JOB = """
 app = {{ name = "flights", main = "pipeline:app" }}
@@ -24,17 +23,11 @@ def test_status_says_why_a_processor_gave_up(tmp_path: Path) -> None:
     (tmp_path / "pipeline.py").write_text("import os\n\nos._exit(7)\n")
     with Azurite().start() as emulator:
         environment = {**os.environ, "CONNECT": emulator.connection_string}
-
-        def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-            command = [sys.executable, "-m", "samza_azure", *arguments]
-            return subprocess.run(
-                command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
-            )
-
-        ended = run("run", "job.toml")
+        ended = run("run", "job.toml", env=environment, cwd=tmp_path)
         assert ended.returncode == 1 and REASON in ended.stderr
-        document: dict[str, Any] = json.loads(run("status", "job.toml", "--json").stdout)
-        assert "p1 ended with exit code 1" in run("status", "job.toml").stdout
+        shown = (run("status", "job.toml", *form, env=environment, cwd=tmp_path).stdout for form in (["--json"], []))
+        document: dict[str, Any] = json.loads(next(shown))
+        assert "p1 ended with exit code 1" in next(shown)
     [row] = document["processors"]
     assert (row["state"], row["failure"]["exit_code"]) == ("LEFT", 1)
     assert row["failure"]["message"].startswith(REASON)

@@ -313,14 +313,17 @@ def test_drain(make: MakeJob) -> None:
     drained_while_it_runs(make(high_level(), SHUFFLED))
 
 
+@pytest.mark.long  # test_runs has it without the coordinator
 def test_drain_without_reshuffle_stages(make: MakeJob) -> None:
     drained_while_it_runs(make(without_reshuffle_stages()))
 
 
+@pytest.mark.long  # test_runs has it without the coordinator
 def test_drain_on_container_start(make: MakeJob) -> None:
     drained_before_the_start(make(high_level(), SHUFFLED))
 
 
+@pytest.mark.long  # test_runs has it without the coordinator
 def test_drain_on_container_start_without_reshuffle_stages(make: MakeJob) -> None:
     drained_before_the_start(make(without_reshuffle_stages()))
 
@@ -331,6 +334,7 @@ def test_drain_of_the_low_level_api(make: MakeJob) -> None:
     assert len(drains) == PARTITIONS, "once for each task; upstream counts them and asks nothing"
 
 
+@pytest.mark.long  # test_runs has it without the coordinator
 def test_drain_on_container_start_of_the_low_level_api(make: MakeJob) -> None:
     drains: list[str] = []
     drained_before_the_start(make(low_level(drains), RECEIVED))

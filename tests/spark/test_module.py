@@ -14,6 +14,7 @@ from samza_azure.config import Config
 from samza_azure.errors import ConfigError, PipelineRefused
 from samza_azure.machine.clock import boot_time
 from samza_azure.messages import Alive, Permit, Phase, Ready, Rejected, StartTask, TaskReport
+from samza_azure.spark.jvm.session import set_unchecked
 from samza_azure.spark.pipeline.module import load
 from samza_azure.spark.pipeline.pipeline import analyse_pipeline
 from samza_azure.storage.connection import Account
@@ -503,23 +504,32 @@ def test_a_package_that_cannot_be_imported_is_refused(container: Callable[..., C
     )
 
 
-def test_settings_that_a_module_makes_are_refused_unless_the_job_file_has_them(container: Callable[..., Child]) -> None:
+def test_settings_that_a_module_makes_are_refused_unless_the_job_file_has_them(
+    analyse: Callable[[str, str], None], spark: SparkSession
+) -> None:
     """They would be this processor's alone, and some can no longer take effect."""
-    pipeline = (
-        HEAD
-        + """
+    before = dict(spark.conf.getAll)
+    spark.conf.set("spark.sql.caseSensitive", "true")  # as a container does with what the job file has
+    builder = """
 builder = SparkSession.builder.config("spark.sql.ansi.enabled", "false").config("spark.sql.caseSensitive", "true")
 builder = builder.config("spark.sql.session.timeZone", "Europe/Berlin")
 spark = builder.config("spark.driver.memory", "9g").getOrCreate()
 """
-    )
-    child = container({"pipeline.py": pipeline}, 'packages = []\n[spark]\n"sql.caseSensitive" = true')
-    assert child.report() == Rejected(
-        "The module pipeline sets spark.sql.session.timeZone. Remove it: event time is UTC everywhere; in another zone "
-        'a processor would cut other windows. For a local time, write F.from_utc_timestamp("ts", "Europe/Berlin") in a '
-        "stage. The module pipeline sets spark.driver.memory, spark.sql.ansi.enabled. The session exists before the "
-        "module is imported, and all processors need the same settings: write them under [spark] in the job file, not "
-        "in the module."
+    try:
+        with pytest.raises(PipelineRefused) as caught:
+            analyse("sets_more", HEAD + builder)
+    finally:
+        for key, value in spark.conf.getAll.items():
+            if key not in before:
+                spark.conf.unset(key)
+            elif value != before[key]:
+                set_unchecked(spark, key, before[key])
+    assert str(caught.value) == (
+        "The module sets_more sets spark.sql.session.timeZone. Remove it: event time is UTC everywhere; in another "
+        'zone a processor would cut other windows. For a local time, write F.from_utc_timestamp("ts", "Europe/Berlin") '
+        "in a stage. The module sets_more sets spark.driver.memory, spark.sql.ansi.enabled. The session exists "
+        "before the module is imported, and all processors need the same settings: write them under [spark] in the job "
+        "file, not in the module."
     )
 
 
@@ -622,10 +632,14 @@ NOT_FOR_WORKERS = [
 ]
 
 
-def test_what_workers_cannot_have_is_refused_with_a_remedy(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def analyse(module: str, text: str) -> None:
+@pytest.fixture
+def analyse(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Analyses a module, given its name and its text, on the shared session."""
+    for name in ("path", "meta_path"):
+        monkeypatch.setattr(sys, name, list(getattr(sys, name)))
+    monkeypatch.setenv("TZ", "UTC")
+
+    def analysed(module: str, text: str) -> None:
         (tmp_path / f"{module}.py").write_text(text)
         (tmp_path / "job.toml").write_text(
             JOB.replace("pipeline:app", f"{module}:app") % ("", CONNECT, "files", "rows")
@@ -633,9 +647,12 @@ def test_what_workers_cannot_have_is_refused_with_a_remedy(
         config = Config.load(tmp_path / "job.toml")
         analyse_pipeline(spark, load(config), config, tmp_path / "analysis")
 
-    for name in ("path", "meta_path"):
-        monkeypatch.setattr(sys, name, list(getattr(sys, name)))
-    monkeypatch.setenv("TZ", "UTC")
+    return analysed
+
+
+def test_what_workers_cannot_have_is_refused_with_a_remedy(
+    analyse: Callable[[str, str], None], spark: SparkSession
+) -> None:
     for number, (text, made, said) in enumerate(NOT_FOR_WORKERS):
         module = f"not_for_workers_{number}"
         with pytest.raises(PipelineRefused) as caught:

@@ -41,6 +41,7 @@ def below(process: int, name: str) -> psutil.Process:
     return next(each for each in psutil.Process(process).children(recursive=True) if each.name().startswith(name))
 
 
+@pytest.mark.long  # tests/end_to_end hangs a JVM, tests/fleet a container
 def test_a_container_that_says_nothing_is_killed_and_another_one_starts(processor: "subprocess.Popen[str]") -> None:
     for part in ("java", "python"):
         hears(processor, "container ready")
