@@ -6,21 +6,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 import pytest
 
-from samza_azure import EventHubsOnce
-from samza_azure.commands.fleet import Fleet
-from samza_azure.eventhubs.amqp import Code, sections
 from samza_azure.eventhubs.emulator import EventHubs
 
-from .real_processes import PATIENCE_S, ROOT, TIMING, JobOnAzurite, growing, with_patience
-
-EXAMPLE = ROOT / "examples" / "eventhubs"
+from .real_processes import PATIENCE_S, JobOnAzurite, growing, with_patience
+from .takings import over_a_hub
 
 PARTITIONS = 2
 STREAMS = """
@@ -118,14 +113,6 @@ def world(
         yield made
     finally:
         made.close()
-
-
-def load_module(path: Path) -> Any:
-    spec = spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class Sent(Protocol):
@@ -243,66 +230,5 @@ def test_from_hub_to_hub_and_back_each_event_is_once(world: JobOnAzurite, hubs: 
 
 
 @pytest.mark.long
-def test_windows_over_a_hub_equal_the_batch_and_what_is_no_row_is_put_aside(
-    tmp_path_factory: pytest.TempPathFactory, flights: pa.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The example, its four partitions, and kill -9 of the processors that read them, one after the other."""
-    send, events, parts = load_module(EXAMPLE / "send.py"), 40_000, 4
-    with EventHubs({"orders": 4, "takings": 2}) as hubs:
-        monkeypatch.setenv("EVENTHUBS", hubs.connection_string)
-        world = JobOnAzurite(tmp_path_factory.mktemp("takings"), flights)
-        try:
-            job = (EXAMPLE / "job.toml").read_text().replace("[azure.storage]", f"{TIMING}\n[azure.storage]")
-            world.fleet.job.write_text(job)
-            (world.directory / "pipeline.py").write_text((EXAMPLE / "pipeline.py").read_text())
-            world.fleet = Fleet(world.fleet.job, world.fleet.directory, world.fleet.environment)
-            world.start("p0", "p1")
-            for part in range(parts):
-                send.send(hubs.connection_string, part * events // parts, (part + 1) * events // parts)
-                if part < 2:
-                    world.fleet.send(f"p{part}", signal.SIGKILL)
-                    world.start(f"p{part}")
-            until_all_in_logs(world, events)
-            assert world.drained().keys() >= {"p0", "p1"}
-            orders = [json.loads(body) for n in range(events) if (body := send.body(n)).startswith(b"{")]
-            aside = [body for n in range(events) if not (body := send.body(n)).startswith(b"{")]
-            assert sorted(row["raw"] for row in world.stream("orders-dead").to_pylist()) == sorted(aside)
-            rows = [json.loads(body) for each in range(2) for body in new_bodies(hubs, "takings", each)]
-            found = {
-                (datetime.fromisoformat(row["window"]["start"]), row["shop"]): (row["orders"], row["cents"])
-                for row in rows
-            }
-            assert len(rows) == len(found), "each once"
-            assert found == takings(orders)
-        finally:
-            world.close()
-
-
-def new_bodies(hubs: EventHubs, hub: str, partition: int) -> Iterator[bytes]:
-    """What a reader sees that drops what comes again."""
-    once = EventHubsOnce()
-    for event in hubs._hubs[hub].partitions[partition].events:
-        parts = {code: value for code, value, _ in sections(event.body)}
-        if once.is_new(parts[Code.APPLICATION_PROPERTIES]):
-            yield parts[Code.DATA]
-
-
-def takings(orders: list[dict[str, Any]]) -> dict[tuple[datetime, str], tuple[int, int]]:
-    """The batch."""
-    found = dict[tuple[datetime, str], tuple[int, int]]()
-    for order in orders:
-        key = datetime.fromisoformat(order["at"]).replace(second=0, microsecond=0), order["shop"]
-        count, cents = found.get(key, (0, 0))
-        found[key] = count + 1, cents + order["cents"]
-    return found
-
-
-def until_all_in_logs(world: JobOnAzurite, events: int) -> None:
-    """The source tasks have read everything, and nothing is left outside."""
-    world.fleet.wait_until(
-        "all events are in the logs",
-        lambda shown: (
-            sum(end for partition, (_, end) in shown["read"].items() if partition.startswith("orders/")) == events
-        ),
-        PATIENCE_S,
-    )
+def test_windows_over_a_hub_equal_the_batch_and_what_is_no_row_is_put_aside(tmp_path: Path) -> None:
+    over_a_hub(tmp_path, 40_000)

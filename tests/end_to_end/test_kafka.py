@@ -4,28 +4,18 @@ import json
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from samza_azure.commands.fleet import Fleet
 from samza_azure.kafka.local_broker import LocalBroker
 from tests.kafka.clients import Messages
 from tests.kafka.committed import content
 
-from .real_processes import PATIENCE_S, TIMING, JobOnAzurite, growing, with_patience
-from .test_eventhubs import (
-    EXAMPLE,
-    FORTH_AND_BACK,
-    HUB_TO_HUB,
-    PARTITIONS,
-    PIPELINE,
-    forth_and_back,
-    load_module,
-    takings,
-    until_all_in_logs,
-    until_all_seen,
-)
+from .real_processes import PATIENCE_S, JobOnAzurite, growing, with_patience
+from .takings import over_a_topic
+from .test_eventhubs import FORTH_AND_BACK, HUB_TO_HUB, PARTITIONS, PIPELINE, forth_and_back, until_all_seen
 
 STREAMS = """
 [streams.clicks]
@@ -115,37 +105,5 @@ def test_from_topic_to_topic_and_back_each_message_is_once(world: JobOnAzurite, 
 
 
 @pytest.mark.long
-def test_windows_over_a_topic_equal_the_batch(
-    tmp_path_factory: pytest.TempPathFactory, flights: pa.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The example of Event Hubs with a topic in its place, and kill -9 of the processors, one after the other."""
-    send, events, parts = load_module(EXAMPLE / "send.py"), 40_000, 4
-    with LocalBroker({"orders": 4}) as broker:
-        monkeypatch.setenv("BROKERS", broker.brokers)
-        world = JobOnAzurite(tmp_path_factory.mktemp("takings"), flights)
-        try:
-            job = (EXAMPLE / "job.toml").read_text().replace("[azure.storage]", f"{TIMING}\n[azure.storage]")
-            job = job.replace('"eventhubs"', '"kafka"').replace('connect = "${EVENTHUBS}"', 'brokers = "${BROKERS}"')
-            world.fleet.job.write_text(job.replace('options.name = "orders"', 'options.topic = "orders"'))
-            (world.directory / "pipeline.py").write_text((EXAMPLE / "pipeline.py").read_text())
-            world.fleet = Fleet(world.fleet.job, world.fleet.directory, world.fleet.environment)
-            world.start("p0", "p1")
-            written = Messages.of(broker.brokers, "orders", **{"enable.idempotence": True})
-            for part in range(parts):
-                for partition, bodies in send.batches(part * events // parts, (part + 1) * events // parts):
-                    written.send(int(partition), bodies)
-                if part < 2:
-                    world.fleet.send(f"p{part}", signal.SIGKILL)
-                    world.start(f"p{part}")
-            until_all_in_logs(world, events)
-            assert world.drained().keys() >= {"p0", "p1"}
-            orders = [json.loads(body) for n in range(events) if (body := send.body(n)).startswith(b"{")]
-            aside = [body for n in range(events) if not (body := send.body(n)).startswith(b"{")]
-            assert sorted(row["raw"] for row in world.stream("orders-dead").to_pylist()) == sorted(aside)
-            found = {
-                (row["window"]["start"], row["shop"]): (row["orders"], row["cents"])
-                for row in world.stream("takings").to_pylist()
-            }
-            assert found == takings(orders)
-        finally:
-            world.close()
+def test_windows_over_a_topic_equal_the_batch(tmp_path: Path) -> None:
+    over_a_topic(tmp_path, 40_000)
