@@ -12,8 +12,10 @@ of messages that were not read.
 import logging
 from collections import defaultdict, deque
 from collections.abc import Mapping
+from concurrent.futures import TimeoutError as TooLate
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 import pyarrow.compute as pc
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -26,7 +28,7 @@ from samza_azure.kafka.reach import tried
 from samza_azure.kafka.topic import GROUP, Survey, Told, Topic
 from samza_azure.machine.clock import boot_time
 from samza_azure.systems.api import SystemLag, SystemPosition, SystemRows, SystemStream
-from samza_azure.systems.looks import Look
+from samza_azure.systems.looks import Look, begun
 from samza_azure.systems.once import EventHubsOnce
 from samza_azure.systems.options import BODY, FORMAT, RAW, one_of, refuse_unknown, start_at, start_of, whole_ms
 from samza_azure.systems.parsing import Parser
@@ -36,6 +38,8 @@ log = logging.getLogger(__name__)
 OPTIONS = {*ACCESS, "topic", "group", "start", "on_expired", "tombstones"}
 #: What is taken from the client at once.
 MESSAGES, BYTES = 10_000, 4 << 20
+#: How long a client may take to be told what to read.
+ASSIGN_S = 10.0
 #: How long a topic that we have read may be unknown to the brokers: some are, while they start.
 GRACE_S = 30.0
 #: After so long without a message of a partition that has some, it is asked for anew.
@@ -299,13 +303,19 @@ class KafkaStream:
         if self._consumer is None:
             self._told = Told()
             self._consumer = self._topic.consumer(self._told)
-        self._consumer.assign(
-            [
-                TopicPartition(self._topic.name, number, place.following)
-                for number, place in sorted(self._places.items())
-                if place.following is not None
-            ]
-        )
+        places = [
+            TopicPartition(self._topic.name, number, place.following)
+            for number, place in sorted(self._places.items())
+            if place.following is not None
+        ]
+        try:
+            # librdkafka 2.16 was seen to wait for ever in it, while connections were cut.
+            begun(partial(self._consumer.assign, places)).result(ASSIGN_S)
+        except TooLate as error:
+            self._consumer, self._hurries = None, True  # not closed, which would hang as well
+            raise StorageUnavailable(
+                f"The client of the topic {self._topic.name!r} does not answer. Another one takes its place."
+            ) from error
 
     def _fetch(self) -> None:
         """Take in what the client has."""

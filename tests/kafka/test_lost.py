@@ -3,9 +3,11 @@ cluster, which can delete messages and topics.
 """
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from samza_azure.errors import AccessDenied, ConfigError, RowsGone, StorageUnavailable
 from samza_azure.kafka import consumer as consumer_module
@@ -225,6 +227,26 @@ def test_a_connection_that_is_cut_meanwhile_says_nothing_of_offsets(
     cluster.refuse(LIST_OFFSETS, CUT)
     with pytest.raises(StorageUnavailable, match="The brokers of the topic 't' do not say which offsets it has"):
         ask(topic)
+
+
+def test_a_client_that_hangs_is_replaced(messages: Messages, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One was seen to wait for ever until it was told what to read."""
+    stuck: list[threading.Event] = []
+
+    class Hangs(Consumer):
+        def assign(self, places: list[TopicPartition]) -> None:
+            if not stuck:
+                stuck.append(threading.Event())
+                stuck[0].wait()
+            else:
+                super().assign(places)
+
+    monkeypatch.setattr(topic_module, "Consumer", Hangs)
+    monkeypatch.setattr(consumer_module, "ASSIGN_S", 0.2)
+    reading = messages.stream()
+    assert numbers(reading, 40) == {0: [*range(40)]}
+    reading.close()
+    stuck[0].set()
 
 
 @pytest.mark.long
