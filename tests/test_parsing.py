@@ -190,3 +190,24 @@ def test_what_is_refused_does_not_depend_on_what_comes_beside_it(seed: int) -> N
 def test_wrong_options_are_named(options: dict[str, str], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         parser("n bigint", **options)
+
+
+def test_a_message_is_put_aside_whatever_its_names_are() -> None:
+    schema = ddl.arrow_schema("s struct<n bigint>")
+    of_json = Parser(SystemStream("s", 1, schema, {}, Path(), dead_letters=1), ["number"])
+    messages = pa.table({"body": pa.array([b'{"s": {"\\ud800": 1}}'], pa.binary()), "number": [7]})
+    rows, dead = of_json.parted(messages, lambda message: f"message {message['number']}", "number")
+    assert rows.num_rows == 0 and dead is not None and "half a character" in dead["reason"][0].as_py()
+
+
+def test_a_reason_may_be_of_any_characters() -> None:
+    """As the one that a function of the user's raises, or the schema of a hostile registry."""
+    schema = ddl.arrow_schema("n bigint")
+    named = SystemStream("s", 1, schema, {"parse": f"{__name__}:refuse"}, Path(), dead_letters=1)
+    messages = pa.table({"body": pa.array([b"x"], pa.binary()), "number": [7]})
+    _, dead = Parser(named, ["number"]).parted(messages, lambda _: "a message", "number")
+    assert dead is not None and dead["reason"][0].as_py().endswith("refuse raised ValueError: ?")
+
+
+def refuse(_messages: pa.Table) -> pa.Table:
+    raise ValueError("\ud800")

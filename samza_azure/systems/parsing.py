@@ -153,7 +153,8 @@ class Parser:
                     f"{where[0].upper()}{where[1:]} is no row. {reason} Correct its format, or put such messages "
                     f"aside: streams.{self._stream.name}.dead_letters = 100."
                 )
-            dead.append({"raw": message[BODY], "reason": reason[:MOST_REASON], "place": where, "time": message[time]})
+            said = reason[:MOST_REASON].encode(errors="replace").decode()  # names may have half a character
+            dead.append({"raw": message[BODY], "reason": said, "place": where, "time": message[time]})
         rows = pa.concat_tables(good) if good else self._stream.schema.empty_table()
         return rows, pa.Table.from_pylist(dead, DEAD_LETTERS) if dead else None
 
@@ -232,6 +233,12 @@ class Parser:
         return self._by_python(bodies)
 
     def _by_python(self, bodies: Sequence[bytes]) -> pa.Table:
+        try:
+            return self._of_python(bodies)
+        except UnicodeEncodeError as error:
+            raise ConfigError(f"It has half a character: {error}") from error
+
+    def _of_python(self, bodies: Sequence[bytes]) -> pa.Table:
         columns: dict[str, list[Any]] = {name: [] for name in self._body.names}
         values_of = decoder()
         for body in bodies:
@@ -244,10 +251,7 @@ class Parser:
                 for name in self._path(field.name):
                     value = value.get(name) if isinstance(value, dict) else None
                 columns[field.name].append(as_texts(value, field.type, field.name))
-        try:
-            return pa.table({each.name: pa.array(columns[each.name], all_texts(each.type)) for each in self._body})
-        except UnicodeEncodeError as error:
-            raise ConfigError(f"It has half a character: {error}") from error
+        return pa.table({each.name: pa.array(columns[each.name], all_texts(each.type)) for each in self._body})
 
     def _path(self, column: str) -> Sequence[str]:
         return self._paths.get(column, [column])
