@@ -254,7 +254,8 @@ class Topic:
 
     def after(self, partitions: Iterable[int], ms: int) -> dict[int, int]:
         """The offset of the first message of each partition that is not older than a time; -1 if there is none."""
-        return self._offsets(dict.fromkeys(partitions, OffsetSpec.for_timestamp(ms)), least=-1)
+        # Before 1970 numbers are words: -1 is behind the last message.
+        return self._offsets(dict.fromkeys(partitions, OffsetSpec.for_timestamp(max(0, ms))), least=-1)
 
     def _id(self) -> int:
         if self._untold >= TRIES:

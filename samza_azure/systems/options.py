@@ -80,7 +80,7 @@ def _exact(stream: SystemStream, said: str, number: str) -> Mapping[int, int | W
     except ValueError:
         found, parts = {}, []
     is_whole = len(parts) == len(found) and found.keys() == {*range(stream.partitions)}
-    if not is_whole or any(isinstance(at, int) and at < 0 for at in found.values()):
+    if not is_whole or any(isinstance(at, int) and not 0 <= at < 1 << 63 for at in found.values()):
         raise ConfigError(
             f"streams.{stream.name}.options.start is {said!r}. Write {number} for each of the {stream.partitions} "
             'partitions, like "0:120,1:88"; "oldest" and "newest" may stand for one.'

@@ -178,6 +178,7 @@ def test_what_is_left_is_told(messages: Messages) -> None:
         ({"hub": "x"}, r"hub is not an option of kafka, which has brokers"),
         ({"topic": ""}, r"options\.topic is missing"),
         ({"start": "0:1"}, r"start is '0:1'. Write an offset for each of the 2 partitions"),
+        ({"start": "0:1,1:9223372036854775808"}, "Write an offset for each of the 2 partitions"),
         (
             {"start": "yesterday"},
             r'Write "oldest", "newest", an offset for each partition like "0:120,1:88", or a time',
@@ -234,7 +235,8 @@ def test_messages_are_found_by_their_time(timed: Messages) -> None:
     reading.close()
     assert reading.back_to(at(2000), stood) == {0: (rows.position[0], 1)}
     assert reading.back_to(at(2001), stood) == {0: (rows.position[0], 2)}
-    assert reading.back_to(at(50), stood) == {0: (rows.position[0], 0), 1: (rows.position[0], 0)}
+    for before in (50, -1, -3):  # -1 is `latest` where offsets are asked for by time
+        assert reading.back_to(at(before), stood) == {0: (rows.position[0], 0), 1: (rows.position[0], 0)}
     assert reading.back_to(at(2001), {0: (rows.position[0], 2)}) == {}, "where it stands already"
     assert reading.back_to(at(5000), stood) == {}, "none is as young"
     assert reading.back_to(at(50), {0: (0, 0)}) == {}, "nothing was read"
