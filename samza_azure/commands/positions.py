@@ -1,9 +1,8 @@
 """`samza-azure positions`: where another job has stopped reading a hub or topic, as a line of the job file."""
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -11,6 +10,7 @@ from samza_azure.commands.job import Job, load
 from samza_azure.commands.terminal import say, tell
 from samza_azure.config import LOG, Config
 from samza_azure.errors import ConfigError
+from samza_azure.foreign import exactly, parsed
 
 
 def command(
@@ -85,10 +85,10 @@ def of_spark(folder: Path, name: str) -> dict[int, int]:
     path = folder / "offsets" / str(batches[-1])
     try:
         version, _, *sources = path.read_text().splitlines()
-        read = [json.loads(each) for each in sources if each.startswith("{")]
+        read = [parsed(each) for each in sources if each.startswith("{")]
         found = [each[name] for each in read if name in each]
-        numbers = [{int(number): int(at) for number, at in each.items()} for each in found]
-    except (OSError, ValueError, AttributeError) as error:
+        numbers = [{int(number): _number(at) for number, at in each.items()} for each in found]
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} cannot be read as the offsets of a batch of Spark: {error}.") from error
     if version != "v1":
         raise ConfigError(f"{path} is in the format {version}, and only v1 is known here.")
@@ -102,6 +102,13 @@ def of_spark(folder: Path, name: str) -> dict[int, int]:
             "from this job. Let it end first if the query still runs."
         )
     return numbers[0]
+
+
+def _number(said: Any) -> int:
+    number = int(said) if isinstance(said, str) else exactly(int, said)
+    if number < 0:
+        raise ValueError(f"it has {number}")
+    return number
 
 
 def _of_connector(

@@ -92,6 +92,18 @@ def test_a_query_of_spark_has_stopped_behind_its_last_finished_batch(ask: Ask, t
         (['{"other":{"0":1}}\n{"more":{"0":1}}'], 1, "has no source that read 'orders'. What they read: more, other."),
         (['{"orders":{"0":1}}\n{"orders":{"0":2}}'], 1, "has several sources that read 'orders'"),
         (['{"orders":{"0":"x"}}'], 1, "cannot be read as the offsets of a batch of Spark"),
+        (
+            ['{"orders":{"0":null,"1":2}}'],
+            1,
+            "cannot be read as the offsets of a batch of Spark: int is expected, not None",
+        ),
+        (
+            ['{"orders":{"0":1e400,"1":2}}'],
+            1,
+            "cannot be read as the offsets of a batch of Spark: int is expected, not inf",
+        ),
+        (['{"orders":{"0":-1,"1":2}}'], 1, "cannot be read as the offsets of a batch of Spark: it has -1"),
+        (['{"a":' * 9_999], 1, "cannot be read as the offsets of a batch of Spark: the JSON is nested too deeply"),
         (["-\n11"], 1, "has no source that read 'orders'. What they read: nothing."),
         (['{"orders":{"0":1,"1":2,"2":3}}'], 1, "has read partition 2, and the job file says partitions = 2"),
         (['{"orders":{"1":2}}'], 1, "has no position for partition 0: it never read anything there."),
