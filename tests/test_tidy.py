@@ -229,3 +229,13 @@ def test_no_line_that_a_message_advises_has_a_gap() -> None:
             if is_text and "…" in allowed.sub("", each.value):
                 found.append(f"{path.relative_to(ROOT)}:{each.lineno}: name the column, or say in words what to put")
     assert found == []
+
+
+def test_each_folder_with_a_long_test_is_in_make_prove() -> None:
+    """Else nobody ever runs it."""
+    prove = (ROOT / "Makefile").read_text().partition("\nprove:")[2].partition("\n\n")[0]
+    ran = {Path(each) for line in prove.splitlines() if "pytest" in line for each in re.findall(r"tests/\w+", line)}
+    marked = {path for path, text in texts() if path.suffix == ".py" and re.search(r"\bmark[.]long\b", text)}
+    long = {Path(*path.parts[:2]) for path in marked if path.parts[0] == "tests"}
+    assert {Path("tests/formats"), Path("tests/end_to_end")} <= long
+    assert sorted(map(str, long - ran)) == []
