@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from samza_azure.errors import AccessDenied, ConfigError, RowsGone, SamzaAzureError, StorageUnavailable
 from samza_azure.kafka.access import OPTIONS as ACCESS
 from samza_azure.kafka.access import access_of, is_client_setting
-from samza_azure.kafka.messages import SCHEMA, rows, time_ms
+from samza_azure.kafka.messages import HEADERS, NO_TEXT, SCHEMA, headers_of, rows, time_ms
 from samza_azure.kafka.reach import tried
 from samza_azure.kafka.topic import GROUP, Survey, Told, Topic
 from samza_azure.machine.clock import boot_time
@@ -378,10 +378,14 @@ class KafkaStream:
         last, place, once = messages[-1], self._places[number], EventHubsOnce(self.state(number))
         table = rows(self._new(once, messages), self._columns)
         kept = table.filter(pc.is_valid(table[BODY])) if self._drops_tombstones else table
+        unread = kept.slice(0, 0)
+        if HEADERS in kept.column_names:
+            unread, kept = kept.filter(pc.is_null(kept[HEADERS])), kept.filter(pc.is_valid(kept[HEADERS]))
         found, dead = self._parser.parted(
             kept,
             lambda row: f"message {row['offset']} of partition {number} of the topic {self._topic.name!r}",
             "timestamp",
+            [(unread.slice(row, 1), NO_TEXT) for row in range(unread.num_rows)],
         )
         if table.num_rows:
             self._messages, self._bytes = self._messages + table.num_rows, self._bytes + table.nbytes
@@ -393,7 +397,7 @@ class KafkaStream:
     @staticmethod
     def _new(once: EventHubsOnce, messages: list[Message]) -> list[Message]:
         """Those that do not come again, as the job that has sent them says."""
-        said = [message.headers() for message in messages]
+        said = [headers_of(message) for message in messages]  # unreadable ones are not of ours, whose names are texts
         if not any(said):
             return messages
-        return [each for each, headers in zip(messages, said, strict=True) if once.is_new(dict(headers or ()))]
+        return [each for each, headers in zip(messages, said, strict=True) if once.is_new(dict(headers))]

@@ -3,6 +3,7 @@ taking the headers of a message apart costs as much as the rest of it.
 """
 
 from collections.abc import Collection, Sequence
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
+HEADERS = "headers"
 _HEADER = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
 SCHEMA = pa.schema(
     [
@@ -18,11 +20,18 @@ SCHEMA = pa.schema(
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("timestamp", pa.timestamp("us", "UTC")),  # of the producer or the broker, as the topic is set up
         pa.field("key", pa.binary()),
-        pa.field("headers", pa.list_(_HEADER)),  # a name may come more than once
+        pa.field(HEADERS, pa.list_(_HEADER)),  # a name may come more than once; null: they cannot be read
     ]
 )
 #: The years from 1 to 9999, for which Python has dates.
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+#: In the place of headers that the client cannot read.
+UNREADABLE: list[tuple[str, bytes | None]] = [("", None)]
+#: Why they make a message none, for who wants them.
+NO_TEXT = "The name of one of its headers is not UTF-8."
+# Of `message.headers()`, Python from 3.11 may see an error only some steps later: where it has specialised the call,
+# it looks for none beside a result.
+_headers = methodcaller("headers")
 #: What the place of a message is told by.
 ALWAYS = frozenset({"body", "offset", "timestamp"})
 
@@ -47,7 +56,23 @@ def _values(name: str, messages: "Sequence[Message]") -> list[Any]:
         case "key":
             return [message.key() for message in messages]
         case _:
-            return [[{"key": key, "value": value} for key, value in message.headers() or ()] for message in messages]
+            return [_pairs(headers_of(message)) for message in messages]
+
+
+def headers_of(message: "Message") -> Sequence[tuple[str, bytes | None]]:
+    """The names and values of its headers; `UNREADABLE` if the name of one is not UTF-8."""
+    try:
+        return _headers(message) or ()
+    except SystemError as error:
+        if not isinstance(error.__cause__, UnicodeDecodeError):
+            raise
+        # confluent-kafka 2.16 has kept what it made until then, with null pointers: to look at it ends the process.
+        message.set_headers(UNREADABLE)
+        return UNREADABLE
+
+
+def _pairs(headers: Sequence[tuple[str, bytes | None]]) -> list[dict[str, Any]] | None:
+    return None if headers is UNREADABLE else [{"key": key, "value": value} for key, value in headers]
 
 
 def time_ms(message: "Message") -> int | None:

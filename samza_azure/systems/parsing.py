@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
+from itertools import chain
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -136,13 +137,18 @@ class Parser:
             yield from self._rows(messages.slice(at, at_once))
 
     def parted(
-        self, messages: pa.Table, place: Callable[[dict[str, Any]], str], time: str
+        self,
+        messages: pa.Table,
+        place: Callable[[dict[str, Any]], str],
+        time: str,
+        refused: Sequence[tuple[pa.Table, str]] = (),
     ) -> tuple[pa.Table, pa.Table | None]:
         """The rows of messages, and what is none, as dead letters. `place` says where a message was, `time` is the
-        column that says when it came. Raise ConfigError for one that is no row if the stream has no dead letters.
+        column that says when it came, `refused` are messages beside these that are no rows, with the reason. Raise
+        ConfigError for one that is no row if the stream has no dead letters.
         """
         good, dead = [], []
-        for part, reason in self.rows(messages):
+        for part, reason in chain(refused, self.rows(messages)):
             if not reason:
                 good.append(part)
                 continue

@@ -1,7 +1,9 @@
 """Topics and streams of them, as tests use them."""
 
+import ctypes
 import time
 from collections.abc import Callable, Sequence
+from ctypes import c_char_p, c_int, c_size_t, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -13,6 +15,8 @@ from samza_azure.kafka.consumer import KafkaStream
 from samza_azure.kafka.local_broker import LocalBroker
 from samza_azure.stream_io import ddl
 from samza_azure.systems.api import SystemRows, SystemStream
+
+from .mock_cluster import library
 
 PATIENCE_S = 60.0
 JSON = "n bigint, s string"
@@ -49,6 +53,19 @@ class Messages:
             self.producer.produce(self.topic, value, partition=partition, **more)
             self.producer.poll(0)
         assert self.producer.flush(PATIENCE_S) == 0
+
+    def send_with_header(self, name: bytes, value: bytes) -> None:
+        """Write a message to partition 0 with a header whose name is no text: confluent-kafka itself takes none."""
+        called, error = library(), ctypes.create_string_buffer(512)
+        called.rd_kafka_conf_new.restype = called.rd_kafka_new.restype = called.rd_kafka_producev.restype = c_void_p
+        settings = c_void_p(called.rd_kafka_conf_new())
+        called.rd_kafka_conf_set(settings, b"bootstrap.servers", self.brokers.encode(), error, c_size_t(512))
+        client = c_void_p(called.rd_kafka_new(c_int(0), settings, error, c_size_t(512)))
+        topic, partition, flags = (c_int(1), c_char_p(self.topic.encode())), (c_int(3), c_int(0)), (c_int(7), c_int(2))
+        body, header = (c_int(4), c_char_p(value), c_size_t(len(value))), (c_int(9), c_char_p(name), b"v", c_size_t(1))
+        assert not called.rd_kafka_producev(client, *topic, *partition, *flags, *body, *header, c_int(0))
+        assert called.rd_kafka_flush(client, c_int(round(PATIENCE_S * 1000))) == 0
+        called.rd_kafka_destroy(client)
 
     def stream(
         self, schema: str = JSON, dead_letters: int = 0, partitions: int = 2, opened: bool = True, **options: str

@@ -14,7 +14,7 @@ import confluent_kafka
 FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR = 1, 2, 3, 10
 
 
-def _library() -> ctypes.CDLL:
+def library() -> ctypes.CDLL:
     [found] = (Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs").glob("librdkafka*")
     return ctypes.CDLL(str(found))
 
@@ -23,7 +23,7 @@ class MockCluster:
     """One broker with some topics. A context manager."""
 
     def __init__(self, topics: Mapping[str, int]) -> None:
-        self._library, self._topics = _library(), topics
+        self._library, self._topics = library(), topics
 
     def __enter__(self) -> Self:
         error = ctypes.create_string_buffer(512)

@@ -50,6 +50,31 @@ def test_a_message_with_a_time_in_no_calendar_is_a_row_without_it(messages: Mess
     assert [each["time"] for each in rows.dead.to_pylist()] == [None]
 
 
+def test_a_header_whose_name_is_no_text_concerns_only_who_wants_headers(messages: Messages) -> None:
+    """Such a message ended each owner of the task, and nothing named it."""
+    messages.send(0, [b'{"n": 1}'], headers={"a": "1"})
+    messages.send_with_header(b"\xff\xfe", b'{"n": 2}')
+    reading = messages.stream()
+    assert numbers(reading, 2) == {0: [1, 2]}
+    reading.close()
+    schema = "n bigint, headers array<struct<key string, value binary>>"
+    strict = messages.stream(schema, envelope="headers")
+    named = rf"essage 1 of partition 0 of the topic '{messages.topic}'"
+    with pytest.raises(ConfigError, match=rf"M{named} is no row\. The name of one of its headers is not UTF-8"):
+        numbers(strict, 3)
+    with pytest.raises(ConfigError, match=f"M{named}"):  # the same is found again
+        strict.read()
+    strict.close()
+    reading = messages.stream(schema, dead_letters=1, envelope="headers")
+    found, dead = list[int](), list[dict[str, object]]()
+    while len(found) < 1 or not dead:
+        rows = following(reading)
+        found += rows.table["n"].to_pylist()
+        dead += rows.dead.to_pylist() if rows.dead is not None else []
+    reading.close()
+    assert found == [1] and [(each["raw"], each["place"]) for each in dead] == [(b'{"n": 2}', f"m{named}")]
+
+
 def test_messages_are_handed_out_as_they_are_also_those_without_a_body(messages: Messages) -> None:
     messages.send(0, [b"\x00\xff", None], key=b"k")
     reading = messages.stream("body binary, offset bigint, key binary", format="raw")
