@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
+from azure.eventhub import EventHubConsumerClient
 from common import BenchJob, Claim, Container, Written, bench_job, cpu_s, main, middle, p95, say
 from confluent_kafka import Producer
-from kafka import JOB, PARTITIONS, PIPELINE, figure, in_logs
+from kafka import COLUMNS, JOB, PARTITIONS, PIPELINE, figure, in_logs
 
 from samza_azure.eventhubs.emulator import EventHubs
 from samza_azure.kafka.local_broker import LocalBroker
 
-TOPIC = JOB.replace("FORMAT", "json").replace("SCHEMA", "n bigint, at timestamp, shop string")
+TOPIC = JOB.replace('"TOPIC"', '"clicks"').replace("OPTIONS", 'options.format = "json"').replace("SCHEMA", COLUMNS)
 HUB = TOPIC.replace('"kafka"', '"eventhubs"').replace("options.topic", "options.name")
 HUB = HUB.replace("options.brokers", "options.connect")
 #: Per second of processor time, from the hub into the logs.
@@ -35,19 +36,15 @@ Send = Callable[[int, Sequence[bytes]], None]
 def measure(quick: bool) -> list[Claim]:
     """200 bytes each, as JSON."""
     count, singles, idle_s, claims = (40_000, 10, 10.0, list[Claim]()) if quick else (400_000, 100, 60.0, [])
-    with hub() as (job, send):
+    with beside(_run_hubs) as (connect, send):
         for begin in range(0, count, PER_CALL):
             send(begin // PER_CALL % PARTITIONS, [body(number) for number in range(begin, begin + PER_CALL)])
         say(f"{count:,} events of {len(body(0))} bytes are there")
-        cpu, wall = in_logs(job, count)
-        claims.append(
-            Claim(
-                f"{count:,} events of {len(body(0))} bytes from a hub, JSON, in the logs",
-                figure(count, cpu, wall),
-                f"{LEAST:,} a core",
-                count / cpu >= LEAST,
-            )
-        )
+        cpu, wall = in_logs(HUB.replace("BROKERS", connect), count)
+        name = f"{count:,} events of {len(body(0))} bytes from a hub, JSON, in the logs"
+        claims.append(Claim(name, figure(count, cpu, wall), f"{LEAST:,} a core", count / cpu >= LEAST))
+        cpu, wall = received(connect, count)
+        claims.append(Claim("the same, received by the SDK alone", figure(count, cpu, wall)))
     for named, outside in (("hub", hub), ("topic", topic)):
         with outside() as (job, send), reading(job) as (around, container):
             idle = idle_for(container, idle_s)
@@ -70,6 +67,27 @@ def body(number: int) -> bytes:
     """One of 200 bytes."""
     at = f"2026-01-01T{number // 3600 % 24:02d}:{number // 60 % 60:02d}:{number % 60:02d}Z"
     return b'{"n": %9d, "at": "%s", "shop": "s%03d", "rest": "%s"}' % (number, at.encode(), number % 50, b"x" * 127)
+
+
+def received(connect: str, count: int) -> tuple[float, float]:
+    """Processor time and seconds in which the SDK alone receives all events, one partition after the other."""
+    begun, used = time.monotonic(), time.process_time()
+    for partition in range(PARTITIONS):
+        left = [count // PARTITIONS]
+        client = EventHubConsumerClient.from_connection_string(connect, "$Default", eventhub_name="clicks")
+
+        def came(
+            _: object, events: Sequence[object], left: list[int] = left, client: EventHubConsumerClient = client
+        ) -> None:
+            left[0] -= len(events)
+            if left[0] <= 0:
+                client.close()
+
+        with client:
+            client.receive_batch(
+                came, partition_id=f"{partition}", starting_position="-1", prefetch=2_000, max_batch_size=2_000
+            )
+    return time.process_time() - used, time.monotonic() - begun
 
 
 @contextmanager

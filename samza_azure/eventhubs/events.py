@@ -2,12 +2,9 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
-
-if TYPE_CHECKING:
-    from azure.eventhub import EventData
 
 SCHEMA = pa.schema(
     [
@@ -22,33 +19,69 @@ SCHEMA = pa.schema(
 )
 
 
-def rows(events: Sequence["EventData"]) -> pa.RecordBatch:
+class Received:
+    """An event as the SDK's AMQP has decoded it, in the place of `EventData`: with what the SDK needs from here on.
+
+    `EventData` would be made twice, with three objects more: a fifth of what it costs to read an event.
+    """
+
+    __slots__ = ("_last_enqueued_event_properties", "_message")
+
+    def __init__(self, message: Any) -> None:
+        self._message = message
+        self._last_enqueued_event_properties: dict[str, Any] = {}  # the SDK keeps them here
+
+    @property
+    def facts(self) -> Mapping[bytes, Any]:
+        """What the service says of it."""
+        return self._message.message_annotations or {}
+
+    @property
+    def sequence_number(self) -> int | None:
+        return self.facts.get(b"x-opt-sequence-number")
+
+    @property
+    def offset(self) -> str | None:
+        """The SDK asks for it when it connects anew."""
+        return _text(self.facts.get(b"x-opt-offset"))
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """Those of its sender."""
+        return _named(self._message.application_properties or {})
+
+    @property
+    def content_type(self) -> str | None:
+        return _text(self._message.properties.content_type) if self._message.properties else None
+
+    @property
+    def body(self) -> bytes:
+        """The bytes of a body of bytes. Clients in other languages may send values, too: those become JSON, and text is
+        taken as it is.
+        """
+        if data := self._message.data:
+            return b"".join(data)
+        value = self._message.sequence or self._message.value
+        if isinstance(value, (bytes, str)):
+            return value if isinstance(value, bytes) else value.encode()
+        return json.dumps(_plain(value), default=_text).encode()
+
+
+def rows(events: Sequence[Received]) -> pa.RecordBatch:
     """One row per event."""
-    facts = [event.raw_amqp_message.annotations or {} for event in events]
+    facts = [event.facts for event in events]
     columns = [
-        [_body(event) for event in events],
+        [event.body for event in events],
         [fact[b"x-opt-sequence-number"] for fact in facts],
         [_text(fact[b"x-opt-offset"]) for fact in facts],
         [fact[b"x-opt-enqueued-time"] * 1000 for fact in facts],
         [_text(fact.get(b"x-opt-partition-key")) for fact in facts],
-        [[(name, _text(value)) for name, value in _named(event.properties or {}).items()] for event in events],
-        [_text(event.content_type) for event in events],
+        [[(name, _text(value)) for name, value in event.properties.items()] for event in events],
+        [event.content_type for event in events],
     ]
     return pa.RecordBatch.from_arrays(
         [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
     )
-
-
-def _body(event: "EventData") -> bytes:
-    """The bytes of a body of bytes. Clients in other languages may send values, too: those become JSON, and text is
-    taken as it is.
-    """
-    body: Any = event.body
-    if isinstance(body, (bytes, str)):
-        return body if isinstance(body, bytes) else body.encode()
-    if event.body_type.value == "data":
-        return b"".join(body)
-    return json.dumps(_plain(body if event.body_type.value == "value" else list(body)), default=_text).encode()
 
 
 def _plain(value: Any) -> Any:

@@ -11,7 +11,8 @@ from concurrent.futures import TimeoutError as TooLate
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from azure.core.credentials import TokenCredential
 from azure.eventhub import EventHubConsumerClient, EventHubProducerClient
@@ -25,11 +26,9 @@ from samza_azure.errors import (
     StorageUnavailable,
     Superseded,
 )
+from samza_azure.eventhubs.events import Received
 from samza_azure.systems.looks import begun
 from samza_azure.systems.options import EPOCH
-
-if TYPE_CHECKING:
-    from azure.eventhub import EventData, PartitionContext
 
 #: The SDK also logs each error that it hands to us, as many lines.
 logging.getLogger("azure.eventhub").setLevel(logging.CRITICAL)
@@ -45,13 +44,23 @@ C = TypeVar("C", EventHubConsumerClient, EventHubProducerClient)
 
 
 class ReadingClient(EventHubConsumerClient):
-    """A client that reads a connection in one thread. Who does so says, too, that we live, while it is read."""
+    """A client that reads a connection in one thread, and makes `Received` of what comes.
+
+    The thread that reads says, too, that we live, while it reads.
+    """
 
     def _create_consumer(self, *of: Any, **more: Any) -> Any:
-        made = super()._create_consumer(*of, **more)
+        made: Any = super()._create_consumer(*of, **more)
         # Seconds between two times that another thread reads; 0: none is made. There is no option for it.
         made._keep_alive = 0  # noqa: SLF001
+        made._next_message_in_buffer = partial(_next, made)  # noqa: SLF001
         return made
+
+
+def _next(consumer: Any) -> Received:
+    """As the SDK's own."""
+    consumer._last_received_event = event = Received(consumer._message_buffer.popleft())  # noqa: SLF001
+    return event
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +132,7 @@ class EventHub:
             return None
         client, numbers, errors = self.client(), list[int](), list[Exception]()
 
-        def came(_context: "PartitionContext", event: "EventData | None") -> None:
+        def came(_context: object, event: Any) -> None:  # `Received`
             if event is not None and event.sequence_number is not None:
                 numbers.append(event.sequence_number)
             client.close()

@@ -14,17 +14,17 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pyarrow as pa
 
 from samza_azure.errors import AccessDenied, ConfigError, RowsGone, SamzaAzureError, StorageUnavailable
-from samza_azure.eventhubs.events import rows
+from samza_azure.eventhubs.events import Received, rows
 from samza_azure.eventhubs.hub import EventHub
 from samza_azure.machine.clock import boot_time
 
 if TYPE_CHECKING:
-    from azure.eventhub import EventData, EventHubConsumerClient, PartitionContext
+    from azure.eventhub import EventHubConsumerClient, PartitionContext
 
 log = logging.getLogger(__name__)
 
@@ -262,7 +262,7 @@ class PartitionReader:
         offset = self._last.offset
         return self._last.number if not offset or offset.isdecimal() else offset
 
-    def _arrived(self, context: "PartitionContext", events: Sequence["EventData"]) -> None:
+    def _arrived(self, context: "PartitionContext", events: Sequence[Any]) -> None:  # `Received`
         """Take in what the SDK hands over, and return when there is room for more."""
         asked_at = boot_time()
         fresh = self._next(events)
@@ -284,7 +284,7 @@ class PartitionReader:
         if self._on_link >= (self._prefetch if self._doubts else LINK_EVENTS) and self._client is not None:
             self._client.close()
 
-    def _batch(self, events: Sequence["EventData"]) -> pa.RecordBatch:
+    def _batch(self, events: Sequence[Received]) -> pa.RecordBatch:
         """Their rows. An event that has none is an error, and no outage."""
         try:
             return rows(events)
@@ -309,7 +309,7 @@ class PartitionReader:
     def _has_room(self) -> bool:
         return self._rows < self._rows_max and self._bytes < self._bytes_max
 
-    def _next(self, events: Sequence["EventData"]) -> list["EventData"]:
+    def _next(self, events: Sequence[Received]) -> list[Received]:
         """Those that have not come before."""
         expected = None if self._last is None else self._last.number + 1
         fresh = []

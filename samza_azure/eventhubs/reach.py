@@ -17,7 +17,7 @@ from samza_azure.systems.looks import begun
 from samza_azure.systems.reach import connected
 
 if TYPE_CHECKING:
-    from azure.eventhub import EventData, PartitionContext
+    from azure.eventhub import PartitionContext
 
 #: For a connection, and for each answer.
 CONNECT_S, ANSWER_S = 2.0, 4.0
@@ -80,7 +80,7 @@ def _open(hub: EventHub, facts: HubFacts) -> bool:
     """Open a reader at the end of a partition. Return whether one with an owner level keeps it out."""
     client, errors = hub.client(), list[Exception]()
 
-    def came(_context: "PartitionContext", _event: "EventData | None") -> None:
+    def came(_context: "PartitionContext", _event: object) -> None:
         client.close()
 
     def failed(_context: object, error: Exception) -> None:

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from azure.core.credentials import AccessToken
 from azure.eventhub import EventData
+from azure.eventhub._pyamqp.message import Message
 from azure.eventhub.amqp import AmqpAnnotatedMessage
 
 from samza_azure.errors import AccessDenied, ConfigError, RowsGone, SamzaAzureError, StorageUnavailable, Superseded
 from samza_azure.eventhubs import partition_reader as partition_module
 from samza_azure.eventhubs.amqp import Code, described, mapping, string
 from samza_azure.eventhubs.emulator import KEY, Event, EventHubs, Refused
+from samza_azure.eventhubs.events import Received
 from samza_azure.eventhubs.hub import EventHub
 from samza_azure.eventhubs.partition_reader import EventPosition, PartitionReader
 
@@ -346,7 +348,7 @@ def test_an_event_that_cannot_be_read_is_named_after_those_before_it(
 def test_an_event_that_has_no_row_is_named_and_is_no_outage(hubs: EventHubs) -> None:
     reading = reader(hubs)
     with pytest.raises(SamzaAzureError, match="of partition 0 of the hub 'hub' cannot be read: KeyError") as found:
-        reading._batch([EventData(b"without what the service says")])
+        reading._batch([Received(Message(data=[b"without what the service says"]))])
     assert reading._explained(found.value) is found.value
 
 

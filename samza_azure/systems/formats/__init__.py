@@ -8,8 +8,8 @@
     azure_registry  schemas of Azure Schema Registry
 
 Promised: a message is read as its writer has written it, or refused with the reason; a registry that does not answer
-refuses none. Bytes, schemas and names come from outside: no schema makes the data deeper than `avro.DEEPEST` or more than so many
-objects for each byte, and nothing is read as a value that is near to it.
+refuses none. Bytes, schemas and names come from outside: no schema makes the data deeper than `avro.DEEPEST`, or more
+than so many objects for each byte, and nothing is read as a value that is near to it.
 
 Not promised: what else a format has. Types that no column takes are refused where a column is to have them, and
 nothing is written in these formats.
