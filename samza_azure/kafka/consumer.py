@@ -130,6 +130,11 @@ class KafkaStream:
     def committed(self, group: str) -> dict[int, int]:
         """The offset that a consumer group would read next, for each partition of which it has committed one."""
         found, _ = self._topic.committed_by(group, range(self._topic.count()))
+        if all(offset < 0 for offset in found.values()):
+            raise ConfigError(
+                f"The group {group!r} has committed no offset in the topic {self._topic.name!r}. Write its name as its "
+                "job does, with its capitals, and see that the topic is the one that it reads."
+            )
         return {number: offset for number, offset in found.items() if offset >= 0}
 
     def open(self, partition: int, position: SystemPosition) -> None:

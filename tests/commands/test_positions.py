@@ -152,6 +152,10 @@ def test_a_consumer_group_has_stopped_at_what_it_has_committed(ask: Ask) -> None
         code, _, said = ask("--group", "former", **options)
         assert code == 2 and "no position for partition 1" in " ".join(said.split())
         assert ask("--group", "former", "--otherwise", "oldest", **options)[1] == 'options.start = "0:3,1:oldest"\n'
+        code, out, said = ask("--group", "Former", "--otherwise", "newest", **options)
+        assert (code, out) == (2, "") and "'Former' has committed no offset in the topic 'orders'" in " ".join(
+            said.split()
+        )
 
 
 @pytest.fixture
