@@ -4,7 +4,7 @@ For each partition a blob `NAMESPACE/HUB/GROUP/checkpoint/PARTITION`, in lower c
 number and the offset of the last event that was handled.
 """
 
-from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError, ResourceNotFoundError
+from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoundError
 from azure.eventhub import parse_connection_string
 from azure.identity import DefaultAzureCredential
 from azure.storage.blob import ContainerClient
@@ -14,6 +14,8 @@ from samza_azure.eventhubs.hub import EventHub
 
 #: Of the account's answers, before the SDK gives up; it tries again by itself.
 ANSWER_S = 10
+#: By which it keeps us out; the last one where anonymous access is switched off.
+_DENIED = (401, 403, 409)
 
 
 def checkpoints(hub: EventHub, container: str) -> dict[int, int]:
@@ -22,7 +24,12 @@ def checkpoints(hub: EventHub, container: str) -> dict[int, int]:
     `container` is its URL; a signature behind it lets us in, otherwise the identity of this machine or user.
     """
     said = hub.connect() if hub.connect is not None else ""
-    namespace = parse_connection_string(said).fully_qualified_namespace if said else hub.namespace
+    try:
+        namespace = parse_connection_string(said).fully_qualified_namespace if said else hub.namespace
+    except ValueError as error:
+        raise ConfigError(
+            f"The connection string of the hub {hub.name!r} cannot be used: {error}. Correct options.connect."
+        ) from error
     prefix = f"{namespace}/{hub.name}/{hub.group}/checkpoint/".lower()
     shown = container.partition("?")[0]
     try:
@@ -31,6 +38,7 @@ def checkpoints(hub: EventHub, container: str) -> dict[int, int]:
             None if "?" in container else DefaultAzureCredential(),
             connection_timeout=ANSWER_S,
             retry_total=1,
+            initial_backoff=1,
         ) as blobs:
             found = {each.name: each.metadata or {} for each in blobs.list_blobs(prefix, include=["metadata"])}
     except (ValueError, ResourceNotFoundError) as error:
@@ -38,7 +46,12 @@ def checkpoints(hub: EventHub, container: str) -> dict[int, int]:
             f"There is no container of blobs at {shown}. Give its URL, like "
             "https://ACCOUNT.blob.core.windows.net/CONTAINER; that of Functions is azure-webjobs-eventhub."
         ) from error
-    except (ClientAuthenticationError, HttpResponseError) as error:
+    except HttpResponseError as error:
+        if error.status_code is not None and error.status_code not in _DENIED:
+            raise StorageUnavailable(
+                f"{shown} answers {error.status_code}, which says nothing of its blobs. Ask again later, or correct "
+                "the URL."
+            ) from error
         raise AccessDenied(
             f"{shown} may not be read: {getattr(error, 'error_code', None) or 'no identity'}. Give this user or "
             "identity the role Storage Blob Data Reader there, or put a signature behind the URL."
@@ -50,7 +63,17 @@ def checkpoints(hub: EventHub, container: str) -> dict[int, int]:
             f"{shown} has no checkpoints below {prefix}. See that options.name is the hub, that the namespace is the "
             "one that was read, and name the consumer group in which it was: --group."
         )
-    return {int(name.removeprefix(prefix)): _number(name, said) + 1 for name, said in found.items()}
+    return {_partition(name): _number(name, said) + 1 for name, said in found.items()}
+
+
+def _partition(name: str) -> int:
+    number = name.rpartition("/")[2]
+    if not (number.isascii() and number.isdecimal()):
+        raise ConfigError(
+            f"The blob {name} lies among the checkpoints, and its name ends in no number of a partition. Move it away "
+            "if no reader needs it, or write the numbers yourself: options.start."
+        )
+    return int(number)
 
 
 def _number(name: str, metadata: dict[str, str]) -> int:

@@ -6,8 +6,10 @@ nor that for Kafka can be had from PyPI, so it is written as their sources and d
 
 import io
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -134,10 +136,15 @@ def test_a_partition_without_a_position_begins_where_the_user_says(ask: Ask, tmp
             {"system": "eventhubs", "name": "h", "connect": "Endpoint=sb://nowhere"},
             '--group alone is for streams of system = "kafka"',
         ),
+        (
+            ("--checkpoints", "http://x/y?sig=1"),
+            {"system": "eventhubs", "name": "h", "connect": "nonsense"},
+            "The connection string of the hub 'h' cannot be used",
+        ),
     ],
 )
 def test_wrong_words_are_answered(ask: Ask, options: tuple[str, ...], more: dict[str, str], says: str) -> None:
-    code, _, said = ask(*options, **more)  # type: ignore[arg-type]
+    code, _, said = ask(*options, **more)
     assert code == 2 and says in " ".join(said.split())
 
 
@@ -206,6 +213,41 @@ def test_a_reader_of_a_hub_has_stopped_behind_its_checkpoint_and_this_job_begins
         assert code == 2 and "has no checkpoints below" in said and "sig=" not in said
         code, _, said = ask("--checkpoints", container[1].replace("sig=", "sig=0"), system="eventhubs", **options)
         assert code != 0 and "may not be read" in said and "sig=" not in said
+
+
+HUB = {
+    "system": "eventhubs",
+    "name": "Orders",
+    "connect": "Endpoint=sb://h/;SharedAccessKeyName=k;SharedAccessKey=a2V5",
+}
+
+
+def test_a_blob_of_no_partition_among_the_checkpoints_is_named(
+    ask: Ask, emulator: Azurite, container: tuple[str, str]
+) -> None:
+    with BlobServiceClient.from_connection_string(emulator.connection_string) as service:
+        blobs = service.get_container_client(container[0])
+        blobs.upload_blob("h/orders/$default/checkpoint/0", b"", metadata={"sequencenumber": "5"})
+        blobs.upload_blob("h/orders/$default/checkpoint/0.bak", b"", metadata={"sequencenumber": "5"})
+    code, out, said = ask("--checkpoints", container[1], **HUB)
+    assert (code, out) == (2, "") and "checkpoint/0.bak lies among the checkpoints" in " ".join(said.split())
+
+
+@pytest.mark.parametrize(("status", "says"), [(500, "answers 500, which says nothing"), (403, "may not be read")])
+def test_an_account_in_trouble_is_no_missing_role(ask: Ask, status: int, says: str) -> None:
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    with HTTPServer(("localhost", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, args=[0.05], daemon=True).start()
+        code, _, said = ask("--checkpoints", f"http://localhost:{server.server_port}/account/c?sig=1", **HUB)
+        server.shutdown()
+    assert code != 0 and says in " ".join(said.split()) and "Traceback" not in said
 
 
 def left(hubs: EventHubs, start: str) -> list[int]:
