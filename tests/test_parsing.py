@@ -72,6 +72,14 @@ def test_lines_of_csv_are_rows_in_the_order_of_the_schema() -> None:
     ]
 
 
+def test_a_text_in_quotes_ends_where_its_field_ends() -> None:
+    """Arrow makes xy of the one and x of the other."""
+    good = [b'1,"a""b"', b'2,""', b'3,a"b', b'"4","c,d"']
+    rows, reasons = parsed(parser("n bigint, s string", format="csv"), [*good, b'5,"x"y', b'6,"x', b'7,"x"""y"'])
+    assert [(row["n"], row["s"]) for row in rows] == [(1, 'a"b'), (2, None), (3, 'a"b'), (4, "c,d")]
+    assert len(reasons) == 3 and all("a text in quotes has no end, or something behind it" in why for why in reasons)
+
+
 def test_a_function_of_the_users_makes_any_number_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "twice_of_a_test.py").write_text(TWICE)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])

@@ -8,6 +8,7 @@ What is refused is found by halves: the messages are parsed together, and only w
 
 import io
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -50,6 +51,10 @@ AT_ONCE = 200
 MOST_REASON = 2_000
 #: How deep an object in JSON may be nested. Arrow ends the process at some depth.
 DEEPEST = 200
+
+_FIELD = rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",][^,]*+|)'
+#: A line of CSV: fields in quotes, or without one in front.
+_LINE = re.compile(rb"%b(?:,%b)*+" % (_FIELD, _FIELD))
 
 #: A function from messages to rows with the columns of the schema.
 Parse: TypeAlias = Callable[[pa.Table], pa.Table]
@@ -282,6 +287,12 @@ class Parser:
         if not all(bodies) or any(b"\n" in body or b"\r" in body for body in bodies):
             raise ConfigError("It is not one line of CSV.")
         names, data = self._body.names, b"\n".join(bodies)
+        for body in bodies:  # Arrow takes a text without its end, and what stands behind an end, for the text
+            if b'"' in body and _LINE.fullmatch(body) is None:
+                raise ConfigError(
+                    f"It is no line of CSV with the columns {', '.join(names)}: {_shown(body)} (a text in quotes has "
+                    "no end, or something behind it)"
+                )
         options = pyarrow.csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, null_values=[""]
         )
