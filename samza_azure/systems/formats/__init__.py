@@ -9,10 +9,11 @@
 
 Promised: a message is read as its writer has written it, or refused with the reason; a registry that does not answer
 refuses none. Bytes, schemas and names come from outside: no schema makes the data deeper than `avro.DEEPEST`, or more
-than so many objects for each byte, and nothing is read as a value that is near to it.
+than so many objects for each byte, and a value that a column cannot hold is refused, not brought near to it.
 
-Not promised: what else a format has. Types that no column takes are refused where a column is to have them, and
-nothing is written in these formats.
+Not promised: that bytes which no writer of Avro makes are refused. fastavro takes a number of more than 64 bits for
+what its last ones say, any byte but 0 for true, and of a key that is twice in a map the last value. What else a format
+has: types that no column takes are refused where a column is to have them, and nothing is written in these formats.
 
 Start reading at `read.py`.
 """
