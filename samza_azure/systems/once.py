@@ -15,6 +15,8 @@ from samza_azure.foreign import parsed
 WRITER, NUMBER = "samza-writer", "samza-number"
 #: So many writers are kept. If there are more, those that have sent nothing for the longest time are forgotten.
 WRITERS = 1_000
+#: No job of ours has longer ids of writers (in characters of ASCII), and none counts further.
+LONGEST, MOST = 200, 2**63 - 1
 
 
 class EventHubsOnce:
@@ -59,7 +61,7 @@ class EventHubsOnce:
             at = int(number)
         except (TypeError, ValueError, OverflowError):
             return True
-        if not isinstance(writer, str):
+        if not _is_ours(writer, at):
             return True
         last = self._last.pop(writer, -1)
         self._last[writer] = max(at, last)  # behind all others
@@ -68,11 +70,16 @@ class EventHubsOnce:
         return at > last
 
 
+def _is_ours(writer: Any, number: int) -> bool:
+    """Whether a job of ours can have sent it. What others send would fill the state, or be taken for a repetition."""
+    return isinstance(writer, str) and writer.isascii() and len(writer) <= LONGEST and 0 <= number <= MOST
+
+
 def _read(state: bytes) -> dict[str, int]:
     try:
         last = parsed(state)
     except ValueError as error:
         raise ConfigError(f"This is no state of EventHubsOnce: {error}") from error
     if isinstance(last, dict) and all(type(number) is int for number in last.values()):
-        return last
+        return {writer: number for writer, number in last.items() if _is_ours(writer, number)}
     raise ConfigError("This is no state of EventHubsOnce: numbers by writer are expected.")
