@@ -187,7 +187,7 @@ class KafkaStream:
     def close(self) -> None:
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            consumer.close()
+            begun(consumer.close)  # the same client may hang in it, too
 
     # Looks at the topic
 

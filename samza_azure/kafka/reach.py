@@ -15,6 +15,7 @@ from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
 from samza_azure.kafka.access import NONE
 from samza_azure.kafka.topic import Told, Topic
 from samza_azure.machine.clock import boot_time
+from samza_azure.systems.looks import begun
 from samza_azure.systems.reach import connected
 
 #: For a connection, for all answers about the topic, and for the first word of a partition.
@@ -129,7 +130,7 @@ def _read(topic: Topic) -> None:
             if message is not None or told.is_refused or error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
                 raise topic.explained(error)
     finally:
-        consumer.close()
+        begun(consumer.close)  # it may hang
     raise StorageUnavailable(
         f"The brokers of the topic {topic.name!r} answer, and sent nothing of its partition 0 within {READ_S:g} s. "
         f"See that all of them can be reached from here, as they want to be: {topic.named_brokers()}."

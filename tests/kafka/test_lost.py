@@ -249,6 +249,25 @@ def test_a_client_that_hangs_is_replaced(messages: Messages, monkeypatch: pytest
     stuck[0].set()
 
 
+def test_a_client_that_hangs_in_its_end_holds_nobody_up(messages: Messages, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a task nor `check --connect`."""
+    may_end, ended = threading.Event(), list[bool]()
+
+    class Hangs(Consumer):
+        def close(self) -> None:
+            ended.append(may_end.wait(5))
+            super().close()
+
+    monkeypatch.setattr(topic_module, "Consumer", Hangs)
+    reading = messages.stream()
+    assert numbers(reading, 40) == {0: [*range(40)]}
+    reading.close()
+    assert "may be read" in reading.look()
+    assert not ended
+    may_end.set()
+    until(lambda: ended == [True, True])
+
+
 @pytest.mark.long
 def test_who_may_not_read_is_told_at_the_start_and_waits_later(cluster: MockCluster, messages: Messages) -> None:
     """A right that is taken away may come back; one that was never there is a mistake."""
