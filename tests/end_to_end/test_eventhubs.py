@@ -26,6 +26,7 @@ options.name = "clicks"
 partitions = 2
 schema = "n bigint, ts timestamp"
 event_time = "ts"
+frontier_lag = "0 s"
 [streams.seen]
 schema = "n bigint, partition int"
 """

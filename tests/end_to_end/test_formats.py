@@ -29,6 +29,7 @@ options.from.ts = "meta.ts"
 partitions = 2
 schema = "n bigint, ts timestamp"
 event_time = "ts"
+frontier_lag = "0 s"
 dead_letters = 1000
 [streams.seen]
 schema = "n bigint, partition int"

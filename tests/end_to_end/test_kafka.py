@@ -25,6 +25,7 @@ options.topic = "clicks"
 partitions = 2
 schema = "n bigint, ts timestamp"
 event_time = "ts"
+frontier_lag = "0 s"
 [streams.seen]
 schema = "n bigint, partition int"
 """

@@ -1,6 +1,7 @@
 """A source task in the storage's memory: what its log says, through take-overs at every moment and drains."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,6 +22,7 @@ from samza_azure.machine.clock import boot_time
 from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase, StartTask, TaskKind
 from samza_azure.pipeline.loading import load
 from samza_azure.pipeline.outside import dead_letter_stage
+from samza_azure.pipeline.system_names import mistakes_of_systems
 from samza_azure.pipeline.without_spark import analyse_without_spark
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.stream_io.log import LogReader, take_over
@@ -596,6 +598,35 @@ def test_a_row_that_does_not_fit_is_named_and_fails_the_task(run: Run) -> None:
 def test_a_stream_from_outside_is_refused_with_what_to_write(tmp_path: Path, run: Run, instead: str, said: str) -> None:
     with pytest.raises(PipelineRefused, match=said):
         Run(tmp_path, JOB.replace('system = "tail"', instead))
+
+
+@pytest.mark.parametrize(
+    ("system", "more", "time", "is_refused"),
+    [
+        ("eventhubs", "", "ts", True),
+        ("kafka", "", "ts", True),
+        ("eventhubs", 'frontier_lag = "10 s"', "ts", False),
+        ("kafka", 'frontier_lag = "0 s"', "ts", False),
+        ("eventhubs", 'options.envelope = "offset, enqueued_time"', "enqueued_time", False),
+        ("kafka", 'options.format = "raw"', "timestamp", False),
+        ("eventhubs", "", "enqueued_time", True),
+        ("kafka", 'options.envelope = "timestamp"', "ts", True),
+        ("tail", "", "ts", False),
+    ],
+)
+def test_a_time_that_others_have_written_needs_a_lag(
+    tmp_path: Path, system: str, more: str, time: str, is_refused: bool
+) -> None:
+    """Without one each row that is older than another one of its partition would be late, and nobody would say so."""
+    job = (
+        JOB.replace('"tail"', f'"{system}"').replace('frontier_lag = "1 s"', more).replace("options.path", "options.p")
+    )
+    (tmp_path / "job.toml").write_text(re.sub(r"\bts\b", time, job))
+    said = list(mistakes_of_systems(Config.load(tmp_path / "job.toml").streams, {"seen"}))
+    assert len(said) == is_refused
+    if said:
+        assert f"streams.clicks.frontier_lag is missing: {time!r} is a time of those who write" in said[0]
+        assert all(f"frontier_lag = {lag}" in said[0] for lag in ('"10 s"', '"0 s"')) and "[streams.clicks]" in said[0]
 
 
 def test_a_task_that_commits_without_a_wait_reads_as_well(
