@@ -133,7 +133,7 @@ class EventHubsStream:
         elif end.first is not None and end.first > end.number:  # all events have expired
             left = 0
         elif isinstance(start, datetime):
-            left = 0 if end.enqueued_ms <= start.timestamp() * 1000 else None
+            left = 0 if end.enqueued_ms < whole_ms(start) else None
         else:
             left = end.number - end.first + 1 if start == "oldest" and end.first is not None else None
         if left is None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import TimeoutError as TooLate
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
@@ -28,7 +28,7 @@ from samza_azure.errors import (
 )
 from samza_azure.eventhubs.events import Received
 from samza_azure.systems.looks import begun
-from samza_azure.systems.options import EPOCH
+from samza_azure.systems.options import EPOCH, whole_ms
 
 #: The SDK also logs each error that it hands to us, as many lines.
 logging.getLogger("azure.eventhub").setLevel(logging.CRITICAL)
@@ -146,7 +146,7 @@ class EventHub:
                 client.receive(
                     came,
                     partition_id=partition,
-                    starting_position=EPOCH + timedelta(milliseconds=ms - 1),  # behind it, as the SDK asks for times
+                    starting_position=behind_earlier(EPOCH + timedelta(milliseconds=ms)),
                     prefetch=1,
                     max_wait_time=ANSWER_S,
                     on_error=failed,
@@ -201,3 +201,8 @@ class EventHub:
         if condition == "server-busy":
             return StorageUnavailable(f"{hub} is throttled.", after_s=BUSY_S)
         return StorageUnavailable(f"{hub} does not answer: {text}")
+
+
+def behind_earlier(time: datetime) -> datetime:
+    """Where to open a partition so that the events of a time come, too: the SDK asks for later ones alone."""
+    return EPOCH + timedelta(milliseconds=whole_ms(time) - 1)

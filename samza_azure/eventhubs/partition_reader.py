@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from samza_azure.errors import AccessDenied, ConfigError, RowsGone, SamzaAzureError, StorageUnavailable
 from samza_azure.eventhubs.events import Received, rows
-from samza_azure.eventhubs.hub import EventHub
+from samza_azure.eventhubs.hub import EventHub, behind_earlier
 from samza_azure.machine.clock import boot_time
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ class End:
 
 
 class PartitionReader:
-    """The events of one partition after `start`, or from the one of a number on. A context manager; `read` and `look`
-    are for one thread.
+    """The events of one partition after `start`, or from a time or the one of a number on. A context manager; `read`
+    and `look` are for one thread.
 
     `level` orders owners: a reader with a lower or an equal one ends with `Superseded`. `skips` says that events that
     expired unread, or were lost with their hub, are passed over instead of being an error.
@@ -256,7 +256,7 @@ class PartitionReader:
         """Where to open: after the last event that came in, and never at one, since the SDK would hand it over again
         whenever it reconnects."""
         if self._last is None:
-            return self._start if isinstance(self._start, datetime) else "-1"
+            return behind_earlier(self._start) if isinstance(self._start, datetime) else "-1"
         if self._last.number < 0:
             return "-1"
         offset = self._last.offset
@@ -297,7 +297,7 @@ class PartitionReader:
         text = f"{type(error).__name__}: {error}".partition("\n")[0]
         return SamzaAzureError(
             f"Event {event} of partition {self._partition} of the hub {self._hub.name!r} cannot be read: {text}. To go "
-            "on behind it, read the hub as a stream of another id, with options.start a time after it was sent."
+            "on behind it, read the hub as a stream of another id, with options.start a later time than it has."
         )
 
     def _after(self, batch: pa.RecordBatch) -> EventPosition:
@@ -350,9 +350,9 @@ class PartitionReader:
                 if self._doubts >= TRIES:
                     ends = self._hub.ends(self._partition)
                     number = max(ends.first, self._last.number + 1 if self._last else 0)
-                    is_after_time = self._last is None and isinstance(self._start, datetime)
+                    is_since_time = self._last is None and isinstance(self._start, datetime)
                     if number <= ends.last:
-                        return self._unreadable(f"after {self._start}" if is_after_time else str(number), error)
+                        return self._unreadable(f"since {self._start}" if is_since_time else str(number), error)
         except SamzaAzureError as cause:
             found = cause
         if isinstance(found, AccessDenied) and self._was_let_in:

@@ -23,7 +23,7 @@ BODY = "body"
 FILE = ".file"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Word: TypeAlias = Literal["oldest", "newest"]
-#: Where to begin: by a word, after a time, or in each partition by a word or with the row of a number.
+#: Where to begin: by a word, at a time, or in each partition by a word or with the row of a number.
 Start: TypeAlias = Word | datetime | Mapping[int, int | Word]
 OLDEST: Word = "oldest"
 WORDS: Mapping[str, Word] = {"oldest": "oldest", "newest": "newest"}

@@ -334,6 +334,33 @@ def test_events_are_found_by_the_time_at_which_they_came(hubs: EventHubs) -> Non
         reading.back_to(before, {0: (made - 1, 5)})
 
 
+def test_a_time_to_begin_at_has_its_own_events(hubs: EventHubs) -> None:
+    """As with Kafka and `rewind --to`; and until the hub has said that none is left, there may be some."""
+    for n in (0, 1, 2):
+        hubs.send("hub", 0, [b'{"n": %d}' % n])
+        sent = datetime.now(UTC)
+        until(lambda: datetime.now(UTC) > sent + timedelta(milliseconds=3))  # noqa: B023
+    raw = stream(hubs, "body binary, enqueued_time timestamp", format="raw")
+    raw.open(0, (0, 0))
+    _, second, third = following(raw).table["enqueued_time"].to_pylist()
+    raw.close()
+    for start, read in ((second, [1, 2]), (third, [2])):
+        reading = stream(hubs, start=start.isoformat())
+        reading.open(0, (0, 0))
+        reading._readers[0].look()
+        assert reading.lag(0) is None, "it is not known how many, and they may be none"
+        found: list[int] = []
+        until(lambda: (found.extend(following(reading).table["n"].to_pylist()), len(found) == len(read))[1])  # noqa: B023
+        assert found == read
+        reading.close()
+    later = stream(hubs, start=(third + timedelta(microseconds=1)).isoformat())
+    later.open(0, (0, 0))
+    later._readers[0].look()
+    left = later.lag(0)
+    later.close()
+    assert left is not None and left.rows == 0
+
+
 def test_a_hub_that_sends_nothing_of_a_time_is_no_hub_without_it(
     hubs: EventHubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
