@@ -349,7 +349,7 @@ def hub_lines(plan: Plan) -> list[str]:
         f"up to {_counted(number, 'connection')} per partition of the hub for {stream}, one per task"
         for stream, number in sent.items()
     ]
-    also = ", and one more now and then for each partition that is silent" if read else ""
+    also = ", and one more now and then for each partition that is silent and for the hub" if read else ""
     month = f"${HUB_UNIT_PRICE * HOURS_PER_MONTH:,.2f} per month"
     line = (
         f"Note: Event Hubs: {'; '.join(links)}{also}. A namespace of Standard takes {HUB_CONNECTIONS:,}. A throughput "

@@ -16,7 +16,7 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from samza_azure.errors import ConfigError
+from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.eventhubs.events import SCHEMA
 from samza_azure.eventhubs.options import WAYS, hub_of
 from samza_azure.eventhubs.partition_reader import Arrival, EventPosition, PartitionReader
@@ -25,12 +25,14 @@ from samza_azure.machine.clock import boot_time
 from samza_azure.systems.api import SystemLag, SystemPosition, SystemRows, SystemStream
 from samza_azure.systems.looks import Look
 from samza_azure.systems.once import NUMBER, WRITER, EventHubsOnce
-from samza_azure.systems.options import BODY, one_of, refuse_unknown, start_at, start_of, whole_ms
+from samza_azure.systems.options import BODY, one_of, other_count, refuse_unknown, start_at, start_of, whole_ms
 from samza_azure.systems.parsing import Parser
 
 log = logging.getLogger(__name__)
 
 OPTIONS = {*WAYS, "name", "consumer_group", "start", "on_expired"}
+#: How often the task of partition 0 asks whether the hub has got more partitions.
+COUNT_S = 60.0
 #: The partitions that are asked at a time where their events of a time begin.
 AT_ONCE = 8
 
@@ -52,6 +54,10 @@ class EventHubsStream:
         self._events = self._bytes = 0  # that were read
         self._turn = 0
         self._once: dict[int, EventHubsOnce] = {}
+        self._count = Look(
+            self._count_partitions, f"The partitions of the hub {self._hub.name!r} are not known.", at_once=True
+        )
+        self._counted_at = 0.0
 
     def partitions(self) -> int | None:
         """As many as the hub has. Their ids are the numbers from 0."""
@@ -96,6 +102,7 @@ class EventHubsStream:
         reader = PartitionReader(self._hub, str(partition), start, level=self._stream.owner, skips=self._skips)
         reader.__enter__()
         self._readers[partition] = reader
+        self._counted_at = boot_time()  # whoever opens has asked
         self._told[partition] = reader.position
         self._looks[partition] = Look(
             reader.look, f"The end of partition {partition} of the hub {self._hub.name!r} is not known."
@@ -104,6 +111,8 @@ class EventHubsStream:
     def read(self) -> SystemRows | None:
         """What one of the partitions has; each has its turn."""
         numbers = sorted(self._readers)
+        if 0 in self._readers:  # one task of the stream is enough
+            self._count.see(self._counted_at + COUNT_S)
         for at in range(len(numbers)):
             number = numbers[(self._turn + at) % len(numbers)]
             if (found := self._read(number)) is not None:
@@ -147,6 +156,16 @@ class EventHubsStream:
     def close(self) -> None:
         for reader in self._readers.values():
             reader.close()
+
+    def _count_partitions(self) -> None:
+        """Ask for the number of partitions: nobody would read one that was added since the task began."""
+        self._counted_at = boot_time()
+        try:
+            number = len(self._hub.facts().partitions)
+        except SamzaAzureError:
+            return  # the readers say what is wrong with the hub
+        if number > self._stream.partitions:
+            raise other_count(self._stream.name, self._stream.partitions, number)
 
     def _read(self, number: int) -> SystemRows | None:
         reader = self._readers[number]

@@ -55,6 +55,14 @@ def one_of(stream: SystemStream, option: str, *values: str) -> str:
     return said
 
 
+def other_count(stream: str, declared: int, number: int) -> ConfigError:
+    """A stream outside has another number of partitions than the job file says."""
+    return ConfigError(
+        f"streams.{stream}.partitions is {declared}, but the stream has {number} there. Drain the run, write "
+        f"partitions = {number}, and start again."
+    )
+
+
 def start_of(stream: SystemStream, number: str) -> Start:
     """Where to begin a partition that was never read. `number` is what the system calls that of a row."""
     said = stream.options.get("start", OLDEST)

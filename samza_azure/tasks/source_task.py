@@ -27,6 +27,7 @@ from samza_azure.stream_io.log import LogWriter
 from samza_azure.stream_io.values.fitting import fitted
 from samza_azure.systems.api import SystemConsumer, SystemLag, SystemRows
 from samza_azure.systems.dead_letters import SCHEMA as DEAD_LETTERS
+from samza_azure.systems.options import other_count
 from samza_azure.systems.registry import factory_of
 from samza_azure.tasks.backlog import furthest
 from samza_azure.tasks.context import ContainerContext
@@ -129,10 +130,7 @@ class SourceTask(TurnTask):
         factory = factory_of(self._declared.system, self._stream)
         number = factory.get_admin(of_stream).partitions()
         if number is not None and number != self._declared.partitions:
-            raise ConfigError(
-                f"streams.{self._stream}.partitions is {self._declared.partitions}, but the stream has {number} there. "
-                f"Drain the run, write partitions = {number}, and start again."
-            )
+            raise other_count(self._stream, self._declared.partitions, number)
         self._consumer = consumer = factory.get_consumer(of_stream)
         try:
             restore = getattr(consumer, "restore", None)

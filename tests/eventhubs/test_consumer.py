@@ -10,6 +10,7 @@ import pytest
 from azure.eventhub import EventData
 
 from samza_azure.errors import ConfigError, RowsGone, StorageUnavailable
+from samza_azure.eventhubs import consumer as consumer_module
 from samza_azure.eventhubs import hub as hub_module
 from samza_azure.eventhubs import partition_reader as partition_module
 from samza_azure.eventhubs.consumer import EventHubsStream
@@ -359,6 +360,32 @@ def test_a_time_to_begin_at_has_its_own_events(hubs: EventHubs) -> None:
     left = later.lag(0)
     later.close()
     assert left is not None and left.rows == 0
+
+
+def test_partitions_that_are_added_end_the_reading(hubs: EventHubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would read them. The task of partition 0 asks, also while events come, and an outage is no answer."""
+    monkeypatch.setattr(consumer_module, "COUNT_S", -looks_module.LOOK_S)
+    reading, other = stream(hubs), stream(hubs)
+    reading.open(0, (0, 0))
+    other.open(1, (0, 0))
+    hubs.add_partitions("hub", 1)
+    said: list[str] = []
+
+    def ends() -> bool:
+        hubs.send("hub", 0, [b'{"n": 1}'])
+        try:
+            reading.read()
+        except ConfigError as error:
+            said.append(str(error))
+        return bool(said)
+
+    until(ends)
+    assert said == [
+        "streams.s.partitions is 2, but the stream has 3 there. Drain the run, write partitions = 3, and start again."
+    ]
+    assert other.read() is None and other._count._looking is None, "one task of the stream is enough"
+    reading.close()
+    other.close()
 
 
 def test_a_hub_that_sends_nothing_of_a_time_is_no_hub_without_it(
