@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from samza_azure.commands.kept_rows import kept_rows
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, PipelineRefused, SamzaAzureError, StorageUnavailable, Superseded
+from samza_azure.eventhubs.emulator import EventHubs
 from samza_azure.logs.reading import Tail
 from samza_azure.logs.record import Kind, Writer
 from samza_azure.machine.clock import boot_time
@@ -48,6 +50,23 @@ partitions = 2
 schema = "n bigint not null, ts timestamp"
 event_time = "ts"
 frontier_lag = "1 s"
+[streams.seen]
+schema = "n bigint"
+"""
+HUB_JOB = """
+[app]
+name = "hub"
+main = "outside:app"
+[azure.storage]
+connect = "UseDevelopmentStorage=true"
+[task]
+[streams.clicks]
+system = "eventhubs"
+options.connect = "CONNECT"
+options.name = "hub"
+options.format = "raw"
+schema = "body binary, enqueued_time timestamp"
+event_time = "enqueued_time"
 [streams.seen]
 schema = "n bigint"
 """
@@ -627,6 +646,21 @@ def test_a_time_that_others_have_written_needs_a_lag(
     if said:
         assert f"streams.clicks.frontier_lag is missing: {time!r} is a time of those who write" in said[0]
         assert all(f"frontier_lag = {lag}" in said[0] for lag in ('"10 s"', '"0 s"')) and "[streams.clicks]" in said[0]
+
+
+def test_the_time_of_the_service_makes_event_time_without_a_lag(tmp_path: Path, run: Run) -> None:
+    """It never goes back within a partition."""
+    with EventHubs({"hub": 1}) as hubs:
+        job = HUB_JOB.replace("CONNECT", hubs.connection_string)
+        task = Run(tmp_path, job).owner(first=True)
+        hubs.send("hub", 0, [b"first", b"last"])
+        until = boot_time() + 60
+        while task._partitions[0].position[1] < 2 and boot_time() < until:
+            with suppress(StorageUnavailable):
+                turn(task)
+        enqueued_ms = hubs._hubs["hub"].partitions[0].events[-1].enqueued_ms
+        assert (task._partitions[0].position[1], task._frontier_us()) == (2, enqueued_ms * 1000)
+        task._leaves()
 
 
 def test_a_task_that_commits_without_a_wait_reads_as_well(
