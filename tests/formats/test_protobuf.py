@@ -199,9 +199,12 @@ def test_a_message_of_a_registry_says_which_of_its_schema_it_is(registry: FakeCo
         "inside 17179869183 others", "It is message 1 of its schema, which has 1", "It names the schema 9, which",
     ]  # fmt: skip
     assert all(said in reason for said, reason in zip(says, reasons, strict=True)), reasons
+    parsed(reads, [framed(number, b"\x02\x04", top)])
+    known = [path for path in registry.asked if not path.startswith("/schemas/ids/9")]
+    assert len(known) == len({*known}), "each once, whichever message of it is named"
     registry.fails = 503
     with pytest.raises(StorageUnavailable):
-        parsed(reads, [framed(number, b"\x02\x04", top)])
+        parsed(reads, [framed(8, b"\x00", top)])
 
 
 def test_what_confluents_own_serializer_writes_is_read(registry: FakeConfluentRegistry) -> None:

@@ -1,7 +1,7 @@
 """Where the schemas of a stream's messages are, as its options say: in files, or in a registry."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 URL, NAMESPACE, CA = "registry.url", "registry.namespace", "registry.ca.file"
 NONE, SINGLE_OBJECT = "none", "single-object"
+#: So many answers of a registry are kept whose schemas have several messages.
+ANSWERS = 100
 _OF_URL = ("registry.user", "registry.password", "registry.password.file", CA)
 #: Where schemas may be, by format, and the options that go with each place.
 PLACES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -112,10 +114,11 @@ def _protobuf(stream: SystemStream, place: str, paths: Paths, _envelope: Sequenc
         _refuse_missing(stream, paths, [schema])
         return Bare(), _known({None: schema}), None
     registry = _registry(stream)
+    ask = lru_cache(ANSWERS)(partial(registry.schema, serialized=True))
 
     def load(named: tuple[int, ...]) -> Schema:
         number, *indexes = named
-        found = registry.schema(number, serialized=True)
+        found = ask(number)
         _refuse_kind(number, found.kind, "PROTOBUF")
         return from_registry(found, indexes, cuts=cuts)
 
