@@ -334,7 +334,7 @@ def test_drain_of_the_low_level_api(make: MakeJob) -> None:
     assert len(drains) == PARTITIONS, "once for each task; upstream counts them and asks nothing"
 
 
-@pytest.mark.long  # test_runs has it without the coordinator
+@pytest.mark.long  # test_handlers has it without the coordinator
 def test_drain_on_container_start_of_the_low_level_api(make: MakeJob) -> None:
     drains: list[str] = []
     drained_before_the_start(make(low_level(drains), RECEIVED))
