@@ -13,6 +13,7 @@ from azure.core.pipeline.transport import RequestsTransport
 from azure.data.tables import TableClient
 from requests.adapters import BaseAdapter, HTTPAdapter
 from urllib3 import Retry
+from urllib3.exceptions import ProtocolError
 
 from samza_azure.storage.address import Address
 
@@ -32,6 +33,26 @@ TRANSPORT = {"connection_timeout": CONNECT_S, "read_timeout": READ_S, "connectio
 _THREADS_MAX = 64
 
 
+class _Adapter(HTTPAdapter):
+    """Sends a read again, once, if its connection was closed in place of an answer. A write is never sent twice.
+
+    A service closes a connection that nobody has used for a while (Azurite after 5 s), perhaps just as we send on it.
+    """
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **more: Any) -> requests.Response:
+        try:
+            return super().send(request, *args, **more)
+        except requests.ConnectionError as error:
+            if request.method not in ("GET", "HEAD") or not _was_closed(error):
+                raise
+            return super().send(request, *args, **more)
+
+
+def _was_closed(error: requests.ConnectionError) -> bool:
+    reason = error.args[0] if error.args else None
+    return isinstance(reason, ProtocolError) and isinstance(reason.args[-1], ConnectionError)  # of Python: reset, ended
+
+
 class Clients:
     """The clients of one container and one table."""
 
@@ -39,7 +60,7 @@ class Clients:
         """`opens` is the credential; `made` is called with the client of the container when it is created."""
         self._session = requests.Session()
         self._session.trust_env = where.blob_url.startswith("https:")  # proxies and certificates; not for an emulator
-        self._session.mount("https://", adapter := HTTPAdapter(pool_maxsize=_THREADS_MAX, max_retries=Retry(False)))
+        self._session.mount("https://", adapter := _Adapter(pool_maxsize=_THREADS_MAX, max_retries=Retry(False)))
         self._session.mount("http://", adapter)
         self._transport = RequestsTransport(session=self._session, session_owner=False, **TRANSPORT)
         self._options: dict[str, Any] = {"transport": self._transport, "credential": opens, **ONCE}

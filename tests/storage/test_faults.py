@@ -79,6 +79,29 @@ def test_a_request_that_is_lost_is_unsettled_too_and_a_read_settles_it(account: 
     assert blobs.read("log/0", 0) == Span(b"", 0)
 
 
+def test_a_read_whose_connection_is_closed_in_place_of_an_answer_is_sent_once_more(
+    account: Account, to_blobs: Proxy, to_tables: Proxy
+) -> None:
+    """A service closes a connection that was idle, perhaps just when a request is sent on it."""
+    blobs, hints = account.blobs(), account.hints()
+    blobs.create("log/0")
+    hints.publish("runs/1/clean-0", {"length": 1})
+    for proxy, read in (
+        (to_blobs, lambda: list(blobs.list("log/"))),
+        (to_blobs, lambda: blobs.read("log/0", 0)),
+        (to_tables, hints.poll),
+    ):
+        proxy.mode = Mode.LOSE_ONE_ANSWER
+        assert read()
+        assert proxy.mode is Mode.PASS
+        proxy.mode = Mode.LOSE_ANSWERS
+        before = proxy.connections
+        with pytest.raises(StorageUnavailable):
+            read()
+        assert proxy.connections - before <= 2
+        proxy.mode = Mode.PASS
+
+
 def test_an_answer_that_does_not_come_ends_the_wait_in_time(account: Account, to_blobs: Proxy) -> None:
     blobs = account.blobs(timeout_s=0.5)
     blobs.create("log/0")
