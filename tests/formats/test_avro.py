@@ -165,7 +165,7 @@ def test_what_does_not_fit_a_column_is_refused_alone(tmp_path: Path) -> None:
         "The column 'd' is decimal(4,2), which cannot hold 10000",
         "The column 't' holds times of the years 1 to 9999, and this is none of them",
         "The column 't' is timestamp, which cannot hold <value out of range",
-        "The field 'e' is no enum E",
+        "It was not written with the schema R",
         "It has 1 bytes behind what the schema R says",
         "It was not written with the schema R",
         "It was not written with the schema R",
@@ -253,6 +253,59 @@ def test_a_list_that_promises_more_than_it_has_takes_no_memory() -> None:
     schema = AvroSchema(json.dumps(record(a={"type": "array", "items": "int"}, b={"type": "map", "values": "int"})))
     with pytest.raises(ConfigError, match="was not written with the schema R"):
         schema.read([b"\xfe\xff\xff\xff\xff\xff\xff\x7f"], {"a": ["a"]})
+
+
+LIST, MAP = {"type": "array", "items": "int"}, {"type": "map", "values": "int"}
+E = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "says"),
+    [
+        (["null", "string"], "01", "a union of 2 types is of number -1"),
+        (["null", "string"], "04", "a union of 2 types is of number 2"),
+        ("long", "ff" * 9 + "03", "a number has more than 64 bits"),
+        ("long", "80" * 20 + "00", "a number has more than 64 bits"),
+        ("int", "ff" * 4 + "1f", "a number has more than 32 bits"),
+        ("boolean", "02", "a boolean is 2"),
+        (MAP, "04 02 61 02 02 61 04 00", "a map has the key 'a' twice"),
+        (MAP, "02 02 61 02 02 8200 61 04 00", "a map has the key 'a' twice"),
+        (E, "01", "an enum of 2 symbols is number -1"),
+        (E, "04", "an enum of 2 symbols is number 2"),
+        ("bytes", "01", "something has -1 bytes"),
+        (MAP, "02 01", "something has -1 bytes"),
+        (LIST, "01 06 02 00", "a block has other bytes than it says"),
+        (LIST, "ff" * 9 + "01", "it ends early"),
+        ({"type": "array", "items": "double"}, "fe" + "ff" * 8 + "01", "it ends early"),
+        ("double", "00", "it ends early"),
+    ],
+)
+def test_bytes_that_no_writer_may_write_are_refused_also_in_a_field_that_no_column_has(
+    kind: Any, body: str, says: str, tmp_path: Path
+) -> None:
+    schema = record(v=kind, n="int")
+    reads = parser("n int", tmp_path, schema__file=written(tmp_path, schema))
+    rows, reasons = parsed(reads, [bytes.fromhex(body) + b"\x02"])
+    assert not rows and f"It was not written with the schema R: {says}" in reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "body", "read"),
+    [
+        ("long", "bigint", "80" * 9 + "00", 0),
+        ("long", "bigint", "ff" * 9 + "01", -(1 << 63)),
+        ("int", "int", "feffffff0f", (1 << 31) - 1),
+        ("string", "string", "8400 c3a9", "é"),
+        (LIST, "array<int>", "03 04 02 04 02 06 00", [1, 2, 3]),
+        (MAP, "map<string, int>", "01 06 02 61 02 02 02 62 04 00", [("a", 1), ("b", 2)]),
+        (["null", "int"], "int", "8200 02", 1),
+    ],
+)
+def test_what_a_writer_may_write_at_greater_length_is_read(
+    kind: Any, column: str, body: str, read: Any, tmp_path: Path
+) -> None:
+    reads = parser(f"v {column}", tmp_path, schema__file=written(tmp_path, record(v=kind)))
+    assert parsed(reads, [bytes.fromhex(body)] * 2) == ([{"v": read}] * 2, [])
 
 
 @pytest.mark.parametrize(

@@ -229,6 +229,95 @@ def test_a_registry_without_descriptors_is_named(registry: FakeConfluentRegistry
     assert "the registry does not give descriptors" in reason
 
 
+def known(name: str, fields: str) -> str:
+    return f'name: "{name}.proto" package: "google.protobuf" syntax: "proto3" message_type {{ {fields} }}'
+
+
+OTHERS = {
+    "a time without nanoseconds": known("Timestamp", 'name: "Timestamp"'),
+    "a time of texts": known(
+        "Timestamp", 'name: "Timestamp" field { name: "seconds" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL } '
+        'field { name: "nanos" number: 2 type: TYPE_INT32 label: LABEL_OPTIONAL }'
+    ),
+    "a number without a value": known("DoubleValue", 'name: "DoubleValue"'),
+    "a number that is a list": known(
+        "DoubleValue", 'name: "DoubleValue" field { name: "value" number: 1 type: TYPE_DOUBLE label: LABEL_REPEATED }'
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+def test_another_message_of_the_name_of_protobufs_own_is_refused(
+    other: str, registry: FakeConfluentRegistry, folder: Path
+) -> None:
+    named = "Timestamp" if "Timestamp" in other else "DoubleValue"
+    schema = f"""
+    name: "x.proto" syntax: "proto3" dependency: "{named}.proto"
+    message_type {{
+      name: "M" field {{ name: "n" number: 1 type: TYPE_INT32 label: LABEL_OPTIONAL }}
+      field {{ name: "v" number: 2 type: TYPE_MESSAGE type_name: ".google.protobuf.{named}" label: LABEL_OPTIONAL }}
+    }}
+    """
+    registry.register("k", "message …", "PROTOBUF", descriptor=file(other).SerializeToString())
+    references = [(f"{named}.proto", "k", 1)]
+    number = registry.register("x", "message …", "PROTOBUF", references, file(schema).SerializeToString())
+    column = "timestamp" if named == "Timestamp" else "double"
+    reads = parser(f"n int, v {column}", registry__url=registry.url, format="protobuf")
+    _, reasons = parsed(reads, [framed(number, b"\x00", b"\x08\x01\x12\x00")] * 2)
+    assert all(f"has another google.protobuf.{named} than that of protobuf" in reason for reason in reasons)
+    files = FileDescriptorSet(file=[file(other), file(schema)]).SerializeToString()
+    (folder / "other.pb").write_bytes(files)
+    with pytest.raises(ConfigError, match="than that of protobuf"):
+        reader(folder, "n int", descriptor__file="other.pb", message="M")
+
+
+def test_a_map_that_is_none_is_refused(registry: FakeConfluentRegistry) -> None:
+    schema = """
+    name: "x.proto" syntax: "proto3"
+    message_type {
+      name: "M" field { name: "m" number: 1 type: TYPE_MESSAGE type_name: ".M.E" label: LABEL_REPEATED }
+      nested_type { name: "E" options { map_entry: true }
+        field { name: "k" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL }
+        field { name: "v" number: 2 type: TYPE_STRING label: LABEL_OPTIONAL } }
+    }
+    """
+    number = registry.register("x", "message …", "PROTOBUF", descriptor=file(schema).SerializeToString())
+    reads = parser("m map<string, string>", registry__url=registry.url, format="protobuf")
+    rows, (reason,) = parsed(reads, [framed(number, b"\x00", b"\x0a\x00")])
+    assert not rows and "The field 'm' holds what it should not" in reason
+
+
+CLOSED = """
+name: "x.proto" syntax: "proto2" enum_type { name: "E" value { name: "A" number: 0 } value { name: "B" number: 1 } }
+message_type {
+  name: "M"
+  field { name: "one" number: 1 type: TYPE_ENUM type_name: ".E" label: LABEL_OPTIONAL }
+  field { name: "more" number: 2 type: TYPE_ENUM type_name: ".E" label: LABEL_REPEATED }
+  field { name: "by" number: 3 type: TYPE_MESSAGE type_name: ".M.ByEntry" label: LABEL_REPEATED }
+  field { name: "in" number: 4 type: TYPE_MESSAGE type_name: ".M" label: LABEL_OPTIONAL }
+  nested_type { name: "ByEntry" options { map_entry: true }
+    field { name: "key" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL }
+    field { name: "value" number: 2 type: TYPE_ENUM type_name: ".E" label: LABEL_OPTIONAL } }
+}
+"""
+
+
+def test_a_number_that_an_enum_of_proto2_lacks_is_no_null(registry: FakeConfluentRegistry) -> None:
+    number = registry.register("x", "message …", "PROTOBUF", descriptor=file(CLOSED).SerializeToString())
+    schema = "one string, more array<string>, by map<string, string>, inner string"
+    reads = parser(schema, registry__url=registry.url, format="protobuf", from__inner="in.one")
+    good = "0801 1000 1001 1a050a0161 1001 22020801"
+    bodies = [good, "", "0809", "1000 1009", "1a050a0161 1009", "22020809"]
+    rows, reasons = parsed(reads, [framed(number, b"\x00", bytes.fromhex(each)) for each in bodies])
+    assert rows == [
+        {"one": "B", "more": ["A", "B"], "by": [("a", "B")], "inner": "B"},
+        {"one": None, "more": [], "by": [], "inner": None},
+    ]
+    says = [f"The field {field!r} holds what it should not: an enum has a number that its schema lacks"
+            for field in ("one", "more", "by", "in.one")]  # fmt: skip
+    assert reasons == says
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

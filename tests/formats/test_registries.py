@@ -150,7 +150,7 @@ def test_messages_of_a_schema_that_is_of_no_use_are_refused(
     registry: FakeConfluentRegistry, schema: Any, kind: str, says: str
 ) -> None:
     number = registry.register("s", schema, kind)
-    _, (reason,) = parsed(reader(registry, "n int"), [framed(number, b"\x02")])
+    _, (reason,) = parsed(reader(registry, "n int"), [framed(number, b"\x01")])
     assert says in reason
 
 

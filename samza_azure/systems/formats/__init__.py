@@ -3,6 +3,7 @@
     read        messages to the columns of a stream: each by the schema that it was written with
     sources     where the schemas of a stream are, as its options say
     avro        a schema of Avro, and what is written with it
+    avro_bytes  that the bytes of a datum are those that Avro allows
     protobuf    a message of a descriptor set, and what is written with it
     confluent   schemas of a registry that speaks Confluent's interface
     azure_registry  schemas of Azure Schema Registry
@@ -11,9 +12,8 @@ Promised: a message is read as its writer has written it, or refused with the re
 refuses none. Bytes, schemas and names come from outside: no schema makes the data deeper than `avro.DEEPEST`, or more
 than so many objects for each byte, and a value that a column cannot hold is refused, not brought near to it.
 
-Not promised: that bytes which no writer of Avro makes are refused. fastavro takes a number of more than 64 bits for
-what its last ones say, any byte but 0 for true, and of a key that is twice in a map the last value. What else a format
-has: types that no column takes are refused where a column is to have them, and nothing is written in these formats.
+Not promised: what else a format has. Types that no column takes are refused where a column is to have them, and nothing
+is written in these formats.
 
 Start reading at `read.py`.
 """

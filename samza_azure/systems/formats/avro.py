@@ -1,8 +1,9 @@
 """A schema of Avro, and the data that were written with it, as columns of Arrow.
 
-fastavro reads the data. It is told of no logical type, and of enums that they are numbers: it rounds decimals, knows
-no time before the year 1 or after 9999, and takes -1 for the last symbol. What they mean is said to Arrow in its own
-types, which `fitting` brings into those of the stream, exactly or not at all.
+fastavro reads the data, once `avro_bytes` has seen that they are what the specification allows. It is told of no
+logical type, and of enums that they are numbers: it rounds decimals, and knows no time before the year 1 or after
+9999. What they mean is said to Arrow in its own types, which `fitting` brings into those of the stream, exactly or not
+at all.
 
 fastavro has no bounds: a schema that refers to itself ends the process where the data are deep enough, and a list of
 values that take no bytes may have any length. Such schemas are refused, and those that are large once each name in
@@ -14,7 +15,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 from uuid import UUID
 
 import pyarrow as pa
@@ -23,6 +24,8 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from samza_azure.errors import ConfigError
 from samza_azure.foreign import depth, exactly
+from samza_azure.systems.formats import avro_bytes
+from samza_azure.systems.formats.avro_bytes import Ends
 
 #: The most characters of a schema, and the most types in it, with those that names stand for.
 MOST_CHARACTERS, MOST_TYPES = 1 << 20, 10_000
@@ -44,6 +47,16 @@ _PRIMITIVE = {
     "bytes": pa.binary(),
     "string": pa.string(),
 }
+_ENDS: Mapping[str, Ends] = {
+    "null": avro_bytes.of_null,
+    "boolean": avro_bytes.of_boolean,
+    "int": avro_bytes.of_int,
+    "long": avro_bytes.of_long,
+    "float": avro_bytes.of_fixed(4),
+    "double": avro_bytes.of_fixed(8),
+    "bytes": avro_bytes.of_bytes,
+    "string": avro_bytes.of_bytes,
+}
 _NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())
 _LOGICAL = {
     ("int", "date"): pa.date32(),
@@ -62,6 +75,7 @@ class Type:
     named: str  # for people
     plain: Any  # the type by which fastavro reads it
     arrow: pa.DataType | None  # None: no column takes its values
+    ends: Ends  # where a value ends
     convert: Convert | None = None  # from what fastavro reads to what Arrow takes; None: it is the same
     fields: Mapping[str, "Type"] = field(default_factory=dict)  # of a record
     values: "Type | None" = None  # of a map
@@ -88,7 +102,7 @@ class AvroSchema:
         parsed = _parsed(text, found)
         try:
             top = _Types(found, cuts=cuts).of(parsed)
-            plain = parse_schema(top.plain)
+            plain = parse_schema({"type": "array", "items": top.plain})
         except RecursionError as error:
             raise _too_deep() from error
         except (KeyError, TypeError, ValueError) as error:
@@ -109,20 +123,22 @@ class AvroSchema:
         return pa.table({name: self._column(rows, name, path) for name, path in paths.items()})
 
     def _rows(self, bodies: Sequence[bytes]) -> list[Any]:
-        rows, stream = [], io.BytesIO()
+        ends = self._top.ends
         try:
             for body in bodies:
-                stream = io.BytesIO(body)
-                rows.append(schemaless_reader(stream, self._plain, None))
-                if stream.tell() != len(body):
-                    left = len(body) - stream.tell()
+                if (left := len(body) - ends(body, 0)) > 0:
                     raise ConfigError(f"It has {left} bytes behind what the schema {self.name} says.")
+                if left < 0:
+                    raise IndexError
+            # As one array, in which each is a block, since a call takes as long as a field or two.
+            array = b"".join(b"\x02" + body for body in bodies) + b"\x00"
+            found = cast("list[Any]", schemaless_reader(io.BytesIO(array), self._plain, None))
         except ConfigError:
             raise
         except Exception as error:
             why = str(error) if isinstance(error, ValueError) else "it ends early, or has a number that means nothing"
             raise ConfigError(f"It was not written with the schema {self.name}: {why}.") from error
-        return rows
+        return found
 
     def _column(self, rows: Sequence[Any], name: str, path: Sequence[str]) -> pa.Array:
         if (kind := self._at(path)) is None:
@@ -213,7 +229,8 @@ class _Types:
 
     def _definition(self, name: str, schema: Mapping[str, Any]) -> Type:
         if schema["type"] == "enum":
-            return Type(f"enum {name}", "int", pa.string(), dict(enumerate(schema["symbols"])).__getitem__)
+            symbols = dict(enumerate(schema["symbols"]))
+            return Type(f"enum {name}", "int", pa.string(), avro_bytes.of_enum(len(symbols)), symbols.__getitem__)
         if schema["type"] == "fixed":
             size, plain = schema["size"], {"type": "fixed", "name": name, "size": schema["size"]}
             if type(size) is not int or not 0 <= size <= MOST_CHARACTERS:
@@ -221,7 +238,7 @@ class _Types:
             arrow, convert = _of_bytes(schema)
             if schema.get("logicalType") == "uuid" and size == 16:
                 arrow, convert = pa.string(), lambda value: str(UUID(bytes=value))
-            return Type(f"fixed {name}", plain, arrow, convert, is_empty=not size)
+            return Type(f"fixed {name}", plain, arrow, avro_bytes.of_fixed(size), convert, is_empty=not size)
         fields: dict[str, Type] = {}
         for each in schema["fields"]:
             if each["name"] in fields:
@@ -239,6 +256,7 @@ class _Types:
             None
             if any(kind.arrow is None for kind in kinds)
             else pa.struct([pa.field(key, kind.arrow) for key, kind in fields.items()]),
+            avro_bytes.of_record([kind.ends for kind in kinds]),
             (lambda row: row | {key: _converted(convert, row[key]) for key, convert in converts.items()})
             if converts
             else None,
@@ -258,7 +276,7 @@ class _Types:
             arrow, convert = pa.timestamp("us", arrow.tz), lambda value: value // 1000
         if arrow is not _PRIMITIVE[kind]:
             named = f"{logical} ({kind})"
-        return Type(named, kind, arrow, convert, is_empty=kind == "null")
+        return Type(named, kind, arrow, _ENDS[kind], convert, is_empty=kind == "null")
 
     @staticmethod
     def _union(branches: Sequence[Type]) -> Type:
@@ -273,6 +291,7 @@ class _Types:
             said["arrow"] = pa.float64() if any(each.arrow in _NUMBERS[2:] for each in values) else pa.int64()
         return Type(
             plain=[each.plain for each in branches],
+            ends=avro_bytes.of_union([each.ends for each in branches]),
             has_empty=any(each.has_empty for each in branches),
             count=1 + sum(each.count for each in branches),
             depth=1 + max((each.depth for each in branches), default=0),
@@ -287,6 +306,7 @@ class _Types:
             f"an array of {items.named}",
             {"type": "array", "items": items.plain},
             None if items.arrow is None else pa.list_(items.arrow),
+            avro_bytes.of_array(items.ends),
             None if convert is None else lambda values: [_converted(convert, value) for value in values],
             count=1 + items.count,
             depth=1 + items.depth,
@@ -300,6 +320,7 @@ class _Types:
             f"a map of {values.named}",
             {"type": "map", "values": values.plain},
             None if values.arrow is None else pa.map_(pa.string(), values.arrow),
+            avro_bytes.of_map(values.ends),
             (lambda found: [*found.items()])
             if convert is None
             else lambda found: [(key, _converted(convert, value)) for key, value in found.items()],

@@ -15,6 +15,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from samza_azure.errors import ConfigError
 from samza_azure.systems.formats.confluent import Confluent, Registered
@@ -42,10 +43,11 @@ _WRAPPERS = {
 }
 #: Messages of protobuf's own that no column takes.
 _OF_NO_COLUMN = {f"{_GOOGLE}{name}" for name in ("Any", "Duration", "Struct", "Value", "ListValue")}
-_KNOWN_FILES = {
+_KNOWN_FILES: Mapping[str, Any] = {
     each.DESCRIPTOR.name: each.DESCRIPTOR
     for each in (any_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
 }
+_KNOWN = {each.full_name: each for file in _KNOWN_FILES.values() for each in file.message_types_by_name.values()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +84,24 @@ class ProtobufSchema:
     def _column(self, messages: Sequence[Any], name: str, path: Sequence[str]) -> pa.Array:
         if (fields := self._fields(path)) is None:
             return pa.nulls(len(messages))
-        kind = _Types(cuts=self._cuts).of(fields[-1])
-        if kind.arrow is None:
-            raise ConfigError(
-                f"The column {name!r} is the field {'.'.join(path)!r} of the message {self.name}, which no column "
-                "holds. Leave it out, take a field inside it, or read the messages with a function: parse."
-            )
-        values = messages
+        where = ".".join(path)
         try:
+            kind = _Types(cuts=self._cuts).of(fields[-1])
+            if kind.arrow is None:
+                raise ConfigError(
+                    f"The column {name!r} is the field {where!r} of the message {self.name}, which no column holds. "
+                    "Leave it out, take a field inside it, or read the messages with a function: parse."
+                )
+            values = messages
             for field in fields:
                 values = _present(values, field)
             if (convert := kind.convert) is not None:
                 values = [None if value is None else convert(value) for value in values]
             return pa.array(values, kind.arrow)
-        except (ValueError, TypeError, LookupError, OverflowError) as error:
-            raise ConfigError(f"The field {'.'.join(path)!r} holds what it should not: {error}") from error
+        except ConfigError:
+            raise
+        except Exception as error:  # whoever registers a descriptor may have written anything
+            raise ConfigError(f"The field {where!r} holds what it should not: {error}") from error
 
     def _fields(self, path: Sequence[str]) -> list[FieldDescriptor] | None:
         """The fields on a path; None if there is none of some name, or it is inside a list or a map."""
@@ -111,11 +116,24 @@ class ProtobufSchema:
 
 
 def _present(messages: Sequence[Any], field: FieldDescriptor) -> list[Any]:
-    """The values of a field. None where it is not set, if it can be told."""
+    """The values of a field. None where it is not set, if it can be told. Raise ValueError where it is an enum of
+    proto2 and has a number that this lacks: the parser leaves it out as if it were not set.
+    """
     name = field.name
+    if _is_closed(field):
+        for message in messages:
+            if message is not None and any(each.field_number == field.number for each in UnknownFieldSet(message)):
+                raise ValueError("an enum has a number that its schema lacks")
     if not field.has_presence:
         return [None if message is None else getattr(message, name) for message in messages]
     return [getattr(message, name) if message is not None and message.HasField(name) else None for message in messages]
+
+
+def _is_closed(field: FieldDescriptor) -> bool:
+    """Whether a field, or the values of a map, are an enum of proto2."""
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        field = field.message_type.fields_by_name["value"]
+    return field.enum_type is not None and field.enum_type.is_closed
 
 
 class _Types:
@@ -281,3 +299,14 @@ def _add(pool: DescriptorPool, name: str, files: Mapping[str, FileDescriptorProt
                 f"its file {file.name} imports {imported}, which is missing. Write protoc --include_imports."
             )
     pool.Add(file)
+    for message in pool.FindFileByName(file.name).message_types_by_name.values():
+        if (known := _KNOWN.get(message.full_name)) is not None and _shape(message) != _shape(known):
+            raise ConfigError(f"its file {file.name} has another {message.full_name} than that of protobuf.")
+
+
+def _shape(message: Descriptor) -> Any:
+    """By which messages of protobuf's own are known."""
+    return [
+        (each.name, each.number, each.type, each.is_repeated, each.message_type and each.message_type.full_name)
+        for each in sorted(message.fields, key=lambda each: each.number)
+    ]
