@@ -1,6 +1,7 @@
 """Pipelines drawn at random, each compared with one Spark batch over the same rows.
 
-python tests/prove/pipelines.py [--cases 2000] [--seed S] [--only SEED] [--threads 3] [--odd]
+python tests/prove/pipelines.py [--cases 2000] [--seed S] [--only SEED] [--threads 3] [--odd] [--rocksdb]
+    [--shuffles mixed]
 python tests/prove/pipelines.py --mutants [NAME …] [--cases 300] [--seed S]
 python tests/prove/pipelines.py --replay
 python tests/prove/pipelines.py --drains [--cases 200] [--seed S]
@@ -15,6 +16,10 @@ have less usual types and functions, inputs without a row, partitions that fall 
 
 With --drains each case is drained in mid-stream, at a moment drawn with it, and compared with the batch over the rows
 that it had read by then. In every fourth a low-level task passes on the rows of an input.
+
+With --rocksdb the state is in RocksDB. With --shuffles mixed each owner of a task draws whether it runs with the
+shuffles that a job does without (samza_azure/spark/jvm/exchanges.py), so tasks go on with state of both kinds; kept:
+all do. Printed is how many shuffles the plans did without.
 
 With --mutants, each mistake that the analysis could make is made (tests/spark/fuzz/mutants.py), until a case is wrong
 that is right without it. A case of which the mistake changes nothing counts, but is not run. Ends with 1 if a mutant
@@ -32,10 +37,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+from pyspark.sql.streaming.query import StreamingQuery
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from samza_azure.spark.jvm import exchanges
+from samza_azure.spark.query import launch, task
+from samza_azure.spark.query.query_context import QueryContext
 from tests.spark.fuzz.bench import bench
 from tests.spark.fuzz.case import Case, told
 from tests.spark.fuzz.draw import cut, draw, handled
@@ -64,14 +74,20 @@ def main() -> int:
     parser.add_argument("--mutants", nargs="*", metavar="NAME", help="all of them without a name")
     parser.add_argument("--odd", action="store_true", help="written in less usual ways; 300 without --cases")
     parser.add_argument("--drains", action="store_true", help="drained in mid-stream; 200 without --cases")
+    parser.add_argument("--rocksdb", action="store_true", help="with state on disk")
+    parser.add_argument("--shuffles", choices=("left-out", "mixed", "kept"), default="left-out")
     parser.add_argument("--replay", action="store_true", help="each mutant with its own seed")
     parser.add_argument("--no-shrink", action="store_true")
     parser.add_argument("--log", default=os.devnull, help="what Spark and its processes say goes there")
     asked = parser.parse_args()
     with Path(asked.log).open("a") as log:
         os.dup2(log.fileno(), sys.stderr.fileno())
-    drawn: Draw = drained if asked.drains else odd if asked.odd else draw
+    kind: Draw = drained if asked.drains else odd if asked.odd else draw
+    drawn: Draw = on_disk(kind) if asked.rocksdb else kind
     with bench() as ready:
+        ready.spark.conf.set(exchanges.REMOVED, str(asked.shuffles == "left-out").lower())
+        if asked.shuffles == "mixed":
+            setattr(task, "launch", shuffling(launch.launch))  # noqa: B010
         if asked.only is not None:
             return only(ready, drawn(asked.only), shrink=not asked.no_shrink)
         if asked.replay:
@@ -89,6 +105,21 @@ def drained(seed: int) -> Case:
     """Drained in mid-stream; every fourth case has a low-level task, too."""
     case = cut(draw(seed))
     return handled(case) if seed % 4 == 0 else case
+
+
+def on_disk(drawn: Draw) -> Draw:
+    """The same cases with state in RocksDB."""
+    return lambda seed: replace(drawn(seed), state="rocksdb")
+
+
+def shuffling(launched: Callable[..., StreamingQuery]) -> Callable[..., StreamingQuery]:
+    """Starts queries, of which every second one by chance has its shuffles. Who calls it holds the session."""
+
+    def launch(context: QueryContext, *arguments: Any, **options: Any) -> StreamingQuery:
+        context.spark.conf.set(exchanges.REMOVED, random.choice(("true", "false")))
+        return launched(context, *arguments, **options)
+
+    return launch
 
 
 def only(ready: Bench, case: Case, *, shrink: bool) -> int:
@@ -132,7 +163,8 @@ def many(ready: Bench, drawn: Draw, seeds: range, threads: int, *, shrink: bool)
     print(
         f"{len(seeds)} cases in {seconds:.0f} s ({seconds / len(seeds):.2f} s each): {verdicts['equal']} equal, "
         f"{advised} of them on one task as a message said, {refused} refused ({refused / len(seeds):.0%}), "
-        f"{verdicts['unhelpful']} of them without advice, {verdicts['wrong']} wrong",
+        f"{verdicts['unhelpful']} of them without advice, {verdicts['wrong']} wrong; "
+        f"{exchanges.left_out(ready.spark)} shuffles left out",
         flush=True,
     )
     if shrink:

@@ -7,10 +7,13 @@ Promised: the operator with state gets all rows, in the same order, in one parti
 may be none. It reads its input to the end, so what is below it commits its state as before. State does not change.
 A shuffle stays where rows of several inputs meet without state (a union), which are read side by side, and where Spark
 computes it once for two operators.
+If this cannot look at a plan, the plan keeps its shuffles: it costs time, and the rows are the same.
 `tests/spark/test_exchanges.py` pins the plan of each operator with state.
 """
 
 import logging
+from functools import cache
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -34,10 +37,25 @@ COLUMNAR = "org.apache.spark.sql.execution.ColumnarRule"
 PLAN = "org.apache.spark.sql.execution.SparkPlan"
 RULE = "org.apache.spark.sql.catalyst.rules.Rule"
 NODE = "org.apache.spark.sql.catalyst.trees.TreeNode"
+#: What is logged once if the rule fails.
+KEPT = "Spark shuffles the rows of stages with state, which costs processor time and changes nothing else"
 SOURCE = f"""
 public class {NAME} extends scala.runtime.AbstractFunction1 {{
+    static final java.util.concurrent.atomic.AtomicLong LEFT_OUT = new java.util.concurrent.atomic.AtomicLong();
+    static final java.util.concurrent.atomic.AtomicBoolean FAILED = new java.util.concurrent.atomic.AtomicBoolean();
+
     public Object apply(Object session) {{
         return new AfterRequirements();
+    }}
+
+    public long leftOut() {{
+        return LEFT_OUT.get();
+    }}
+
+    static void failed(Throwable error) {{
+        if (FAILED.compareAndSet(false, true)) {{
+            org.slf4j.LoggerFactory.getLogger("{NAME}").warn("{KEPT}", error);
+        }}
     }}
 
     public static class AfterRequirements extends {COLUMNAR} {{
@@ -50,8 +68,15 @@ public class {NAME} extends scala.runtime.AbstractFunction1 {{
         public {NODE} apply({NODE} plan) {{
             java.util.List shuffles = new java.util.ArrayList();
             if (!conf().getConfString("{REMOVED}", "false").equals("true")) return plan;
-            collect(({PLAN}) plan, shuffles);
-            return shuffles.isEmpty() ? plan : without(({PLAN}) plan, shuffles);
+            try {{
+                collect(({PLAN}) plan, shuffles);
+                return shuffles.isEmpty() ? plan : without(({PLAN}) plan, shuffles);
+            }} catch (RuntimeException error) {{
+                failed(error);
+            }} catch (LinkageError error) {{
+                failed(error);
+            }}
+            return plan;
         }}
 
         private static void collect({PLAN} plan, java.util.List shuffles) {{
@@ -61,6 +86,7 @@ public class {NAME} extends scala.runtime.AbstractFunction1 {{
 
         private static {PLAN} without({PLAN} plan, final java.util.List shuffles) {{
             if (isNeedless(plan, shuffles)) {{
+                LEFT_OUT.incrementAndGet();
                 return new {COALESCE}(1, without((({SHUFFLE}) plan).child(), shuffles));
             }}
             return ({PLAN}) plan.mapChildren(new scala.runtime.AbstractFunction1() {{
@@ -103,6 +129,16 @@ public class {NAME} extends scala.runtime.AbstractFunction1 {{
 def install(spark: SparkSession) -> None:
     """Let the queries of this session that start from now on do without, if `REMOVED` says so. A failure costs time."""
     try:
-        spark._jsparkSession.extensions().injectColumnar(compiled(spark, NAME, SOURCE))
+        spark._jsparkSession.extensions().injectColumnar(_rule(spark))
     except Exception as error:  # noqa: BLE001  # any error of Java or py4j
-        log.info("Spark shuffles the rows of stages with state: %s", error)
+        log.warning("%s: %s", KEPT, error)
+
+
+def left_out(spark: SparkSession) -> int:
+    """How many shuffles the plans of this JVM have done without."""
+    return int(_rule(spark).leftOut())
+
+
+@cache
+def _rule(spark: SparkSession) -> Any:
+    return compiled(spark, NAME, SOURCE)

@@ -155,6 +155,7 @@ class Case:
     moved_in_flush: int | None = None
     task_count: int | None = None
     batch_bytes: str = "1 KiB"
+    state: str | None = None
     cut: Cut | None = None  # without it the drain comes when all is read
 
 
@@ -257,6 +258,8 @@ def job_of(case: Case) -> str:
             if stage.stream.schema is not None:
                 lines.append(f'schema = "{stage.stream.schema}"')
     lines += ["[task]", "commit.ms = 0", f'batch.bytes = "{case.batch_bytes}"']
+    if case.state is not None:
+        lines.append(f'state = "{case.state}"')
     if case.task_count is not None:
         lines.append(f"count = {case.task_count}")
     return "\n".join(lines) + "\n"
