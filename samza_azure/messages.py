@@ -265,13 +265,18 @@ class Progress:
     lag_rows: dict[str, int] = field(default_factory=dict)
     lag_s: dict[str, float] = field(default_factory=dict)
     waits_for_readers: bool = False  # it reads nothing from outside, since they have too much to read
+    #: Seconds that the batches of a query took, and of processor time, by phase: see `WALL_PHASES` and `CPU_PHASES`.
+    #: Not in the rows of processors.
+    wall_s: dict[str, float] = field(default_factory=dict)
+    cpu_s: dict[str, float] = field(default_factory=dict)
 
     def rows_in(self, size: int) -> int:
         """About how many rows `size` bytes hold, by the mean of those that were read; 0 if none were read."""
         return size * self.rows // self.size if self.size else 0  # of any size: a row may be forged
 
 
-#: The phases of a batch that are reported, by Spark's names; `triggerExecution` is the whole.
+#: The phases of a batch that are reported, by Spark's names; `triggerExecution` is the whole. The last two are ours,
+#: and make up `addBatch`: until the rows are there, and until their record is appended.
 BATCH_PHASES = (
     "triggerExecution",
     "latestOffset",
@@ -280,7 +285,13 @@ BATCH_PHASES = (
     "walCommit",
     "addBatch",
     "commitOffsets",
+    "compute",
+    "append",
 )
+#: The whole of a batch, as metrics divide it: asking the inputs, planning, computing, appending, Spark's own records.
+WALL_PHASES = ("read", "plan", "compute", "append", "rest")
+#: What is known of its processor time: the query's thread, Spark's tasks, and our own thread.
+CPU_PHASES = ("plan", "compute", "append")
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +304,7 @@ class LastBatch:
     late: int | None = None  # rows dropped by the watermark; this and the next two are None if the query has no state
     state_rows: int | None = None
     state_bytes: int | None = None  # of memory
+    cpu_ms: dict[str, int] = field(default_factory=dict)  # of CPU_PHASES; the mean of the batches reported with it
 
 
 @dataclass(frozen=True, slots=True)

@@ -454,7 +454,7 @@ def test_the_progress_of_tasks_is_counted_once_by_stage() -> None:
     points = meters.points()
     assert points["stream.backlog"] == [({"stream": "in", "stage": "a"}, 800)]
     assert points["stream.backlog.rows"] == [({"stream": "in", "stage": "a"}, 20)], "a row had 40 bytes so far"
-    second = replace(first, batches=3, rows=150, seconds=2.0, watermark_ms=50_000, behind={})
+    second = replace(first, batches=3, rows=150, seconds=2.0, watermark_ms=50_000, behind={}, cpu_s={"plan": 0.5})
     view.turn_at = 102.0
     hear(meters, view, replace(report("a-0", 7), progress=second, late=3))
     points = meters.points()
@@ -465,6 +465,8 @@ def test_the_progress_of_tasks_is_counted_once_by_stage() -> None:
     ]
     assert points["task.bytes"] == [({"stage": "a"}, 4_000)]
     assert points["task.batch.duration"] == [({"stage": "a"}, 2.0)]
+    assert points["task.batch.cpu"] == [({"stage": "a", "phase": "plan"}, 0.5)]
+    assert "task.batch.time" not in points, "only queries have phases"
     assert points["task.watermark.age"] == [({"stage": "a"}, 10.0)]
     gone = {"stream": "in", "stage": "a"}
     assert points["stream.backlog"] == [(gone, 0)], "a gauge would keep its last value for ever"

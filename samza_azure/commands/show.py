@@ -30,7 +30,7 @@ def status_view(shown: dict[str, Any]) -> Group:
         f"epoch {shown['epoch']}, version {shown['version']}, leader {shown['leader'] or 'none'}, "
         f"barrier {shown['barrier']['state']} {shown['barrier']['version']}"
     )
-    parts: list[Any] = [head, detail, _processors(shown), _tasks(shown), *_work(shown)]
+    parts: list[Any] = [head, detail, _processors(shown), _tasks(shown), *_work(shown), *_batches(shown)]
     errors = _errors(shown)
     if judged := shown.get("verdict"):
         sentence = _without(in_words(judged), errors)
@@ -217,6 +217,36 @@ def _work(shown: dict[str, Any]) -> list[Table]:
 
 #: The heads of the figures of sources and tasks.
 _WORK = ("rows\nbehind", "MiB\nbehind", "rows/s", "event time (behind)", "last\nappend", "batch\ntook")
+
+
+def _batches(shown: dict[str, Any]) -> list[Table]:
+    """Where the last batch of each stage's slowest task has spent its time: by the clock, and of a processor."""
+    slowest: dict[str, tuple[int, dict[str, Any]]] = {}
+    for task in shown["tasks"]:
+        ms = (task["last_batch"] or {}).get("ms", {})
+        took_ms = ms.get("triggerExecution", 0)
+        if "compute" in ms and took_ms >= slowest.get(task["stage"], (0, task))[0]:
+            slowest[task["stage"]] = took_ms, task
+    table = _Rows("ms of a batch (of CPU)", *_PHASES, **_PLAIN)
+    for _, task in slowest.values():
+        ms, cpu_ms = task["last_batch"]["ms"], task["last_batch"].get("cpu_ms") or {}
+        read_ms = ms.get("latestOffset", 0) + ms.get("getBatch", 0)
+        wall = {
+            "read": read_ms,
+            "plan": ms.get("queryPlanning", 0),
+            "compute": ms["compute"],
+            "append": ms.get("append"),
+        }
+        add_row(table, task["name"], *(_spent(wall[phase], cpu_ms.get(phase)) for phase in _PHASES))
+    return [table] if table.row_count else []
+
+
+_PHASES = ("read", "plan", "compute", "append")
+
+
+def _spent(ms: int | None, cpu_ms: int | None) -> str:
+    """Milliseconds of a phase, and in brackets those of a processor where they are known."""
+    return "-" if ms is None else f"{ms}" if cpu_ms is None else f"{ms} ({cpu_ms})"
 
 
 def _left(behind: dict[str, Any] | None) -> tuple[str, str]:

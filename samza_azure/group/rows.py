@@ -25,6 +25,7 @@ from samza_azure.group.shape import made
 from samza_azure.logs.position import Ends
 from samza_azure.messages import (
     BATCH_PHASES,
+    CPU_PHASES,
     DrainPhase,
     LastBatch,
     Machine,
@@ -62,6 +63,8 @@ _LARGEST = 1 << 53
 _SHOWN = tuple(name for name in TaskReport.__slots__ if name != "task")
 #: Those that are left out if they are 0, as they mostly are.
 _NONE_IS_0 = ("failures", "restarts")
+#: The fields of its progress that only its own processor wants, for metrics.
+_TIMES = ("wall_s", "cpu_s")
 #: In characters: the longest reason why a processor ended.
 ENDING_LIMIT = 500
 #: In characters: the longest account of a task's tries.
@@ -405,7 +408,7 @@ def _short(report: TaskReport, keep: int, left_out: Sequence[str] = ()) -> dict[
     fields = {name: value for name in shown if (value := getattr(report, name)) is not None}
     fields = {name: value for name, value in fields.items() if value or name not in _NONE_IS_0}
     if report.progress is not None and "progress" in fields:
-        fields["progress"] = asdict(report.progress)
+        fields["progress"] = {name: value for name, value in asdict(report.progress).items() if name not in _TIMES}
     if report.last_batch is not None and "last_batch" in fields:
         fields["last_batch"] = asdict(report.last_batch)
     if report.error is not None:
@@ -457,7 +460,7 @@ def _progress(fields: Any) -> Progress | None:
     """The progress, of which only numbers are kept. It is only shown, so their values do not matter."""
     if not isinstance(fields, dict):
         return None
-    numbers = {name: _integer(fields.get(name)) for name in ("batches", "rows", "rows_out", "size")}
+    numbers: dict[str, Any] = {name: _integer(fields.get(name)) for name in ("batches", "rows", "rows_out", "size")}
     watermark, appended, pace_out = (fields.get(name) for name in ("watermark_ms", "appended_ms", "pace_out"))
     behind, of_sources, lag_rows, lag_s = (
         found if isinstance(found := fields.get(name), dict) else {}
@@ -482,16 +485,26 @@ def _integers(fields: dict[Any, Any]) -> dict[str, int]:
     return {str(key): _integer(value) for key, value in fields.items()}
 
 
+def _integers_of(fields: Any, names: Sequence[str]) -> dict[str, int]:
+    """The values with these names."""
+    return {name: _integer(fields[name]) for name in names if name in fields} if isinstance(fields, dict) else {}
+
+
 def _last_batch(fields: Any) -> LastBatch | None:
     """The last batch, of which only numbers of known phases are kept. It is only shown, like the progress."""
     if not isinstance(fields, dict):
         return None
-    ms, optional = fields.get("ms"), ("late", "state_rows", "state_bytes")
+    late, rows, size = (
+        None if fields.get(name) is None else _integer(fields[name]) for name in ("late", "state_rows", "state_bytes")
+    )
     return LastBatch(
         _integer(fields.get("batch")),
         _integer(fields.get("rows")),
-        {phase: _integer(ms[phase]) for phase in BATCH_PHASES if phase in ms} if isinstance(ms, dict) else {},
-        *(None if fields.get(name) is None else _integer(fields[name]) for name in optional),
+        _integers_of(fields.get("ms"), BATCH_PHASES),
+        late,
+        rows,
+        size,
+        _integers_of(fields.get("cpu_ms"), CPU_PHASES),
     )
 
 

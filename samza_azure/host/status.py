@@ -287,6 +287,8 @@ def _progress(report: TaskReport | None, control: Control, *, runs: bool) -> dic
     fields = _fields(report.progress if report is not None else None)
     if report is None or fields is None:
         return None
+    for name in ("wall_s", "cpu_s"):  # rows leave them out
+        del fields[name]
     if not runs or report.phase is Phase.DRAINED or control.phase is RunPhase.DRAINED:
         fields["pace"] = fields["pace_out"] = None
     if control.phase is RunPhase.DRAINED:

@@ -1,13 +1,13 @@
 """All instruments: their names, units and descriptions."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from opentelemetry.metrics import Meter
 
-from samza_azure.messages import Progress, TaskReport
+from samza_azure.messages import CPU_PHASES, WALL_PHASES, Progress, TaskReport
 
 #: The bounds of the histograms, in seconds.
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -19,27 +19,35 @@ class Counted:
 
     name: str
     description: str
-    value: Callable[[TaskReport], int]
-    direction: str | None = None  # an attribute, where one instrument has several figures
+    value: Callable[[TaskReport], float]
+    attributes: Mapping[str, str] = field(default_factory=dict)  # where one instrument has several figures
     unit: str = ""
 
 
-def _of_progress(value: Callable[[Progress], int]) -> Callable[[TaskReport], int]:
+def _of_progress(value: Callable[[Progress], float]) -> Callable[[TaskReport], float]:
     return lambda report: value(report.progress or Progress())
 
 
+def _of_phase(name: str, phase: str) -> Callable[[TaskReport], float]:
+    return _of_progress(lambda done: float(getattr(done, name).get(phase, 0.0)))
+
+
 _ROWS = "samza_azure.task.rows", "Rows, by stage; direction in: read, out: written, late: dropped as late"
+_WALL = "samza_azure.task.batch.time", "Time of the batches of queries, by stage and phase"
+_CPU = "samza_azure.task.batch.cpu", "Processor time of the batches of queries, by stage and phase"
 #: One more is a line here, and a row in docs/metrics.md.
 OF_TASKS = (
-    Counted(*_ROWS, _of_progress(lambda done: done.rows), "in"),
-    Counted(*_ROWS, _of_progress(lambda done: done.rows_out), "out"),
-    Counted(*_ROWS, lambda report: report.late, "late"),
+    Counted(*_ROWS, _of_progress(lambda done: done.rows), {"direction": "in"}),
+    Counted(*_ROWS, _of_progress(lambda done: done.rows_out), {"direction": "out"}),
+    Counted(*_ROWS, lambda report: report.late, {"direction": "late"}),
     Counted(
         "samza_azure.task.bytes",
         "Bytes of the logs that were read, by stage",
         _of_progress(lambda done: done.size),
         unit="By",
     ),
+    *(Counted(*_WALL, _of_phase("wall_s", phase), {"phase": phase}, "s") for phase in WALL_PHASES),
+    *(Counted(*_CPU, _of_phase("cpu_s", phase), {"phase": phase}, "s") for phase in CPU_PHASES),
 )
 
 

@@ -110,9 +110,9 @@ class Observer:
             before = None
         who = {**self._who, "stage": stage_and_number(report.task)[0]}
         for each in OF_TASKS:
-            attributes = who if each.direction is None else {**who, "direction": each.direction}
             more = each.value(report) - (each.value(before) if before is not None else 0)
-            self._instruments.of_tasks[each.name].add(max(more, 0), attributes)
+            if more > 0 or "phase" not in each.attributes:  # only queries have phases
+                self._instruments.of_tasks[each.name].add(max(more, 0), {**who, **each.attributes})
         new, old = report.progress or Progress(), (before.progress if before is not None else None) or Progress()
         batches = new.batches - old.batches
         for _ in range(batches):

@@ -177,9 +177,10 @@ def _task(task: Mapping[str, Any], dead: Collection[str], now_ms: int) -> dict[s
 
 
 def _batch(task: Mapping[str, Any]) -> dict[str, Any]:
-    """How long the phases of the last batch took, and the state after it, as far as Spark says it."""
+    """The phases of the last batch, by the clock and in processor time, and the state after it, as far as known."""
     last = task["last_batch"] or {}
-    return {"ms": last.get("ms") or None, **{name: last.get(name) for name in ("state_rows", "state_bytes")}}
+    times = {name: last.get(name) or None for name in ("ms", "cpu_ms")}
+    return {**times, **{name: last.get(name) for name in ("state_rows", "state_bytes")}}
 
 
 def _took_ms(ms: Mapping[str, int]) -> int:
@@ -233,7 +234,7 @@ def _stages(tasks: Sequence[Mapping[str, Any]], dead: Collection[str]) -> list[d
         each = found.setdefault(
             task["stage"],
             {"name": task["stage"], "tasks": 0, "running": 0, "drained": 0, "pace": 0.0}
-            | dict.fromkeys(("pace_out", "behind", "slowest", "ms", "state_rows", "state_bytes")),
+            | dict.fromkeys(("pace_out", "behind", "slowest", "ms", "cpu_ms", "state_rows", "state_bytes")),
         )
         each["tasks"] += 1
         is_over = task["phase"] in OVER
@@ -245,7 +246,7 @@ def _stages(tasks: Sequence[Mapping[str, Any]], dead: Collection[str]) -> list[d
             each["pace_out"] = round((each["pace_out"] or 0.0) + pace_out, 1)
         batch = _batch(task)
         if batch["ms"] and _took_ms(batch["ms"]) >= _took_ms(each["ms"] or {}):
-            each["slowest"], each["ms"] = task["name"], batch["ms"]
+            each["slowest"], each["ms"], each["cpu_ms"] = task["name"], batch["ms"], batch["cpu_ms"]
         for figure in ("state_rows", "state_bytes"):
             if batch[figure] is not None:
                 each[figure] = (each[figure] or 0) + batch[figure]

@@ -219,6 +219,17 @@ def test_each_task_shows_its_rows_behind_its_last_append_and_how_long_its_batch_
     )
 
 
+def test_each_stage_shows_the_phases_of_its_slowest_batch_by_the_clock_and_in_processor_time() -> None:
+    ms = {"triggerExecution": 500, "latestOffset": 7, "getBatch": 1, "queryPlanning": 24, "compute": 150, "append": 12}
+    quick = {"ms": {**ms, "triggerExecution": 100}, "cpu_ms": {}}
+    slow = {"ms": ms, "cpu_ms": {"plan": 90, "compute": 60, "append": 9}}
+    task = {**EMPTY["tasks"][0], **QUIET, "stage": "daily", "progress": None}  # type: ignore[index]
+    tasks = [{**task, "name": f"daily-{at}", "last_batch": last} for at, last in enumerate((quick, slow, None))]
+
+    assert figures({**EMPTY, "tasks": tasks}, "daily-1")[1] == ["8", "24", "(90)", "150", "(60)", "12", "(9)"]
+    assert len(figures({**EMPTY, "tasks": tasks}, "daily-0")) == 1, "it was quicker"
+
+
 @pytest.mark.parametrize("width", [30, 40, 60])
 def test_on_a_narrow_terminal_a_row_is_a_paragraph(width: int) -> None:
     """Six columns beside each other were cut into pieces of three letters."""

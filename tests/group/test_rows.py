@@ -58,7 +58,9 @@ REPORT = TaskReport(
     read={"flights/0": (0, 98)},
     error=TaskError("no", "Traceback"),
 )
-LAST_BATCH = LastBatch(9, 1200, {"triggerExecution": 310, "addBatch": 250}, late=1, state_rows=500, state_bytes=81_234)
+LAST_BATCH = LastBatch(
+    9, 1200, {"triggerExecution": 310, "addBatch": 250}, late=1, state_rows=500, state_bytes=81_234, cpu_ms={"plan": 90}
+)
 ROW = ProcessorRow(
     "p1",
     "incarnation",
@@ -319,6 +321,8 @@ def test_the_last_batch_comes_back_and_what_a_later_release_adds_to_it_is_ignore
     report = replace(REPORT, progress=Progress(3, 40, appended_ms=1_764_000_000_123), last_batch=LAST_BATCH)
     written = columns(ProcessorRow("p", "i", tasks={"clean-0": report}))
     assert processor_row("p", "", written).tasks == {"clean-0": report}
+    timed = replace(report, progress=replace(report.progress or Progress(), cpu_s={"plan": 1.5}))
+    assert columns(ProcessorRow("p", "i", tasks={"clean-0": timed})) == written, "only its own processor counts it"
     stateless = replace(report, last_batch=LastBatch(9, 1200))
     assert processor_row("p", "", columns(ProcessorRow("p", "i", tasks={"clean-0": stateless}))).tasks == {
         "clean-0": stateless
@@ -342,6 +346,7 @@ def test_status_shows_the_last_batch_of_each_task() -> None:
             "late": 1,
             "state_rows": 500,
             "state_bytes": 81_234,
+            "cpu_ms": {"plan": 90},
         },
     }
 

@@ -366,12 +366,13 @@ def test_the_page_of_a_large_fleet_has_its_worst_tasks_and_counts_the_rest() -> 
 def test_a_stage_shows_its_slowest_batch_by_phases_and_the_whole_of_its_state() -> None:
     quick, slow = {"triggerExecution": 90, "addBatch": 80}, {"triggerExecution": 500, "walCommit": 400}
     rows = [
-        row("a", "t-0", last_batch=LastBatch(7, 10, slow, 0, 100, 5_000)),
+        row("a", "t-0", last_batch=LastBatch(7, 10, slow, 0, 100, 5_000, {"plan": 70})),
         row("b", "t-1", last_batch=LastBatch(7, 10, quick, 0, 20, 1_000)),
     ]
     found = made(shown(rows=rows), WELL, TIMING, Lines(), 60_000)
     [stage] = found["stages"]
     assert (stage["slowest"], stage["ms"], stage["state_rows"], stage["state_bytes"]) == ("t-0", slow, 120, 6_000)
+    assert stage["cpu_ms"] == {"plan": 70}
     assert [(task["ms"], task["state_bytes"]) for task in found["tasks"]] == [(slow, 5_000), (quick, 1_000)]
     [stage] = made(shown(), WELL, TIMING, Lines(), 60_000)["stages"]
     assert (stage["ms"], stage["state_rows"], stage["state_bytes"]) == (None, None, None), "unknown, and not 0"

@@ -16,7 +16,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from samza_azure.application import Application
+from samza_azure.messages import CPU_PHASES, WALL_PHASES
 from samza_azure.spark.jvm import exchanges
+from samza_azure.spark.jvm.session import compiled
+from samza_azure.spark.jvm.settings import BASE
 
 from .task_driver import Fleet
 
@@ -101,13 +104,16 @@ def nodes(frame: DataFrame) -> list[str]:
     return [f"{name}{rest}" for name, rest in NODE.findall(shown.getvalue())]
 
 
-def planned(spark: SparkSession, stage: Stage, directory: Path, removed: str = "true") -> tuple[int, int]:
+def planned(
+    spark: SparkSession, stage: Stage, directory: Path, removed: str = "true", key: str = exchanges.REMOVED
+) -> tuple[int, int]:
     """The numbers of shuffles, and of what takes their place, in the plan of a stage with two inputs."""
     both = [directory / name for name in ("a", "b")]
     for each in both:
         each.mkdir(exist_ok=True)
     session = spark.newSession()  # one of a query has the rules of the moment at which it was made, like this
-    session.conf.set(exchanges.REMOVED, removed)
+    session.conf.set(exchanges.REMOVED, "false")
+    session.conf.set(key, removed)
     read = session.readStream.schema("key string, ts timestamp, value double")
     found = nodes(stage(*(read.json(str(each)).withWatermark("ts", "1 hour") for each in both)))
     shuffles = [each for each in found if each.startswith("Exchange") and exchanges_for_state(each)]
@@ -142,6 +148,18 @@ def test_rows_of_several_partitions_or_for_two_operators_are_shuffled(
 def test_without_the_setting_all_shuffles_stay(spark: SparkSession, tmp_path: Path) -> None:
     for stage, number in (WITHOUT["window"], WITHOUT["join, then window"]):
         assert planned(spark, stage, tmp_path, "false") == (number, 0)
+
+
+def test_a_rule_that_fails_leaves_a_plan_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    """As where a release of Spark has changed what it looks at. The log of Java says it once."""
+    key = "spark.samza_azure.exchanges.broken"
+    fails = f"collect(({exchanges.PLAN}) plan"
+    source = exchanges.SOURCE.replace(exchanges.REMOVED, key)
+    broken = source.replace(fails, f"if (LEFT_OUT.incrementAndGet() > 0) throw new NoSuchMethodError(); {fails}", 1)
+    rule = compiled(spark, exchanges.NAME, broken)
+    spark._jsparkSession.extensions().injectColumnar(rule)
+    assert planned(spark, WITHOUT["window"][0], tmp_path, key=key) == (1, 0)
+    assert rule.leftOut() > 0, "it has not run"
 
 
 JOB = """
@@ -180,12 +198,16 @@ def test_a_task_goes_on_with_state_that_was_written_behind_a_shuffle_and_back(
         found.append(plan_of(run.tasks["count-0"]))
         if number < 2:
             run.release("count-0")
-    spark.conf.unset(exchanges.REMOVED)
+    spark.conf.set(exchanges.REMOVED, BASE[exchanges.REMOVED])
     writer.close()
     run.drain()
+    done = run.tasks["count-0"].report.progress
 
     assert found == [(2, 0), (0, 2), (2, 0)]
     assert {row["key"]: row["count"] for row in run.rows("counts")} == {f"{key}": 20 for key in range(10)}
+    # What its batches have cost is known by phase, as for each query.
+    assert done is not None and min(done.cpu_s[phase] for phase in CPU_PHASES) > 0
+    assert sum(done.wall_s[phase] for phase in WALL_PHASES) == pytest.approx(done.seconds, rel=0.05)
 
 
 def plan_of(task: Any) -> tuple[int, int]:

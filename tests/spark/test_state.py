@@ -36,7 +36,7 @@ from samza_azure.spark.pipeline.pipeline import analyse_pipeline
 from samza_azure.spark.query.launch import STATE_PROVIDER
 from samza_azure.spark.query.starts import Starts
 from samza_azure.storage.interface import Blobs
-from samza_azure.tasks.figures import Counted
+from samza_azure.tasks.figures import Counted, Spent
 from samza_azure.tasks.stage_task import StageTask
 
 from .task_driver import PATIENCE_S, Fleet, config_of, has_read, last_rows
@@ -462,5 +462,11 @@ def test_all_batches_since_the_last_reading_are_counted_and_no_others_are_read()
     last = LastBatch(1, 10, ms, late=2 + 40, state_rows=10, state_bytes=1400)
     uncounted = {1: 40, 2: 500}
     assert counted_since(finished[:2], -1, uncounted) == Counted(1, 2, rows=20, late=0 + 1 + 42, seconds=1.0, last=last)
+    spent = {99: Spent(0.25, 0.125, 0.0625), 98: Spent(0.5, 0.5, 0.0625)}
+    timed = counted_since(finished, 96, {}, spent).with_cpu(0.75, 1.5)
+    assert timed.wall_s == {"read": 0.0, "plan": 0.0, "compute": 0.75, "append": 0.625, "rest": 0.125}
+    assert timed.cpu_s == {"plan": 0.75, "compute": 1.5, "append": 0.125}
+    assert timed.last is not None and timed.last.cpu_ms == {"plan": 250, "compute": 500, "append": 42}
+    assert timed.last.ms == {**ms, "compute": 250, "append": 125}
     stateless = Finished(0, ())
     assert counted_since([stateless], -1, {}) == Counted(0, 1, rows=10, seconds=0.5, last=LastBatch(0, 10, ms))

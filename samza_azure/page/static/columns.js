@@ -87,6 +87,13 @@ function took(ms) {
 
 function phases(stage) {
   if (!stage.ms) return "–";
-  const parts = Object.entries(stage.ms).filter(([phase, ms]) => phase !== "triggerExecution" && ms >= 5).sort((one, other) => other[1] - one[1]);
-  return `${stage.slowest}: ${took(stage.ms)}${parts.length ? ", of which " : ""}${parts.map(([phase, ms]) => `${phase} ${(ms / 1000).toFixed(2)} s`).join(", ")}`;
+  const whole = "compute" in stage.ms ? ["triggerExecution", "addBatch"] : ["triggerExecution"];
+  const cpu = stage.cpu_ms ? `; processor time ${largest(stage.cpu_ms)}` : "";
+  const parts = largest(stage.ms, whole);
+  return `${stage.slowest}: ${took(stage.ms)}${parts ? `, of which ${parts}` : ""}${cpu}`;
+}
+
+function largest(ms, whole = []) {
+  const parts = Object.entries(ms).filter(([phase, ms]) => !whole.includes(phase) && ms >= 5).sort((one, other) => other[1] - one[1]);
+  return parts.map(([phase, ms]) => `${phase} ${(ms / 1000).toFixed(2)} s`).join(", ");
 }

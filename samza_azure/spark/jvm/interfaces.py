@@ -14,7 +14,7 @@ STREAMING = f"{SQL}.execution.streaming"
 #: By class: the methods that are called, and the fields that are read. Without any, only the class is named.
 JAVA: dict[str, tuple[str, ...]] = {
     # The session and its catalogue.
-    f"{SPARK}.SparkContext": ("env", "removeSparkListener"),
+    f"{SPARK}.SparkContext": ("addSparkListener", "env", "removeSparkListener"),
     f"{SPARK}.api.java.JavaSparkContext": ("hadoopConfiguration", "sc"),
     f"{SQL}.classic.SparkSession": ("extensions", "sessionState", "setActiveSession", "sparkContext", "streams"),
     f"{SQL}.classic.RuntimeConfig": ("getAllAsJava",),
@@ -127,7 +127,9 @@ JAVA: dict[str, tuple[str, ...]] = {
     f"{STREAMING}.runtime.StreamingRelationExec": (),
     # A query that runs: its watermark, clock, progress and late rows.
     f"{STREAMING}.runtime.StreamingQueryWrapper": ("recentProgress", "runId", "streamingQuery"),
-    f"{STREAMING}.runtime.StreamExecution": ("lastExecution", "sources", "sparkSessionForStream", "triggerClock"),
+    f"{STREAMING}.runtime.StreamExecution": (
+        "lastExecution", "queryExecutionThread", "sources", "sparkSessionForStream", "triggerClock",
+    ),
     f"{STREAMING}.runtime.MicroBatchExecution": ("watermarkTracker",),
     f"{STREAMING}.runtime.WatermarkTracker": ("currentWatermark", "operatorToWatermarkMap", "setWatermark"),
     f"{STREAMING}.runtime.IncrementalExecution": ("executedPlan",),
@@ -139,6 +141,12 @@ JAVA: dict[str, tuple[str, ...]] = {
     f"{SQL}.streaming.StreamingQueryProgress": ("batchId", "durationMs", "numInputRows", "stateOperators"),
     f"{SQL}.streaming.StateOperatorProgress": ("memoryUsedBytes", "numRowsDroppedByWatermark", "numRowsTotal"),
     f"{SPARK}.util.ManualClock": (),
+    f"{SPARK}.scheduler.SparkListener": ("onStageCompleted", "onStageSubmitted", "onTaskEnd"),
+    f"{SPARK}.scheduler.SparkListenerStageCompleted": ("stageInfo",),
+    f"{SPARK}.scheduler.SparkListenerStageSubmitted": ("properties", "stageInfo"),
+    f"{SPARK}.scheduler.SparkListenerTaskEnd": ("stageId", "taskMetrics"),
+    f"{SPARK}.scheduler.StageInfo": ("stageId",),
+    f"{SPARK}.executor.TaskMetrics": ("executorCpuTime", "executorDeserializeCpuTime"),
     # The rows of a batch.
     f"{SPARK}.rdd.RDD": ("dependencies", "foreachPartition", "getNumPartitions", "id", "persist", "unpersist"),
     f"{SPARK}.SparkEnv": ("blockManager",),

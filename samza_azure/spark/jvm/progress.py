@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from samza_azure.messages import BATCH_PHASES, LastBatch
-from samza_azure.tasks.figures import Counted
+from samza_azure.messages import BATCH_PHASES, WALL_PHASES, LastBatch
+from samza_azure.tasks.figures import Counted, Spent, summed
 
 
 def recent(query: StreamingQuery) -> Sequence[Any]:
@@ -16,8 +17,14 @@ def recent(query: StreamingQuery) -> Sequence[Any]:
     return progresses
 
 
-def counted_since(progresses: Sequence[Any], through: int, uncounted: Mapping[int, int]) -> Counted:
-    """The figures of the batches after `through`. `uncounted` has late rows, by batch, that Spark's figures leave out.
+def counted_since(
+    progresses: Sequence[Any],
+    through: int,
+    uncounted: Mapping[int, int],
+    spent: Mapping[int, Spent] = MappingProxyType({}),
+) -> Counted:
+    """The figures of the batches after `through`. By batch, `uncounted` has late rows that Spark's figures leave out,
+    and `spent` the time of our own parts.
 
     Each element costs a call over a socket, so this goes back from the newest one only as far as necessary.
     """
@@ -30,6 +37,10 @@ def counted_since(progresses: Sequence[Any], through: int, uncounted: Mapping[in
             break
         rows, operators, ms = progress.numInputRows(), list(progress.stateOperators()), _durations(progress)
         late = uncounted.get(batch, 0) + sum(operator.numRowsDroppedByWatermark() for operator in operators)
+        own, wall_s, append_cpu_s = spent.get(batch), found.wall_s, found.append_cpu_s
+        if own is not None:
+            wall_s, append_cpu_s = summed(wall_s, _wall_s(ms, own)), append_cpu_s + own.append_cpu
+            ms |= {"compute": round(1000 * own.compute), "append": round(1000 * own.append)}
         if last is None:
             last = LastBatch(batch, rows, ms, *_state(operators, late))
         found = Counted(
@@ -39,8 +50,17 @@ def counted_since(progresses: Sequence[Any], through: int, uncounted: Mapping[in
             found.late + late,
             found.seconds + ms.get("triggerExecution", 0) / 1000,
             last,
+            wall_s,
+            append_cpu_s,
         )
     return found
+
+
+def _wall_s(ms: Mapping[str, int], own: Spent) -> dict[str, float]:
+    """How long the phases of a batch took, of which the last one is what is left."""
+    read_ms, plan_ms = ms.get("latestOffset", 0) + ms.get("getBatch", 0), ms.get("queryPlanning", 0)
+    known = (read_ms / 1000, plan_ms / 1000, own.compute, own.append)
+    return dict(zip(WALL_PHASES, (*known, max(ms.get("triggerExecution", 0) / 1000 - sum(known), 0.0)), strict=True))
 
 
 def _durations(progress: Any) -> dict[str, int]:

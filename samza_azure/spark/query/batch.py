@@ -1,5 +1,6 @@
 """What happens in foreachBatch: the batch becomes one record, the record is appended, the watermark is set."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from samza_azure.spark.jvm.output import BatchOutput
 from samza_azure.spark.jvm.watermark import END_OF_CLOCK_MS, OwnedWatermark
 from samza_azure.streams.offset import INFINITY_MS
 from samza_azure.tasks.checkpoint import planned
+from samza_azure.tasks.figures import Spent
 from samza_azure.tasks.records import RecordWriter, watermark_us
 
 
@@ -23,11 +25,13 @@ class BatchWriter(RecordWriter):
         checkpoint: Path,
         own_watermark: Callable[[], OwnedWatermark],
         count_late: Callable[[int], None],
+        spent: Callable[[int, Spent], None],
     ) -> None:
         super().__init__(*arguments)
         self._checkpoint = checkpoint
         self._own_watermark = own_watermark
         self._count_late = count_late
+        self._spent = spent
         self._watermark: OwnedWatermark | None = None
         self._outlet = BatchOutput()
 
@@ -57,7 +61,9 @@ class BatchWriter(RecordWriter):
         return True
 
     def _write(self, frame: DataFrame, batch: int) -> None:
+        began = time.monotonic()
         with self._outlet.run(frame) as rows:  # the plan has run and its state files are on disk
+            computed, cpu = time.monotonic(), time.thread_time()
             if batch <= self._log.last_batch:
                 return  # a replay: its record is already in the log
             parts = self._parts(batch, rows)
@@ -73,6 +79,7 @@ class BatchWriter(RecordWriter):
         watermark = watermark_us(plan, self._stage)
         self._own().raise_to(0 if watermark is None else watermark // 1000)
         self._append(batch, plan, parts, files)
+        self._spent(batch, Spent(computed - began, time.monotonic() - computed, time.thread_time() - cpu))
 
     def _own(self) -> OwnedWatermark:
         if self._watermark is None:

@@ -12,6 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from samza_azure.errors import StorageUnavailable
 from samza_azure.machine.clock import boot_time
 from samza_azure.messages import StartTask
+from samza_azure.spark.jvm.cpu_time import CpuTime
 from samza_azure.spark.jvm.late import LateRows
 from samza_azure.spark.jvm.leftovers import end_leftovers
 from samza_azure.spark.jvm.progress import counted_since, recent
@@ -43,10 +44,15 @@ class QueryTask(StageTask):
         super().__init__(context, start, tried_bytes)
         self._has_query = threading.Event()
         self._late_rows: LateRows | None = None
+        self._cpu_time: CpuTime | None = None
 
     def _records(self, checkpoint: Path, *arguments: Any) -> BatchWriter:
         return BatchWriter(
-            *arguments, checkpoint=checkpoint, own_watermark=self._own_watermark, count_late=self._count_late
+            *arguments,
+            checkpoint=checkpoint,
+            own_watermark=self._own_watermark,
+            count_late=self._count_late,
+            spent=self._figures.spent.__setitem__,
         )
 
     def _start_query(self, checkpoint: Path) -> None:
@@ -120,7 +126,19 @@ class QueryTask(StageTask):
     def _counted(self) -> Counted:
         """The figures of the batches that are not counted yet."""
         assert isinstance(self._query, StreamingQuery)
-        return counted_since(recent(self._query), self._figures.through, self._figures.late)
+        figures = self._figures
+        found = counted_since(recent(self._query), figures.through, figures.late, figures.spent)
+        return found.with_cpu(*self._cpu_s()) if found.batches else found
+
+    def _cpu_s(self) -> tuple[float, float]:
+        """The processor time of the query's thread and of its tasks since the last call."""
+        try:
+            if self._cpu_time is None:  # not before the first batch, which others wait for
+                self._cpu_time = CpuTime(self._context.spark, self._running_query(), self.name)
+            return self._cpu_time.since_last()
+        except Exception as error:  # noqa: BLE001  # the figures serve people; the batches are counted without them
+            log.info("%s: the processor time of its batches is not known: %s", self.name, error)
+            return 0.0, 0.0
 
     def _stopped(self, query: Query) -> None:
         if isinstance(query, StreamingQuery):
@@ -128,4 +146,4 @@ class QueryTask(StageTask):
 
     def _drop(self) -> None:
         super()._drop()
-        self._late_rows = None
+        self._late_rows = self._cpu_time = None
