@@ -273,14 +273,19 @@ class Ending(Front):
         return self._target, request
 
 
-def test_a_deletion_of_all_that_was_killed_at_any_call_goes_on(place: Place, emulator: Azurite) -> None:
+#: At every third call in `make test`.
+AT_ANY_CALL = pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.long)])
+
+
+@AT_ANY_CALL
+def test_a_deletion_of_all_that_was_killed_at_any_call_goes_on(place: Place, emulator: Azurite, step: int) -> None:
     """Also with a table that the job file has no more: its rows stayed, if its files were deleted already."""
 
     async def free() -> None:
         await place.account.control_blob().break_now(timeout=10)
         await place.account.aclose()
 
-    for last in itertools.count(1):
+    for last in itertools.count(1, step):
         place.account.ensure_created()
         place.rows("orders", 1)
         place.output("1-a", 1)
@@ -360,10 +365,13 @@ def rows_of(*ids: int) -> pa.Table:
     return pa.table({"id": list(ids)})
 
 
-def test_a_producer_that_writes_at_any_call_of_a_deletion_leaves_no_rows(place: Place, emulator: Azurite) -> None:
+@AT_ANY_CALL
+def test_a_producer_that_writes_at_any_call_of_a_deletion_leaves_no_rows(
+    place: Place, emulator: Azurite, step: int
+) -> None:
     """It created its stream again, ended with 0, and its rows were in a container that belonged to nobody."""
     ends = set[str]()
-    for at in itertools.count(1):
+    for at in itertools.count(1, step):
         place.account.ensure_created()
         place.rows("orders", 1)
         place.drained()
@@ -393,7 +401,8 @@ def test_a_producer_that_writes_at_any_call_of_a_deletion_leaves_no_rows(place: 
         assert stored(place) == [], at
         if not came:
             break
-    assert ends == {"stored", "marked", "these are gone, too. Write them again with a new writer."}
+    every = {"stored", "marked", "these are gone, too. Write them again with a new writer."}
+    assert ends == every if step == 1 else ends <= every
 
 
 @pytest.mark.parametrize("once", ["", "K"])

@@ -38,9 +38,10 @@ key = ["id"]
 schema = "id BIGINT, at TIMESTAMP"
 event_time = "at"
 """
-#: With Spark: what comes out is a table.
-WITH_SPARK = """
+#: What comes out is a table.
+TABLE = """
 [streams.copied]
+schema = "id BIGINT, at TIMESTAMP"
 table.time = "at"
 table.flush = "1 s"
 """
@@ -50,9 +51,10 @@ from samza_azure import Application
 app = Application()
 
 
-@app.stage("orders", output="copied")
-def copy(orders):
-    return orders
+@app.task("orders", output="copied")
+class Copy:
+    def process(self, envelope, collector):
+        collector.send(envelope.row)
 """
 #: The commands that do not read the account, and those that other tests try: tests/page/test_serving.py,
 #: tests/storage/test_contract.py, tests/fleet/test_guard.py.
@@ -165,7 +167,7 @@ def test_no_command_needs_the_right_to_create_a_container_or_table_that_exists(p
     place.create()
     rows = tmp_path / "rows.jsonl"
     rows.write_text(ROW)
-    processor_with_spark(place, rows)
+    processor_with_a_table(place, rows)
     place.job.write_text(JOB.format(id=uuid.uuid4().hex[:8]))
     place.create()
     assert place.command("produce", "orders", str(rows))[:2] == (0, "1 rows into orders\n")
@@ -190,9 +192,9 @@ def test_no_command_needs_the_right_to_create_a_container_or_table_that_exists(p
     assert place.tried == cli.COMMANDS.keys() - AT_HOME - ELSEWHERE
 
 
-def processor_with_spark(place: Place, rows: Path) -> None:
+def processor_with_a_table(place: Place, rows: Path) -> None:
     """It makes a table of a stream, which is then looked at and compacted."""
-    place.job.write_text(JOB.format(id=uuid.uuid4().hex[:8]).replace("none:none", "pipeline:app") + WITH_SPARK)
+    place.job.write_text(JOB.format(id=uuid.uuid4().hex[:8]).replace("none:none", "pipeline:app") + TABLE)
     (place.job.parent / "pipeline.py").write_text(PIPELINE)
     place.create()
     assert place.command("produce", "orders", str(rows))[0] == 0

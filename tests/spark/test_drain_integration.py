@@ -309,6 +309,7 @@ def drained_before_the_start(job: Job) -> None:
     assert job.received() == []
 
 
+@pytest.mark.long  # test_runs has it without the coordinator, tests/end_to_end with processors
 def test_drain(make: MakeJob) -> None:
     drained_while_it_runs(make(high_level(), SHUFFLED))
 
