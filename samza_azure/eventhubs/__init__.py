@@ -5,6 +5,8 @@ numbers by which each event counts once.
     consumer          the stream of a task
     hub               one hub as a consumer group sees it: clients, its properties, and what its errors mean
     partition_reader  a standing reader of one partition
+    receiving         the SDK's client, made to wait for its socket and to hand over events by hundreds
+    transfers         events from frames, without the SDK
     events            events as rows
     producer          the stream that a task sends to a hub
     batches           what is sent at once

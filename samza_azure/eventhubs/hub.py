@@ -11,7 +11,6 @@ from concurrent.futures import TimeoutError as TooLate
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, TypeVar
 
 from azure.core.credentials import TokenCredential
@@ -26,41 +25,20 @@ from samza_azure.errors import (
     StorageUnavailable,
     Superseded,
 )
-from samza_azure.eventhubs.events import Received
+from samza_azure.eventhubs.receiving import ReadingClient
 from samza_azure.systems.looks import begun
 from samza_azure.systems.options import EPOCH, whole_ms
 
 #: The SDK also logs each error that it hands to us, as many lines.
 logging.getLogger("azure.eventhub").setLevel(logging.CRITICAL)
 
-#: How long the SDK waits for one more event before it hands over those that came: the latency of a quiet partition,
-#: and the pace at which an idle reader wakes up.
+#: How long the SDK waits for the next frame while it connects.
 SOCKET_TIMEOUT_S = 0.1
 #: How long an answer about a hub is waited for. The SDK would wait for ever.
 ANSWER_S = 10.0
 #: What the service asks of clients that it throttles.
 BUSY_S = 4.0
-C = TypeVar("C", EventHubConsumerClient, EventHubProducerClient)
-
-
-class ReadingClient(EventHubConsumerClient):
-    """A client that reads a connection in one thread, and makes `Received` of what comes.
-
-    The thread that reads says, too, that we live, while it reads.
-    """
-
-    def _create_consumer(self, *of: Any, **more: Any) -> Any:
-        made: Any = super()._create_consumer(*of, **more)
-        # Seconds between two times that another thread reads; 0: none is made. There is no option for it.
-        made._keep_alive = 0  # noqa: SLF001
-        made._next_message_in_buffer = partial(_next, made)  # noqa: SLF001
-        return made
-
-
-def _next(consumer: Any) -> Received:
-    """As the SDK's own."""
-    consumer._last_received_event = event = Received(consumer._message_buffer.popleft())  # noqa: SLF001
-    return event
+C = TypeVar("C", ReadingClient, EventHubProducerClient)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +72,7 @@ class EventHub:
     tls: bool = True
     sends: bool = False  # whether it is written
 
-    def client(self) -> EventHubConsumerClient:
+    def client(self) -> ReadingClient:
         """A client that reads, and tries everything once."""
         return self._client(ReadingClient, consumer_group=self.group, socket_timeout=SOCKET_TIMEOUT_S)
 
@@ -108,9 +86,11 @@ class EventHub:
             assert self.credential is not None
             return kind(self.namespace, credential=self.credential, use_tls=self.tls, **options)
         try:
-            return kind.from_connection_string(self.connect(), **options)
+            made: Any = kind.from_connection_string(self.connect(), **options)
         except ValueError as error:
             raise ConfigError(f"The connection string of the hub {self.name!r} cannot be used: {error}") from error
+        assert isinstance(made, kind)
+        return made
 
     def facts(self) -> HubFacts:
         """Ask for its partitions and its time of creation: one connection."""
@@ -132,9 +112,8 @@ class EventHub:
             return None
         client, numbers, errors = self.client(), list[int](), list[Exception]()
 
-        def came(_context: object, event: Any) -> None:  # `Received`
-            if event is not None and event.sequence_number is not None:
-                numbers.append(event.sequence_number)
+        def came(_context: object, events: Any) -> None:  # `Came`
+            numbers.extend(events.numbers() if events else ())
             client.close()
 
         def failed(_context: object, error: Exception) -> None:

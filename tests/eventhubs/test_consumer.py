@@ -43,7 +43,22 @@ def stream(hubs: EventHubs | None, schema: str = JSON, dead_letters: int = 0, **
 
 
 def following(reading: EventHubsStream) -> SystemRows:
+    """The next rows of one partition: all that were there when the last of them was sent."""
     found: list[SystemRows] = []
+    readers = reading._readers.values()
+    until(
+        lambda: (
+            any(
+                each._held or each._fault or each.position != reading._told[at] for at, each in reading._readers.items()
+            )
+            or reading._taken
+        )
+    )
+    until(
+        lambda: all(
+            not each._held or each.end is None or each.end.number <= each._held[-1].position.number for each in readers
+        )
+    )
 
     def comes() -> bool:
         rows = reading.read()
