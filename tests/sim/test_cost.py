@@ -59,7 +59,7 @@ def rest_of(sent: Counter[str]) -> dict[str, int]:
     return {operation: 3 * number for operation, number in sent.items() if operation != "table"}
 
 
-@pytest.mark.parametrize("profile", ["eco", "default"])
+@pytest.mark.parametrize("profile", ["eco", pytest.param("default", marks=pytest.mark.long)])
 def test_an_idle_hour_costs_what_explain_says(profile: str) -> None:
     timing, loop = PROFILES[profile], VirtualLoop()
     members = loop.run_until_complete(a_third_of_an_hour(timing, MemoryStorage(loop.time), 5))
