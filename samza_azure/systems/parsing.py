@@ -26,6 +26,7 @@ from samza_azure.stream_io.values.fitting import fitted
 from samza_azure.stream_io.values.json_texts import all_texts, as_texts, decoder, has_part
 from samza_azure.systems.api import SystemStream
 from samza_azure.systems.dead_letters import SCHEMA as DEAD_LETTERS
+from samza_azure.systems.dead_letters import too_many
 from samza_azure.systems.options import (
     AVRO,
     BODY,
@@ -110,12 +111,13 @@ class Parser:
         self._body = pa.schema(body)
         self._needs: Sequence[str] = ()
         self._look: Callable[[], str] | None = None
+        self._begins: Callable[[], None] | None = None
         if given in (AVRO, PROTOBUF):
             from samza_azure.systems.formats.sources import messages_of  # what these formats need is an extra
 
             paths = {name: self._path(name) for name in self._body.names}
             reads, self._look = messages_of(stream, paths, self._body, envelope)
-            self._parse, self._needs = reads, reads.needs
+            self._parse, self._needs, self._begins = reads, reads.needs, reads.begin
         self._types = self._exact_types()
         self._has_structs = given == JSON and any(has_part(field.type, pa.types.is_struct) for field in body)
         if given == CSV and (nested := [field.name for field in body if pa.types.is_nested(field.type)]):
@@ -137,6 +139,8 @@ class Parser:
         """
         # Senders may use ids as names, and Arrow makes a column of each unless it may ignore what nobody asked for. In
         # a struct it may not, since that would hide what is refused.
+        if self._begins is not None:
+            self._begins()
         at_once = AT_ONCE if self._has_structs else max(1, messages.num_rows)
         for at in range(0, max(1, messages.num_rows), at_once):
             yield from self._rows(messages.slice(at, at_once))
@@ -152,7 +156,7 @@ class Parser:
         column that says when it came, `refused` are messages beside these that are no rows, with the reason. Raise
         ConfigError for one that is no row if the stream has no dead letters.
         """
-        good, dead = [], []
+        good, dead = list[pa.Table](), list[dict[str, Any]]()
         for part, reason in chain(refused, self.rows(messages)):
             if not reason:
                 good.append(part)
@@ -165,6 +169,8 @@ class Parser:
                     f"aside: streams.{self._stream.name}.dead_letters = 100."
                 )
             said = reason[:MOST_REASON].encode(errors="replace").decode()  # names may have half a character
+            if len(dead) == self._stream.dead_letters:  # another one is not looked for: each may cost a question
+                raise too_many(self._stream.name, len(dead) + 1, self._stream.dead_letters, where, reason)
             dead.append({"raw": message[BODY], "reason": said, "place": where, "time": message[time]})
         rows = pa.concat_tables(good) if good else self._stream.schema.empty_table()
         return rows, pa.Table.from_pylist(dead, DEAD_LETTERS) if dead else None

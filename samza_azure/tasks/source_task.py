@@ -27,6 +27,7 @@ from samza_azure.stream_io.log import LogWriter
 from samza_azure.stream_io.values.fitting import fitted
 from samza_azure.systems.api import SystemConsumer, SystemLag, SystemRows
 from samza_azure.systems.dead_letters import SCHEMA as DEAD_LETTERS
+from samza_azure.systems.dead_letters import too_many
 from samza_azure.systems.options import other_count
 from samza_azure.systems.registry import factory_of
 from samza_azure.tasks.backlog import furthest
@@ -227,11 +228,7 @@ class SourceTask(TurnTask):
         self._dead += rows.num_rows
         if self._dead > most:
             last = rows.slice(rows.num_rows - 1).to_pylist()[0]
-            raise SamzaAzureError(
-                f"{self._dead} messages of stream {self._stream!r} are no rows, and one record takes {most} such, as "
-                f"streams.{self._stream}.dead_letters says. The last, {last['place']}: {last['reason']} None of them "
-                "is in the log. Mend who writes them or how they are read, or write a greater number."
-            )
+            raise too_many(self._stream, self._dead, most, last["place"], last["reason"])
         partition.slices.append(one_slice(self._stage.plan.partitions + number, rows))
         partition.rows_at = boot_time()
         self._rows, self._bytes = self._rows + rows.num_rows, self._bytes + rows.nbytes

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,33 @@ def test_what_a_registry_does_not_know_is_refused_and_asked_for_again_later(
     registry.register("s", schema)
     monkeypatch.setattr(read, "boot_time", lambda: time.monotonic() + 1e6)
     assert parsed(reads, [body]) == ([{"n": 1}], [])
+
+
+def test_many_schemas_are_asked_for_in_several_reads_and_each_once(
+    registry: FakeConfluentRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if there are more than are remembered, and if it takes longer than one that is unknown is."""
+    schema, now = record(n="int"), iter(range(1 << 30))
+    monkeypatch.setattr(read, "MOST_SCHEMAS", 20)
+    monkeypatch.setattr(read, "boot_time", lambda: next(now) / 10)  # so each question takes 0.1 s or more
+    known = [registry.register("s", schema) for _ in range(100)]
+    unknown = range(1_001, 1_061)
+    bodies: list[bytes | None] = [framed(number, datum(schema, {"n": number})) for number in (*known, *unknown)]
+    reads, asked, begun_at = reader(registry, "n int"), [0], next(now)
+    while True:
+        try:
+            rows, reasons = parsed(reads, bodies)
+            break
+        except StorageUnavailable as error:
+            said = str(error)
+        asked.append(len(registry.asked))
+    assert "more schemas than are known after 2 s of asking" in said
+    assert [row["n"] for row in rows] == known and len(reasons) == len(unknown)
+    assert len(registry.asked) == len({*registry.asked}) == len(bodies)
+    assert all(0 < more - less <= 21 for less, more in pairwise(asked)) and len(asked) >= 8
+    assert next(now) - begun_at > 10 * read.REFUSED_S
+    parsed(reads, bodies[:1])
+    assert len(registry.asked) == len(bodies) + 1, "so many are not remembered for ever"
 
 
 @pytest.mark.parametrize(

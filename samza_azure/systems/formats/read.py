@@ -11,13 +11,15 @@ from typing import Protocol, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from samza_azure.errors import AccessDenied, ConfigError
+from samza_azure.errors import AccessDenied, ConfigError, StorageUnavailable
 from samza_azure.machine.clock import boot_time
 from samza_azure.stream_io.values.fitting import fitted
 from samza_azure.systems.options import BODY
 
 #: How many schemas are remembered, and for how long that one cannot be used: it may be registered by then.
 MOST_SCHEMAS, REFUSED_S = 1_000, 10.0
+#: So long schemas are asked for while messages are read: the task that reads them has other things to do.
+ASK_S = 2.0
 #: Times are dates of these years in Python.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
@@ -59,9 +61,24 @@ class Messages:
         self._paths, self._wanted = paths, wanted
         self._schemas: dict[Hashable, Schema] = {}
         self._refused: dict[Hashable, tuple[float, str]] = {}  # until when, and why
+        self._began_at = self._asked_s = 0.0  # of the messages that are read
+        self._is_given_up = False
+
+    def begin(self) -> None:
+        """Messages are about to be read, in one or several calls. If the last ones were given up, they come again: then
+        nothing of what was learned is forgotten, so that in the end all of it is known.
+        """
+        if not self._is_given_up:
+            self._began_at = boot_time()
+            for known in (self._schemas, self._refused):
+                if len(known) >= MOST_SCHEMAS:
+                    known.clear()
+        self._is_given_up, self._asked_s = False, 0.0
 
     def __call__(self, messages: pa.Table) -> pa.Table:
-        """A row for each message. Raise ConfigError if one is none."""
+        """A row for each message. Raise ConfigError if one is none, and StorageUnavailable if the schemas are not known
+        yet that some were written with.
+        """
         found = defaultdict[Hashable, tuple[list[int], list[bytes]]](lambda: ([], []))
         for number, (key, body) in enumerate(self._split(messages)):
             numbers, bodies = found[key]
@@ -84,11 +101,15 @@ class Messages:
         if (found := self._schemas.get(key)) is not None:
             return found
         until, why = self._refused.get(key, (0.0, ""))
-        if boot_time() < until:
+        if self._began_at < until:
             raise ConfigError(why)
-        for known in (self._schemas, self._refused):
-            if len(known) >= MOST_SCHEMAS:
-                known.clear()
+        if self._asked_s > ASK_S:
+            self._is_given_up = True
+            raise StorageUnavailable(
+                f"The messages were written with more schemas than are known after {ASK_S:g} s of asking. They are "
+                "read again, and the others asked for."
+            )
+        asked_at = boot_time()
         try:
             found = self._load(key)
             if self._paths and not any(path in found for path in self._paths.values()):
@@ -96,9 +117,14 @@ class Messages:
                 raise ConfigError(f"Its schema {found.name:.80} has none of the fields {fields:.200}.")
         except AccessDenied:  # it says nothing of the message
             raise
+        except StorageUnavailable:
+            self._is_given_up = True
+            raise
         except ConfigError as error:
             self._refused[key] = boot_time() + REFUSED_S, str(error)
             raise
+        finally:
+            self._asked_s += boot_time() - asked_at
         self._schemas[key] = found
         return found
 
