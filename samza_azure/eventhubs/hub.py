@@ -6,6 +6,7 @@ the connection, too, and then events change places. So it has none. `tests/event
 """
 
 import logging
+import re
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as TooLate
 from contextlib import suppress
@@ -38,6 +39,8 @@ SOCKET_TIMEOUT_S = 0.1
 ANSWER_S = 10.0
 #: What the service asks of clients that it throttles.
 BUSY_S = 4.0
+#: How the service names a reader that evicts us, or keeps us out.
+_READER = re.compile(r"[Rr]eceiver '([^']*)' with (?:a )?higher epoch (?:of )?'(-?\d+)'")
 C = TypeVar("C", ReadingClient, EventHubProducerClient)
 
 
@@ -161,7 +164,7 @@ class EventHub:
         condition = str(getattr(error, "error", None) or "").removeprefix("com.microsoft:")
         text = str(error).partition("\n")[0]
         if condition == "link:stolen":
-            return Superseded(f"{hub} is read by a newer owner.")
+            return Superseded(f"{hub} is read by a newer owner: {reader_in(text)}.")
         if isinstance(error, AuthenticationError) or condition == "unauthorized-access":
             right, policy, role = ("send", "Send", "Sender") if self.sends else ("listen", "Listen", "Receiver")
             return AccessDenied(
@@ -180,6 +183,15 @@ class EventHub:
         if condition == "server-busy":
             return StorageUnavailable(f"{hub} is throttled.", after_s=BUSY_S)
         return StorageUnavailable(f"{hub} does not answer: {text}")
+
+
+def reader_in(text: str) -> str:
+    """The reader with an owner level of which the service speaks. The SDKs of .NET and Java name theirs."""
+    if (said := _READER.search(text)) is None:
+        return f"{text:.300}".rstrip(".")
+    name, level = said.groups()
+    called = "without a name" if name in ("", "nil") else f"{name!r:.100}"
+    return f"the reader {called}, of the owner level {level}"
 
 
 def behind_earlier(time: datetime) -> datetime:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from azure.eventhub import parse_connection_string
 
 from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, StorageUnavailable, Superseded
-from samza_azure.eventhubs.hub import EventHub, HubFacts
+from samza_azure.eventhubs.hub import EventHub, HubFacts, reader_in
 from samza_azure.systems.looks import begun
 from samza_azure.systems.reach import connected
 
@@ -35,7 +35,7 @@ def tried(hub: EventHub, partitions: int) -> str:
             f"partitions = {len(facts.partitions)}."
         )
     reads_now = _within(lambda: _open(hub, facts), hub, host)
-    read_by = "a job reads it now" if reads_now else f"the consumer group {hub.group!r} may read it"
+    read_by = f"a job reads it now: {reads_now}" if reads_now else f"the consumer group {hub.group!r} may read it"
     return f"the hub {hub.name!r} at {host} has {partitions} partitions, and {read_by}"
 
 
@@ -76,8 +76,8 @@ def _address(hub: EventHub) -> tuple[str, int]:
     return host, int(port) if port.isdecimal() else 5671 if tls else 5672
 
 
-def _open(hub: EventHub, facts: HubFacts) -> bool:
-    """Open a reader at the end of a partition. Return whether one with an owner level keeps it out."""
+def _open(hub: EventHub, facts: HubFacts) -> str:
+    """Open a reader at the end of a partition. Return what is said of one with an owner level that keeps it out."""
     client, errors = hub.client(), list[Exception]()
 
     def came(_context: "PartitionContext", _event: object) -> None:
@@ -96,10 +96,10 @@ def _open(hub: EventHub, facts: HubFacts) -> bool:
             on_error=failed,
         )
     if not errors:
-        return False
+        return ""
     found = hub.explained(errors[0])
     if isinstance(found, Superseded):
-        return True
+        return reader_in(str(errors[0]))
     if isinstance(found, ConfigError) and not isinstance(found, AccessDenied):
         raise ConfigError(
             f"The hub {hub.name!r} has no consumer group {hub.group!r}. Correct options.consumer_group, or make it."

@@ -17,7 +17,7 @@ from samza_azure.eventhubs import partition_reader as partition_module
 from samza_azure.eventhubs.amqp import Code, described, mapping, string
 from samza_azure.eventhubs.emulator import KEY, Event, EventHubs, Refused
 from samza_azure.eventhubs.events import Received
-from samza_azure.eventhubs.hub import EventHub
+from samza_azure.eventhubs.hub import EventHub, reader_in
 from samza_azure.eventhubs.partition_reader import EventPosition, PartitionReader
 from samza_azure.eventhubs.receiving import Messages
 from samza_azure.eventhubs.transfers import Transfers
@@ -177,18 +177,47 @@ def test_one_thread_reads_a_connection(hubs: EventHubs) -> None:
         assert not second()
 
 
-@pytest.mark.long
-def test_a_newer_owner_ends_the_older_one(hubs: EventHubs) -> None:
+def test_a_newer_owner_ends_the_older_one_and_is_named(hubs: EventHubs) -> None:
+    """`tests/prove/eventhubs.py` has the time that it takes."""
     hubs.send("hub", 0, numbered(3))
     with reader(hubs, level=2048) as older:
         assert bodies(older, 3) == numbered(3)
         with reader(hubs, older.position, level=3072) as newer:
-            with pytest.raises(Superseded):
+            with pytest.raises(Superseded, match="a newer owner: the reader without a name, of the owner level 3072"):
                 older.read(PATIENCE_S)
             hubs.send("hub", 0, numbered(3, 4))
             assert bodies(newer, 1) == numbered(3, 4)
-            with reader(hubs, level=2048) as late, pytest.raises(Superseded):
-                late.read(PATIENCE_S)
+            older._thread.join(PATIENCE_S)
+            assert not older._thread.is_alive() and hubs.readers("hub", 0) == 1
+            with pytest.raises(Superseded):
+                older.read()
+        assert hubs.counts["readers of hub/0"] == 2, "the older one did not come back"
+
+
+@pytest.mark.parametrize(
+    ("text", "who"),
+    [
+        (
+            "New receiver 'billing-7f' with higher epoch of '12' is created hence current receiver 'nil' is getting …",
+            "the reader 'billing-7f', of the owner level 12",
+        ),
+        (
+            "Receiver 'nil' with a higher epoch '5' already exists. Receiver 'nil' with epoch 1 cannot be created.",
+            "the reader without a name, of the owner level 5",
+        ),
+        ("Something else happened.", "Something else happened"),
+    ],
+)
+def test_who_reads_in_our_place_is_named_as_the_service_says_it(text: str, who: str) -> None:
+    assert reader_in(text) == who
+
+
+@pytest.mark.long
+def test_an_older_owner_that_comes_late_is_not_let_in(hubs: EventHubs) -> None:
+    with reader(hubs, level=3072):
+        until(lambda: hubs.readers("hub", 0))
+        with reader(hubs, level=2048) as late, pytest.raises(Superseded, match="of the owner level 3072"):
+            late.read(PATIENCE_S)
 
 
 @pytest.mark.long

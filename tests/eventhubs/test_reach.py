@@ -52,7 +52,9 @@ def test_a_hub_that_can_be_read_is_described_and_a_reader_is_not_evicted(hubs: E
     reading.open(0, (0, 0))
     while not hubs.readers("hub", 0):
         time.sleep(0.01)
-    assert looked(hubs.connection_string).endswith("and a job reads it now")
+    assert looked(hubs.connection_string).endswith(
+        "and a job reads it now: the reader without a name, of the owner level 1024"
+    )
     assert hubs.readers("hub", 0) == 1
     reading.close()
 

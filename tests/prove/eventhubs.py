@@ -2,17 +2,19 @@
 service is throttled or restarts, and events expire.
 
 python tests/prove/eventhubs.py [--seeds 100] [--seed N] [--events 1000] [--memory 5000000] [--dead 100000]
+    [--fencing 20]
 
 The log must hold each event once, in order (`tests/eventhubs/chaos.py`). A failing run prints its seed. Then as many
 events as `--memory` says go through one reader, whose memory must stay flat, the fake's included. At last as many as
 `--dead` says, one in a hundred of which is no row, go through source tasks that are killed: rows and dead letters must
-both be exact.
+both be exact. And so often a newer owner attaches: the older one must have stopped within a second, and not come back.
 """
 
 import argparse
 import random
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,15 +23,19 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import psutil
 
+from samza_azure.errors import Superseded
 from samza_azure.eventhubs.emulator import EventHubs
 from samza_azure.eventhubs.hub import EventHub
 from samza_azure.eventhubs.partition_reader import PartitionReader
 from tests.eventhubs.chaos import PATIENCE_S, play
+from tests.eventhubs.clients import until
 from tests.storage.aside import dead_letters
 
 #: What a reader may grow by after its first tenth, in MiB.
 GROWTH_MIB = 60
 MILLION = 1_000_000
+#: An older owner has stopped so long after a newer one has attached.
+STOPS_S = 1.0
 BODY = bytes(200)
 
 
@@ -85,6 +91,28 @@ schema = "n bigint"
 """
 
 
+def fencing(tries: int) -> None:
+    """Measure how long an older owner goes on once a newer one has attached."""
+    took = []
+    with EventHubs({"hub": 1}) as hubs:
+        hub = EventHub("hub", connect=lambda: hubs.connection_string)
+        for level in range(1, tries + 1):
+            hubs.counts.clear()
+            with PartitionReader(hub, "0", "newest", level=2 * level) as older:
+                until(lambda: hubs.readers("hub", 0))
+                with PartitionReader(hub, "0", "newest", level=2 * level + 1):
+                    until(lambda: hubs.counts["readers of hub/0"] == 2)
+                    began = time.monotonic()
+                    try:
+                        older.read(PATIENCE_S)
+                    except Superseded:
+                        took.append(time.monotonic() - began)
+                    assert len(took) == level and hubs.counts["readers of hub/0"] == 2
+    half = sorted(took)[tries // 2]
+    print(f"{tries} older owners have stopped within {max(took):.2f} s, half of them within {half:.2f}")
+    assert max(took) <= STOPS_S
+
+
 def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--seeds", type=int, default=100)
@@ -92,6 +120,7 @@ def main() -> None:
     options.add_argument("--events", type=int, default=1_000)
     options.add_argument("--memory", type=int, default=5_000_000)
     options.add_argument("--dead", type=int, default=100_000)
+    options.add_argument("--fencing", type=int, default=20)
     asked = options.parse_args()
     first = random.randrange(1 << 32) if asked.seed is None else asked.seed
     faults: Counter[str] = Counter()
@@ -103,6 +132,7 @@ def main() -> None:
             raise
     print(f"exact; what happened: {dict(faults)}")
     if asked.seed is None:
+        fencing(asked.fencing)
         memory(asked.memory)
         with EventHubs({"hub": 2}) as hubs, TemporaryDirectory() as folder:
             job = JOB.replace("CONNECT", hubs.connection_string)
