@@ -1,5 +1,7 @@
 """What the options of a stream say, where several connectors ask the same."""
 
+import difflib
+import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +24,19 @@ BODY = "body"
 #: Beside the option that is a secret, the one that names a file with it.
 FILE = ".file"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: What other programs call an option of ours, in small letters and with points.
+ELSEWHERE = {
+    "bootstrap.servers": "brokers", "kafka.bootstrap.servers": "brokers", "servers": "brokers", "hosts": "brokers",
+    "group.id": "group", "groupid": "group", "subscribe": "topic", "topics": "topic", "topic.name": "topic",
+    "auto.offset.reset": "start", "starting.offsets": "start", "starting.position": "start", "offset": "start",
+    "fail.on.data.loss": "on_expired", "sasl.mechanism": "sasl", "sasl.mechanisms": "sasl", "security.protocol": "sasl",
+    "username": "user", "sasl.username": "user", "sasl.password": "password", "ssl": "tls",
+    "ssl.ca.location": "ca.file",
+    "connection.string": "connect", "connection": "connect", "hub": "name", "hub.name": "name", "eventhub": "name",
+    "event.hub.name": "name", "consumergroup": "consumer_group", "schema.registry.url": "registry.url",
+    "value.format": "format", "partition.key": "partition.by", "key": "partition.by",
+}  # fmt: skip
+
 Word: TypeAlias = Literal["oldest", "newest"]
 #: Where to begin: by a word, at a time, or in each partition by a word or with the row of a number.
 Start: TypeAlias = Word | datetime | Mapping[int, int | Word]
@@ -41,10 +56,25 @@ def refuse_unknown(stream: SystemStream, system: str, known: Collection[str]) ->
     ]:
         which = "which has for a stream that a stage writes" if stream.is_output else "which has"
         others = "" if stream.is_output else ", format and what belongs to it, parse, envelope, and from.<column>"
+        meant = _meant(
+            min(unknown), [*known, *([] if stream.is_output else (FORMAT, PARSE, ENVELOPE, *SCHEMAS, *REGISTRY))]
+        )
         raise ConfigError(
             f"streams.{stream.name}.options.{min(unknown)} is not an option of {system}, {which} "
-            f"{', '.join(sorted(known))}{others}. Remove the line."
+            f"{', '.join(sorted(known))}{others}. {f'Write options.{meant}.' if meant else 'Remove the line.'}"
         )
+
+
+def _meant(option: str, known: Collection[str]) -> str:
+    """The option that is probably meant; empty if none is near."""
+    said = re.sub(r"[-_\s]", ".", re.sub(r"(?<=[a-z])(?=[A-Z])", ".", option)).lower()
+    for system in ("kafka.", "eventhubs.", "options."):
+        said = said.removeprefix(system)
+    if (other := ELSEWHERE.get(said)) in known:
+        return other or ""
+    near = {name.replace("_", "."): name for name in known}
+    found = difflib.get_close_matches(said, near, n=1, cutoff=0.6)
+    return near[found[0]] if found else ""
 
 
 def one_of(stream: SystemStream, option: str, *values: str) -> str:
