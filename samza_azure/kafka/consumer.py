@@ -10,6 +10,7 @@ of messages that were not read.
 """
 
 import logging
+import math
 from collections import defaultdict, deque
 from collections.abc import Mapping
 from concurrent.futures import TimeoutError as TooLate
@@ -18,7 +19,7 @@ from datetime import datetime
 from functools import partial
 
 import pyarrow.compute as pc
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from samza_azure.errors import AccessDenied, ConfigError, RowsGone, SamzaAzureError, StorageUnavailable
 from samza_azure.kafka.access import OPTIONS as ACCESS
@@ -35,7 +36,7 @@ from samza_azure.systems.parsing import Parser
 
 log = logging.getLogger(__name__)
 
-OPTIONS = {*ACCESS, "topic", "group", "start", "on_expired", "tombstones"}
+OPTIONS = {*ACCESS, "topic", "group", "start", "on_expired", "tombstones", "commit"}
 #: What is taken from the client at once.
 MESSAGES, BYTES = 10_000, 4 << 20
 #: How long a client may take to be told what to read.
@@ -44,6 +45,8 @@ ASSIGN_S = 10.0
 GRACE_S = 30.0
 #: After so long without a message of a partition that has some, it is asked for anew.
 STUCK_S = 30.0
+#: Between two commits, and between two complaints that they are refused.
+COMMIT_S, COMPLAIN_S = 5.0, 300.0
 #: The first number of a position: the topics so far, and then so many bits of the present one's id.
 ID_BITS = 32
 
@@ -80,6 +83,14 @@ class KafkaStream:
         self._start = start_of(stream, "an offset")
         self._skips = one_of(stream, "on_expired", "fail", "skip") == "skip"
         self._drops_tombstones = one_of(stream, "tombstones", "fail", "skip") == "skip"
+        self._commits = one_of(stream, "commit", "false", "true") == "true"
+        if self._commits and "group" not in options:
+            raise ConfigError(
+                f"streams.{stream.name}.options.commit needs a group that no other job has. Write options.group = "
+                '"name", the one that your tools look at.'
+            )
+        self._recorded: dict[int, SystemPosition] = {}  # to be committed
+        self._committed_at = self._complained_at = -math.inf
         self._parser = Parser(stream, [name for name in SCHEMA.names if name != BODY])
         if self._drops_tombstones and options.get(FORMAT) == RAW:
             raise ConfigError(
@@ -107,7 +118,9 @@ class KafkaStream:
 
     def look(self) -> str:
         """What a try to read the topic has found. Raise an error that says what to do if it cannot be read."""
-        return ", and ".join(filter(None, [tried(self._topic, self._stream.partitions), self._parser.look()]))
+        return ", and ".join(
+            filter(None, [tried(self._topic, self._stream.partitions, commits=self._commits), self._parser.look()])
+        )
 
     def back_to(self, time: datetime, stood: Mapping[int, SystemPosition]) -> dict[int, SystemPosition]:
         """Where the messages begin that are as old as a time or younger, as the brokers find them by their timestamps.
@@ -153,6 +166,7 @@ class KafkaStream:
     def read(self) -> SystemRows | None:
         """What has come of one of the partitions."""
         self._see()
+        self._commit()
         if not self._held:
             self._fetch()
         if self._held:
@@ -171,6 +185,12 @@ class KafkaStream:
     def pause(self) -> None:
         """Look at the ends of the partitions."""
         self._see()
+        self._commit()
+
+    def recorded(self, partition: int, position: SystemPosition) -> None:
+        """Tell the group's offset to people's tools, soon. Nothing is ever read from there."""
+        if self._commits and position[0]:
+            self._recorded[partition] = position
 
     def lag(self, partition: int) -> SystemLag | None:
         """What is left behind what `read` has returned, as the last look has said. Offsets without a message count."""
@@ -188,6 +208,40 @@ class KafkaStream:
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             begun(consumer.close)  # the same client may hang in it, too
+
+    # The group's offsets
+
+    def _commit(self) -> None:
+        """Commit what is recorded, without waiting. What becomes of it is nobody's failure."""
+        if not self._recorded or self._consumer is None or boot_time() < self._committed_at + COMMIT_S:
+            return
+        self._committed_at = boot_time()
+        behind = [
+            TopicPartition(self._topic.name, each, offset)
+            for each, (made, offset) in self._recorded.items()
+            if made == self._places[each].made  # of the topic that is there now
+        ]
+        self._recorded = {}
+        try:
+            if behind:
+                self._consumer.commit(offsets=behind, asynchronous=True)
+        except KafkaException as error:
+            self._refused(error.args[0], None)
+
+    def _refused(self, error: KafkaError | None, _offsets: object) -> None:
+        """Say why a commit was refused, now and then."""
+        if error is None or boot_time() < self._complained_at + COMPLAIN_S:
+            return
+        self._complained_at = boot_time()
+        begun(partial(self._complain, error.str()))
+
+    def _complain(self, why: str) -> None:
+        others = ", ".join(self._topic.members()) or "nobody, as far as the brokers say"
+        log.warning(
+            "The offsets of the group %r were not committed: %s. No row is concerned. The group was joined by: %s. If "
+            "another program uses it, write another options.group.",
+            self._topic.group, why.rstrip("."), others,
+        )  # fmt: skip
 
     # Looks at the topic
 
@@ -307,7 +361,7 @@ class KafkaStream:
         """Have the partitions read from their places."""
         if self._consumer is None:
             self._told = Told()
-            self._consumer = self._topic.consumer(self._told)
+            self._consumer = self._topic.consumer(self._told, on_commit=self._refused if self._commits else None)
         places = [
             TopicPartition(self._topic.name, number, place.following)
             for number, place in sorted(self._places.items())

@@ -7,7 +7,9 @@ No group is joined, nothing is committed, and a running job does not notice.
 import socket
 import ssl
 from collections.abc import Sequence
+from concurrent.futures import TimeoutError as TooLate
 from contextlib import closing
+from functools import partial
 
 from confluent_kafka import KafkaError, TopicPartition
 
@@ -24,8 +26,10 @@ CONNECT_S, ANSWER_S, READ_S = 1.5, 2.5, 2.0
 BROKERS = 2
 
 
-def tried(topic: Topic, partitions: int) -> str:
-    """What was found. Raise an error that says what to do if the topic cannot be read."""
+def tried(topic: Topic, partitions: int, *, commits: bool = False) -> str:
+    """What was found. Raise an error that says what to do if the topic cannot be read. `commits`: offsets are to be
+    committed in the name of the group.
+    """
     brokers, count = _found(topic)
     if count != partitions:
         raise ConfigError(
@@ -33,7 +37,11 @@ def tried(topic: Topic, partitions: int) -> str:
             f"{count}."
         )
     _read(topic)
-    return f"the topic {topic.name!r} at {brokers} has {count} partitions, and may be read"
+    said = f"the topic {topic.name!r} at {brokers} has {count} partitions, and may be read"
+    if members := topic.members():
+        harm = "they keep its offsets from being committed" if commits else "they neither disturb us nor we them"
+        said += f"; others have joined the group {topic.group!r}, and {harm}: {', '.join(members)}"
+    return said
 
 
 def tried_to_send(topic: Topic, *, in_transactions: bool) -> str:
@@ -119,7 +127,7 @@ def _read(topic: Topic) -> None:
     consumer = topic.consumer(told)
     try:
         behind = topic.behind(0)
-        consumer.assign([TopicPartition(topic.name, 0, behind)])
+        begun(partial(consumer.assign, [TopicPartition(topic.name, 0, behind)])).result(READ_S)  # it may hang as well
         while boot_time() < end:
             message = consumer.poll(0.1)
             if message is None and told.telling() is None:
@@ -129,6 +137,8 @@ def _read(topic: Topic) -> None:
                 return
             if message is not None or told.is_refused or error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
                 raise topic.explained(error)
+    except TooLate:
+        pass
     finally:
         begun(consumer.close)  # it may hang
     raise StorageUnavailable(

@@ -33,6 +33,8 @@ from samza_azure.systems.looks import begun
 GROUP = "samza-azure"
 #: How long an answer about a topic is waited for.
 ANSWER_S = 5.0
+#: How long it is asked who has joined a group: for people alone.
+MEMBERS_S = 2.0
 #: After so many answers to all but that, brokers do not know the ids of topics.
 TRIES = 3
 #: What the client keeps of messages that were not asked for yet, of all partitions of a task.
@@ -119,13 +121,17 @@ class Topic:
         self._told = Told()
         self._untold = 0  # how often it was not answered what its id is, one after the other
 
-    def consumer(self, told: Told, group: str = "") -> Consumer:
-        """A consumer that reads where it is told to, and nowhere else. What it has to say goes to `told`."""
+    def consumer(
+        self, told: Told, group: str = "", on_commit: Callable[[KafkaError | None, Any], None] | None = None
+    ) -> Consumer:
+        """A consumer that reads where it is told to, and nowhere else. What it has to say goes to `told`, and what
+        becomes of a commit to `on_commit`.
+        """
         return _made(
             lambda: Consumer(
                 {
                     **self.access.present(),
-                    "group.id": group or self.group,  # nothing is joined and nothing committed
+                    "group.id": group or self.group,  # which is not joined
                     "enable.auto.commit": False,
                     "enable.auto.offset.store": False,
                     "auto.offset.reset": "error",
@@ -134,6 +140,7 @@ class Topic:
                     "check.crcs": True,
                     "allow.auto.create.topics": False,
                     "error_cb": told,
+                    **({"on_commit": on_commit} if on_commit else {}),
                     "queued.max.messages.kbytes": self.access.settings.get("queued.max.messages.kbytes", HELD_KIB),
                     "fetch.queue.backoff.ms": self.access.settings.get("fetch.queue.backoff.ms", 10),
                 }
@@ -197,6 +204,20 @@ class Topic:
         except KafkaException as error:
             raise self.explained(error.args[0], told) from error
         return {each.partition: each.offset for each in found}, consumer.consumer_group_metadata()
+
+    def members(self) -> list[str]:
+        """Who has joined the group, as far as the brokers say it; of more than three, how many others."""
+        try:
+            # All brokers are asked: what asks the one that has the group may end the process (`committed_by`).
+            found = self._asked(lambda admin: admin.list_groups(self.group, timeout=MEMBERS_S))
+        except SamzaAzureError:
+            return []
+        members = [
+            f"the client {each.client_id!r:.100} at {each.client_host.strip('/'):.100}"
+            for group in found
+            for each in group.members
+        ]
+        return [*members[:3], f"{len(members) - 3} others"] if len(members) > 3 else members
 
     def may_be_written(self) -> bool | None:
         """Whether the brokers say that we have the right to. None: they do not say."""

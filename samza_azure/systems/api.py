@@ -93,6 +93,9 @@ class SystemConsumer(Protocol):
     It may also have a method `pause()`, which is called in the place of `read`, as often, while the readers of the
     stream have as many unread bytes as `streams.<id>.backlog.bytes` allows: so that what `lag` returns stays true.
 
+    It may also have a method `recorded(partition, position)`, which is called once a record with what was read up to
+    there is in the log: for those who want to see outside how far a job is.
+
     Example:
         consumer.open(0, (0, 0))
         rows = consumer.read()

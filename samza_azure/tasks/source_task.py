@@ -301,6 +301,9 @@ class SourceTask(TurnTask):
         self._context.hints.appended(self.prefix, writer.position, writer.frontier_us, is_drained)
         self._forgetting.appended(writer, {})
         self._note(pending, began, writer.frontier_us)
+        if (recorded := getattr(self._consumer, "recorded", None)) is not None:
+            for number, partition in self._partitions.items():
+                recorded(number, partition.position)
         if is_drained:
             self._end_drained()
 

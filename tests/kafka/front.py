@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-_OFFSETS, _HANDSHAKE, _AUTHENTICATE = 2, 17, 36
+_OFFSETS, _DESCRIBE_GROUPS, _LIST_GROUPS, _HANDSHAKE, _AUTHENTICATE = 2, 15, 16, 17, 36
 _REFUSED = 58
 _ROUNDS = 4096
 
@@ -36,6 +36,8 @@ class Front:
     lost: int = 0
     #: The timestamps of the messages of each partition. With them offsets are found by time, which tansu cannot.
     times: dict[int, list[int]] = field(default_factory=dict)
+    #: The group and who has joined it, by client and host, which tansu does not say.
+    members: tuple[str, list[tuple[str, str]]] | None = None
     _sockets: list[socket.socket] = field(default_factory=list)
 
     def __enter__(self) -> Self:
@@ -94,6 +96,8 @@ class Front:
                     _answer(client, number, end + (struct.pack(">q", 0) if version else b""))
                 elif key == _OFFSETS and self.times and (found := self._found(request, version)) is not None:
                     _answer(client, number, found)
+                elif key in (_LIST_GROUPS, _DESCRIBE_GROUPS) and self.members is not None:
+                    _answer(client, number, _groups(version, *self.members, describes=key == _DESCRIBE_GROUPS))
                 elif key in self.lose:
                     server.sendall(struct.pack(">i", len(request)) + request)
                     self.lost += 1
@@ -183,3 +187,18 @@ def _end(connection: socket.socket) -> None:
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
     connection.close()
+
+
+def _groups(version: int, group: str, members: list[tuple[str, str]], *, describes: bool) -> bytes:
+    """The answer of Kafka's documents to a question for all groups, and for the members of one."""
+
+    def texts(*values: str) -> bytes:
+        return b"".join(struct.pack(">h", len(each)) + each.encode() for each in values)
+
+    assert version == 0
+    if not describes:
+        return struct.pack(">hi", 0, 1) + texts(group, "consumer")
+    answer = struct.pack(">ih", 1, 0) + texts(group, "Stable", "consumer", "range") + struct.pack(">i", len(members))
+    for client, host in members:
+        answer += texts(f"{client}-1", client, host) + struct.pack(">ii", 0, 0)
+    return answer

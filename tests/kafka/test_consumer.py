@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
+from confluent_kafka import KafkaError
 
 from samza_azure.errors import ConfigError, StorageUnavailable
+from samza_azure.kafka import consumer as consumer_module
 from samza_azure.kafka.consumer import KafkaStream
 from samza_azure.kafka.local_broker import LocalBroker, free_port
 from tests.faltering import parser_that_falters
@@ -238,7 +240,7 @@ def timed() -> Iterator[Messages]:
     times = {0: [1000, 2000, 3000, 2500, 4000], 1: [100]}
     port = free_port()
     with (
-        Front(port, times=times) as front,
+        Front(port, times=times, members=("g", [("billing", "/10.0.0.7"), *[("lag", "/h")] * 4])) as front,
         LocalBroker({"t": 2}, port=port, advertised=f"127.0.0.1:{front.port}") as broker,
     ):
         messages = Messages.of(broker.brokers, "t")
@@ -267,3 +269,42 @@ def test_messages_are_found_by_their_time(timed: Messages) -> None:
     assert reading.back_to(at(50), {0: (0, 0)}) == {}, "nothing was read"
     with pytest.raises(ConfigError, match="was deleted and made anew since it was read"):
         reading.back_to(at(50), {0: (rows.position[0] + 1, 5)})
+
+
+def test_offsets_of_recorded_rows_are_committed_for_others_and_never_read(
+    messages: Messages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_module, "COMMIT_S", 0.0)
+    messages.send(0, bodies(0, 8))
+    reading = messages.stream(partitions=2, commit="true", group=f"g-{messages.topic}")
+    assert numbers(reading, 8) == {0: [*range(8)]}
+    made = reading._places[0].made
+
+    def committed() -> dict[int, int]:
+        assert reading.read() is None
+        return reading._topic.committed_by(f"g-{messages.topic}", [0, 1])[0]
+
+    following(reading, empty=True)
+    assert committed()[0] < 0, "nothing is in the log yet"
+    reading.recorded(0, (made, 5))
+    until(lambda: committed()[0] == 5)
+    assert committed()[1] < 0
+    reading.close()
+    again = messages.stream(partitions=2, commit="true", group=f"g-{messages.topic}")
+    assert numbers(again, 8) == {0: [*range(8)]}
+    again.close()
+    with pytest.raises(
+        ConfigError, match=r"options\.commit needs a group that no other job has\. Write options\.group"
+    ):
+        messages.stream(commit="true")
+
+
+def test_who_has_joined_the_group_is_named(timed: Messages, caplog: pytest.LogCaptureFixture) -> None:
+    """As a broker says it that tells more of groups than tansu."""
+    reading, named = timed.stream(group="g", commit="true"), "the client 'billing' at 10.0.0.7"
+    assert reading._topic.members() == [named, *["the client 'lag' at h"] * 2, "2 others"]
+    assert f"the group 'g', and they keep its offsets from being committed: {named}, the client" in reading.look()
+    for _ in range(2):
+        reading._refused(KafkaError(KafkaError.UNKNOWN_MEMBER_ID), None)
+    until(lambda: caplog.messages)
+    assert len(caplog.messages) == 1 and "No row is concerned" in caplog.text and named in caplog.text

@@ -252,6 +252,24 @@ def test_what_was_read_before_the_outside_went_away_is_appended_meanwhile(run: R
     assert run.rows() == [7]
 
 
+def test_a_consumer_hears_of_positions_once_they_are_in_the_log(run: Run) -> None:
+    class Hearing(Faltering):
+        def recorded(self, partition: int, position: tuple[int, int]) -> None:
+            heard[partition] = position
+            assert run.rows() == [7]
+
+    heard: dict[int, tuple[int, int]] = {}
+    task = run.owner(first=True)
+    task._consumer = Hearing(one(0, 7, 1))
+    task._appended_at = boot_time() + 60
+    with pytest.raises(StorageUnavailable):
+        task._turn()
+    assert not heard
+    with pytest.raises(StorageUnavailable):
+        turn(task)
+    assert heard == {0: (0, 1), 1: (0, 0)}
+
+
 class Remembering(Faltering):
     """A consumer that needs to know how many rows there were."""
 
@@ -627,7 +645,8 @@ def test_a_stream_from_outside_is_refused_with_what_to_write(tmp_path: Path, run
         ("eventhubs", 'frontier_lag = "10 s"', "ts", False),
         ("kafka", 'frontier_lag = "0 s"', "ts", False),
         ("eventhubs", 'options.envelope = "offset, enqueued_time"', "enqueued_time", False),
-        ("kafka", 'options.format = "raw"', "timestamp", False),
+        ("kafka", 'options.format = "raw"', "timestamp", True),
+        ("kafka", 'options.format = "raw"\nfrontier_lag = "0 s"', "timestamp", False),
         ("eventhubs", "", "enqueued_time", True),
         ("kafka", 'options.envelope = "timestamp"', "ts", True),
         ("tail", "", "ts", False),
