@@ -91,7 +91,7 @@ class EventHub:
         try:
             made: Any = kind.from_connection_string(self.connect(), **options)
         except ValueError as error:
-            raise ConfigError(f"The connection string of the hub {self.name!r} cannot be used: {error}") from error
+            raise unusable(self.name) from error
         assert isinstance(made, kind)
         return made
 
@@ -183,6 +183,14 @@ class EventHub:
         if condition == "server-busy":
             return StorageUnavailable(f"{hub} is throttled.", after_s=BUSY_S)
         return StorageUnavailable(f"{hub} does not answer: {text}")
+
+
+def unusable(hub: str) -> ConfigError:
+    """The error for a connection string that is none."""
+    return ConfigError(
+        f"The connection string of the hub {hub!r} cannot be used: it lacks Endpoint, SharedAccessKeyName or "
+        "SharedAccessKey. Copy that of a shared access policy of the hub or its namespace."
+    )
 
 
 def reader_in(text: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from azure.eventhub import parse_connection_string
 
 from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, StorageUnavailable, Superseded
-from samza_azure.eventhubs.hub import EventHub, HubFacts, reader_in
+from samza_azure.eventhubs.hub import EventHub, HubFacts, reader_in, unusable
 from samza_azure.systems.looks import begun
 from samza_azure.systems.reach import connected
 
@@ -65,7 +65,7 @@ def _address(hub: EventHub) -> tuple[str, int]:
         try:
             said = parse_connection_string(text := hub.connect())
         except ValueError as error:
-            raise ConfigError(f"The connection string of the hub {hub.name!r} cannot be used: {error}") from error
+            raise unusable(hub.name) from error
         if said.eventhub_name and said.eventhub_name != hub.name:
             raise ConfigError(
                 f"The connection string is for the hub {said.eventhub_name!r}, as its EntityPath says, and "

@@ -126,8 +126,11 @@ def _read(topic: Topic) -> None:
     told, end = Told(), boot_time() + READ_S
     consumer = topic.consumer(told)
     try:
-        behind = topic.behind(0)
-        begun(partial(consumer.assign, [TopicPartition(topic.name, 0, behind)])).result(READ_S)  # it may hang as well
+        try:
+            behind = topic.behind(0)
+            begun(partial(consumer.assign, [TopicPartition(topic.name, 0, behind)])).result(READ_S)  # it may hang, too
+        except (StorageUnavailable, TooLate) as away:  # others have answered
+            raise _unreachable(topic) from away
         while boot_time() < end:
             message = consumer.poll(0.1)
             if message is None and told.telling() is None:
@@ -137,11 +140,13 @@ def _read(topic: Topic) -> None:
                 return
             if message is not None or told.is_refused or error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
                 raise topic.explained(error)
-    except TooLate:
-        pass
     finally:
         begun(consumer.close)  # it may hang
-    raise StorageUnavailable(
+    raise _unreachable(topic)
+
+
+def _unreachable(topic: Topic) -> StorageUnavailable:
+    return StorageUnavailable(
         f"The brokers of the topic {topic.name!r} answer, and sent nothing of its partition 0 within {READ_S:g} s. "
         f"See that all of them can be reached from here, as they want to be: {topic.named_brokers()}."
     )

@@ -363,11 +363,16 @@ class Topic:
             )
         if code == KafkaError.UNSUPPORTED_SASL_MECHANISM or (code in _REFUSED and "Unsupported SASL mechanism" in text):
             return ConfigError(
-                f"The brokers of the topic {self.name!r} do not take options.sasl = {self.access.mechanism!r}: {text}"
+                f"The brokers of the topic {self.name!r} do not take options.sasl = {self.access.mechanism!r}: {text} "
+                "Write one that they take."
             )
         if code in _REFUSED:
-            what = "identity" if self.access.mechanism == IDENTITY else "user or its password"
-            return AccessDenied(f"The brokers of the topic {self.name!r} refuse the {what}: {text}", may_pass=True)
+            is_token = self.access.mechanism == IDENTITY
+            what = "identity" if is_token else "user or its password"
+            do = "Give it the right to the topic" if is_token else "Correct options.user and options.password"
+            return AccessDenied(
+                f"The brokers of the topic {self.name!r} refuse the {what}: {text} {do}.", may_pass=True
+            )
         if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             return RowsGone(f"{topic} does not have the offset to read on from: {text}")
         return StorageUnavailable(f"The brokers of the topic {self.name!r} do not answer: {text}")

@@ -155,4 +155,4 @@ def _read(path: Path, key: str) -> str:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"  # its path is not for the log
-        raise StorageUnavailable(f"{key} cannot be read: {why}.") from error
+        raise StorageUnavailable(f"{key} cannot be read: {why}. See to the file, or correct the path.") from error
