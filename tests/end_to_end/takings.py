@@ -4,11 +4,13 @@ owner of tasks are killed (kill -9). What comes out must equal the batch over al
 
 import json
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +29,9 @@ EXAMPLE = ROOT / "examples" / "eventhubs"
 TAKEN = 2  # partitions of what comes out
 
 
-def load_module(path: Path) -> Any:
+def load_module(path: Path, **beside: ModuleType) -> Any:
+    """A program of the example, with others that it imports."""
+    sys.modules.update(beside)
     spec = spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
@@ -67,6 +71,8 @@ def over_a_hub(directory: Path, events: int, *, by_the_sdk: bool = True) -> None
 
         with running(directory, job) as world:
             under_kills(world, events, send, lambda: [b for each in range(TAKEN) for b in new_bodies(hubs, each)])
+        check = load_module(EXAMPLE / "check.py", send=orders)
+        assert check.received(hubs.connection_string) == check.expected(events)
 
 
 def over_a_topic(directory: Path, events: int) -> None:
