@@ -63,6 +63,11 @@ def release_by(view: View, now: float) -> float | None:
     return _before_deadline(view, now, 1.0)
 
 
+def ends_container_at(view: View, now: float) -> float | None:
+    """When a container that has not released its tasks is ended; None: there is no deadline."""
+    return _before_deadline(view, now, 0.75)
+
+
 def last_word_at(view: View, now: float) -> float | None:
     """When a processor that ends waits no longer for its tasks, since the others have to read that it has left."""
     return _before_deadline(view, now, 0.5)

@@ -30,6 +30,8 @@ SILENT_S = 10.0
 CALM_S = 60.0
 #: A deadline that is earlier by less is the same one.
 EARLIER_S = 0.5
+#: A container has at least this long to obey a release.
+OBEYS_S = 1.0
 #: The new owner waits for the old one this many times task.shutdown.ms, then relies on the log's take-over rule alone.
 PATIENCE = 1.5
 
@@ -53,7 +55,7 @@ def commands(view: View, now: float) -> list[Action]:
         for task in (due if by is None else decommission.in_order(view, due))
         if due[task].releasing_since is None or is_sooner(by, due[task].release_by)
     ]
-    if releases and view.hangs:
+    if (releases and view.hangs) or _ignores_releases(view, due, now):
         return [Tell(Kill())]  # it would read these commands when it wakes up, and others wait for the tasks now
     actions += releases
     if until > now and view.ending is None:
@@ -61,6 +63,15 @@ def commands(view: View, now: float) -> list[Action]:
             Tell(_start(view, task, owner)) for task, owner in mine.items() if _may_start(view, task, owner, now)
         ]
     return actions
+
+
+def _ignores_releases(view: View, due: Mapping[str, LocalTask], now: float) -> bool:
+    """Whether the container has not released a task in time, although the deadline comes: its next owner may begin once
+    the container has ended, but must wait while it may still append.
+    """
+    at = decommission.ends_container_at(view, now)
+    late = [local.releasing_since for local in due.values() if local.release_by is not None]
+    return at is not None and any(told is not None and reached(max(at, told + OBEYS_S), now) for told in late)
 
 
 def _goes(view: View, task: str, local: LocalTask, now: float) -> bool:

@@ -143,7 +143,8 @@ class Supervisor(JobCoordinatorListener):
         if child is None:
             return
         if isinstance(command, Kill):
-            child.end_hanging(f"{_silent_for(self._silent_s)}, and its tasks were given to others")
+            why = _silent_for(self._silent_s) if self._silent_s >= 1 else "it did not release its tasks in time"
+            child.end_hanging(f"{why}, and its tasks were given to others")
         else:
             child.send(command)
 

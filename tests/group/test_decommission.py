@@ -21,6 +21,7 @@ from samza_azure.group.control import Control, Noticed, signal
 from samza_azure.group.decommission import in_order
 from samza_azure.group.ending import verdict
 from samza_azure.group.learn import (
+    heard_container_lost,
     heard_leave,
     heard_notice,
     heard_task,
@@ -43,7 +44,7 @@ from samza_azure.group.requests import (
 )
 from samza_azure.group.rows import ProcessorRow, ProcessorState, Request, RequestKind, columns, processor_row
 from samza_azure.group.view import Lease, LocalTask, View
-from samza_azure.messages import LastBatch, Permit, Phase, ReleaseTask
+from samza_azure.messages import Kill, LastBatch, Permit, Phase, ReleaseTask
 from tests.group.situation import (
     CONTROL,
     DRAINING,
@@ -187,6 +188,32 @@ def test_a_notice_during_a_release_shortens_it_once() -> None:
     assert release.command == ReleaseTask("daily-0", NOW + 8)
     perform_locally(view, release, NOW + 0.1)
     assert commands_in(decide(view, NOW + 0.2)) == []
+
+
+def test_a_container_that_ignores_its_release_is_ended_before_the_deadline() -> None:
+    """What it was given up for may begin elsewhere then. Until that time it may close its writers by itself."""
+    view = view_of("p3", tasks={"daily-0": LocalTask(2, 1, NOW, report("daily-0"), releasing_since=NOW)})
+    view.own.control = MOVED
+    told(view, NOW + 10)
+    [release] = [each for each in decide(view, NOW) if isinstance(each, Tell)]
+    perform_locally(view, release, NOW)
+    assert commands_in(decide(view, NOW + 8.4)) == []
+    [kill] = [each for each in decide(view, NOW + 8.5) if isinstance(each, Tell)]
+    assert kill.command == Kill()
+    perform_locally(view, kill, NOW + 8.5)
+    assert commands_in(decide(view, NOW + 8.6)) == []
+    heard_container_lost(view, NOW + 8.7)
+    assert own_row(view).released == {"daily-0": 2}
+
+
+def test_a_container_that_was_told_just_now_has_a_second_to_obey() -> None:
+    view = view_of("p3", tasks={"daily-0": LocalTask(2, 1, NOW, report("daily-0"))})
+    view.own.control = MOVED
+    told(view, NOW)
+    [release] = [each for each in decide(view, NOW) if isinstance(each, Tell)]
+    perform_locally(view, release, NOW)
+    assert commands_in(decide(view, NOW + 0.9)) == []
+    assert commands_in(decide(view, NOW + 1)) == [Kill()]
 
 
 def test_a_notice_of_0_s_gives_batches_up_at_once() -> None:
