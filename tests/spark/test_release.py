@@ -1,7 +1,8 @@
 """A task that is handed over while the storage does not answer."""
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from samza_azure.account import Secret, Storage
 from samza_azure.application import Application
 from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.machine.clock import boot_time
 from samza_azure.messages import Phase, StartTask
 from samza_azure.spark.query.task import QueryTask
 from samza_azure.storage.connection import Account
@@ -92,6 +94,60 @@ def test_a_task_that_is_not_restored_yet_is_released_within_the_deadline(
     assert LogReader(account.blobs(), task.prefix).tail() is None
     assert not task._directory.exists()
     run.account.close()
+
+
+def test_a_batch_that_cannot_end_in_time_is_given_up_early_and_repeated_by_the_next_owner(
+    fleet: Callable[[Application, str], Fleet], tmp_path: Path
+) -> None:
+    """A slow Python function has the batch, as it had the one before, which took four seconds; the notice is three. So
+    the next owner need not wait for the end of the notice.
+    """
+    slow = str(tmp_path / "slow")
+    application = Application()
+
+    def hold(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for table in tables:
+            while table.num_rows and Path(slow).exists():
+                time.sleep(0.05)
+            yield table
+
+    @application.stage("released", output="out")
+    def held(rows: DataFrame) -> DataFrame:
+        return rows.mapInArrow(hold, rows.schema)
+
+    run = fleet(application, f"{STREAMS}[task]\ncommit.ms = 0\nshutdown.ms = 600000\n")
+    writer = run.writer("released", 1, flush_rows=1_000)
+
+    def begun(day: int) -> None:
+        """A batch with one more row has begun, which is held up."""
+        Path(slow).touch()
+        writer.write(rows(day))
+        writer.flush()
+        assert batches is not None
+        run.until(lambda: not batches.wait(0.0))
+
+    run.start("held-0")
+    task = run.tasks["held-0"]
+    batches = task._batches
+    begun(0)
+    since = boot_time()
+    run.until(lambda: boot_time() > since + 4)
+    Path(slow).unlink()
+    run.until_all_is_read("released")
+    begun(1)
+    noticed = boot_time()
+    task.hasten(noticed + 3)
+    task.release(600)
+    took = boot_time() - noticed
+    assert took < 3, "it waited for a batch that will not end in time"
+    assert (task.report.phase, task.report.repeated) == (Phase.RELEASED, 1)
+    Path(slow).unlink()
+    run.look()
+    run.start("held-0", first=False)
+    run.until_all_is_read("released")
+    assert sorted(row["ts"] for row in run.rows("out")) == [START + timedelta(days=day) for day in (0, 1)]
+    writer.close()
+    run.close()
 
 
 def copying(spark: SparkSession, storage: Storage, azurite: Azurite, proxy: Proxy, directory: Path) -> Fleet:
