@@ -61,6 +61,9 @@ BATCH_CPU_S, MANY = 0.3, 2
 ANSWER_S = 10.0
 #: How often the leader writes the record of the last day; `host/last_day.py` has the same number.
 RECORD_S = 60.0
+#: The seconds between two reads of a replica's log while it grows, at least, and while it does not; `tasks/replicas.py`
+#: has the same numbers, in a layer above this one; a test compares them.
+REPLICA_READ_S, REPLICA_UNASKED_S = 1.0, 30.0
 #: The error of the rate of a machine's clock, as a fraction.
 CLOCK_RATE = 0.1
 
@@ -239,6 +242,24 @@ def published(plan: Plan) -> list[str]:
                 f"task: {price}, without the price of that system; nothing while there are no rows"
             )
     return found
+
+
+def replica_lines(plan: Plan, count: int, commit_s: float) -> list[str]:
+    """What `count` replicas of each task with state cost: calls, disk and memory."""
+    tasks = sum(stage.tasks for stage in plan.stages if stage.stateful or stage.kind is TaskKind.HANDLER)
+    if not count or not tasks:
+        return []
+    logs = tasks * count
+    full = Operations(read=logs * per_hour(max(commit_s, REPLICA_READ_S))).dollars_per_month
+    empty = Operations(read=logs * per_hour(REPLICA_UNASKED_S)).dollars_per_month
+    return [
+        (
+            f"Note: {_counted(logs, 'replica')} of tasks with state: up to ${full:,.2f} per month for reads of their "
+            f"logs, ${empty:,.2f} without rows. Each takes as much disk as the state of its task, up to twice that "
+            "while Spark writes a new snapshot, and the memory of what its log has below 64 KiB a file; each byte of a "
+            "log and of its snapshots is read once more."
+        ),
+    ]
 
 
 def idle(flows: Sequence[Flow], processors: int) -> Operations:

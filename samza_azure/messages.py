@@ -171,6 +171,15 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepReplicas:
+    """Keep replicas of these tasks, which others run, and of no others. Not of one that was started here."""
+
+    run_id: str = ""
+    group_id: str = ""
+    tasks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Exit:
     """Release everything, then end."""
 
@@ -344,14 +353,44 @@ class TaskReport:
         return self.phase in (Phase.RUNNING, Phase.DRAINED) or self.batch >= 0
 
 
-Command: TypeAlias = Permit | StartTask | ReleaseTask | Drain | Exit | Kill
-Report: TypeAlias = Ready | Rejected | DrainAsked | TaskReport
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """How far a replica is."""
+
+    batch: int = -1  # the last one that it has
+    behind: int = 0  # bytes of the log that were not read yet, as far as hints say
+    size: int = 0  # bytes in memory and on the disk
+
+
+@dataclass(frozen=True, slots=True)
+class HeldReplicas:
+    """The replicas that have all that a restore needed a moment ago. Sent when they change, at most once a second."""
+
+    replicas: dict[str, ReplicaState] = field(default_factory=dict)
+
+
+Command: TypeAlias = Permit | StartTask | ReleaseTask | Drain | KeepReplicas | Exit | Kill
+Report: TypeAlias = Ready | Rejected | DrainAsked | TaskReport | HeldReplicas
 #: What a container tells its supervisor about itself. The coordinator hears of it in other words.
 Sign: TypeAlias = Alive | JvmEnded
 
 _TYPES: dict[str, type] = {
     kind.__name__: kind
-    for kind in (Permit, StartTask, ReleaseTask, Drain, Exit, Ready, Rejected, Alive, JvmEnded, DrainAsked, TaskReport)
+    for kind in (
+        Permit,
+        StartTask,
+        ReleaseTask,
+        Drain,
+        KeepReplicas,
+        Exit,
+        Ready,
+        Rejected,
+        Alive,
+        JvmEnded,
+        DrainAsked,
+        TaskReport,
+        HeldReplicas,
+    )
 }
 
 
@@ -370,6 +409,10 @@ def decode(line: bytes) -> Command | Report | Sign:
         case "Drain":
             fields["step"] = fields["step"] and DrainStep(fields["step"])
             fields["ends"] = ends_from(fields["ends"])
+        case "KeepReplicas":
+            fields["tasks"] = tuple(fields["tasks"])
+        case "HeldReplicas":
+            fields["replicas"] = {task: ReplicaState(**each) for task, each in fields["replicas"].items()}
         case "Ready":
             fields["plan"] = plan_from(fields["plan"])
         case "TaskReport":

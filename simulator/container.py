@@ -26,16 +26,20 @@ from samza_azure.logs.position import Position
 from samza_azure.logs.reading import fetch_part, scan
 from samza_azure.logs.record import INTERMEDIATE, SHUT_DOWN, Kind, Slice, Writer
 from samza_azure.logs.repeating import repeating
-from samza_azure.logs.task_log import LogLimits, TaskLog, append, log_record, look, restored_files, take_over
+from samza_azure.logs.task_log import LogLimits, TaskLog, append, follow, log_record, look, restored_files, take_over
 from samza_azure.messages import (
     Command,
     Drain,
     DrainStep,
     Exit,
+    HeldReplicas,
+    KeepReplicas,
     Permit,
     Phase,
     Plan,
     ReleaseTask,
+    ReplicaState,
+    Report,
     StagePlan,
     StartTask,
     TaskError,
@@ -61,6 +65,8 @@ INFINITY = 1 << 60
 PART, FAREWELL = 15, -1
 #: In some worlds a low-level task asks for its shutdown at one of so many messages.
 LAST_MESSAGE = 60
+#: The mean time between two reads of a replica.
+REPLICA_S = 1.0
 #: A source that pauses has new rows for this time, and then none for as long.
 PAUSE_S = 12.0
 CALL_S = 10.0
@@ -142,14 +148,18 @@ def plan_of(
     audited: bool = False,
     handled: bool = False,
     renamed: bool = False,
+    all_stateful: bool = False,
 ) -> Plan:
     """The pipeline of this world. Options: a stage before the first; a second reader of the source, which may have
-    low-level tasks; another name for the first stage."""
+    low-level tasks; another name for the first stage; state in that one, too."""
     kind = TaskKind.HANDLER if handled else TaskKind.QUERY
+    kept = ("deduplicate",) if all_stateful else ()
     first = (StagePlan("parsed", (SOURCE,), PARSED, sources),) if front else ()
     stages = (
         *first,
-        StagePlan(CLEANERS[renamed], (PARSED if front else SOURCE,), BETWEEN, sources, partition_by=("key",)),
+        StagePlan(
+            CLEANERS[renamed], (PARSED if front else SOURCE,), BETWEEN, sources, partition_by=("key",), stateful=kept
+        ),
         StagePlan("daily", (BETWEEN,), OUTPUT, counts, stateful=("count",)),
         *((StagePlan("audit", (SOURCE,), AUDITED, sources, kind=kind),) if audited else ()),
     )
@@ -169,7 +179,7 @@ class Container:
         clock: Callable[[], float],
         steps: Steps,
         *,
-        say: Callable[[TaskReport], None],
+        say: Callable[[Report], None],
         note: Callable[[str], None],
     ) -> None:
         self.name, self.process, self.account, self.habits, self.dice = name, process, account, habits, dice
@@ -177,6 +187,7 @@ class Container:
         self.permit = 0.0
         self.drain = Drain(None)
         self.tasks: dict[str, TaskAttempt] = {}
+        self.replicas: dict[str, Replica] = {}
 
     def obey(self, command: Command) -> None:
         """Obey a command of the supervisor."""
@@ -184,7 +195,7 @@ class Container:
             case Permit(until=until):
                 self.permit = until
             case StartTask(task=task):
-                self.tasks[task] = work = TaskAttempt(self, command)
+                self.tasks[task] = work = TaskAttempt(self, command, self.replicas.pop(task, None))
                 work.query = self.process.spawn(work.run())
             case ReleaseTask(task=task, by=by):
                 if task in self.tasks:
@@ -195,6 +206,8 @@ class Container:
                         work.patience_s = min(work.patience_s, max(by - self.clock(), 0.0))
                     work.news.set()
                     self.process.spawn(work.kill_late(work.patience_s))
+            case KeepReplicas():
+                self.keep(command)
             case Drain():
                 self.drain = command
                 for work in self.tasks.values():
@@ -204,9 +217,55 @@ class Container:
                     work.released_at = asyncio.get_running_loop().time()
                     work.news.set()
 
+    def keep(self, command: KeepReplicas) -> None:
+        """Keep these replicas, and no others."""
+        wanted = {task: task_log(command.run_id, task) for task in command.tasks}
+        for task in [task for task, each in self.replicas.items() if wanted.get(task) != each.log.prefix]:
+            self.replicas.pop(task).stop()
+        for task in [task for task in wanted if task not in self.replicas]:
+            self.replicas[task] = replica = Replica(self, wanted[task], bytes.fromhex(command.group_id), task)
+            replica.following = self.process.spawn(replica.follow())
+
+    async def carry(self, operation: Operation) -> Any:
+        """Perform one operation on this world's network."""
+        account = self.account
+        return await account.carry(CALLS[type(operation)], lambda: perform(operation, account.storage), CALL_S)
+
+    def say_replicas(self) -> None:
+        """Report the replicas that are ready."""
+        ready = {task: ReplicaState(each.log.last_batch) for task, each in self.replicas.items() if each.log.writer}
+        self.say(HeldReplicas(ready))
+
     def may_append(self) -> bool:
         """Whether the permit is valid; checked before each append."""
         return self.clock() < self.permit
+
+
+class Replica:
+    """What a restore needs of a task that another processor runs."""
+
+    def __init__(self, container: Container, prefix: str, group_id: bytes, task: str) -> None:
+        self.container = container
+        self.following: asyncio.Task[None] | None = None
+        self.log = TaskLog(prefix, group_id, task, Writer(0, 0))
+
+    def stop(self) -> None:
+        """Read it no further."""
+        if self.following is not None:
+            self.following.cancel()
+
+    async def follow(self) -> None:
+        """Read it on from time to time."""
+        while True:
+            try:
+                await driven(follow(self.log), self.container.carry)
+            except StorageUnavailable:
+                pass
+            except (CorruptState, StateLost):  # its part of the log was deleted
+                self.container.steps.count("replica begun anew")
+                self.log = TaskLog(self.log.prefix, self.log.group_id, self.log.task, Writer(0, 0))
+            self.container.say_replicas()
+            await asyncio.sleep(REPLICA_S * (0.5 + self.container.dice.random()))
 
 
 class Released(Exception):
@@ -241,8 +300,8 @@ class TaskState:
 class TaskAttempt:
     """One attempt at one task."""
 
-    def __init__(self, container: Container, start: StartTask) -> None:
-        self.container, self.start = container, start
+    def __init__(self, container: Container, start: StartTask, replica: Replica | None = None) -> None:
+        self.container, self.start, self.replica = container, start, replica
         self.task, self.number = start.task, stage_and_number(start.task)[1]
         self.query: asyncio.Task[None] | None = None
         self.news = asyncio.Event()  # set by each command of the supervisor
@@ -323,7 +382,13 @@ class TaskAttempt:
     async def restore(self) -> None:
         """Take over the log, and restore the state from it."""
         meta = {INTERMEDIATE: True} if self.task.startswith(CLEANERS) else {}
-        await self.drive(take_over(self.log, first=self.start.first, meta=meta))
+        replica = None
+        if self.replica is not None and self.replica.log.prefix == self.log.prefix:
+            self.replica.stop()
+            replica = self.replica.log
+        await self.drive(take_over(self.log, first=self.start.first, meta=meta, replica=replica))
+        if replica is not None and self.log.places is replica.places:
+            self.container.steps.count("replica taken")
         if self.log.last_batch >= 0 and not self.log.drained:
             files = await self.drive(restored_files(self.log))
             self.state = TaskState.from_bytes(files[f"offsets/{self.log.last_batch}"])
@@ -469,7 +534,7 @@ class TaskAttempt:
 
     async def follow(self, stage: StagePlan) -> None:
         """Read one partition of the previous stage's output: pass its rows on, or count them and fire windows."""
-        habits, counts = self.container.habits, bool(stage.stateful)
+        habits, counts = self.container.habits, stage.name == "daily"
         before = next(each for each in habits.plan.stages if each.output in stage.inputs)
         producers = [task_name(before.name, number) for number in (range(before.tasks) if counts else [self.number])]
         while True:
@@ -597,10 +662,10 @@ class TaskAttempt:
     async def _carry(self, operation: Operation) -> Any:
         if isinstance(operation, Pause):
             return await asyncio.sleep(operation.seconds)
-        account, loop = self.container.account, asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         demand(loop.time() >= self.busy_until, f"Cost: {self.task} calls a busy service sooner than that asks for")
         try:
-            return await account.carry(CALLS[type(operation)], lambda: perform(operation, account.storage), CALL_S)
+            return await self.container.carry(operation)
         except StorageUnavailable as error:
             self.busy_until = loop.time() + rest_s(0.0, error)
             raise

@@ -158,6 +158,7 @@ class Processors:
             holds_directory=self.dice.random() < 0.5,
             new_run=new_run,
             restarted=is_marked and not new_run and not self.calm,
+            replicas=self.scenario.replicas,
             wait_for_upgrade=self.scenario.waits and not self.calm and self._operator.random() < 0.7,
         )
 
@@ -249,6 +250,7 @@ class Processors:
             audited=self.scenario.audited,
             handled=self.scenario.handled,
             renamed=fingerprint == RENAMED,
+            all_stateful=self.scenario.replicas > 0,
         )
         habits = Habits(plan)
         if self.scenario.style == "busy":

@@ -84,6 +84,7 @@ class Scenario:
     watched: bool = False  # when no processor is left, one is started with the code of the run
     pauses: bool = False  # at times the sources have no new rows, and their readers report that
     lulls: bool = False  # one processor dies without other faults until that must have healed
+    replicas: int = 0  # of each task with state
     waits: bool = False  # most processors wait for an upgrade after a drain, until an operator replaces them
 
 
@@ -158,6 +159,18 @@ def noticed(seed: int) -> Scenario:
         slow_batch=dice.choice([0.0, 0.0, 0.2]),
         clocks=dice.random() < 0.3,
         watched=True,
+    )
+
+
+def replicated(seed: int) -> Scenario:
+    """The fleet of `noticed` or a storm, whose processors keep replicas of each other's tasks; logs roll often, and old
+    blobs of half of them are deleted.
+    """
+    dice = Random(f"replicated {seed}")
+    drawn = draw(dice.getrandbits(31)) if dice.random() < 0.5 else noticed(dice.getrandbits(31))
+    processors = max(drawn.processors, 2)
+    return replace(
+        drawn, seed=seed, processors=processors, replicas=dice.choice([1, 1, 2]), forgets=dice.random() < 0.5
     )
 
 
@@ -236,4 +249,4 @@ def _mild(seed: int, dice: Random, processors: int | None, fault_s: float | None
     )
 
 
-__all__ = ["AIMED", "BUSY", "DENSE", "FAULTS", "NOTICED", "Scenario", "dense", "draw", "noticed", "wide"]
+__all__ = ["AIMED", "BUSY", "DENSE", "FAULTS", "NOTICED", "Scenario", "dense", "draw", "noticed", "replicated", "wide"]

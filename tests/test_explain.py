@@ -12,6 +12,8 @@ import pytest
 from samza_azure.explain import (
     ANSWER_S,
     MERGED,
+    REPLICA_READ_S,
+    REPLICA_UNASKED_S,
     Flow,
     Operations,
     WorstCases,
@@ -28,6 +30,7 @@ from samza_azure.explain import (
     lines,
     pipeline_lines,
     publishing,
+    replica_lines,
     routed,
     routing,
     successor,
@@ -37,6 +40,7 @@ from samza_azure.group.timing import PROFILES
 from samza_azure.messages import Plan, StagePlan, TaskKind
 from samza_azure.storage.clients import READ_S
 from samza_azure.streams.pace import unasked_s
+from samza_azure.tasks import replicas
 
 DEFAULT, FAST = PROFILES["default"], PROFILES["fast"]
 EXAMPLE = Path(__file__).parents[1] / "examples" / "flights" / "job.toml"
@@ -44,6 +48,15 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "flights" / "job.toml"
 
 def plan(*stages: StagePlan, **sources: int) -> Plan:
     return Plan(stages, sources, "fingerprint", keys={"by-carrier": ("carrier",)})
+
+
+def test_what_replicas_cost_is_said_where_a_stage_has_state() -> None:
+    assert (REPLICA_READ_S, REPLICA_UNASKED_S) == (replicas.READ_S, replicas.UNASKED_S)
+    stages = (StagePlan("clean", ("flights",), "b", 4), StagePlan("daily", ("b",), "c", 3, stateful=("count",)))
+    plan = Plan(stages, {"flights": 4}, "f")
+    assert replica_lines(plan, 0, 1.0) == replica_lines(replace(plan, stages=stages[:1]), 1, 1.0) == []
+    [line] = replica_lines(plan, 2, 1.0)
+    assert line.startswith("Note: 6 replicas of tasks with state: up to $6.94 per month for reads of their logs, $0.23")
 
 
 def test_a_follower_writes_and_reads_rows_1800_times_an_hour_and_the_blob_12_times() -> None:

@@ -37,6 +37,7 @@ def command(
     commit_s = config.task.commit_ms / 1000
     flows = arithmetic.flows_of(plan)
     shown = [*arithmetic.pipeline_lines(plan, commit_s), *arithmetic.flush_lines(plan, config.task.state)]
+    shown += arithmetic.replica_lines(plan, config.standby_replicas, commit_s)
     shown += [*arithmetic.hub_lines(plan), *arithmetic.task_lines(plan, number, commit_s), ""]
     if seen:
         shown += arithmetic.lines(timing, flows, number, commit_s, call_timeout_s(timing))

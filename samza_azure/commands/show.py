@@ -179,12 +179,22 @@ def _use(row: dict[str, Any]) -> tuple[str, str]:
 
 
 def _tasks(shown: dict[str, Any]) -> Table:
-    table = _Rows("task", "owner", "phase", "batch", "late", "restarts", **_PLAIN)
+    has_replicas = any(task.get("replicas") for task in shown["tasks"])
+    more = ("replica",) if has_replicas else ()
+    table = _Rows("task", "owner", "phase", "batch", "late", "restarts", *more, **_PLAIN)
     for task in shown["tasks"]:
         owner = task["owner"]
         phase = "-" if owner is None and task["phase"] == Phase.STARTING else task["phase"]
-        add_row(table, task["name"], owner or "-", phase, last_batch(task), str(task["late"]), str(task["restarts"]))
+        replicas = (", ".join(map(_replica, task.get("replicas") or ())) or "-",) if has_replicas else ()
+        figures = last_batch(task), str(task["late"]), str(task["restarts"])
+        add_row(table, task["name"], owner or "-", phase, *figures, *replicas)
     return table
+
+
+def _replica(each: dict[str, Any]) -> str:
+    """Where a replica is, and how many batches it is behind."""
+    behind = each["batches_behind"]
+    return f"{each['processor']} ({'not ready' if behind is None else f'-{behind}' if behind else 'ready'})"
 
 
 def _work(shown: dict[str, Any]) -> list[Table]:

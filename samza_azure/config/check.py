@@ -63,6 +63,7 @@ class Config:
     host: HostSettings
     task: TaskSettings
     streams: Mapping[str, Stream]
+    standby_replicas: int
     metrics_prometheus_port: int | None
     spark: Mapping[str, str]
 
@@ -190,6 +191,7 @@ class _Check:
             host=host,
             task=task,
             streams=Frozen({name: stream for name, stream in streams.items() if stream}),
+            standby_replicas=single.standby_replicas,
             metrics_prometheus_port=single.metrics_prometheus_port,
             spark=spark,
         )

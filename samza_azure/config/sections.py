@@ -328,5 +328,9 @@ class Single:
 
     __pydantic_config__ = _AS_WRITTEN
 
+    standby_replicas: Annotated[int, Field(alias="job.standby.replicas", ge=0, le=3)] = 0
+    """How many other processors keep a replica of each task with state, so that a take-over restores almost nothing:
+    1 costs reads, disk and memory; 0: none.
+    """
     metrics_prometheus_port: Annotated[Port | None, Field(alias="metrics.prometheus.port")] = None
     """The first port to try for metrics alone; 0: any free port; none: they are not served there."""

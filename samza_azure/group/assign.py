@@ -11,6 +11,7 @@ from types import MappingProxyType
 from samza_azure.logs.names import stage_of
 
 NOBODY: Mapping[str, str] = MappingProxyType({})
+NO_ONE: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
 def assign(
@@ -20,6 +21,7 @@ def assign(
     *,
     balance: bool = True,
     given_up: Mapping[str, str] = NOBODY,
+    warm: Mapping[str, Sequence[str]] = NO_ONE,
 ) -> dict[str, str]:
     """Return an owner for each task. Empty if there are no members.
 
@@ -27,13 +29,15 @@ def assign(
     `given_up` says which member could not run a task. That task goes to another member, if there is one, and stays
     there. It still counts in the share of the member that gave it up: no other task moves because of it, and a machine
     on which everything fails does not get tasks that run well elsewhere.
+    A task that gets another owner goes to a member that is `warm` for it, the first of these that has not got its
+    share yet: shares come first, since a task runs longer than it is restored.
     Ties are broken by names, so equal inputs give equal results.
     """
     if not members:
         return {}
     names = sorted(members)
     away = {task: member for task, member in given_up.items() if member in members}
-    assigned = _balanced(tasks, names, {**current, **away}, balance=balance)
+    assigned = _balanced(tasks, names, {**current, **away}, balance=balance, warm=warm)
     if not away:
         return assigned
     sizes = Counter(owner for task, owner in assigned.items() if task not in away)
@@ -52,7 +56,12 @@ def assign(
 
 
 def _balanced(
-    tasks: Sequence[str], members: Sequence[str], current: Mapping[str, str], *, balance: bool
+    tasks: Sequence[str],
+    members: Sequence[str],
+    current: Mapping[str, str],
+    *,
+    balance: bool,
+    warm: Mapping[str, Sequence[str]],
 ) -> dict[str, str]:
     shares: dict[str, list[str]] = {member: [] for member in members}
     orphans = set()
@@ -64,6 +73,9 @@ def _balanced(
             orphans.add(task)
     if balance:
         orphans.update(_surplus(shares, len(tasks)))
+    for task, owner in _taken_warm(tasks, orphans, shares, warm):
+        shares[owner].append(task)
+        orphans.discard(task)
     smallest_first = [(len(share), member) for member, share in shares.items()]
     heapify(smallest_first)
     for task in tasks if orphans else ():
@@ -73,6 +85,27 @@ def _balanced(
         shares[least].append(task)
         heapreplace(smallest_first, (size + 1, least))
     return {task: member for member, share in shares.items() for task in share}
+
+
+def _taken_warm(
+    tasks: Sequence[str],
+    orphans: Collection[str],
+    shares: Mapping[str, Sequence[str]],
+    warm: Mapping[str, Sequence[str]],
+) -> list[tuple[str, str]]:
+    """The tasks that go to a member that is warm for them, as far as all shares can still be balanced after that."""
+    floor, larger = divmod(len(tasks), len(shares))
+    sizes = {member: len(share) for member, share in shares.items()}
+    larger -= sum(size > floor for size in sizes.values())
+    taken = []
+    for task in tasks if warm and orphans else ():
+        for member in warm.get(task, ()) if task in orphans else ():
+            if member in sizes and (sizes[member] < floor or (sizes[member] == floor and larger > 0)):
+                larger -= sizes[member] == floor
+                sizes[member] += 1
+                taken.append((task, member))
+                break
+    return taken
 
 
 def _surplus(shares: dict[str, list[str]], total: int) -> list[str]:

@@ -42,9 +42,10 @@ LATER: dict[str, Any] = {
     "events": [],
     "drains": [],
     "noticed": {},
+    "replicas": {},
 }
 #: The fields that are left out while they are empty, so that releases that do not know them can read the blob.
-LEFT_OUT = ("given_up", "kept", "readers", "described", "events", "drains", "noticed")
+LEFT_OUT = ("given_up", "kept", "readers", "described", "events", "drains", "noticed", "replicas")
 #: The same of a drain notification.
 LATER_OF_DRAIN: dict[str, Any] = {"by": "", "asked_ms": 0, "at_ms": []}
 #: In characters: the longest reason for giving up a task, since a bad machine may give up thousands.
@@ -190,6 +191,7 @@ class Control(Grows):
     drains: tuple[DrainNotification, ...] = ()  # of earlier runs, oldest first, for people
     stop: Stop | None = None
     noticed: Mapping[str, Noticed] = field(default_factory=dict)  # incarnation -> that it will go
+    replicas: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # task -> processors that keep one
     withdrawn: tuple[str, ...] = ()  # the latest cancellations obeyed; they are answered only once they are here
     positions: Ends = field(default_factory=dict)  # where this run began to read; after DRAINED: where the next does
     past: tuple[str, ...] = ()  # run ids of the drained runs that are remembered, oldest first
@@ -229,7 +231,9 @@ def signal(control: Control) -> str:
     cleaned = ":cleaned" if control.phase is RunPhase.DRAINED and control.cleaned else ""  # whoever waits for it ends
     asked = sorted(each.uuid for each in control.noticed.values() if each.uuid)
     going = f":go {crc32(','.join(asked).encode()):08x}" if asked else ""
-    return f"{control.run_id}:{control.phase}:{drain}{stop}{vacant}{churn}{cleaned}{going}"
+    placed = json.dumps(control.replicas, sort_keys=True) if control.replicas else ""
+    replicas = f":replicas {crc32(placed.encode()):08x}" if placed else ""
+    return f"{control.run_id}:{control.phase}:{drain}{stop}{vacant}{churn}{cleaned}{going}{replicas}"
 
 
 def milestone(control: Control) -> tuple[str, ...]:

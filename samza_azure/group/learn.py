@@ -72,7 +72,19 @@ from samza_azure.group.view import (
     SeenRunning,
     View,
 )
-from samza_azure.messages import Drain, Kill, Permit, Phase, Plan, ReleaseTask, StartTask, TaskReport, Use
+from samza_azure.messages import (
+    Drain,
+    HeldReplicas,
+    KeepReplicas,
+    Kill,
+    Permit,
+    Phase,
+    Plan,
+    ReleaseTask,
+    StartTask,
+    TaskReport,
+    Use,
+)
 from samza_azure.outcomes import Missing, NotModified, Refused
 
 
@@ -198,6 +210,8 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
             local.release_by = by
         case Tell(command=Drain() as drain):
             view.work.drain_sent = drain
+        case Tell(command=KeepReplicas() as replicas):
+            view.work.replicas_sent = replicas
         case Tell(command=Kill()):
             view.work.killed = True
         case StepDown():
@@ -225,8 +239,14 @@ def heard_plan(view: View, plan: Plan) -> None:
     """The container is up and has analysed the pipeline."""
     view.work.plan, view.work.container = plan, True
     view.work.silent_s, view.work.killed = 0.0, False
-    view.work.permit_sent, view.work.drain_sent = 0.0, None
+    _has_nothing(view)
     _take_part(view)
+
+
+def _has_nothing(view: View) -> None:
+    """A container is new, or gone: it knows nothing."""
+    view.work.permit_sent, view.work.drain_sent = 0.0, None
+    view.work.replicas_sent, view.work.replicas = KeepReplicas(), {}
 
 
 def heard_task(view: View, report: TaskReport, now: float) -> None:
@@ -254,7 +274,7 @@ def _stand_by(view: View, needs: int) -> None:
 def heard_container_lost(view: View, now: float) -> None:
     """The container is gone with everything in it. Its tasks start again in the next one."""
     view.work.container = False
-    view.work.permit_sent, view.work.drain_sent = 0.0, None
+    _has_nothing(view)
     for task, local in list(view.work.tasks.items()):
         if local.phase is not Phase.DRAINED:
             phase = Phase.RELEASED if local.releasing_since is not None else Phase.RESTART
@@ -267,6 +287,11 @@ def heard_container_lost(view: View, now: float) -> None:
 def heard_container_silent(view: View, seconds: float) -> None:
     """The container has sent nothing for so long; 0: it has just sent something."""
     view.work.silent_s = seconds
+
+
+def heard_replicas(view: View, held: HeldReplicas) -> None:
+    """Our container has these replicas ready."""
+    view.work.replicas = held.replicas
 
 
 def heard_use(view: View, use: Use) -> None:

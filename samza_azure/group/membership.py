@@ -120,6 +120,7 @@ def own_row(view: View) -> ProcessorRow:
         no_container=view.work.plan is not None and (not view.work.container or view.hangs),
         ending=ending(Verdict.FAILED, view.gave_up) if view.gave_up else "",
         going=view.going,
+        replicas=view.work.replicas if view.settings.replicas else None,
         was_going=view.own.written is not None and (view.own.written.going is not None or view.own.written.was_going),
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from samza_azure.errors import CorruptState
-from samza_azure.group import containers, election, history, housekeeping, membership, next_run
+from samza_azure.group import containers, election, history, housekeeping, membership, next_run, replicas
 from samza_azure.group.actions import CONTROL, Action, ReadControl, WriteControl
 from samza_azure.group.assign import assign
 from samza_azure.group.control import (
@@ -125,7 +125,9 @@ def with_run(view: View, control: Control, now: float, requests: Sequence[Reques
     if control.phase in (RunPhase.RUNNING, RunPhase.DRAINING):
         control = with_drain(control, requests, view.as_leader.answering)
         control = with_end(control, view.present, view.work.plan, view.fresh_id)
+        version = control.version
         control = with_assignment(view, control, able, now)
+        control = replicas.with_replicas(view, control, able, version, now)
         control = with_barrier(view, control, now)
         control = progress(control, view.present, view.work.plan)
     return control
@@ -204,7 +206,8 @@ def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRo
     draining = control.phase is RunPhase.DRAINING
     by_whom = {task: owner.processor for task, owner in given_up.items()}
     others = [task for task in control.tasks if task not in awaited]
-    wanted = assign(others, ready, current, balance=not draining, given_up=by_whom)
+    warm = replicas.warm(control, ready)
+    wanted = assign(others, ready, current, balance=not draining, given_up=by_whom, warm=warm)
     stays = awaited | {
         task
         for task, processor in current.items()

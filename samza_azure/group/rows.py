@@ -31,6 +31,7 @@ from samza_azure.messages import (
     Machine,
     Phase,
     Progress,
+    ReplicaState,
     TaskError,
     TaskReport,
     Use,
@@ -112,6 +113,8 @@ class ProcessorRow:
     age_s: float = field(default=0.0, compare=False)  # unchanged for so long when first read, by the service's clock
     machine: Machine = field(default=Machine(), compare=False)  # as a row is not written for it alone
     going: Going | None = field(default=None, compare=False)  # if it will go; `state` and `released` change with it
+    #: The replicas that it has ready; None: its job keeps none.
+    replicas: Mapping[str, ReplicaState] | None = field(default=None, compare=False)
     was_going: bool = field(default=False, compare=False)  # it has said so before
 
     @property
@@ -173,6 +176,7 @@ def columns(row: ProcessorRow) -> dict[str, str | int | bool]:
         "cut_off": row.cut_off,
         **({"machine": _text_of(asdict(row.machine))} if row.machine != Machine() else {}),
         "no_container": row.no_container,
+        **(_of_replicas(row.replicas) if row.replicas is not None else {}),
         **({"format": row.format} if row.format > 1 else {}),
         **({"ending": row.ending} if row.ending else {}),
         **({"too_old_for": row.too_old_for} if row.too_old_for else {}),
@@ -210,6 +214,7 @@ def processor_row(key: str, etag: str, values: Mapping[str, Any], age_s: float =
         no_container=values.get("no_container") is True,
         age_s=age_s,
         machine=_machine(values.get("machine")),
+        replicas=_replicas(joined("replicas", values)) if "replicas" in values and needs <= FORMAT else None,
         going=_going(values.get("going")) if state not in (ProcessorState.UNASSIGNED, ProcessorState.ACTIVE) else None,
     )
 
@@ -479,6 +484,21 @@ def _progress(fields: Any) -> Progress | None:
         lag_s={str(key): _decimal(seconds) for key, seconds in lag_s.items()},
         waits_for_readers=fields.get("waits_for_readers") is True,
     )
+
+
+def _of_replicas(held: Mapping[str, ReplicaState]) -> dict[str, str | int | bool]:
+    """The columns of the replicas."""
+    fields = {task: asdict(state) for task, state in held.items()}
+    return _shortened("replicas", fields, RELEASED_COLUMNS, [_text_of(fields)])
+
+
+def _replicas(text: object) -> dict[str, ReplicaState]:
+    """The replicas, of which only numbers are kept. They decide who gets a task, if nothing else does."""
+    return {
+        _whole(task)[:NAME_LIMIT]: ReplicaState(*(_integer(state.get(name)) for name in ReplicaState.__slots__))
+        for task, state in _object(text).items()
+        if isinstance(state, dict)
+    }
 
 
 def _integers(fields: dict[Any, Any]) -> dict[str, int]:

@@ -7,7 +7,7 @@ when the blob gives it to another processor. A task that does not move is not to
 from collections.abc import Mapping
 from dataclasses import replace
 
-from samza_azure.group import decommission
+from samza_azure.group import decommission, replicas
 from samza_azure.group.actions import Action, Tell
 from samza_azure.group.control import Assignment, Control, Owner, RunPhase
 from samza_azure.group.moment import reached
@@ -47,6 +47,9 @@ def commands(view: View, now: float) -> list[Action]:
     drain = wanted_drain(view)
     if drain != view.work.drain_sent and not (view.work.drain_sent is None and drain.step is None):
         actions.append(Tell(drain))
+    keeps = replicas.kept(view)
+    if keeps != view.work.replicas_sent:
+        actions.append(Tell(keeps))
     mine = assigned(view)
     due = {task: local for task, local in view.work.tasks.items() if not local.closed and _goes(view, task, local, now)}
     by = decommission.release_by(view, now)

@@ -33,7 +33,7 @@ from samza_azure.group.timing import (
     draining_look_s,
     draining_scan_s,
 )
-from samza_azure.messages import Drain, Phase, Plan, TaskError, TaskReport, Use
+from samza_azure.messages import Drain, KeepReplicas, Phase, Plan, ReplicaState, TaskError, TaskReport, Use
 from samza_azure.outcomes import Missing
 
 #: The phases in which a task can no longer append.
@@ -57,6 +57,7 @@ class Settings:
     holds_directory: bool = True  # so a row of this boot with our id belongs to a dead processor
     host: str = ""  # the name of this machine, and the release of samza-azure; for people
     release: str = ""
+    replicas: int = 0  # job.standby.replicas
     alone: bool = False  # a group of one: it shares its tasks with nobody, and ends if another processor leads
 
 
@@ -259,6 +260,8 @@ class Work:
     attempts: int = 0
     permit_sent: float = 0.0
     drain_sent: Drain | None = None
+    replicas_sent: KeepReplicas = field(default_factory=KeepReplicas)
+    replicas: Mapping[str, ReplicaState] = field(default_factory=dict)  # that our container has ready
     active_run: str = ""  # the last run in which this process took part: it knew that they have one pipeline
 
 

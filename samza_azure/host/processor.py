@@ -33,6 +33,7 @@ from samza_azure.group.learn import (
     heard_notice,
     heard_plan,
     heard_rejected,
+    heard_replicas,
     heard_task,
     heard_use,
     heard_withdrawn,
@@ -48,7 +49,7 @@ from samza_azure.host.copies import Copies
 from samza_azure.host.perform import perform
 from samza_azure.host.runs import RunLogs
 from samza_azure.log_rate_limit import LogRateLimit
-from samza_azure.messages import Command, DrainAsked, Ready, Rejected, Report, TaskReport, Use
+from samza_azure.messages import Command, DrainAsked, HeldReplicas, Ready, Rejected, Report, TaskReport, Use
 from samza_azure.storage.interface import ControlBlob, Rows
 
 log = logging.getLogger(__name__)
@@ -167,6 +168,9 @@ class Processor:
                 return  # nothing to decide
             case Rejected(message=message):
                 heard_rejected(self.view, message)
+            case HeldReplicas():
+                heard_replicas(self.view, report)
+                return  # nothing to decide; the next heartbeat says it
             case DrainAsked():
                 heard_drain_asked(self.view, now)
             case _:

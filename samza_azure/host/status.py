@@ -276,8 +276,31 @@ def _task(
         "why": reason,
         "read": {} if report is None else {key: list(end) for key, end in (report.read or {}).items()},
         "error": asdict(report.error) if report is not None and report.error is not None else None,
+        "replicas": _replicas(name, control, rows, report),
         "given_up": {"processor": given_up.owner.processor, "message": given_up.message} if given_up else None,
     }
+
+
+def _replicas(
+    name: str, control: Control, rows: Mapping[str, ProcessorRow], report: TaskReport | None
+) -> list[dict[str, Any]]:
+    """Where a task's replicas are, and how far behind: in batches, and in bytes of the log as far as hints say. None of
+    both is known while a replica is not ready.
+    """
+    found = []
+    for processor in control.replicas.get(name, ()):
+        row = rows.get(processor)
+        state = (row.replicas or {}).get(name) if row is not None and row.alive else None
+        batches = max(report.batch - state.batch, 0) if state is not None and report is not None else None
+        found.append(
+            {
+                "processor": processor,
+                "batches_behind": batches,
+                "bytes_behind": state.behind if state is not None else None,
+                "size": state.size if state is not None else None,
+            }
+        )
+    return found
 
 
 def _progress(report: TaskReport | None, control: Control, *, runs: bool) -> dict[str, Any] | None:

@@ -113,6 +113,7 @@ def settings(processor_id: str, config: Config) -> Settings:
         timing=config.coordinator.timing,
         shutdown_s=config.task.shutdown_ms / 1000,
         restart_limit=config.task.restart_limit,
+        replicas=config.standby_replicas,
         blob_limit=config.coordinator.blob_length,
         run_id=config.app.run_id or "",
         boot=boot_place(config.processor.dir),

@@ -22,7 +22,7 @@ append under way is not dropped: the driver gives the rule an answer, UNKNOWN if
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from samza_azure.errors import CorruptState, StateLost, Superseded
@@ -73,6 +73,8 @@ COMPARED = 64 << 10
 PRUNE_BYTES = 8 << 20
 
 _REPEATED = (NEEDS, READ, STANDS, BATCH_BYTES)
+#: What of a log's state is its owner's, and not the log's.
+_OF_OWNER = ("prefix", "group_id", "task", "owner", "limits")
 #: A batch that fails because of its size is made no smaller than this. One record of input is always read.
 BATCH_BYTES_MIN = 64 << 10
 
@@ -170,6 +172,12 @@ class TaskLog:
         else:
             self.rolled = False
 
+    def adopt(self, other: "TaskLog") -> None:
+        """Go on from what somebody else has read of the same log."""
+        for each in fields(self):
+            if each.name not in _OF_OWNER:
+                setattr(self, each.name, getattr(other, each.name))
+
     def take_in(self, encoded: EncodedRecords) -> None:
         """Apply records of our own that are now at the end."""
         for header, files in encoded.records:
@@ -227,10 +235,30 @@ class TaskLog:
         raise CorruptState(message, blob=self.blob, position=self.end[1])
 
 
+def follow(log: TaskLog) -> Rule[None]:
+    """Read on to the end of a log that others own, as far as there is one. Nothing is written.
+
+    Raise StateLost or CorruptState if the log does not go on where it was read last, as one of which that part was
+    deleted meanwhile: then it must be read anew.
+    """
+    if log.writer is None:
+        if not (yield from indexes(log.prefix)):
+            return
+        log.end = (yield from _newest(log, first=True)), 0
+    yield from _catch_up(log)
+    log.prune()
+
+
 def take_over(
-    log: TaskLog, *, first: bool, meta: Mapping[str, Any], batch_bytes: int = 0, tried_bytes: int | None = None
+    log: TaskLog,
+    *,
+    first: bool,
+    meta: Mapping[str, Any],
+    batch_bytes: int = 0,
+    tried_bytes: int | None = None,
+    replica: TaskLog | None = None,
 ) -> Rule[None]:
-    """Read the log and take it over. A drained log is only read.
+    """Read the log and take it over. A drained log is only read. Of one with a `replica` only the end is read.
 
     Afterwards `log.batch_bytes` is how much input a batch may have: at most `batch_bytes`; less if `tried_bytes` were
     too much, or if the last owner has appended nothing, perhaps because its input was too much.
@@ -239,6 +267,8 @@ def take_over(
     attempt must not be used twice: after a failed take-over, try again with the next attempt.
     """
     log.end = (yield from _newest(log, first)), 0
+    if replica is not None and replica.writer is not None and (yield from _goes_on(replica, log.end[0])):
+        log.adopt(replica)
     yield from _unless_overtaken(log, _catch_up(log))
     while not log.drained:
         if log.writer is not None and log.writer >= log.owner:
@@ -459,6 +489,20 @@ def _catch_up(log: TaskLog) -> Rule[None]:
         log.add(header, decode_files(packed, header, blob=log.blob, position=position))
         log.records += 1
         log.length += header.length
+
+
+def _goes_on(replica: TaskLog, newest: int) -> Rule[bool]:
+    """Read on from where a replica ends. Return whether that leads to the end of the log: if not, nothing of it counts.
+
+    `newest` is where a restore begins to read. If a replica ends with a blob, and the later ones were deleted since,
+    the log seems to end there.
+    """
+    replica.records = replica.length = 0
+    try:
+        yield from _catch_up(replica)
+    except (CorruptState, StateLost):
+        return False
+    return replica.end[0] >= newest
 
 
 def first_bytes(log: TaskLog, most: int, tried: int | None) -> int:

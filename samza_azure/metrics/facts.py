@@ -82,6 +82,9 @@ class ProcessorFigures:
     kept: int = 0
     decommission: int = 0
     not_handed_over: int = 0
+    replicas: int = 0
+    replicas_size: int = 0
+    replicas_behind: int = 0
 
 
 def facts(view: View) -> ProcessorFigures:
@@ -101,8 +104,10 @@ def facts(view: View) -> ProcessorFigures:
     going = view.going
     step = 0 if going is None else 1 + (going.state is Availability.DECOMMISSIONED)
     left = going.tasks - going.handed_over if going is not None else 0
+    held = view.work.replicas.values()
+    replicas = len(held), sum(each.size for each in held), max((each.behind for each in held), default=0)
     return ProcessorFigures(
-        leads, control.epoch, control.version, len(mine), running, strange, strangers, kept, step, left
+        leads, control.epoch, control.version, len(mine), running, strange, strangers, kept, step, left, *replicas
     )
 
 

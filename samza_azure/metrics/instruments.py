@@ -103,6 +103,15 @@ class Instruments:
             "samza_azure.decommission.tasks",
             description="Tasks that a processor which will go has not handed over yet",
         )
+        self.replicas = gauge(
+            "samza_azure.replicas", description="Replicas of other processors' tasks that are ready here"
+        )
+        self.replicas_size = gauge("samza_azure.replicas.size", unit="By", description="Bytes of these replicas")
+        self.replicas_behind = gauge(
+            "samza_azure.replicas.behind",
+            unit="By",
+            description="Bytes that the replica which is the furthest behind has not read yet, as far as hints say",
+        )
         self.heartbeat_age = gauge(
             "samza_azure.heartbeat.age", unit="s", description="Time since the last accepted heartbeat was sent"
         )

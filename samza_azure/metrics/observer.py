@@ -152,6 +152,9 @@ class Observer:
         instruments.kept.set(now.kept, self._who)
         instruments.decommission.set(now.decommission, self._who)
         instruments.not_handed_over.set(now.not_handed_over, self._who)
+        instruments.replicas.set(now.replicas, self._who)
+        instruments.replicas_size.set(now.replicas_size, self._who)
+        instruments.replicas_behind.set(now.replicas_behind, self._who)
 
     def _show_group(self, now: GroupFacts) -> None:
         instruments = self._instruments

@@ -5,7 +5,6 @@ Not promised: that a record whose `append` raised is *not* there; the next owner
 """
 
 import threading
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,26 +15,23 @@ from samza_azure.logs.operations import CHUNK, Rule
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import Part, Scan, Tail, fetch_part, last_plan, opening, scan, tail, unchanged
 from samza_azure.logs.record import STOOD_AT, Buffer, Header, Kind, Reference, Slice, Writer
-from samza_azure.logs.restart_files import size_of
 from samza_azure.logs.task_log import LogLimits, StoredFiles, TaskLog, append, log_record, look, set_aside
 from samza_azure.logs.task_log import take_over as take_over_rule
 from samza_azure.storage.interface import DELETE_MAX, Blobs, Value
 from samza_azure.stream_io.driver import BetweenTries, back_off, drive
+from samza_azure.stream_io.stored import LogFiles, Replica
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
 
-#: A larger file of a checkpoint is written to the disk in pieces of this size.
-PIECE_BYTES = 16 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class Restored:
     """What the log says a task's state is."""
 
-    files: Mapping[str, bytes]  # into the empty checkpoint directory, read as asked for; the caller adds commits/N
+    files: LogFiles  # into the empty checkpoint directory, read as asked for; the caller adds commits/N
     last_batch: int  # -1: none yet
     watermark_us: int | None
     frontier_us: int | None
@@ -57,63 +53,6 @@ class Places(dict[str, tuple[str, int]]):
 
     def __missing__(self, path: str) -> tuple[str, int]:
         return self._end
-
-
-class StoredMapping(Mapping[str, bytes]):
-    """Files by their paths, which can be read in pieces: one may be larger than memory."""
-
-    def __init__(self, files: Mapping[str, bytes]) -> None:
-        self._files = files
-
-    def __getitem__(self, path: str) -> bytes:
-        return self._files[path]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def size(self, path: str) -> int:
-        """The size of a file."""
-        return len(self._files[path])
-
-    def pieces(self, path: str) -> Iterator[bytes]:
-        """The content of a file, in pieces that fit into memory. An error may come after some of them."""
-        yield self[path]
-
-
-class _Files(StoredMapping):
-    """The files of a checkpoint. A large one is read from the storage each time that it is asked for."""
-
-    def __init__(self, stored: StoredFiles, run: Callable[[Rule[Any]], Any]) -> None:
-        super().__init__({})
-        self._stored = stored
-        self._run = run
-
-    def __getitem__(self, path: str) -> bytes:
-        content: bytes = self._run(self._stored.read(path))
-        return content
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._stored.files)
-
-    def __len__(self) -> int:
-        return len(self._stored.files)
-
-    def size(self, path: str) -> int:
-        return size_of(self._stored.files[path])
-
-    def pieces(self, path: str) -> Iterator[bytes]:
-        size, crc = self.size(path), 0
-        if size <= PIECE_BYTES:
-            yield self[path]
-            return
-        for start in range(0, size, PIECE_BYTES):
-            piece: bytes = self._run(self._stored.piece(path, start, min(PIECE_BYTES, size - start)))
-            crc = zlib.crc32(piece, crc)
-            yield piece
-        self._stored.check(path, crc)
 
 
 class LogWriter:
@@ -269,8 +208,10 @@ def take_over(
     wait: BetweenTries = back_off,
     batch_bytes: int = 0,
     tried_bytes: int | None = None,
+    replica: Replica | None = None,
 ) -> tuple[LogWriter, Restored]:
-    """Read a task's log and make it ours, or create it if the task is `first`.
+    """Read a task's log and make it ours, or create it if the task is `first`. Of one with a `replica` only the end
+    is read, and its copies are used up.
 
     `batch_bytes` is how much input a batch may have at most, `tried_bytes` what is known to have been too much.
 
@@ -279,12 +220,14 @@ def take_over(
     A drained log is not taken over, and its writer is closed.
     """
     log = TaskLog(prefix, group_id, task, writer, limits or LogLimits())
-    rule = take_over_rule(log, first=first, meta=meta, batch_bytes=batch_bytes, tried_bytes=tried_bytes)
+    known = replica.log if replica is not None else None
+    rule = take_over_rule(log, first=first, meta=meta, batch_bytes=batch_bytes, tried_bytes=tried_bytes, replica=known)
     drive(rule, blobs, may_append=may_append, wait=wait)
     log_writer = LogWriter(log, blobs, may_append, wait)
     if log.drained:
         log_writer.close()
-    files = _Files(StoredFiles(log), lambda rule: drive(rule, blobs, may_append=may_append, wait=wait))
+    copies = replica.copies if replica is not None else None
+    files = LogFiles(StoredFiles(log), lambda rule: drive(rule, blobs, may_append=may_append, wait=wait), copies)
     restored = Restored(
         files,
         log.last_batch,

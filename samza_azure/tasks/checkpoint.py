@@ -16,7 +16,8 @@ from pathlib import Path
 from samza_azure.errors import CorruptState, SamzaAzureError
 from samza_azure.logs.record import Buffer
 from samza_azure.logs.restart_files import VERSIONED, lacking, size_of, snapshot_parts
-from samza_azure.stream_io.log import Places, StoredMapping
+from samza_azure.stream_io.log import Places
+from samza_azure.stream_io.stored import StoredMapping
 from samza_azure.streams.offset import INFINITY_MS, Offset
 from samza_azure.tasks.checkpoint_files import READ_MAX, is_data, laid_out, plan_of, stores_of
 
@@ -85,7 +86,7 @@ def lay_out(
         with _at(name, places):
             if is_data(name):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                sizes[name] = _written(path, stored.pieces(name))
+                sizes[name] = stored.write(name, path)
                 continue
             if (size := stored.size(name)) > READ_MAX:
                 raise ValueError(f"it has {size} bytes, at most {READ_MAX} are possible")
@@ -116,12 +117,6 @@ def lay_out(
     commit.parent.mkdir(exist_ok=True)
     commit.write_text(f'v1\n{{"nextBatchWatermarkMs":{next_ms}}}')
     return last
-
-
-def _written(path: Path, pieces: Iterable[bytes]) -> int:
-    """Write a file piece by piece. Return its size."""
-    with path.open("wb") as file:
-        return sum(map(file.write, pieces))
 
 
 @contextmanager

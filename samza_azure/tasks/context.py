@@ -9,6 +9,7 @@ from samza_azure.config import Config
 from samza_azure.pipeline.analysed import Pipeline
 from samza_azure.storage.interface import Blobs, NamedRows
 from samza_azure.tasks.hint_board import HintBoard
+from samza_azure.tasks.replicas import Replicas
 
 #: The number of tasks of a container that take over and restore at the same time.
 RESTORES = 32
@@ -27,4 +28,5 @@ class ContainerContext:
     may_append: Callable[[], bool]
     clean: Callable[[str], str]  # takes secrets out of a message
     changed: Callable[[], None]  # a task has something to report at once
+    replicas: Replicas = field(default_factory=Replicas)
     restores: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(RESTORES))

@@ -20,6 +20,7 @@ from samza_azure.logs.task_log import LogLimits
 from samza_azure.machine.clock import boot_time
 from samza_azure.messages import Drain, DrainPhase, Phase, StartTask, TaskReport
 from samza_azure.stream_io.log import LogWriter, Restored, take_over
+from samza_azure.stream_io.stored import Replica
 from samza_azure.tasks.context import ContainerContext
 from samza_azure.tasks.failure import is_waiting_for_storage, reported
 
@@ -121,6 +122,7 @@ class TaskLife(ABC):
         meta: Mapping[str, Any],
         may_append: Callable[[], bool] | None = None,
         limits: LogLimits | None = None,
+        replica: Replica | None = None,
         **sizes: int | None,
     ) -> tuple[LogWriter, Restored]:
         """Become the writer of the log. The task is over if the log has been drained."""
@@ -135,6 +137,7 @@ class TaskLife(ABC):
             may_append=may_append or self._context.may_append,
             meta=meta,
             limits=limits,
+            replica=replica,
             **sizes,  # type: ignore[arg-type]
         )
         self._writer = writer

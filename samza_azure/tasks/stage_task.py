@@ -25,6 +25,7 @@ from samza_azure.messages import Drain, DrainPhase, Phase, Progress, StartTask, 
 from samza_azure.pipeline.analysed import AnalysedStage, TaskInput
 from samza_azure.pipeline.state import check_unchanged, kind_of_state
 from samza_azure.stream_io.log import LogWriter, Restored
+from samza_azure.stream_io.stored import Replica
 from samza_azure.streams.gate import Gate, next_gate, next_steps
 from samza_azure.streams.idleness import is_long, quiet_since
 from samza_azure.streams.offset import INFINITY_MS, Offset
@@ -129,11 +130,19 @@ class StageTask(TaskLife):
             self._drop()
 
     def _start(self) -> None:
+        with self._context.replicas.taken(self.name, self.prefix) as replica:
+            self._start_from(replica)
+
+    def _start_from(self, replica: Replica | None) -> None:
         with self._context.restores:
             if self._is_ending:  # it was released before its turn came
                 return
             writer, restored = self._take_over(
-                self._meta(), self._may_append, batch_bytes=self._most_bytes, tried_bytes=self.tried_bytes
+                self._meta(),
+                self._may_append,
+                replica=replica,
+                batch_bytes=self._most_bytes,
+                tried_bytes=self.tried_bytes,
             )
         self._taken_over.set()
         if restored.drained:
@@ -145,6 +154,15 @@ class StageTask(TaskLife):
             if self._is_ending:
                 return
             self._lay_out(checkpoint, writer, restored)
+        files = restored.files
+        log.info(
+            "%s is restored: %d records of its log (%d bytes), and %d bytes of large files were read; %d were here",
+            self.name,
+            restored.records,
+            restored.bytes,
+            files.downloaded,
+            files.were_here,
+        )
         self._start_query(checkpoint)
 
     def _may_append(self) -> bool:

@@ -15,6 +15,7 @@ from samza_azure.messages import (
     Drain,
     DrainAsked,
     Exit,
+    KeepReplicas,
     Permit,
     Phase,
     ReleaseTask,
@@ -136,6 +137,9 @@ class Tasks:
                 self._start(command)
             case ReleaseTask(name, by):
                 self._release(name, by)
+            case KeepReplicas():
+                context = self._context
+                context.replicas.keep(command, context.blobs, context.hints, context.directory, self._channel.tell)
             case Drain():
                 self._drain = command
                 if command.step is not None:
@@ -155,6 +159,7 @@ class Tasks:
             self._channel.tell(_failed(command, error, self._context))
             return
         self._tasks[command.task] = task
+        self._context.replicas.reserve(command.task)
         if before is not None:
             self._drained.pop(before, None)
         self._context.hints.wanted = True
@@ -191,7 +196,8 @@ class Tasks:
             self._tell(task)
             if task.is_over and self._may_finish(task):
                 self._finish(task)
-        self._context.hints.wanted = any(not task.is_over for task in self._tasks.values())
+        is_wanted = any(not task.is_over for task in self._tasks.values()) or self._context.replicas.any
+        self._context.hints.wanted = is_wanted
 
     def _finish(self, task: TaskLife) -> None:
         if task.begins_to_finish():

@@ -107,6 +107,9 @@ NOTICED = replace(
     },
 )
 WITH_NOTICED = FILE.with_name("control-v1-noticed.json")
+#: With replicas of a task.
+REPLICAS = replace(NOTICED, replicas={"clean-0": ("p2", "p3")})
+WITH_REPLICAS = FILE.with_name("control-v1-replicas.json")
 
 texts = st.text(max_size=20)
 
@@ -132,7 +135,8 @@ def test_format_1_is_written_unchanged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "control"), [(WITH_READERS, READERS), (WITH_HISTORY, HISTORY), (WITH_NOTICED, NOTICED)]
+    ("file", "control"),
+    [(WITH_READERS, READERS), (WITH_HISTORY, HISTORY), (WITH_NOTICED, NOTICED), (WITH_REPLICAS, REPLICAS)],
 )
 def test_golden_control_blobs_with_later_fields_are_unchanged(file: Path, control: Control) -> None:
     assert decode(gzip.compress(file.read_bytes())) == control

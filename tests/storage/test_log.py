@@ -23,8 +23,9 @@ from samza_azure.logs.task_log import LogLimits
 from samza_azure.outcomes import Missing, Refused
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import MemoryAccount
-from samza_azure.stream_io import log as log_module
-from samza_azure.stream_io.log import LogReader, LogWriter, Restored, StoredMapping, take_over
+from samza_azure.stream_io import stored as stored_module
+from samza_azure.stream_io.log import LogReader, LogWriter, Restored, take_over
+from samza_azure.stream_io.stored import StoredMapping
 from tests.storage.conftest import AnyAccount
 
 PREFIX = "runs/r/clean-0"
@@ -803,7 +804,7 @@ def test_a_reference_in_a_batch_is_kept_as_it_is(blobs: Blobs) -> None:
 
 def test_a_large_file_is_restored_in_pieces(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be larger than memory, and what a record says of its size may be anything."""
-    monkeypatch.setattr(log_module, "PIECE_BYTES", 7_000)
+    monkeypatch.setattr(stored_module, "PIECE_BYTES", 7_000)
     writer, _ = own(blobs, OLD, first=True)
     content = bytes(range(256)) * 400
     writer.append(0, files={"offsets/0": b"o", "state/0/0/1.snapshot": content})

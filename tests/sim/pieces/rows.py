@@ -406,7 +406,7 @@ def _without_unknown(value: Any) -> Any:
 
 
 #: What is left out while it is empty, so that releases that do not know it can read the blob.
-_MAY_LACK = {"given_up", "kept", "readers", "described", "events", "drains", "noticed"}
+_MAY_LACK = {"given_up", "kept", "readers", "described", "events", "drains", "noticed", "replicas"}
 
 
 def check_controls(dice: Random) -> None:

@@ -1,0 +1,123 @@
+"""Which processors keep replicas of which tasks, and who is ready to take a task over because of that.
+
+The leader places them, since only it sees all processors: those without a task are not in the control blob. A replica
+is no owner and no promise: it makes a take-over faster, and nothing waits for it.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.moment import reached
+from samza_azure.group.rows import ProcessorRow
+from samza_azure.group.view import View
+from samza_azure.logs.names import stage_of
+from samza_azure.messages import KeepReplicas, Plan, TaskKind
+
+
+def place(
+    owners: Mapping[str, str],
+    able: Collection[str],
+    hosts: Mapping[str, str],
+    before: Mapping[str, Sequence[str]],
+    count: int,
+) -> dict[str, tuple[str, ...]]:
+    """The processors that keep a replica of each task: up to `count`, never its owner, and on other machines than that
+    one if there are any.
+
+    They stay where they are, unless one processor has more than its share. The tasks of one owner are spread over all
+    others, so that these are loaded evenly when it dies. Ties are broken by names.
+    """
+    names = sorted(able)
+    load, beside = Counter[str](), Counter[tuple[str, str]]()
+    placed: dict[str, list[str]] = {}
+
+    def others(owner: str) -> list[str]:
+        here = hosts.get(owner)
+        elsewhere = [name for name in names if name != owner and (not here or hosts.get(name) != here)]
+        return elsewhere or [name for name in names if name != owner]
+
+    def put(task: str, processor: str, number: int = 1) -> None:
+        load[processor] += number
+        beside[owners[task], processor] += number
+
+    possible = {owner: others(owner) for owner in {*owners.values()}}
+    for task, owner in owners.items():
+        placed[task] = [each for each in before.get(task, ()) if each in possible[owner]][:count]
+        for processor in placed[task]:
+            put(task, processor)
+    for task, owner in owners.items():
+        free = [name for name in possible[owner] if name not in placed[task]]
+        for _ in range(min(count - len(placed[task]), len(free))):
+            processor = min(free, key=lambda name: (beside[owner, name], load[name], name))
+            free.remove(processor)
+            placed[task].append(processor)
+            put(task, processor)
+    moves = True
+    while moves:  # each makes the loads more even, so there is an end
+        moves = False
+        for task, owner in owners.items():
+            for processor in list(placed[task]):
+                free = [name for name in possible[owner] if name not in placed[task]]
+                least = min(free, key=lambda name: (load[name], name), default=processor)
+                if load[processor] > load[least] + 1:
+                    placed[task][placed[task].index(processor)] = least
+                    put(task, processor, -1)
+                    put(task, least)
+                    moves = True
+    return {task: tuple(processors) for task, processors in placed.items() if processors}
+
+
+def with_replicas(view: View, control: Control, able: Mapping[str, ProcessorRow], version: int, now: float) -> Control:
+    """Place the replicas of tasks with state. `version` is the one before this write: a new one says at once where they
+    are, otherwise the debounce has to be over."""
+    count = view.settings.replicas
+    if not count and not control.replicas:
+        return control
+    stateful = _stateful(view.work.plan) if count else set()
+    owners = {
+        task: each.owner.processor
+        for task, each in control.tasks.items()
+        if each.owner is not None and stage_of(task) in stateful
+    }
+    hosts = {processor: row.machine.host for processor, row in able.items()}
+    placed = place(owners, able, hosts, control.replicas, count)
+    if placed == control.replicas:
+        return control
+    if control.version == version and not reached(view.as_leader.published_at + view.timing.debounce_s, now):
+        return control
+    return replace(control, replicas=placed)
+
+
+def _stateful(plan: Plan | None) -> set[str]:
+    """The stages whose tasks have state."""
+    stages = plan.stages if plan is not None else ()
+    return {stage.name for stage in stages if stage.stateful or stage.kind is TaskKind.HANDLER}
+
+
+def warm(control: Control, able: Mapping[str, ProcessorRow]) -> dict[str, list[str]]:
+    """The processors that say that they have a replica of a task, the one that is the least behind first."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for processor, row in able.items():
+        for task, state in (row.replicas or {}).items():
+            if task in control.tasks:
+                found.setdefault(task, []).append((-state.batch, processor))
+    return {task: [processor for _, processor in sorted(each)] for task, each in found.items()}
+
+
+def kept(view: View) -> KeepReplicas:
+    """The replicas that our container has to keep: also of a task that is ours now, until it starts here."""
+    control = view.control
+    if not isinstance(control, Control) or view.departs or view.ending is not None or view.too_old_for:
+        return KeepReplicas()
+    if control.phase not in (RunPhase.RUNNING, RunPhase.DRAINING):
+        return KeepReplicas()
+    placed = {task for task, processors in control.replicas.items() if view.me in processors}
+    placed |= {task for task in view.work.replicas_sent.tasks if _starts_soon(view, task)}
+    return KeepReplicas(control.run_id, control.group_id, tuple(sorted(placed))) if placed else KeepReplicas()
+
+
+def _starts_soon(view: View, task: str) -> bool:
+    owner, local = view.given.get(task), view.work.tasks.get(task)
+    return owner is not None and (local is None or local.generation != owner.generation)

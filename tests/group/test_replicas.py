@@ -1,0 +1,82 @@
+"""Stories of replicas: where the leader places them, who gets a task because of one, and until when one is kept."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from samza_azure.group.assign import assign
+from samza_azure.group.replicas import place
+
+TASKS = [f"count-{number}" for number in range(12)]
+
+
+def owners_of(names: str) -> dict[str, str]:
+    """Twelve tasks, shared evenly."""
+    return {task: names[number % len(names)] for number, task in enumerate(TASKS)}
+
+
+def test_the_replicas_of_an_owner_are_spread_over_all_others() -> None:
+    placed = place(owners_of("abc"), "abc", {}, {}, 1)
+    for owner in "abc":
+        others = [placed[task][0] for task, each in owners_of("abc").items() if each == owner]
+        assert owner not in others
+        assert sorted(map(others.count, {"a", "b", "c"} - {owner})) == [2, 2]
+
+
+def test_a_processor_without_a_task_keeps_replicas_too() -> None:
+    placed = place({"count-0": "a"}, "ab", {}, {}, 1)
+    assert placed == {"count-0": ("b",)}
+
+
+def test_alone_there_is_none() -> None:
+    assert place(owners_of("a"), "a", {}, {}, 1) == {}
+
+
+def test_a_replica_is_on_another_machine_if_there_is_one() -> None:
+    hosts = {"a": "one", "b": "one", "c": "two"}
+    placed = place(owners_of("ab"), "abc", hosts, {}, 1)
+    assert set(placed.values()) == {("c",)}
+    assert place(owners_of("ab"), "ab", hosts, {}, 1)["count-0"] == ("b",)
+    kept = dict.fromkeys(TASKS, ("b",))
+    assert set(place(owners_of("ab"), "abc", hosts, kept, 1).values()) == {("c",)}
+
+
+def test_replicas_stay_where_they_are_when_an_owner_dies() -> None:
+    before = place(owners_of("abc"), "abc", {}, {}, 1)
+    warm = {task: list(each) for task, each in before.items()}
+    current = {task: owner for task, owner in owners_of("abc").items() if owner != "a"}
+    owners = assign(TASKS, "bc", current, warm=warm)
+    assert all(owners[task] == before[task][0] for task, owner in owners_of("abc").items() if owner == "a")
+    after = place(owners, "bc", {}, before, 1)
+    assert all(
+        after[task] == before[task] for task in TASKS if owners[task] not in before[task] and before[task] != ("a",)
+    )
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_warm_members_change_who_gets_a_task_and_neither_shares_nor_moves(data: st.DataObject) -> None:
+    members = data.draw(st.lists(st.sampled_from("abcdef"), min_size=1, unique=True))
+    current = data.draw(st.dictionaries(st.sampled_from(TASKS), st.sampled_from("abcdefxy")))
+    warm = data.draw(st.dictionaries(st.sampled_from(TASKS), st.lists(st.sampled_from("abcdefxy"), max_size=3)))
+    balance = data.draw(st.booleans())
+    cold = assign(TASKS, members, current, balance=balance)
+    found = assign(TASKS, members, current, balance=balance, warm=warm)
+    sizes = [sorted(list(each.values()).count(member) for member in members) for each in (cold, found)]
+    assert sizes[0] == sizes[1] or not balance
+    assert set(found) == set(TASKS)
+    stays = [task for task in TASKS if cold[task] == current.get(task)]
+    assert [found[task] for task in stays] == [cold[task] for task in stays]
+    assert assign(TASKS, members, current, balance=balance, warm={}) == cold
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_replicas_are_shared_evenly_and_placing_them_again_moves_none(data: st.DataObject) -> None:
+    members = data.draw(st.lists(st.sampled_from("abcdef"), min_size=2, unique=True))
+    owners = {task: data.draw(st.sampled_from(members)) for task in TASKS}
+    count = data.draw(st.integers(1, 2))
+    before = {task: (data.draw(st.sampled_from("abcdefxy")),) for task in TASKS}
+    placed = place(owners, members, {}, before, count)
+    assert all(owners[task] not in each and len(set(each)) == len(each) for task, each in placed.items())
+    assert all(len(each) == min(count, len(members) - 1) for each in placed.values())
+    assert place(owners, members, {}, placed, count) == placed
