@@ -32,7 +32,19 @@ from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.config import Config
 from samza_azure.host.child import Child
 from samza_azure.machine.clock import boot_time as now
-from samza_azure.messages import Permit, Phase, Plan, Ready, Rejected, ReleaseTask, StartTask, TaskReport
+from samza_azure.messages import (
+    HeldReplicas,
+    KeepReplicas,
+    Permit,
+    Phase,
+    Plan,
+    Ready,
+    Rejected,
+    ReleaseTask,
+    ReplicaState,
+    StartTask,
+    TaskReport,
+)
 from samza_azure.storage.connection import Account
 from samza_azure.stream_io.ddl import arrow_schema
 from samza_azure.stream_io.log import LogReader
@@ -196,6 +208,7 @@ class Container:
         self._child = Child(around.job, self.directory, self.log_file)
         self.plan: Plan | None = None
         self.reports: dict[str, TaskReport] = {}
+        self.replicas: dict[str, ReplicaState] = {}
 
     def permit(self, seconds: float = FOR_EVER_S) -> None:
         """Permit batches for this many seconds from now on. 0 takes the permit away."""
@@ -208,6 +221,10 @@ class Container:
     def release(self, task: str) -> None:
         """Take a task away."""
         self._child.send(ReleaseTask(task))
+
+    def keep_replicas(self, *tasks: str) -> None:
+        """Have it keep replicas of these tasks, and of no others."""
+        self._child.send(KeepReplicas(RUN_ID, GROUP_ID, tasks))
 
     def ready(self) -> Plan:
         """Wait for the session and the analysed pipeline."""
@@ -251,6 +268,8 @@ class Container:
                     self.plan = plan
                 case Rejected(message):
                     raise SystemExit(message)
+                case HeldReplicas(replicas=replicas):
+                    self.replicas = replicas
                 case TaskReport(task=task, phase=Phase.FAILED):
                     raise SystemExit(f"{task} failed: {report.error}\n{self.tail()}")
                 case TaskReport(task=task):

@@ -26,6 +26,7 @@ Start reading at `decide`, which is the order of the questions; each question ha
     drain         when a drain moves on
     requests      which requests are obeyed, and with what answer
     containers    whose tasks move because a container has ended or hangs
+    replicas      which processors keep replicas of which tasks
     history       which events people are shown
     housekeeping  what is answered, forgotten and deleted
     tasks         what the container must do
