@@ -186,7 +186,7 @@ def test_a_task_goes_on_with_state_that_was_written_behind_a_shuffle_and_back(
 
     run = fleet(application, JOB)
     writer = run.writer("seen", 1, flush_rows=100)
-    found = []
+    found, owners = [], []
     for number, removed in enumerate(("false", "true", "false")):
         spark.conf.set(exchanges.REMOVED, removed)
         run.start("count-0", first=number == 0)
@@ -198,6 +198,7 @@ def test_a_task_goes_on_with_state_that_was_written_behind_a_shuffle_and_back(
         found.append(plan_of(run.tasks["count-0"]))
         if number < 2:
             run.release("count-0")
+            owners.append(run.tasks["count-0"].report.progress)
     spark.conf.set(exchanges.REMOVED, BASE[exchanges.REMOVED])
     writer.close()
     run.drain()
@@ -205,8 +206,9 @@ def test_a_task_goes_on_with_state_that_was_written_behind_a_shuffle_and_back(
 
     assert found == [(2, 0), (0, 2), (2, 0)]
     assert {row["key"]: row["count"] for row in run.rows("counts")} == {f"{key}": 20 for key in range(10)}
-    # What its batches have cost is known by phase, as for each query.
-    assert done is not None and min(done.cpu_s[phase] for phase in CPU_PHASES) > 0
+    # What its batches have cost is known by phase, as for each query. Spark tells of the last tasks a moment later.
+    spent = [each.cpu_s for each in (*owners, done) if each is not None]
+    assert done is not None and min(sum(each[phase] for each in spent) for phase in CPU_PHASES) > 0
     assert sum(done.wall_s[phase] for phase in WALL_PHASES) == pytest.approx(done.seconds, rel=0.05)
 
 
@@ -214,3 +216,46 @@ def plan_of(task: Any) -> tuple[int, int]:
     """The numbers of shuffles, and of what takes their place, in the plan of the last batch."""
     plan = task._query._jsq.streamingQuery().lastExecution().executedPlan().toString()
     return plan.count("Exchange hashpartitioning"), plan.count("Coalesce 1")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("call", ["applyInPandasWithState", "transformWithStateInPandas"])
+def test_a_function_that_reads_none_of_its_rows_leaves_no_state_below_it_behind(
+    fleet: Callable[[Application, str], Fleet], call: str
+) -> None:
+    """Without a shuffle between the two, the deduplication runs only as far as the function's side asks it for rows."""
+    application = Application()
+
+    def ignoring(key: Any, frames: Any, state: Any) -> Iterator[pd.DataFrame]:
+        yield pd.DataFrame({"key": [key[0]], "n": [1]})
+
+    class Ignoring(StatefulProcessor):
+        def init(self, handle: StatefulProcessorHandle) -> None:
+            pass
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
+            yield pd.DataFrame({"key": [key[0]], "n": [1]})
+
+        def close(self) -> None:
+            pass
+
+    function = ignoring if call == "applyInPandasWithState" else Ignoring()
+
+    @application.stage("seen", output="called")
+    def once(rows: DataFrame) -> DataFrame:
+        rows = rows.withWatermark("ts", "1 hour").dropDuplicates(["key", "ts"])  # no double is late
+        return by_state(rows, rows, call, function)
+
+    run = fleet(application, JOB)
+    run.spark.conf.set(exchanges.REMOVED, "true")
+    writer = run.writer("seen", 1, flush_rows=1_000)
+    for number in range(3):  # after the first of them all rows are doubles
+        run.start("once-0", first=number == 0)
+        writer.write(pa.table({"key": [f"{key % 10}" for key in range(1_000)], "ts": [NOON] * 1_000}))
+        writer.flush()
+        run.until_all_is_read("seen")
+        assert plan_of(run.tasks["once-0"]) == (0, 2)
+        run.release("once-0")
+    run.spark.conf.set(exchanges.REMOVED, BASE[exchanges.REMOVED])
+    writer.close()
+    assert sorted(f"{row['key']}" for row in run.rows("called")) == [f"{key}" for key in range(10)]

@@ -4,7 +4,6 @@ A query's thread asks its sources, plans each batch and gives its tasks to Spark
 Not counted, since it belongs to no query: Java's compiler and collector, Spark's scheduler, and the Python processes.
 """
 
-import logging
 from functools import lru_cache
 from typing import Any
 
@@ -12,8 +11,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from samza_azure.spark.jvm.session import compiled
-
-log = logging.getLogger(__name__)
 
 NAME = "CpuTimes"
 SCHEDULER = "org.apache.spark.scheduler"
@@ -44,7 +41,11 @@ public class {NAME} extends {SCHEDULER}.SparkListener {{
         return (java.util.concurrent.atomic.AtomicLong) spent.get(pool);
     }}
 
-    public String nanoseconds(org.apache.spark.sql.execution.streaming.runtime.StreamExecution query, String pool) {{
+    public long ofTasks(String pool) {{
+        return spentOf(pool).get();
+    }}
+
+    public String ofBoth(org.apache.spark.sql.execution.streaming.runtime.StreamExecution query, String pool) {{
         long id = query.queryExecutionThread().getId();
         return java.lang.management.ManagementFactory.getThreadMXBean().getThreadCpuTime(id) + " " + spentOf(pool);
     }}
@@ -53,28 +54,24 @@ public class {NAME} extends {SCHEDULER}.SparkListener {{
 
 
 class CpuTime:
-    """Of one query, whose jobs have a pool of their own."""
+    """Of one query, whose jobs have a pool of their own. Make this before it starts."""
 
-    def __init__(self, spark: SparkSession, query: StreamingQuery, pool: str) -> None:
-        self._query, self._pool = query._jsq.streamingQuery(), pool
-        self._times = _times(spark)
-        self._before = (0, self._now()[1])
+    def __init__(self, spark: SparkSession, pool: str) -> None:
+        self._times, self._pool = installed(spark), pool
+        self._before = (0, int(self._times.ofTasks(pool)))
 
-    def since_last(self) -> tuple[float, float]:
+    def since_last(self, query: StreamingQuery) -> tuple[float, float]:
         """Seconds of its thread and of its tasks since the last call, or since this was made. A task that ended a
         moment ago may come with the next call, and a thread that has ended has no time.
         """
-        before, now = self._before, self._now()
-        self._before = now
-        return max(now[0] - before[0], 0) / 1e9, (now[1] - before[1]) / 1e9
-
-    def _now(self) -> tuple[int, int]:
-        thread, tasks = self._times.nanoseconds(self._query, self._pool).split()
-        return int(thread), int(tasks)
+        thread, tasks = map(int, self._times.ofBoth(query._jsq.streamingQuery(), self._pool).split())
+        before, self._before = self._before, (thread, tasks)
+        return max(thread - before[0], 0) / 1e9, (tasks - before[1]) / 1e9
 
 
 @lru_cache(maxsize=1)
-def _times(spark: SparkSession) -> Any:
+def installed(spark: SparkSession) -> Any:
+    """What listens to Spark's tasks."""
     times = compiled(spark, NAME, SOURCE)
     spark.sparkContext._jsc.sc().addSparkListener(times)
     return times

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,8 @@ class QueryTask(StageTask):
 
     def _started(self, frames: Sequence[DataFrame], checkpoint: Path) -> StreamingQuery:
         """The running query over these inputs."""
+        with suppress(Exception):  # any error of Java or py4j: the time of its batches stays unknown
+            self._cpu_time = CpuTime(self._context.spark, self.name)
         with self._context.starts.session:
             return launch(
                 self._context,
@@ -128,14 +131,12 @@ class QueryTask(StageTask):
         assert isinstance(self._query, StreamingQuery)
         figures = self._figures
         found = counted_since(recent(self._query), figures.through, figures.late, figures.spent)
-        return found.with_cpu(*self._cpu_s()) if found.batches else found
+        return found.with_cpu(*self._cpu_s(self._query)) if found.batches else found
 
-    def _cpu_s(self) -> tuple[float, float]:
-        """The processor time of the query's thread and of its tasks since the last call."""
+    def _cpu_s(self, query: StreamingQuery) -> tuple[float, float]:
+        """The processor time of the query's thread and of its tasks since the last call; nothing if it is not known."""
         try:
-            if self._cpu_time is None:  # not before the first batch, which others wait for
-                self._cpu_time = CpuTime(self._context.spark, self._running_query(), self.name)
-            return self._cpu_time.since_last()
+            return self._cpu_time.since_last(query) if self._cpu_time is not None else (0.0, 0.0)
         except Exception as error:  # noqa: BLE001  # the figures serve people; the batches are counted without them
             log.info("%s: the processor time of its batches is not known: %s", self.name, error)
             return 0.0, 0.0

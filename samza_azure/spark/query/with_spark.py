@@ -19,7 +19,7 @@ from samza_azure.errors import SamzaAzureError
 from samza_azure.machine.processes import how_it_ended
 from samza_azure.messages import OUT_OF_MEMORY, Alive, JvmEnded
 from samza_azure.pipeline.analysed import Pipeline
-from samza_azure.spark.jvm import exchanges, java, local_files, selectors
+from samza_azure.spark.jvm import cpu_time, exchanges, java, local_files, selectors
 from samza_azure.spark.jvm.errors import BROKEN
 from samza_azure.spark.jvm.session import connect_session, jvm_of
 from samza_azure.spark.jvm.watermark import probe
@@ -72,6 +72,7 @@ def _serve(config: Config, directory: Path, spark: SparkSession, channel: Channe
             registered = threads.submit(spark.dataSource.register, LogSource)
             threads.submit(local_files.install, spark)
             threads.submit(selectors.install, spark)
+            threads.submit(cpu_time.installed, spark)
             if config.spark.get(exchanges.REMOVED) == "true":
                 threads.submit(exchanges.install, spark)
             pipeline = analyse_pipeline(spark, load(config), config, directory / "analysis")
