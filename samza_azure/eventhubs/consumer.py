@@ -8,7 +8,7 @@ there is.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
@@ -53,6 +53,7 @@ class EventHubsStream:
         self._taken: dict[int, Arrival] = {}  # events that are not parsed yet
         self._events = self._bytes = 0  # that were read
         self._turn = 0
+        self._news: Callable[[], None] = lambda: None
         self._once: dict[int, EventHubsOnce] = {}
         self._count = Look(
             self._count_partitions, f"The partitions of the hub {self._hub.name!r} are not known.", at_once=True
@@ -96,16 +97,22 @@ class EventHubsStream:
         once = self._once.get(partition)
         return b"" if once is None else bytes(once)
 
+    def tell(self, function: Callable[[], None]) -> None:
+        """Call this whenever there may be something to read."""
+        self._news = function
+
     def open(self, partition: int, position: SystemPosition) -> None:
         created_ms, following = position
         start = EventPosition(following - 1, "", 0, created_ms) if created_ms else start_at(self._start, partition)
-        reader = PartitionReader(self._hub, str(partition), start, level=self._stream.owner, skips=self._skips)
+        reader = PartitionReader(
+            self._hub, str(partition), start, level=self._stream.owner, skips=self._skips, news=self._news
+        )
         reader.__enter__()
         self._readers[partition] = reader
         self._counted_at = boot_time()  # whoever opens has asked
         self._told[partition] = reader.position
         self._looks[partition] = Look(
-            reader.look, f"The end of partition {partition} of the hub {self._hub.name!r} is not known."
+            reader.look, f"The end of partition {partition} of the hub {self._hub.name!r} is not known.", is_dear=True
         )
 
     def read(self) -> SystemRows | None:

@@ -12,7 +12,7 @@ import logging
 import struct
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -78,7 +78,8 @@ class PartitionReader:
     and `look` are for one thread.
 
     `level` orders owners: a reader with a lower or an equal one ends with `Superseded`. `skips` says that events that
-    expired unread, or were lost with their hub, are passed over instead of being an error.
+    expired unread, or were lost with their hub, are passed over instead of being an error. `news` is called, in
+    another thread, when `read` has something to return or to raise.
     """
 
     def __init__(
@@ -92,10 +93,11 @@ class PartitionReader:
         held_rows: int = 20_000,
         held_bytes: int = 32 << 20,
         prefetch: int = 2_000,
+        news: Callable[[], None] = lambda: None,
     ) -> None:
         self._hub, self._partition, self._start, self._level, self._skips = hub, partition, start, level, skips
         self._rows_max, self._bytes_max, self._prefetch = held_rows, held_bytes, prefetch
-        self._changed = threading.Condition()
+        self._changed, self._news = threading.Condition(), news
         self._held: deque[Arrival] = deque()
         self._rows = self._bytes = 0  # that are held
         self._last = start if isinstance(start, EventPosition) else None  # that came in
@@ -202,6 +204,7 @@ class PartitionReader:
                 if not isinstance(found, StorageUnavailable):
                     self._fault = found
                     self._changed.notify_all()
+                    self._news()
                     return
                 self.trouble = found
                 delay_s = RETRY_S if self._on_link else min(2 * delay_s, RETRY_MAX_S)
@@ -297,6 +300,7 @@ class PartitionReader:
                 if said is not None:
                     self.end = End(said[0], said[1], asked_at)
                 self._changed.notify_all()
+        self._news()
         with self._changed:
             self._changed.wait_for(lambda: self._closing or self._has_room)
         is_over = self._on_link >= self._prefetch if self._doubts else self._kept >= LINK_EVENTS

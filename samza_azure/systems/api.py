@@ -90,6 +90,9 @@ class SystemConsumer(Protocol):
     It may also have a method `lag(partition)`, which returns a `SystemLag`, or None before the first look, without
     waiting. It is shown; and a partition is then silent once such a look has found it at its end, whatever `read` says.
 
+    It may also have a method `tell(function)`, which is called before `open`: call the function at once, from any
+    thread, whenever `read` may have something new. Then `read` is called ten times a second only while it has.
+
     It may also have a method `pause()`, which is called in the place of `read`, as often, while the readers of the
     stream have as many unread bytes as `streams.<id>.backlog.bytes` allows: so that what `lag` returns stays true.
 

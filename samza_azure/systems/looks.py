@@ -10,6 +10,8 @@ from samza_azure.machine.clock import boot_time
 
 #: What has been silent for so long is looked at, and again after as long.
 LOOK_S = 5.0
+#: Where a look takes a connection: again after such a part of the silence, if that is longer, and at most so long.
+PART, SELDOM_S = 0.1, 60.0
 #: Between a look that has failed, and the next one.
 RETRY_S = 1.0
 T = TypeVar("T")
@@ -17,11 +19,11 @@ T = TypeVar("T")
 
 class Look:
     """Looks now and then, in a thread, while nothing comes. `lost` says in words that the end is not known; the first
-    look may come at once.
+    look may come at once. With `is_dear` it looks the more seldom, the longer nothing has come.
     """
 
-    def __init__(self, look: Callable[[], None], lost: str, *, at_once: bool = False) -> None:
-        self._look, self._lost = look, lost
+    def __init__(self, look: Callable[[], None], lost: str, *, at_once: bool = False, is_dear: bool = False) -> None:
+        self._look, self._lost, self._is_dear = look, lost, is_dear
         self._looking: Future[None] | None = None
         self._heard_at = boot_time() - LOOK_S * at_once
         self._began_at = self._not_before = 0.0
@@ -49,7 +51,8 @@ class Look:
             else:
                 self._not_before = now
             return
-        if now < self._not_before or now < max(seen_at, self._heard_at) + LOOK_S:
+        pause_s = max(LOOK_S, min(PART * (now - self._heard_at), SELDOM_S)) if self._is_dear else LOOK_S
+        if now < self._not_before or now < max(seen_at, self._heard_at) + pause_s:
             return
         if looking is None:
             self._looking, self._began_at = begun(self._look), now

@@ -205,6 +205,7 @@ class TurnTask(TaskLife):
         self._drain = Drain(None)
         self._closing = threading.Event()
         self._ended = threading.Event()  # set when its thread has ended
+        self._awake = threading.Event()  # there may be something to do now
         self._rate_limit = LogRateLimit()
 
     @abstractmethod
@@ -232,6 +233,7 @@ class TurnTask(TaskLife):
                 self._report = replace(self._report, drain=None, ends=None, frozen_for="")
             elif self._report.drain is None:
                 self._report = replace(self._report, drain=DrainPhase.REQUESTED)
+        self._awake.set()
 
     def check(self, drain: Drain) -> None:
         """Follow the drain. Everything else happens in the task's own thread."""
@@ -240,14 +242,14 @@ class TurnTask(TaskLife):
 
     def release(self, patience_s: float) -> None:
         self._finishing = True
-        self._closing.set()
+        self._closes()
         has_ended = self._waited(self._ended.wait, boot_time() + patience_s, lambda: None)
         self._close()
         self._released(None if has_ended else -1)
         self.is_finished.set()
 
     def finish(self) -> None:
-        self._closing.set()
+        self._closes()
         self._ended.wait()
         self._close()
         self.is_finished.set()
@@ -255,6 +257,10 @@ class TurnTask(TaskLife):
     def _close(self) -> None:
         if self._writer is not None:
             self._writer.close()
+
+    def _closes(self) -> None:
+        self._closing.set()
+        self._awake.set()
 
     def _live(self) -> None:
         try:
@@ -264,7 +270,7 @@ class TurnTask(TaskLife):
                 while not self._closing.is_set() and not self.is_over:
                     if self._context.may_append():
                         self._try()
-                    self._closing.wait(self._pause_s())
+                    self._rest()
         except Exception as error:  # noqa: BLE001  # an error of a task never ends the container
             self._end_with(error)
         finally:
@@ -280,6 +286,11 @@ class TurnTask(TaskLife):
                 log.info("%s: %s", self.name, error)
             self._closing.wait(rest_s(RETRY_S, error))
 
+    def _rest(self) -> None:
+        """Wait for the next turn."""
+        self._awake.wait(self._pause_s())
+        self._awake.clear()
+
     def _pause_s(self) -> float:
-        """How long to wait for the next turn."""
+        """How long to wait for the next turn, unless there is something to do before."""
         return LOOK_S

@@ -38,8 +38,8 @@ from samza_azure.tasks.readers import Readers
 
 log = logging.getLogger(__name__)
 
-#: How often the outside is asked while it has nothing new.
-LOOK_S = 0.1
+#: How often the outside is asked while it has nothing new, and where the consumer says itself when it has.
+LOOK_S, TOLD_S = 0.1, 0.5
 #: How often what is left outside is reported.
 LAG_S = 1.0
 
@@ -72,6 +72,7 @@ class SourceTask(TurnTask):
         self._appended_at = 0.0
         self._looked_at = -math.inf  # when the outside last had nothing more, in any of the partitions
         self._lags: Callable[[int], SystemLag | None] | None = None  # of the consumer, if it knows them
+        self._is_told = False  # when the consumer has something
         self._told_lag_at = 0.0
         self._is_idle = self._has_moved = False  # `_has_moved`: since the last record
         self._pending: dict[str, Any] | None = None  # a record of which it is not known whether it is in the log
@@ -134,7 +135,10 @@ class SourceTask(TurnTask):
             raise other_count(self._stream, self._declared.partitions, number)
         self._consumer = consumer = factory.get_consumer(of_stream)
         try:
-            restore = getattr(consumer, "restore", None)
+            restore, tell = getattr(consumer, "restore", None), getattr(consumer, "tell", None)
+            self._is_told = tell is not None
+            if tell is not None:
+                tell(self._awake.set)
             for each, partition in self._partitions.items():
                 if restore is not None and self._states[each]:
                     restore(each, self._states[each])
@@ -386,8 +390,15 @@ class SourceTask(TurnTask):
             except Exception as error:  # noqa: BLE001  # nothing depends on it
                 log.info("%s: its consumer could not be closed: %s", self.name, error)
 
+    def _rest(self) -> None:
+        if self._is_told and not self._has_moved and not self._waits:
+            super()._rest()
+            return
+        self._closing.wait(LOOK_S)  # what comes meanwhile is read together
+        self._awake.clear()
+
     def _pause_s(self) -> float:
-        return LOOK_S
+        return TOLD_S
 
 
 def _file(partition: int) -> str:

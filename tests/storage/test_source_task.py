@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -30,6 +31,7 @@ from samza_azure.storage.memory import MemoryAccount
 from samza_azure.stream_io.log import LogReader, take_over
 from samza_azure.systems.api import SystemLag, SystemRows
 from samza_azure.tasks import readers
+from samza_azure.tasks import source_task as source_module
 from samza_azure.tasks.handler_task import HandlerTask
 from samza_azure.tasks.kinds import task_of
 from samza_azure.tasks.readers import Readers
@@ -731,3 +733,24 @@ def test_the_connector_of_the_documentation_counts(run: Run) -> None:
     for _ in range(3):
         turn(task)
     assert sorted(counted.rows()) == sorted([*range(100), *range(100)])
+
+
+def test_a_task_sleeps_until_its_connector_has_something(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or until it is to drain or to close. Else it would sleep for long here."""
+    monkeypatch.setattr(source_module, "TOLD_S", 600.0)
+    with EventHubs({"hub": 1}) as hubs:
+        task = Run(tmp_path, HUB_JOB.replace("CONNECT", hubs.connection_string)).owner(first=True)
+        turn(task)
+        for wakes in (
+            lambda: hubs.send("hub", 0, [b"0"]),
+            lambda: task.follow(Drain(DrainStep.FREEZE)),
+            task._closes,
+        ):
+            resting = threading.Thread(target=task._rest, daemon=True)
+            resting.start()
+            wakes()
+            resting.join(60)
+            assert not resting.is_alive()
+        task._leaves()
