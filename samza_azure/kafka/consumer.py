@@ -205,6 +205,8 @@ class KafkaStream:
         return SystemLag(left, size, seconds, boot_time() - survey.asked_at)
 
     def close(self) -> None:
+        self._committed_at = -math.inf
+        self._commit()  # the client sends it before it ends
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             begun(consumer.close)  # the same client may hang in it, too

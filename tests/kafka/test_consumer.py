@@ -289,8 +289,12 @@ def test_offsets_of_recorded_rows_are_committed_for_others_and_never_read(
     reading.recorded(0, (made, 5))
     until(lambda: committed()[0] == 5)
     assert committed()[1] < 0
+    monkeypatch.setattr(consumer_module, "COMMIT_S", 1e9)
+    reading.recorded(0, (made, 8))
+    assert reading.read() is None
     reading.close()
     again = messages.stream(partitions=2, commit="true", group=f"g-{messages.topic}")
+    until(lambda: again._topic.committed_by(f"g-{messages.topic}", [0])[0][0] == 8)
     assert numbers(again, 8) == {0: [*range(8)]}
     again.close()
     with pytest.raises(
