@@ -212,7 +212,8 @@ def test_a_cancelled_drain_reads_on_and_the_next_one_asks_again(run: Run) -> Non
 def test_event_time_is_the_least_of_the_partitions_less_the_lag(run: Run) -> None:
     run.grow(10)
     task = run.owner(first=True)
-    turn(task)
+    for _ in range(2):  # on a busy machine one takes the rows of one partition alone
+        turn(task)
     assert task._writer is not None
     eighth = 1767225600 + 8
     assert task._writer.frontier_us == (eighth - 1) * 1_000_000
