@@ -11,8 +11,8 @@ Kafka, Redpanda, Confluent Cloud, and the Kafka endpoint of Event Hubs and Fabri
     reach         whether a topic can be read or written: `check --connect`
     local_broker  tansu, a broker on this machine, for tests and `dev`
 
-Promised: the positions of what is read are those of the task's own log. No group is joined and nothing is committed to
-the broker, so no rebalance and no lost commit reads a message twice or passes it over. Messages that were deleted
+Promised: the positions of what is read are those of the task's own log. No group is joined and no committed
+offset is read, so no rebalance and no lost commit reads a message twice or passes it over. Messages that were deleted
 before they were read, or with their topic, are an error, never a silent gap. A gap between offsets is none:
 transactions and compaction leave some. What is promised of what is written says `producer.py`.
 
