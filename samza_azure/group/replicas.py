@@ -75,7 +75,10 @@ def with_replicas(view: View, control: Control, able: Mapping[str, ProcessorRow]
     count = view.settings.replicas
     if not count and not control.replicas:
         return control
-    stateful = _stateful(view.work.plan) if count else set()
+    plan = view.work.plan
+    if count and (plan is None or plan.fingerprint != control.fingerprint):
+        return control  # this leader does not know which tasks have state, and replicas are not dropped for that
+    stateful = _stateful(plan) if count else set()
     owners = {
         task: each.owner.processor
         for task, each in control.tasks.items()
@@ -107,13 +110,20 @@ def warm(control: Control, able: Mapping[str, ProcessorRow]) -> dict[str, list[s
 
 
 def kept(view: View) -> KeepReplicas:
-    """The replicas that our container has to keep: also of a task that is ours now, until it starts here."""
+    """The replicas that our container has to keep: also of a task that is ours now, until it starts here.
+
+    A leader of an earlier release leaves them as they were when it began to lead, also those of tasks that are ours.
+    """
     control = view.control
     if not isinstance(control, Control) or view.departs or view.ending is not None or view.too_old_for:
         return KeepReplicas()
     if control.phase not in (RunPhase.RUNNING, RunPhase.DRAINING):
         return KeepReplicas()
-    placed = {task for task, processors in control.replicas.items() if view.me in processors}
+    placed = {
+        task
+        for task, processors in control.replicas.items()
+        if view.me in processors and task in control.tasks and task not in view.given
+    }
     placed |= {task for task in view.work.replicas_sent.tasks if _starts_soon(view, task)}
     return KeepReplicas(control.run_id, control.group_id, tuple(sorted(placed))) if placed else KeepReplicas()
 

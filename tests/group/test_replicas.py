@@ -1,10 +1,15 @@
 """Stories of replicas: where the leader places them, who gets a task because of one, and until when one is kept."""
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samza_azure.group.assign import assign
-from samza_azure.group.replicas import place
+from samza_azure.group.replicas import kept, place, with_replicas
+from samza_azure.messages import KeepReplicas, Plan, StagePlan
+from tests.group.situation import CONTROL, NOW, PLAN, ROWS, leader, view_of
 
 TASKS = [f"count-{number}" for number in range(12)]
 
@@ -80,3 +85,29 @@ def test_replicas_are_shared_evenly_and_placing_them_again_moves_none(data: st.D
     assert all(owners[task] not in each and len(set(each)) == len(each) for task, each in placed.items())
     assert all(len(each) == min(count, len(members) - 1) for each in placed.values())
     assert place(owners, members, {}, placed, count) == placed
+
+
+#: p1, p2 and p3 have clean-0, clean-1 and daily-0.
+PLACED = replace(CONTROL, replicas={"daily-0": ("p2",)})
+
+
+def test_no_replica_is_kept_of_what_is_ours_or_no_task_at_all() -> None:
+    """A leader of an earlier release leaves replicas as they were, whoever gets the tasks, and an account may say
+    anything.
+    """
+    assert kept(view_of("p2", PLACED)) == KeepReplicas("run", CONTROL.group_id, ("daily-0",))
+    strange = replace(PLACED, replicas={"clean-1": ("p2",), "daily-9": ("p2",), "../other-0": ("p2",)})
+    assert kept(view_of("p2", strange)) == KeepReplicas()
+
+
+@pytest.mark.parametrize(
+    "plan", [None, Plan((StagePlan("daily", ("flights",), "out", 1),), {"flights": 2}, "e" * 64)], ids=["none", "other"]
+)
+def test_a_leader_without_the_plan_of_the_run_leaves_replicas_where_they_are(plan: Plan | None) -> None:
+    view = leader(PLACED, plan=plan, free_from=0.0)
+    view.settings = replace(view.settings, replicas=1)
+    assert with_replicas(view, PLACED, ROWS, CONTROL.version - 1, NOW) is PLACED
+    view.work.plan = replace(PLAN, stages=(replace(PLAN.stages[1], stateful=("count",)),))
+    assert with_replicas(view, PLACED, ROWS, CONTROL.version - 1, NOW).replicas == PLACED.replicas
+    view.settings = replace(view.settings, replicas=0)
+    assert with_replicas(view, PLACED, ROWS, CONTROL.version - 1, NOW).replicas == {}
