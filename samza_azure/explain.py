@@ -257,7 +257,7 @@ def replica_lines(plan: Plan, count: int, commit_s: float) -> list[str]:
             f"Note: {_counted(logs, 'replica')} of tasks with state: up to ${full:,.2f} per month for reads of their "
             f"logs, ${empty:,.2f} without rows. Each takes as much disk as the state of its task, up to twice that "
             "while Spark writes a new snapshot, and the memory of what its log has below 64 KiB a file; each byte of a "
-            "log and of its snapshots is read once more."
+            "log and of its snapshots is read once more, each larger file by a read of its own."
         ),
     ]
 

@@ -4,6 +4,8 @@ A replica follows the log of a task that another processor runs, so a restore ha
 believes no copy: each is compared with the size and the checksum that the log says.
 """
 
+import errno
+import os
 import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,6 +22,8 @@ from samza_azure.stream_io.driver import drive
 
 #: A larger file of a checkpoint is written to the disk in pieces of this size.
 PIECE_BYTES = 16 << 20
+#: Copies leave so much of the disk free, since the tasks that run here need it.
+LEFT_BYTES = 1 << 30
 
 
 class StoredMapping(Mapping[str, bytes]):
@@ -85,9 +89,16 @@ class Copies:
                 held.path.unlink(missing_ok=True)
         return {path: each for path, each in wanted.items() if path not in self._held}
 
+    def check_room(self, needed: int) -> None:
+        """Raise OSError if the disk has no room for so many bytes more."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if (free := shutil.disk_usage(self._folder).free) < needed + LEFT_BYTES:
+            raise OSError(
+                errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {free} bytes are free, {needed} are missing here"
+            )
+
     def add(self, path: str, reference: Reference, pieces: Iterable[bytes]) -> None:
         """Copy a file. It counts once all its pieces are there."""
-        self._folder.mkdir(parents=True, exist_ok=True)
         self._made += 1
         target = self._folder / str(self._made)
         try:
@@ -211,14 +222,22 @@ class Replica:
         drive(follow(self.log), self._blobs)
         stored = StoredFiles(self.log)
         files = LogFiles(stored, lambda rule: drive(rule, self._blobs))
-        for path, reference in self.copies.lacking(stored.files).items():
+        lacking = self.copies.lacking(stored.files)
+        if lacking:
+            self.copies.check_room(sum(each.length for each in lacking.values()))
+        for path, reference in lacking.items():
             if not goes_on():
                 return
             self.copies.add(path, reference, files.pieces(path))
         self.is_complete = self.log.writer is not None
 
+    def begin_anew(self) -> None:
+        """Follow the log anew. The copies stay: what the log says then decides which of them count."""
+        self.log = TaskLog(self.log.prefix, self.log.group_id, self.log.task, self.log.owner)
+        self.is_complete = False
+
     @property
     def size(self) -> int:
         """The bytes that it holds, in memory and in the folder."""
-        small = sum(len(each) for each in self.log.files.values() if isinstance(each, bytes))
+        small = sum(len(each) for each in list(self.log.files.values()) if isinstance(each, bytes))
         return small + self.copies.size

@@ -26,27 +26,19 @@ log = logging.getLogger(__name__)
 
 #: The seconds between two reads of a log that has grown, as a hint says: at least; and of one without a hint.
 READ_S, UNASKED_S = 1.0, 30.0
-#: The seconds until a log is read again after an error; after one of this machine's disk.
+#: The seconds until a log is read again after an error of the storage; after another one, as of this machine's disk.
 AGAIN_S, AGAIN_DISK_S = 5.0, 60.0
 
 
 class _Kept:
     """One replica, and when it is read on."""
 
-    def __init__(self, task: str, folder: Path, make: Callable[[Path], Replica]) -> None:
+    def __init__(self, task: str, replica: Replica) -> None:
         self.task = task
+        self.replica = replica
         self.is_wanted = True
         self.busy = threading.Lock()  # held while it is read
         self.due_at = self.not_before = 0.0  # it is read at `due_at` without a hint, with one at `not_before`
-        self._folder = folder
-        self._make = make
-        self._made = 0
-        self.begin()
-
-    def begin(self) -> None:
-        """Begin anew, with an empty folder."""
-        self._made += 1
-        self.replica = self._make(self._folder / str(self._made))
 
     def drop(self) -> None:
         """Delete its files, once nobody reads it."""
@@ -94,14 +86,11 @@ class Replicas:
             dropped = [self._kept.pop(task) for task in gone]
             for task in [task for task in wanted if task not in self._kept]:
                 self._numbers += 1
-
-                def make(folder: Path, task: str = task) -> Replica:
-                    group = bytes.fromhex(command.group_id)
-                    return Replica(blobs, wanted[task], group_id=group, task=task, folder=folder)
-
-                self._kept[task] = _Kept(task, directory / "replicas" / str(self._numbers), make)
+                folder = directory / "replicas" / str(self._numbers)
+                group = bytes.fromhex(command.group_id)
+                self._kept[task] = _Kept(task, Replica(blobs, wanted[task], group_id=group, task=task, folder=folder))
         for kept in dropped:
-            threading.Thread(target=kept.drop, name=f"drop-{kept.task}", daemon=True).start()
+            _drop(kept)
         if self._thread is None and wanted:
             self._thread = threading.Thread(target=self._run, args=[hints, tell], name="replicas", daemon=True)
             self._thread.start()
@@ -112,6 +101,8 @@ class Replicas:
         with self._lock:
             if (kept := self._kept.pop(task, None)) is not None:
                 kept.is_wanted = False
+                if (earlier := self._reserved.pop(task, None)) is not None:  # of a start that never began
+                    _drop(earlier)
                 self._reserved[task] = kept
 
     @contextmanager
@@ -155,11 +146,17 @@ class Replicas:
             try:
                 kept.replica.read_on(lambda: kept.is_wanted)
                 kept.due_at = boot_time() + (UNASKED_S if not kept.replica.log.drained else math.inf)
-            except (SamzaAzureError, OSError) as error:
-                if not isinstance(error, StorageUnavailable):  # its part of the log was deleted, or the disk is full
+            except Exception as error:  # noqa: BLE001  # the other replicas are read on, whatever is wrong with this one
+                if not isinstance(error, StorageUnavailable):  # what it would read next was deleted, as a rule
+                    kept.replica.begin_anew()
+                if not isinstance(error, SamzaAzureError):  # the disk is full, as a rule: tasks need the room more
                     kept.replica.copies.close()
-                    kept.begin()
-                seconds = rest_s(AGAIN_DISK_S if isinstance(error, OSError) else AGAIN_S, error)
+                seconds = rest_s(AGAIN_S if isinstance(error, SamzaAzureError) else AGAIN_DISK_S, error)
                 kept.due_at = kept.not_before = boot_time() + seconds
                 if self._rate_limit.is_due(kept.task):
                     log.info("The replica of %s could not be read on: %s", kept.task, error)
+
+
+def _drop(kept: _Kept) -> None:
+    """Drop a replica without waiting for it."""
+    threading.Thread(target=kept.drop, name=f"drop-{kept.task}", daemon=True).start()

@@ -1,8 +1,10 @@
 """Stories of replicas: what a take-over needs is there already, and what is wrong with it is noticed."""
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -11,12 +13,16 @@ from samza_azure.errors import SamzaAzureError, StateLost
 from samza_azure.logs.operations import Span
 from samza_azure.logs.record import Slice, Writer
 from samza_azure.logs.task_log import LogLimits
+from samza_azure.messages import HeldReplicas, KeepReplicas
 from samza_azure.outcomes import Missing
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import MemoryAccount
+from samza_azure.stream_io import stored as stored_module
 from samza_azure.stream_io.log import LogWriter, Restored, take_over
 from samza_azure.stream_io.stored import Replica
 from samza_azure.tasks.checkpoint import lay_out
+from samza_azure.tasks.hint_board import HintBoard
+from samza_azure.tasks.replicas import Replicas
 
 PREFIX, GROUP, TASK = "runs/r/count-0", b"the group's id..", "count-0"
 OLD, NEW = Writer(3, 1), Writer(5, 1)
@@ -228,3 +234,93 @@ def test_a_former_owner_adds_nothing_to_what_a_replica_has(blobs: Blobs, tmp_pat
     replica.read_on(lambda: True)
     warm = laid_out(own(blobs, Writer(6, 1), replica=replica)[1], tmp_path / "warm")
     assert warm["state/0/0/1.snapshot"] == LARGE[::-1]
+
+
+def test_a_log_that_is_followed_anew_does_not_cost_the_copies(blobs: Blobs, tmp_path: Path) -> None:
+    """Its owner deletes old blobs after each roll. A replica that began from nothing each time would never be ready
+    where the state takes longer to copy than the log to roll.
+    """
+    writer, _ = own(blobs, OLD, first=True, limits=LogLimits(roll_records=6))
+    batch(writer, 0)
+    batch(writer, 1)
+    batch(writer, 2, snapshot=LARGE)
+    counted = Counted(blobs)
+    replica = replica_of(counted, tmp_path / "replica")
+    replica.read_on(lambda: True)
+    while writer.position[0] < 2:
+        batch(writer, writer.last_batch + 1)
+    for name, _ in list(blobs.list(f"{PREFIX}/"))[:-1]:
+        blobs.delete(name)
+    with pytest.raises(StateLost):
+        replica.read_on(lambda: True)
+    replica.begin_anew()
+    assert not replica.is_complete
+    counted.names.clear()
+    replica.read_on(lambda: True)
+    assert replica.is_complete
+    assert {name for name in counted.names if not name.startswith(f"{PREFIX}/")} == set(), "the snapshot is here"
+    assert laid_out(own(blobs, NEW, replica=replica)[1], tmp_path / "warm")[SNAPSHOT] == LARGE
+
+
+def test_a_replica_leaves_room_on_the_disk_for_the_tasks(
+    blobs: Blobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, _ = own(blobs, OLD, first=True)
+    batch(writer, 0)
+    batch(writer, 1)
+    batch(writer, 2, snapshot=LARGE)
+    counted = Counted(blobs)
+    replica = replica_of(counted, tmp_path / "replica")
+    monkeypatch.setattr(stored_module, "LEFT_BYTES", 1 << 60)
+    with pytest.raises(OSError, match="102400 are missing here"):
+        replica.read_on(lambda: True)
+    assert not replica.is_complete
+    assert counted.names == [f"{PREFIX}/00000000"], "and nothing is read in vain"
+
+
+class Broken(Counted):
+    """A storage of which one log cannot be understood."""
+
+    def read(self, name: str, start: int, length: int | None = None) -> Span | Missing:
+        if "count-1" in name:
+            raise RuntimeError("nobody has foreseen this")
+        return super().read(name, start, length)
+
+
+def test_a_replica_that_fails_keeps_none_of_the_others_from_being_read(tmp_path: Path) -> None:
+    account = MemoryAccount()
+    blobs = account.blobs()
+    batch(own(blobs, OLD, first=True)[0], 0)
+    blobs.create("runs/r/count-1/00000000")
+    told: SimpleQueue[HeldReplicas] = SimpleQueue()
+    replicas, hints = Replicas(), HintBoard(account.hints(), tmp_path / "hints")
+    keeps = KeepReplicas("r", GROUP.hex(), ("count-1", TASK))
+    replicas.keep(keeps, Broken(blobs), hints, tmp_path, told.put)
+    assert told.get(timeout=30).replicas.keys() == {TASK}
+    replicas.keep(KeepReplicas(), blobs, hints, tmp_path, told.put)
+    assert told.get(timeout=30).replicas == {}
+
+
+def test_a_replica_of_a_start_that_never_began_makes_room_for_the_next(tmp_path: Path) -> None:
+    account = MemoryAccount()
+    blobs = account.blobs()
+    writer, _ = own(blobs, OLD, first=True)
+    batch(writer, 0)
+    batch(writer, 1, snapshot=LARGE)
+    told: SimpleQueue[HeldReplicas] = SimpleQueue()
+    replicas, hints = Replicas(), HintBoard(account.hints(), tmp_path / "hints")
+    for _ in range(2):
+        replicas.keep(KeepReplicas("r", GROUP.hex(), (TASK,)), blobs, hints, tmp_path, told.put)
+        while not told.get(timeout=30).replicas:
+            pass
+        replicas.reserve(TASK)
+        while told.get(timeout=30).replicas:
+            pass
+    for thread in threading.enumerate():
+        if thread.name.startswith("drop-"):
+            thread.join(30)
+    assert len(list((tmp_path / "replicas").iterdir())) == 1
+    with replicas.taken(TASK, PREFIX) as replica:
+        assert replica is not None
+        assert replica.copies.size == len(LARGE)
+    assert list((tmp_path / "replicas").iterdir()) == []
