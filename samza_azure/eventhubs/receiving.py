@@ -14,12 +14,14 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 from azure.eventhub import EventHubConsumerClient
+from azure.eventhub._pyamqp import _decode
 
 from samza_azure.eventhubs.events import Received, rows
 from samza_azure.eventhubs.transfers import Transfers
@@ -43,6 +45,35 @@ SLEEP_S = 1.0
 MORE_S, GATHER_S = 0.005, 0.05
 #: The most bytes that are taken from the socket at once.
 READ_BYTES = 256 << 10
+
+
+def _char(data: memoryview) -> tuple[memoryview, str]:
+    return data[4:], bytes(data[:4]).decode("utf-32-be")
+
+
+def _decimal(size: int, exponent_bits: int, bias: int) -> Callable[[memoryview], tuple[memoryview, Decimal]]:
+    """What reads a decimal of IEEE 754 that has so many bytes, and its digits as a binary number."""
+    bits = 8 * size - 1  # without the sign
+
+    def read(data: memoryview) -> tuple[memoryview, Decimal]:
+        number = int.from_bytes(data[:size], "big")
+        sign, low, high = number >> bits, bits - exponent_bits, 0
+        if number >> bits - 4 & 0b1111 == 0b1111:
+            return data[size:], Decimal("NaN" if number >> bits - 5 & 1 else "-Infinity" if sign else "Infinity")
+        if number >> bits - 2 & 0b11 == 0b11:  # the digits have three more bits, which are always the same
+            low, high = low - 2, 0b100
+        exponent = (number >> low & (1 << exponent_bits) - 1) - bias
+        digits = high << low | number & (1 << low) - 1
+        return data[size:], Decimal((sign, tuple(map(int, str(digits))), exponent))
+
+    return read
+
+
+#: Types that the SDK cannot read, or reads wrongly: an event with one ended what read it, or was read for ever.
+_decode._DECODE_BY_CONSTRUCTOR[0x73] = _char
+_decode._DECODE_BY_CONSTRUCTOR[0x74] = _decimal(4, 8, 101)
+_decode._DECODE_BY_CONSTRUCTOR[0x84] = _decimal(8, 10, 398)
+_decode._DECODE_BY_CONSTRUCTOR[0x94] = _decimal(16, 14, 6176)
 
 
 class Messages:

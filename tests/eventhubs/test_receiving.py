@@ -227,6 +227,40 @@ def test_a_message_in_several_frames_and_others_between_keep_their_order(hubs: E
     assert found == bodies
 
 
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("73 00 00 00 41", "A"),
+        ("73 00 01 f6 00", "😀"),
+        # What .NET writes of 1.5m, -5000000000.25m, 0m and its least and greatest decimal.
+        ("94 303e0000 00000000 00000000 0000000f", "1.5"),
+        ("94 b03c0000 00000000 00000074 6a528819", "-5000000000.25"),
+        ("94 30400000 00000000 00000000 00000000", "0"),
+        ("94 30080000 00000000 00000000 00000001", "1E-28"),
+        ("94 30400000 ffffffff ffffffff ffffffff", "79228162514264337593543950335"),
+        ("74 32 80 00 01", "1"),
+        ("74 6b f8 96 7f", "9.999999"),
+        ("84 b1 c0 00 00 00 00 00 2a", "-42"),
+        ("74 78 00 00 00", "Infinity"),
+        ("94 f8000000 00000000 00000000 00000000", "-Infinity"),
+        ("84 7c 00 00 00 00 00 00 00", "NaN"),
+    ],
+)
+def test_a_property_of_a_type_that_the_sdk_cannot_read_is_read(written: str, expected: str) -> None:
+    facts = mapping(
+        {
+            symbol("x-opt-sequence-number"): long(1),
+            symbol("x-opt-offset"): string("1"),
+            symbol("x-opt-enqueued-time"): timestamp(1),
+        }
+    )
+    message = described(Code.MESSAGE_ANNOTATIONS, facts) + described(
+        Code.APPLICATION_PROPERTIES, mapping({string("a"): bytes.fromhex(written), string("b"): NULL})
+    )
+    found = rows([Received(decode_payload(memoryview(message + described(Code.DATA, binary(b"")))))])
+    assert found["properties"].to_pylist() == [[("a", expected), ("b", None)]]
+
+
 def test_of_an_encrypted_connection_what_was_decrypted_is_not_waited_for(tmp_path: Path) -> None:
     """The socket has nothing to read then. A frame that has come in part only is read once the rest is here."""
     ours, theirs = socket.socketpair()
