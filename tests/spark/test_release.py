@@ -102,12 +102,13 @@ def test_a_batch_that_cannot_end_in_time_is_given_up_early_and_repeated_by_the_n
     """A slow Python function has the batch, as it had the one before, which took four seconds; the notice is three. So
     the next owner need not wait for the end of the notice.
     """
-    slow = str(tmp_path / "slow")
+    slow, held_up = str(tmp_path / "slow"), str(tmp_path / "held up")
     application = Application()
 
     def hold(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for table in tables:
             while table.num_rows and Path(slow).exists():
+                Path(held_up).touch()
                 time.sleep(0.05)
             yield table
 
@@ -119,16 +120,15 @@ def test_a_batch_that_cannot_end_in_time_is_given_up_early_and_repeated_by_the_n
     writer = run.writer("released", 1, flush_rows=1_000)
 
     def begun(day: int) -> None:
-        """A batch with one more row has begun, which is held up."""
+        """A batch with one more row has begun, and is held up."""
+        Path(held_up).unlink(missing_ok=True)
         Path(slow).touch()
         writer.write(rows(day))
         writer.flush()
-        assert batches is not None
-        run.until(lambda: not batches.wait(0.0))
+        run.until(Path(held_up).exists)
 
     run.start("held-0")
     task = run.tasks["held-0"]
-    batches = task._batches
     begun(0)
     since = boot_time()
     run.until(lambda: boot_time() > since + 4)
