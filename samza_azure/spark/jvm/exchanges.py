@@ -22,7 +22,7 @@ from samza_azure.spark.jvm.session import compiled
 log = logging.getLogger(__name__)
 
 NAME = "Exchanges"
-#: With this setting queries that start do without. It is off: not all kinds of pipelines have been drawn with it yet.
+#: With this setting queries that start do without. A container has it, unless its job file says "false".
 REMOVED = "spark.samza_azure.exchanges.removed"
 STATEFUL = "org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator"
 SHUFFLE = "org.apache.spark.sql.execution.exchange.ShuffleExchangeExec"

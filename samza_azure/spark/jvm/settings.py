@@ -43,7 +43,7 @@ BASE = {
     "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "256",
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "1",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.samza_azure.exchanges.removed": "false",  # see exchanges.py
+    "spark.samza_azure.exchanges.removed": "true",  # see exchanges.py
 }
 
 

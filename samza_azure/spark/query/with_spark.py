@@ -73,7 +73,7 @@ def _serve(config: Config, directory: Path, spark: SparkSession, channel: Channe
             threads.submit(local_files.install, spark)
             threads.submit(selectors.install, spark)
             threads.submit(cpu_time.installed, spark)
-            if config.spark.get(exchanges.REMOVED) == "true":
+            if config.spark.get(exchanges.REMOVED) != "false":
                 threads.submit(exchanges.install, spark)
             pipeline = analyse_pipeline(spark, load(config), config, directory / "analysis")
             registered.result()
