@@ -80,6 +80,10 @@ class Replicas:
         tell: Callable[[HeldReplicas], None],
     ) -> None:
         """Keep replicas of these tasks, and drop all others."""
+        try:
+            group = bytes.fromhex(command.group_id)
+        except ValueError:  # from the account: the start of a task says what is wrong
+            return
         wanted = {task: task_log(command.run_id, task) for task in command.tasks}
         with self._lock:
             gone = [task for task, kept in self._kept.items() if wanted.get(task) != kept.replica.log.prefix]
@@ -87,7 +91,6 @@ class Replicas:
             for task in [task for task in wanted if task not in self._kept]:
                 self._numbers += 1
                 folder = directory / "replicas" / str(self._numbers)
-                group = bytes.fromhex(command.group_id)
                 self._kept[task] = _Kept(task, Replica(blobs, wanted[task], group_id=group, task=task, folder=folder))
         for kept in dropped:
             _drop(kept)

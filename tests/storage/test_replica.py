@@ -324,3 +324,11 @@ def test_a_replica_of_a_start_that_never_began_makes_room_for_the_next(tmp_path:
         assert replica is not None
         assert replica.copies.size == len(LARGE)
     assert list((tmp_path / "replicas").iterdir()) == []
+
+
+def test_a_group_id_that_makes_no_sense_does_not_end_the_container(tmp_path: Path) -> None:
+    """It comes from the control blob. `keep` runs in the thread that obeys all commands."""
+    account, replicas = MemoryAccount(), Replicas()
+    hints = HintBoard(account.hints(), tmp_path / "hints")
+    replicas.keep(KeepReplicas("r", "no hex", (TASK,)), account.blobs(), hints, tmp_path, print)
+    assert not replicas.any
