@@ -407,12 +407,12 @@ def test_a_hub_that_sends_nothing_of_a_time_is_no_hub_without_it(
     hubs: EventHubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a rewind would leave out what is there."""
-    monkeypatch.setattr(hub_module, "ANSWER_S", 1.0)
     hubs.send("hub", 0, [b"a"])
     reading = stream(hubs)
     made = reading._hub.facts().created_ms
     hubs.hold("hub", 0)
-    with pytest.raises(StorageUnavailable, match="sent no event within 1 s"):
+    monkeypatch.setattr(hub_module, "ANSWER_S", 2.0)  # a busy machine needs most of that to connect
+    with pytest.raises(StorageUnavailable, match="sent no event within 2 s"):
         reading.back_to(datetime(2020, 1, 1, tzinfo=UTC), {0: (made, 1)})
 
 
