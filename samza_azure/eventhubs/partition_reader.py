@@ -35,6 +35,9 @@ RETRY_S, RETRY_MAX_S = 0.2, 10.0
 LINK_EVENTS = 500_000
 #: The most rows that arrive together, if they have come in parts.
 TOGETHER = 10_000
+#: For how long nothing may come although the service has more, until the link is made anew: at first, and at most.
+#: Otherwise a connection that breaks without a word is waited for until TCP gives it up, after a quarter of an hour.
+QUIET_S, QUIET_MAX_S = 15.0, 240.0
 #: How long the thread of a reader that is closed is waited for.
 CLOSE_S = 5.0
 #: After so many tries that ended with an error of the SDK's own, the next event is one that it cannot read.
@@ -106,6 +109,9 @@ class PartitionReader:
         self._on_link = 0  # events since the link was made
         self._kept = 0  # of them, those of which the SDK keeps something
         self._doubts = 0  # tries since the last event that ended with an error of the SDK's own
+        self._came_at = 0.0  # when the link was opened, or handed over events last
+        self._quiet_s = QUIET_S  # that are waited for
+        self._lacked: int | None = None  # the last event that had come when a look found later ones
         self._client: ReadingClient | None = None  # while it receives
         self._error: Exception | None = None  # that ended the link
         self._fault: SamzaAzureError | None = None  # that ended the reader
@@ -174,6 +180,21 @@ class PartitionReader:
                 self.end = None  # of a hub that was made anew
             if self._last is not None and ends.first > self._last.number + 1 and not self._held and not self._skips:
                 self._fault = self._expired(self._last.number, ends.first)
+            dead = self._client if self._is_dead(ends.last) else None
+        if dead is not None:
+            log.warning("%s: event %d is there, and none comes: connecting anew", self._thread.name, ends.last)
+            dead.close()
+
+    def _is_dead(self, last: int) -> bool:
+        """Whether the link hands over nothing, although this look and the one before found later events."""
+        number = self._last.number if self._last is not None else -1
+        begins_there = self._last is not None or self._start == "oldest"
+        before, self._lacked = self._lacked, number if begins_there and last > number and not self._held else None
+        is_quiet = boot_time() > self._came_at + self._quiet_s
+        if self._client is None or self._lacked is None or self._lacked != before or not is_quiet:
+            return False
+        self._quiet_s = min(2 * self._quiet_s, QUIET_MAX_S)
+        return True
 
     def close(self) -> None:
         """Let the partition go."""
@@ -220,7 +241,7 @@ class PartitionReader:
         def opened(_context: object) -> None:
             # The SDK does not hear a `close` before now.
             with self._changed:
-                self._client = client
+                self._client, self._came_at = client, boot_time()
                 closing = self._closing
             if closing:
                 client.close()
@@ -292,6 +313,7 @@ class PartitionReader:
             said = events.end()
             with self._changed:
                 self.trouble, self._was_let_in = None, True
+                self._came_at, self._quiet_s = asked_at, QUIET_S
                 if batch is not None:
                     self._last = self._after(batch)
                     self._held.append(Arrival(batch, self._last))

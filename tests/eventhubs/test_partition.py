@@ -1,8 +1,10 @@
 """A partition is read exactly: where it begins, what it does when the connection ends, and what it calls an error."""
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -51,6 +53,63 @@ def bodies(reading: PartitionReader, count: int) -> list[bytes]:
 
 def numbered(*numbers: int) -> list[bytes]:
     return [b"%d" % number for number in range(*numbers)]
+
+
+class Silent:
+    """A proxy whose connections fall silent, and are not closed: as if a cable was cut."""
+
+    def __init__(self, target: int) -> None:
+        self._listener, self._target = socket.create_server(("127.0.0.1", 0)), target
+        self.port: int = self._listener.getsockname()[1]
+        self.cuts: list[threading.Event] = []  # of the connections
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Let what there is now fall silent."""
+        for each in self.cuts:
+            each.set()
+
+    def _accept(self) -> None:
+        while True:
+            client, _ = self._listener.accept()
+            server, cut = socket.create_connection(("127.0.0.1", self._target)), threading.Event()
+            self.cuts.append(cut)
+            for source, target in ((client, server), (server, client)):
+                threading.Thread(target=self._pass_on, args=(source, target, cut), daemon=True).start()
+
+    @staticmethod
+    def _pass_on(source: socket.socket, target: socket.socket, cut: threading.Event) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                if not cut.is_set():
+                    target.sendall(data)
+        if not cut.is_set():
+            target.close()
+
+
+def test_a_connection_that_breaks_without_a_word_is_made_anew(
+    hubs: EventHubs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was waited for until TCP gave it up: events were there, nothing came, and nothing was wrong."""
+    monkeypatch.setattr(partition_module, "QUIET_S", 0.5)
+    proxy = Silent(hubs.port)
+    there = EventHub("hub", connect=lambda: hubs.connection_string.replace(f":{hubs.port}", f":{proxy.port}"))
+    hubs.send("hub", 0, numbered(3))
+    with PartitionReader(there, "0", "oldest", level=1) as reading:
+        assert bodies(reading, 3) == numbered(3)
+        proxy.cut()
+        hubs.send("hub", 0, numbered(3, 6))
+        found: list[bytes] = []
+
+        def has_come() -> bool:
+            reading.look()
+            arrival = reading.read(0.2)
+            found.extend(arrival.rows["body"].to_pylist() if arrival else [])
+            return len(found) == 3
+
+        until(has_come)
+        assert (found, reading.repeated) == (numbered(3, 6), 0)
+    assert "event 5 is there, and none comes: connecting anew" in caplog.text
 
 
 @pytest.mark.long
