@@ -124,6 +124,12 @@ class ReadingClient(EventHubConsumerClient):
         with suppress(OSError):  # it has been told often
             self._waker.send(b"\0")
 
+    def __exit__(self, *of: object) -> None:
+        super().__exit__(*of)
+        # A thread of the SDK holds the client for 30 s more.
+        self._woken.close()
+        self._waker.close()
+
     def _create_consumer(self, *of: Any, **more: Any) -> Any:
         made: Any = super()._create_consumer(*of, **more)
         # Seconds between two times that another thread reads; 0: none is made. There is no option for it.

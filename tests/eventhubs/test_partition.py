@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -435,6 +436,25 @@ def test_an_event_that_cannot_be_read_is_named_after_those_before_it(
         assert bodies(reading, 2) == numbered(2)
         with pytest.raises(SamzaAzureError, match=r"Event 2 of partition 0 of the hub 'hub' cannot be read"):
             reading.read(PATIENCE_S)
+
+
+@pytest.mark.long
+def test_a_reader_whose_links_end_keeps_no_files_open(hubs: EventHubs) -> None:
+    """The SDK keeps each client for 30 s."""
+
+    def count() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    with reader(hubs) as reading:
+        for number in range(4):
+            hubs.send("hub", 0, [b"%d" % number])
+            assert bodies(reading, 1) == [b"%d" % number]
+            if number == 0:
+                before = count()
+            hubs.cut("detach")
+        hubs.send("hub", 0, [b"4"])
+        assert bodies(reading, 1) == [b"4"]
+        assert count() <= before + 2
 
 
 def test_an_event_that_has_no_row_is_named_and_is_no_outage(hubs: EventHubs) -> None:
