@@ -323,9 +323,9 @@ def a_task_goes_back(patch: Patch) -> None:
     """Ours: the processor that gave a task up is forgotten at once, so the task goes to and fro."""
     assignment = publish.assign
 
-    def forgetful(tasks: Any, members: Any, current: Any, *, balance: bool, given_up: Any) -> Any:
+    def forgetful(tasks: Any, members: Any, current: Any, *, given_up: Any, **more: Any) -> Any:
         kept = {**current, **{task: who for task, who in given_up.items() if who in members}}
-        return assignment(tasks, members, kept, balance=balance)
+        return assignment(tasks, members, kept, **more)
 
     patch.setattr(publish, "assign", forgetful)
 

@@ -89,10 +89,12 @@ def drawn_report(dice: Random, task: str, length: int) -> TaskReport:
             [
                 None,
                 Progress(1, 2, 3, 4, 5.5, 6.5, dice.choice([None, -7, 1 << 53, 1]), {text(): 7}),
-                Progress(behind={text(): 1}),
+                Progress(behind={text(): 1}, wall_s={"plan": 1.5}, cpu_s={"plan": 0.5}),
             ]
         ),
-        dice.choice([None, LastBatch(7, 8), LastBatch(7, 8, {"addBatch": dice.randrange(1 << 40)}, 0, 1 << 40, 2)]),
+        dice.choice(
+            [None, LastBatch(7, 8), LastBatch(7, 8, {"addBatch": dice.randrange(1 << 40)}, 0, 1 << 40, 2, {"plan": 3})]
+        ),
     )
 
 
@@ -133,6 +135,8 @@ def _shown(tasks: Mapping[str, TaskReport], keep: int, *left_out: str) -> dict[s
         fields = {key: value for key, value in asdict(report).items() if value is not None and key not in left_out}
         del fields["task"]
         fields = {key: value for key, value in fields.items() if value or key not in ("failures", "restarts")}
+        for key in ("wall_s", "cpu_s"):  # they are for metrics
+            fields.get("progress", {}).pop(key, None)
         if report.error is not None:
             last = report.error.traceback[-keep:] if keep else ""
             fields["error"] = {"message": report.error.message[:1000], "traceback": last}
