@@ -95,12 +95,18 @@ def blobs() -> Blobs:
     return MemoryAccount().blobs()
 
 
-def test_a_take_over_with_a_replica_reads_the_end_of_the_log_alone(account: Any, tmp_path: Path) -> None:
-    blobs = account.blobs()
-    writer, _ = own(blobs, OLD, first=True)
+def written(blobs: Any, *, limits: LogLimits | None = None) -> LogWriter:
+    """Owns a log of three batches, the last of them with a snapshot."""
+    writer, _ = own(blobs, OLD, first=True, limits=limits)
     batch(writer, 0)
     batch(writer, 1)
     batch(writer, 2, snapshot=LARGE)
+    return writer
+
+
+def test_a_take_over_with_a_replica_reads_the_end_of_the_log_alone(account: Any, tmp_path: Path) -> None:
+    blobs = account.blobs()
+    writer = written(blobs)
     replica = replica_of(blobs, tmp_path / "replica")
     replica.read_on(lambda: True)
     assert replica.is_complete
@@ -143,10 +149,7 @@ def _altered(path: Path) -> None:
 def test_a_damaged_copy_is_read_again_from_the_log(
     blobs: Blobs, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    writer, _ = own(blobs, OLD, first=True)
-    batch(writer, 0)
-    batch(writer, 1)
-    batch(writer, 2, snapshot=LARGE)
+    written(blobs)
     replica = replica_of(blobs, tmp_path / "replica")
     replica.read_on(lambda: True)
     (copy,) = (tmp_path / "replica").iterdir()
@@ -155,10 +158,7 @@ def test_a_damaged_copy_is_read_again_from_the_log(
 
 
 def test_a_copy_that_was_not_completed_does_not_count(blobs: Blobs, tmp_path: Path) -> None:
-    writer, _ = own(blobs, OLD, first=True)
-    batch(writer, 0)
-    batch(writer, 1)
-    batch(writer, 2, snapshot=LARGE)
+    written(blobs)
     replica = replica_of(blobs, tmp_path / "replica")
     replica.read_on(lambda: False)
     assert not replica.is_complete
@@ -240,10 +240,7 @@ def test_a_log_that_is_followed_anew_does_not_cost_the_copies(blobs: Blobs, tmp_
     """Its owner deletes old blobs after each roll. A replica that began from nothing each time would never be ready
     where the state takes longer to copy than the log to roll.
     """
-    writer, _ = own(blobs, OLD, first=True, limits=LogLimits(roll_records=6))
-    batch(writer, 0)
-    batch(writer, 1)
-    batch(writer, 2, snapshot=LARGE)
+    writer = written(blobs, limits=LogLimits(roll_records=6))
     counted = Counted(blobs)
     replica = replica_of(counted, tmp_path / "replica")
     replica.read_on(lambda: True)
@@ -265,10 +262,7 @@ def test_a_log_that_is_followed_anew_does_not_cost_the_copies(blobs: Blobs, tmp_
 def test_a_replica_leaves_room_on_the_disk_for_the_tasks(
     blobs: Blobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer, _ = own(blobs, OLD, first=True)
-    batch(writer, 0)
-    batch(writer, 1)
-    batch(writer, 2, snapshot=LARGE)
+    written(blobs)
     counted = Counted(blobs)
     replica = replica_of(counted, tmp_path / "replica")
     monkeypatch.setattr(stored_module, "LEFT_BYTES", 1 << 60)
