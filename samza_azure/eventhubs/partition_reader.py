@@ -180,13 +180,15 @@ class PartitionReader:
                 self.end = None  # of a hub that was made anew
             if self._last is not None and ends.first > self._last.number + 1 and not self._held and not self._skips:
                 self._fault = self._expired(self._last.number, ends.first)
-            dead = self._client if self._is_dead(ends.last) else None
+            dead = self._client if self._gives_up(ends.last) else None
         if dead is not None:
             log.warning("%s: event %d is there, and none comes: connecting anew", self._thread.name, ends.last)
             dead.close()
 
-    def _is_dead(self, last: int) -> bool:
-        """Whether the link hands over nothing, although this look and the one before found later events."""
+    def _gives_up(self, last: int) -> bool:
+        """Note what a look has found. Return whether the link counts as dead: it hands over nothing, although this look
+        and the one before found later events.
+        """
         number = self._last.number if self._last is not None else -1
         begins_there = self._last is not None or self._start == "oldest"
         before, self._lacked = self._lacked, number if begins_there and last > number and not self._held else None

@@ -26,7 +26,7 @@ READ_S = 10.0
 
 #: One request each, of any size: a second one would see another state of the log.
 SIZES = {"max_single_get_size": 1 << 30, "max_single_put_size": 5000 << 20}
-#: Neither repeated nor redirected.
+#: Neither repeated nor redirected by the SDK.
 ONCE = {"retry_total": 0, "permit_redirects": False}
 #: How each connection is used.
 TRANSPORT = {"connection_timeout": CONNECT_S, "read_timeout": READ_S, "connection_data_block_size": 1 << 20}
