@@ -274,6 +274,7 @@ class Progress:
     lag_rows: dict[str, int] = field(default_factory=dict)
     lag_s: dict[str, float] = field(default_factory=dict)
     waits_for_readers: bool = False  # it reads nothing from outside, since they have too much to read
+    warning: str = ""  # what people should do about something outside, while it reads; a sentence
     #: Seconds that the batches of a query took, and of processor time, by phase: see `WALL_PHASES` and `CPU_PHASES`.
     #: Not in the rows of processors.
     wall_s: dict[str, float] = field(default_factory=dict)

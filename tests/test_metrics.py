@@ -484,20 +484,23 @@ def test_what_is_left_outside_is_shown_by_partition() -> None:
     assert points["stream.backlog.rows"] == [({"stream": "in", "stage": "a"}, 7)], "they are known, not estimated"
 
 
-def test_tasks_that_wait_for_their_readers_are_counted_and_no_longer_when_they_read() -> None:
+def test_tasks_that_wait_for_their_readers_or_warn_are_counted_as_long_as_they_do() -> None:
     meters, view, where = Meters(), view_of(MODEL), {"stage": "in-source"}
 
     def wait(*tasks: bool) -> None:
         for number, waits in enumerate(tasks):
-            said = replace(report(f"in-source-{number}", 7), progress=Progress(waits_for_readers=waits))
+            progress = Progress(waits_for_readers=waits, warning="Look there." if waits else "")
+            said = replace(report(f"in-source-{number}", 7), progress=progress)
             view.work.tasks[said.task] = LocalTask(7, 1, 95.0, said)
         view.turn_at = (view.turn_at or 0.0) + 2.0
         meters.observer.turned(view)
 
     wait(True, True, False)
-    assert meters.points()["tasks.waiting_for_readers"] == [(where, 2)]
+    for name in ("waiting_for_readers", "warned"):
+        assert meters.points()[f"tasks.{name}"] == [(where, 2)]
     wait(False, False, False)
-    assert meters.points()["tasks.waiting_for_readers"] == [(where, 0)]
+    for name in ("waiting_for_readers", "warned"):
+        assert meters.points()[f"tasks.{name}"] == [(where, 0)]
 
 
 def test_what_a_container_uses_is_shown() -> None:

@@ -114,6 +114,16 @@ var metricRules = telemetry ? [
     periods: 1
   }
   {
+    name: 'source-warns'
+    severity: 2
+    text: 'A stream from outside is read, and something there needs people. The status says what.'
+    query: 'AppMetrics | where Name == "samza_azure.tasks.warned" | summarize tasks = max(Sum) by stage = tostring(Properties.stage), bin(TimeGenerated, 1m) | summarize minutes = countif(tasks >= 1) by stage | where minutes >= 5'
+    operator: 'GreaterThan'
+    threshold: 0
+    window: 'PT15M'
+    periods: 1
+  }
+  {
     name: 'access-denied'
     severity: 1
     text: 'The account refuses what it allowed before. Processors end with code 5 after two minutes of it.'

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from samza_azure.commands.terminal import LAST_MS, clock, counted, error_lines, printable
 from samza_azure.group.rows import ProcessorState
-from samza_azure.host.status import held_up, waits
+from samza_azure.host.status import held_up, waits, warning
 from samza_azure.messages import Phase
 from samza_azure.page.verdict import first_line
 
@@ -46,6 +46,9 @@ def status_view(shown: dict[str, Any]) -> Group:
         parts += [folded(line, style="yellow") for line in _why_not(shown["tasks"])]
         waiting = [task["name"] for task in shown["tasks"] if waits(task)]
         parts += [folded(f"{_named(waiting)} for readers", style="yellow")] if waiting else []
+        parts += [
+            folded(f"{task['name']}: {warned}", style="yellow") for task in shown["tasks"] if (warned := warning(task))
+        ]
     parts += [folded(f"{whose}: {error_lines(message)}", style="red") for message, whose in errors.items()]
     parts += [
         folded(f"{count} blobs of the drained run {run_id} cannot be deleted; they are tried again", style="yellow")

@@ -10,8 +10,10 @@ there is.
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,7 +27,7 @@ from samza_azure.machine.clock import boot_time
 from samza_azure.systems.api import SystemLag, SystemPosition, SystemRows, SystemStream
 from samza_azure.systems.looks import Look
 from samza_azure.systems.once import NUMBER, WRITER, EventHubsOnce
-from samza_azure.systems.options import BODY, one_of, other_count, refuse_unknown, start_at, start_of, whole_ms
+from samza_azure.systems.options import BODY, added, one_of, refuse_unknown, start_at, start_of, whole_ms
 from samza_azure.systems.parsing import Parser
 
 log = logging.getLogger(__name__)
@@ -58,7 +60,7 @@ class EventHubsStream:
         self._count = Look(
             self._count_partitions, f"The partitions of the hub {self._hub.name!r} are not known.", at_once=True
         )
-        self._counted_at = 0.0
+        self._counted_at, self._counted = 0.0, 0
 
     def partitions(self) -> int | None:
         """As many as the hub has. Their ids are the numbers from 0."""
@@ -103,7 +105,7 @@ class EventHubsStream:
 
     def open(self, partition: int, position: SystemPosition) -> None:
         created_ms, following = position
-        start = EventPosition(following - 1, "", 0, created_ms) if created_ms else start_at(self._start, partition)
+        start = EventPosition(following - 1, "", 0, created_ms) if created_ms else self._start_of(partition)
         reader = PartitionReader(
             self._hub, str(partition), start, level=self._stream.owner, skips=self._skips, news=self._news
         )
@@ -138,7 +140,7 @@ class EventHubsStream:
 
     def lag(self, partition: int) -> SystemLag | None:
         """What is left after what `read` has returned, as the last event or look has said."""
-        reader, told, start = self._readers[partition], self._told[partition], start_at(self._start, partition)
+        reader, told, start = self._readers[partition], self._told[partition], self._start_of(partition)
         if (end := reader.end) is None:
             return None
         if told is not None and told.created_ms != reader.created_ms:  # numbers begin again
@@ -160,19 +162,22 @@ class EventHubsStream:
         size = max(0, left) * self._bytes // max(1, self._events)
         return SystemLag(max(0, left), size, seconds, boot_time() - end.asked_at)
 
+    def warning(self) -> str:
+        """What to do about partitions that nobody reads."""
+        return added(self._stream.name, self._stream.partitions, self._counted)
+
     def close(self) -> None:
         for reader in self._readers.values():
             reader.close()
 
+    def _start_of(self, partition: int) -> datetime | int | Literal["oldest", "newest"]:
+        return start_at(self._stream, self._start, partition)
+
     def _count_partitions(self) -> None:
-        """Ask for the number of partitions: nobody would read one that was added since the task began."""
+        """Ask for the number of partitions: nobody reads one that was added since the task began."""
         self._counted_at = boot_time()
-        try:
-            number = len(self._hub.facts().partitions)
-        except SamzaAzureError:
-            return  # the readers say what is wrong with the hub
-        if number > self._stream.partitions:
-            raise other_count(self._stream.name, self._stream.partitions, number)
+        with suppress(SamzaAzureError):  # the readers say what is wrong with the hub
+            self._counted = len(self._hub.facts().partitions)
 
     def _read(self, number: int) -> SystemRows | None:
         reader = self._readers[number]

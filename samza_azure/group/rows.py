@@ -68,8 +68,8 @@ _NONE_IS_0 = ("failures", "restarts")
 _TIMES = ("wall_s", "cpu_s")
 #: In characters: the longest reason why a processor ended.
 ENDING_LIMIT = 500
-#: In characters: the longest account of a task's tries.
-TRIED_LIMIT = 200
+#: In characters: the longest account of a task's tries, and the longest warning of one.
+TRIED_LIMIT, WARNING_LIMIT = 200, 500
 #: In characters: the longest name of a machine, of a release and of code, and all that is said of a machine.
 NAME_LIMIT, MACHINE_LIMIT = 255, 4_000
 _FAILURE = re.compile(r"([1-9][0-9]{0,2}) (.*)", re.DOTALL)
@@ -462,7 +462,7 @@ def _error(fields: Mapping[str, Any]) -> TaskError:
 
 
 def _progress(fields: Any) -> Progress | None:
-    """The progress, of which only numbers are kept. It is only shown, so their values do not matter."""
+    """The progress, of which only numbers and a warning are kept. It is only shown, so their values do not matter."""
     if not isinstance(fields, dict):
         return None
     numbers: dict[str, Any] = {name: _integer(fields.get(name)) for name in ("batches", "rows", "rows_out", "size")}
@@ -483,6 +483,7 @@ def _progress(fields: Any) -> Progress | None:
         lag_rows=_integers(lag_rows),
         lag_s={str(key): _decimal(seconds) for key, seconds in lag_s.items()},
         waits_for_readers=fields.get("waits_for_readers") is True,
+        warning=str(fields.get("warning") or "")[:WARNING_LIMIT],
     )
 
 

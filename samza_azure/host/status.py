@@ -336,6 +336,11 @@ def waits(task: Mapping[str, Any]) -> str | None:
     return "It waits for readers: they have as many unread bytes as backlog.bytes allows." if is_full else None
 
 
+def warning(task: Mapping[str, Any]) -> str | None:
+    """What people should do about something outside, though the task reads; None if it is nothing."""
+    return None if task["why"] else (task["progress"] or {}).get("warning") or None
+
+
 def _fields(value: Progress | LastBatch | None) -> dict[str, Any] | None:
     if value is None:
         return None

@@ -31,7 +31,7 @@ from samza_azure.machine.clock import boot_time
 from samza_azure.systems.api import SystemLag, SystemPosition, SystemRows, SystemStream
 from samza_azure.systems.looks import Look, begun
 from samza_azure.systems.once import EventHubsOnce
-from samza_azure.systems.options import BODY, FORMAT, RAW, one_of, refuse_unknown, start_at, start_of, whole_ms
+from samza_azure.systems.options import BODY, FORMAT, RAW, added, one_of, other_count, refuse_unknown, start_at, start_of, whole_ms
 from samza_azure.systems.parsing import Parser
 
 log = logging.getLogger(__name__)
@@ -91,6 +91,7 @@ class KafkaStream:
             )
         self._recorded: dict[int, SystemPosition] = {}  # to be committed
         self._committed_at = self._complained_at = -math.inf
+        self._uncommitted = ""  # why the last ones were refused, and who is in the group
         self._parser = Parser(stream, [name for name in SCHEMA.names if name != BODY])
         if self._drops_tombstones and options.get(FORMAT) == RAW:
             raise ConfigError(
@@ -204,6 +205,11 @@ class KafkaStream:
         size = left * self._bytes // max(1, self._messages)
         return SystemLag(left, size, seconds, boot_time() - survey.asked_at)
 
+    def warning(self) -> str:
+        """What to do about partitions that nobody reads, and about commits that are refused."""
+        count = self._survey.partitions if self._survey else 0
+        return " ".join(filter(None, [added(self._stream.name, self._stream.partitions, count), self._uncommitted]))
+
     def close(self) -> None:
         self._committed_at = -math.inf
         self._commit()  # the client sends it before it ends
@@ -232,18 +238,19 @@ class KafkaStream:
 
     def _refused(self, error: KafkaError | None, _offsets: object) -> None:
         """Say why a commit was refused, now and then."""
-        if error is None or boot_time() < self._complained_at + COMPLAIN_S:
-            return
-        self._complained_at = boot_time()
-        begun(partial(self._complain, error.str()))
+        if error is None:
+            self._uncommitted = ""
+        elif boot_time() >= self._complained_at + COMPLAIN_S:
+            self._complained_at = boot_time()
+            begun(partial(self._complain, error.str()))
 
     def _complain(self, why: str) -> None:
         others = ", ".join(self._topic.members()) or "nobody, as far as the brokers say"
-        log.warning(
-            "The offsets of the group %r were not committed: %s. No row is concerned. The group was joined by: %s. If "
-            "another program uses it, write another options.group.",
-            self._topic.group, why.rstrip("."), others,
-        )  # fmt: skip
+        self._uncommitted = (
+            f"The offsets of the group {self._topic.group!r} were not committed: {why.rstrip('.')}. No row is "
+            f"concerned. The group was joined by: {others}. If another program uses it, write another options.group."
+        )
+        log.warning("%s", self._uncommitted)
 
     # Looks at the topic
 
@@ -270,12 +277,8 @@ class KafkaStream:
             return
         (survey, starts), self._found = self._found, None
         self._survey, self._hurries, self._denied = survey, False, None
-        if survey.partitions != self._stream.partitions:
-            raise ConfigError(
-                f"streams.{self._stream.name}.partitions is {self._stream.partitions}, but the topic "
-                f"{self._topic.name!r} has {survey.partitions} by now. Drain the run, write partitions = "
-                f"{survey.partitions}, and start again."
-            )
+        if survey.partitions < self._stream.partitions:  # it was made anew: none can lose some
+            raise other_count(self._stream.name, self._stream.partitions, survey.partitions)
         moved = [self._agreed(number, place, survey, starts) for number, place in self._places.items()]
         if any(moved) or self._consumer is None:
             self._assign()
@@ -311,7 +314,7 @@ class KafkaStream:
 
     def _first(self, number: int, oldest: int, newest: int, starts: Mapping[int, int]) -> int:
         """The offset at which a partition begins that was never read."""
-        start = start_at(self._start, number)
+        start = start_at(self._stream, self._start, number)
         if isinstance(start, datetime):
             return at if (at := starts.get(number, -1)) >= 0 else newest
         if isinstance(start, int):
@@ -329,7 +332,7 @@ class KafkaStream:
                 "go on without them",
             )
             place.following = ends.first
-        elif following > ends.behind and isinstance(self._start, Mapping) and following == self._start[number]:
+        elif following > ends.behind and isinstance(self._start, Mapping) and following == self._start.get(number):
             raise ConfigError(  # nothing was read, so nothing is lost
                 f"streams.{self._stream.name}.options.start has offset {following} for partition {number}, and "
                 f"{which[0].lower()}{which[1:]} ends before offset {ends.behind}. Write one up to {ends.behind}."

@@ -170,6 +170,10 @@ class Instruments:
             "samza_azure.tasks.waiting_for_readers",
             description="Tasks here of a stage that read nothing from outside, since their readers are too far behind",
         )
+        self.warned = gauge(
+            "samza_azure.tasks.warned",
+            description="Tasks here of a stage that read from outside, where something needs people",
+        )
         self.restarts = counter("samza_azure.container.restarts", description="Containers that ended unasked")
         self.memory = gauge(
             "samza_azure.container.memory", unit="By", description="Memory of the container and its processes"

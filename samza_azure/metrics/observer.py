@@ -170,7 +170,7 @@ class Observer:
         ages, to_drain = dict[tuple[str, ...], float](), Counter[tuple[str, ...]]()
         behind, behind_rows = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
         lag_rows, lag_s = dict[tuple[str, ...], float](), dict[tuple[str, ...], float]()
-        waiting = Counter[tuple[str, ...]]()
+        waiting, warned = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
         for task, local in view.work.tasks.items():
             report = local.report
             if report is None or local.closed:
@@ -185,6 +185,8 @@ class Observer:
             lag_s |= {tuple(each.split("/")): seconds for each, seconds in now.lag_s.items()}
             if now.waits_for_readers:
                 waiting[(stage,)] += 1
+            if now.warning:
+                warned[(stage,)] += 1
             if (rows := rows_to_drain(self._control, report, SOURCE_LIMITS.roll_bytes)) is not None:
                 to_drain[(stage,)] += rows
         self._set_all(self._instruments.watermark_age, ("stage",), ages)
@@ -193,6 +195,7 @@ class Observer:
         self._set_all(self._instruments.lag_rows, ("stream", "partition"), lag_rows)
         self._set_all(self._instruments.lag, ("stream", "partition"), lag_s)
         self._set_all(self._instruments.waiting, ("stage",), waiting)
+        self._set_all(self._instruments.warned, ("stage",), warned)
         self._set_all(self._instruments.drain_rows, ("stage",), to_drain)
 
     def _set_all(self, gauge: Any, names: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> None:

@@ -20,7 +20,7 @@ from samza_azure.host.keeping_up import (
     reading,
     sum_of,
 )
-from samza_azure.host.status import Silence, held_up, waits
+from samza_azure.host.status import Silence, held_up, waits, warning
 from samza_azure.logs.names import stage_and_number, stream_and_partition
 from samza_azure.messages import DrainPhase, Use
 from samza_azure.page.graph import graph
@@ -162,7 +162,7 @@ def _task(task: Mapping[str, Any], dead: Collection[str], now_ms: int) -> dict[s
         "stage": task["stage"],
         "owner": task["owner"],
         "phase": task["phase"],
-        "why": f"{task['owner']} is silent." if gone else task["why"] or waits(task),
+        "why": f"{task['owner']} is silent." if gone else task["why"] or waits(task) or warning(task),
         "why_s": None if gone else task.get("why_s"),
         "batch": task["batch"] if task["batch"] != NO_BATCH else None,
         "pace": None if gone else progress.get("pace"),

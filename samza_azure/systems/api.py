@@ -42,6 +42,8 @@ class SystemStream:
     dead_letters: int = 0  # `streams.<id>.dead_letters`; 0: a message that is no row is an error
     is_output: bool = False  # whether a stage writes it
     key: tuple[str, ...] = ()  # of an output: the columns by which the stage partitions its rows
+    #: The partitions that the run before did not know, though it read the stream: they begin at their oldest row.
+    added: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,9 @@ class SystemConsumer(Protocol):
 
     It may also have a method `recorded(partition, position)`, which is called once a record with what was read up to
     there is in the log: for those who want to see outside how far a job is.
+
+    It may also have a method `warning()`, which returns without waiting a sentence for people while something outside
+    needs them although rows are read, as partitions that were added, and else an empty text: it is logged and shown.
 
     Example:
         consumer.open(0, (0, 0))

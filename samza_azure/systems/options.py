@@ -93,6 +93,16 @@ def other_count(stream: str, declared: int, number: int) -> ConfigError:
     )
 
 
+def added(stream: str, declared: int, number: int) -> str:
+    """What to do if a stream outside has got more partitions than the run reads; empty if it has not."""
+    if number <= declared:
+        return ""
+    return (
+        f"streams.{stream}.partitions is {declared}, and the stream has {number} there by now: nobody reads the new "
+        f"ones. Drain the run, write partitions = {number}, and start again: then they are read from their beginning."
+    )
+
+
 def start_of(stream: SystemStream, number: str) -> Start:
     """Where to begin a partition that was never read. `number` is what the system calls that of a row."""
     said = stream.options.get("start", OLDEST)
@@ -117,7 +127,8 @@ def _exact(stream: SystemStream, said: str, number: str) -> Mapping[int, int | W
         found = {int(partition): WORDS[at] if at in WORDS else int(at) for partition, at in parts}
     except ValueError:
         found, parts = {}, []
-    is_whole = len(parts) == len(found) and found.keys() == {*range(stream.partitions)}
+    wanted = {*range(stream.partitions)}
+    is_whole = len(parts) == len(found) and wanted - stream.added <= found.keys() <= wanted
     if not is_whole or any(isinstance(at, int) and not 0 <= at < 1 << 63 for at in found.values()):
         raise ConfigError(
             f"streams.{stream.name}.options.start is {said!r}. Write {number} for each of the {stream.partitions} "
@@ -126,8 +137,10 @@ def _exact(stream: SystemStream, said: str, number: str) -> Mapping[int, int | W
     return found
 
 
-def start_at(start: Start, partition: int) -> int | Word | datetime:
+def start_at(stream: SystemStream, start: Start, partition: int) -> int | Word | datetime:
     """The same for one partition."""
+    if partition in stream.added:
+        return OLDEST
     return start[partition] if isinstance(start, Mapping) else start
 
 

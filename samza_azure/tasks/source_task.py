@@ -28,7 +28,7 @@ from samza_azure.stream_io.values.fitting import fitted
 from samza_azure.systems.api import SystemConsumer, SystemLag, SystemRows
 from samza_azure.systems.dead_letters import SCHEMA as DEAD_LETTERS
 from samza_azure.systems.dead_letters import too_many
-from samza_azure.systems.options import other_count
+from samza_azure.systems.options import added, other_count
 from samza_azure.systems.registry import factory_of
 from samza_azure.tasks.backlog import furthest
 from samza_azure.tasks.context import ContainerContext
@@ -74,6 +74,8 @@ class SourceTask(TurnTask):
         self._lags: Callable[[int], SystemLag | None] | None = None  # of the consumer, if it knows them
         self._is_told = False  # when the consumer has something
         self._told_lag_at = 0.0
+        self._warnings: Callable[[], str] = str  # of the consumer, if it has some
+        self._has_read = False  # before, in this run
         self._is_idle = self._has_moved = False  # `_has_moved`: since the last record
         self._pending: dict[str, Any] | None = None  # a record of which it is not known whether it is in the log
         self._forgetting = Forgetting(context, start, ())
@@ -110,7 +112,7 @@ class SourceTask(TurnTask):
             self._end_drained(read=dict(restored.read))
             return False
         self._readers.begin(writer.position)
-        start = self.start_message.positions
+        start, self._has_read = self.start_message.positions, bool(restored.read)
         for each in partitions_of(stage_and_number(self.name)[1], self._stage.plan.tasks, self._declared.partitions):
             key = source_partition(self._stream, each)
             position = restored.read.get(key, start.get(key, (0, 0)))
@@ -128,11 +130,16 @@ class SourceTask(TurnTask):
     def _open(self) -> SystemConsumer:
         """Begin to read. A drain reads nothing, so it ends as well where the outside cannot be read as declared."""
         read = outside(self._stream, self._declared, self._context.config)
-        of_stream = replace(read, owner=owner_number(self.start_message))
+        keys = {number: source_partition(self._stream, number) for number in range(self._declared.partitions)}
+        new = frozenset(number for number, key in keys.items() if key not in self.start_message.positions)
+        new = new if len(new) < len(keys) else frozenset()
+        of_stream = replace(read, owner=owner_number(self.start_message), added=new)
         factory = factory_of(self._declared.system, self._stream)
         number = factory.get_admin(of_stream).partitions()
         if number is not None and number != self._declared.partitions:
-            raise other_count(self._stream, self._declared.partitions, number)
+            if number < self._declared.partitions or not self._has_read:
+                raise other_count(self._stream, self._declared.partitions, number)
+            self._warnings = lambda: added(self._stream, self._declared.partitions, number)
         self._consumer = consumer = factory.get_consumer(of_stream)
         try:
             restore, tell = getattr(consumer, "restore", None), getattr(consumer, "tell", None)
@@ -147,6 +154,7 @@ class SourceTask(TurnTask):
             self._leaves()
             raise
         self._lags = getattr(consumer, "lag", None)
+        self._warnings = getattr(consumer, "warning", self._warnings)
         return consumer
 
     def _turn(self) -> None:
@@ -285,10 +293,15 @@ class SourceTask(TurnTask):
         self._tell(progress=progress)
 
     def _tell_waiting(self) -> None:
-        """Report whether the last turn has read nothing because the readers are too far behind."""
-        waits, progress = self._drain.step is None and self._waits, self.report.progress or Progress()
-        if waits != progress.waits_for_readers:
-            self._tell(progress=replace(progress, waits_for_readers=waits))
+        """Report whether the last turn has read nothing because the readers are too far behind, and what people should
+        know of the outside.
+        """
+        waits, progress, warning = self._drain.step is None and self._waits, self.report.progress, self._warnings()
+        progress = progress or Progress()
+        if warning and warning != progress.warning:
+            log.warning("%s: %s", self.name, warning)
+        if (waits, warning) != (progress.waits_for_readers, progress.warning):
+            self._tell(progress=replace(progress, waits_for_readers=waits, warning=warning))
 
     def _append(self, kind: Kind) -> None:
         """Append what was read, and do what follows from it."""

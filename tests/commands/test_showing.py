@@ -158,6 +158,13 @@ def test_tasks_that_wait_for_their_readers_are_one_line() -> None:
     assert "in-source-0,in-source-1waitforreaders" in shown(found)
 
 
+def test_what_a_task_warns_of_is_a_line() -> None:
+    said = TaskReport("in-source-0", 1, 1, Phase.RUNNING, progress=Progress(warning="Nobody reads partition 3."))
+    tasks = {said.task: Assignment(Owner(ROWS[0].processor, ROWS[0].incarnation, 1))}
+    found = document("app", replace(RUN, tasks=tasks), [replace(ROWS[0], tasks={said.task: said}), *ROWS[1:]])
+    assert "in-source-0:Nobodyreadspartition3." in shown(found)
+
+
 def test_a_task_that_fails_says_how_many_tries_it_has_left_and_since_when() -> None:
     tried = "3 of 6 tries have failed; the next begins after 4 s"
     error = TaskError("no such carrier: '[/x]'", "Traceback")

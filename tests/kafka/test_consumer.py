@@ -312,3 +312,6 @@ def test_who_has_joined_the_group_is_named(timed: Messages, caplog: pytest.LogCa
         reading._refused(KafkaError(KafkaError.UNKNOWN_MEMBER_ID), None)
     until(lambda: caplog.messages)
     assert len(caplog.messages) == 1 and "No row is concerned" in caplog.text and named in caplog.text
+    assert reading.warning() == caplog.messages[0]
+    reading._refused(None, None)
+    assert reading.warning() == "", "it is over"

@@ -175,12 +175,19 @@ def test_a_topic_that_is_gone_is_waited_for_and_then_an_error(
     reading.close()
 
 
-def test_partitions_that_were_added_are_told(cluster: MockCluster, messages: Messages) -> None:
-    reading = messages.stream()
+def test_another_number_of_partitions_is_told(cluster: MockCluster, messages: Messages) -> None:
+    """More while those that are known are read on; with fewer the topic was made anew."""
+    reading = messages.stream(on_expired="skip")
     numbers(reading, 40)
     cluster.delete("t")
     cluster.create("t", 3)
-    with pytest.raises(ConfigError, match=r"partitions is 2, but the topic 't' has 3 by now\. Drain the run"):
+    until(lambda: not unavailable(reading) and reading.warning())
+    assert "partitions is 2, and the stream has 3 there by now: nobody reads the new ones" in reading.warning()
+    messages.send(0, bodies(0, 5))
+    assert numbers(reading, 5) == {0: [*range(5)]}
+    cluster.delete("t")
+    cluster.create("t", 1)
+    with pytest.raises(ConfigError, match=r"partitions is 2, but the stream has 1 there\. Drain the run"):
         following(reading)
     reading.close()
 

@@ -90,6 +90,9 @@ def test_a_task_that_waits_for_its_readers_says_so_and_is_no_trouble() -> None:
     assert task["why"].startswith("It waits for readers")
     assert document["verdict"]["state"] == "running"
     assert next(each for each in document["stages"] if each["name"] == "clean")["running"] == 2
+    document = found(clean_0=Progress(warning="Nobody reads partition 3."))
+    assert "Nobody reads partition 3." in [each["why"] for each in document["tasks"]]
+    assert document["verdict"]["state"] == "running"
 
 
 def test_the_backlog_of_each_source_partition_is_shown_the_largest_first() -> None:

@@ -4,7 +4,7 @@ import json
 import re
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,17 +18,19 @@ import pytest
 from samza_azure.commands.kept_rows import kept_rows
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, PipelineRefused, SamzaAzureError, StorageUnavailable, Superseded
+from samza_azure.eventhubs import consumer as hub_consumer
 from samza_azure.eventhubs.emulator import EventHubs
 from samza_azure.logs.reading import Tail
 from samza_azure.logs.record import Kind, Writer
 from samza_azure.machine.clock import boot_time
-from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase, StartTask, TaskKind
+from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase, Progress, StartTask, TaskKind
 from samza_azure.pipeline.loading import load
 from samza_azure.pipeline.outside import dead_letter_stage
 from samza_azure.pipeline.system_names import mistakes_of_systems
 from samza_azure.pipeline.without_spark import analyse_without_spark
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.stream_io.log import LogReader, take_over
+from samza_azure.systems import looks
 from samza_azure.systems.api import SystemLag, SystemRows
 from samza_azure.tasks import readers
 from samza_azure.tasks import source_task as source_module
@@ -96,12 +98,12 @@ DRAIN = "drain-1"
 class Run:
     """A pipeline with one source task for both partitions, and its owners one after the other."""
 
-    def __init__(self, directory: Path, job: str = JOB) -> None:
+    def __init__(self, directory: Path, job: str = JOB, account: Any = None) -> None:
         self.directory = directory
         (directory / "outside.py").write_text(PIPELINE)
         (directory / "job.toml").write_text(job.replace("[task]", "[task]\ncount = 1"))
         config = Config.load(directory / "job.toml")
-        self.account: Any = MemoryAccount()
+        self.account: Any = account or MemoryAccount()
         self.blobs = self.account.blobs()
         self.context = container_context(self.account, directory, config, analyse_without_spark(load(config), config))
         self.attempt, self.written = 0, 0
@@ -126,7 +128,7 @@ class Run:
     def rows(self, prefix: str = PREFIX) -> list[int]:
         """The numbers of all rows in the log, by partition."""
         found = []
-        for partition in range(2):
+        for partition in range(3):
             reader = LogReader(self.blobs, prefix, frozenset({partition}), group_id=GROUP)
             for batch in reader.rows(reader.scan((0, 0)).parts):
                 found += batch["n"].to_pylist()
@@ -346,6 +348,60 @@ def test_a_drain_ends_also_if_the_outside_has_another_number_of_partitions(run: 
     task.follow(Drain(DrainStep.FLUSH, DRAIN, task.report.ends))
     turn(task)
     assert task.report.phase is Phase.DRAINED
+
+
+def test_partitions_that_are_added_are_warned_of_and_read_from_their_beginning_by_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    """Also though the others began at their ends, and though an owner dies meanwhile. Each event once."""
+    monkeypatch.setattr(hub_consumer, "COUNT_S", -looks.LOOK_S)
+
+    def sent(*numbers: int, to: int) -> None:
+        hubs.send("hub", to, [b'{"n": %d, "ts": "2026-01-01T00:00:00Z"}' % number for number in numbers])
+
+    def turns(task: SourceTask, is_done: Callable[[], object]) -> None:
+        until = boot_time() + 60
+        while not is_done():
+            assert boot_time() < until, (run.rows(), task.report)
+            with suppress(StorageUnavailable):
+                turn(task)
+
+    def warned(task: SourceTask) -> bool:
+        return "the stream has 3 there by now" in (task.report.progress or Progress()).warning
+
+    with EventHubs({"hub": 2}) as hubs:
+        lines = f'"eventhubs"\noptions.connect = "{hubs.connection_string}"\noptions.name = "hub"'
+        job = JOB.replace('system = "tail"', f"system = {lines}").replace(
+            'options.path = "clicks-{partition}.jsonl"', 'options.start = "newest"'
+        )
+        sent(-1, to=0), sent(-2, to=1)
+        run = Run(tmp_path, job)
+        task = run.owner(first=True)
+        turns(task, lambda: all(each.position[0] for each in task._partitions.values()))
+        sent(0, to=0), sent(1, to=1)
+        turns(task, lambda: len(run.rows()) == 2)
+        hubs.add_partitions("hub", 1)
+        sent(2, 3, to=2), sent(4, to=0)
+        turns(task, lambda: len(run.rows()) == 3 and warned(task))
+        task._leaves()
+        task = run.owner()  # it was killed
+        sent(5, to=1)
+        turns(task, lambda: len(run.rows()) == 4 and warned(task))
+        task.follow(Drain(DrainStep.FREEZE, DRAIN))
+        turn(task)
+        ends = task.report.ends
+        task.follow(Drain(DrainStep.FLUSH, DRAIN, ends))
+        turn(task)
+        sent(6, to=2), sent(7, to=0)
+
+        with pytest.raises(ConfigError, match="write partitions = 3"):
+            turn(run.owner(first=True, run="r2", positions=ends))  # with the old job file
+        run = Run(tmp_path, job.replace("partitions = 2", "partitions = 3"), run.account)
+        task = run.owner(first=True, run="r3", positions=ends)
+        turns(task, lambda: len(run.rows("runs/r3/clicks-source-0")) == 4)
+        task._leaves()
+        both = run.rows() + run.rows("runs/r3/clicks-source-0")
+        assert sorted(both) == list(range(8)) and not warned(task)
 
 
 def test_an_outage_makes_no_partition_silent_before_a_look_at_its_end(run: Run) -> None:
