@@ -35,6 +35,8 @@ logging.getLogger("azure.eventhub").setLevel(logging.CRITICAL)
 
 #: How long the SDK waits for the next frame while it connects.
 SOCKET_TIMEOUT_S = 0.1
+#: How long a thread of the SDK goes on that outlives its link: it sleeps so long between two looks at who reads what.
+BALANCE_S = 2.0
 #: How long an answer about a hub is waited for. The SDK would wait for ever.
 ANSWER_S = 10.0
 #: What the service asks of clients that it throttles.
@@ -77,7 +79,8 @@ class EventHub:
 
     def client(self) -> ReadingClient:
         """A client that reads, and tries everything once."""
-        return self._client(ReadingClient, consumer_group=self.group, socket_timeout=SOCKET_TIMEOUT_S)
+        options = {"socket_timeout": SOCKET_TIMEOUT_S, "load_balancing_interval": BALANCE_S}
+        return self._client(ReadingClient, consumer_group=self.group, **options)
 
     def sender(self) -> EventHubProducerClient:
         """A client that sends, and tries everything once or twice: `send_batch` has its own mind."""

@@ -126,7 +126,7 @@ class ReadingClient(EventHubConsumerClient):
 
     def __exit__(self, *of: object) -> None:
         super().__exit__(*of)
-        # A thread of the SDK holds the client for 30 s more.
+        # A thread of the SDK holds the client for some seconds more (`hub.BALANCE_S`).
         self._woken.close()
         self._waker.close()
 

@@ -20,7 +20,7 @@ from samza_azure.eventhubs import partition_reader as partition_module
 from samza_azure.eventhubs.amqp import Code, described, mapping, string
 from samza_azure.eventhubs.emulator import KEY, Event, EventHubs, Refused
 from samza_azure.eventhubs.events import Received
-from samza_azure.eventhubs.hub import EventHub, reader_in
+from samza_azure.eventhubs.hub import BALANCE_S, EventHub, reader_in
 from samza_azure.eventhubs.partition_reader import EventPosition, PartitionReader
 from samza_azure.eventhubs.receiving import Messages
 from samza_azure.eventhubs.transfers import Transfers
@@ -439,12 +439,13 @@ def test_an_event_that_cannot_be_read_is_named_after_those_before_it(
 
 
 @pytest.mark.long
-def test_a_reader_whose_links_end_keeps_no_files_open(hubs: EventHubs) -> None:
-    """The SDK keeps each client for 30 s."""
+def test_a_reader_whose_links_end_keeps_no_files_open_and_no_threads(hubs: EventHubs) -> None:
+    """The SDK kept each client for 30 s, in a thread."""
 
     def count() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
 
+    threads = {*threading.enumerate()}
     with reader(hubs) as reading:
         for number in range(4):
             hubs.send("hub", 0, [b"%d" % number])
@@ -455,6 +456,10 @@ def test_a_reader_whose_links_end_keeps_no_files_open(hubs: EventHubs) -> None:
         hubs.send("hub", 0, [b"4"])
         assert bodies(reading, 1) == [b"4"]
         assert count() <= before + 2
+    end = time.monotonic() + 5 * BALANCE_S
+    while left := {*threading.enumerate()} - threads:
+        assert time.monotonic() < end, left
+        time.sleep(0.05)
 
 
 def test_an_event_that_has_no_row_is_named_and_is_no_outage(hubs: EventHubs) -> None:
