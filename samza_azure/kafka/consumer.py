@@ -14,6 +14,7 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Mapping
 from concurrent.futures import TimeoutError as TooLate
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -31,7 +32,18 @@ from samza_azure.machine.clock import boot_time
 from samza_azure.systems.api import SystemLag, SystemPosition, SystemRows, SystemStream
 from samza_azure.systems.looks import Look, begun
 from samza_azure.systems.once import EventHubsOnce
-from samza_azure.systems.options import BODY, FORMAT, RAW, added, one_of, other_count, refuse_unknown, start_at, start_of, whole_ms
+from samza_azure.systems.options import (
+    BODY,
+    FORMAT,
+    RAW,
+    added,
+    one_of,
+    other_count,
+    refuse_unknown,
+    start_at,
+    start_of,
+    whole_ms,
+)
 from samza_azure.systems.parsing import Parser
 
 log = logging.getLogger(__name__)
@@ -45,8 +57,8 @@ ASSIGN_S = 10.0
 GRACE_S = 30.0
 #: After so long without a message of a partition that has some, it is asked for anew.
 STUCK_S = 30.0
-#: Between two commits, and between two complaints that they are refused.
-COMMIT_S, COMPLAIN_S = 5.0, 300.0
+#: Between two commits, and between two complaints that they are refused; and how long the last one may take.
+COMMIT_S, COMPLAIN_S, LAST_S = 5.0, 300.0, 3.0
 #: The first number of a position: the topics so far, and then so many bits of the present one's id.
 ID_BITS = 32
 
@@ -211,11 +223,14 @@ class KafkaStream:
         return " ".join(filter(None, [added(self._stream.name, self._stream.partitions, count), self._uncommitted]))
 
     def close(self) -> None:
-        self._committed_at = -math.inf
-        self._commit()  # the client sends it before it ends
         consumer, self._consumer = self._consumer, None
-        if consumer is not None:
-            begun(consumer.close)  # the same client may hang in it, too
+        if consumer is None:
+            return
+        if behind := self._to_commit():
+            # The process may end soon. With brokers that are away it is not waited for.
+            with suppress(KafkaException, TooLate):
+                begun(partial(consumer.commit, offsets=behind, asynchronous=False)).result(LAST_S)
+        begun(consumer.close)  # the same client may hang in it, too
 
     # The group's offsets
 
@@ -224,17 +239,20 @@ class KafkaStream:
         if not self._recorded or self._consumer is None or boot_time() < self._committed_at + COMMIT_S:
             return
         self._committed_at = boot_time()
-        behind = [
-            TopicPartition(self._topic.name, each, offset)
-            for each, (made, offset) in self._recorded.items()
-            if made == self._places[each].made  # of the topic that is there now
-        ]
-        self._recorded = {}
         try:
-            if behind:
+            if behind := self._to_commit():
                 self._consumer.commit(offsets=behind, asynchronous=True)
         except KafkaException as error:
             self._refused(error.args[0], None)
+
+    def _to_commit(self) -> list[TopicPartition]:
+        """What is recorded and was not committed yet."""
+        recorded, self._recorded = self._recorded, {}
+        return [
+            TopicPartition(self._topic.name, each, offset)
+            for each, (made, offset) in recorded.items()
+            if made == self._places[each].made  # of the topic that is there now
+        ]
 
     def _refused(self, error: KafkaError | None, _offsets: object) -> None:
         """Say why a commit was refused, now and then."""

@@ -322,6 +322,7 @@ class SourceTask(TurnTask):
             for number, partition in self._partitions.items():
                 recorded(number, partition.position)
         if is_drained:
+            self._leaves()  # the process may end soon
             self._end_drained()
 
     def _pending_record(self, writer: LogWriter, kind: Kind) -> dict[str, Any]:

@@ -294,7 +294,7 @@ def test_offsets_of_recorded_rows_are_committed_for_others_and_never_read(
     assert reading.read() is None
     reading.close()
     again = messages.stream(partitions=2, commit="true", group=f"g-{messages.topic}")
-    until(lambda: again._topic.committed_by(f"g-{messages.topic}", [0])[0][0] == 8)
+    assert again._topic.committed_by(f"g-{messages.topic}", [0])[0][0] == 8, "close has not waited for the last one"
     assert numbers(again, 8) == {0: [*range(8)]}
     again.close()
     with pytest.raises(
