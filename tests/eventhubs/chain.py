@@ -4,6 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
+import pytest
+
+from samza_azure.eventhubs import emulator
 from samza_azure.eventhubs.emulator import EventHubs
 from tests.storage import chain
 from tests.storage.chain import FIRST, SECOND
@@ -21,7 +24,8 @@ options.connect = "CONNECT"
 options.name = "second"
 options.partition.method = "METHOD"
 BY
-schema = "n bigint"
+dead_letters = 600
+schema = "n bigint, pad string"
 [streams.back]
 system = "eventhubs"
 options.connect = "CONNECT"
@@ -57,5 +61,6 @@ class Hubs:
 
 def play(seed: int, events: int) -> Counter[str]:
     """Play a seed. Return what happened."""
-    with EventHubs({"first": FIRST, "second": SECOND}) as hubs:
+    with pytest.MonkeyPatch.context() as patch, EventHubs({"first": FIRST, "second": SECOND}) as hubs:
+        patch.setattr(emulator, "MESSAGE_BYTES", chain.MOST)
         return chain.play(seed, Hubs(hubs), events)

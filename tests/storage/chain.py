@@ -1,5 +1,6 @@
 """From outside to job to outside to job: the tasks of both jobs are killed, wake up late, lose answers and connections,
-and go through drains. At the end the last log must hold each message once.
+and go through drains. At the end the last log must hold each message once, and the dead letters of the first job each
+row that is too large to be sent.
 
 The stages between them are the test's own: what they read and write is exact, and dies with nobody.
 """
@@ -58,13 +59,21 @@ class Pass:
 class Keep:
     def process(self, envelope, collector): ...
 """
+#: The most bytes of a message, and those of a row that is too large.
+MOST, LARGE = 16 << 10, 20 << 10
 METHODS = ("ROUND_ROBIN", "EVENT_HASHING", "PARTITION_KEY_AS_PARTITION")
+
+
+def is_large(number: int) -> bool:
+    """Whether what the stage makes of a message is too large to be sent."""
+    return number % 20 == 7
 
 
 class Side(Protocol):
     """The system outside, with two streams there."""
 
-    #: In the job file, the streams `first`, `passed` and `back`; `METHOD` and `BY` are how rows are placed.
+    #: In the job file, the streams `first`, `passed` and `back`; `METHOD` and `BY` are how rows are placed. It takes
+    #: messages of `MOST` bytes.
     streams: str
     faults: Sequence[str]
 
@@ -147,7 +156,11 @@ class Chain:
         import pyarrow as pa
 
         batches = list(reader.rows(parts))
-        return [pa.Table.from_batches(batches)] if batches else []
+        if not batches:
+            return []
+        rows = pa.Table.from_batches(batches)
+        pads = ["x" * LARGE if is_large(number) else None for number in rows["n"].to_pylist()]
+        return [rows.append_column("pad", pa.array(pads, pa.string()))]
 
     def drain(self) -> None:
         """End the run: what was read goes all the way."""
@@ -203,8 +216,8 @@ class Chain:
 
     def play(self) -> None:
         """Play to the end, and compare."""
-        end = time.monotonic() + PATIENCE_S
-        while self.sent < self.events or len(set(self.seen())) < self.events:
+        end, wanted = time.monotonic() + PATIENCE_S, [each for each in range(self.events) if not is_large(each)]
+        while self.sent < self.events or len(set(self.seen())) < len(wanted):
             assert time.monotonic() < end, f"no progress: {len(self.seen())} of {self.sent}, {self.faults}"
             count = min(self.dice.randint(0, 40), self.events - self.sent)
             for number in range(self.sent, self.sent + count):
@@ -224,17 +237,21 @@ class Chain:
                     self.zombies.remove(zombie)
                     self.die(zombie)
         self.drain()
-        found = self.seen()
-        assert sorted(found) == list(range(self.events)), "events are missing, or there twice"
+        assert sorted(self.seen()) == wanted, "events are missing, or there twice"
+        large = sorted(json.loads(raw)["n"] for raw in self._logged(OUTLET, "raw"))
+        assert large == list(filter(is_large, range(self.events))), "dead letters are missing, or there twice"
         self.faults["on the wire"] = self.side.on_the_wire()
 
     def seen(self) -> list[int]:
         """What the last source has, run by run."""
+        return self._logged(SOURCES[1], "n")
+
+    def _logged(self, task: str, column: str) -> list[Any]:
         found = []
         for run in range(1, self.run + 1):
-            reader = LogReader(self.blobs, f"runs/r{run}/{SOURCES[1]}", group_id=GROUP)
+            reader = LogReader(self.blobs, f"runs/r{run}/{task}", group_id=GROUP)
             for batch in reader.rows(reader.scan((0, 0)).parts):
-                found += batch["n"].to_pylist()
+                found += batch[column].to_pylist()
         return found
 
     def close(self) -> None:
@@ -271,4 +288,6 @@ def main(script: str, play: Callable[[int, int], Counter[str]]) -> None:
         except BaseException:
             print(f"python tests/prove/{script} --seed {seed} --events {asked.events}")
             raise
-    print(f"{len(seeds) * asked.events:,} events, each once; what happened: {dict(happened)}")
+    print(
+        f"{len(seeds) * asked.events:,} events, each once, as a row or a dead letter; what happened: {dict(happened)}"
+    )
