@@ -84,15 +84,14 @@ def speed_of_hub(count: int) -> Iterator[Claim]:
         speed, claims = into_logs("hub", HUB.replace("BROKERS", connect), count, LEAST)
         yield from claims
         pa.array([])  # else the time would have what Arrow imports at first
-        rates = []
-        for name, reads in (("the SDK", received), ("our reader", read_alone)):
-            cpu, wall = reads(connect, count)
-            rates.append(count / cpu)
-            yield Claim(f"the same, received by {name} alone, partition after partition", figure(count, cpu, wall))
-    part = f"{LEAST_PART} of the SDK alone"
-    yield Claim(
-        "the speed into the logs", f"{speed / rates[0]:.2f} of the SDK alone", part, speed / rates[0] >= LEAST_PART
-    )
+        alone = "alone, partition after partition"
+        cpu, wall = received(connect, count)
+        yield Claim(f"the same, received by the SDK {alone}", figure(count, cpu, wall))
+        part = speed * cpu / count
+        used, seconds, times = read_alone(connect, count)
+        size = f"{count // times:,} at a time"
+        yield Claim(f"the same, received by our reader {alone}, {size}", figure(count, used, seconds))
+    yield Claim("the speed into the logs", f"{part:.2f} of the SDK alone", f"{LEAST_PART} of it", part >= LEAST_PART)
 
 
 def speed_of_topic(count: int) -> Iterator[Claim]:
@@ -149,8 +148,12 @@ def received(connect: str, count: int) -> tuple[float, float]:
     return time.process_time() - used, time.monotonic() - begun
 
 
-def read_alone(connect: str, count: int) -> tuple[float, float]:
-    """Processor time and seconds in which readers of ours take all events, one partition after the other."""
+def read_alone(connect: str, count: int) -> tuple[float, float, int]:
+    """Processor time and seconds in which readers of ours take all events, one partition after the other, and in how
+    many parts. Each part costs about a millisecond. So beside an emulator that is slower than the reader, which hands
+    it few events at a time, this is a figure of the emulator: with five at a time, 5,000 a second of processor time.
+    """
+    times = 0
     hub, begun, used = EventHub("clicks", connect=lambda: connect), time.monotonic(), time.process_time()
     for partition in range(PARTITIONS):
         left = count // PARTITIONS
@@ -158,8 +161,8 @@ def read_alone(connect: str, count: int) -> tuple[float, float]:
             while left > 0:
                 arrival = reader.read(PATIENCE_S)
                 assert arrival is not None
-                left -= arrival.rows.num_rows
-    return time.process_time() - used, time.monotonic() - begun
+                left, times = left - arrival.rows.num_rows, times + 1
+    return time.process_time() - used, time.monotonic() - begun, times
 
 
 @contextmanager
