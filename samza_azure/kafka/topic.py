@@ -208,9 +208,9 @@ class Topic:
     def members(self) -> list[str]:
         """Who has joined the group, as far as the brokers say it; of more than three, how many others."""
         try:
-            # All brokers are asked: what asks the one that has the group may end the process (`committed_by`). So would
-            # `describe_consumer_groups`, for which this is deprecated; tansu has no members for it, nor the mock cluster
-            # an answer.
+            # All brokers are asked: what asks the one that has the group may end the process (`committed_by`), as
+            # `describe_consumer_groups` does, for which this is deprecated. tansu has no members for it, and the mock
+            # cluster no answer.
             found = self._asked(lambda admin: admin.list_groups(self.group, timeout=MEMBERS_S))
         except SamzaAzureError:
             return []
