@@ -152,8 +152,11 @@ def test_what_cannot_be_parsed_for_a_while_is_parsed_later(hubs: EventHubs, monk
     with pytest.raises(StorageUnavailable, match="the registry"):
         following(reading)
     assert reading.state(0) == b""
-    rows = following(reading)
-    assert rows.table["n"].to_pylist() == [0, 2, 4] and reading.state(0) == b'{"g:r:out-0":2}' and asked[-1] == 3
+    found = list[int]()
+    while len(found) < 3:  # on a busy machine they come in parts
+        found += following(reading).table["n"].to_pylist()
+    assert found == [0, 2, 4] and reading.state(0) == b'{"g:r:out-0":2}'
+    assert asked[1] == asked[0] and sum(asked[1:]) == 3, "the same ones again"
     reading.close()
 
 

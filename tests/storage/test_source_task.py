@@ -125,10 +125,10 @@ class Run:
         assert task._begin()
         return task
 
-    def rows(self, prefix: str = PREFIX) -> list[int]:
+    def rows(self, prefix: str = PREFIX, partitions: int = 2) -> list[int]:
         """The numbers of all rows in the log, by partition."""
         found = []
-        for partition in range(3):
+        for partition in range(partitions):
             reader = LogReader(self.blobs, prefix, frozenset({partition}), group_id=GROUP)
             for batch in reader.rows(reader.scan((0, 0)).parts):
                 found += batch["n"].to_pylist()
@@ -398,9 +398,9 @@ def test_partitions_that_are_added_are_warned_of_and_read_from_their_beginning_b
             turn(run.owner(first=True, run="r2", positions=ends))  # with the old job file
         run = Run(tmp_path, job.replace("partitions = 2", "partitions = 3"), run.account)
         task = run.owner(first=True, run="r3", positions=ends)
-        turns(task, lambda: len(run.rows("runs/r3/clicks-source-0")) == 4)
+        turns(task, lambda: len(run.rows("runs/r3/clicks-source-0", 3)) == 4)
         task._leaves()
-        both = run.rows() + run.rows("runs/r3/clicks-source-0")
+        both = run.rows() + run.rows("runs/r3/clicks-source-0", 3)
         assert sorted(both) == list(range(8)) and not warned(task)
 
 
