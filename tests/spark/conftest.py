@@ -1,5 +1,6 @@
 """One Spark session and one Azurite for all tests here."""
 
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,8 +19,9 @@ from .task_driver import Fleet, config_of, delete_below
 
 @pytest.fixture(scope="session")
 def azurite() -> Iterator[Azurite]:
-    """The storage."""
+    """The storage. A request to it takes a few milliseconds of processor time, and must get them among busy JVMs."""
     with Azurite() as emulator:
+        os.nice(5)  # these tests and all that they start, Spark above all; three of them share two cores
         yield emulator
 
 

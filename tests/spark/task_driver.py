@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from tenacity import retry, retry_if_exception_type, stop_after_delay
 
 from samza_azure.application import Application
 from samza_azure.config import Config
@@ -248,8 +249,9 @@ def batches_of(blobs: Blobs, prefix: str, first: int) -> Iterator[pa.RecordBatch
         position = found.end
 
 
+@retry(retry=retry_if_exception_type(StorageUnavailable), stop=stop_after_delay(PATIENCE_S), reraise=True)
 def delete_below(account: Account, *prefixes: str) -> None:
-    """Delete blobs and hints whose names begin so."""
+    """Delete blobs and hints whose names begin so. An emulator that is late with an answer is asked again."""
     blobs, hints = account.blobs(), account.hints()
     for name in hints.poll():
         if name.startswith(prefixes):
