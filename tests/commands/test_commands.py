@@ -174,7 +174,7 @@ def test_a_file_whose_producer_is_killed_again_and_again_is_there_once(emulator:
     def count() -> int:
         return sum(table.num_rows for table in Reader(account.blobs(), "flights", until_now=True))
 
-    for _ in range(3):
+    for _ in range(2):
         before = count()
         command = [sys.executable, "-m", "samza_azure", *given, "--rate", "200"]
         with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:

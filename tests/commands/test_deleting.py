@@ -273,8 +273,8 @@ class Ending(Front):
         return self._target, request
 
 
-#: At every third call in `make test`.
-AT_ANY_CALL = pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.long)])
+#: At every eighth call in `make test`.
+AT_ANY_CALL = pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.long)])
 
 
 @AT_ANY_CALL

@@ -329,6 +329,7 @@ def test_dev_stays_when_the_processors_have_ended_and_keeps_the_data(job: Path, 
     assert pq.read_table(out)["id"].to_pylist() == ["a", "b"]
 
 
+@pytest.mark.long
 def test_dev_on_the_data_of_a_drained_run_says_how_the_next_one_begins(job: Path, tmp_path: Path) -> None:
     """It waited in silence. With --new-run the processors are asked for it, which those of this job refuse."""
     data = tmp_path / "data"

@@ -9,7 +9,7 @@ from samza_azure.logs import forget
 from simulator.world import World, draw
 
 
-@pytest.mark.parametrize("seed", [31, 112])
+@pytest.mark.parametrize("seed", [31, pytest.param(112, marks=pytest.mark.long)])
 def test_blobs_are_deleted_and_no_row_is_lost(seed: int) -> None:
     result = World(replace(draw(seed), forgets=True)).play()
     assert result.violation is None

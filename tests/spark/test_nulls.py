@@ -234,6 +234,7 @@ def test_a_null_where_a_stage_relies_on_none_fails_its_task_and_a_filter_lets_it
     assert found == [*((f"{number}", number == 3) for number in range(9)), ("z", False)]
 
 
+@pytest.mark.long  # that they are accepted is shown above
 def test_the_four_null_time_jobs_put_out_what_a_batch_does(fleet: MakeFleet) -> None:
     run = fleet(null_time_jobs.app, null_time_jobs.STREAMS + "[task]\ncommit.ms = 0\n")
     rows = null_time_jobs.rows(60)

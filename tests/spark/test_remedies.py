@@ -944,17 +944,12 @@ def difference(bench: Bench, run: Fleet, remedy: Remedy, stages: Sequence[Stage]
     return f"{len(found)} rows, {more} too many, {less} missing" if more or less else ""
 
 
-#: Those in `make test`: each was wrong once, or is a kind of its own.
+#: Those in `make test`: each is a kind of its own.
 OFTEN = (
-    "windows without a watermark",
     "windows of another time",
     "distinct values, counted in the next stage",
-    "a sort",
-    "times in a list as key",
     "state that expires by the clock",
-    "a right join by names",
     "a full join by names",
-    "null as a key of a left join",
     "a number in the condition",
     "a right join with a table",
 )

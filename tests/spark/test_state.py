@@ -378,6 +378,7 @@ FORMS: dict[str, tuple[int, Callable[[DataFrame], DataFrame]]] = {
     "behind": (4, lambda rows: _counted(rows.dropDuplicates(["key", "ts"]), F.window("ts", "10 minutes"))),
     "chained": (7, _counted_twice),
 }
+OFTEN = ("sliding", "session", "distinct", "behind")  # what is counted in its own way
 
 
 def _all_have_read(run: Fleet, last: Ends) -> bool:
@@ -389,14 +390,16 @@ def _minutes(rows: list[tuple[str, int]]) -> pa.Table:
     return pa.table({"key": keys, "ts": [START + timedelta(minutes=each) for each in minutes]}, schema=SCHEMA)
 
 
-def test_late_counts_rows_and_not_groups_in_each_kind_of_aggregation(fleet: MakeFleet) -> None:
+@pytest.mark.parametrize("forms", [OFTEN, pytest.param(tuple(FORMS), marks=pytest.mark.long)], ids=len)
+def test_late_counts_rows_and_not_groups_in_each_kind_of_aggregation(fleet: MakeFleet, forms: tuple[str, ...]) -> None:
     """Spark adds rows up before it drops them, and reports groups."""
     application = Application()
-    for form, (_, function) in FORMS.items():
+    for form in forms:
+        _, function = FORMS[form]
         function.__name__ = form
         application.stage("forms", output=f"{form}-out")(function)
     run = fleet(application, (JOB % ("forms", "auto")).replace("[task]", 'key = ["key"]\n[task]'))
-    tasks = [f"{form}-0" for form in FORMS]
+    tasks = [f"{form}-0" for form in forms]
     run.start(*tasks)
     writer = run.writer("forms", 1, flush_rows=1000)
     # A batch drops by the watermark of the batch before it, and the record of a table carries the event time of those
@@ -409,7 +412,7 @@ def test_late_counts_rows_and_not_groups_in_each_kind_of_aggregation(fleet: Make
         run.until(partial(_all_have_read, run, end))
     run.until(lambda: all(task.is_counted for task in run.tasks.values()))
     assert {name: task.report.late for name, task in run.tasks.items()} == {
-        f"{form}-0": late for form, (late, _) in FORMS.items()
+        f"{form}-0": FORMS[form][0] for form in forms
     }
     # Rows that were read again to be counted were not read as input.
     assert {task.report.progress.rows for task in run.tasks.values() if task.report.progress} == {8 + len(LATE)}

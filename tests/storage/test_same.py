@@ -15,7 +15,7 @@ from tests.storage.conftest import SERVICES
 from tests.storage.same import Leases, LogsAndRows, Pair
 from tests.storage.stock import Stock
 
-HISTORIES = settings(max_examples=40, stateful_step_count=40, deadline=None)
+HISTORIES = settings(max_examples=15, stateful_step_count=40, deadline=None)
 
 
 @pytest.fixture(params=SERVICES)
