@@ -30,6 +30,8 @@ COMMANDS = {
     "run": "Run one processor, in the foreground.",
     "dev": "Run Azurite and some processors on this machine, in one live view. Ctrl-C ends them in order.",
     "guard": "Run any command on one of several machines at a time; the others stand by and take over.",
+    "master": "Run the master of a Spark cluster, in the foreground, for those who have no cluster.",
+    "worker": "Run a worker of a Spark cluster, in the foreground. It is decommissioned before it goes.",
     "azurite": "Run only the storage emulator, in memory, until Ctrl-C.",
     "produce": "Put the rows of files into a source stream, in file order.",
     "export": "Write the committed rows of a stream to a file, a folder of files, or the account.",

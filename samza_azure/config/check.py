@@ -32,7 +32,7 @@ from samza_azure.config.sections import (
     Stream,
     TaskSettings,
 )
-from samza_azure.config.spark import LOCAL, OWN
+from samza_azure.config.spark import CLUSTER, LOCAL, OWN, mistakes_on_cluster, on_cluster
 from samza_azure.config.tables import mistakes_of_tables
 from samza_azure.config.timing import check_timing
 from samza_azure.config.values import (
@@ -373,10 +373,11 @@ class _Check:
     def _spark(self) -> Mapping[str, str]:
         settings: dict[str, str] = {}
         own = OWN
-        if not re.fullmatch(LOCAL, str(self.values.get("spark.master", "local"))):
+        if not re.fullmatch(f"{LOCAL}|{CLUSTER}", str(self.values.get("spark.master", "local"))):
             self.mistakes.append(
-                f"spark.master = {self.values['spark.master']!r} cannot be used: each processor runs its own Spark, "
-                'and the fleet is the cluster. Write "local[2]" for two cores per processor, or remove the line.'
+                f"spark.master = {self.values['spark.master']!r} cannot be used: a processor runs Spark in itself or "
+                'on a standalone cluster. Write "local[2]" for two cores per processor, "spark://host:7077" for a '
+                "cluster, or remove the line."
             )
         for key, value in self.values.items():
             if not key.startswith("spark.") or isinstance(value, jobfile.MissingVariable):
@@ -393,6 +394,8 @@ class _Check:
                 settings[key] = str(value).lower() if isinstance(value, bool) else str(value)
             else:
                 self.mistakes.append(f"{key} should be one value: text, a number, true or false.")
+        if on_cluster(settings):
+            self.mistakes += mistakes_on_cluster(settings)
         return Hidden(settings)
 
 

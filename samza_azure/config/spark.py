@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Iterator, Mapping
 
 #: The settings that the container makes itself, with the reason why a job file may not.
 OWN = {
@@ -36,12 +37,51 @@ OWN = {
     "spark.python.use.daemon": "the processes of sources run without it, and what they leave is told apart by that",
     "spark.sql.shuffle.partitions": "a task is one partition; more would only add files",
 }
-#: The masters that are allowed: Spark in the container's own JVM.
+#: Spark in the container's own JVM.
 LOCAL = r"local(\[(\*|[1-9]\d*)(, *\d+)?\])?"
+#: A standalone cluster, of one master or of several of which one leads.
+CLUSTER = r"spark://[^\s/,:]+:[1-9]\d*(,[^\s/,:]+:[1-9]\d*)*"
+#: On a cluster: what would make rows wrong or cannot work, with the only value that is allowed and the reason.
+_ON_CLUSTER = {
+    "spark.submit.deployMode": ("client", "the container is the driver, since it alone appends"),
+    "spark.speculation": ("false", "two attempts of a task would write the same files of its state"),
+    "spark.io.encryption.enabled": ("false", "rows leave Spark through blocks, which are read unencrypted"),
+    "spark.serializer": (
+        "org.apache.spark.serializer.JavaSerializer",
+        "rows leave Spark through blocks, which are read as Spark writes them by default",
+    ),
+    "spark.decommission.enabled": ("true", "a worker that leaves tells its executors so"),
+}
 
 
-def cores_of(master: str) -> int:
+def on_cluster(settings: Mapping[str, str]) -> bool:
+    """Whether the executors are other processes than the container, perhaps on other machines."""
+    return re.fullmatch(CLUSTER, settings.get("spark.master", "local")) is not None
+
+
+def mistakes_on_cluster(settings: Mapping[str, str]) -> Iterator[str]:
+    """What is wrong with the settings of a job whose master is a cluster, as sentences."""
+    if not re.fullmatch(r"[1-9]\d*", settings.get("spark.cores.max", "")):
+        yield (
+            "spark.cores.max is missing, or no number: without it the first processor would take all cores of the "
+            "cluster. Write under [spark], for two cores per processor: cores.max = 2"
+        )
+    for key, (value, why) in _ON_CLUSTER.items():
+        if settings.get(key, value) != value:
+            yield f"{key} = {settings[key]!r} cannot be used with a cluster: {why}. Remove the line."
+    for key in settings:
+        name = key.removeprefix("spark.executorEnv.")
+        if name != key and re.search(r"SAMZA_AZURE_|CONNECTION_STRING|CONNECT(ION)?$", name, re.IGNORECASE):
+            yield (
+                f"{key} cannot be set: Spark shows it on its pages, and executors need no access to the account. "
+                "Remove the line."
+            )
+
+
+def cores_of(settings: Mapping[str, str]) -> int:
     """How many threads run Spark's tasks. `defaultParallelism` is another number where `default.parallelism` is set."""
-    found = re.fullmatch(LOCAL, master)
+    if on_cluster(settings):
+        return int(settings["spark.cores.max"])
+    found = re.fullmatch(LOCAL, settings.get("spark.master", "local"))
     number = found.group(2) if found is not None else None
     return os.cpu_count() or 1 if number == "*" else int(number or 1)

@@ -538,16 +538,40 @@ def test_a_setting_that_the_container_needs_is_refused_with_the_reason(key: str,
     assert reason in said
 
 
-@pytest.mark.parametrize("master", ["yarn", "spark://host:7077", "k8s://https://host", "local-cluster[2,1,1024]", ""])
-def test_a_cluster_below_a_processor_is_refused(master: str) -> None:
-    """A batch's rows leave Spark through the local disk of the container, which an executor elsewhere does not have."""
+@pytest.mark.parametrize(
+    "master", ["yarn", "k8s://https://host", "local-cluster[2,1,1024]", "spark://host", "spark://host:7077/", ""]
+)
+def test_a_cluster_of_another_kind_is_refused(master: str) -> None:
     said = mistakes(MINIMAL + f'[spark]\nmaster = "{master}"\n')
-    assert said.startswith(f"job.toml: spark.master = {master!r} cannot be used: each processor runs its own Spark")
+    assert said.startswith(f"job.toml: spark.master = {master!r} cannot be used: a processor runs Spark in itself or")
 
 
-@pytest.mark.parametrize("master", ["local", "local[*]", "local[2]", "local[*,4]"])
-def test_spark_in_the_process_itself_is_not(master: str) -> None:
-    assert parsed(MINIMAL + f'[spark]\nmaster = "{master}"\n').spark["spark.master"] == master
+@pytest.mark.parametrize(
+    "line",
+    [
+        'submit.deployMode = "cluster"',
+        "speculation = true",
+        "io.encryption.enabled = true",
+        'serializer = "org.apache.spark.serializer.KryoSerializer"',
+        "decommission.enabled = false",
+        'executorEnv.AZURE_STORAGE_CONNECTION_STRING = "x"',
+        'cores.max = "many"',
+    ],
+)
+def test_what_cannot_be_on_a_cluster_is_refused_there(line: str) -> None:
+    key = f"spark.{line.partition(' ')[0]}"
+    cores = "" if "cores" in line else "cores.max = 2"
+    said = mistakes(MINIMAL + f'[spark]\nmaster = "spark://host:7077"\n{cores}\n{line}\n')
+    assert said.startswith(f"job.toml: {key} ")
+    assert "Remove the line." in said or "Write under" in said
+    parsed(MINIMAL + f"[spark]\n{line}\n")
+
+
+@pytest.mark.parametrize(
+    "master", ["local", "local[*]", "local[2]", "local[*,4]", "spark://host:7077", "spark://a:7077,b:7078"]
+)
+def test_spark_in_the_process_itself_or_on_a_cluster_is_not(master: str) -> None:
+    assert parsed(MINIMAL + f'[spark]\nmaster = "{master}"\ncores.max = 2\n').spark["spark.master"] == master
 
 
 @pytest.mark.parametrize("name", ["A", "-a", "a_b", "", "a" * 64, "ä"])

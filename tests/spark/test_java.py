@@ -64,7 +64,7 @@ def test_the_wheels_java_runs() -> None:
 
 
 def test_a_missing_archive_is_no_option(tmp_path: Path) -> None:
-    assert java._archive_options(java.find_java(os.environ), {"XDG_CACHE_HOME": str(tmp_path)}) == []
+    assert java.archive_options(java.find_java(os.environ), {"XDG_CACHE_HOME": str(tmp_path)}) == []
 
 
 def test_an_image_layer_that_cuts_the_times_of_files_keeps_the_archive(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_archives_that_were_unused_for_long_are_deleted_with_the_next_one(tmp_pa
         each.touch()
         os.utime(each, (0, 0))
     os.utime(recent)
-    assert java._archive_options(found, {"XDG_CACHE_HOME": str(tmp_path)})[0].endswith(str(used))
+    assert java.archive_options(found, {"XDG_CACHE_HOME": str(tmp_path)})[0].endswith(str(used))
     java._delete_old_archives(cache)
     assert {each.name for each in cache.iterdir()} == {used.name, recent.name}
 

@@ -81,6 +81,15 @@ COMPILE_LATER = (
 #: By default the machine's locale says them. In Turkish lower("I") is another letter, so a key would have two groups.
 SAME_EVERYWHERE = ("-Duser.language=en", "-Duser.country=US", "-Dfile.encoding=UTF-8")
 
+LOGS = (f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",)
+
+#: What each JVM needs that computes rows.
+FOR_ROWS = (
+    "-Xss4m",  # Spark's plans recurse deeply
+    "-Darrow.enable_null_check_for_get=false",  # Spark copies arrays with their nulls and checks afterwards
+    *SAME_EVERYWHERE,
+)
+
 #: Java reports an archive that does not fit on standard output, and then does not use it.
 QUIET_ARCHIVE = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
@@ -179,11 +188,12 @@ def spark_jars() -> Path:
 def archive_of(java: Java, jars: Path, cache: Path) -> Path:
     """The class-data archive for this Java with these jars."""
     # Whole seconds: image layers store no finer times, and an archive trained in an image build is used afterwards.
-    what = f"{java.home}|{java.version}|{jars}|{int(jars.stat().st_mtime)}|{_class_path(jars, '')}"
+    what = f"{java.home}|{java.version}|{jars}|{int(jars.stat().st_mtime)}|{class_path(jars, '')}"
     return cache / f"classes-{hashlib.sha256(what.encode()).hexdigest()[:16]}.jsa"
 
 
-def _class_path(jars: Path, extra: str) -> str:
+def class_path(jars: Path, extra: str) -> str:
+    """What Java is given as its class path. The archive is for the same one only."""
     return os.pathsep.join(part for part in (extra, f"{jars}/*") if part)
 
 
@@ -248,7 +258,7 @@ def launch(
     temporary.mkdir(parents=True, exist_ok=True)
     information = directory / "gateway"
     information.unlink(missing_ok=True)
-    chosen = _archive_options(java, environment) if options is None else options
+    chosen = archive_options(java, environment) if options is None else options
     process = subprocess.Popen(
         _command(java, settings, [f"-Djava.io.tmpdir={temporary}", *chosen]),
         env=_environment(environment, information, python),
@@ -263,15 +273,13 @@ def _command(java: Java, settings: Mapping[str, str], options: Sequence[str]) ->
     return [
         str(java.binary),
         "-cp",
-        _class_path(spark_jars(), settings.get("spark.driver.extraClassPath", "")),
+        class_path(spark_jars(), settings.get("spark.driver.extraClassPath", "")),
         f"-Xmx{settings.get('spark.driver.memory', '1g')}",
-        "-Xss4m",  # Spark's plans recurse deeply
+        *FOR_ROWS,
         "-XX:-UsePerfData",
-        "-Darrow.enable_null_check_for_get=false",  # Spark copies arrays with their nulls and checks afterwards
         "-XX:+ExitOnOutOfMemoryError",  # threads may have died from it; the supervisor starts another container
         *COMPILE_LATER,
-        *SAME_EVERYWHERE,
-        f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
+        *LOGS,
         *MODULE_OPTIONS,
         *options,
         *_collector(settings),
@@ -298,7 +306,8 @@ def _environment(environment: Mapping[str, str], information: Path, python: str)
     }
 
 
-def _archive_options(java: Java, environment: Mapping[str, str]) -> list[str]:
+def archive_options(java: Java, environment: Mapping[str, str]) -> list[str]:
+    """What lets a JVM use the class-data archive, if there is one."""
     archive = archive_of(java, spark_jars(), cache_directory(environment))
     if not archive.exists():
         return []

@@ -14,20 +14,23 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from samza_azure.config import Config
-from samza_azure.config.spark import cores_of
+from samza_azure.config.spark import cores_of, on_cluster
 from samza_azure.errors import SamzaAzureError
 from samza_azure.machine.processes import how_it_ended
 from samza_azure.messages import OUT_OF_MEMORY, Alive, JvmEnded
 from samza_azure.pipeline.analysed import Pipeline
 from samza_azure.spark.jvm import cpu_time, exchanges, java, local_files, selectors
 from samza_azure.spark.jvm.errors import BROKEN
+from samza_azure.spark.jvm.executors import replace_executors
 from samza_azure.spark.jvm.session import connect_session, jvm_of
 from samza_azure.spark.jvm.watermark import probe
 from samza_azure.spark.pipeline.module import load
 from samza_azure.spark.pipeline.pipeline import analyse_pipeline
+from samza_azure.spark.query.beside import send_modules
 from samza_azure.spark.query.query_context import QueryContext
 from samza_azure.spark.query.source import LogSource
 from samza_azure.spark.query.starts import Starts, at_once
+from samza_azure.spark.query.state_server import StateServer
 from samza_azure.spark.query.warm_up import WarmUp
 from samza_azure.tasks.channel import Channel
 from samza_azure.tasks.serve import serve as serve_tasks
@@ -37,6 +40,8 @@ log = logging.getLogger(__name__)
 
 #: A container that has lived this long makes the class-data archive for the next one, if there is none.
 ARCHIVE_AFTER_S = 60.0
+#: The port at which executors on a cluster find the state of this container's tasks. By default any free one.
+STATE_PORT = "spark.samza_azure.state.port"
 #: The time from the end of its connections to that of a JVM's process: if its code comes later, it counts for nothing.
 JVM_ENDS_S = 10.0
 
@@ -45,7 +50,7 @@ def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: jav
     """Report the plan, then carry out commands until Exit."""
     spark = connect_session(config.app.name, settings, jvm)
     with ended_with(jvm, channel.tell):
-        _serve(config, directory, spark, channel)
+        _serve(config, directory, settings, spark, channel)
 
 
 @contextmanager
@@ -61,11 +66,14 @@ def ended_with(jvm: java.Jvm, tell: Callable[[JvmEnded], None]) -> Iterator[None
         raise
 
 
-def _serve(config: Config, directory: Path, spark: SparkSession, channel: Channel) -> None:
+def _serve(config: Config, directory: Path, settings: Mapping[str, str], spark: SparkSession, channel: Channel) -> None:
     log.info("Spark %s is up, on Java %s", spark.version, java.find_java(os.environ).version)
     probe(spark)
     threading.Timer(ARCHIVE_AFTER_S, _make_archive).start()
     java_runtime = jvm_of(spark).Runtime.getRuntime()
+
+    if on_cluster(settings):
+        send_modules(spark, config.path.absolute().parent, directory)
 
     def analyse() -> Pipeline:
         with ThreadPoolExecutor(2) as threads:  # Spark starts a Python process to register a source
@@ -82,9 +90,16 @@ def _serve(config: Config, directory: Path, spark: SparkSession, channel: Channe
     def alive() -> Alive:
         return Alive(java_runtime.totalMemory() - java_runtime.freeMemory(), java_runtime.maxMemory())
 
-    warm_up = WarmUp if config.task.warm_up else NoWarmUp
-    starts = Starts(at_once(cores_of(spark.sparkContext.master or "local")))
-    context_of = partial(QueryContext, spark=spark, starts=starts)
+    # On a cluster a container without a task takes no core of others.
+    warm_up = WarmUp if config.task.warm_up and not on_cluster(settings) else NoWarmUp
+    starts = Starts(at_once(cores_of(settings)))
+    server = None
+    if on_cluster(settings):
+        replace_executors(spark)
+        here = settings["spark.driver.host"]
+        server = StateServer(settings.get("spark.driver.bindAddress", here), here, int(settings.get(STATE_PORT, "0")))
+        log.info("Executors find state at %s", server.authority)
+    context_of = partial(QueryContext, spark=spark, starts=starts, state_server=server)
     serve_tasks(config, directory, channel, analyse, context_of=context_of, alive=alive, warm_up=warm_up)
 
 

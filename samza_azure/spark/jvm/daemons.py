@@ -1,0 +1,87 @@
+"""The master and the workers of a standalone cluster, started from the wheel of pyspark.
+
+Promised: a daemon has the Java that a processor would find, the wheel's jars, and decommissioning on. A worker starts
+executors with this Python first on their PATH.
+`SPARK_DAEMON_JAVA_OPTS` of the environment counts, as with Spark's own scripts: that of `spark.authenticate.secret`,
+for example, which so stands on no command line of ours.
+"""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from samza_azure.spark.jvm.java import (
+    LOGS,
+    MODULE_OPTIONS,
+    SAME_EVERYWHERE,
+    archive_options,
+    class_path,
+    find_java,
+    spark_jars,
+)
+
+MASTER = "org.apache.spark.deploy.master.Master"
+WORKER = "org.apache.spark.deploy.worker.Worker"
+OPTIONS = "SPARK_DAEMON_JAVA_OPTS"
+#: Of Spark 4.
+SCALA = "2.13"
+#: Of the heap of a daemon, which computes nothing.
+HEAP = "-Xmx256m"
+#: Executors that have ended leave their folders; those of an application that has ended are deleted.
+SETTINGS = {
+    "spark.decommission.enabled": "true",
+    "spark.worker.cleanup.enabled": "true",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """A command with its environment."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+
+
+def master(host: str, port: int, page: int, environment: Mapping[str, str]) -> Daemon:
+    """A master that listens at this address. `page` is the port of its web page; with 0 any free one."""
+    return _daemon(MASTER, ["--host", host, "--port", port, "--webui-port", page], host, environment)
+
+
+def worker(url: str, host: str, cores: int, memory_mib: int, directory: Path, environment: Mapping[str, str]) -> Daemon:
+    """A worker of the cluster whose master has this URL. Its executors use so many cores and so much memory at most."""
+    work = directory / "executors"
+    made = _daemon(
+        WORKER,
+        ["--host", host, "--webui-port", 0, "--cores", cores, "--memory", f"{memory_mib}m", "--work-dir", work, url],
+        host,
+        environment,
+    )
+    python = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
+    return Daemon(made.command, {**made.environment, "PATH": python, "SPARK_LOCAL_DIRS": str(directory / "blocks")})
+
+
+def _daemon(name: str, arguments: Sequence[object], host: str, environment: Mapping[str, str]) -> Daemon:
+    java = find_java(environment)
+    command = [
+        str(java.binary),
+        "-cp",
+        class_path(spark_jars(), ""),
+        HEAP,
+        "-XX:+UseSerialGC",
+        *SAME_EVERYWHERE,
+        *LOGS,
+        *MODULE_OPTIONS,
+        *archive_options(java, environment),
+        *(f"-D{key}={value}" for key, value in SETTINGS.items()),
+        *environment.get(OPTIONS, "").split(),
+        name,
+        *map(str, arguments),
+    ]
+    of_executors = {
+        "JAVA_HOME": str(java.home),
+        "SPARK_HOME": str(spark_jars().parent),
+        "SPARK_SCALA_VERSION": SCALA,  # else a worker looks for a build of Spark's sources
+    }
+    return Daemon(command, {**environment, **of_executors, "SPARK_LOCAL_IP": host})
