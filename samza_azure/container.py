@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from samza_azure.config import Config
+from samza_azure.config.spark import on_cluster
 from samza_azure.errors import ConfigError, PipelineRefused, in_full
 from samza_azure.log_rate_limit import RepeatFilter
 from samza_azure.machine.folders import private_folder
@@ -90,7 +91,10 @@ def _run_with_spark(
     from samza_azure.spark.jvm.settings import settings_of
 
     settings = settings_of(config.spark, directory)
-    jvm = java.launch(settings, os.environ, directory, python=zygote.executable(directory))
+    python, environment = zygote.executable(directory), dict(os.environ)
+    if on_cluster(settings):  # executors find their own by the same name
+        python = zygote.on_path(python, environment, directory)
+    jvm = java.launch(settings, environment, directory, python=python)
 
     from samza_azure.spark.query.with_spark import serve  # Azure's SDK and Arrow, while the JVM starts
 

@@ -69,12 +69,14 @@ def lay_out(
     *,
     is_stateful: bool = False,
     places: Mapping[str, tuple[str, int]] | None = None,
+    location: str | None = None,
 ) -> Planned | None:
     """Fill an empty directory from the log. Return the last batch's plan, or None if there was no batch yet.
 
     `commits/N` is our own: Spark has it only after the record is appended, so no record can hold it. `places` say which
     record, by blob and position, holds a file. Raise CorruptState for a file that no record of ours can hold, and if
-    the state after the batch is not there, as that of a query that `is_stateful` must be.
+    the state after the batch is not there, as that of a query that `is_stateful` must be. `location` is the URL of the
+    directory for Spark, if not that of the local file.
     """
     checkpoint.mkdir(parents=True)
     stored = files if isinstance(files, StoredMapping) else StoredMapping(files)
@@ -90,7 +92,7 @@ def lay_out(
                 continue
             if (size := stored.size(name)) > READ_MAX:
                 raise ValueError(f"it has {size} bytes, at most {READ_MAX} are possible")
-            content = laid_out(name, files[name], sizes, str(checkpoint))
+            content = laid_out(name, files[name], sizes, location or f"file:{checkpoint}")
             sizes[name] = len(content)
             if _OPERATOR.fullmatch(name):
                 stores += _stores(name.partition("/_metadata/")[0], stores_of(content), len(files))
@@ -192,6 +194,10 @@ class NewFiles:
                     "disk, and let nothing else delete files there."
                 )
         return found
+
+    def is_recorded(self, name: str) -> bool:
+        """Whether a file of this name is in the log, as far as it was there at the last batch."""
+        return name in self._recorded
 
     def recorded(self, names: Iterable[str]) -> None:
         """These are in the log now."""

@@ -53,7 +53,7 @@ def is_data(name: str) -> bool:
 
 
 def laid_out(name: str, content: bytes, sizes: Mapping[str, int], checkpoint: str) -> bytes:
-    """Any other file as the checkpoint in this directory needs it. `sizes` are those of the files that are there: what
+    """Any other file as the checkpoint at this URL needs it. `sizes` are those of the files that are there: what
     an operator's metadata or a snapshot names comes before it."""
     make = next(make for pattern, make in _MAKERS if pattern.fullmatch(name))
     return make(name, content, sizes, checkpoint)
@@ -119,7 +119,7 @@ def _operator(name: str, content: bytes, sizes: Mapping[str, int], checkpoint: s
         if not all(_SCHEMA.fullmatch(path) and path in sizes for path in (f"{operator}/{each}" for each in schemas)):
             raise ValueError(f"it names a schema that is not there, one of {schemas!r:.200}")
         if schemas:
-            store["stateSchemaFilePaths"] = [f"file:{checkpoint}/{operator}/{schema}" for schema in schemas]
+            store["stateSchemaFilePaths"] = [f"{checkpoint}/{operator}/{schema}" for schema in schemas]
     if version not in ("v1", "v2"):
         raise ValueError(f"its version is {version!r:.20}")
     return f"{version}\n{json.dumps(metadata)}".encode()

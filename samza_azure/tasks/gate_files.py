@@ -103,6 +103,7 @@ class Spec(Written):
     partitions: int = 0  # of a source stream in the job file; its logs must have the same
     not_null: Sequence[str] = ()  # the columns that the stage relies on to have no nulls
     event_time: str | None = None
+    is_read_here: bool = False  # all of it by this process: Spark's tasks run where the logs cannot be read
     files: Mapping[str, str] = field(default_factory=dict)  # permit, hints, gate, acknowledgements
 
     @classmethod

@@ -14,6 +14,7 @@ _CAUSES = re.compile(
     r"|Total size of serialized results of [^\n]*"
     r"|[^\n]*(?:Cannot grow BufferHolder|Cannot reserve additional contiguous bytes|Buffer overflow)[^\n]*"
     r"|^(?:[\w.]*\.)?\w*MemoryError(?:: [^\n]+)?$"
+    r"|ExecutorLostFailure[^\n]*exited with code (?:52|137)\b"  # on a cluster: of Java's heap, by the kernel
     r"|A record of \d+ bytes; one append takes[^\n]*",
     re.MULTILINE,
 )
@@ -37,8 +38,10 @@ def too_large(task: str, batch: int, rows: int, size: int, cause: str, least: in
         what += "Less input is not tried. "
     else:
         what += f"It is tried again with {in_units(max(size // 2, least))}. "
-    heap = settings.get("spark.driver.memory", "the default")
-    return what + f"If that does not help, raise spark.driver.memory (now {heap}) or run more processors."
+    of_executors = cause.startswith("ExecutorLostFailure")
+    key = "spark.executor.memory" if of_executors else "spark.driver.memory"
+    others = "give its stage more tasks" if of_executors else "run more processors"
+    return what + f"If that does not help, raise {key} (now {settings.get(key, 'the default')}) or {others}."
 
 
 def in_units(size: int) -> str:

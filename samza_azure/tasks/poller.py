@@ -125,7 +125,7 @@ class Poller:
     """Look for records beyond Spark's current offset. One round runs at a time, in a separate thread."""
 
     def __init__(self, path: str, schema: pa.Schema, logs: Blobs | None = None) -> None:
-        self.spec = spec = Spec.read(Path(path))
+        self.path, self.spec = path, (spec := Spec.read(Path(path)))
         self.schema = schema
         self.readers = _readers(spec, logs)
         self.pace = Pace(spec.commit_s, TICK_S, spec.has_watermark, spec.keeps_last_rows)
@@ -214,11 +214,13 @@ class Poller:
         return (self.spec.keeps_last_rows or not any(self.parts)) and self._is_at_end(self.heads, gate)
 
     def prefetched(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch] | None:
-        """The rows of this range, if they were downloaded. None if a worker must read them."""
+        """The rows of this range, if they were downloaded, or no worker can. None if a worker must read them."""
         if Offset.from_json(start).positions == Offset.from_json(end).positions:
             return iter(())
         if self.ready is None or self.ready[:2] != (_text(start), _text(end)):
-            return None
+            if not self.spec.is_read_here:
+                return None
+            return read_range(self.path, self.schema, start, end, self.handed_on(start, end))
         return iter(self.ready[2])
 
     def handed_on(self, start: dict[str, Any], end: dict[str, Any]) -> str | None:

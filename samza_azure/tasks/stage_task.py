@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from samza_azure.config.spark import on_cluster
 from samza_azure.errors import SamzaAzureError, Superseded
 from samza_azure.logs.names import stage_and_number
 from samza_azure.logs.record import INTERMEDIATE
@@ -169,8 +170,15 @@ class StageTask(TaskLife):
         """Whether the permit holds and the task is not closed: a release does not wait for a slow take-over."""
         return not self._closed and self._context.may_append()
 
+    def _located(self, checkpoint: Path, files: NewFiles) -> str | None:
+        """The URL under which Spark finds the checkpoint, if not that of the local folder. `files` know what is in the
+        log.
+        """
+        return None
+
     def _lay_out(self, checkpoint: Path, writer: LogWriter, restored: Restored) -> None:
         """Write the files that query and sources need."""
+        files = NewFiles(checkpoint, restored.files)
         # With what earlier starts have left, such as a snapshot whose upload had begun before its store was closed. The
         # query of one of them may be ending still (`_start_after` waits for the last start only): nothing that it does
         # counts, since this start has taken over the log. A later start waits until this one is finished.
@@ -182,6 +190,7 @@ class StageTask(TaskLife):
             restored.watermark_us,
             is_stateful=bool(self.stage.plan.stateful),
             places=restored.places,
+            location=self._located(checkpoint, files),
         )
         self._step, self.inputs.stands_at = (last.step, last.offsets) if last else (0, ())
         if last:
@@ -199,7 +208,7 @@ class StageTask(TaskLife):
             self.stage,
             stage_and_number(self.name)[1],
             writer,
-            NewFiles(checkpoint, restored.files),
+            files,
             self.inputs.needs,
             self.inputs.read_to,
             self.inputs.stands,
@@ -245,6 +254,7 @@ class StageTask(TaskLife):
             keeps_last_rows=self.stage.analysis.fires_after_rows and len(self.stage.analysis.sources) == 1,
             key=each.key if is_source else (),
             partitions=each.partitions,
+            is_read_here=on_cluster(context.config.spark),
             files={
                 "permit": str(context.directory / "permit"),
                 "hints": str(context.directory / "hints"),

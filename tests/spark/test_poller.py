@@ -139,6 +139,21 @@ def test_a_worker_does_not_download_again_what_the_scan_has_downloaded(source: P
     assert source.handed_on(START, {**end, "fired": 7}) is None
 
 
+def test_where_no_worker_can_read_the_source_reads_it_all(source: Poller, reads: Reads) -> None:
+    """Executors on other machines have neither the files of the container nor access to the account."""
+    source.spec = replace(source.spec, is_read_here=True)
+    for start in range(0, 3_000, 300):
+        write(reads.writer, *range(start, start + 300))
+    end = source.latest(START)
+
+    whole = pa.Table.from_batches(source.prefetched(START, end) or ())
+
+    assert whole["n"].to_pylist() == [1, 2, 3, *range(3_000)]
+    source.ready = source.found = None  # a range that was not looked for last
+    assert pa.Table.from_batches(source.prefetched(START, end) or ()).equals(whole)
+    assert list(source.prefetched(end, end) or [0]) == []
+
+
 def test_the_gate_can_make_batches_smaller(source: Poller, reads: Reads) -> None:
     for number in range(4, 50):
         write(reads.writer, number)

@@ -63,13 +63,13 @@ def test_each_condition_that_a_remedy_hangs_on_is_one_of_sparks(spark: SparkSess
 CLASS = re.compile(r"\borg\.apache\.spark\.[a-z0-9.]+\.[A-Z]\w*(?:\$\w+)?|\borg\.apache\.spark\.[A-Z]\w*")
 CONSTANT = re.compile(r'^(\w+) = "(org\.apache\.spark[\w.]*)"$', re.MULTILINE)
 #: Elsewhere they are no interface: values of a documented setting.
-NAMED_ELSEWHERE = {"pipeline/state.py"}
+NAMED_ELSEWHERE = {"config/spark.py", "pipeline/state.py"}
 LIST = "spark/jvm/interfaces.py"
 #: What is private to us, or to Python, in the room.
 PRIVATE = {"_exit", "_getframe", "_member_type_"}
 #: Methods of Python's or of Java's own library, and of pyspark's that no class below has.
 OTHERS = {
-    "basicConfig", "freeMemory", "getActiveSession", "getChild", "getListState", "getLogger", "getRuntime",
+    "addPyFile", "basicConfig", "freeMemory", "getActiveSession", "getChild", "getListState", "getLogger", "getRuntime",
     "getValueState", "isDefined", "maxMemory", "setLevel", "setLocalProperty", "toString", "totalMemory",
 }  # fmt: skip
 

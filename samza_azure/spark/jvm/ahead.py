@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from samza_azure.spark.jvm.java import Jvm, launch
-from samza_azure.spark.jvm.settings import settings_of
+from samza_azure.spark.jvm.settings import analysed, settings_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ def launched(chosen: Mapping[str, str]) -> Iterator[Ahead]:
     """The JVM, with the user's settings. It is killed at the end of the block: to stop Spark in it takes longer."""
     with tempfile.TemporaryDirectory(prefix="samza-azure-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
-        settings = settings_of(chosen, directory)
+        settings = settings_of(analysed(chosen), directory)
         jvm = launch(settings, os.environ, directory)
         try:
             yield Ahead(jvm, settings, directory)

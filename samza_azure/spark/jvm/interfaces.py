@@ -14,8 +14,8 @@ STREAMING = f"{SQL}.execution.streaming"
 #: By class: the methods that are called, and the fields that are read. Without any, only the class is named.
 JAVA: dict[str, tuple[str, ...]] = {
     # The session and its catalogue.
-    f"{SPARK}.SparkContext": ("addSparkListener", "env", "removeSparkListener"),
-    f"{SPARK}.api.java.JavaSparkContext": ("hadoopConfiguration", "sc"),
+    f"{SPARK}.SparkContext": ("addSparkListener", "env", "removeSparkListener", "requestTotalExecutors"),
+    f"{SPARK}.api.java.JavaSparkContext": ("hadoopConfiguration", "isLocal", "sc"),
     f"{SQL}.classic.SparkSession": ("extensions", "sessionState", "setActiveSession", "sparkContext", "streams"),
     f"{SQL}.classic.RuntimeConfig": ("getAllAsJava",),
     f"{SQL}.internal.SessionState": (
@@ -141,7 +141,8 @@ JAVA: dict[str, tuple[str, ...]] = {
     f"{SQL}.streaming.StreamingQueryProgress": ("batchId", "durationMs", "numInputRows", "stateOperators"),
     f"{SQL}.streaming.StateOperatorProgress": ("memoryUsedBytes", "numRowsDroppedByWatermark", "numRowsTotal"),
     f"{SPARK}.util.ManualClock": (),
-    f"{SPARK}.scheduler.SparkListener": ("onStageCompleted", "onStageSubmitted", "onTaskEnd"),
+    f"{SPARK}.scheduler.SparkListener": ("onExecutorRemoved", "onStageCompleted", "onStageSubmitted", "onTaskEnd"),
+    f"{SPARK}.scheduler.SparkListenerExecutorRemoved": ("executorId",),
     f"{SPARK}.scheduler.SparkListenerStageCompleted": ("stageInfo",),
     f"{SPARK}.scheduler.SparkListenerStageSubmitted": ("properties", "stageInfo"),
     f"{SPARK}.scheduler.SparkListenerTaskEnd": ("stageId", "taskMetrics"),
@@ -150,7 +151,10 @@ JAVA: dict[str, tuple[str, ...]] = {
     # The rows of a batch.
     f"{SPARK}.rdd.RDD": ("dependencies", "foreachPartition", "getNumPartitions", "id", "persist", "unpersist"),
     f"{SPARK}.SparkEnv": ("blockManager",),
-    f"{SPARK}.storage.BlockManager": ("diskBlockManager",),
+    f"{SPARK}.storage.BlockManager": ("diskBlockManager", "getRemoteBytes"),
+    f"{SPARK}.storage.RDDBlockId": (),
+    f"{SPARK}.util.io.ChunkedByteBuffer": ("dispose", "writeFully"),
+    f"{SPARK}.serializer.JavaSerializer": (),
     f"{SPARK}.storage.DiskBlockManager": ("getFile",),
     f"{SPARK}.storage.StorageLevel": ("DISK_ONLY",),
     f"{SQL}.util.ArrowUtils": ("toArrowSchema",),
@@ -164,8 +168,10 @@ JAVA: dict[str, tuple[str, ...]] = {
     f"{STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager": (),
     f"{STREAMING}.state.HDFSBackedStateStoreProvider": (),
     f"{STREAMING}.state.RocksDBStateStoreProvider": (),
-    # The start of the JVM.
+    # The start of the JVM, and of those of a cluster.
     f"{SPARK}.deploy.SparkSubmit": (),
+    f"{SPARK}.deploy.master.Master": (),
+    f"{SPARK}.deploy.worker.Worker": (),
     f"{SPARK}.launcher.JavaModuleOptions": (),
 }  # fmt: skip
 #: By module of pyspark, of the cloudpickle in it, and of py4j: names that begin with an underscore.

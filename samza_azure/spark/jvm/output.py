@@ -10,12 +10,13 @@ The name and the layout of a block are private to Spark. `tests/spark/test_outpu
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from samza_azure.errors import SamzaAzureError
+from samza_azure.errors import SamzaAzureError, StorageUnavailable
 from samza_azure.spark.jvm.session import java_class
 
 #: The target size of a record batch. The number of rows for it is known once rows have been seen.
@@ -25,6 +26,8 @@ ROWS_AT_FIRST = 1_000
 ROWS_MIN, ROWS_MAX = 16, 64 << 10
 #: Each message of an Arrow stream begins with these bytes.
 ARROW = b"\xff\xff\xff\xff"
+#: How often a block is asked for, on a cluster, that its executor has taken with it.
+COPY_ATTEMPTS = 4
 
 
 class BatchOutput:
@@ -44,9 +47,10 @@ class BatchOutput:
         rows.persist(java.on_disk)
         try:
             rows.foreachPartition(java.nothing)
-            yield self._read([java.block(rows.id(), number) for number in range(rows.getNumPartitions())])
+            yield self._read([java.block(rows, number) for number in range(rows.getNumPartitions())])
         finally:
             rows.unpersist(False)
+            java.delete_copies()
 
     def _read(self, paths: list[str]) -> Iterator[pa.RecordBatch]:
         widest = 0.0
@@ -100,11 +104,40 @@ class _Java:
         manager = classes.forName("org.apache.spark.SparkEnv").getDeclaredField("blockManager")
         manager.setAccessible(True)
         environment = spark.sparkContext._jsc.sc().env()
-        self._disk: Any = manager.get(environment).diskBlockManager()
+        self._manager: Any = manager.get(environment)
+        self._disk: Any = self._manager.diskBlockManager()
+        self._spark, self._is_elsewhere = spark, not spark.sparkContext._jsc.isLocal()
+        self._copies: list[Path] = []
 
-    def block(self, rows: int, partition: int) -> str:
-        """The file of one partition."""
-        return str(self._disk.getFile(f"rdd_{rows}_{partition}").getPath())
+    def block(self, rows: Any, partition: int) -> str:
+        """The file of one partition. If an executor on a cluster has it, a copy."""
+        path = str(self._disk.getFile(f"rdd_{rows.id()}_{partition}").getPath())
+        if self._is_elsewhere:
+            self._copies.append(Path(path))
+            self._copy(rows, partition, path)
+        return path
+
+    def _copy(self, rows: Any, partition: int, path: str) -> None:
+        """Ask the executors for a block. If the only one that had it has ended meanwhile, it is computed again."""
+        name = java_class(self._spark, "org.apache.spark.storage.RDDBlockId")(rows.id(), partition)
+        for _ in range(COPY_ATTEMPTS):
+            found = self._manager.getRemoteBytes(name)
+            if found.isDefined():
+                file = java_class(self._spark, "java.io.FileOutputStream")(path)
+                try:
+                    found.get().writeFully(file.getChannel())
+                finally:
+                    file.close()
+                    found.get().dispose()
+                return
+            rows.foreachPartition(self.nothing)
+        raise StorageUnavailable(f"Executors of the cluster have ended {COPY_ATTEMPTS} times with the rows of a batch.")
+
+    def delete_copies(self) -> None:
+        """Delete the copies of the last batch."""
+        for path in self._copies:
+            path.unlink(missing_ok=True)
+        self._copies.clear()
 
     def arrow_schema(self, frame: DataFrame) -> pa.Schema:
         """The Arrow schema of these columns, from the JVM, since a block has batches only."""

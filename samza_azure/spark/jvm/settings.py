@@ -4,8 +4,13 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from samza_azure.config.spark import on_cluster
+from samza_azure.machine.addresses import own_address
 from samza_azure.machine.memory import memory
+from samza_azure.spark.jvm.java import FOR_ROWS
 
+DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 SOCKET_DIRECTORY = "spark.python.unix.domain.socket.dir"
 #: Spark refuses a longer one when the first Python function is called. With the names of its sockets, 42 bytes, the
 #: path is shorter than what Java (106 bytes) and the kernel (107) take. tests/spark/test_limits.py asks all of them.
@@ -55,7 +60,34 @@ def settings_of(chosen: Mapping[str, str], directory: Path) -> dict[str, str]:
         SOCKET_DIRECTORY: _socket_directory(directory),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
     }
+    if on_cluster(chosen):
+        own |= _on_cluster(chosen, own.pop(SOCKET_DIRECTORY))
+        chosen = {name: value for name, value in chosen.items() if name not in (EXECUTOR_OPTIONS, DRIVER_OPTIONS)}
     return {**BASE, **own, **chosen}
+
+
+def _on_cluster(chosen: Mapping[str, str], sockets: str) -> dict[str, str]:
+    """What executors need that are other processes: the container's own JVM and environment have it already. Each
+    process has its `sockets` in its own temporary folder, since a setting would be that of all machines.
+    """
+    host, _, port = chosen["spark.master"].removeprefix("spark://").partition(",")[0].rpartition(":")
+    here = own_address(host, int(port))
+    return {
+        "spark.driver.host": here,
+        "spark.driver.bindAddress": chosen.get("spark.driver.host", here),
+        DRIVER_OPTIONS: f"-Djava.io.tmpdir={sockets} {chosen.get(DRIVER_OPTIONS, '')}".strip(),
+        EXECUTOR_OPTIONS: " ".join([*FOR_ROWS, chosen.get(EXECUTOR_OPTIONS, "")]).strip(),
+        "spark.executorEnv.TZ": "UTC",
+        "spark.executorEnv.PYTHONHASHSEED": "0",
+        "spark.decommission.enabled": "true",
+        "spark.storage.decommission.enabled": "true",
+        "spark.storage.decommission.replicationReattemptInterval": "1s",  # an executor leaves no sooner than this
+    }
+
+
+def analysed(chosen: Mapping[str, str]) -> dict[str, str]:
+    """The settings for a session that only analyses, which needs no cluster."""
+    return {name: value for name, value in chosen.items() if name != "spark.master" or not on_cluster(chosen)}
 
 
 def _socket_directory(directory: Path) -> str:
@@ -67,6 +99,6 @@ def _socket_directory(directory: Path) -> str:
     """
     folder = directory.absolute() / "sockets"
     folder.mkdir(parents=True, exist_ok=True)
-    if len(os.fsencode(folder)) <= SOCKET_DIRECTORY_MAX:
+    if len(os.fsencode(folder)) <= SOCKET_DIRECTORY_MAX and " " not in str(folder):
         return str(folder)
     return f"/proc/{os.getpid()}/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}"

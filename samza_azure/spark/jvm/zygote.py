@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -42,6 +42,8 @@ MODULES = (
     "samza_azure.storage.blobs",
 )
 ADDRESS = "zygote"
+#: What executors start as Python.
+NAME = "python3"
 FILES = 4
 
 
@@ -57,6 +59,20 @@ def executable(directory: Path, patience_s: float = 5.0) -> str:
     script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     script.chmod(0o700)
     return str(script) if os.access(script, os.X_OK) else sys.executable
+
+
+def on_path(python: str, environment: MutableMapping[str, str], directory: Path) -> str:
+    """Put what `executable` returns first on the PATH, and return its name there: on another machine the same name is
+    that machine's own Python.
+    """
+    folder = directory / "bin"
+    folder.mkdir(exist_ok=True)
+    script = folder / NAME
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(python)} "$@"\n')
+    script.chmod(0o700)
+    first = folder if os.access(script, os.X_OK) else Path(sys.executable).parent
+    environment["PATH"] = os.pathsep.join([str(first), environment.get("PATH", os.defpath)])
+    return NAME
 
 
 def start(directory: Path, packages: Sequence[str] = ()) -> None:

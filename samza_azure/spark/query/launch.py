@@ -1,7 +1,6 @@
 """Start the query of a stage. A task does that with its logs as sources, a warm-up with sources without rows."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -27,7 +26,7 @@ def launch(
     context: QueryContext,
     stage: AnalysedQuery,
     frames: Sequence[DataFrame],
-    checkpoint: Path,
+    checkpoint: str,
     run_batch: Callable[[DataFrame, int], None],
     *,
     state: str,
@@ -48,7 +47,7 @@ def launch(
     return (
         frame.writeStream.queryName(name)
         .outputMode(stage.stage.output_mode)
-        .option("checkpointLocation", str(checkpoint))
+        .option("checkpointLocation", checkpoint)
         .trigger(processingTime=TRIGGER)
         .foreachBatch(run_batch)
         .start()

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from samza_azure.spark.query.batch import BatchWriter
 from samza_azure.spark.query.launch import launch, source
 from samza_azure.spark.query.query_context import QueryContext
 from samza_azure.spark.query.source import SPEC
+from samza_azure.tasks.checkpoint import NewFiles
 from samza_azure.tasks.figures import Counted
 from samza_azure.tasks.stage_task import Query, StageTask
 
@@ -46,6 +47,8 @@ class QueryTask(StageTask):
         self._has_query = threading.Event()
         self._late_rows: LateRows | None = None
         self._cpu_time: CpuTime | None = None
+        self._location: str | None = None
+        self._end_serving: Callable[[], None] = lambda: None
 
     def _records(self, checkpoint: Path, *arguments: Any) -> BatchWriter:
         return BatchWriter(
@@ -55,6 +58,15 @@ class QueryTask(StageTask):
             count_late=self._count_late,
             spent=self._figures.spent.__setitem__,
         )
+
+    def _located(self, checkpoint: Path, files: NewFiles) -> str | None:
+        if (server := self._context.state_server) is not None and self.stage.plan.stateful:
+            self._location, self._end_serving = server.serve(checkpoint, files.is_recorded)
+        return self._location
+
+    def _close_writer(self, until: float) -> None:
+        self._end_serving()  # executors that still run a batch of this start fail
+        super()._close_writer(until)
 
     def _start_query(self, checkpoint: Path) -> None:
         """Start the query, unless the task has ended meanwhile."""
@@ -81,7 +93,7 @@ class QueryTask(StageTask):
                 self._context,
                 self.stage,
                 frames,
-                checkpoint,
+                self._location or str(checkpoint),
                 self._run_batch,
                 state=self._state,
                 name=f"{self.name}-{self._directory.name}",
@@ -147,4 +159,5 @@ class QueryTask(StageTask):
 
     def _drop(self) -> None:
         super()._drop()
+        self._end_serving()
         self._late_rows = self._cpu_time = None

@@ -105,7 +105,7 @@ class Trial:
                 context,
                 self._stage,
                 frames,
-                context.directory / NAME / name,
+                str(context.directory / NAME / name),
                 self._run_batch,
                 state=kind_of_state(context.config.task.state, needs_rocksdb=self._stage.analysis.needs_rocksdb),
                 name=f"{NAME}-{name}",

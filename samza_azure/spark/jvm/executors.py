@@ -1,0 +1,47 @@
+"""Ask the master of a cluster for another executor when one has left.
+
+After the decommissioning of a worker a standalone master of Spark 4.3 starts no other executor until something else
+happens in the cluster, although workers are free. It looks for free workers, too, when an application says how many
+executors it wants. `Executors` says so each time that an executor is gone: as many as `spark.cores.max` allows.
+"""
+
+import logging
+
+from pyspark.sql import SparkSession
+
+from samza_azure.spark.jvm.session import compiled
+
+log = logging.getLogger(__name__)
+
+NAME = "Executors"
+SCHEDULER = "org.apache.spark.scheduler"
+SOURCE = f"""
+public class {NAME} extends {SCHEDULER}.SparkListener implements Runnable {{
+    private org.apache.spark.SparkContext context;
+
+    public void watch(org.apache.spark.SparkContext context) {{
+        this.context = context;
+        context.addSparkListener(this);
+    }}
+
+    public void onExecutorRemoved({SCHEDULER}.SparkListenerExecutorRemoved event) {{
+        new Thread(this, "replacement of executor " + event.executorId()).start();  // it waits for the master
+    }}
+
+    public void run() {{
+        context.requestTotalExecutors(
+            Integer.MAX_VALUE, 0, (scala.collection.immutable.Map) scala.collection.immutable.Map$.MODULE$.empty()
+        );
+    }}
+}}
+"""
+
+
+def replace_executors(spark: SparkSession) -> None:
+    """Do so from now on. Dynamic allocation says itself how many it wants."""
+    if spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true":
+        return
+    try:
+        compiled(spark, NAME, SOURCE).watch(spark.sparkContext._jsc.sc())
+    except Exception as error:  # noqa: BLE001  # any error of Java or py4j
+        log.warning("Executors that leave may have no successor until something else happens in the cluster: %s", error)

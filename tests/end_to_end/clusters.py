@@ -1,0 +1,309 @@
+"""A Spark cluster on this machine, of our own commands: each worker has an address of its own."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+
+from samza_azure.machine.processes import die_with_parent
+
+from .real_processes import JobOnAzurite, daily, daily_rows
+
+PATIENCE_S = 300.0
+HOST = "127.0.0.1"
+PIPELINE = """import os
+import time
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from samza_azure import Application
+
+app = Application()
+
+
+@F.udf("double")
+def minutes(delay):
+    while os.path.exists(HOLD):
+        time.sleep(0.02)
+    return delay
+
+
+@app.stage("flights", output="by-carrier", partition_by="carrier")
+def clean(flights: DataFrame) -> DataFrame:
+    return flights.where("dep_delay IS NOT NULL").select("carrier", "ts", minutes("dep_delay").alias("dep_delay"))
+
+
+@app.stage("by-carrier", output="daily-delays")
+def daily_delays(rows: DataFrame) -> DataFrame:
+    return (
+        rows.withColumn("dep_delay", minutes("dep_delay"))
+        .withWatermark("ts", "1 hour")
+        .groupBy(F.window("ts", "1 day"), "carrier")
+        .agg(F.count("*").alias("flights"), F.avg("dep_delay").alias("delay"))
+    )
+"""
+#: Slower than in other tests: a machine of two cores has four more JVMs.
+TIMING = """
+[task]
+state = "{state}"
+warm.up = false
+[spark]
+master = "{master}"
+cores.max = 2
+executor.cores = 1
+executor.memory = "600m"
+driver.memory = "700m"
+ui.enabled = true
+ui.port = {page}
+ui.retainedStages = 2000
+ui.retainedTasks = 20000
+sql.streaming.stateStore.maintenanceInterval = "5s"
+"""
+
+
+class Cluster:
+    """A master, and workers of one core each by the last number of their addresses. They die with this process."""
+
+    def __init__(self, directory: Path, hidden: Path | None = None) -> None:
+        """With `hidden`, which needs root, workers see no file below that folder."""
+        self.directory, self._hidden = directory, hidden
+        self.port, self.page = free_port(), free_port()
+        self.master = self._started("master", ["--host", HOST, "--port", str(self.port), "--page", str(self.page)])
+        self.workers: dict[int, subprocess.Popen[bytes]] = {}
+
+    @property
+    def url(self) -> str:
+        """What a job file has as `spark.master`."""
+        return f"spark://{HOST}:{self.port}"
+
+    def add(self, *numbers: int) -> None:
+        """Start workers at 127.0.0.N, and wait until they are there."""
+        for number in numbers:
+            options = ["--master", self.url, "--host", f"127.0.0.{number}", "--cores", "1", "--memory-mib", "900"]
+            folder = self.directory / f"worker-{number}"
+            self.workers[number] = self._started(f"worker-{number}", [*options, "--dir", str(folder)])
+        self.until("workers", lambda: {f"127.0.0.{number}" for number in numbers} <= set(self.states("ALIVE")))
+
+    def states(self, state: str) -> list[str]:
+        """The addresses of the workers in this state, as the master sees them."""
+        return [each["host"] for each in self.asked().get("workers", []) if each["state"] == state]
+
+    def asked(self) -> dict[str, Any]:
+        """What the master says; nothing while it does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://{HOST}:{self.page}/json/", timeout=10) as said:
+                found: dict[str, Any] = json.load(said)
+                return found
+        except OSError:
+            return {}
+
+    def executors(self, number: int) -> list[psutil.Process]:
+        """The executors of a worker."""
+        try:
+            below = psutil.Process(self.workers[number].pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+        return [each for each in below if "CoarseGrainedExecutorBackend" in " ".join(_command(each))]
+
+    def kill(self, number: int) -> None:
+        """Kill a worker and its executors, unannounced."""
+        for each in [*self.executors(number), psutil.Process(self.workers[number].pid)]:
+            each.send_signal(signal.SIGKILL)
+        self.workers.pop(number).wait()
+
+    def until(self, what: str, holds: Callable[[], object]) -> None:
+        """Wait until something holds."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < deadline, f"{what}: {self.asked()} {self.said()}"
+            time.sleep(0.1)  # the pace of asking
+
+    def said(self) -> str:
+        """What the daemons have logged."""
+        return "\n".join(f"{path.name}: {path.read_text()[-2000:]}" for path in sorted(self.directory.glob("*.log")))
+
+    def close(self) -> None:
+        """Kill all of it."""
+        for number in [*self.workers]:
+            self.kill(number)
+        self.master.kill()
+        self.master.wait()
+
+    def _started(self, name: str, options: list[str]) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-P", "-m", "samza_azure", re.sub(r"-\d+$", "", name), *options]
+        if self._hidden is not None and name != "master":
+            hide = f"mount -t tmpfs none {shlex.quote(str(self._hidden))} && exec {shlex.join(command)}"
+            command = ["unshare", "-m", "sh", "-c", hide]
+        with (self.directory / f"{name}.log").open("ab") as log:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"},
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+
+
+class Driver:
+    """What the driver of a processor says of its executors and tasks."""
+
+    def __init__(self, page: int) -> None:
+        self._url = f"http://127.0.0.1:{page}/api/v1/applications"
+
+    def asked(self, path: str) -> list[dict[str, Any]]:
+        """A list from Spark's own interface. Nothing while it does not answer."""
+        try:
+            with urllib.request.urlopen(self._url, timeout=20) as said:
+                [app, *_] = json.load(said)
+            with urllib.request.urlopen(f"{self._url}/{app['id']}/{path}", timeout=20) as said:
+                found: list[dict[str, Any]] = json.load(said)
+                return found
+        except (OSError, ValueError):
+            return []
+
+    def executors(self, path: str = "executors") -> list[dict[str, Any]]:
+        """Those that are active, or all."""
+        return [each for each in self.asked(path) if each["id"] != "driver"]
+
+    def failed(self) -> tuple[int, int]:
+        """How many tasks have failed, and how many attempts of stages."""
+        stages = self.asked("stages")
+        return sum(each["numFailedTasks"] for each in stages), sum(each["status"] == "FAILED" for each in stages)
+
+    def addresses_at_work(self) -> list[int]:
+        """The last numbers of the addresses of executors that run a task."""
+        at_work = [each["hostPort"].split(":")[0] for each in self.executors() if each["activeTasks"]]
+        return [int(address.rpartition(".")[2]) for address in at_work]
+
+
+class Trial:
+    """A processor on a cluster of two workers, whose batches wait at a Python function while a strike is made."""
+
+    def __init__(self, folder: Path, flights: pa.Table, state: str, *, hidden: bool = False) -> None:
+        self._begun, self._state, self._hold = time.monotonic(), state, folder / "hold"
+        (folder / "cluster").mkdir()
+        (folder / "job").mkdir()
+        self.cluster = Cluster(folder / "cluster", hidden=folder / "job" if hidden else None)
+        page = free_port()
+        self.driver = Driver(page)
+        settings = TIMING.format(state=state, master=self.cluster.url, page=page)
+        self.world = JobOnAzurite(folder / "job", flights, timing=settings)
+        (self.world.directory / "pipeline.py").write_text(PIPELINE.replace("HOLD", repr(str(self._hold))))
+
+    def start(self) -> None:
+        """Start the processor, and wait until its tasks run."""
+        self.cluster.add(2, 3)
+        self.say("two workers are up")
+        self.world.start("p0")
+        self.say("the processor runs")
+
+    def strike(self, rows: int, what: str, act: Callable[[list[int]], object], *, fails: bool) -> None:
+        """Produce rows, and strike in the middle of the batch that reads them. Then each row is there once.
+
+        `act` gets the last numbers of the addresses of the workers that run a task.
+        """
+        self._hold.touch()
+        before = self.driver.failed()
+        self.world.produce(rows)
+        at_work: list[int] = []
+        self.cluster.until("a running batch", lambda: at_work or at_work.extend(self.driver.addresses_at_work()))
+        at = time.monotonic()
+        act(at_work)
+        self._hold.unlink(missing_ok=True)
+        self.world.exact()
+        took = time.monotonic() - at
+        tasks, stages = (now - then for now, then in zip(self.driver.failed(), before, strict=True))
+        self.say(f"{what}: exact after {took:.0f} s; {tasks} tasks and {stages} stages failed")
+        assert bool(tasks) == fails and not stages, what
+
+    def kill_executors(self, at_work: list[int]) -> None:
+        """Kill the executors of the running batches."""
+        for number in at_work:
+            for each in self.cluster.executors(number):
+                each.send_signal(signal.SIGKILL)
+
+    def kill_worker(self, at_work: list[int]) -> None:
+        """Kill a worker with the executor of a running batch."""
+        self.cluster.kill(at_work[0])
+
+    def decommission(self, numbers: list[int]) -> None:
+        """Tell workers to leave. Their batches end when the master knows."""
+        workers = {number: self.cluster.workers.pop(number) for number in numbers}
+        for worker in workers.values():
+            worker.send_signal(signal.SIGTERM)
+        addresses = {f"127.0.0.{number}" for number in numbers}
+        self.cluster.until("decommissioned", lambda: addresses <= set(self.cluster.states("DECOMMISSIONED")))
+        self._hold.unlink()
+        at = time.monotonic()
+        for number, worker in workers.items():
+            code = worker.wait(PATIENCE_S)
+            self.say(f"worker {number} has left {time.monotonic() - at:.1f} s after its batch went on, code {code}")
+            assert code == 0, self.cluster.said()
+
+    def drained(self) -> None:
+        """Drain. What was put out is that of a batch."""
+        assert self.world.drained() == {"p0": 0}
+        found = daily_rows(self.world.stream("daily-delays"))
+        assert found == daily(self.world.flights.slice(0, self.world.produced))
+        self.say(f"drained: {self.world.produced:,} rows with state in {self._state} are equal to the batch")
+
+    def close(self) -> None:
+        """End all of it, and show what the processor has said if something was wrong."""
+        if sys.exc_info()[0]:
+            print(self.world.fleet.log_file("p0").read_text()[-2500:])
+        self.world.close()
+        self.cluster.close()
+
+    def say(self, what: str) -> None:
+        """Print a line with the time and the load of the machine."""
+        print(f"{time.monotonic() - self._begun:6.0f} s  load {os.getloadavg()[0]:4.1f}  {what}", flush=True)
+
+
+def play(folder: Path, flights: pa.Table, rows: int, state: str, *, hidden: bool = False, short: bool = False) -> None:
+    """One run, from the start to a drain; in `short` with two strikes."""
+    trial = Trial(folder, flights, state, hidden=hidden)
+    part = rows // (2 if short else 4)
+    try:
+        trial.start()
+        trial.strike(part, "kill -9 of the executors of running batches", trial.kill_executors, fails=True)
+        trial.cluster.add(4)
+        trial.strike(part, "decommissioning of the workers of running batches", trial.decommission, fails=False)
+        if not short:
+            trial.cluster.add(5, 6)
+            trial.strike(part, "kill -9 of a worker of a running batch", trial.kill_worker, fails=True)
+            trial.cluster.add(7, 8)
+            others = [*trial.cluster.workers][:-2]
+            trial.strike(part, "decommissioning of all old workers", lambda _: trial.decommission(others), fails=False)
+        trial.drained()
+    finally:
+        trial.close()
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        found: list[str] = process.cmdline()
+        return found
+    except psutil.Error:
+        return []
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,17 @@
+"""A processor whose Spark is on a cluster, through the death of an executor and the departure of a worker.
+
+`tests/prove/cluster.py` does the same at length, with other deaths and with state in RocksDB.
+"""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from . import clusters
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_rows_and_state_on_a_cluster_are_those_of_the_batch(tmp_path: Path, flights: pa.Table) -> None:
+    clusters.play(tmp_path, flights, 6_000, "rocksdb", short=True)

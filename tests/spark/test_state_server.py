@@ -1,0 +1,151 @@
+"""The server of state, asked by the client that executors have: Hadoop's, of pyspark's wheel."""
+
+import http.client
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from samza_azure.spark.jvm.session import java_class, jvm_of
+from samza_azure.spark.query import state_server
+from samza_azure.spark.query.state_server import StateServer
+
+HERE = "127.0.0.1"
+
+
+@pytest.fixture
+def server() -> Iterator[StateServer]:
+    made = StateServer(HERE, HERE)
+    yield made
+    made.close()
+
+
+class Client:
+    """Hadoop's client of one URL."""
+
+    def __init__(self, spark: SparkSession, url: str) -> None:
+        self._spark, self._url = spark, url
+        self.files: Any = self.path("").getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+
+    def path(self, name: str) -> Any:
+        return java_class(self._spark, "org.apache.hadoop.fs.Path")(f"{self._url}/{name}")
+
+    def write(self, name: str, data: bytes, *, overwrite: bool = True) -> None:
+        sink = self.files.create(self.path(name), overwrite)
+        sink.write(bytearray(data))
+        sink.close()
+
+    def read(self, name: str, offset: int = 0) -> bytes:
+        source = self.files.open(self.path(name))
+        source.seek(offset)
+        data = bytes(java_class(self._spark, "org.apache.commons.io.IOUtils").toByteArray(source))
+        source.close()
+        return data
+
+    def names(self, name: str) -> set[str]:
+        return {each.getPath().getName() for each in self.files.listStatus(self.path(name))}
+
+
+def test_a_start_is_served_as_a_file_system_until_its_end(
+    spark: SparkSession, server: StateServer, tmp_path: Path
+) -> None:
+    recorded: set[str] = set()
+    with server.serving(tmp_path, recorded.__contains__) as url:
+        client = Client(spark, url)
+        content = os.urandom(3 << 20)
+        client.write("state/0/0/.1.delta.tmp", content)
+        assert client.files.rename(client.path("state/0/0/.1.delta.tmp"), client.path("state/0/0/1.delta"))
+        assert (tmp_path / "state/0/0/1.delta").read_bytes() == content
+        assert client.read("state/0/0/1.delta") == content
+        assert client.read("state/0/0/1.delta", 1 << 20) == content[1 << 20 :]
+        client.write("state/0/0/.2.tmp", b"another attempt")
+        assert client.files.rename(client.path("state/0/0/.2.tmp"), client.path("state/0/0/1.delta"))
+        assert client.read("state/0/0/1.delta") == b"another attempt"
+        assert client.names("state/0/0") == {"1.delta"}
+        assert client.files.mkdirs(client.path("offsets"))
+        assert client.files.getFileStatus(client.path("offsets")).isDirectory()
+        assert client.files.getFileStatus(client.path("state/0/0/1.delta")).getLen() == len(b"another attempt")
+        assert not client.files.exists(client.path("state/0/0/3.delta"))
+        assert not client.files.rename(client.path("not/there"), client.path("offsets/1"))
+        with pytest.raises(Py4JJavaError, match="FileNotFoundException"):
+            client.read("state/0/0/3.delta")
+        with pytest.raises(Py4JJavaError, match="FileAlreadyExistsException"):
+            client.write("state/0/0/1.delta", b"x", overwrite=False)
+        client.write("state/0/0/0.delta", b"old")
+        assert client.files.delete(client.path("state/0/0/0.delta"), False)
+        assert client.names("state/0/0") == {"1.delta"}
+
+        recorded.add("state/0/0/1.delta")
+        client.write("state/0/0/.3.tmp", b"of an executor that is late")
+        for change in (
+            lambda: client.files.rename(client.path("state/0/0/.3.tmp"), client.path("state/0/0/1.delta")),
+            lambda: client.write("state/0/0/1.delta", b"of an executor that is late"),
+        ):
+            with pytest.raises(Py4JJavaError, match="AccessControlException"):
+                change()
+        assert client.read("state/0/0/1.delta") == b"another attempt"
+    for refused in (
+        lambda: client.read("state/0/0/1.delta"),
+        lambda: client.write("state/0/0/2.delta", b"late"),
+        lambda: client.files.delete(client.path("state/0/0/1.delta"), False),
+        lambda: client.files.mkdirs(client.path("state/0/1")),
+    ):
+        with pytest.raises(Py4JJavaError, match="AccessControlException"):
+            refused()
+    assert not (tmp_path / "state/0/0/2.delta").exists()
+
+
+def test_an_answer_with_a_content_type_would_kill_the_client(
+    spark: SparkSession, server: StateServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wheel lacks a class that reads it. If this test fails, the wheel has it."""
+    head = state_server._Handler._head
+
+    def with_type(self: Any, status: Any, length: int, **headers: str) -> None:
+        head(self, status, length, **{**headers, "Content-Type": "application/json"})
+
+    with server.serving(tmp_path, lambda name: False) as url:
+        client = Client(spark, url)
+        assert client.files.mkdirs(client.path("a"))
+        monkeypatch.setattr(state_server._Handler, "_head", with_type)
+        with pytest.raises(Py4JJavaError, match="RuntimeDelegateImpl"):
+            client.files.mkdirs(client.path("b"))
+    assert jvm_of(spark) is not None
+
+
+def test_nothing_beside_a_folder_is_served_and_of_half_an_upload_nothing_stays(
+    server: StateServer, tmp_path: Path
+) -> None:
+    folder = tmp_path / "served"
+    folder.mkdir()
+    (tmp_path / "secret").write_text("s")
+    host, _, port = server.authority.rpartition(":")
+    with server.serving(folder, lambda name: False) as url:
+        token = url.rpartition("/")[2]
+
+        def status(method: str, path: str) -> int:
+            connection = http.client.HTTPConnection(host, int(port))
+            connection.request(method, f"/webhdfs/v1/{path}")
+            answer = connection.getresponse()
+            assert answer.getheader("Content-Type") is None
+            connection.close()
+            return answer.status
+
+        for path in (f"{token}/../secret", f"{token}/%2e%2e/secret", f"{token}/a/..%2f..%2fsecret"):
+            assert status("GET", f"{path}?op=OPEN") == 400
+        assert status("GET", "?op=LISTSTATUS") == 403
+        assert status("GET", f"{'0' * 32}/?op=LISTSTATUS") == 403
+        assert status("GET", f"{token}/?op=GETDELEGATIONTOKEN") == 400
+        assert status("GET", f"{token}/?op=LISTSTATUS") == 200
+
+        with socket.create_connection((host, int(port))) as upload:
+            start = f"PUT /webhdfs/v1/{token}/1.delta?op=CREATE&overwrite=true&datanode=true HTTP/1.1\r\nHost: x\r\n"
+            upload.sendall(f"{start}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n".encode())
+            upload.shutdown(socket.SHUT_WR)
+            assert b" 500 " in upload.makefile("rb").readline()
+        assert list(folder.iterdir()) == []
