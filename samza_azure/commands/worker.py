@@ -1,19 +1,24 @@
 """`samza-azure worker`: a worker of a Spark cluster, which leaves as a processor does: told beforehand."""
 
+import math
 import os
 import re
 import signal
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from samza_azure.commands.terminal import counted, say
+from samza_azure.config.sections import METADATA
 from samza_azure.config.spark import CLUSTER
 from samza_azure.errors import ConfigError
+from samza_azure.group.notice import Availability, Going
+from samza_azure.host.scheduled_events import Watch
 from samza_azure.host.tree import below
 from samza_azure.machine.addresses import own_address
 from samza_azure.machine.folders import private_folder
@@ -40,6 +45,13 @@ def command(
     directory: Annotated[
         Path, typer.Option("--dir", help="For the files of executors, on a local disk.", file_okay=False)
     ] = Path(".samza-azure/worker"),
+    azure_notices: Annotated[
+        bool,
+        typer.Option("--azure-notices", help="Leave, too, when Azure's Scheduled Events say that this machine will."),
+    ] = False,
+    metadata: Annotated[
+        str, typer.Option(help="The address of Azure's metadata service, or for a trial that of another one.")
+    ] = METADATA,
     patience_s: Annotated[
         float, typer.Option("--patience", metavar="SECONDS", help="How long it waits for its executors when it leaves.")
     ] = 30.0,
@@ -72,7 +84,35 @@ def command(
     process = subprocess.Popen(
         made.command, env=made.environment, start_new_session=True, cwd=folder, preexec_fn=_before_exec
     )
-    raise typer.Exit(_live(process, patience_s))
+    raise typer.Exit(live(process, patience_s, Leaving(metadata) if azure_notices else None))
+
+
+class Leaving:
+    """What Scheduled Events lead to: the same as a signal. A worker that leaves cannot come back."""
+
+    def __init__(self, metadata: str) -> None:
+        self.going: Going | None = None
+        self._watch = Watch(self, metadata, math.inf)  # a freeze ends, so it is no notice
+
+    def watch(self) -> None:
+        """Watch for events, in a thread."""
+        self._watch.start()
+
+    def decommission(self, why: str, *, by: float | None = None, source: str = "") -> None:
+        """Leave."""
+        if self.going is None:
+            self.going = Going(Availability.DECOMMISSIONING, why)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def recommission(self, source: str) -> None:
+        """Leave nevertheless: who has started this worker starts another one."""
+
+    def has_left(self) -> None:
+        """Approve the event: nothing runs here any more."""
+        self._watch.close()
+        if self.going is not None:
+            self.going = replace(self.going, state=Availability.DECOMMISSIONED)
+            self._watch.turn()
 
 
 def _before_exec() -> None:
@@ -80,8 +120,10 @@ def _before_exec() -> None:
     die_with_parent()
 
 
-def _live(process: "subprocess.Popen[bytes]", patience_s: float) -> int:
-    """Wait for a notice, then leave. Return the exit code."""
+def live(process: "subprocess.Popen[bytes]", patience_s: float, leaving: Leaving | None = None) -> int:
+    """Wait for a notice, then leave. Return the exit code. The signals of notices and SIGCHLD are blocked."""
+    if leaving is not None:
+        leaving.watch()
     while signal.sigwait([*NOTICES, signal.SIGCHLD]) == signal.SIGCHLD:
         if process.poll() is not None:
             say(f"The worker {how_it_ended(process.returncode)}, without a notice.")
@@ -95,6 +137,8 @@ def _live(process: "subprocess.Popen[bytes]", patience_s: float) -> int:
     if not _awaited(lambda: process.poll() is not None, time.monotonic() + END_S):
         process.kill()
         process.wait()
+    if leaving is not None:
+        leaving.has_left()
     took = f"after {time.monotonic() - begun:.1f} s"
     if killed:
         say(f"The worker has left {took}; {counted(killed, 'process')} of executors did not end in time.")

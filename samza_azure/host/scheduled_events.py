@@ -17,9 +17,9 @@ import urllib.request
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from typing import Protocol
 
-from samza_azure.coordinator import JobCoordinator
-from samza_azure.group.notice import Availability
+from samza_azure.group.notice import Availability, Going
 from samza_azure.machine.clock import boot_time, wall_ms
 
 __all__ = ["Event", "Watch", "approvable", "concerns", "due_ms", "events_in"]
@@ -106,10 +106,24 @@ def approvable(event: Event, machine: str) -> bool:
     return event.kind in ENDS and not event.is_started and is_alone
 
 
+class Told(Protocol):
+    """Who is told of notices: a coordinator, or a worker of a cluster."""
+
+    def decommission(self, why: str, *, by: float | None = None, source: str = "") -> object:
+        """This machine goes, at the latest at this boot time."""
+
+    def recommission(self, source: str) -> object:
+        """The notice of this source is withdrawn."""
+
+    @property
+    def going(self) -> Going | None:
+        """What was handed over since."""
+
+
 class Watch:
     """Watches for events until the process ends."""
 
-    def __init__(self, coordinator: JobCoordinator, url: str, patience_s: float) -> None:
+    def __init__(self, coordinator: Told, url: str, patience_s: float) -> None:
         """`patience_s`: how long this machine may stand still before its tasks had better move."""
         self._coordinator, self._url, self._patience_s = coordinator, url.rstrip("/"), patience_s
         self._machine = ""

@@ -14,6 +14,7 @@ from samza_azure.machine.addresses import own_address
 from samza_azure.spark.jvm import daemons
 from samza_azure.spark.query.beside import modules_in
 from samza_azure.tasks.out_of_memory import too_large, why_too_large
+from tests.host.fake_metadata import FakeMetadata
 
 LOST = (
     "Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent failure: Lost task 0.3: "
@@ -58,6 +59,59 @@ def test_an_executor_that_lacked_memory_is_told_from_one_that_was_killed() -> No
         said = too_large("t-0", 3, 10, 1 << 20, cause, 1 << 10, {"spark.executor.memory": "600m"})
         assert said.endswith("raise spark.executor.memory (now 600m) or give its stage more tasks.")
     assert why_too_large(RuntimeError(LOST.format(code=143))) is None
+
+
+#: What leaves as the JVM of a worker does: told by SIGPWR its executor ends a while later, and SIGTERM ends itself.
+WORKER = """
+import signal, subprocess, sys
+executor = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+signal.signal(signal.SIGPWR, lambda *_: {how})
+print("up", flush=True)
+while True:
+    signal.pause()
+"""
+LIVE = """
+import signal, subprocess, sys
+from samza_azure.commands.worker import NOTICES, Leaving, live
+signal.pthread_sigmask(signal.SIG_BLOCK, [*NOTICES, signal.SIGCHLD])
+unblocked = lambda: signal.pthread_sigmask(signal.SIG_SETMASK, ())
+worker = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE, preexec_fn=unblocked)
+worker.stdout.readline()
+print("up", flush=True)
+sys.exit(live(worker, float(sys.argv[2]), Leaving(sys.argv[3]) if len(sys.argv) > 3 else None))
+"""
+
+
+def leaving(how: str, patience_s: float, *metadata: str) -> "subprocess.Popen[str]":
+    """A worker that is up."""
+    command = [sys.executable, "-c", LIVE, WORKER.format(how=how), str(patience_s), *metadata]
+    made = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert made.stdout is not None and made.stdout.readline() == "up\n"
+    return made
+
+
+@pytest.mark.parametrize("notice", [signal.SIGTERM, signal.SIGPWR, signal.SIGINT])
+def test_a_worker_waits_for_its_executors_when_it_leaves(notice: signal.Signals) -> None:
+    worker = leaving("(executor.communicate(b'go'), executor.wait())", 60)
+    worker.send_signal(notice)
+    _, said = worker.communicate(timeout=60)
+    assert (worker.returncode, "its executors had ended" in said) == (0, True), said
+
+
+def test_executors_that_do_not_end_in_time_are_counted() -> None:
+    worker = leaving("None", 0.2)
+    worker.send_signal(signal.SIGTERM)
+    _, said = worker.communicate(timeout=60)
+    assert (worker.returncode, "1 process of executors did not end in time" in said) == (1, True), said
+
+
+def test_a_scheduled_event_is_a_notice_and_approved_when_the_worker_has_left() -> None:
+    with FakeMetadata() as metadata:
+        metadata.schedule("Freeze", in_s=1.0, lasts_s=9)
+        worker = leaving("(executor.communicate(b'go'), executor.wait())", 60, metadata.url)
+        event = metadata.schedule("Preempt", in_s=30.0)
+        _, said = worker.communicate(timeout=60)
+        assert (worker.returncode, metadata.approved) == (0, [event]), said
 
 
 @pytest.mark.long  # tests/end_to_end/test_cluster.py has one that leaves a cluster
