@@ -1,10 +1,9 @@
-"""From topic to topic on this machine: the same job here, in quixstreams and in Flink. How many messages pass per
-second of processor time, and what is lost or there twice after ten kills (kill -9), for a reader of committed messages.
+"""From topic to topic on this machine: the same job here and in quixstreams. How many messages pass per second of
+processor time, and what is lost or there twice after ten kills (kill -9), for a reader of committed messages.
 
-The others have environments of their own, and one that is missing is left out: QUIXSTREAMS is the Python of one with
-quixstreams, which needs an older client of Kafka; FLINK that of one with apache-flink 2.0, and FLINK_JARS a folder with
-the jars flink-connector-kafka, kafka-clients, lz4-java, snappy-java and zstd-jni, as PyPI has them in
-shigawire-apache-flink-libraries 2.0. Flink is killed as a whole, and started again from its newest checkpoint.
+quixstreams needs an older client of Kafka, so it has an environment of its own: QUIXSTREAMS is its Python. Without
+one it is left out. PyPI has Flink (apache-flink) and its connector of Kafka (shigawire-apache-flink-libraries); they
+were not run.
 """
 
 import json
@@ -70,34 +69,6 @@ clicks = app.topic("clicks", value_deserializer="json")
 app.dataframe(clicks).to_topic(app.topic("passed", value_serializer="json"))
 app.run()
 """
-#: A local cluster in one JVM, with a checkpoint each second, as often as the others commit.
-FLINK = """
-import sys
-from pathlib import Path
-from pyflink.common import Configuration
-from pyflink.table import EnvironmentSettings, TableEnvironment
-brokers, guarantee, folder, jars = sys.argv[1:]
-options = {
-    "pipeline.jars": ";".join(each.as_uri() for each in Path(jars).glob("*.jar")),
-    "parallelism.default": "4", "execution.checkpointing.interval": "1s",
-    "execution.checkpointing.dir": Path(folder).as_uri(),
-    "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
-}
-if whole := sorted(Path(folder).glob("*/chk-*/_metadata"), key=lambda each: each.stat().st_mtime):
-    options["execution.state-recovery.path"] = whole[-1].parent.as_uri()
-settings = Configuration()
-for name, value in options.items():
-    settings.set_string(name, value)
-tables = TableEnvironment.create(
-    EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(settings).build()
-)
-table = "CREATE TABLE {0} (n BIGINT, rest STRING) WITH ('connector' = 'kafka', 'topic' = '{0}', 'format' = 'json', "
-table += f"'properties.bootstrap.servers' = '{brokers}', "
-tables.execute_sql(table.format("clicks") + "'scan.startup.mode' = 'earliest-offset')")
-to = f"'sink.delivery-guarantee' = '{guarantee}', 'sink.transactional-id-prefix' = 'bench', "
-tables.execute_sql(table.format("passed") + to + "'properties.transaction.timeout.ms' = '60000')")
-tables.execute_sql("INSERT INTO passed SELECT * FROM clicks").wait()
-"""
 
 
 class Job(Protocol):
@@ -128,17 +99,17 @@ class Ours:
         return self.world.fleet.processes["p0"].pid
 
 
-class Other:
-    """A Python, with what it starts."""
+class Quix:
+    """One process of quixstreams."""
 
-    def __init__(self, *command: str) -> None:
-        self.command = command
+    def __init__(self, brokers: str, guarantee: str) -> None:
+        self.command = [os.environ["QUIXSTREAMS"], "-c", QUIX, brokers, guarantee]
 
     def start(self) -> None:
-        self.process = subprocess.Popen(self.command, preexec_fn=die_with_parent, start_new_session=True)
+        self.process = subprocess.Popen(self.command, preexec_fn=die_with_parent)
 
     def kill(self) -> None:
-        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.kill()
         self.process.wait()
 
     def pid(self) -> int:
@@ -163,29 +134,18 @@ def ours(brokers: str) -> Iterator[Job]:
 
 @contextmanager
 def quix(brokers: str, guarantee: str) -> Iterator[Job]:
-    job = Other(os.environ["QUIXSTREAMS"], "-c", QUIX, brokers, guarantee)
+    job = Quix(brokers, guarantee)
     try:
         yield job
     finally:
         job.kill()
 
 
-@contextmanager
-def flink(brokers: str, guarantee: str) -> Iterator[Job]:
-    with scratch() as directory:
-        job = Other(os.environ["FLINK"], "-c", FLINK, brokers, guarantee, str(directory), os.environ["FLINK_JARS"])
-        try:
-            yield job
-        finally:
-            job.kill()
-
-
 def measure(quick: bool) -> list[Claim]:
     """Each alone, with a broker of its own."""
     jobs: dict[str, Make] = {"samza_azure": ours}
-    for variable, named, other in (("QUIXSTREAMS", "quixstreams", quix), ("FLINK", "Flink", flink)):
-        for guarantee in ("at-least-once", "exactly-once") if variable in os.environ else ():
-            jobs[f"{named}, {guarantee}"] = partial(other, guarantee=guarantee)
+    for guarantee in ("at-least-once", "exactly-once") if "QUIXSTREAMS" in os.environ else ():
+        jobs[f"quixstreams, {guarantee}"] = partial(quix, guarantee=guarantee)
     claims = []
     for named, make in jobs.items():
         say(named)
