@@ -168,6 +168,12 @@ class JobCoordinator(ABC):
     def container_uses(self, size: int) -> None:  # noqa: B027  # a coordinator without metrics need not override it
         """The container and its processes use `size` bytes of memory. Call it from any thread."""
 
+    def listens(self, host: str, port: int) -> None:  # noqa: B027  # a coordinator without doorbells need not
+        """Others may connect to this processor at this address and port. Call it before `start`."""
+
+    def rung(self) -> None:  # noqa: B027  # as above
+        """Another processor says that there is something to read in the storage. Call it from any thread."""
+
     def measured(self, use: Use) -> None:
         """The container and its processes use so much of the machine. Call it from any thread."""
         self.container_uses(use.memory)

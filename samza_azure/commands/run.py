@@ -23,6 +23,7 @@ from samza_azure.config import Config
 from samza_azure.coordinator import JobCoordinator
 from samza_azure.errors import Ending
 from samza_azure.group.timing import SELF_STOP
+from samza_azure.host.bells import add_bell, address_for_others
 from samza_azure.host.decommission import add_decommission, app_of
 from samza_azure.host.endpoint import Endpoint
 from samza_azure.host.health import Health, patience
@@ -157,11 +158,25 @@ def answer_probes(
     def more(app: Any) -> None:
         routes(app)
         add_decommission(app, coordinator, app_of(config))
+        if config.processor.bells:
+            add_bell(app, coordinator)
 
     endpoint = Endpoint(health, *(() if port is None else (on_scrape(), more)))
     listens_on = endpoint.start(host, port)
     if listens_on is not None:
         log.info("health on %s, port %d", host, listens_on)
+        if config.processor.bells:
+            hang_bell(coordinator, host, listens_on)
+
+
+def hang_bell(coordinator: JobCoordinator, host: str, port: int) -> None:
+    """Let other processors connect to this port, if it is at an address of a private network."""
+    if (address := address_for_others(host)) is None:
+        log.warning(
+            "processor.bells is on, but %s is no address of a private network: this processor has no bell", host
+        )
+    else:
+        coordinator.listens(address, port)
 
 
 def page_of(config: Config, coordinator: JobCoordinator) -> Callable[[Any], None]:

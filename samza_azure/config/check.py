@@ -178,6 +178,11 @@ class _Check:
         whole = {name: stream for name, stream in streams.items() if f"streams.{name}." not in self.doubtful}
         self.mistakes += mistakes_of_tables(self.values, whole)
         self.mistakes += mistakes_of_files(self.values, whole)
+        if processor and processor.bells and processor.port is None:
+            self.mistakes.append(
+                "processor.bells is true, but there is no processor.port, to which other processors would connect. "
+                "Set processor.port, such as 8080, or 0 for any free port."
+            )
         single, host = self._section(Single), self._section(HostSettings)
         spark = self._spark()
         if not (app and coordinator and storage and processor and host and task and single):

@@ -184,6 +184,8 @@ class ProcessorSettings:
     """The address that `port` is served at: 127.0.0.1 for this machine only, 0.0.0.0 also for probes from outside."""
     port: Annotated[Port | None, Field(alias="processor.port")] = None
     """The first port to try for health, metrics and the status page; 0: any free port; none: they are not served."""
+    bells: Annotated[bool, Field(alias="processor.bells")] = False
+    """Whether processors of one private network connect to each other's `port`, to notice a killed process at once."""
 
 
 #: Where Azure's metadata service is, for each virtual machine the same.

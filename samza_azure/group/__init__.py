@@ -20,6 +20,7 @@ Start reading at `decide`, which is the order of the questions; each question ha
 
     decide        in which order the questions are asked
     membership    who is a member, and who is alive
+    bells         what follows from the hints that other processors give over connections
     election      who leads, who leads next, and when a leader steps down (refusals: learn.demote)
     publish       what the leader publishes: the complete next control blob
     next_run      which run it is, and who may begin the next

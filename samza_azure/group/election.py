@@ -6,7 +6,7 @@ the ETag of the state for which it was decided.
 
 from dataclasses import replace
 
-from samza_azure.group import decommission, history, membership, next_run
+from samza_azure.group import bells, decommission, history, membership, next_run
 from samza_azure.group.actions import (
     CONTROL,
     LEADER_ROW,
@@ -61,7 +61,11 @@ def follow(view: View, now: float) -> list[Action]:
     if (
         view.free(LEADER_ROW, now)
         and not is_ours
-        and (unknown or (view.lease is None and reached(view.others.leader_read_at + view.look_gap(), now)))
+        and (
+            unknown
+            or view.others.rung
+            or (view.lease is None and reached(view.others.leader_read_at + view.look_gap(), now))
+        )
     ):
         actions.append(ReadLeaderRow())
     if view.lease is None:
@@ -90,6 +94,8 @@ def _control_is_old(view: View, now: float) -> bool:
                 return True
             if row.epoch < control.epoch or row.etag == view.own.control_read_for:
                 return False
+            if bells.must_know_blob(view, row):
+                return True
             return (row.epoch, row.version, row.signal) != (control.epoch, control.version, signal(control))
         case _, Missing():
             return reached(view.own.control_read_at + view.timing.look_every_s(view.size), now)
@@ -126,8 +132,8 @@ def campaign(view: View, now: float) -> list[Action]:
             ):
                 return [BreakLease(view.own.control_etag)]  # a processor took the lease and never wrote the blob
             return [AcquireLease(view.fresh_id, view.own.control_etag)]
-        case Control() as control if _suspect(view):
-            if now > view.own.control_read_at + view.timing.scan_s:
+        case Control() as control if bells.leader_gone(view, control, now) or _suspect(view):
+            if now > view.own.control_read_at + view.timing.scan_s and not bells.knows_blob(view):
                 return [
                     ReadControl(unless_etag=view.own.control_etag)
                 ]  # the leader may have written after its last heartbeat
@@ -140,7 +146,8 @@ def _continue_campaign(view: View, going: Campaign, now: float) -> list[Action]:
         return [AcquireLease(going.asked or view.fresh_id, going.etag)]
     if now > going.lease.ends_at - LEASE_MARGIN_S:
         return [ReleaseLease(going.lease.id)]
-    if view.calls.unsettled is not None or not going.read or not isinstance(view.control, Control):
+    is_known = going.read or bells.knows_acquired(view, going)
+    if view.calls.unsettled is not None or not is_known or not isinstance(view.control, Control):
         return [ReadControl(lease_id=going.lease.id)]
     control = replace(
         view.control,

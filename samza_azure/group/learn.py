@@ -4,7 +4,7 @@ from dataclasses import replace
 from types import NoneType
 from typing import assert_never
 
-from samza_azure.group import decommission
+from samza_azure.group import bells, decommission
 from samza_azure.group.actions import (
     CONTROL,
     LEASE,
@@ -120,6 +120,8 @@ def started(view: View, action: StorageAction, now: float) -> None:
             view.calls.beat_sent_at = now
         case WriteLeaderRow():
             view.calls.leader_row_sent_at = now
+        case ReadLeaderRow():
+            view.others.rung = False
         case WriteControl(control=Control(leader=None)) if view.leadership is not None:
             view.leadership.resigns = True  # the successor may lead before we have the answer
         case AnswerRequest(key=key, answer=answer) if view.leadership is not None:
@@ -356,6 +358,7 @@ def observe_again(view: View, now: float) -> None:
     """After any refused step: a full timeout of observing, and a random part of one more."""
     hold_until = now + view.timing.leader_timeout_s * (1 + view.random)
     view.candidacy = Candidacy(patience=view.random, hold_until=hold_until)
+    view.others.gone = dict.fromkeys(view.others.gone, float("inf"))  # they have been followed
     if view.others.leader_age is not None:
         view.others.leader_age = young(view.others.leader_age, now)
 
@@ -584,6 +587,8 @@ def _broke_lease(view: View, etag: str, answer: None | Refused | Missing | Nothi
             view.candidacy.campaign = Campaign(etag)
         case Refused(code=code) if code.startswith("Lease"):
             view.candidacy.campaign = Campaign(etag)  # there was no lease to break
+        case Refused() if bells.may_read_again(view):
+            view.own.control_read_at = -1e9
         case Refused() | Missing():
             _refused(view, now)
         case Trouble() | Denied() | Later():
@@ -724,6 +729,9 @@ def _control_written(view: View, action: WriteControl, control: Control, etag: s
         view.leadership, view.candidacy.campaign = Leadership(won, now, barrier_since=now, row_etag=silent), None
         view.others.scanned_at = -1e9  # nothing is decided before the first scan of the others
         view.others.leader_row = None  # the next write takes it over
+    before = view.control
+    if isinstance(before, Control) and control.churn > before.churn and bells.was_wrong(view, before.deposed):
+        view.others.deaf_until = now + bells.WINDOW_S
     _know_control(view, control, etag, now)
     if control.leader != view.member:
         leading = view.leadership
@@ -833,6 +841,8 @@ def _marked_dead(view: View, action: MarkDead, answer: str | Refused | Nothing, 
         case Refused():
             view.calls.doubted[resource(action)] = now
             view.others.ages.pop(action.processor, None)  # it shows life
+            if (row := view.others.members.get(action.processor)) is not None and row.incarnation in view.others.gone:
+                view.others.deaf_until = now + bells.WINDOW_S
         case Trouble.UNAVAILABLE:
             pass  # nothing was written, so the row is unchanged: try again later
         case Trouble.UNSETTLED | Denied() | Later():

@@ -7,7 +7,7 @@ the mark is refused if the row has changed since.
 from dataclasses import replace
 
 from samza_azure.errors import Verdict
-from samza_azure.group import next_run, tasks
+from samza_azure.group import bells, next_run, tasks
 from samza_azure.group.actions import (
     CONTROL,
     MEMBER,
@@ -122,6 +122,7 @@ def own_row(view: View) -> ProcessorRow:
         going=view.going,
         replicas=view.work.replicas if view.settings.replicas else None,
         was_going=view.own.written is not None and (view.own.written.going is not None or view.own.written.was_going),
+        bell=bells.own_bell(view),
     )
 
 
@@ -144,7 +145,10 @@ def scan(view: View, now: float) -> list[Action]:
     """Scan all rows, as a leader: at its rate, and at once if it has not since it began to lead."""
     if view.free(SCAN, now) and (not view.has_looked or reached(view.others.scanned_at + view.scan_gap(), now)):
         return [ScanMembers()]
-    return []
+    if not view.others.gone:
+        return []
+    due = {name: at for name, row in view.others.members.items() if (at := bells.due_at(view, row)) is not None}
+    return [ReadMember(name) for name, at in due.items() if reached(at, now) and view.free(f"{MEMBER}{name}", now)]
 
 
 def look(view: View, now: float) -> list[Action]:
@@ -202,7 +206,8 @@ def mark_dead(view: View, control: Control, now: float) -> list[Action]:
         if processor == view.me or not row.alive or age is None or not view.writable(f"{MEMBER}{processor}", now):
             continue
         stuck = processor in awaited and row.adopted < control.version
-        if age.silent(view.timing.heartbeat_timeout_s) or stuck or is_cut_off(view, row):
+        silent = age.silent(view.timing.heartbeat_timeout_s) or bells.member_gone(view, row, age)
+        if silent or stuck or is_cut_off(view, row):
             actions.append(MarkDead(processor, row.etag, control.epoch))
     return actions
 

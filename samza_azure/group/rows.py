@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import lru_cache
+from ipaddress import ip_address
 from itertools import islice
 from typing import Any
 
@@ -90,6 +91,15 @@ class ProcessorState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Bell:
+    """Where a processor's port takes connections of others, and the token that this incarnation knows them by."""
+
+    host: str
+    port: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessorRow:
     """What one processor reports to the others. `etag` is the row's ETag when it was read."""
 
@@ -116,6 +126,7 @@ class ProcessorRow:
     #: The replicas that it has ready; None: its job keeps none.
     replicas: Mapping[str, ReplicaState] | None = field(default=None, compare=False)
     was_going: bool = field(default=False, compare=False)  # it has said so before
+    bell: Bell | None = field(default=None, compare=False)
 
     @property
     def failure(self) -> tuple[int, str] | None:
@@ -182,6 +193,7 @@ def columns(row: ProcessorRow) -> dict[str, str | int | bool]:
         **({"too_old_for": row.too_old_for} if row.too_old_for else {}),
         # A merge leaves a column as it is that it does not name, so a notice that was withdrawn is written as well.
         **({"going": _text_of(asdict(row.going) if row.going else {})} if row.going or row.was_going else {}),
+        **({"bell": _text_of(asdict(row.bell))} if row.bell is not None else {}),
     }
 
 
@@ -216,6 +228,7 @@ def processor_row(key: str, etag: str, values: Mapping[str, Any], age_s: float =
         machine=_machine(values.get("machine")),
         replicas=_replicas(joined("replicas", values)) if "replicas" in values and needs <= FORMAT else None,
         going=_going(values.get("going")) if state not in (ProcessorState.UNASSIGNED, ProcessorState.ACTIVE) else None,
+        bell=_bell(values.get("bell")),
     )
 
 
@@ -559,6 +572,24 @@ def _going(text: object) -> Going | None:
         stays=fields.get("stays") is True,
         asked=fields.get("asked") is True,
     )
+
+
+def is_inside(host: str) -> bool:
+    """Whether this is an address of this machine or of a private network, where processors may call each other."""
+    try:
+        found = ip_address(host)
+    except ValueError:
+        return False
+    return not (found.is_global or found.is_link_local or found.is_multicast or found.is_unspecified)
+
+
+def _bell(text: object) -> Bell | None:
+    """A bell, if processors may call it: whoever can write rows must not make them call other services outside."""
+    fields = _object(text if isinstance(text, str) and len(text) <= NAME_LIMIT else None)
+    host, port, token = fields.get("host"), _integer(fields.get("port")), fields.get("token")
+    if not isinstance(host, str) or not isinstance(token, str) or not 0 < port < 1 << 16 or not is_inside(host):
+        return None
+    return Bell(host, port, token)
 
 
 def _ends(fields: Any) -> Ends | None:

@@ -41,6 +41,15 @@ CLOSED = frozenset({Phase.RELEASED, Phase.DRAINED, Phase.SUPERSEDED, Phase.RESTA
 
 
 @dataclass(frozen=True, slots=True)
+class Doorbell:
+    """Where our port takes connections of others, and the secret from which the token of each incarnation is made."""
+
+    host: str
+    port: int
+    secret: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """What never changes while a processor runs."""
 
@@ -59,6 +68,7 @@ class Settings:
     release: str = ""
     replicas: int = 0  # job.standby.replicas
     alone: bool = False  # a group of one: it shares its tasks with nobody, and ends if another processor leads
+    doorbell: Doorbell | None = None  # None: no connections to other processors
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +232,14 @@ class Leadership:
     may_have_resigned: bool = False  # the answer to one was lost
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """How many hints of a kind may still count, as of a time; more as time passes, up to a limit."""
+
+    count: float = 0.0
+    at: float = -1e9
+
+
 @dataclass(slots=True)
 class Others:
     """What was read about the others, and when."""
@@ -243,6 +261,12 @@ class Others:
         default_factory=dict
     )  # incarnation -> its container, if lately lost
     seen_running: Mapping[str, SeenRunning] = field(default_factory=dict)  # given up elsewhere
+    # Hints of other processors (`bells.py`).
+    gone: Mapping[str, float] = field(default_factory=dict)  # incarnation whose process is said to have ended -> since
+    believed: Left = Left()  # how many more of these count
+    deaf_until: float = -1e9  # after a wrong one
+    rung: bool = False  # there is something to read
+    rings: Left = Left()  # how many more of these count
 
 
 @dataclass(slots=True)

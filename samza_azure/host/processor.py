@@ -5,7 +5,7 @@ The loop decides nothing itself. Time, random numbers and ids come from outside,
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, assert_never
 
@@ -19,9 +19,11 @@ from samza_azure.group.actions import (
     StorageAction,
     Tell,
     WriteControl,
+    WriteLeaderRow,
     resource,
 )
 from samza_azure.group.answers import Answer, Denied, Later, TooLarge, Trouble
+from samza_azure.group.bells import heard_gone, heard_ring, wanted
 from samza_azure.group.control import Control
 from samza_azure.group.decide import decide
 from samza_azure.group.ending import FAREWELL_S, waiting
@@ -43,6 +45,7 @@ from samza_azure.group.learn import (
     turn,
 )
 from samza_azure.group.notice import Availability, Going, Notice
+from samza_azure.group.rows import Bell
 from samza_azure.group.timing import DENIED_S, ROLE_S, Timing
 from samza_azure.group.view import OwnIncarnation, Settings, View
 from samza_azure.host.copies import Copies
@@ -82,6 +85,16 @@ class ProcessorContext(Protocol):
         """32 hexadecimal digits, never returned before."""
 
 
+class Doorbells(Protocol):
+    """The connections of a processor to others (`host/bells.py`)."""
+
+    def hold(self, wanted: Mapping[str, Bell]) -> None:
+        """Hold a connection to each of these incarnations, and to no other."""
+
+    def ring(self) -> None:
+        """Say over each connection that there is something to read."""
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerLost:
     """The container process ended."""
@@ -108,12 +121,14 @@ class Processor:
         tell: Callable[[Command], None],
         watch: Callable[[View], None] = lambda view: None,
         called: Callable[[StorageAction, Answer, float], None] = lambda action, answer, seconds: None,
+        bells: Doorbells | None = None,
     ) -> None:
         self.view = View(settings, OwnIncarnation(context.fresh_id()))
         self._waits = ""  # what it waits for that only people can do
         self._blob, self._table, self._runs = blob, table, runs
         self._context = context
         self._tell, self._watch, self._called = tell, watch, called
+        self._bells, self._rung_for = bells, (0, 0, "")
         self._news = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
         self._rate_limit = LogRateLimit(context.now)
@@ -194,6 +209,17 @@ class Processor:
         if heard_withdrawn(self.view, source):
             self._news.set()
 
+    def gone(self, incarnation: str) -> None:
+        """A connection to this incarnation was closed, then refused. Call it on the loop's thread."""
+        if heard_gone(self.view, incarnation, self._context.now()):
+            log.info("the process of incarnation %s has ended, as its closed port says", incarnation[:8])
+            self._news.set()
+
+    def rung(self) -> None:
+        """Another processor says that there is something to read. Call it on the loop's thread."""
+        if heard_ring(self.view, self._context.now()):
+            self._news.set()
+
     def fail(self, finish: Finish) -> None:
         """End at once with this verdict, after an error that no step of the protocol can repair."""
         self._end = self._end or finish
@@ -223,6 +249,8 @@ class Processor:
                     self._calls.add(call)
                     call.add_done_callback(self._calls.discard)
         self._watch(view)
+        if self._bells is not None:
+            self._bells.hold(wanted(view))
         self._say_going(view.going)
         if (waits := waiting(view)) != self._waits:
             self._waits = waits
@@ -274,6 +302,11 @@ class Processor:
         learn(view, action, answer, sent_at=sent_at, now=now)
         if isinstance(action, WriteControl) and isinstance(answer, str):
             self._copies.published(action.control)
+        if self._bells is not None and isinstance(action, WriteLeaderRow) and isinstance(answer, str):
+            news = action.row.epoch, action.row.version, action.row.signal
+            if news != self._rung_for:
+                self._rung_for = news
+                self._bells.ring()
         if isinstance(answer, Denied) and view.calls.let_in and not denied:  # log it once, not for each call
             log.warning("%s It worked before. This processor ends if that lasts %.0f s.", answer.reason, DENIED_S)
         elif (
@@ -317,6 +350,7 @@ __all__ = [
     "WAITS_FOR_ROLE",
     "ContainerLost",
     "ContainerSilent",
+    "Doorbells",
     "Processor",
     "ProcessorContext",
     "call_timeout_s",

@@ -4,6 +4,7 @@ import asyncio
 import concurrent.futures.thread
 import logging
 import random
+import secrets
 import threading
 import time
 import uuid
@@ -17,7 +18,8 @@ from samza_azure.errors import Ending, SamzaAzureError, StorageUnavailable, Verd
 from samza_azure.group.control import Control
 from samza_azure.group.notice import PORT, WHY_LIMIT, Going, Notice
 from samza_azure.group.tasks import assigned
-from samza_azure.group.view import Settings, View
+from samza_azure.group.view import Doorbell, Settings, View
+from samza_azure.host.bells import Bells
 from samza_azure.host.last_day import Recorder
 from samza_azure.host.processor import ContainerLost, ContainerSilent, Processor
 from samza_azure.host.runs import RunLogs
@@ -108,6 +110,9 @@ class ThreadedCoordinator(JobCoordinator):
             holds_directory=only_holder,
         )
 
+    def listens(self, host: str, port: int) -> None:
+        self._settings = replace(self._settings, doorbell=Doorbell(host, port, secrets.token_bytes(16)))
+
     def start(self) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._live, name="coordinator", daemon=True)
@@ -176,6 +181,9 @@ class ThreadedCoordinator(JobCoordinator):
         self._observer.container_uses(use)
         self._post(lambda processor: processor.hear(use))
 
+    def rung(self) -> None:
+        self._post(Processor.rung)
+
     def _post(self, act: Callable[[Processor], None]) -> None:
         with self._lock:
             if self._processor is None or self._loop is None:
@@ -216,6 +224,11 @@ class ThreadedCoordinator(JobCoordinator):
             counting.cancel()
             with self._lock:
                 self._reaching = None
+
+        def gone(incarnation: str) -> None:
+            processor.gone(incarnation)
+
+        bells = Bells(gone) if self._settings.doorbell is not None else None
         try:
             processor = Processor(
                 self._settings,
@@ -226,6 +239,7 @@ class ThreadedCoordinator(JobCoordinator):
                 tell=self._command,
                 watch=self._watch,
                 called=self._observer.called,
+                bells=bells,
             )
             self.view, self._table = processor.view, stores.table
             with self._lock:
@@ -241,6 +255,8 @@ class ThreadedCoordinator(JobCoordinator):
                 recording.cancel()
                 await recorder.end(wall_ms())
         finally:
+            if bells is not None:
+                await bells.close()
             await stores.close()
 
     async def _count(self) -> None:

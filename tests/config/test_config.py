@@ -263,8 +263,8 @@ def test_an_unknown_key_is_refused_with_the_nearest_one(addition: str, key: str,
 
 def test_a_key_that_is_near_to_none_is_refused_with_those_that_there_are() -> None:
     """What it has in common with others because of its section does not make them near."""
-    assert mistakes(MINIMAL + "[processor]\nlabel = 1\n") == (
-        "job.toml: processor.label is not a key. The keys of processor are id, dir, host, port."
+    assert mistakes(MINIMAL + "[processor]\ncity = 1\n") == (
+        "job.toml: processor.city is not a key. The keys of processor are id, dir, host, port, bells."
     )
     assert mistakes(MINIMAL + "[foo]\nbar = 1\n").startswith(
         "job.toml: foo.bar is not a key. The sections are app, job, azure, processor, host, task, "
@@ -729,6 +729,11 @@ def test_a_host_is_a_name_or_an_address(host: str) -> None:
 def test_a_host_that_no_name_service_is_asked_for_is_refused(host: str) -> None:
     """The encoding of names failed on a label of 64 letters, and the supervisor with it."""
     assert "should be an address of this machine" in mistakes(**{"processor.host": host})
+
+
+def test_bells_need_a_port() -> None:
+    assert "no processor.port, to which other processors would connect" in mistakes(**{"processor.bells": True})
+    assert parsed(**{"processor.bells": True, "processor.port": 0}).processor.bells
 
 
 @pytest.mark.parametrize("name", ["ab", "Upper", "a--b", "-ab", "ab-", "a_b", "a" * 64, "$logs"])

@@ -113,9 +113,9 @@ class Written:
 class GroupOnAzurite:
     """A group of its own on an emulator."""
 
-    def __init__(self, emulator: Azurite, tasks: int, profile: str = "fast") -> None:
+    def __init__(self, emulator: Azurite, tasks: int, profile: str = "fast", more: str = "") -> None:
         self.emulator, self.tasks = emulator, tasks
-        self.job = JOB.format(id=uuid.uuid4().hex[:8], connect=emulator.connection_string, profile=profile)
+        self.job = JOB.format(id=uuid.uuid4().hex[:8], connect=emulator.connection_string, profile=profile) + more
         self.account = Account.from_config(Config.parse(self.job).storage)
         self.account.ensure_created()
         self.runner = asyncio.Runner()

@@ -17,6 +17,7 @@ from multiprocessing.synchronize import Event
 from typing import Any
 
 from samza_azure import AzureJobCoordinatorFactory, Config, JobCoordinatorListener, JobModel
+from samza_azure.commands.run import answer_probes
 from samza_azure.errors import PermitExpired, SamzaAzureError, StorageUnavailable, Superseded, Unsettled
 from samza_azure.group.control import Control
 from samza_azure.group.ending import waits_for
@@ -51,6 +52,9 @@ class Member(JobCoordinatorListener):
         self.coordinator.set_listener(self)
         self.coordinator.ask(new_run=False, wait_for_upgrade=False, only_holder=only_holder)
         self.coordinator.report(Ready(plan_of(STAGE, tasks)))
+        answer_probes(
+            config, coordinator, steps=lambda: 0, wake=lambda: None, container=lambda: True, leaving=lambda: False
+        )
         self.blobs: Blobs = Account.from_config(config.storage).blobs()
         self._until = 0.0
         self._work: dict[str, Work] = {}

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+import psutil
 import pytest
 
 from samza_azure.commands.azurite.emulator import Azurite
@@ -19,8 +20,8 @@ def new_group(emulator: Azurite) -> Iterator[Callable[..., GroupOnAzurite]]:
     """Makes a group that shares this many tasks."""
     made: list[GroupOnAzurite] = []
 
-    def make(tasks: int, profile: str = "fast") -> GroupOnAzurite:
-        made.append(GroupOnAzurite(emulator, tasks, profile))
+    def make(tasks: int, profile: str = "fast", more: str = "") -> GroupOnAzurite:
+        made.append(GroupOnAzurite(emulator, tasks, profile, more))
         return made[-1]
 
     yield make
@@ -68,3 +69,26 @@ def test_a_processor_without_a_task_is_a_standby_under_any_leader(
     for leader, group in groups.items():
         after = group.settled()
         assert sorted(len(each["tasks"]) for each in after["processors"] if each["id"] != leader) == [0, 1, 1]
+
+
+def connected_to(process: psutil.Process) -> int:
+    """How many connections others hold to its port."""
+    found = process.net_connections("tcp")
+    ports = {each.laddr.port for each in found if each.status == psutil.CONN_LISTEN}
+    return sum(each.status == psutil.CONN_ESTABLISHED and each.laddr.port in ports for each in found)
+
+
+def test_with_bells_a_killed_leader_is_followed_long_before_anybody_would_suspect_it(
+    new_group: Callable[..., GroupOnAzurite],
+) -> None:
+    """Without them it may be silent for 5 s."""
+    group = new_group(2, "default", "processor.port = 0\nprocessor.bells = true\n")
+    group.start("p0", "p1")
+    before = group.settled()
+    leader = psutil.Process(group.members[before["leader"]].process.pid)
+    group.until(lambda: f"not connected: {leader.net_connections()}", lambda: connected_to(leader) == 1)
+    killed_at = boot_time()
+    group.kill(before["leader"])
+    group.until(lambda: "nobody leads", lambda: group.status()["epoch"] > before["epoch"])
+    assert boot_time() - killed_at < PROFILES["default"].leader_timeout_s
+    assert group.settled()["leader"] != before["leader"]
