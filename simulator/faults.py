@@ -104,6 +104,10 @@ class Faults(Notices):
                     self.start("old", code=OLD_CODE)
             case "access refused":
                 self._refuse_access(self._victim(who, kind) if dice.random() < 0.5 else None, lasts)
+            case "false bell":
+                self.faults += self.bells.lie()
+            case "hostile bells":
+                self.faults += self.bells.attack()
             case "other stages":
                 steps.meet(kind)
                 self.start("new", code=self._new_code())

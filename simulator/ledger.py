@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from samza_azure.group.bells import MISSED
 from samza_azure.group.control import BarrierState, Control, Owner, RunPhase, decode
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.rows import REQUESTS, ProcessorState, processor_row
@@ -45,7 +46,7 @@ INVARIANTS = {
     "S9": "Nothing is deleted that a restore, a replay or a reader may still need.",
     "S10": "A processor is marked dead, and its row deleted, only after its own silence has lasted as long as the "
     "timeout, or because it did not adopt a version in time, or because it cannot reach the control blob while the "
-    "leader can. An outage marks nobody dead.",
+    "leader can; after a bell, 1.25 heartbeats of silence are enough. An outage marks nobody dead.",
     "S11": "A fault causes at most two changes of the leader. Without a fault neither the epoch nor the version "
     "changes. Deposing a leader that is alive lengthens the timeout of all processors.",
     "S12": "A run keeps its pipeline. FLUSH follows a FREEZE of the same drain and cannot be taken back. While a run "
@@ -148,6 +149,7 @@ class Facts:
     on_drained: Callable[[Control], None] = lambda control: None
     note: Callable[[str], None] = lambda text: None
     is_asked_for: Callable[[str], bool] = lambda run: True  # another run after this one
+    is_rung: Callable[[str, str], bool] = lambda processor, of: False  # a bell has told it of the end of an incarnation
     clock_slack: float = 0.0  # the share by which a slow clock extends a deadline
     no_beats: list[tuple[float, float]] = field(default_factory=list)  # outages in which no heartbeat was possible
     no_blob: list[tuple[float, float]] = field(default_factory=list)  # outages in which nobody reached the control blob
@@ -417,6 +419,8 @@ class Ledger(MemoryStorage):
         if after.epoch != before.epoch:
             self.takeovers += 1
             seen["take-over"] += 1
+            deposed = after.deposed
+            seen["take-over after a bell"] += deposed is not None and self.facts.is_rung(_sender(), deposed.incarnation)
             note(f"epoch {after.epoch}: {after.leader.processor if after.leader else '?'} leads")
         if after.leader is None and before.leader is not None:
             seen["leader hands over"] += 1
@@ -581,6 +585,10 @@ class Ledger(MemoryStorage):
         # A leader counts at most two intervals between two reads, so a jump of its clock adds no more than that.
         enough = silence >= timing.heartbeat_timeout_s * CLOCK_RATE - jumps * 2 * timing.scan_s
         timeout, now = self.facts.timing.heartbeat_timeout_s, self.facts.instant()
+        rung = self.facts.is_rung(_sender(), str(before["incarnation"]))
+        if rung and not enough and silence >= MISSED * timing.heartbeat_s * CLOCK_RATE - jumps * 2 * timing.scan_s:
+            self.seen["marked dead by a bell"] += 1
+            return
         # A processor may also be marked if it has long reported that it is cut off while others could reach the blob.
         said = beats.cut_off_since
         cut_off = said is not None and self.facts.reachable_s(said) >= timeout * CLOCK_RATE

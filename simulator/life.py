@@ -15,7 +15,7 @@ from samza_azure.group.timing import LISTEN_S
 from samza_azure.group.view import Settings
 from samza_azure.host.copies import keep_copy
 from samza_azure.host.deaths import Deaths
-from samza_azure.host.processor import ContainerLost, ContainerSilent, Processor
+from samza_azure.host.processor import ContainerLost, ContainerSilent, Doorbells, Processor
 from samza_azure.host.runs import RunLogs, lost_control
 from samza_azure.messages import Command, Kill, Phase, Ready, Report, TaskReport
 from samza_azure.storage.interface import Blobs
@@ -56,6 +56,9 @@ class LifeContext(Protocol):
 
     def turned(self, life: "Life") -> None:
         """Called when the processor has had a turn."""
+
+    def port_closed(self, life: "Life") -> None:
+        """Called when the process of the processor has ended."""
 
     def check_command(self, life: "Life", command: Command) -> None:
         """Check what must hold when a command is given to the container."""
@@ -163,7 +166,14 @@ class Life:
     """One life, from a start to an end or a crash."""
 
     def __init__(
-        self, world: LifeContext, clock: Clock, number: int, settings: Settings, habits: Habits, plan_start_s: float
+        self,
+        world: LifeContext,
+        clock: Clock,
+        number: int,
+        settings: Settings,
+        habits: Habits,
+        plan_start_s: float,
+        bells: Doorbells | None = None,
     ) -> None:
         self.world, self.clock, self.name, self.number = world, clock, settings.processor, number
         self.supervisor = Process(f"{self.name}.{number}")
@@ -188,6 +198,7 @@ class Life:
             clock,
             tell=self._tell,
             watch=lambda view: world.turned(self),
+            bells=bells,
         )
         self.work = self.supervisor.spawn(self._live())
         self._start_container()
@@ -197,11 +208,24 @@ class Life:
         self.world.note(f"{self.name} ends with {self.finish.code}: {self.finish.message.splitlines()[0]}")
         self._end_container()
         self.world.ended(self, self.finish)
+        self.world.port_closed(self)
 
     def crash(self) -> None:
         """Kill the whole processor, with its container."""
         self.supervisor.kill()
         self._end_container()
+        self.world.port_closed(self)
+
+    def hear_end(self, incarnation: str) -> None:
+        """Tell it that a connection to this incarnation was closed and refused."""
+        self.supervisor.spawn(self._hear_bell(self.processor.gone, incarnation))
+
+    def hear_ring(self) -> None:
+        """Tell it that there is something to read."""
+        self.supervisor.spawn(self._hear_bell(self.processor.rung))
+
+    async def _hear_bell(self, hear: Callable[..., None], *about: str) -> None:
+        hear(*about)
 
     def leave(self) -> None:
         """Ask it to leave, as a signal does. It may be asked more than once."""

@@ -19,11 +19,12 @@ from samza_azure.group.ending import FAREWELL_S
 from samza_azure.group.rows import MEMBERS, REQUESTS, RequestKind, request_columns
 from samza_azure.group.tasks import PATIENCE
 from samza_azure.group.timing import PROFILES
-from samza_azure.group.view import Settings
+from samza_azure.group.view import Doorbell, Settings
 from samza_azure.host.slot import RESTARTED_S
 from samza_azure.logs.task_log import LogLimits
 from samza_azure.messages import Command
 from samza_azure.storage.memory import Link, MemoryAccount, SimulatedAccount
+from simulator.bells import Network
 from simulator.container import SOURCE, Habits, plan_of
 from simulator.ledger import Facts, Ledger, Violation, demand
 from simulator.life import RATE_ERROR, Clock, Life
@@ -75,12 +76,19 @@ class Processors:
         self.weather = Weather()
         slack = 1 / (1 - RATE_ERROR) - 1 if scenario.clocks else 0.0
         self.facts = Facts(
-            self.loop.time, self.timing, self._drained, self.note, lambda run: self.again == run, clock_slack=slack
+            self.loop.time,
+            self.timing,
+            self._drained,
+            self.note,
+            lambda run: self.again == run,
+            self._is_rung,
+            clock_slack=slack,
         )
         self.ledger = Ledger(self.facts)
         self.runs = 0
         self.habits = self._habits(self._fingerprint())
         self.lives: dict[str, Life] = {}
+        self.bells = Network(scenario.seed, self.lives, self.ledger.seen, self.note)
         self.last_ended: Life | None = None
         self.numbers: Counter[str] = Counter()
         self.result = Result(scenario, seen=self.ledger.seen)
@@ -142,7 +150,8 @@ class Processors:
         habits = self._habits(code) if code else self.habits
         slow = 0.2 if self.scenario.style == "busy" else 3.0
         clock = Clock(self.loop.time, Random(f"{self.scenario.seed} {name} {number}"), wrong=self.scenario.clocks)
-        self.lives[name] = Life(self, clock, number, settings, habits, plan_start_s=self.dice.choice([0.2, slow]))
+        bells = self.bells.of(name) if self.scenario.bells else None
+        self.lives[name] = Life(self, clock, number, settings, habits, self.dice.choice([0.2, slow]), bells)
         self._over_before[name] = self._over_for_good()
         self.note(f"{name} starts{f' with code {code[:4]}' if code else ''}, life {number}")
 
@@ -160,7 +169,18 @@ class Processors:
             restarted=is_marked and not new_run and not self.calm,
             replicas=self.scenario.replicas,
             wait_for_upgrade=self.scenario.waits and not self.calm and self._operator.random() < 0.7,
+            doorbell=Doorbell("10.0.0.1", 8080, f"{name} {self.numbers[name]}".encode())
+            if self.scenario.bells
+            else None,
         )
+
+    def _is_rung(self, processor: str, incarnation: str) -> bool:
+        return processor in self.lives and incarnation in self.lives[processor].processor.view.others.gone
+
+    def port_closed(self, life: Life) -> None:
+        """Tell those who are connected to this process that it has ended."""
+        if self.scenario.bells and self.loop.is_running():
+            self.bells.ended(life)
 
     def ended(self, life: Life, finish: Finish) -> None:
         """Note the end of a processor. An orchestrator starts it again."""

@@ -85,6 +85,7 @@ class Scenario:
     pauses: bool = False  # at times the sources have no new rows, and their readers report that
     lulls: bool = False  # one processor dies without other faults until that must have healed
     replicas: int = 0  # of each task with state
+    bells: bool = False  # processors have doorbells: lost, late, doubled and false ones too
     waits: bool = False  # most processors wait for an upgrade after a drain, until an operator replaces them
 
 
@@ -174,6 +175,33 @@ def replicated(seed: int) -> Scenario:
     )
 
 
+def belled(seed: int) -> Scenario:
+    """A fleet whose processors have doorbells, of which some are lost, late, doubled, false or hostile: a small one
+    with little else, or, every third, one of any kind. It has random numbers of its own, like `wide`.
+    """
+    dice = Random(f"belled {seed}")
+    bells = ("false bell", "false bell", "hostile bells")
+    if seed % 3 == 2:
+        drawn = dice.choice([draw, draw, wide, noticed])(dice.getrandbits(31))
+        faults = (*drawn.faults, *bells, "crash") if drawn.style != "mild" else ()
+        return replace(drawn, seed=seed, bells=True, processors=max(drawn.processors, 3), faults=faults)
+    return Scenario(
+        seed=seed,
+        style="storm",
+        processors=3,
+        sources=1,
+        counts=1,
+        profile=dice.choice(["default", "default", "eco"]),
+        fault_s=120.0,
+        every_s=8.0,
+        faults=(*bells, "crash", "crash", "crash", "crash, other id", "machine freezes", "cut off"),
+        aimed=0.3,
+        lost=dice.choice([0.0, 0.0, 0.02]),
+        clocks=dice.random() < 0.3,
+        bells=True,
+    )
+
+
 def _storm(seed: int, dice: Random, processors: int | None, fault_s: float | None) -> Scenario:
     def some(most: float) -> float:
         return dice.choice([0.0, most / 10, most])
@@ -249,4 +277,17 @@ def _mild(seed: int, dice: Random, processors: int | None, fault_s: float | None
     )
 
 
-__all__ = ["AIMED", "BUSY", "DENSE", "FAULTS", "NOTICED", "Scenario", "dense", "draw", "noticed", "replicated", "wide"]
+__all__ = [
+    "AIMED",
+    "BUSY",
+    "DENSE",
+    "FAULTS",
+    "NOTICED",
+    "Scenario",
+    "belled",
+    "dense",
+    "draw",
+    "noticed",
+    "replicated",
+    "wide",
+]
