@@ -119,9 +119,10 @@ def test_a_worker_whose_master_is_not_there_leaves_all_the_same(tmp_path: Path) 
     command = [sys.executable, "-m", "samza_azure", "worker", "--master", "spark://127.0.0.1:1", "--dir", str(tmp_path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as worker:
         assert worker.stderr is not None
-        for line in worker.stderr:
-            if "Connecting to master" in line:
-                break
+        said = ""
+        while "Connecting to master" not in said:
+            assert (line := worker.stderr.readline()), said
+            said += line
         worker.send_signal(signal.SIGTERM)
-        said = worker.stderr.read()
+        said += worker.stderr.read()
         assert (worker.wait(60), "its executors had ended" in said) == (0, True), said
