@@ -121,7 +121,8 @@ def test_a_worker_whose_master_is_not_there_leaves_all_the_same(tmp_path: Path) 
         assert worker.stderr is not None
         said = ""
         while "Connecting to master" not in said:
-            assert (line := worker.stderr.readline()), said
+            line = worker.stderr.readline()
+            assert line, said
             said += line
         worker.send_signal(signal.SIGTERM)
         said += worker.stderr.read()
