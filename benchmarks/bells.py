@@ -38,7 +38,8 @@ class Told(factory.ThreadedCoordinator):
     def __init__(self, name: str, config: Config, say: Say) -> None:
         settings = factory.settings(name, config)
         super().__init__(settings, lambda: factory._azure(config), Observer(name))
-        self._say_, self._wrote, self._named = say, 0, (0, ())
+        self._say_, self._wrote = say, 0
+        self._named: tuple[int, tuple[str, ...]] = (0, ())
         self._runs: frozenset[tuple[str, int]] = frozenset()
 
     def _watch(self, view: View) -> None:

@@ -255,6 +255,10 @@ class TaskError:
     traceback: str
 
 
+#: In characters: the longest warning of a task.
+WARNING_LIMIT = 500
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What the batches of a task have done in this attempt. For people and metrics: no decision depends on it."""

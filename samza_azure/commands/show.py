@@ -46,9 +46,11 @@ def status_view(shown: dict[str, Any]) -> Group:
         parts += [folded(line, style="yellow") for line in _why_not(shown["tasks"])]
         waiting = [task["name"] for task in shown["tasks"] if waits(task)]
         parts += [folded(f"{_named(waiting)} for readers", style="yellow")] if waiting else []
-        parts += [
-            folded(f"{task['name']}: {warned}", style="yellow") for task in shown["tasks"] if (warned := warning(task))
-        ]
+        warned: dict[str, list[str]] = {}
+        for task in shown["tasks"]:
+            if text := warning(task):
+                warned.setdefault(text, []).append(task["name"])
+        parts += [folded(f"{_some(names)}: {text}", style="yellow") for text, names in warned.items()]
     parts += [folded(f"{whose}: {error_lines(message)}", style="red") for message, whose in errors.items()]
     parts += [
         folded(f"{count} blobs of the drained run {run_id} cannot be deleted; they are tried again", style="yellow")
@@ -99,9 +101,13 @@ def _whose(tasks: Mapping[str, Sequence[str]]) -> str:
 
 
 def _named(waiting: Sequence[str]) -> str:
-    """Tasks that wait, by name, of many the first ones and their number."""
-    more = f" and {len(waiting) - NAMED} more" if len(waiting) > NAMED else ""
-    return f"{', '.join(waiting[:NAMED])}{more} {'waits' if len(waiting) == 1 else 'wait'}"
+    """Tasks that wait."""
+    return f"{_some(waiting)} {'waits' if len(waiting) == 1 else 'wait'}"
+
+
+def _some(tasks: Sequence[str]) -> str:
+    """Tasks by name, of many the first ones and their number."""
+    return ", ".join(tasks[:NAMED]) + (f" and {len(tasks) - NAMED} more" if len(tasks) > NAMED else "")
 
 
 def _without(text: str, errors: Iterable[str]) -> str:

@@ -120,8 +120,7 @@ class EventHubsStream:
     def read(self) -> SystemRows | None:
         """What one of the partitions has; each has its turn."""
         numbers = sorted(self._readers)
-        if 0 in self._readers:  # one task of the stream is enough
-            self._count.see(self._counted_at + COUNT_S)
+        self._look_for_more()
         for at in range(len(numbers)):
             number = numbers[(self._turn + at) % len(numbers)]
             if (found := self._read(number)) is not None:
@@ -134,7 +133,8 @@ class EventHubsStream:
         return None
 
     def pause(self) -> None:
-        """Look at the ends of the partitions, since no events say them."""
+        """Look at the ends of the partitions, since no events say them, and for more partitions."""
+        self._look_for_more()
         for number, reader in self._readers.items():
             self._looks[number].see(reader.end.asked_at if reader.end else 0.0)
 
@@ -172,6 +172,10 @@ class EventHubsStream:
 
     def _start_of(self, partition: int) -> datetime | int | Literal["oldest", "newest"]:
         return start_at(self._stream, self._start, partition)
+
+    def _look_for_more(self) -> None:
+        if 0 in self._readers:  # one task of the stream is enough
+            self._count.see(self._counted_at + COUNT_S)
 
     def _count_partitions(self) -> None:
         """Ask for the number of partitions: nobody reads one that was added since the task began."""

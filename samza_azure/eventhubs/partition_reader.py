@@ -48,8 +48,8 @@ TRIES = 3
 class EventPosition:
     """The last event of a partition that was read. Without `number`, there was none yet when the partition was opened.
 
-    `offset` is empty where only the number is known. It is kept since only it tells the place in a namespace that is
-    replicated elsewhere.
+    `offset` is empty where only the number is known, as after a take-over. Only it tells the place in a namespace that
+    is replicated elsewhere, so a reader that makes its link anew begins there.
     """
 
     number: int

@@ -27,6 +27,7 @@ from samza_azure.logs.position import Ends
 from samza_azure.messages import (
     BATCH_PHASES,
     CPU_PHASES,
+    WARNING_LIMIT,
     DrainPhase,
     LastBatch,
     Machine,
@@ -69,8 +70,8 @@ _NONE_IS_0 = ("failures", "restarts")
 _TIMES = ("wall_s", "cpu_s")
 #: In characters: the longest reason why a processor ended.
 ENDING_LIMIT = 500
-#: In characters: the longest account of a task's tries, and the longest warning of one.
-TRIED_LIMIT, WARNING_LIMIT = 200, 500
+#: In characters: the longest account of a task's tries.
+TRIED_LIMIT = 200
 #: In characters: the longest name of a machine, of a release and of code, and all that is said of a machine.
 NAME_LIMIT, MACHINE_LIMIT = 255, 4_000
 _FAILURE = re.compile(r"([1-9][0-9]{0,2}) (.*)", re.DOTALL)
@@ -496,7 +497,7 @@ def _progress(fields: Any) -> Progress | None:
         lag_rows=_integers(lag_rows),
         lag_s={str(key): _decimal(seconds) for key, seconds in lag_s.items()},
         waits_for_readers=fields.get("waits_for_readers") is True,
-        warning=str(fields.get("warning") or "")[:WARNING_LIMIT],
+        warning=_whole(" ".join(str(fields.get("warning") or "").split()))[:WARNING_LIMIT],
     )
 
 

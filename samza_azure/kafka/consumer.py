@@ -12,9 +12,8 @@ of messages that were not read.
 import logging
 import math
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import TimeoutError as TooLate
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -102,7 +101,7 @@ class KafkaStream:
                 '"name", the one that your tools look at.'
             )
         self._recorded: dict[int, SystemPosition] = {}  # to be committed
-        self._committed_at = self._complained_at = -math.inf
+        self._committed_at = self._accepted_at = self._complained_at = -math.inf
         self._uncommitted = ""  # why the last ones were refused, and who is in the group
         self._parser = Parser(stream, [name for name in SCHEMA.names if name != BODY])
         if self._drops_tombstones and options.get(FORMAT) == RAW:
@@ -226,11 +225,21 @@ class KafkaStream:
         consumer, self._consumer = self._consumer, None
         if consumer is None:
             return
-        if behind := self._to_commit():
-            # The process may end soon. With brokers that are away it is not waited for.
-            with suppress(KafkaException, TooLate):
-                begun(partial(consumer.commit, offsets=behind, asynchronous=False)).result(LAST_S)
-        begun(consumer.close)  # the same client may hang in it, too
+        behind = self._to_commit()
+
+        def end() -> None:
+            try:
+                if behind:
+                    consumer.commit(offsets=behind, asynchronous=False)
+            finally:
+                consumer.close()
+
+        ending = begun(end)  # the client may hang
+        if behind:  # the process may end soon, but not for brokers that are away
+            try:
+                ending.result(LAST_S)
+            except (KafkaException, TooLate) as error:
+                log.info("The last offsets of the group %r were perhaps not committed: %r", self._topic.group, error)
 
     # The group's offsets
 
@@ -243,7 +252,7 @@ class KafkaStream:
             if behind := self._to_commit():
                 self._consumer.commit(offsets=behind, asynchronous=True)
         except KafkaException as error:
-            self._refused(error.args[0], None)
+            self._refused(error.args[0], behind)
 
     def _to_commit(self) -> list[TopicPartition]:
         """What is recorded and was not committed yet."""
@@ -254,21 +263,26 @@ class KafkaStream:
             if made == self._places[each].made  # of the topic that is there now
         ]
 
-    def _refused(self, error: KafkaError | None, _offsets: object) -> None:
-        """Say why a commit was refused, now and then."""
+    def _refused(self, error: KafkaError | None, offsets: Sequence[TopicPartition]) -> None:
+        """After a commit: try again those that were refused, and say why, now and then."""
         if error is None:
-            self._uncommitted = ""
-        elif boot_time() >= self._complained_at + COMPLAIN_S:
+            self._uncommitted, self._accepted_at = "", boot_time()
+            return
+        for each in offsets:
+            self._recorded.setdefault(each.partition, (self._places[each.partition].made, each.offset))
+        if boot_time() >= self._complained_at + COMPLAIN_S:
             self._complained_at = boot_time()
-            begun(partial(self._complain, error.str()))
+            begun(partial(self._complain, error.str(), boot_time()))
 
-    def _complain(self, why: str) -> None:
+    def _complain(self, why: str, at: float) -> None:
+        """Find out who hinders it, for `warning`. Nobody does if one was accepted meanwhile."""
         others = ", ".join(self._topic.members()) or "nobody, as far as the brokers say"
-        self._uncommitted = (
-            f"The offsets of the group {self._topic.group!r} were not committed: {why.rstrip('.')}. No row is "
-            f"concerned. The group was joined by: {others}. If another program uses it, write another options.group."
-        )
-        log.warning("%s", self._uncommitted)
+        if self._accepted_at < at:
+            self._uncommitted = (
+                f"The offsets of the group {self._topic.group!r} were not committed: {why.rstrip('.')}. No row is "
+                f"concerned. The group was joined by: {others}. If another program uses it, write another "
+                "options.group."
+            )
 
     # Looks at the topic
 

@@ -18,7 +18,7 @@ from samza_azure.logs.names import source_partition, stage_and_number, state_nam
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import INTERMEDIATE, Kind, Slice
 from samza_azure.machine.clock import boot_time, wall_ms
-from samza_azure.messages import DrainPhase, DrainStep, Progress, StartTask, partitions_of
+from samza_azure.messages import WARNING_LIMIT, DrainPhase, DrainStep, Progress, StartTask, partitions_of
 from samza_azure.outcomes import Missing
 from samza_azure.pipeline.outside import outside
 from samza_azure.stream_io.arrow import event_times, one_slice
@@ -155,6 +155,7 @@ class SourceTask(TurnTask):
             raise
         self._lags = getattr(consumer, "lag", None)
         self._warnings = getattr(consumer, "warning", self._warnings)
+        self._has_moved |= not self._has_read  # a record says that this run reads, also if nothing comes
         return consumer
 
     def _turn(self) -> None:
@@ -296,8 +297,8 @@ class SourceTask(TurnTask):
         """Report whether the last turn has read nothing because the readers are too far behind, and what people should
         know of the outside.
         """
-        waits, progress, warning = self._drain.step is None and self._waits, self.report.progress, self._warnings()
-        progress = progress or Progress()
+        waits, progress = self._drain.step is None and self._waits, self.report.progress or Progress()
+        warning = self._context.clean(said)[:WARNING_LIMIT] if (said := self._warnings()) else ""
         if warning and warning != progress.warning:
             log.warning("%s: %s", self.name, warning)
         if (waits, warning) != (progress.waits_for_readers, progress.warning):
@@ -321,8 +322,9 @@ class SourceTask(TurnTask):
         if (recorded := getattr(self._consumer, "recorded", None)) is not None:
             for number, partition in self._partitions.items():
                 recorded(number, partition.position)
+            if is_drained:
+                self._leaves()  # it may have to tell somebody, and the process may end soon
         if is_drained:
-            self._leaves()  # the process may end soon
             self._end_drained()
 
     def _pending_record(self, writer: LogWriter, kind: Kind) -> dict[str, Any]:
@@ -364,7 +366,7 @@ class SourceTask(TurnTask):
             appended_ms=wall_ms(),
         )
         self._bytes = self._rows = self._dead = 0
-        self._appended_at, self._has_moved, self._is_idle = now, False, False
+        self._appended_at, self._has_read, self._has_moved, self._is_idle = now, True, False, False
         self._tell(batch=record["batch"], read=record["read"], appended_at=report.appended_at or now, progress=done)
 
     def _perhaps_idle(self) -> None:

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, TopicPartition
 
 from samza_azure.errors import ConfigError, StorageUnavailable
 from samza_azure.kafka import consumer as consumer_module
 from samza_azure.kafka.consumer import KafkaStream
 from samza_azure.kafka.local_broker import LocalBroker, free_port
+from samza_azure.machine.clock import boot_time
 from tests.faltering import parser_that_falters
 from tests.formats.registries import FakeConfluentRegistry
 from tests.formats.streams import datum, record
@@ -303,15 +304,17 @@ def test_offsets_of_recorded_rows_are_committed_for_others_and_never_read(
         messages.stream(commit="true")
 
 
-def test_who_has_joined_the_group_is_named(timed: Messages, caplog: pytest.LogCaptureFixture) -> None:
+def test_who_has_joined_the_group_is_named(timed: Messages) -> None:
     """As a broker says it that tells more of groups than tansu."""
     reading, named = timed.stream(group="g", commit="true"), "the client 'billing' at 10.0.0.7"
     assert reading._topic.members() == [named, *["the client 'lag' at h"] * 2, "2 others"]
     assert f"the group 'g', and they keep its offsets from being committed: {named}, the client" in reading.look()
-    for _ in range(2):
-        reading._refused(KafkaError(KafkaError.UNKNOWN_MEMBER_ID), None)
-    until(lambda: caplog.messages)
-    assert len(caplog.messages) == 1 and "No row is concerned" in caplog.text and named in caplog.text
-    assert reading.warning() == caplog.messages[0]
-    reading._refused(None, None)
+    refused = [TopicPartition("t", 0, 3)]
+    reading._refused(KafkaError(KafkaError.UNKNOWN_MEMBER_ID), refused)
+    until(reading.warning)
+    assert "No row is concerned" in reading.warning() and named in reading.warning()
+    assert [(each.partition, each.offset) for each in reading._to_commit()] == [(0, 3)], "it is tried again"
+    reading._refused(None, [])
     assert reading.warning() == "", "it is over"
+    reading._complain("late", boot_time() - 1)
+    assert reading.warning() == "", "one was accepted since"

@@ -23,7 +23,7 @@ from samza_azure.eventhubs.emulator import EventHubs
 from samza_azure.logs.reading import Tail
 from samza_azure.logs.record import Kind, Writer
 from samza_azure.machine.clock import boot_time
-from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase, Progress, StartTask, TaskKind
+from samza_azure.messages import WARNING_LIMIT, Drain, DrainPhase, DrainStep, Phase, Progress, StartTask, TaskKind
 from samza_azure.pipeline.loading import load
 from samza_azure.pipeline.outside import dead_letter_stage
 from samza_azure.pipeline.system_names import mistakes_of_systems
@@ -392,6 +392,7 @@ def test_partitions_that_are_added_are_warned_of_and_read_from_their_beginning_b
         ends = task.report.ends
         task.follow(Drain(DrainStep.FLUSH, DRAIN, ends))
         turn(task)
+        task._leaves()
         sent(6, to=2), sent(7, to=0)
 
         with pytest.raises(ConfigError, match="write partitions = 3"):
@@ -402,6 +403,25 @@ def test_partitions_that_are_added_are_warned_of_and_read_from_their_beginning_b
         task._leaves()
         both = run.rows() + run.rows("runs/r3/clicks-source-0", 3)
         assert sorted(both) == list(range(8)) and not warned(task)
+
+
+def test_a_run_that_has_found_no_row_yet_goes_on_beside_partitions_that_were_added(run: Run) -> None:
+    """It ended where the owner changed, since no record said that it had ever read."""
+    run = with_dead_letters(run, 3)
+    made = run.directory / "made.py"
+    made.write_text(f"{MADE}    def read(self): ...\n    def warning(self): return 'Look.\\nThere. ' + 'x' * 600\n")
+    sys.modules.pop("made", None)
+    task = run.owner(first=True)
+    turn(task)
+    assert (task.report.batch, task.report.progress and task.report.progress.rows) == (0, 0)
+    turn(task)
+    assert task.report.batch == 0, "one record is enough"
+    made.write_text(made.read_text().replace("def partitions(self): ...", "def partitions(self): return 5"))
+    sys.modules.pop("made", None)
+    task = run.owner()
+    turn(task)
+    assert task.report.progress is not None
+    assert len(task.report.progress.warning) == WARNING_LIMIT
 
 
 def test_an_outage_makes_no_partition_silent_before_a_look_at_its_end(run: Run) -> None:
