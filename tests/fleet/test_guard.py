@@ -58,9 +58,13 @@ def test_one_of_three_runs_the_command(guards: Guards) -> None:
 
 def test_each_serves_the_metrics_that_its_job_file_asks_for(guards: Guards) -> None:
     guards.until("all three serve", lambda: guards.said().count("metrics on port") == 3)
-    for port in re.findall(r"metrics on port (\d+)", guards.said()):
+
+    def served(port: str) -> bytes:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-            assert b"samza_azure_" in answer.read()
+            return bytes(answer.read())
+
+    ports = re.findall(r"metrics on port (\d+)", guards.said())
+    guards.until("all have measured something", lambda: all(b"samza_azure_" in served(port) for port in ports))
 
 
 def test_a_guard_is_killed_and_another_one_starts_the_command(guards: Guards) -> None:

@@ -57,7 +57,8 @@ class Proxy:
         _, *now = self._sockets
         for one in now:
             _end(one)
-            self._sockets.remove(one)
+            with contextlib.suppress(ValueError):  # another thread may cut at the same time
+                self._sockets.remove(one)
 
     def _accept(self) -> None:
         while True:
