@@ -3,6 +3,7 @@
 import http.client
 import os
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -149,3 +150,63 @@ def test_nothing_beside_a_folder_is_served_and_of_half_an_upload_nothing_stays(
             upload.shutdown(socket.SHUT_WR)
             assert b" 500 " in upload.makefile("rb").readline()
         assert list(folder.iterdir()) == []
+
+
+def test_a_large_file_comes_whole_to_a_reader_that_is_slow(
+    server: StateServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than the connection's buffers hold, as over any real network."""
+    setup = state_server._Handler.setup
+
+    def with_a_small_buffer(self: Any) -> None:
+        self.request.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 256 << 10)
+        setup(self)
+
+    monkeypatch.setattr(state_server._Handler, "setup", with_a_small_buffer)
+    content = os.urandom(64 << 20)
+    (tmp_path / "1.zip").write_bytes(content)
+    connection = connected(server)
+    with server.serving(tmp_path, lambda name: False) as url:
+        connection.request("GET", f"{path_of(url)}/1.zip?op=OPEN&offset=5")
+        answer = connection.getresponse()
+        time.sleep(0.5)  # meanwhile the buffers are full
+        assert answer.status == 200
+        assert answer.read() == content[5:]
+        connection.request("GET", f"{path_of(url)}/1.zip?op=OPEN&offset={64 << 20}")
+        assert connection.getresponse().read() == b""
+    connection.close()
+
+
+def test_a_file_that_cannot_be_sent_ends_the_connection_and_has_nothing_in_its_midst(
+    server: StateServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_server._Handler, "timeout", 0.2)
+    (tmp_path / "1.zip").write_bytes(bytes(64 << 20))
+    connection = connected(server)
+    with server.serving(tmp_path, lambda name: False) as url:
+        connection.request("GET", f"{path_of(url)}/1.zip?op=OPEN")
+        answer = connection.getresponse()
+        time.sleep(1)
+        with pytest.raises(http.client.IncompleteRead) as broken:
+            answer.read()
+        assert not broken.value.partial.strip(b"\0")
+    connection.close()
+
+
+def test_of_an_upload_that_cannot_be_kept_the_rest_is_no_request(server: StateServer, tmp_path: Path) -> None:
+    host, _, port = server.authority.rpartition(":")
+    with server.serving(tmp_path, lambda name: False) as url, socket.create_connection((host, int(port))) as upload:
+        inner = f"PUT {path_of(url)}/evil?op=MKDIRS HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+        start = f"PUT {path_of(url)}/1.delta?op=CREATE&datanode=true HTTP/1.1\r\nHost: x\r\n"
+        upload.sendall(f"{start}Transfer-Encoding: chunked\r\n\r\nno size\r\n".encode() + inner)
+        said = upload.makefile("rb").read()
+    assert (said.count(b"HTTP/1.1 "), (tmp_path / "evil").exists()) == (1, False)
+
+
+def connected(server: StateServer) -> http.client.HTTPConnection:
+    host, _, port = server.authority.rpartition(":")
+    return http.client.HTTPConnection(host, int(port))
+
+
+def path_of(url: str) -> str:
+    return f"{state_server.PREFIX}{url.rpartition('/')[2]}"

@@ -172,15 +172,15 @@ class _Handler(BaseHTTPRequestHandler):
             size = os.fstat(content.fileno()).st_size
             offset = min(int(options.get("offset", 0)), size)
             length = min(int(options.get("length", size)), size - offset)
-            content.seek(offset)
             self._head(HTTPStatus.OK, length)
-            self.wfile.flush()
-            while length > 0:
-                sent = os.sendfile(self.connection.fileno(), content.fileno(), offset, min(length, PIECE))
-                if not sent:
-                    self.close_connection = True  # it has become shorter
-                    return
-                offset, length = offset + sent, length - sent
+            try:
+                self.wfile.flush()
+                sent = self.connection.sendfile(content, offset, length) if length else 0
+            except OSError as error:  # an answer has begun, so another one would be taken for its content
+                log.debug("An executor has not read all of a file: %s", error)
+                sent = -1
+            if sent != length:  # the file has become shorter, or nobody reads
+                self.close_connection = True
 
     def _make(self, path: str, options: dict[str, str]) -> None:
         _, _, file = self.files.place(path)
@@ -246,7 +246,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _read_body(self, sink: IO[bytes]) -> None:
         """Read the body piece by piece. Raise ConnectionError if it ends early."""
-        self._is_read = True
         if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
             while size := self._size():
                 self._copy(size, sink)
@@ -255,6 +254,7 @@ class _Handler(BaseHTTPRequestHandler):
                 pass
         else:
             self._copy(int(self.headers.get("Content-Length", "0")), sink)
+        self._is_read = True
 
     def _size(self) -> int:
         """That of the next chunk; 0 for the last one."""
