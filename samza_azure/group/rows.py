@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address, ip_network
 from itertools import islice
 from typing import Any
 
@@ -74,6 +74,12 @@ ENDING_LIMIT = 500
 TRIED_LIMIT = 200
 #: In characters: the longest name of a machine, of a release and of code, and all that is said of a machine.
 NAME_LIMIT, MACHINE_LIMIT = 255, 4_000
+#: Where processors may call each other: this machine, and the private networks.
+_INSIDE = tuple(
+    ip_network(each)
+    for each in ("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "::1/128", "fc00::/7")
+)
+_TOKEN = re.compile("[0-9a-f]{64}")
 _FAILURE = re.compile(r"([1-9][0-9]{0,2}) (.*)", re.DOTALL)
 #: In characters: a request with more text than this is not one of ours.
 REQUEST_LIMIT = 64_000
@@ -575,22 +581,29 @@ def _going(text: object) -> Going | None:
     )
 
 
-def is_inside(host: str) -> bool:
-    """Whether this is an address of this machine or of a private network, where processors may call each other."""
+def address_inside(host: str) -> str | None:
+    """This address, in one form, if it is of this machine or of a private network: processors may call each other
+    there."""
     try:
         found = ip_address(host)
     except ValueError:
-        return False
-    return not (found.is_global or found.is_link_local or found.is_multicast or found.is_unspecified)
+        return None
+    if isinstance(found, IPv6Address):
+        if found.scope_id is not None:
+            return None  # any text may follow a `%`, so a URL may show another host
+        found = found.ipv4_mapped or found
+    is_inside = any(found.version == each.version and found in each for each in _INSIDE)
+    return str(found) if is_inside else None
 
 
 def _bell(text: object) -> Bell | None:
     """A bell, if processors may call it: whoever can write rows must not make them call other services outside."""
     fields = _object(text if isinstance(text, str) and len(text) <= NAME_LIMIT else None)
     host, port, token = fields.get("host"), _integer(fields.get("port")), fields.get("token")
-    if not isinstance(host, str) or not isinstance(token, str) or not 0 < port < 1 << 16 or not is_inside(host):
+    address = address_inside(host) if isinstance(host, str) else None
+    if address is None or not isinstance(token, str) or not _TOKEN.fullmatch(token) or not 0 < port < 1 << 16:
         return None
-    return Bell(host, port, token)
+    return Bell(address, port, token)
 
 
 def _ends(fields: Any) -> Ends | None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from samza_azure.coordinator import JobCoordinator
 from samza_azure.group.bells import token_of
-from samza_azure.group.rows import Bell, is_inside
+from samza_azure.group.rows import Bell, address_inside
 from samza_azure.machine.clock import boot_time
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ NONCE, PROOF = "X-Bell-Nonce", "X-Bell-Proof"
 REFUSED_S, TRY_S, TRY_MOST_S = 0.25, 0.002, 0.016
 #: The wait before a connection is tried again, doubled up to the second; and the longest wait for a proof.
 AGAIN_S, AGAIN_MOST_S, PROOF_S = 0.5, 60.0, 3.0
+#: So long a connection that is not wanted any more waits for the other side, which may be frozen.
+CLOSE_S = 0.5
 #: A port takes so many connections at once, and passes on one ring in so many seconds.
 CONNECTIONS, RING_S = 128, 0.1
 
@@ -46,8 +48,8 @@ CONNECTIONS, RING_S = 128, 0.1
 class Bells:
     """The connections that one processor holds. All of it on one loop's thread."""
 
-    def __init__(self, gone: Callable[[str], None]) -> None:
-        """`gone` is called with an incarnation whose process has ended."""
+    def __init__(self, gone: Callable[[str], bool]) -> None:
+        """`gone` is called with an incarnation whose process has ended, and returns whether that counts."""
         self._gone = gone
         self._wanted: Mapping[str, Bell] = {}
         self._held: dict[str, asyncio.Task[None]] = {}
@@ -82,32 +84,37 @@ class Bells:
             await self._session.close()
 
     async def _hold(self, incarnation: str, bell: Bell) -> None:
-        from aiohttp import ClientError, ClientSession
+        from aiohttp import ClientError
 
-        self._session = self._session or ClientSession()
+        self._session = self._session or _session()
         again_s = AGAIN_S
         while True:
             was_open = False
             with suppress(ClientError, OSError, TimeoutError):
                 was_open = await self._listen(self._session, incarnation, bell)
-            if was_open and await is_refused(bell):
-                self._gone(incarnation)
+            is_over = was_open and await is_refused(bell)
+            if is_over and self._gone(incarnation):
                 return
-            again_s = AGAIN_S if was_open else min(2 * again_s, AGAIN_MOST_S)
+            again_s = AGAIN_MOST_S if is_over else AGAIN_S if was_open else min(2 * again_s, AGAIN_MOST_S)
             await asyncio.sleep(again_s * (0.75 + random.random() / 2))
 
     async def _listen(self, session: "ClientSession", incarnation: str, bell: Bell) -> bool:
         """Connect, and wait until the connection ends. Return whether it was one to that incarnation."""
+        from aiohttp import ClientWSTimeout
+
         nonce = secrets.token_hex(16)
         host = f"[{bell.host}]" if ":" in bell.host else bell.host
         headers = {NONCE: nonce, PROOF: proof(bell.token, "asks", nonce)}
         async with asyncio.timeout(PROOF_S):
             connection = await session.ws_connect(
-                f"http://{host}:{bell.port}{ROUTE}", headers=headers, max_msg_size=256
+                f"http://{host}:{bell.port}{ROUTE}",
+                headers=headers,
+                max_msg_size=256,
+                timeout=ClientWSTimeout(ws_close=CLOSE_S),
             )
         async with connection:
             answer = str((await connection.receive(timeout=PROOF_S)).data)
-            if not hmac.compare_digest(answer.encode(), proof(bell.token, "answers", nonce).encode()):
+            if not is_proof(answer, bell.token, "answers", nonce):
                 return False
             self._open[incarnation] = connection
             try:
@@ -118,6 +125,19 @@ class Bells:
             return True
 
 
+def _session() -> "ClientSession":
+    """For calls of what rows name, which must not lead to anything else."""
+    from aiohttp import ClientError, ClientSession, TraceConfig, TraceRequestRedirectParams
+
+    async def refuse(session: ClientSession, context: object, found: TraceRequestRedirectParams) -> None:
+        found.response.close()
+        raise ClientError("A bell does not redirect.")
+
+    tracing = TraceConfig()
+    tracing.on_request_redirect.append(refuse)
+    return ClientSession(trace_configs=[tracing])
+
+
 async def _ring(connection: "ClientWebSocketResponse") -> None:
     with suppress(OSError, RuntimeError):
         await connection.send_bytes(b"")
@@ -125,11 +145,21 @@ async def _ring(connection: "ClientWebSocketResponse") -> None:
 
 def proof(token: str, who: str, nonce: str) -> str:
     """What shows that one knows the token."""
-    return hmac.digest(token.encode(), f"{who} {nonce}".encode(), "sha256").hex()
+    return hmac.digest(_bytes(token), _bytes(f"{who} {nonce}"), "sha256").hex()
+
+
+def is_proof(shown: str, token: str, who: str, nonce: str) -> bool:
+    """Whether that was shown, compared in constant time."""
+    return hmac.compare_digest(_bytes(shown), proof(token, who, nonce).encode())
+
+
+def _bytes(text: str) -> bytes:
+    """A header that is no UTF-8 is read with lone surrogates, which cannot be encoded."""
+    return text.encode(errors="replace")
 
 
 async def is_refused(bell: Bell) -> bool:
-    """Whether the port refuses a connection, now or within 50 ms."""
+    """Whether the port refuses a connection, now or within `REFUSED_S`; the last try may take as long again."""
     until, wait_s = boot_time() + REFUSED_S, TRY_S
     while boot_time() < until:
         try:
@@ -160,7 +190,7 @@ def add_bell(app: "web.Application", coordinator: JobCoordinator) -> None:
         if view is None or view.settings.doorbell is None:
             return web.Response(status=404)
         token = token_of(view.settings.doorbell.secret, view.incarnation)
-        if not hmac.compare_digest(shown.encode(), proof(token, "asks", nonce).encode()):
+        if not is_proof(shown, token, "asks", nonce):
             return web.Response(status=403)
         if count >= CONNECTIONS:
             return web.Response(status=503)
@@ -195,4 +225,4 @@ def address_for_others(host: str) -> str | None:
                 found = "::1" if ":" in host else "127.0.0.1"
     elif host == "localhost":
         found = "127.0.0.1"
-    return found if is_inside(found) else None
+    return address_inside(found)

@@ -209,11 +209,14 @@ class Processor:
         if heard_withdrawn(self.view, source):
             self._news.set()
 
-    def gone(self, incarnation: str) -> None:
-        """A connection to this incarnation was closed, then refused. Call it on the loop's thread."""
-        if heard_gone(self.view, incarnation, self._context.now()):
+    def gone(self, incarnation: str) -> bool:
+        """A connection to this incarnation was closed, then refused. Return whether that counts. Call it on the loop's
+        thread."""
+        counts = heard_gone(self.view, incarnation, self._context.now())
+        if counts:
             log.info("the process of incarnation %s has ended, as its closed port says", incarnation[:8])
             self._news.set()
+        return counts
 
     def rung(self) -> None:
         """Another processor says that there is something to read. Call it on the loop's thread."""

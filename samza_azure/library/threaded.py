@@ -225,8 +225,8 @@ class ThreadedCoordinator(JobCoordinator):
             with self._lock:
                 self._reaching = None
 
-        def gone(incarnation: str) -> None:
-            processor.gone(incarnation)
+        def gone(incarnation: str) -> bool:
+            return processor.gone(incarnation)
 
         bells = Bells(gone) if self._settings.doorbell is not None else None
         try:

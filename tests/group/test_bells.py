@@ -38,7 +38,7 @@ from tests.group.situation import (
     view_of,
 )
 
-BELL = Bell("10.0.0.1", 8080, "token")
+BELL = Bell("10.0.0.1", 8080, "ab" * 32)
 HUNG = {name: replace(each, bell=BELL) for name, each in ROWS.items()}
 
 

@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from samza_azure.group.bells import token_of
-from samza_azure.group.rows import Bell, is_inside
+from samza_azure.group.rows import Bell, address_inside
 from samza_azure.group.view import Doorbell, OwnIncarnation, Settings, View
 from samza_azure.host.bells import CONNECTIONS, NONCE, PROOF, ROUTE, Bells, add_bell, address_for_others, proof
 
@@ -49,11 +49,13 @@ class Heard:
     def __init__(self) -> None:
         self.gone: list[str] = []
         self.news = asyncio.Event()
+        self.counts = True
         self.bells = Bells(self.hear)
 
-    def hear(self, incarnation: str) -> None:
+    def hear(self, incarnation: str) -> bool:
         self.gone.append(incarnation)
         self.news.set()
+        return self.counts
 
     async def is_open(self) -> None:
         """Wait until it holds a connection."""
@@ -94,6 +96,7 @@ def played(story: Callable[[Heard], Awaitable[None]]) -> None:
 
 def test_the_end_of_a_process_is_heard_at_once_and_its_freeze_is_not() -> None:
     async def story(heard: Heard) -> None:
+        heard.counts = False
         heard.bells.hold({LIFE: Bell("127.0.0.1", port, TOKEN)})
         await heard.is_open()
         os.kill(server.pid, signal.SIGSTOP)
@@ -102,6 +105,7 @@ def test_the_end_of_a_process_is_heard_at_once_and_its_freeze_is_not() -> None:
         os.kill(server.pid, signal.SIGKILL)
         await asyncio.wait_for(heard.news.wait(), 5.0)
         assert heard.gone == [LIFE]
+        assert not heard.bells._held[LIFE].done(), "it did not count, so it tries again"
 
     with subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True) as server:
         try:
@@ -110,6 +114,56 @@ def test_the_end_of_a_process_is_heard_at_once_and_its_freeze_is_not() -> None:
             played(story)
         finally:
             server.kill()
+
+
+def test_a_processor_that_ends_does_not_wait_for_one_that_is_frozen() -> None:
+    async def story(heard: Heard) -> None:
+        heard.bells.hold({LIFE: Bell("127.0.0.1", port, TOKEN)})
+        await heard.is_open()
+        os.kill(server.pid, signal.SIGSTOP)
+        await asyncio.wait_for(heard.bells.close(), 5.0)
+
+    with subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            port = int(server.stdout.readline())
+            played(story)
+        finally:
+            server.kill()
+
+
+def test_a_port_cannot_lead_a_processor_elsewhere() -> None:
+    async def story(heard: Heard) -> None:
+        asked: list[str] = []
+
+        async def lead(request: web.Request) -> web.StreamResponse:
+            asked.append(request.path)
+            return web.Response(status=302, headers={"Location": "/elsewhere"})
+
+        app = web.Application()
+        app.router.add_get("/{any}", lead)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        heard.bells.hold({LIFE: Bell("127.0.0.1", runner.addresses[0][1], TOKEN)})
+        await until(lambda: bool(asked))
+        await asyncio.sleep(0.3)
+        await runner.cleanup()
+        assert asked == [ROUTE]
+
+    played(story)
+
+
+def test_headers_that_are_no_text_are_refused_like_any_other() -> None:
+    async def story(heard: Heard) -> None:
+        async with served() as (port, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            lines = [f"GET {ROUTE} HTTP/1.1", "Host: one", f"{NONCE}: \xff", f"{PROOF}: \xff", "", ""]
+            writer.write("\r\n".join(lines).encode("latin-1"))
+            assert b" 403 " in await asyncio.wait_for(reader.readline(), 20.0)
+            writer.close()
+
+    played(story)
 
 
 def test_a_connection_that_is_closed_while_the_port_stays_open_says_nothing() -> None:
@@ -242,4 +296,4 @@ def test_bells_are_for_one_private_network() -> None:
     assert address_for_others("20.1.2.3") is None
     assert address_for_others("example.com") is None
     found = address_for_others("0.0.0.0")
-    assert found is None or is_inside(found)
+    assert found is None or address_inside(found) == found
