@@ -17,11 +17,12 @@ after it has followed one that was wrong.
 
 import hmac
 from collections.abc import Mapping
+from itertools import islice
 
 from samza_azure.group.age import Age
 from samza_azure.group.control import Control, Member
 from samza_azure.group.moment import reached
-from samza_azure.group.rows import Bell, LeaderRow, ProcessorRow
+from samza_azure.group.rows import Bell, LeaderRow, ProcessorRow, ProcessorState
 from samza_azure.group.view import Campaign, Left, View
 
 #: In this time at most so many ends of processes, and so many rings, count at one processor, besides as many at once.
@@ -56,24 +57,26 @@ def wanted(view: View) -> Mapping[str, Bell]:
     else:
         return {}
     heard = view.others.gone
-    bells = {each.incarnation: each.bell for each in rows[:PEERS] if each.bell and each.incarnation not in heard}
-    return bells if len(rows) <= PEERS else dict(list(bells.items())[:PEERS])
+    bells = ((each.incarnation, each.bell) for each in rows if each.bell and each.incarnation not in heard)
+    return dict(islice(bells, PEERS))
 
 
 def leader_gone(view: View, control: Control, now: float) -> bool:
     """Whether the leader's process is said to have ended, and it is our turn."""
     row = view.others.leader_row
-    at = view.others.gone.get(control.leader.incarnation) if control.leader is not None else None
+    at = _since(view)
     if at is None or control.churn or not isinstance(row, LeaderRow) or view.me not in row.successors:
         return False
     return reached(at + row.successors.index(view.me) * view.timing.scan_s, now)
 
 
 def _since(view: View) -> float | None:
-    """Since when the leader's process is said to have ended, if it is."""
+    """Since when the leader's process is said to have ended, if it is and that was not followed yet."""
     control = view.control
     leader = control.leader if isinstance(control, Control) else None
-    return view.others.gone.get(leader.incarnation) if leader is not None else None
+    if leader is None or leader.incarnation in view.others.followed:
+        return None
+    return view.others.gone.get(leader.incarnation)
 
 
 def knows_blob(view: View) -> bool:
@@ -105,8 +108,10 @@ def knows_acquired(view: View, going: Campaign) -> bool:
 
 
 def member_gone(view: View, row: ProcessorRow, age: Age) -> bool:
-    """Whether a member's process is said to have ended, and it has missed a heartbeat since its row was first read."""
-    return row.incarnation in view.others.gone and age.reads > 0 and age.seconds >= MISSED * view.timing.heartbeat_s
+    """Whether a member's process is said to have ended, and it has missed a heartbeat since its row was first read,
+    while all our calls to the table were answered: in an outage that is short, who lives misses one too."""
+    is_silent = age.reads > 0 and age.seconds >= MISSED * view.timing.heartbeat_s
+    return row.incarnation in view.others.gone and is_silent and view.calls.troubled_at < age.read_at - age.seconds
 
 
 def due_at(view: View, row: ProcessorRow) -> float | None:
@@ -120,15 +125,44 @@ def due_at(view: View, row: ProcessorRow) -> float | None:
 def heard_gone(view: View, incarnation: str, now: float) -> bool:
     """A connection to this incarnation was closed and then refused. Return whether that counts."""
     others = view.others
-    known = {row.incarnation for row in others.members.values() if row.alive}
+    known = {row.incarnation: row for row in others.members.values() if row.alive}
     is_deaf = now < others.deaf_until or (isinstance(view.control, Control) and view.control.churn > 0)
     if incarnation not in known or incarnation in others.gone or is_deaf:
         return False
-    others.believed, counts = _taken(others.believed, BELIEVED, now)
-    if not counts:
-        return False
+    if not _is_planned(view, known[incarnation]):
+        others.believed, counts = _taken(others.believed, BELIEVED, now)
+        if not counts:
+            return False
     others.gone = {life: at for life, at in others.gone.items() if life in known} | {incarnation: now}
+    others.followed &= others.gone.keys()
     return True
+
+
+def heard_life(view: View, row: ProcessorRow, now: float) -> None:
+    """The row of a member was read. If it has changed since the last read, later than a write that was under way when
+    its process ended, then the bell was wrong, or what has changed it ends the incarnation."""
+    others = view.others
+    at, before = others.gone.get(row.incarnation), others.members.get(row.processor)
+    if at is None or before is None or before.incarnation != row.incarnation:
+        return
+    if before.etag != row.etag and now > at + view.timing.heartbeat_s:
+        forget(view, row.incarnation)
+
+
+def forget(view: View, incarnation: str) -> None:
+    """A bell was wrong. The process may be connected to again, and its end counts again."""
+    others = view.others
+    others.gone = {life: at for life, at in others.gone.items() if life != incarnation}
+    others.followed -= {incarnation}
+
+
+def _is_planned(view: View, row: ProcessorRow) -> bool:
+    """Whether it has said, or was asked, that it goes: such ends are no surprise, and may be many at once. Who leads
+    is none of them, since its end costs a campaign."""
+    control = view.control
+    if not isinstance(control, Control) or (control.leader and control.leader.incarnation == row.incarnation):
+        return False
+    return row.state is ProcessorState.LEAVING or row.incarnation in control.noticed
 
 
 def heard_ring(view: View, now: float) -> bool:

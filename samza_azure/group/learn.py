@@ -142,6 +142,8 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
         if busy_s and name != OWN_ROW:  # beats do not back off, or a busy service would look like a death
             until = max(until, now + min(busy_s, back_off.longest_s))
         view.calls.failing[name] = Failing(times, until)
+        if name not in (CONTROL, LEASE) and isinstance(answer, Trouble | Denied):
+            view.calls.troubled_at = now
         if name in (CONTROL, LEASE) and times > 1 and view.leadership is not None:
             view.leadership.cut_off = {}  # it may be an outage for all
     else:
@@ -358,7 +360,7 @@ def observe_again(view: View, now: float) -> None:
     """After any refused step: a full timeout of observing, and a random part of one more."""
     hold_until = now + view.timing.leader_timeout_s * (1 + view.random)
     view.candidacy = Candidacy(patience=view.random, hold_until=hold_until)
-    view.others.gone = dict.fromkeys(view.others.gone, float("inf"))  # they have been followed
+    view.others.followed = frozenset(view.others.gone)
     if view.others.leader_age is not None:
         view.others.leader_age = young(view.others.leader_age, now)
 
@@ -732,6 +734,8 @@ def _control_written(view: View, action: WriteControl, control: Control, etag: s
     before = view.control
     if isinstance(before, Control) and control.churn > before.churn and bells.was_wrong(view, before.deposed):
         view.others.deaf_until = now + bells.WINDOW_S
+        if before.deposed is not None:
+            bells.forget(view, before.deposed.incarnation)
     _know_control(view, control, etag, now)
     if control.leader != view.member:
         leading = view.leadership
@@ -752,6 +756,7 @@ def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at
         if before is not None and before.incarnation != read.incarnation and before.alive and read.alive:
             back.setdefault(read.processor, (read.incarnation, now))  # one that comes back repeatedly counts once
         is_over = before is not None and before.incarnation == read.incarnation and not before.alive
+        bells.heard_life(view, read, now)
         row = before if before is not None and is_over and read.alive else read  # we marked it dead during the scan
         members[row.processor] = row
         ages[row.processor] = observed(known, row.etag, now, interval, row.age_s)
@@ -817,6 +822,7 @@ def _learn_member(
         return
     match answer:
         case ProcessorRow() as row:
+            bells.heard_life(view, row, now)
             _know_member(view, row)
             known = view.others.ages.get(processor)
             view.others.ages[processor] = observed(known, row.etag, now, view.scan_interval, row.age_s)
@@ -843,6 +849,7 @@ def _marked_dead(view: View, action: MarkDead, answer: str | Refused | Nothing, 
             view.others.ages.pop(action.processor, None)  # it shows life
             if (row := view.others.members.get(action.processor)) is not None and row.incarnation in view.others.gone:
                 view.others.deaf_until = now + bells.WINDOW_S
+                bells.forget(view, row.incarnation)
         case Trouble.UNAVAILABLE:
             pass  # nothing was written, so the row is unchanged: try again later
         case Trouble.UNSETTLED | Denied() | Later():

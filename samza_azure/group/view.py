@@ -263,6 +263,7 @@ class Others:
     seen_running: Mapping[str, SeenRunning] = field(default_factory=dict)  # given up elsewhere
     # Hints of other processors (`bells.py`).
     gone: Mapping[str, float] = field(default_factory=dict)  # incarnation whose process is said to have ended -> since
+    followed: frozenset[str] = frozenset()  # those of them after which we have tried to lead
     believed: Left = Left()  # how many more of these count
     deaf_until: float = -1e9  # after a wrong one
     rung: bool = False  # there is something to read
@@ -300,6 +301,7 @@ class Calls:
     let_in: bool = False  # a write of our row was accepted once
     denied_at: float = -1e9  # when the last heartbeat that the account denied was sent
     beat_sent_at: float = -1e9
+    troubled_at: float = -1e9  # when a call to the table was last found to have no answer, or was denied
     leader_row_sent_at: float = -1e9
     leader_row_unsettled: LeaderRow | None = None  # as we wrote it; the answer was lost
     unsettled: WriteControl | None = None
