@@ -149,7 +149,7 @@ class Facts:
     on_drained: Callable[[Control], None] = lambda control: None
     note: Callable[[str], None] = lambda text: None
     is_asked_for: Callable[[str], bool] = lambda run: True  # another run after this one
-    is_rung: Callable[[str, str], bool] = lambda processor, of: False  # a bell has told it of the end of an incarnation
+    rung_at: Callable[[str, str], float | None] = lambda processor, of: None  # a bell told it that this one has ended
     clock_slack: float = 0.0  # the share by which a slow clock extends a deadline
     no_beats: list[tuple[float, float]] = field(default_factory=list)  # outages in which no heartbeat was possible
     no_blob: list[tuple[float, float]] = field(default_factory=list)  # outages in which nobody reached the control blob
@@ -420,7 +420,9 @@ class Ledger(MemoryStorage):
             self.takeovers += 1
             seen["take-over"] += 1
             deposed = after.deposed
-            seen["take-over after a bell"] += deposed is not None and self.facts.is_rung(_sender(), deposed.incarnation)
+            seen["take-over after a bell"] += (
+                deposed is not None and self.facts.rung_at(_sender(), deposed.incarnation) is not None
+            )
             note(f"epoch {after.epoch}: {after.leader.processor if after.leader else '?'} leads")
         if after.leader is None and before.leader is not None:
             seen["leader hands over"] += 1
@@ -585,16 +587,17 @@ class Ledger(MemoryStorage):
         # A leader counts at most two intervals between two reads, so a jump of its clock adds no more than that.
         enough = silence >= timing.heartbeat_timeout_s * CLOCK_RATE - jumps * 2 * timing.scan_s
         timeout, now = self.facts.timing.heartbeat_timeout_s, self.facts.instant()
-        rung = self.facts.is_rung(_sender(), str(before["incarnation"]))
-        if rung and not enough and silence >= MISSED * timing.heartbeat_s * CLOCK_RATE - jumps * 2 * timing.scan_s:
-            self.seen["marked dead by a bell"] += 1
-            return
+        rung_at, beat_s = self.facts.rung_at(_sender(), str(before["incarnation"])), timing.heartbeat_s / CLOCK_RATE
+        # A bell is believed of one that has not beaten since; a write may have been under way.
+        rung = rung_at is not None and (beats.last <= rung_at + beat_s or jumps > 0)
+        rung = rung and silence >= MISSED * timing.heartbeat_s * CLOCK_RATE - jumps * 2 * timing.scan_s
         # A processor may also be marked if it has long reported that it is cut off while others could reach the blob.
         said = beats.cut_off_since
         cut_off = said is not None and self.facts.reachable_s(said) >= timeout * CLOCK_RATE
         self.seen["marked dead, cut off"] += cut_off and not enough and not behind
         behind = behind or cut_off
-        demand(enough or behind, f"S10: {processor} was marked dead after {silence:.2f} s of silence")
+        self.seen["marked dead by a bell"] += rung and not enough and not behind
+        demand(enough or behind or rung, f"S10: {processor} was marked dead after {silence:.2f} s of silence")
         for begun, ended in self.facts.no_beats:
             well_before = begun - timeout / 2 <= beats.last <= ended
             demand(

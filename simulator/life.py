@@ -187,6 +187,7 @@ class Life:
         self.finish: Finish | None = None
         self.asked_to_leave = False
         self.freezes = 0
+        self.rung_at: dict[str, float] = {}  # incarnation that is said to have ended -> when it was told so
         self._freshness = Freshness()
         self.plan_start_s = plan_start_s
         self.habits = habits
@@ -218,14 +219,18 @@ class Life:
 
     def hear_end(self, incarnation: str) -> None:
         """Tell it that a connection to this incarnation was closed and refused."""
-        self.supervisor.spawn(self._hear_bell(self.processor.gone, incarnation))
+        self.supervisor.spawn(self._hear_end(incarnation))
 
     def hear_ring(self) -> None:
         """Tell it that there is something to read."""
-        self.supervisor.spawn(self._hear_bell(self.processor.rung))
+        self.supervisor.spawn(self._hear_ring())
 
-    async def _hear_bell(self, hear: Callable[..., None], *about: str) -> None:
-        hear(*about)
+    async def _hear_end(self, incarnation: str) -> None:
+        if self.processor.gone(incarnation):
+            self.rung_at[incarnation] = asyncio.get_running_loop().time()
+
+    async def _hear_ring(self) -> None:
+        self.processor.rung()
 
     def leave(self) -> None:
         """Ask it to leave, as a signal does. It may be asked more than once."""

@@ -81,7 +81,7 @@ class Processors:
             self._drained,
             self.note,
             lambda run: self.again == run,
-            self._is_rung,
+            self._rung_at,
             clock_slack=slack,
         )
         self.ledger = Ledger(self.facts)
@@ -174,8 +174,8 @@ class Processors:
             else None,
         )
 
-    def _is_rung(self, processor: str, incarnation: str) -> bool:
-        return processor in self.lives and incarnation in self.lives[processor].processor.view.others.gone
+    def _rung_at(self, processor: str, incarnation: str) -> float | None:
+        return self.lives[processor].rung_at.get(incarnation) if processor in self.lives else None
 
     def port_closed(self, life: Life) -> None:
         """Tell those who are connected to this process that it has ended."""
