@@ -117,9 +117,10 @@ def member_gone(view: View, row: ProcessorRow, age: Age) -> bool:
 def due_at(view: View, row: ProcessorRow) -> float | None:
     """When to read the row of a member whose process is said to have ended. None: it is not, or is silent enough."""
     age = view.others.ages.get(row.processor)
-    if row.incarnation not in view.others.gone or age is None or member_gone(view, row, age):
+    if row.incarnation not in view.others.gone or age is None:
         return None
-    return age.read_at + MISSED * view.timing.heartbeat_s - age.seconds
+    left_s = MISSED * view.timing.heartbeat_s - age.seconds
+    return age.read_at + left_s if left_s > 0 else None
 
 
 def heard_gone(view: View, incarnation: str, now: float) -> bool:
