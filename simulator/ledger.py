@@ -46,7 +46,8 @@ INVARIANTS = {
     "S9": "Nothing is deleted that a restore, a replay or a reader may still need.",
     "S10": "A processor is marked dead, and its row deleted, only after its own silence has lasted as long as the "
     "timeout, or because it did not adopt a version in time, or because it cannot reach the control blob while the "
-    "leader can; after a bell, 1.25 heartbeats of silence are enough. An outage marks nobody dead.",
+    "leader can; after a bell, 1.25 heartbeats of silence are enough, if the leader had an answer to each of its calls "
+    "to the table meanwhile. An outage marks nobody dead.",
     "S11": "A fault causes at most two changes of the leader. Without a fault neither the epoch nor the version "
     "changes. Deposing a leader that is alive lengthens the timeout of all processors.",
     "S12": "A run keeps its pipeline. FLUSH follows a FREEZE of the same drain and cannot be taken back. While a run "

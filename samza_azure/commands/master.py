@@ -18,8 +18,8 @@ def command(
 ) -> None:
     """Run the master of a Spark cluster, in the foreground, for those who have no cluster.
 
-    SIGTERM and Ctrl-C end it. Who reaches its port may run programs on the workers. `SPARK_DAEMON_JAVA_OPTS` may hold
-    the secret of spark.authenticate, which they then need.
+    SIGTERM and Ctrl-C end it. Who reaches its port may run programs on the workers. `SPARK_DAEMON_JAVA_OPTS` counts as
+    with Spark's own scripts; who lists the processes of the machine sees it.
 
     Example: samza-azure master --host 10.0.0.4
     """

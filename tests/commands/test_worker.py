@@ -28,7 +28,7 @@ def test_a_master_that_is_no_cluster_is_refused(master: str) -> None:
         cli.app(["worker", "--master", master], standalone_mode=False)
 
 
-def test_executors_find_this_python_and_a_secret_is_on_no_command_line() -> None:
+def test_executors_find_this_python_and_options_of_the_environment_count() -> None:
     environment = {**os.environ, "PATH": "/usr/bin", daemons.OPTIONS: "-Dspark.worker.timeout=7"}
     made = daemons.worker("spark://h:1", "127.0.0.2", 3, 900, Path("/d"), environment)
     assert made.environment["PATH"].split(os.pathsep) == [str(Path(sys.executable).parent), "/usr/bin"]

@@ -2,8 +2,8 @@
 
 Promised: a daemon has the Java that a processor would find, the wheel's jars, and decommissioning on. A worker starts
 executors with this Python first on their PATH.
-`SPARK_DAEMON_JAVA_OPTS` of the environment counts, as with Spark's own scripts: that of `spark.authenticate.secret`,
-for example, which so stands on no command line of ours.
+`SPARK_DAEMON_JAVA_OPTS` of the environment counts, as with Spark's own scripts, and stands on the command line of Java,
+as there: who lists the processes of the machine sees it.
 """
 
 import os

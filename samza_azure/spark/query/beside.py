@@ -13,7 +13,7 @@ ARCHIVE = "beside.zip"
 def send_modules(spark: SparkSession, folder: Path, directory: Path) -> None:
     """Send the modules and packages of a folder. Call this before functions are made. The archive is in `directory`."""
     archive = directory / ARCHIVE
-    with zipfile.ZipFile(archive, "w") as packed:
+    with zipfile.ZipFile(archive, "w", strict_timestamps=False) as packed:
         for path in modules_in(folder):
             packed.write(path, path.relative_to(folder))
     ours = [*sys.path]

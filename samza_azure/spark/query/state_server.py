@@ -4,10 +4,11 @@ On a cluster Spark's state is loaded and written by executors, which have no dis
 access to the account. The client of WebHDFS is in pyspark's wheel. So the files of each batch land in the container's
 own folder, from which its record takes them, as without a cluster.
 Promised: who does not know the token of a task's start sees nothing, and after the end of the start nobody does (403):
-an executor that is cut off, or slow, changes nothing of what a later start has. A file that is in the log already is
-never replaced. A file is there when all of it is: of an upload that ends early nothing is kept. Memory does not depend
-on the size of files.
-Not promised: that nobody listens on the way. The token and the state go over plain HTTP.
+an executor that is cut off, or slow, changes nothing of what a later start has. An upload never replaces a file that is
+in the log already. A file is there when all of it is: of an upload that ends early nothing is kept. Memory does not
+depend on the size of files.
+Not promised: that nobody listens on the way. The token and the state go over plain HTTP. Nor that who has the token, as
+an executor that was given up, renames and deletes nothing; nor a bound on connections.
 No answer has a `Content-Type`: with one the wheel's client fails, since it lacks a class that reads it.
 """
 
