@@ -79,7 +79,7 @@ def test_nothing_is_left_on_the_disk(spark: SparkSession) -> None:
     assert java is not None
     with pytest.raises(PySparkException, match="DIVIDE_BY_ZERO"), outlet.run(spark.range(10).selectExpr("1 / id")):
         pass
-    directory = Path(java.block(0, 0)).parent.parent
+    directory = Path(java._disk.getFile("rdd_0_0").getPath()).parent.parent
 
     persistent = spark.sparkContext._jsc.sc().getPersistentRDDs()
     assert persistent.size() == 0
