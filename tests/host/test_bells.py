@@ -17,7 +17,17 @@ from aiohttp import web
 from samza_azure.group.bells import token_of
 from samza_azure.group.rows import Bell, address_inside
 from samza_azure.group.view import Doorbell, OwnIncarnation, Settings, View
-from samza_azure.host.bells import CONNECTIONS, NONCE, PROOF, ROUTE, Bells, add_bell, address_for_others, proof
+from samza_azure.host.bells import (
+    CONNECTIONS,
+    NONCE,
+    PROOF,
+    REFUSED_S,
+    ROUTE,
+    Bells,
+    add_bell,
+    address_for_others,
+    proof,
+)
 
 SECRET, LIFE = b"secret", "life of p1"
 TOKEN = token_of(SECRET, LIFE)
@@ -60,6 +70,19 @@ class Heard:
     async def is_open(self) -> None:
         """Wait until it holds a connection."""
         await until(lambda: bool(self.bells._open))
+
+
+async def another(
+    heard: "Heard", path: str, answers: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.AppRunner:
+    """Another program at the port at which a processor is said to be."""
+    app = web.Application()
+    app.router.add_get(path, answers)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    heard.bells.hold({LIFE: Bell("127.0.0.1", runner.addresses[0][1], TOKEN)})
+    return runner
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -140,12 +163,7 @@ def test_a_port_cannot_lead_a_processor_elsewhere() -> None:
             asked.append(request.path)
             return web.Response(status=302, headers={"Location": "/elsewhere"})
 
-        app = web.Application()
-        app.router.add_get("/{any}", lead)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        heard.bells.hold({LIFE: Bell("127.0.0.1", runner.addresses[0][1], TOKEN)})
+        runner = await another(heard, "/{any}", lead)
         await until(lambda: bool(asked))
         await asyncio.sleep(0.3)
         await runner.cleanup()
@@ -170,23 +188,17 @@ def test_a_connection_that_is_closed_while_the_port_stays_open_says_nothing() ->
     """So it is after a restart, behind a proxy, and where another process has got the port."""
 
     async def story(heard: Heard) -> None:
-        ended = asyncio.Event()
+        ended = list[str]()
 
         async def listen(request: web.Request) -> web.StreamResponse:
             connection = web.WebSocketResponse()
             await connection.prepare(request)
             await connection.send_str(proof(TOKEN, "answers", request.headers[NONCE]))
-            ended.set()
+            ended.append(request.path)
             return connection
 
-        app = web.Application()
-        app.router.add_get(ROUTE, listen)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        heard.bells.hold({LIFE: Bell("127.0.0.1", runner.addresses[0][1], TOKEN)})
-        await asyncio.wait_for(ended.wait(), 20.0)
-        await asyncio.sleep(0.4)  # longer than its port has to refuse
+        runner = await another(heard, ROUTE, listen)
+        await until(lambda: len(ended) > 1)  # else there is no second connection
         await runner.cleanup()
         assert heard.gone == []
 
@@ -204,15 +216,10 @@ def test_who_does_not_know_the_token_cannot_pretend_to_be_a_processor_that_ends(
             asked.set()
             return connection
 
-        app = web.Application()
-        app.router.add_get(ROUTE, listen)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        heard.bells.hold({LIFE: Bell("127.0.0.1", runner.addresses[0][1], TOKEN)})
+        runner = await another(heard, ROUTE, listen)
         await asyncio.wait_for(asked.wait(), 20.0)
         await runner.cleanup()
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(2 * REFUSED_S)  # by then its port has been judged
         assert heard.gone == []
 
     played(story)
