@@ -242,4 +242,13 @@ def test_messages_that_are_no_json_are_found_without_halving_the_others(monkeypa
         assert parsed(finding, bodies) == wanted
     assert len(wanted[1]) == len(no_json) and len(calls) == 2 + len(no_json)
     bodies[3] = b'{"n": "text"}'  # JSON, and no row: the others are halved for it
-    assert parsed(finding, bodies) == parsed(halving, bodies)
+    looked, look = list[int](), Parser._unreadable
+
+    def looking(self: Parser, messages: pa.Table) -> list[int]:
+        looked.append(messages.num_rows)
+        return look(self, messages)
+
+    wanted = parsed(halving, bodies)
+    monkeypatch.setattr(Parser, "_unreadable", looking)
+    assert parsed(finding, bodies) == wanted
+    assert looked == [len(bodies)], "parts of what was looked through are not looked through again"

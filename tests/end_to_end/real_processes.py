@@ -289,6 +289,12 @@ class JobOnAzurite:
             process for process in self.tree(name) if "org.apache.spark.deploy.SparkSubmit" in process.cmdline()
         )
 
+    def has_spark(self, name: str) -> bool:
+        """Whether the container has a process below it, as the JVM would be, or has loaded PySpark."""
+        container = self.container(name)
+        loaded = any("pyspark" in mapped.path for mapped in container.memory_maps())
+        return loaded or bool(container.children(recursive=True))
+
     def signal_tree(self, name: str, number: signal.Signals) -> None:
         """A signal to the whole tree of one processor."""
         for process in self.tree(name):

@@ -196,7 +196,7 @@ def forth_and_back(world: JobOnAzurite, events: Growing, hurt: Callable[[int], N
     """Without Spark, through kill -9 of containers and processors, and a drain under load."""
     events.grow(100)
     world.start("p0", "p1")
-    assert all(not world.container(name).children(recursive=True) for name in ("p0", "p1")), "no JVM"
+    assert not any(world.has_spark(name) for name in ("p0", "p1"))
     for number in range(6):
         with growing(events.grow, 100):
             hurt(number)

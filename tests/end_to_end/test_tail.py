@@ -112,14 +112,9 @@ def test_rows_of_growing_files_are_exactly_once_without_spark(world: JobOnAzurit
     """Through kill -9 of a container, a drain while rows come, and the next run."""
     files = Files(world.directory)
     begin(world, files)
-    memory, modules = [], set()
-    for name in ("p0", "p1"):
-        container = world.container(name)
-        assert container.children(recursive=True) == [], "no JVM"
-        memory.append(container.memory_info().rss >> 20)
-        modules |= {each.path for each in container.memory_maps() if "pyspark" in each.path}
+    assert not any(world.has_spark(name) for name in ("p0", "p1"))
+    memory = [world.container(name).memory_info().rss >> 20 for name in ("p0", "p1")]
     print(f"containers without Spark: {memory} MiB")
-    assert modules == set()
     assert max(memory) < 200
     with growing(files.grow, 200):
         with_patience(world.container("p0").kill)
