@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from samza_azure.config import LOG, Config
-from samza_azure.errors import TimedOut
+from samza_azure.errors import StorageUnavailable, TimedOut
 from samza_azure.group.control import Control
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.host.status import document, read
@@ -116,14 +116,20 @@ class Fleet:
             account.close()
 
     def wait_until(self, what: str, holds: Callable[[dict[str, Any]], bool], timeout_s: float) -> dict[str, Any]:
-        """Poll the status until `holds`; return it. Raise `TimedOut` with the last status otherwise."""
+        """Poll the status until `holds`; return it. An account that does not answer is asked again. Raise `TimedOut`
+        with the last status, or what was said in place of it, otherwise.
+        """
         deadline = time.monotonic() + timeout_s
         while True:
-            shown = self.status()
-            if holds(shown):
-                return shown
+            try:
+                shown = self.status()
+                if holds(shown):
+                    return shown
+                last = f"The status was {shown}."
+            except StorageUnavailable as error:
+                last = str(error)
             if time.monotonic() > deadline:
-                raise TimedOut(f"Not within {timeout_s:g} s: {what}. The status was {shown}.")
+                raise TimedOut(f"Not within {timeout_s:g} s: {what}. {last}")
             time.sleep(POLL_S)
 
 

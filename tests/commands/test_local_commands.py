@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.commands.dev import VARIABLE, _code, _View
 from samza_azure.commands.fleet import Fleet
 from samza_azure.config import Config
+from samza_azure.errors import TimedOut
 from samza_azure.group.control import Control, RunPhase, encode
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.storage.connection import Account
@@ -409,3 +411,15 @@ def test_dev_waits_for_a_job_file_that_is_refused_and_ends_with_its_emulator(
         assert not any(each.is_running() for each in emulators)
     finally:
         process.kill()
+
+
+def test_an_account_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
+    """As Azurite on a machine with too much to do: the demo goes on once it answers."""
+    nobody = Azurite()
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nobody.blob_port = nobody.table_port = closed.getsockname()[1]
+    job = tmp_path / "job.toml"
+    job.write_text(JOB)
+    fleet = Fleet(job, tmp_path / "logs", {VARIABLE: nobody.connection_string})
+    with pytest.raises(TimedOut, match=r"^Not within 0 s: it runs\. .* cannot be reached"):
+        fleet.wait_until("it runs", bool, 0)

@@ -103,7 +103,7 @@ class JobOnAzurite:
 
         A predecessor that was killed still has its row, which says that all is well: that is not waited for.
         """
-        before = incarnations(self.fleet.status())
+        before = incarnations(self.fleet.wait_until("the account answers", lambda shown: True, PATIENCE_S))
         for name in names:
             self.fleet.start(name)
         return self.settled(
