@@ -28,6 +28,7 @@ from samza_azure.stream_io.values.json_texts import (
     all_texts,
     as_texts,
     decoder,
+    has_bytes,
     has_part,
     may_lose_digits,
     shown,
@@ -309,10 +310,10 @@ def _parts(file: Path) -> Iterator[bytes]:
 def _json_rows(part: bytes, schema: pa.Schema, behind: RowsBefore) -> pa.Table:
     """Rows of a JSON-lines file, with texts where Arrow would read something else into them.
 
-    Python reads what Arrow cannot, which takes about ten times as long: objects of any keys, numbers beside texts, and
-    numbers that are longer than a double. It also finds the row in which a text is a number.
+    Python reads what Arrow cannot, which takes about ten times as long: objects of any keys, bytes, numbers beside
+    texts, and numbers that are longer than a double. It also finds the row in which a text is a number.
     """
-    if any(has_part(column.type, pa.types.is_map) for column in schema):
+    if any(has_part(column.type, pa.types.is_map) or has_bytes(column.type) for column in schema):
         return _read_by_python(part, schema, behind)
     texts = {column.name: kind for column in schema if (kind := with_texts(column.type)) is not None}
     try:

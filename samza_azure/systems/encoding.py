@@ -1,6 +1,7 @@
 """From rows to bytes: each row of a stream that goes outside becomes one message.
 
-Promised: the same row becomes the same bytes again, and `parsing` reads them back as the same row.
+Promised: the same row becomes the same bytes again, and `parsing` reads them back as the same row, or refuses it: one
+with a year after 9999. In JSON bytes are base64, and what is no UTF-8 in a text is replaced.
 """
 
 from collections.abc import Mapping, Sequence

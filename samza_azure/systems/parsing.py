@@ -250,7 +250,7 @@ class Parser:
 
     def _json(self, messages: pa.Table) -> pa.Table:
         """Arrow reads values into exact types; what it refuses is read by Python, which takes ten times as long: maps,
-        numbers in texts, and whole numbers like 1e3.
+        bytes, numbers in texts, and whole numbers like 1e3.
         """
         try:
             texts = messages[BODY].cast(pa.string())
@@ -360,7 +360,7 @@ def _fields(found: dict[str, Any]) -> list[pa.Field]:
 
 def _exact(kind: pa.DataType) -> pa.DataType | None:
     """The type by which Arrow reads values of a type in JSON without changing them. None: it has none."""
-    if pa.types.is_map(kind):
+    if pa.types.is_map(kind) or pa.types.is_binary(kind):
         return None
     if pa.types.is_list(kind):
         return None if (inside := _exact(kind.value_type)) is None else pa.list_(inside)

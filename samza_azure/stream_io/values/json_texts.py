@@ -1,6 +1,7 @@
-"""JSON in texts, which `fitting` reads with all their digits and zones."""
+"""JSON in texts, which `fitting` reads with all their digits and zones, and bytes, which JSON has as base64."""
 
 import json
+from base64 import b64decode
 from collections.abc import Callable
 from typing import Any
 
@@ -32,7 +33,7 @@ def _with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def as_texts(value: Any, kind: pa.DataType, path: str) -> Any:
-    """A value of JSON for a column of this type, with texts for all that has no parts.
+    """A value of JSON for a column of this type, with texts for all that has no parts; bytes for texts in base64.
 
     Raise ConfigError if it is of another kind.
     """
@@ -56,7 +57,15 @@ def as_texts(value: Any, kind: pa.DataType, path: str) -> Any:
             raise refusal(path, kind, shown(value))
     elif isinstance(value, bool) and not pa.types.is_boolean(kind):
         raise refusal(path, kind, shown(value))
-    return text_of(value)
+    return _bytes(value, kind, path) if pa.types.is_binary(kind) else text_of(value)
+
+
+def _bytes(value: str, kind: pa.DataType, path: str) -> bytes:
+    """As Spark writes and reads them in JSON, and as `json_lines` does."""
+    try:
+        return b64decode(value, validate=True)
+    except ValueError as error:
+        raise refusal(path, kind, shown(value)) from error
 
 
 def _struct(value: dict[str, Any], kind: pa.StructType, path: str) -> dict[str, Any]:
@@ -92,7 +101,7 @@ def all_texts(kind: pa.DataType) -> pa.DataType:
         return pa.list_(all_texts(kind.value_type))
     if pa.types.is_struct(kind):
         return pa.struct({field.name: all_texts(field.type) for field in kind})
-    return pa.string()
+    return kind if pa.types.is_binary(kind) else pa.string()
 
 
 def with_texts(kind: pa.DataType) -> pa.DataType | None:
@@ -110,6 +119,11 @@ def is_text(kind: pa.DataType) -> bool:
     """Whether JSON has texts, and nothing else, for values of a type."""
     is_times = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
     return bool(is_times or pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def has_bytes(kind: pa.DataType) -> bool:
+    """Whether a type, or one within it, is one of bytes, whose base64 Arrow does not read."""
+    return has_part(kind, pa.types.is_binary)
 
 
 def has_part(kind: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:

@@ -85,6 +85,6 @@ _INSTEAD: tuple[tuple[Callable[[pa.DataType], bool], str, str], ...] = (
     (pa.types.is_timestamp, _TIMES, "a datetime without a zone: value.replace(tzinfo=None), in the zone that is meant"),
     (pa.types.is_duration, "a duration", "a timedelta"),
     (pa.types.is_string, "a text", "a text that UTF-8 can represent"),
-    (pa.types.is_binary, "bytes", "bytes"),
+    (pa.types.is_binary, "bytes, in JSON their base64", "bytes"),
     (pa.types.is_boolean, "true or false", "True or False: bool(value)"),
 )
