@@ -6,11 +6,11 @@ number and the offset of the last event that was handled.
 
 from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoundError
 from azure.eventhub import parse_connection_string
-from azure.identity import DefaultAzureCredential
 from azure.storage.blob import ContainerClient
 
 from samza_azure.errors import AccessDenied, ConfigError, StorageUnavailable
 from samza_azure.eventhubs.hub import EventHub
+from samza_azure.storage.identity import NoToken, of_this_process, sign_in_failed
 
 #: Of the account's answers, before the SDK gives up; it tries again by itself.
 ANSWER_S = 10
@@ -35,7 +35,7 @@ def checkpoints(hub: EventHub, container: str) -> dict[int, int]:
     try:
         with ContainerClient.from_container_url(
             container,
-            None if "?" in container else DefaultAzureCredential(),
+            None if "?" in container else of_this_process(),
             connection_timeout=ANSWER_S,
             retry_total=1,
             initial_backoff=1,
@@ -53,9 +53,11 @@ def checkpoints(hub: EventHub, container: str) -> dict[int, int]:
                 "the URL."
             ) from error
         raise AccessDenied(
-            f"{shown} may not be read: {getattr(error, 'error_code', None) or 'no identity'}. Give this user or "
+            f"{shown} may not be read: {getattr(error, 'error_code', None) or 'no right'}. Give this user or "
             "identity the role Storage Blob Data Reader there, or put a signature behind the URL."
         ) from error
+    except NoToken as error:
+        raise sign_in_failed(shown, error) from error
     except AzureError as error:
         raise StorageUnavailable(f"{shown} does not answer: {type(error).__name__}.") from error
     if not found:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from azure.core.credentials import TokenCredential
 from azure.eventhub import EventHubConsumerClient, EventHubProducerClient
 from azure.eventhub.exceptions import AuthenticationError
 
@@ -27,6 +26,7 @@ from samza_azure.errors import (
     Superseded,
 )
 from samza_azure.eventhubs.receiving import ReadingClient
+from samza_azure.storage.identity import Identity, no_token_in, sign_in_failed, signed_in
 from samza_azure.systems.looks import begun
 from samza_azure.systems.options import EPOCH, whole_ms
 
@@ -39,6 +39,8 @@ SOCKET_TIMEOUT_S = 0.1
 BALANCE_S = 2.0
 #: How long an answer about a hub is waited for. The SDK would wait for ever.
 ANSWER_S = 10.0
+#: What the SDK asks an identity for.
+SCOPE = "https://eventhubs.azure.net//.default"
 #: What the service asks of clients that it throttles.
 BUSY_S = 4.0
 #: How the service names a reader that evicts us, or keeps us out.
@@ -73,9 +75,16 @@ class EventHub:
     group: str = "$Default"
     connect: Callable[[], str] | None = None
     namespace: str = ""
-    credential: TokenCredential | None = None
+    credential: Identity | None = None
     tls: bool = True
     sends: bool = False  # whether it is written
+
+    def sign_in(self) -> None:
+        """Have a token of the identity, before the time begins in which the hub has to answer: the first one may take
+        seconds. Raise SignInFailed if there is none.
+        """
+        if self.credential is not None:
+            signed_in(self.credential, SCOPE, self.namespace)
 
     def client(self) -> ReadingClient:
         """A client that reads, and tries everything once."""
@@ -90,6 +99,7 @@ class EventHub:
         options: dict[str, Any] = {"eventhub_name": self.name, "retry_total": 0, "retry_backoff_factor": 0, **more}
         if self.connect is None:
             assert self.credential is not None
+            self.sign_in()
             return kind(self.namespace, credential=self.credential, use_tls=self.tls, **options)
         try:
             made: Any = kind.from_connection_string(self.connect(), **options)
@@ -163,12 +173,16 @@ class EventHub:
         """What an error of the SDK means, and what to do."""
         if isinstance(error, SamzaAzureError):
             return error
+        if (missing := no_token_in(error)) is not None:
+            return sign_in_failed(self.namespace, missing)
         hub = f"The hub {self.name!r}"
         condition = str(getattr(error, "error", None) or "").removeprefix("com.microsoft:")
         text = str(error).partition("\n")[0]
         if condition == "link:stolen":
             return Superseded(f"{hub} is read by a newer owner: {reader_in(text)}.")
         if isinstance(error, AuthenticationError) or condition == "unauthorized-access":
+            if self.credential is not None:
+                self.credential.refused()
             right, policy, role = ("send", "Send", "Sender") if self.sends else ("listen", "Listen", "Receiver")
             return AccessDenied(
                 f"{hub} refuses its key or identity: it needs the right to {right} (a policy with {policy}, or the "

@@ -2,6 +2,7 @@
 
 from samza_azure.errors import ConfigError
 from samza_azure.eventhubs.hub import EventHub
+from samza_azure.storage.identity import of_this_process
 from samza_azure.systems.api import SystemStream
 from samza_azure.systems.options import secret
 
@@ -22,8 +23,5 @@ def hub_of(stream: SystemStream) -> EventHub:
         )
     name, group, sends = options["name"], options.get("consumer_group", "$Default"), stream.is_output
     if ways == ["namespace"]:
-        from azure.identity import DefaultAzureCredential
-
-        credential = DefaultAzureCredential()
-        return EventHub(name, group, namespace=options["namespace"], credential=credential, sends=sends)
+        return EventHub(name, group, namespace=options["namespace"], credential=of_this_process(), sends=sends)
     return EventHub(name, group, connect=secret(stream, "connect"), sends=sends)

@@ -56,6 +56,7 @@ def tried_to_send(hub: EventHub) -> str:
 def _found(hub: EventHub) -> tuple[str, HubFacts]:
     host, port = _address(hub)
     connected(host, port, CONNECT_S, to="namespace", behind="namespace").close()
+    hub.sign_in()  # not in the time that the hub has
     return host, _within(hub.facts, hub, host)
 
 

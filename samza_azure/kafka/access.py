@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from samza_azure.account import parts_of
-from samza_azure.errors import ConfigError, SignInFailed
+from samza_azure.errors import ConfigError
+from samza_azure.storage.identity import NoToken, of_this_process, sign_in_failed, signed_in
 from samza_azure.systems.api import SystemStream
 from samza_azure.systems.options import one_of, secret
 
@@ -153,20 +154,13 @@ class Tokens:
 
     def __init__(self, scope: str) -> None:
         """Get the first one. Raise SignInFailed if there is none."""
-        from azure.identity import DefaultAzureCredential
-
-        self._scope, self._credential = scope, DefaultAzureCredential()
-        self(scope)
+        self._scope, self._identity = scope, of_this_process()
+        signed_in(self._identity, scope, scope)
 
     def __call__(self, _config: str) -> tuple[str, float]:
         """A token, and when it expires, in seconds since 1970."""
-        from azure.core.exceptions import ClientAuthenticationError
-
         try:
-            found = self._credential.get_token(self._scope)  # it keeps one that is fresh
-        except ClientAuthenticationError as error:
-            text = str(error).partition("\n")[0]
-            raise SignInFailed(
-                f"This machine or user has no identity with a token for {self._scope}: {text}"
-            ) from error
+            found = self._identity.get_token(self._scope)
+        except NoToken as error:
+            raise sign_in_failed(self._scope, error) from error
         return found.token, float(found.expires_on)

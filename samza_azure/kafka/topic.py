@@ -27,6 +27,7 @@ from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, Off
 from samza_azure.errors import AccessDenied, ConfigError, RowsGone, SamzaAzureError, StorageUnavailable
 from samza_azure.kafka.access import CLIENT, IDENTITY, Access
 from samza_azure.machine.clock import boot_time, wall_ms
+from samza_azure.storage.identity import of_this_process
 from samza_azure.systems.looks import begun
 
 #: In whose name a topic is read, and how the names begin under which it is written.
@@ -369,7 +370,8 @@ class Topic:
                 "Write one that they take."
             )
         if code in _REFUSED:
-            is_token = self.access.mechanism == IDENTITY
+            if is_token := self.access.mechanism == IDENTITY:
+                of_this_process().refused()
             what = "identity" if is_token else "user or its password"
             do = "Give it the right to the topic" if is_token else "Correct options.user and options.password"
             return AccessDenied(

@@ -21,7 +21,7 @@ from azure.core.exceptions import AzureError, HttpResponseError
 from samza_azure.errors import AccessDenied, SamzaAzureError, SignInFailed, StorageUnavailable, Unsettled
 from samza_azure.outcomes import Missing, NotModified, Refused
 from samza_azure.storage.address import Address
-from samza_azure.storage.identity import Identity, NoToken
+from samza_azure.storage.identity import REMEDY, Identity, NoToken
 from samza_azure.storage.refusals import refusal
 from samza_azure.storage.secret_file import SecretFile
 
@@ -124,8 +124,7 @@ class AccountCalls:
         host = self.where.host
         if isinstance(error, NoToken):
             raise SignInFailed(
-                f"{doing}: there is no token for {host}, so nothing was sent. Give this machine a managed identity, or "
-                f"sign in with `az login`. The identity says: {error}"
+                f"{doing}: there is no token for {host}, so nothing was sent. {REMEDY} The identity says: {error}"
             ) from cause
         status = error.status_code if isinstance(error, HttpResponseError) else None
         code = error_code(error)

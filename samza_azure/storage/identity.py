@@ -27,6 +27,7 @@ from azure.core.credentials import AccessToken, AccessTokenInfo
 from azure.core.exceptions import AzureError
 
 from samza_azure.account import without_secrets
+from samza_azure.errors import SignInFailed
 from samza_azure.log_rate_limit import LogRateLimit
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,9 @@ RETRY_S, RETRY_MOST_S = 1.0, 60.0
 _AT_ONCE = 1
 #: As many letters of azure-identity's text are kept: it tries eight ways, and says of each why it fails.
 TEXT_MAX = 2000
+
+#: What to do without a token.
+REMEDY = "Give this machine a managed identity, or sign in with `az login`."
 
 #: The purpose of a token: scopes, and what a challenge of the service adds.
 _Purpose: TypeAlias = tuple[tuple[str, ...], str | None, str | None]
@@ -209,6 +213,35 @@ class _Asynchronous:
         if not waiting.done():
             await asyncio.shield(asyncio.wrap_future(waiting))
         return _for_one_call(_token_in(waiting.result()))
+
+
+def signed_in(identity: Identity, scope: str, who: str) -> None:
+    """Wait for a token for `who`, before anything is asked of it that has to be answered within seconds.
+
+    Raises:
+        SignInFailed: there is none.
+
+    """
+    try:
+        identity.sign_in(scope, who)
+    except NoToken as error:
+        raise sign_in_failed(who, error) from error
+
+
+def sign_in_failed(who: str, error: BaseException) -> SignInFailed:
+    """The error of whoever has got no token for `who`."""
+    return SignInFailed(f"There is no token for {who}, so nothing was sent. {REMEDY} The identity says: {error}")
+
+
+def no_token_in(error: BaseException | None) -> NoToken | None:
+    """The request for a token that failed, if an error of an SDK comes from one."""
+    seen = set[int]()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, NoToken):
+            return error
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return None
 
 
 @cache

@@ -19,8 +19,9 @@ from samza_azure.eventhubs.producer import EventHubsOutput
 from samza_azure.stream_io import ddl
 from samza_azure.systems import looks as looks_module
 from samza_azure.systems.api import SystemRows, SystemStream, SystemWriter
+from samza_azure.systems.formats import azure_registry
 from tests.faltering import parser_that_falters
-from tests.formats.registries import TOKEN, FakeAzureRegistry, Identity
+from tests.formats.registries import IDENTITY, TOKEN, FakeAzureRegistry
 from tests.formats.streams import datum, record
 from tests.tls import certificate_in
 
@@ -72,7 +73,7 @@ def following(reading: EventHubsStream) -> SystemRows:
 def test_events_say_by_their_content_type_which_schema_they_have(
     hubs: EventHubs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("samza_azure.systems.formats.azure_registry.DefaultAzureCredential", Identity)
+    monkeypatch.setattr(azure_registry, "of_this_process", lambda: IDENTITY)
     schema, number, certificate = record(n="long", s="string"), "0123456789abcdef" * 2, certificate_in(tmp_path)
     with FakeAzureRegistry(certificate, TOKEN) as registry, producer(hubs) as client:
         registry.schemas[number] = json.dumps(schema)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from azure.core.credentials import AccessToken
+from azure.core.credentials import AccessTokenInfo
 from azure.eventhub import EventData
 from azure.eventhub._pyamqp.message import Message
 from azure.eventhub.amqp import AmqpAnnotatedMessage
@@ -24,6 +24,7 @@ from samza_azure.eventhubs.hub import BALANCE_S, EventHub, reader_in
 from samza_azure.eventhubs.partition_reader import EventPosition, PartitionReader
 from samza_azure.eventhubs.receiving import Messages
 from samza_azure.eventhubs.transfers import Transfers
+from samza_azure.storage.identity import Identity
 
 from .clients import PATIENCE_S, consumer, producer, receiving, until
 
@@ -375,13 +376,13 @@ def test_wrong_settings_are_explained(hubs: EventHubs) -> None:
 
 @pytest.mark.long
 def test_an_identity_is_let_in_by_its_token(hubs: EventHubs) -> None:
-    class Identity:
-        def get_token(self, *_scopes: str, **_options: Any) -> AccessToken:
-            return AccessToken("token", int(time.time()) + 3600)
+    class Known:
+        def get_token_info(self, *_scopes: str, options: object = None) -> AccessTokenInfo:
+            return AccessTokenInfo("token", int(time.time()) + 3600)
 
     hubs.tokens["token"] = {"Listen"}
     hubs.send("hub", 0, numbered(2))
-    known = EventHub("hub", namespace=f"localhost:{hubs.port}", credential=Identity(), tls=False)
+    known = EventHub("hub", namespace=f"localhost:{hubs.port}", credential=Identity(Known), tls=False)
     with PartitionReader(known, "0", "oldest", level=1) as reading:
         assert bodies(reading, 2) == numbered(2)
 

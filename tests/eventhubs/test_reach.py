@@ -3,14 +3,20 @@
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from azure.core.credentials import AccessTokenInfo
+from azure.core.exceptions import ClientAuthenticationError
 
-from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, StorageUnavailable
+from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, SignInFailed, StorageUnavailable
+from samza_azure.eventhubs import options as options_module
 from samza_azure.eventhubs import reach
 from samza_azure.eventhubs.consumer import EventHubsStream
 from samza_azure.eventhubs.emulator import KEY, KEY_NAME, EventHubs
+from samza_azure.eventhubs.hub import SCOPE
+from samza_azure.storage.identity import Identity
 from samza_azure.stream_io import ddl
 from samza_azure.systems.api import SystemStream
 
@@ -106,3 +112,50 @@ def test_a_port_that_is_shut_and_a_host_that_is_silent_are_told_apart(
             looked(connect)
     with pytest.raises(StorageUnavailable, match=rf"Port {port} of localhost cannot be reached.*Open it"):
         looked(connect)
+
+
+class Credential:
+    """Of this machine: it takes a while, or has no token."""
+
+    def __init__(self, *, delay_s: float = 0.0, has_token: bool = True) -> None:
+        self.delay_s, self.has_token, self.scopes = delay_s, has_token, list[str]()
+
+    def get_token_info(self, *scopes: str, options: object = None) -> AccessTokenInfo:
+        self.scopes += scopes
+        time.sleep(self.delay_s)
+        if not self.has_token:
+            raise ClientAuthenticationError("DefaultAzureCredential failed to retrieve a token from all it knows.")
+        return AccessTokenInfo("token", int(time.time()) + 3600)
+
+
+def by_identity(hubs: EventHubs, credential: Credential, monkeypatch: pytest.MonkeyPatch) -> EventHubsStream:
+    """A stream that is read by the identity of the machine. The fake speaks no TLS."""
+    identity = Identity(lambda: credential)
+    monkeypatch.setattr(options_module, "of_this_process", lambda: identity)
+    given = {"name": "hub", "namespace": f"localhost:{hubs.port}"}
+    reading = EventHubsStream(SystemStream("s", 2, ddl.arrow_schema("n int"), given, Path()))
+    reading._hub = replace(reading._hub, tls=False)
+    return reading
+
+
+def test_without_a_token_the_identity_is_at_fault_and_not_the_hub(
+    hubs: EventHubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading = by_identity(hubs, Credential(has_token=False), monkeypatch)
+    with pytest.raises(
+        SignInFailed, match=r"no token for localhost:\d+, so nothing was sent\. .*`az login`.*failed to"
+    ):
+        reading.look()
+    with pytest.raises(SignInFailed):
+        reading.partitions()
+
+
+def test_a_token_that_takes_longer_than_the_hub_may_is_waited_for_once(
+    hubs: EventHubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hubs.tokens["token"] = {"Listen"}
+    credential = Credential(delay_s=reach.ANSWER_S + 0.2)
+    reading = by_identity(hubs, credential, monkeypatch)
+    assert reading.look().endswith("the consumer group '$Default' may read it")
+    assert reading.partitions() == 2
+    assert credential.scopes == [SCOPE], "there is one token for all clients"

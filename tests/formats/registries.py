@@ -15,17 +15,22 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
-from azure.core.credentials import AccessToken
+from azure.core.credentials import AccessTokenInfo
+
+from samza_azure.storage.identity import Identity
 
 TOKEN = "token-of-the-machine"
 
 
-class Identity:
-    """Of this machine, which Azure's registry lets in."""
+class Known:
+    """The credential of this machine, which Azure's registry lets in."""
 
-    def get_token(self, *scopes: str, **_: Any) -> AccessToken:
+    def get_token_info(self, *scopes: str, options: Any = None) -> AccessTokenInfo:
         assert scopes == ("https://eventhubs.azure.net/.default",)
-        return AccessToken(TOKEN, int(time.time()) + 3600)
+        return AccessTokenInfo(TOKEN, int(time.time()) + 3600)
+
+
+IDENTITY = Identity(Known)
 
 
 class _Registry:

@@ -12,16 +12,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from azure.core.credentials import AccessToken
+from azure.core.credentials import AccessTokenInfo
 from fastavro import parse_schema, schemaless_writer
 
 from samza_azure.errors import AccessDenied, ConfigError, SignInFailed, StorageUnavailable
-from samza_azure.systems.formats import confluent, read
+from samza_azure.storage.identity import Identity
+from samza_azure.systems.formats import azure_registry, confluent, read
 from samza_azure.systems.formats.azure_registry import AzureContentType
 from samza_azure.systems.parsing import Parser
 from tests.tls import certificate_in
 
-from .registries import TOKEN, FakeAzureRegistry, FakeConfluentRegistry, Identity
+from .registries import IDENTITY, TOKEN, FakeAzureRegistry, FakeConfluentRegistry
 from .streams import datum, parsed, parser, record
 
 ID = "a1b2c3d4e5f60718293a4b5c6d7e8f90"
@@ -222,7 +223,7 @@ def test_a_password_is_sent_and_a_wrong_one_is_no_fault_of_a_message(certificate
 
 
 def test_azure_schema_registry_is_asked_by_the_content_type(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("samza_azure.systems.formats.azure_registry.DefaultAzureCredential", Identity)
+    monkeypatch.setattr(azure_registry, "of_this_process", lambda: IDENTITY)
     schema = record(n="int")
     body = datum(schema, {"n": 7})
     with FakeAzureRegistry(certificate, TOKEN) as registry:
@@ -264,12 +265,13 @@ def test_without_a_token_azure_schema_registry_is_waited_for(monkeypatch: pytest
     from azure.core.exceptions import ClientAuthenticationError
 
     class Nobody:
-        def get_token(self, *_: str, **__: Any) -> AccessToken:
+        def get_token_info(self, *_: str, options: Any = None) -> AccessTokenInfo:
             raise ClientAuthenticationError("no identity here")
 
-    monkeypatch.setattr("samza_azure.systems.formats.azure_registry.DefaultAzureCredential", Nobody)
+    identity = Identity(Nobody)
+    monkeypatch.setattr(azure_registry, "of_this_process", lambda: identity)
     reads = parser("n int", registry__namespace="localhost:1")
-    with pytest.raises(SignInFailed, match="no identity here"):
+    with pytest.raises(SignInFailed, match=r"no token for the schema registry of localhost:1, .*no identity here"):
         parsed(reads, [b"\x02"], [f"avro/binary+{ID}"])
 
 

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from azure.core.credentials import AccessToken
+from azure.core.credentials import AccessTokenInfo
 
-from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, StorageUnavailable
+from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, SignInFailed, StorageUnavailable
+from samza_azure.kafka import access as access_module
 from samza_azure.kafka import reach
 from samza_azure.kafka import topic as topic_module
 from samza_azure.kafka.local_broker import LocalBroker, free_port
+from samza_azure.storage.identity import Identity
 from samza_azure.systems import looks as looks_module
 from tests.tls import certificate_in
 
@@ -136,18 +138,19 @@ def unavailable(reading: Any) -> bool:
 def test_an_identity_is_let_in_by_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    class Identity:
-        def get_token(self, scope: str) -> AccessToken:
+    class Known:
+        def get_token_info(self, scope: str, options: object = None) -> AccessTokenInfo:
             asked.append(scope)
-            return AccessToken("token-of-the-machine", int(time.time()) + 3600)
+            return AccessTokenInfo("token-of-the-machine", int(time.time()) + 3600)
 
-    monkeypatch.setattr("azure.identity.DefaultAzureCredential", Identity)
+    identity = Identity(Known)
+    monkeypatch.setattr(access_module, "of_this_process", lambda: identity)
     plain = {"security.protocol": "sasl_plaintext", "sasl.mechanisms": "OAUTHBEARER"}
     token = lambda _: ("token-of-the-machine", time.time() + 3600)  # noqa: E731
     front = {"mechanism": "OAUTHBEARER", "token": "token-of-the-machine"}
     with behind(plain | {"oauth_cb": token}, **front) as (before, messages):
         read(messages, sasl="identity", tls="false")
-        assert {*asked} == {"https://localhost/.default"}
+        assert asked == ["https://localhost/.default"], "there is one token for all clients"
         before.token = "another"
         error = refused(messages, sasl="identity", tls="false")
         assert isinstance(error, AccessDenied) and "refuse the identity" in str(error)
@@ -157,13 +160,14 @@ def test_no_token_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     from azure.core.exceptions import ClientAuthenticationError
 
     class Nobody:
-        def get_token(self, _scope: str) -> AccessToken:
+        def get_token_info(self, _scope: str, options: object = None) -> AccessTokenInfo:
             raise ClientAuthenticationError("DefaultAzureCredential failed to retrieve a token.")
 
-    monkeypatch.setattr("azure.identity.DefaultAzureCredential", Nobody)
+    identity = Identity(Nobody)
+    monkeypatch.setattr(access_module, "of_this_process", lambda: identity)
     with LocalBroker({"t": 4}) as broker:
         error = refused(Messages(broker.brokers, "t", None), sasl="identity", tls="false")  # type: ignore[arg-type]
-    assert "failed to retrieve a token" in str(error)
+    assert isinstance(error, SignInFailed) and "`az login`" in str(error) and "failed to retrieve a token" in str(error)
 
 
 def test_a_connection_string_of_event_hubs_is_a_user_and_a_password() -> None:

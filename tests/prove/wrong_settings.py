@@ -11,17 +11,23 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from azure.core.credentials import AccessTokenInfo
+from azure.core.exceptions import ClientAuthenticationError
 from confluent_kafka import Producer
 
 from samza_azure.errors import SamzaAzureError
 from samza_azure.eventhubs.emulator import KEY, KEY_NAME, EventHubs
+from samza_azure.eventhubs.hub import EventHub
+from samza_azure.eventhubs.reach import tried
 from samza_azure.kafka.local_broker import LocalBroker, free_port
+from samza_azure.storage.identity import Identity
 from samza_azure.stream_io import ddl
 from samza_azure.systems.api import SystemStream
 from samza_azure.systems.registry import factory_of
@@ -53,6 +59,41 @@ def hub_cases(hubs: EventHubs, silent: int) -> Iterator[Case]:
     yield case("a connection string of another hub", other=";EntityPath=other")
     yield "a file that is missing", {"name": "hub", "connect.file": "gone"}
     yield case("a misspelt option", consumergroup="mine")
+
+
+class Credential:
+    """What azure-identity is on a machine that has no identity, or one that takes its time, as a cold one does."""
+
+    def __init__(self, *, delay_s: float, has_token: bool) -> None:
+        self.delay_s, self.has_token = delay_s, has_token
+
+    def get_token_info(self, *_scopes: str, options: object = None) -> AccessTokenInfo:
+        time.sleep(self.delay_s)
+        if not self.has_token:
+            raise ClientAuthenticationError("DefaultAzureCredential failed to retrieve a token.")
+        return AccessTokenInfo("token", int(time.time()) + 3600)
+
+
+def of_identities(hubs: EventHubs) -> list[str]:
+    """Print the same of an identity. Return what was not said as it should be. The fake speaks no TLS."""
+    hubs.tokens["token"], bad = {"Listen"}, []
+    for what, delay_s, has_token, says in (
+        ("no token", 0.0, False, "There is no token for localhost"),
+        ("no token after 6 s", 6.0, False, "There is no token for localhost"),
+        ("a token after 6 s", 6.0, True, "may read it"),
+    ):
+        identity = Identity(partial(Credential, delay_s=delay_s, has_token=has_token))
+        hub = EventHub("hub", namespace=f"localhost:{hubs.port}", credential=identity, tls=False)
+        began = time.monotonic()
+        try:
+            said = tried(hub, 2)
+        except SamzaAzureError as error:
+            said = str(error)
+        took = time.monotonic() - began
+        print(f"{'eventhubs':<10}{what:<36}{took:>6.2f} s  {said}", flush=True)
+        if took > SAID_WITHIN_S or says not in said:
+            bad.append(f"eventhubs: {what}")
+    return bad
 
 
 def topic_cases(folder: Path, silent: int, started: ExitStack) -> Iterator[Case]:
@@ -119,6 +160,7 @@ def show(system: str, cases: Iterator[Case]) -> list[str]:
 def main() -> None:
     with EventHubs({"hub": 2}) as hubs, silence() as silent, TemporaryDirectory() as folder, ExitStack() as started:
         bad = show("eventhubs", hub_cases(hubs, silent))
+        bad += of_identities(hubs)
         bad += show("kafka", topic_cases(Path(folder), silent, started))
     assert not bad, f"too late, or without a sentence: {', '.join(bad)}"
 

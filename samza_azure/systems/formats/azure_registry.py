@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
-from azure.identity import DefaultAzureCredential
+from azure.core.exceptions import AzureError, HttpResponseError
 from azure.schemaregistry import SchemaRegistryClient
 
-from samza_azure.errors import AccessDenied, ConfigError, SignInFailed, StorageUnavailable
+from samza_azure.errors import AccessDenied, ConfigError, StorageUnavailable
+from samza_azure.storage.identity import NoToken, of_this_process, sign_in_failed
 from samza_azure.systems.formats.read import bodies_of
 
 #: How long a connection and an answer may take.
@@ -58,7 +58,7 @@ class AzureRegistry:
         settings: dict[str, Any] = {"connection_verify": str(ca)} if ca else {}
         # What it is asked is asked again by the task, which says so.
         self._client = SchemaRegistryClient(
-            namespace, DefaultAzureCredential(), retry_total=0, permit_redirects=False,
+            namespace, of_this_process(), retry_total=0, permit_redirects=False,
             connection_timeout=ANSWER_S, read_timeout=ANSWER_S, **settings,
         )  # fmt: skip
 
@@ -73,12 +73,11 @@ class AzureRegistry:
         """
         try:
             found = self._client.get_schema(number)
-        except ClientAuthenticationError as error:
-            if error.response is None:
-                raise SignInFailed(f"This machine has no identity for {self.named}: {_first(error)}") from error
-            raise self._denied(error) from error
+        except NoToken as error:
+            raise sign_in_failed(self.named, error) from error
         except HttpResponseError as error:
-            if error.status_code == 403:
+            if error.status_code in (401, 403):
+                of_this_process().refused()
                 raise self._denied(error) from error
             if error.status_code in (400, 404):
                 raise ConfigError(f"It names the schema {number}, which {self.named} has not.") from error
