@@ -160,7 +160,8 @@ class EventHubsStream:
         if left > 0 and told is not None and told.enqueued_ms:
             seconds = max(0.0, (end.enqueued_ms - told.enqueued_ms) / 1000)
         size = max(0, left) * self._bytes // max(1, self._events)
-        return SystemLag(max(0, left), size, seconds, boot_time() - end.asked_at)
+        is_current = reader.trouble is None and self._looks[partition].unseen is None
+        return SystemLag(max(0, left), size, seconds, boot_time() - end.asked_at, is_current)
 
     def warning(self) -> str:
         """What to do about partitions that nobody reads."""

@@ -117,7 +117,8 @@ class PartitionReader:
         self._fault: SamzaAzureError | None = None  # that ended the reader
         self._closing = False
         self.position = self._last  # after what `read` has returned, or where `newest` was
-        self.trouble: SamzaAzureError | None = None  # while the hub does not answer
+        self._trouble: SamzaAzureError | None = None  # why the last link has ended
+        self._troubled_at = 0.0
         self.end: End | None = None  # as the service last said
         self.skipped = 0  # events that expired unread
         self.repeated = 0  # events that came again, and were dropped
@@ -151,6 +152,15 @@ class PartitionReader:
             if self._fault is not None:
                 raise self._fault
             return None
+
+    @property
+    def trouble(self) -> SamzaAzureError | None:
+        """Why nothing comes, while the hub does not answer: a link that is there again tells of itself by events alone,
+        so a later look that has an answer counts as much.
+        """
+        with self._changed:
+            has_answered = self.end is not None and self.end.asked_at > self._troubled_at
+            return None if has_answered else self._trouble
 
     def _all_held(self) -> Arrival:
         """What is held, up to some rows: many together are parsed faster."""
@@ -229,7 +239,7 @@ class PartitionReader:
                     self._changed.notify_all()
                     self._news()
                     return
-                self.trouble = found
+                self._trouble, self._troubled_at = found, boot_time()
                 delay_s = RETRY_S if self._on_link else min(2 * delay_s, RETRY_MAX_S)
                 self._changed.wait_for(lambda: self._closing, max(delay_s, found.after_s))
 
@@ -314,7 +324,7 @@ class PartitionReader:
             self._kept += len(events) if isinstance(events, Messages) else 0
             said = events.end()
             with self._changed:
-                self.trouble, self._was_let_in = None, True
+                self._trouble, self._was_let_in = None, True
                 self._came_at, self._quiet_s = asked_at, QUIET_S
                 if batch is not None:
                     self._last = self._after(batch)

@@ -214,7 +214,7 @@ class KafkaStream:
         if left and place.read_ms is not None:
             seconds = max(0.0, (survey.asked_ms - place.read_ms) / 1000)
         size = left * self._bytes // max(1, self._messages)
-        return SystemLag(left, size, seconds, boot_time() - survey.asked_at)
+        return SystemLag(left, size, seconds, boot_time() - survey.asked_at, self._trouble() is None)
 
     def warning(self) -> str:
         """What to do about partitions that nobody reads, and about commits that are refused."""

@@ -70,13 +70,14 @@ class SystemLag:
     """What is left of a partition outside, as a look at its end has found.
 
     Example:
-        SystemLag(rows=120, size=24_000, seconds=3.5, age_s=0.2)
+        SystemLag(rows=120, size=24_000, seconds=3.5, age_s=0.2, is_current=True)
     """
 
     rows: int
     size: int  # about how many bytes they have
     seconds: float | None  # the last of them came so much later than the last one that was read; None: not known
     age_s: float  # since the look began
+    is_current: bool = True  # False: the outside has not answered since, so more may be there
 
 
 class SystemConsumer(Protocol):
@@ -90,7 +91,8 @@ class SystemConsumer(Protocol):
     `open`. They are in the same record as the rows, and go from one run to the next with the position.
 
     It may also have a method `lag(partition)`, which returns a `SystemLag`, or None before the first look, without
-    waiting. It is shown; and a partition is then silent once such a look has found it at its end, whatever `read` says.
+    waiting. It is shown; and a partition is then silent while such a look has found it at its end, whatever `read`
+    says. A look counts for 150 s, and no longer than it is current.
 
     It may also have a method `tell(function)`, which is called before `open`: call the function at once, from any
     thread, whenever `read` may have something new. Then `read` is called ten times a second only while it has.

@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 LOOK_S, TOLD_S = 0.1, 0.5
 #: How often what is left outside is reported.
 LAG_S = 1.0
+#: For how long a look at the end of a partition counts. Ours look at least once a minute.
+LOOK_COUNTS_S = 150.0
 
 
 @dataclass
@@ -177,10 +179,10 @@ class SourceTask(TurnTask):
             self._append(Kind.BATCH)
         self._tell_lag()
         self._tell_waiting()
-        if away is not None:
-            raise away
         if drain.step is None:
-            self._perhaps_idle()
+            self._say_idle()
+            if away is not None:
+                raise away
         elif drain.step is DrainStep.FLUSH:
             self._drained(drain.ends)
         elif self.report.frozen_for != drain.uuid:
@@ -201,6 +203,9 @@ class SourceTask(TurnTask):
         while self._bytes < self._most_bytes and not self._closing.is_set():
             try:
                 found = consumer.read()
+            except StorageUnavailable:
+                self._looked_at = -math.inf
+                raise
             except Superseded as error:
                 self._append(Kind.BATCH)  # a later owner of this task has its log, too
                 raise ConfigError(
@@ -265,14 +270,15 @@ class SourceTask(TurnTask):
         return None if None in known else min((each for each in known if each is not None), default=None)
 
     def _is_silent(self, number: int) -> bool:
-        """Whether a look found no more rows that long after the last ones. Without a look, as in an outage of the
-        outside, there may be rows that were not read; and nobody is silent because we do not read.
+        """Whether a look found no more rows that long after the last ones, and nothing has been wrong since. In an
+        outage of the outside there may be rows that were not read; and nobody is silent because we do not read.
         """
         looked_at = self._looked_at
         if self._lags is not None:
             lag = self._lags(number)
-            looked_at = -math.inf if lag is None or lag.rows else boot_time() - lag.age_s
-        return looked_at > max(self._waited_at, self._partitions[number].rows_at + self._declared.idle_timeout_s)
+            looked_at = -math.inf if lag is None or lag.rows or not lag.is_current else boot_time() - lag.age_s
+        spoke_at = self._partitions[number].rows_at + self._declared.idle_timeout_s
+        return looked_at > max(self._waited_at, spoke_at, boot_time() - LOOK_COUNTS_S)
 
     def _tell_lag(self) -> None:
         """Report what is left outside, now and then."""
@@ -369,13 +375,15 @@ class SourceTask(TurnTask):
         self._appended_at, self._has_read, self._has_moved, self._is_idle = now, True, False, False
         self._tell(batch=record["batch"], read=record["read"], appended_at=report.appended_at or now, progress=done)
 
-    def _perhaps_idle(self) -> None:
-        """Declare the task idle if all its partitions have been silent, so that it does not hold back event time."""
-        if self._is_idle or not all(map(self._is_silent, self._partitions)):
-            return
-        assert self._writer is not None
-        self._writer.append_frontier(None, idle=True, stood_at={})
-        self._is_idle = True
+    def _say_idle(self) -> None:
+        """Declare the task idle while all its partitions are silent, so that it does not hold back event time; and no
+        longer once one of them is not, as in an outage.
+        """
+        is_idle = all(map(self._is_silent, self._partitions))
+        if is_idle != self._is_idle:
+            assert self._writer is not None
+            self._writer.append_frontier(None, idle=is_idle, stood_at={} if is_idle else None)
+            self._is_idle = is_idle
 
     def _drained(self, ends: Mapping[str, Position]) -> None:
         """End the log with DRAINED: nothing was read since the drain has set these ends."""

@@ -162,7 +162,9 @@ def test_what_cannot_be_parsed_for_a_while_is_parsed_later(hubs: EventHubs, monk
 
 
 def test_an_outage_is_no_silence(hubs: EventHubs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither of a connection nor of the properties alone."""
+    """Neither of a connection nor of the properties alone; nor does the silence before it go on. Afterwards the next
+    look is enough, also where no event comes.
+    """
     hubs.send("hub", 0, [b'{"n": 1}'])
     reading = stream(hubs)
     reading.open(0, (0, 0))
@@ -177,13 +179,23 @@ def test_an_outage_is_no_silence(hubs: EventHubs, monkeypatch: pytest.MonkeyPatc
             return True
         return False
 
+    def is_current() -> bool:
+        lag = reading.lag(0)
+        assert lag is not None
+        return lag.is_current
+
     until(lambda: not raises() and hubs.counts["looks at partitions"] > looks)  # a silent partition
+    assert is_current()
     hubs.management = False
     until(raises)
+    assert not is_current()
     hubs.management = True
+    until(lambda: not raises() and is_current())
     hubs.close()
     until(raises)
+    assert not is_current()
     hubs.listen()
+    until(lambda: not raises() and is_current())
     reading.close()
 
 

@@ -208,10 +208,11 @@ def test_an_outage_is_no_silence_and_reading_goes_on_after_it(cluster: MockClust
     until(lambda: unavailable(reading))
     seen = reading.lag(0)
     cluster.start()
-    assert seen is not None
+    assert seen is not None and not seen.is_current
     messages.send(0, bodies(40, 50))
     assert numbers(reading, 10) == {0: [*range(40, 50)]}
     until(lambda: not unavailable(reading))
+    assert (again := reading.lag(0)) is not None and again.is_current
     reading.close()
 
 

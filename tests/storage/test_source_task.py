@@ -221,7 +221,7 @@ def test_event_time_is_the_least_of_the_partitions_less_the_lag(run: Run) -> Non
     assert task._writer.frontier_us == (eighth - 1) * 1_000_000
     for each in task._partitions.values():
         each.rows_at = -1e9
-    task._perhaps_idle()
+    task._say_idle()
     assert LogReader(run.blobs, PREFIX, group_id=GROUP).scan((0, 0)).idle
 
 
@@ -441,7 +441,16 @@ def test_an_outage_makes_no_partition_silent_before_a_look_at_its_end(run: Run) 
     task._partitions[1].rows_at -= 3600.0
     consumer.is_away = False
     turn(task)
-    assert LogReader(run.blobs, PREFIX, group_id=GROUP).scan((0, 0)).idle
+    reader = LogReader(run.blobs, PREFIX, group_id=GROUP)
+    assert reader.scan((0, 0)).idle
+    consumer.is_away = True  # later than that, which the look has not seen
+    with pytest.raises(StorageUnavailable):
+        turn(task)
+    shown = reader.scan((0, 0))
+    assert not shown.idle and shown.frontier_us == at_20
+    consumer.is_away = False
+    turn(task)
+    assert reader.scan((0, 0)).idle
 
 
 def with_dead_letters(run: Run, most: int) -> Run:
@@ -526,6 +535,10 @@ def test_a_partition_is_silent_once_a_look_of_its_connector_has_found_its_end(ru
         assert not task._is_silent(0)
     consumer.lags[0] = SystemLag(0, 0, 0.0, age_s=5.0)
     assert task._is_silent(0) and not task._is_silent(1)
+    task._partitions[0].rows_at -= 3600.0
+    for lag in (SystemLag(0, 0, 0.0, age_s=5.0, is_current=False), SystemLag(0, 0, 0.0, age_s=200.0)):
+        consumer.lags[0] = lag  # the outside has not answered since, or nobody has looked again
+        assert not task._is_silent(0)
 
 
 def test_what_is_left_outside_is_reported(run: Run) -> None:
