@@ -146,6 +146,7 @@ class HandlerCalls:
         self._task, self._factory, self._schema = task, factory, schema
         self._at_once, self._limits = at_once, limits
         self._handler: Any = None
+        self._coordinated: frozenset[str] = frozenset()  # its methods that take a coordinator
         self._put_out: list[_Collector] = []
         self._numbers = itertools.count()
         self._in_flight: dict[int, _Call] = {}
@@ -295,6 +296,9 @@ class HandlerCalls:
                 "def on_timer(self, key, collector), or drain the run first, with the code that had it."
             )
         self._handler = handler
+        # Asked once: a look at a signature costs more than all the rest of a call.
+        found = {name: getattr(handler, name, None) for name in (PROCESS, ON_TIMER, ON_DRAIN)}
+        self._coordinated = frozenset(name for name, method in found.items() if method and takes_coordinator(method))
 
     @contextmanager
     def _named(self, what: str) -> Iterator[None]:
@@ -338,25 +342,24 @@ class HandlerCalls:
 
     async def _one(self, cause: Envelope | str) -> None:
         if isinstance(cause, Envelope):
-            what = f"process of message {cause.offset} of {cause.stream}/{cause.partition}"
-            called = self._handler.process
+            what, method = f"process of message {cause.offset} of {cause.stream}/{cause.partition}", PROCESS
         else:
-            what, called = f"on_timer of {cause!r:.80}", self._handler.on_timer
-        await self._watched(what, self._limits.process_s, called, cause)
+            what, method = f"on_timer of {cause!r:.80}", ON_TIMER
+        await self._watched(what, self._limits.process_s, method, cause)
 
     async def _on_drain(self) -> None:
-        await self._watched(ON_DRAIN, self._limits.drain_s, self._handler.on_drain)
+        await self._watched(ON_DRAIN, self._limits.drain_s, ON_DRAIN)
 
-    async def _watched(self, what: str, limit_s: float | None, function: Callable[..., Any], *given: object) -> None:
+    async def _watched(self, what: str, limit_s: float | None, method: str, *given: object) -> None:
         """Run one call, which is in flight meanwhile. Only the rows of a call that succeeds are kept."""
         collector, number = _Collector(self._schema.names, what), next(self._numbers)
         more = {}
-        if takes_coordinator(function):
+        if method in self._coordinated:
             more["coordinator"] = _Coordinator(self._wishes, hasattr(self._handler, "on_timer"), collector)
         self._in_flight[number] = _Call(what, boot_time(), limit_s)
         try:
             with self._named(what):
-                await _called(function, *given, collector, **more)
+                await _called(getattr(self._handler, method), *given, collector, **more)
         finally:
             collector.is_open = False
             del self._in_flight[number]
@@ -377,8 +380,8 @@ class HandlerCalls:
         return state
 
 
-#: The name of a call that is not for a message.
-ON_DRAIN = "on_drain"
+#: The methods of a handler that may send rows; the last is also how its call is named, which is for no message.
+PROCESS, ON_TIMER, ON_DRAIN = "process", "on_timer", "on_drain"
 MILLISECOND, EPOCH = timedelta(milliseconds=1), datetime(1970, 1, 1, tzinfo=UTC)
 #: The memory of any value without its content.
 VALUE_BYTES = 50
