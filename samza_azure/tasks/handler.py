@@ -12,12 +12,12 @@ import itertools
 import logging
 import math
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
-from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -48,7 +48,7 @@ class TimeLimits:
     drain_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Call:
     """A call in flight."""
 
@@ -57,10 +57,33 @@ class _Call:
     limit_s: float | None
 
 
+class _Named:
+    """A context that turns an error of the user's code into a failure that names task and call.
+
+    This includes SystemExit, which would end the event loop and leave the waiting thread without an answer. A
+    cancellation is a failure unless it is our own.
+    """
+
+    __slots__ = ("_task", "_what")
+
+    def __init__(self, task: str, what: str) -> None:
+        self._task, self._what = task, what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or not isinstance(error, (Exception, SystemExit, KeyboardInterrupt, asyncio.CancelledError)):
+            return
+        task = asyncio.current_task()
+        if not (isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling()):
+            raise SamzaAzureError(f"{self._task}: {self._what} failed: {type(error).__name__}: {error}") from error
+
+
 class _Collector:
     """The `Collector` of one call."""
 
-    def __init__(self, columns: Sequence[str], what: str) -> None:
+    def __init__(self, columns: Mapping[str, None], what: str) -> None:
         self._columns, self.what = columns, what
         self.rows: list[dict[str, Any]] = []
         self.is_open = True
@@ -78,12 +101,13 @@ class _Collector:
             )
         if not isinstance(row, Mapping):
             raise SamzaAzureError(f"{row!r:.80} is no row. Send a mapping from columns to values, such as a dict.")
-        if row.keys() != set(self._columns):
+        if row.keys() != self._columns.keys():
             raise SamzaAzureError(
                 f"The row has the columns {', '.join(row) or 'none'}, and the stream has "
                 f"{', '.join(self._columns)}. Send a value for each, None where there is none."
             )
-        self.rows.append(copy.deepcopy(dict(row)))  # converted at the commit; a list in it may change until then
+        # Converted at the commit; a list in it may change until then.
+        self.rows.append({name: v if type(v) in FIXED else copy.deepcopy(v) for name, v in dict(row).items()})
 
 
 class _Coordinator:
@@ -144,6 +168,7 @@ class HandlerCalls:
     ) -> None:
         """`schema` says what no row may lack."""
         self._task, self._factory, self._schema = task, factory, schema
+        self._columns = dict.fromkeys(schema.names)  # in their order
         self._at_once, self._limits = at_once, limits
         self._handler: Any = None
         self._coordinated: frozenset[str] = frozenset()  # its methods that take a coordinator
@@ -165,7 +190,8 @@ class HandlerCalls:
     def with_timers(self, envelopes: Iterable[Envelope]) -> Iterator[Envelope | str]:
         """The messages, and before each of them the keys of the timers that are due then, for `process`."""
         for envelope in envelopes:
-            yield from self._wishes.due(wall_ms())
+            if len(self._wishes):
+                yield from self._wishes.due(wall_ms())
             yield envelope
         yield from self._wishes.due(wall_ms())
 
@@ -278,7 +304,7 @@ class HandlerCalls:
         loop.close()
 
     async def _begin(self, state: bytes | None) -> None:
-        with self._named("making its handler"):
+        with _Named(self._task, "making its handler"):
             handler = self._factory()
         check_methods(handler, self._task, self._at_once)
         if state is not None:
@@ -288,7 +314,7 @@ class HandlerCalls:
                     "it. Write def restore(self, state) and def snapshot(self), or drain the run first, with the code "
                     "that had them."
                 )
-            with self._named("restore of its handler"):
+            with _Named(self._task, "restore of its handler"):
                 await _called(handler.restore, state)
         if len(self._wishes) and not hasattr(handler, "on_timer"):
             raise SamzaAzureError(
@@ -300,23 +326,8 @@ class HandlerCalls:
         found = {name: getattr(handler, name, None) for name in (PROCESS, ON_TIMER, ON_DRAIN)}
         self._coordinated = frozenset(name for name, method in found.items() if method and takes_coordinator(method))
 
-    @contextmanager
-    def _named(self, what: str) -> Iterator[None]:
-        """Turn an error of the user's code into a failure that names task and call.
-
-        This includes SystemExit, which would end the event loop and leave the waiting thread without an answer. A
-        cancellation is a failure unless it is our own.
-        """
-        try:
-            yield
-        except (Exception, SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
-            task = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                raise
-            raise SamzaAzureError(f"{self._task}: {what} failed: {type(error).__name__}: {error}") from error
-
     async def _close(self) -> None:
-        with self._named("close of its handler"):
+        with _Named(self._task, "close of its handler"):
             await _called(self._handler.close)
 
     async def _process(self, causes: Iterator[Envelope | str], is_enough: Callable[[], bool]) -> int:
@@ -352,13 +363,13 @@ class HandlerCalls:
 
     async def _watched(self, what: str, limit_s: float | None, method: str, *given: object) -> None:
         """Run one call, which is in flight meanwhile. Only the rows of a call that succeeds are kept."""
-        collector, number = _Collector(self._schema.names, what), next(self._numbers)
+        collector, number = _Collector(self._columns, what), next(self._numbers)
         more = {}
         if method in self._coordinated:
             more["coordinator"] = _Coordinator(self._wishes, hasattr(self._handler, "on_timer"), collector)
         self._in_flight[number] = _Call(what, boot_time(), limit_s)
         try:
-            with self._named(what):
+            with _Named(self._task, what):
                 await _called(getattr(self._handler, method), *given, collector, **more)
         finally:
             collector.is_open = False
@@ -369,7 +380,7 @@ class HandlerCalls:
             self.size += size_of(collector.rows)
 
     async def _snapshot(self) -> bytes:
-        with self._named("snapshot of its handler"):
+        with _Named(self._task, "snapshot of its handler"):
             state = self._handler.snapshot()
         if not isinstance(state, bytes) or len(state) > STATE_BYTES_MAX:
             found = f"{len(state)} bytes" if isinstance(state, bytes) else f"a {type(state).__name__}"
@@ -383,12 +394,17 @@ class HandlerCalls:
 #: The methods of a handler that may send rows; the last is also how its call is named, which is for no message.
 PROCESS, ON_TIMER, ON_DRAIN = "process", "on_timer", "on_drain"
 MILLISECOND, EPOCH = timedelta(milliseconds=1), datetime(1970, 1, 1, tzinfo=UTC)
+#: Types whose values cannot change, and those of them that have a length.
+SIZED = frozenset({str, bytes})
+FIXED = SIZED | {type(None), bool, int, float, Decimal, date, datetime, timedelta}
 #: The memory of any value without its content.
 VALUE_BYTES = 50
 
 
 def size_of(value: object) -> int:
     """Estimate the memory of a value of a row, in bytes."""
+    if type(value) in FIXED:  # the usual case, known at a glance
+        return VALUE_BYTES + (len(value) if type(value) in SIZED else 0)  # type: ignore[arg-type]
     match value:
         case str() | bytes() | bytearray():
             return VALUE_BYTES + len(value)
@@ -401,7 +417,7 @@ def size_of(value: object) -> int:
 
 async def _called(function: Callable[..., Any], *arguments: object, **more: object) -> None:
     answer = function(*arguments, **more)
-    if inspect.isawaitable(answer):
+    if answer is not None and inspect.isawaitable(answer):
         await answer
 
 
