@@ -247,6 +247,7 @@ class PartitionReader:
         """Read until the link ends."""
         self._agree()
         client = self._hub.client()
+        client.on_attach = self._attached
         # Of events that came with one that it cannot read, the SDK hands over none: they come one by one.
         prefetch = 1 if self._doubts else self._prefetch
 
@@ -277,6 +278,10 @@ class PartitionReader:
             )
         with self._changed:
             self._client = None
+
+    def _attached(self) -> None:
+        """The service has let us in, also if it has no event for us."""
+        self._was_let_in = True
 
     def _agree(self) -> None:
         """See that it is the hub that our position is of, and find out where `newest` is."""
@@ -324,7 +329,7 @@ class PartitionReader:
             self._kept += len(events) if isinstance(events, Messages) else 0
             said = events.end()
             with self._changed:
-                self._trouble, self._was_let_in = None, True
+                self._trouble = None
                 self._came_at, self._quiet_s = asked_at, QUIET_S
                 if batch is not None:
                     self._last = self._after(batch)

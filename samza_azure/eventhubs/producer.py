@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from samza_azure.errors import SamzaAzureError, StorageUnavailable
+from samza_azure.errors import AccessDenied, SamzaAzureError, StorageUnavailable
 from samza_azure.eventhubs.batches import add
 from samza_azure.eventhubs.hub import ANSWER_S
 from samza_azure.eventhubs.jenkins import of_key
@@ -41,6 +41,8 @@ LANES = 4
 RETRY_S, RETRY_MAX_S, BUSY_MAX_S = 0.1, 10.0, 60.0
 #: After so many of them the number of partitions is looked at.
 LOOK_TRIES = 5
+#: Between two tries of who was let in, and is not any more.
+DENIED_S = 5.0
 
 
 class EventHubsOutput:
@@ -56,6 +58,7 @@ class EventHubsOutput:
         self._most = 0  # bytes of a batch
         self._waiting: dict[int, deque[EventDataBatch]] = {}
         self._tries = 0  # that failed, one after the other
+        self._was_let_in = False
 
     def partitions(self) -> int | None:
         """As many as the hub has. Their ids are the numbers from 0."""
@@ -127,7 +130,7 @@ class EventHubsOutput:
             except Exception as error:
                 begun(client.close)  # the SDK may hang
                 raise self._failed(self._silent(ANSWER_S) if isinstance(error, TooLate) else error) from error
-            self._client = client
+            self._client, self._was_let_in = client, True
         return self._client
 
     def _silent(self, seconds: float) -> StorageUnavailable:
@@ -136,6 +139,9 @@ class EventHubsOutput:
     def _failed(self, error: Exception) -> SamzaAzureError:
         """What a failed try means, and when the next one is due."""
         found = self._hub.explained(error)
+        if isinstance(found, AccessDenied) and self._was_let_in:  # a secret that is renewed, a right that comes back
+            self.close()
+            return StorageUnavailable(str(found), after_s=DENIED_S)
         if not isinstance(found, StorageUnavailable):
             self.close()
             return found

@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 from azure.eventhub import EventHubConsumerClient
 from azure.eventhub._pyamqp import _decode
+from azure.eventhub._pyamqp.constants import LinkState
 
 from samza_azure.eventhubs.events import Received, rows
 from samza_azure.eventhubs.transfers import Transfers
@@ -30,7 +31,7 @@ from samza_azure.eventhubs.transfers import Transfers
 SDK = {
     "consumer": ("_keep_alive", "_create_handler", "_handler", "_message_buffer", "_message_received", "_prefetch"),
     "handler": ("_client_run", "_connection", "_session", "_link"),
-    "link": ("current_link_credit", "delivery_count", "remote_handle", "flow", "_received_payload"),
+    "link": ("state", "current_link_credit", "delivery_count", "remote_handle", "flow", "_received_payload"),
     "session": (
         *("incoming_window", "target_incoming_window", "next_incoming_id", "remote_outgoing_window"),
         "_outgoing_flow",
@@ -117,6 +118,7 @@ class ReadingClient(EventHubConsumerClient):
         super().__init__(*of, **more)
         self._woken, self._waker = socket.socketpair()
         self._waker.setblocking(False)
+        self.on_attach: Callable[[], None] = lambda: None  # called when the service has let us in
 
     def close(self) -> None:
         """Let the thread that reads end now."""
@@ -134,15 +136,16 @@ class ReadingClient(EventHubConsumerClient):
         made: Any = super()._create_consumer(*of, **more)
         # Seconds between two times that another thread reads; 0: none is made. There is no option for it.
         made._keep_alive = 0
-        Receiving(made, self._woken)
+        Receiving(made, self._woken, self.on_attach)
         return made
 
 
 class Receiving:
     """In the place of how a consumer of the SDK reads."""
 
-    def __init__(self, consumer: Any, woken: socket.socket) -> None:
-        self._consumer, self._woken = consumer, woken
+    def __init__(self, consumer: Any, woken: socket.socket, on_attach: Callable[[], None] = lambda: None) -> None:
+        self._consumer, self._woken, self._on_attach = consumer, woken, on_attach
+        self._is_new = False  # the link
         self._create, self._came = consumer._create_handler, list[Came]()
         self._transport: Any = None
         self._data, self._at = b"", 0  # what was taken from the socket, and how much of it was read
@@ -152,6 +155,7 @@ class Receiving:
 
     def _handler_created(self, *of: Any) -> None:
         self._create(*of)
+        self._is_new = True
         handler = self._consumer._handler
         self._by_sdk, handler._client_run = handler._client_run, self._run
 
@@ -163,8 +167,11 @@ class Receiving:
         last.append(Received(message))
 
     def _run(self, batch: int = 1, **more: Any) -> bool:
-        """Hand over what has come, or wait for it. Called by the SDK once the link is attached."""
+        """Hand over what has come, or wait for it. Called by the SDK once the link is attached, or was refused."""
         handler = self._consumer._handler
+        if self._is_new and handler._link.state is LinkState.ATTACHED:
+            self._is_new = False
+            self._on_attach()
         if not self._adopts(handler._connection._transport):
             goes_on: bool = self._by_sdk(batch=batch, **more)
         else:

@@ -122,6 +122,7 @@ class KafkaStream:
         self._hurries = False  # the next one is needed now
         self._denied: tuple[float, SamzaAzureError] | None = None  # no look: since when, and why
         self._barred: SamzaAzureError | None = None  # no message: why
+        self._was_let_in = False  # the brokers have handed out messages, or said that there are none
         self._messages = self._bytes = 0  # that were read
 
     def partitions(self) -> int | None:
@@ -428,6 +429,7 @@ class KafkaStream:
                 self._hear(message, error)
         if parts or ends:
             self._look.unseen = self._barred = None  # the brokers answer
+            self._was_let_in = True
         for number, came in parts.items():
             place = self._places[number]
             following = place.following or 0
@@ -460,7 +462,7 @@ class KafkaStream:
             if not isinstance(found, AccessDenied):
                 self._told(error)
                 return
-            if not self._messages:
+            if not self._was_let_in:
                 raise found
             self._barred = found
 

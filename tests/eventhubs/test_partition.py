@@ -387,6 +387,21 @@ def test_an_identity_is_let_in_by_its_token(hubs: EventHubs) -> None:
         assert bodies(reading, 2) == numbered(2)
 
 
+def test_a_key_that_is_renewed_before_an_event_has_come_is_waited_for(hubs: EventHubs) -> None:
+    """Whoever has an open link was let in, and is promised to wait."""
+    renewed, key = False, hubs.connection_string
+    known = EventHub("hub", connect=lambda: key if not renewed else key.replace(KEY, "b3RoZXI="))
+    with PartitionReader(known, "0", "oldest", level=1) as reading:
+        until(lambda: reading._was_let_in)
+        renewed = True
+        hubs.cut("tcp")
+        until(lambda: reading._fault or "refuses its key" in str(reading.trouble))
+        assert reading.read() is None
+        renewed = False
+        hubs.send("hub", 0, numbered(1))
+        assert bodies(reading, 1) == numbered(1)
+
+
 def test_rows_have_what_the_service_says_of_an_event(hubs: EventHubs) -> None:
     event = EventData(b"body")
     event.properties = {"text": "a", "number": 1, "bytes": b"b", "truth": True}

@@ -13,7 +13,7 @@ from samza_azure import EventHubsOnce, SystemStream, SystemWriter
 from samza_azure.errors import AccessDenied, ConfigError, StorageUnavailable
 from samza_azure.eventhubs.amqp import Code, sections
 from samza_azure.eventhubs.connector import EventHubsFactory
-from samza_azure.eventhubs.emulator import EventHubs, Refused
+from samza_azure.eventhubs.emulator import KEY, EventHubs, Refused
 from samza_azure.eventhubs.jenkins import of_key
 from samza_azure.eventhubs.producer import EventHubsOutput
 from samza_azure.kafka import murmur
@@ -169,6 +169,22 @@ def test_a_client_that_was_not_let_in_at_its_first_question_is_made_anew(hubs: E
     assert made._client is None
     sent(made, 0, rows("a"))
     assert sum(len(events(hubs, each)) for each in range(3)) == 1
+
+
+def test_a_key_that_is_renewed_before_the_first_row_is_waited_for(hubs: EventHubs, tmp_path: Path) -> None:
+    """Whoever has opened a sender was let in."""
+    file = tmp_path / "key"
+    file.write_text(hubs.connection_string)
+    said = {"connect.file": "key", "name": "hub"}
+    made = EventHubsOutput(SystemStream("out", 1, SCHEMA, said, tmp_path, is_output=True))
+    made.open(WRITER)
+    file.write_text(hubs.connection_string.replace(KEY, "b3RoZXI="))
+    made.close()
+    with pytest.raises(StorageUnavailable, match="refuses its key"):
+        made.send(0, rows("a"))
+    file.write_text(hubs.connection_string)
+    sent(made, 0, rows("a"))
+    made.close()
 
 
 def test_what_was_not_sent_is_sent_by_the_next_flush_after_an_outage(hubs: EventHubs) -> None:

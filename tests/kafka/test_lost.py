@@ -295,6 +295,17 @@ def test_who_may_not_read_is_told_at_the_start_and_waits_later(cluster: MockClus
     reading.close()
 
 
+def test_who_was_let_in_waits_also_before_a_message_has_come(cluster: MockCluster, messages: Messages) -> None:
+    reading = messages.stream(start="newest")
+    until(lambda: (reading.read(), reading._was_let_in)[1])
+    cluster.mistreat("t", TOPIC_RIGHT)
+    until(lambda: "may not be read" in str(unavailable(reading)))
+    cluster.mistreat("t", 0)
+    messages.send(0, bodies(40, 43))
+    assert numbers(reading, 3) == {0: [40, 41, 42]}
+    reading.close()
+
+
 def test_a_group_that_we_may_not_use_is_named(cluster: MockCluster, messages: Messages) -> None:
     cluster.refuse(FIND_COORDINATOR, *[GROUP_RIGHT] * 20)
     reading = messages.stream(group="theirs")
