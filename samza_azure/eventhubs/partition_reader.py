@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import pyarrow as pa
 
 from samza_azure.errors import AccessDenied, ConfigError, RowsGone, SamzaAzureError, StorageUnavailable
-from samza_azure.eventhubs.hub import EventHub, behind_earlier
+from samza_azure.eventhubs.hub import EventHub, PartitionEnds, behind_earlier
 from samza_azure.eventhubs.receiving import Came, Messages
 from samza_azure.machine.clock import boot_time
+from samza_azure.systems.options import whole_ms
 
 if TYPE_CHECKING:
     from samza_azure.eventhubs.receiving import ReadingClient
@@ -31,6 +32,10 @@ log = logging.getLogger(__name__)
 
 #: Between two tries of a reader that has lost its connection: at first, and at most.
 RETRY_S, RETRY_MAX_S = 0.2, 10.0
+#: What all readers of this process may hold together. One that holds less than its own part may always take in more.
+ALL_BYTES, OWN_BYTES = 64 << 20, 1 << 20
+#: How often a reader without room sees whether others have left it some.
+ROOM_S = 0.2
 #: The link is made anew after so many events: 40 MB of the SDK's memory.
 LINK_EVENTS = 500_000
 #: The most rows that arrive together, if they have come in parts.
@@ -76,6 +81,10 @@ class End:
     first: int | None = None  # the number of the oldest event, if that was said
 
 
+_open = set["PartitionReader"]()
+_opening = threading.Lock()
+
+
 class PartitionReader:
     """The events of one partition after `start`, or from a time or the one of a number on. A context manager; `read`
     and `look` are for one thread.
@@ -102,7 +111,7 @@ class PartitionReader:
         self._rows_max, self._bytes_max, self._prefetch = held_rows, held_bytes, prefetch
         self._changed, self._news = threading.Condition(), news
         self._held: deque[Arrival] = deque()
-        self._rows = self._bytes = 0  # that are held
+        self._rows = self.held_size = 0  # that are held
         self._last = start if isinstance(start, EventPosition) else None  # that came in
         self.created_ms: int | None = self._last.created_ms if self._last else None  # the hub
         self._was_let_in = False
@@ -125,6 +134,8 @@ class PartitionReader:
         self._thread = threading.Thread(target=self._run, name=f"{hub.name}/{partition}", daemon=True)
 
     def __enter__(self) -> Self:
+        with _opening:
+            _open.add(self)
         self._thread.start()
         return self
 
@@ -145,7 +156,7 @@ class PartitionReader:
             if self._held:
                 arrival = self._all_held()
                 self._rows -= arrival.rows.num_rows
-                self._bytes -= arrival.rows.nbytes
+                self.held_size -= arrival.rows.nbytes
                 self.position = arrival.position
                 self._changed.notify_all()
                 return arrival
@@ -190,18 +201,20 @@ class PartitionReader:
                 self.end = None  # of a hub that was made anew
             if self._last is not None and ends.first > self._last.number + 1 and not self._held and not self._skips:
                 self._fault = self._expired(self._last.number, ends.first)
-            dead = self._client if self._gives_up(ends.last) else None
+            dead = self._client if self._gives_up(ends) else None
         if dead is not None:
             log.warning("%s: event %d is there, and none comes: connecting anew", self._thread.name, ends.last)
             dead.close()
 
-    def _gives_up(self, last: int) -> bool:
+    def _gives_up(self, ends: PartitionEnds) -> bool:
         """Note what a look has found. Return whether the link counts as dead: it hands over nothing, although this look
         and the one before found later events.
         """
         number = self._last.number if self._last is not None else -1
-        begins_there = self._last is not None or self._start == "oldest"
-        before, self._lacked = self._lacked, number if begins_there and last > number and not self._held else None
+        start = self._start
+        begins_there = ends.enqueued_ms >= whole_ms(start) if isinstance(start, datetime) else start == "oldest"
+        lacks = (begins_there or self._last is not None) and ends.last > number and not self._held
+        before, self._lacked = self._lacked, number if lacks else None
         is_quiet = boot_time() > self._came_at + self._quiet_s
         if self._client is None or self._lacked is None or self._lacked != before or not is_quiet:
             return False
@@ -214,6 +227,8 @@ class PartitionReader:
             self._closing = True
             self._changed.notify_all()
             client = self._client
+        with _opening:
+            _open.discard(self)
         if client is not None:
             client.close()
         if self._thread.is_alive():
@@ -335,13 +350,14 @@ class PartitionReader:
                     self._last = self._after(batch)
                     self._held.append(Arrival(batch, self._last))
                     self._rows += batch.num_rows
-                    self._bytes += batch.nbytes
+                    self.held_size += batch.nbytes
                 if said is not None:
                     self.end = End(said[0], said[1], asked_at)
                 self._changed.notify_all()
         self._news()
         with self._changed:
-            self._changed.wait_for(lambda: self._closing or self._has_room)
+            while not self._changed.wait_for(lambda: self._closing or self._has_room, ROOM_S):
+                pass
         is_over = self._on_link >= self._prefetch if self._doubts else self._kept >= LINK_EVENTS
         if is_over and self._client is not None:
             self._client.close()
@@ -380,7 +396,12 @@ class PartitionReader:
 
     @property
     def _has_room(self) -> bool:
-        return self._rows < self._rows_max and self._bytes < self._bytes_max
+        if self._rows >= self._rows_max or self.held_size >= self._bytes_max:
+            return False
+        if self.held_size < OWN_BYTES:
+            return True
+        with _opening:
+            return sum(each.held_size for each in _open) < ALL_BYTES
 
     def _next(self, numbers: Sequence[int | None]) -> list[int]:
         """The places of those that have not come before."""

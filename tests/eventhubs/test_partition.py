@@ -4,10 +4,10 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from azure.core.credentials import AccessTokenInfo
@@ -89,18 +89,24 @@ class Silent:
             target.close()
 
 
+@pytest.mark.parametrize(("start", "before"), [("oldest", 3), (datetime(2026, 1, 1, tzinfo=UTC), 0)], ids=str)
 def test_a_connection_that_breaks_without_a_word_is_made_anew(
-    hubs: EventHubs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    hubs: EventHubs,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    start: Literal["oldest"] | datetime,
+    before: int,
 ) -> None:
     """It was waited for until TCP gave it up: events were there, nothing came, and nothing was wrong."""
     monkeypatch.setattr(partition_module, "QUIET_S", 0.5)
     proxy = Silent(hubs.port)
     there = EventHub("hub", connect=lambda: hubs.connection_string.replace(f":{hubs.port}", f":{proxy.port}"))
-    hubs.send("hub", 0, numbered(3))
-    with PartitionReader(there, "0", "oldest", level=1) as reading:
-        assert bodies(reading, 3) == numbered(3)
+    hubs.send("hub", 0, numbered(before))
+    with PartitionReader(there, "0", start, level=1) as reading:
+        assert bodies(reading, before) == numbered(before)
+        until(lambda: hubs.counts["readers of hub/0"] and reading._client)
         proxy.cut()
-        hubs.send("hub", 0, numbered(3, 6))
+        hubs.send("hub", 0, numbered(before, before + 3))
         found: list[bytes] = []
 
         def has_come() -> bool:
@@ -110,8 +116,8 @@ def test_a_connection_that_breaks_without_a_word_is_made_anew(
             return len(found) == 3
 
         until(has_come)
-        assert (found, reading.repeated) == (numbered(3, 6), 0)
-    assert "event 5 is there, and none comes: connecting anew" in caplog.text
+        assert (found, reading.repeated) == (numbered(before, before + 3), 0)
+    assert f"event {before + 2} is there, and none comes: connecting anew" in caplog.text
 
 
 @pytest.mark.long
@@ -287,7 +293,33 @@ def test_a_full_reader_holds_back_the_service(hubs: EventHubs) -> None:
     with reader(hubs, prefetch=50, held_rows=100) as reading:
         until(lambda: reading._rows >= 100)
         assert bodies(reading, 2_000) == numbered(2_000)
-        assert reading._rows == reading._bytes == 0
+        assert reading._rows == reading.held_size == 0
+
+
+def test_what_all_readers_hold_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while the storage is away. One that holds little goes on beside those that hold much."""
+    monkeypatch.setattr(partition_module, "ALL_BYTES", 300_000)
+    monkeypatch.setattr(partition_module, "OWN_BYTES", 20_000)
+    with EventHubs({"hub": 3}) as hubs, ExitStack() as stack:
+        for number in range(3):
+            hubs.send("hub", number, [b"%01000d" % each for each in range(1_000)])
+        readers = [
+            stack.enter_context(PartitionReader(hub(hubs), str(number), "oldest", level=1, prefetch=10))
+            for number in range(3)
+        ]
+
+        def is_full() -> bool:
+            return sum(each.held_size for each in readers) >= 300_000 and all(
+                each.held_size >= 20_000 for each in readers
+            )
+
+        until(is_full)
+        sizes = [sum(each.held_size for each in readers) for _ in range(5) if readers[0].read(0.2) is not None]
+        assert len(sizes) == 5 and max(sizes) < 500_000, "three had taken in a million bytes each"
+        read = {each: each.position.number + 1 for each in readers[:1] if each.position is not None}
+        for each in readers:
+            bodies(each, 1_000 - read.get(each, 0))
+            assert each.position is not None and each.position.number == 999
 
 
 @pytest.mark.long
