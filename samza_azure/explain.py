@@ -361,8 +361,8 @@ def pipeline_lines(plan: Plan, commit_s: float) -> list[str]:
 
 def hub_lines(plan: Plan) -> list[str]:
     """What the streams that are hubs take of a namespace of Event Hubs."""
-    read = {each.inputs[0]: each.partitions for each in plan.stages if _is_of_hub(each, TaskKind.SOURCE)}
-    sent = {each.inputs[0]: each.tasks for each in plan.stages if _is_of_hub(each, TaskKind.OUTLET)}
+    read = {each.inputs[0]: each.partitions for each in _of(plan, TaskKind.SOURCE, "eventhubs")}
+    sent = {each.inputs[0]: each.tasks for each in _of(plan, TaskKind.OUTLET, "eventhubs")}
     if not read and not sent:
         return []
     links = [f"{_counted(number, 'connection')} for {stream}, one per partition" for stream, number in read.items()]
@@ -370,7 +370,12 @@ def hub_lines(plan: Plan) -> list[str]:
         f"up to {_counted(number, 'connection')} per partition of the hub for {stream}, one per task"
         for stream, number in sent.items()
     ]
-    also = ", and one more now and then for each partition that is silent and for the hub" if read else ""
+    also = (
+        ", and one more for a question to each partition that is silent, every 5 s to a minute, and to the hub, every "
+        "minute; these are not charged"
+        if read
+        else ""
+    )
     month = f"${HUB_UNIT_PRICE * HOURS_PER_MONTH:,.2f} per month"
     line = (
         f"Note: Event Hubs: {'; '.join(links)}{also}. A namespace of Standard takes {HUB_CONNECTIONS:,}. A throughput "
@@ -381,8 +386,22 @@ def hub_lines(plan: Plan) -> list[str]:
     return [line]
 
 
-def _is_of_hub(stage: StagePlan, kind: TaskKind) -> bool:
-    return stage.kind is kind and stage.target == "eventhubs"
+def topic_lines(plan: Plan) -> list[str]:
+    """What the streams that are topics take of a cluster of Kafka."""
+    read = [f"{_counted(each.tasks, 'client')} for {each.inputs[0]}" for each in _of(plan, TaskKind.SOURCE, "kafka")]
+    sent = [f"{_counted(each.tasks, 'client')} for {each.inputs[0]}" for each in _of(plan, TaskKind.OUTLET, "kafka")]
+    if not read and not sent:
+        return []
+    also = "; those that read ask for the ends of their partitions every 5 s" if read else ""
+    line = (
+        f"Note: Kafka: {', '.join([*read, *sent])}, one per task. Each connects to all brokers that lead its "
+        f"partitions{also}. What the cluster costs is not known here."
+    )
+    return [line]
+
+
+def _of(plan: Plan, kind: TaskKind, system: str) -> list[StagePlan]:
+    return [each for each in plan.stages if each.kind is kind and each.target == system]
 
 
 def flush_lines(plan: Plan, state: str) -> list[str]:

@@ -35,6 +35,7 @@ from samza_azure.explain import (
     routing,
     successor,
     task_lines,
+    topic_lines,
 )
 from samza_azure.group.timing import PROFILES
 from samza_azure.messages import Plan, StagePlan, TaskKind
@@ -160,7 +161,12 @@ def test_the_connections_and_throughput_units_of_hubs_are_named() -> None:
     assert "$21.90 per month" in line and "silent" in line
     [line] = hub_lines(Plan((sent,), {}, ""))
     assert "silent" not in line
-    assert hub_lines(Plan((replace(read, target="kafka"),), {"in": 4}, "")) == []
+    of_kafka = Plan((replace(read, target="kafka"), replace(sent, target="kafka")), {"in": 4}, "")
+    assert hub_lines(of_kafka) == [] and topic_lines(Plan((read, sent), {"in": 4}, "")) == []
+    [line] = topic_lines(of_kafka)
+    assert f"{read.tasks} clients for in, {sent.tasks} clients for" in line and "every 5 s" in line
+    [line] = topic_lines(Plan((replace(sent, target="kafka"),), {}, ""))
+    assert "every 5 s" not in line
 
 
 def test_tasks_near_the_number_of_processors_are_advised_and_many_more_are_warned_of() -> None:

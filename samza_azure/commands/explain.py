@@ -38,7 +38,8 @@ def command(
     flows = arithmetic.flows_of(plan)
     shown = [*arithmetic.pipeline_lines(plan, commit_s), *arithmetic.flush_lines(plan, config.task.state)]
     shown += arithmetic.replica_lines(plan, config.standby_replicas, commit_s)
-    shown += [*arithmetic.hub_lines(plan), *arithmetic.task_lines(plan, number, commit_s), ""]
+    shown += [*arithmetic.hub_lines(plan), *arithmetic.topic_lines(plan)]
+    shown += [*arithmetic.task_lines(plan, number, commit_s), ""]
     if seen:
         shown += arithmetic.lines(timing, flows, number, commit_s, call_timeout_s(timing))
     else:

@@ -16,6 +16,7 @@ from samza_azure.eventhubs.emulator import EventHubs
 
 from .real_processes import PATIENCE_S, JobOnAzurite, growing, with_patience
 from .takings import over_a_hub
+from .test_table import table_of
 
 PARTITIONS = 2
 STREAMS = """
@@ -63,6 +64,10 @@ partitions = 3
 schema = "n bigint, partition int"
 [streams.seen]
 schema = "n bigint, partition int"
+[streams.kept]
+schema = "n bigint, partition int, ts timestamp"
+table.time = "ts"
+table.flush = "1 s"
 """
 FORTH_AND_BACK = """
 from samza_azure import Application
@@ -77,6 +82,11 @@ class Pass:
 class Keep:
     def process(self, envelope, collector):
         collector.send(envelope.row)
+
+@app.task("clicks", output="kept")
+class Store:
+    def process(self, envelope, collector):
+        collector.send({"n": envelope.row["n"], "partition": envelope.partition, "ts": envelope.row["ts"]})
 """
 
 
@@ -122,10 +132,12 @@ class Sent(Protocol):
     rows: Counter[tuple[int, int]]
 
 
-def until_all_seen(world: JobOnAzurite, events: Sent) -> None:
+def until_all_seen(
+    world: JobOnAzurite, events: Sent, rows: Callable[[JobOnAzurite], pa.Table] = lambda world: world.stream("seen")
+) -> None:
     """Every event has come out; none of them twice."""
     deadline = time.monotonic() + PATIENCE_S
-    while (found := Counter((row["n"], row["partition"]) for row in world.stream("seen").to_pylist())) != events.rows:
+    while (found := Counter((row["n"], row["partition"]) for row in rows(world).to_pylist())) != events.rows:
         assert not found - events.rows, "an event came twice, or from nowhere"
         assert time.monotonic() < deadline, f"{(events.rows - found).total()} are missing: {world.fleet.status()}"
         time.sleep(0.2)
@@ -193,7 +205,7 @@ class Growing(Sent, Protocol):
 
 
 def forth_and_back(world: JobOnAzurite, events: Growing, hurt: Callable[[int], None], cut: Callable[[], None]) -> None:
-    """Without Spark, through kill -9 of containers and processors, and a drain under load."""
+    """Without Spark, into a table as well, through kill -9 of containers and processors, and a drain under load."""
     events.grow(100)
     world.start("p0", "p1")
     assert not any(world.has_spark(name) for name in ("p0", "p1"))
@@ -214,6 +226,7 @@ def forth_and_back(world: JobOnAzurite, events: Growing, hurt: Callable[[int], N
     for name in ("p0", "p1"):
         world.fleet.start(name, "--new-run")
     until_all_seen(world, events)
+    until_all_seen(world, events, lambda world: table_of(world, "kept"))
 
 
 @pytest.mark.long

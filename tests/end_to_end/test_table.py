@@ -15,11 +15,16 @@ from samza_azure.storage.connection import Account
 from .real_processes import PARTITIONS, PATIENCE_S, JobOnAzurite, cleaned, daily, daily_rows, rows_of
 
 
-def delays(world: JobOnAzurite) -> tuple[pa.Table, int]:
-    """The rows of the table now, and how many locks it has."""
+def table_of(world: JobOnAzurite, name: str) -> pa.Table:
+    """The rows of a table now."""
+    return looked_into(world, name)[0]
+
+
+def looked_into(world: JobOnAzurite, name: str) -> tuple[pa.Table, int]:
+    """The same, and how many locks it has."""
     account = Account.from_config(world.fleet.config.storage)
     try:
-        store = tables.store_of(account, "delays")
+        store = tables.store_of(account, name)
         return tables.snapshot_of(store).to_arrow(), len(store.state().box.locks)
     finally:
         account.close()
@@ -50,16 +55,16 @@ def test_each_row_of_a_stream_is_in_its_table_once(world: JobOnAzurite) -> None:
     assert sinks <= {each["name"] for each in shown["tasks"]}
     producer = world.producing(6_000, rate=1_000)
     deadline = time.monotonic() + PATIENCE_S
-    while delays(world)[0].num_rows == 0:
+    while table_of(world, "delays").num_rows == 0:
         assert time.monotonic() < deadline, world.fleet.status()
         time.sleep(0.2)  # the pace of asking
     world.fleet.send("p1", signal.SIGKILL)
     assert producer.wait(PATIENCE_S) == 0
     world.settled()
-    seen, _ = delays(world)
+    seen = table_of(world, "delays")
     assert not rows_of(seen) - rows_of(cleaned(world.flights.slice(0, world.produced))), "no row twice"
     assert {code for name, code in world.drained().items() if name != "p1"} == {0}
-    found, locks = delays(world)
+    found, locks = looked_into(world, "delays")
     assert rows_of(found) == rows_of(cleaned(world.flights.slice(0, world.produced)))
     assert locks == 0
     assert rows_of(delivered(world)) == rows_of(cleaned(world.flights.slice(0, world.produced)))
