@@ -78,6 +78,7 @@ class EventHub:
     credential: Identity | None = None
     tls: bool = True
     sends: bool = False  # whether it is written
+    is_fixed: bool = False  # whether the connection string stays as it is, and with it a refusal
 
     def sign_in(self) -> None:
         """Have a token of the identity, before the time begins in which the hub has to answer: the first one may take
@@ -187,7 +188,7 @@ class EventHub:
             return AccessDenied(
                 f"{hub} refuses its key or identity: it needs the right to {right} (a policy with {policy}, or the "
                 f"role Azure Event Hubs Data {role}).",
-                may_pass=True,
+                may_pass=not self.is_fixed,
             )
         if condition.endswith("message-size-exceeded"):
             return ConfigError(f"{hub} takes smaller messages than it says: {text}")

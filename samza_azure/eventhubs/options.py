@@ -24,4 +24,5 @@ def hub_of(stream: SystemStream) -> EventHub:
     name, group, sends = options["name"], options.get("consumer_group", "$Default"), stream.is_output
     if ways == ["namespace"]:
         return EventHub(name, group, namespace=options["namespace"], credential=of_this_process(), sends=sends)
-    return EventHub(name, group, connect=secret(stream, "connect"), sends=sends)
+    is_fixed = ways == ["connect"]
+    return EventHub(name, group, connect=secret(stream, "connect"), sends=sends, is_fixed=is_fixed)

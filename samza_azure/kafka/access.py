@@ -13,7 +13,7 @@ from samza_azure.account import parts_of
 from samza_azure.errors import ConfigError
 from samza_azure.storage.identity import NoToken, of_this_process, sign_in_failed, signed_in
 from samza_azure.systems.api import SystemStream
-from samza_azure.systems.options import one_of, secret
+from samza_azure.systems.options import FILE, one_of, secret
 
 #: An option with this before it is a setting of the client, librdkafka.
 CLIENT = "librdkafka."
@@ -55,6 +55,7 @@ class Access:
     tls: bool
     mechanism: str
     files: Mapping[str, Path]  # by option
+    is_fixed: bool = False  # whether the secret stays as it is, and with it a refusal
 
     def brokers(self) -> str:
         """host:port, with commas between."""
@@ -122,7 +123,10 @@ def access_of(stream: SystemStream) -> Access:
     given = {name.removeprefix(CLIENT): value for name, value in options.items() if name.startswith(CLIENT)}
     if wrong := next((name for name in given if name in OWN), None):
         raise ConfigError(f"{key}.{CLIENT}{wrong} is set by samza-azure itself. Remove the line.")
-    return Access(key, settings | given, options.get("brokers", ""), connect, user, password, tls, mechanism, files)
+    is_fixed = password is not None and not {f"{name}{FILE}" for name in ("connect", "password")} & {*options}
+    return Access(
+        key, settings | given, options.get("brokers", ""), connect, user, password, tls, mechanism, files, is_fixed
+    )
 
 
 def is_client_setting(name: str) -> bool:

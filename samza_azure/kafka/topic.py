@@ -361,8 +361,7 @@ class Topic:
             return AccessDenied(
                 f"The brokers of the topic {self.name!r} and this machine do not trust each other: {text} Write "
                 "options.ca.file, a file with the certificates that signed theirs, or options.certificate.file if they "
-                "want one of ours.",
-                may_pass=True,
+                "want one of ours."
             )
         if code == KafkaError.UNSUPPORTED_SASL_MECHANISM or (code in _REFUSED and "Unsupported SASL mechanism" in text):
             return ConfigError(
@@ -375,7 +374,8 @@ class Topic:
             what = "identity" if is_token else "user or its password"
             do = "Give it the right to the topic" if is_token else "Correct options.user and options.password"
             return AccessDenied(
-                f"The brokers of the topic {self.name!r} refuse the {what}: {text} {do}.", may_pass=True
+                f"The brokers of the topic {self.name!r} refuse the {what}: {text} {do}.",
+                may_pass=not self.access.is_fixed,
             )
         if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             return RowsGone(f"{topic} does not have the offset to read on from: {text}")

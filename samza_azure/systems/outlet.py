@@ -24,6 +24,7 @@ from samza_azure.stream_io.log import LogReader
 from samza_azure.stream_io.ranges import Ranged, RangePosition
 from samza_azure.systems.api import RefusedRow, SystemProducer, SystemWriter
 from samza_azure.systems.dead_letters import SCHEMA as DEAD_LETTERS
+from samza_azure.systems.patience import Patience
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +75,8 @@ class Outlet(Ranged[OutletPosition]):
         self._producer: SystemProducer | None = None
         self._lacks: int | None = None  # the number of the first row that is not outside, if that is known
         self._is_taken = False  # whether the producer has the rows of the range
+        self._patience = Patience()  # with an outside that refuses us
+        self.warning = ""  # why nothing is sent, for people
         self._is_lost = False  # the producer that kept numbers, in the middle of a range
         self.aside: list[RefusedRow] = []  # rows of the range that are refused, until a record has them
 
@@ -133,16 +136,22 @@ class Outlet(Ranged[OutletPosition]):
             self._record()
         producer.flush()
         self._is_taken = False
+        self._patience.let_in(surely=True)
+        self.warning = ""
 
     @contextmanager
     def _outside(self) -> Iterator[None]:
-        """Who was let in and is not any more waits: a key that was renewed is read again, a right may come back."""
+        """Who was let in and is not any more waits: a key that was renewed is read again, a right may come back. Others
+        wait for a right that was given a moment ago.
+        """
         try:
             yield
         except AccessDenied as error:
-            if self.published_rows and error.may_pass:
-                raise StorageUnavailable(str(error), after_s=DENIED_S) from error
-            raise
+            self.warning = str(error)
+            if not self.published_rows:
+                self._patience.refused(error)
+                self.warning = self._patience.warning
+            raise StorageUnavailable(str(error), after_s=DENIED_S) from error
 
     def _see_to(self, refused: Sequence[RefusedRow], begin: int) -> None:
         """Raise ConfigError for rows that are refused, unless they may be put aside."""

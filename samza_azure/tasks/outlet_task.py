@@ -8,6 +8,7 @@ a moment later.
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from samza_azure.config import Outside
@@ -15,7 +16,7 @@ from samza_azure.errors import SamzaAzureError
 from samza_azure.logs.record import INTERMEDIATE, Buffer, Kind, Slice
 from samza_azure.logs.task_log import LogLimits
 from samza_azure.machine.clock import boot_time
-from samza_azure.messages import StartTask
+from samza_azure.messages import WARNING_LIMIT, Progress, StartTask
 from samza_azure.names import dead_name
 from samza_azure.pipeline.outside import sent
 from samza_azure.stream_io.arrow import one_slice
@@ -85,6 +86,21 @@ class OutletTask(SinkTask):
         )
         claim_at(self._sink.claim, restored, POSITION)
         return True
+
+    def _turn(self) -> None:
+        try:
+            super()._turn()
+        finally:
+            self._tell_warning()
+
+    def _tell_warning(self) -> None:
+        """Report why the outside takes nothing, if it refuses us."""
+        progress = self.report.progress or Progress()
+        said = self._sink.warning if self._sink is not None else ""
+        if (warning := self._context.clean(said)[:WARNING_LIMIT]) != progress.warning:
+            if warning:
+                log.warning("%s: %s", self.name, warning)
+            self._tell(progress=replace(progress, warning=warning))
 
     def _flush(self) -> bool:
         assert self._sink is not None

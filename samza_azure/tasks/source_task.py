@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable, Superseded
+from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, StorageUnavailable, Superseded
 from samza_azure.logs.names import source_partition, stage_and_number, state_name
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import INTERMEDIATE, Kind, Slice
@@ -29,6 +29,7 @@ from samza_azure.systems.api import SystemConsumer, SystemLag, SystemRows
 from samza_azure.systems.dead_letters import SCHEMA as DEAD_LETTERS
 from samza_azure.systems.dead_letters import too_many
 from samza_azure.systems.options import added, other_count
+from samza_azure.systems.patience import Patience
 from samza_azure.systems.registry import factory_of
 from samza_azure.tasks.backlog import furthest
 from samza_azure.tasks.context import ContainerContext
@@ -77,6 +78,7 @@ class SourceTask(TurnTask):
         self._is_told = False  # when the consumer has something
         self._told_lag_at = 0.0
         self._warnings: Callable[[], str] = str  # of the consumer, if it has some
+        self._patience = Patience()  # with an outside that refuses us
         self._has_read = False  # before, in this run
         self._is_idle = self._has_moved = False  # `_has_moved`: since the last record
         self._pending: dict[str, Any] | None = None  # a record of which it is not known whether it is in the log
@@ -137,6 +139,7 @@ class SourceTask(TurnTask):
         new = new if len(new) < len(keys) else frozenset()
         of_stream = replace(read, owner=owner_number(self.start_message), added=new)
         factory = factory_of(self._declared.system, self._stream)
+        self._patience.tries()
         number = factory.get_admin(of_stream).partitions()
         if number is not None and number != self._declared.partitions:
             if number < self._declared.partitions or not self._has_read:
@@ -168,12 +171,16 @@ class SourceTask(TurnTask):
             if self.is_over:
                 return
         drain, away = self._drain, None
-        if drain.step is None:
+        if drain.step is None and boot_time() >= self._patience.not_before:
             try:
                 self._waits = self._readers.are_behind()
                 self._wait() if self._waits else self._read()
             except StorageUnavailable as error:
                 away = error  # what was read before is appended all the same
+                self._patience.tries()
+            except AccessDenied as error:
+                self._patience.refused(error)
+                self._begins_anew()
         is_due = boot_time() >= self._appended_at + self._commit_s or self._bytes >= self._most_bytes
         if self._has_moved and (is_due or drain.step is not None):
             self._append(Kind.BATCH)
@@ -188,6 +195,13 @@ class SourceTask(TurnTask):
         elif self.report.frozen_for != drain.uuid:
             self._tell(ends=self._read_to(), frozen_for=drain.uuid, drain=DrainPhase.SOURCES_STOPPED)
             self._context.changed()
+
+    def _begins_anew(self) -> None:
+        """Let the consumer go: the next one is opened where this one was, and nothing that it said counts meanwhile."""
+        for _ in self._new_states():
+            pass
+        self._leaves()
+        self._lags, self._warnings, self._looked_at = None, str, -math.inf
 
     def _wait(self) -> None:
         """Read nothing, since the readers are too far behind. What is outside is not known meanwhile."""
@@ -212,6 +226,7 @@ class SourceTask(TurnTask):
                     f"{error} It is no later owner of this task, but another job or program. If it reads through a "
                     f"consumer group, give each job its own: streams.{self._stream}.options.consumer_group."
                 ) from error
+            self._patience.let_in(surely=found is not None)
             if found is None:
                 self._looked_at = boot_time()
                 return
@@ -304,7 +319,8 @@ class SourceTask(TurnTask):
         know of the outside.
         """
         waits, progress = self._drain.step is None and self._waits, self.report.progress or Progress()
-        warning = self._context.clean(said)[:WARNING_LIMIT] if (said := self._warnings()) else ""
+        said = " ".join(filter(None, [self._patience.warning, self._warnings()]))
+        warning = self._context.clean(said)[:WARNING_LIMIT] if said else ""
         if warning and warning != progress.warning:
             log.warning("%s: %s", self.name, warning)
         if (waits, warning) != (progress.waits_for_readers, progress.warning):

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from samza_azure.commands.kept_rows import kept_rows
 from samza_azure.config import Config
 from samza_azure.errors import AccessDenied, ConfigError, PipelineRefused, StorageUnavailable, Superseded
 from samza_azure.logs.record import Kind, Writer
+from samza_azure.machine.clock import boot_time
 from samza_azure.messages import Drain, DrainStep, Phase, StartTask, TaskKind
 from samza_azure.pipeline.loading import load
 from samza_azure.pipeline.outside import sent, sent_in
@@ -25,6 +26,7 @@ from samza_azure.pipeline.without_spark import analyse_without_spark
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.stream_io.arrow import one_slice
 from samza_azure.stream_io.log import LogReader, LogWriter, take_over
+from samza_azure.systems import patience
 from samza_azure.tasks.kinds import task_of
 from samza_azure.tasks.outlet_task import OutletTask
 from tests.storage.containers import container_context
@@ -307,26 +309,50 @@ def test_one_that_keeps_numbers_is_opened_anew_after_an_error_by_the_owner_of_th
     assert shelf.opened == 3 and [row for *_, row in shelf.events] == run.written
 
 
-def test_who_was_let_in_and_is_not_any_more_waits(run: Run, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A right may come back; one that was never there is a mistake."""
+def refusing(*, may_pass: bool = True) -> Callable[[Producer], None]:
+    """In the place of what a producer does."""
 
     def refuses(_producer: Producer) -> None:
-        raise AccessDenied("There is no right.", may_pass=True)
+        raise AccessDenied("There is no right.", may_pass=may_pass)
 
+    return refuses
+
+
+def test_who_was_let_in_and_is_not_any_more_waits(run: Run, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A right may come back, and people hear of it meanwhile."""
+    task = run.owner()
+    run.put(0)
+    task._turn()
+    run.put(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Producer, "flush", refusing(may_pass=False))
+        with pytest.raises(StorageUnavailable, match=r"There is no right\."):
+            task._turn()
+    assert task.report.progress is not None and task.report.progress.warning == "There is no right."
+    task._turn()
+    assert shelf.once() == [0, 1] and task.report.progress is not None and not task.report.progress.warning
+
+
+def test_a_new_role_is_waited_for_ten_minutes_and_a_wrong_key_not_at_all(
+    run: Run, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hub is made together with the fleet, and its roles count some minutes later."""
     task = run.owner()
     run.put(0)
     with monkeypatch.context() as patch:
-        patch.setattr(Producer, "flush", refuses)
+        patch.setattr(Producer, "flush", refusing())
+        with pytest.raises(StorageUnavailable, match=r"There is no right\."):
+            task._turn()
+        assert task.report.progress is not None and "so it is tried for 600 s" in task.report.progress.warning
+        patch.setattr(patience, "boot_time", lambda: boot_time() + 601)
         with pytest.raises(AccessDenied):
             task._turn()
         patch.undo()
-        task._turn()
-        run.put(1)
-        patch.setattr(Producer, "flush", refuses)
-        with pytest.raises(StorageUnavailable, match=r"There is no right\."):
+        patch.setattr(Producer, "flush", refusing(may_pass=False))
+        with pytest.raises(AccessDenied):
             task._turn()
     task._turn()
-    assert shelf.once() == [0, 1]
+    assert shelf.once() == [0]
 
 
 def test_a_new_owner_sends_again_only_what_may_not_have_been_sent(run: Run, shelf: Shelf) -> None:

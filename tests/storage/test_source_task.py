@@ -17,9 +17,16 @@ import pytest
 
 from samza_azure.commands.kept_rows import kept_rows
 from samza_azure.config import Config
-from samza_azure.errors import ConfigError, PipelineRefused, SamzaAzureError, StorageUnavailable, Superseded
+from samza_azure.errors import (
+    AccessDenied,
+    ConfigError,
+    PipelineRefused,
+    SamzaAzureError,
+    StorageUnavailable,
+    Superseded,
+)
 from samza_azure.eventhubs import consumer as hub_consumer
-from samza_azure.eventhubs.emulator import EventHubs
+from samza_azure.eventhubs.emulator import KEY, EventHubs
 from samza_azure.logs.reading import Tail
 from samza_azure.logs.record import Kind, Writer
 from samza_azure.machine.clock import boot_time
@@ -30,7 +37,7 @@ from samza_azure.pipeline.system_names import mistakes_of_systems
 from samza_azure.pipeline.without_spark import analyse_without_spark
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.stream_io.log import LogReader, take_over
-from samza_azure.systems import looks
+from samza_azure.systems import looks, patience
 from samza_azure.systems.api import SystemLag, SystemRows
 from samza_azure.tasks import readers
 from samza_azure.tasks import source_task as source_module
@@ -291,6 +298,78 @@ class Remembering(Faltering):
 
     def state(self, partition: int) -> bytes:
         return str(self.rows.get(partition, "")).encode()
+
+
+class Refused(Remembering):
+    """A consumer that returns what it was given, and is then refused."""
+
+    may_pass = True
+
+    def read(self) -> SystemRows | None:
+        if (found := super().read()) is None:
+            raise AccessDenied("There is no right.", may_pass=self.may_pass)
+        return found
+
+
+def test_a_new_role_is_waited_for_with_a_word_and_what_was_read_before_counts(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hub is made together with the fleet, and its roles count some minutes later: the first run ended FAILED."""
+    run.grow(2)
+    task = run.owner(first=True)
+    read = (run.directory / "clicks-0.jsonl").stat().st_size
+    task._consumer = Refused(one(0, 0, read))
+    turn(task)
+    assert run.rows() == [0] and task._states[0] == b"1", "nothing of the consumer is lost"
+    turn(task)
+    progress = task.report.progress
+    assert task._consumer is None and progress is not None
+    assert progress.warning.startswith("There is no right. A right counts some minutes") and "600 s" in progress.warning
+    for _ in range(2):
+        monkeypatch.setattr(task._patience, "not_before", 0.0)
+        task._consumer = Refused()
+        turn(task)
+    monkeypatch.setattr(task._patience, "not_before", 0.0)
+    turn(task)
+    assert sorted(run.rows()) == [0, 1] and task.report.progress is not None and not task.report.progress.warning
+
+
+def test_a_refusal_that_lasts_or_cannot_pass_ends_the_task(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = run.owner(first=True)
+    task._consumer = Refused()
+    turn(task)
+    monkeypatch.setattr(patience, "boot_time", lambda: boot_time() + 601)
+    monkeypatch.setattr(task._patience, "not_before", 0.0)
+    task._consumer = Refused()
+    with pytest.raises(AccessDenied):
+        turn(task)
+    task = run.owner()
+    task._consumer = Refused()
+    task._consumer.may_pass = False
+    with pytest.raises(AccessDenied):
+        turn(task)
+
+
+def test_a_key_without_the_right_to_listen_is_waited_for_and_a_wrong_one_is_not(tmp_path: Path) -> None:
+    with EventHubs({"hub": 1}) as hubs:
+        hubs.rights["local"] = {"Send"}
+        (tmp_path / "key").write_text(hubs.connection_string)
+        run = Run(tmp_path, HUB_JOB.replace('connect = "CONNECT"', 'connect.file = "key"'))
+        hubs.send("hub", 0, [b"0"])
+        task = run.owner(first=True)
+        while not task._patience.warning:
+            turn(task)
+        assert "needs the right to listen" in task._patience.warning
+        hubs.rights["local"] = {"Listen"}
+        task._patience.not_before = 0.0
+        while task._patience.warning:
+            turn(task)
+        assert task._bytes == 0 and task.report.progress is not None and task.report.progress.rows == 1
+        task._leaves()
+        fixed = hubs.connection_string.replace(KEY, "b3RoZXI=")
+        task = Run(tmp_path, HUB_JOB.replace("CONNECT", fixed)).owner(first=True)
+        with pytest.raises(AccessDenied, match="refuses its key"):
+            turn(task)
 
 
 def test_what_a_consumer_remembers_goes_from_owner_to_owner_and_from_run_to_run(run: Run) -> None:

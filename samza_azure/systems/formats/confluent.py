@@ -62,9 +62,18 @@ class ConfluentRegistry:
     """Asks a registry."""
 
     def __init__(
-        self, key: str, url: str, user: str = "", password: Callable[[], str] | None = None, ca: Path | None = None
+        self,
+        key: str,
+        url: str,
+        user: str = "",
+        password: Callable[[], str] | None = None,
+        ca: Path | None = None,
+        *,
+        is_renewed: bool = False,
     ) -> None:
-        """`key` is that of the options, for messages. Raise ConfigError for an address that is none."""
+        """`key` is that of the options, for messages. `is_renewed`: the password may be another one later. Raise
+        ConfigError for an address that is none.
+        """
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -85,6 +94,7 @@ class ConfluentRegistry:
             )
         self._key, self._host, self._port, self._path = key, parts.hostname, port, parts.path.rstrip("/")
         self._user, self._password, self._ca = user, password, ca
+        self._is_renewed = is_renewed
         self._is_tls = parts.scheme == "https"
         self.named = f"the schema registry {parts.scheme}://{parts.hostname}" + (f":{port}" if port else "")
 
@@ -143,8 +153,7 @@ class ConfluentRegistry:
             if isinstance(error, ssl.SSLCertVerificationError):
                 raise AccessDenied(
                     f"{self.named} has a certificate that this machine does not trust: {error.verify_message}. "
-                    f"Write {self._key}.registry.ca.file, a file with the certificate of who has signed it.",
-                    may_pass=True,
+                    f"Write {self._key}.registry.ca.file, a file with the certificate of who has signed it."
                 ) from error
             why = str(error) or type(error).__name__
             raise StorageUnavailable(f"{self.named} does not answer: {why}.") from error
@@ -152,7 +161,7 @@ class ConfluentRegistry:
             raise AccessDenied(
                 f"{self.named} does not let us in ({status}). Correct {self._key}.registry.user and its password, or "
                 "give this user the right to read schemas.",
-                may_pass=True,
+                may_pass=status == 403 or self._is_renewed,
             )
         try:
             found = json.loads(data)

@@ -15,6 +15,7 @@ from samza_azure.systems.formats.read import Bare, Framing, Messages, Paths, Sch
 from samza_azure.systems.options import (
     AVRO,
     DESCRIPTOR_FILE,
+    FILE,
     FORMAT,
     FRAMING,
     MESSAGE,
@@ -127,7 +128,8 @@ def _protobuf(stream: SystemStream, place: str, paths: Paths, _envelope: Sequenc
 
 def _registry(stream: SystemStream) -> ConfluentRegistry:
     user, password = stream.options.get("registry.user", ""), secret(stream, "registry.password")
-    return ConfluentRegistry(f"streams.{stream.name}.options", stream.options[URL], user, password, _ca(stream))
+    key, is_renewed = f"streams.{stream.name}.options", f"registry.password{FILE}" in stream.options
+    return ConfluentRegistry(key, stream.options[URL], user, password, _ca(stream), is_renewed=is_renewed)
 
 
 def _ca(stream: SystemStream) -> Path | None:
