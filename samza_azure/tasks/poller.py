@@ -36,7 +36,7 @@ from samza_azure.streams.idleness import after_silence, in_question, is_quiet
 from samza_azure.streams.offset import Offset, ProducerPosition, ProducerState
 from samza_azure.streams.pace import Pace, SourceProgress, is_read_now, next_offset, reread_s
 from samza_azure.tasks.account import blobs
-from samza_azure.tasks.gate_files import Acknowledgement, Spec, read_gate
+from samza_azure.tasks.gate_files import Acknowledgement, Spec, content, read_gate
 
 #: `latest` waits this long for a round, whatever the storage does.
 PATIENCE_S = 0.8
@@ -118,7 +118,7 @@ def patiently(
 
 
 def _permit(spec: Spec) -> float:
-    return float(Path(spec.files["permit"]).read_text())
+    return float(content(spec.files["permit"]))
 
 
 class Poller:
