@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from samza_azure.errors import ConfigError
-from samza_azure.stream_io.values.json_lines import as_lines
+from samza_azure.stream_io.values.json_lines import lines_of
 from samza_azure.systems.api import SystemStream
 from samza_azure.systems.options import BODY, FORMAT, JSON, RAW
 
@@ -48,7 +48,7 @@ class Encoder:
         if self._is_raw:
             bodies: list[bytes | None] = rows[BODY].cast(pa.binary()).to_pylist()
             return bodies
-        return [line.encode(errors="replace") for line in as_lines(rows).split("\n")[:-1]]
+        return [line.encode(errors="replace") for line in lines_of(rows)]
 
     def properties(self, rows: pa.Table) -> Sequence[Mapping[str, str]]:
         """What else the message of each row has."""

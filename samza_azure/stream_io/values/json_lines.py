@@ -14,20 +14,21 @@ CYCLE_DAYS = 146_097
 DAY_S = 86_400
 
 
-def as_lines(table: pa.Table) -> str:
+def lines_of(table: pa.Table) -> list[str]:
     """One JSON object per row: times as ISO 8601 with their zone, decimals as text with all digits, bytes as base64.
 
     Values that JSON or Python cannot represent are text as well: NaN, Infinity, and years after 9999 as +10000-01-01.
     """
     try:
-        return _lines(table.to_pylist())
+        return [_json(row) for row in table.to_pylist()]
     except (ValueError, OverflowError):
         columns = [[_value(each) for each in column] for column in table.columns]
-        return _lines([dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)])
+        return [_json(dict(zip(table.column_names, row, strict=True))) for row in zip(*columns, strict=True)]
 
 
-def _lines(rows: list[dict[str, Any]]) -> str:
-    return "".join(json.dumps(row, default=_plain, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
+def as_lines(table: pa.Table) -> str:
+    """The lines as one text, with a newline behind each row."""
+    return "".join([line + "\n" for line in lines_of(table)])
 
 
 def _plain(value: object) -> object:
@@ -40,6 +41,10 @@ def _plain(value: object) -> object:
     if isinstance(value, Decimal):
         return str(value)
     raise TypeError(f"A {type(value).__name__} cannot be written as JSON.")
+
+
+#: Made once: `json.dumps` makes an encoder for each row.
+_json = json.JSONEncoder(default=_plain, ensure_ascii=False, allow_nan=False).encode
 
 
 def _value(scalar: Any) -> object:
