@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 from samza_azure.commands.terminal import say
+from samza_azure.errors import ConfigError
+from samza_azure.host.loopback import is_loopback
 
 
 def command(
@@ -25,8 +27,25 @@ def command(
     """
     from samza_azure.spark.jvm.daemons import master
 
-    chosen = host or socket.getfqdn()
+    chosen = host or _own_name()
     made = master(chosen, port, page, os.environ)
     say(f"The cluster is spark://{chosen}:{port}: write it as spark.master into job files; and for each worker run:")
     say(f"samza-azure worker --master spark://{chosen}:{port}")
     os.execve(made.command[0], [*made.command], dict(made.environment))  # noqa: S606
+
+
+def _own_name() -> str:
+    """This machine's name, if others can reach it by that. Raise ConfigError."""
+    name = socket.gethostname()  # and not its full one: a server of names that is away would take many seconds
+    try:
+        addresses = {str(address[0]) for *_, address in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}
+    except OSError as error:
+        raise ConfigError(
+            f"This machine's name {name} has no address ({error.strerror}). Add --host ADDRESS."
+        ) from error
+    if all(map(is_loopback, addresses)):
+        raise ConfigError(
+            f"This machine's name {name} is {', '.join(sorted(addresses))}, where no other machine reaches it. "
+            "Add --host ADDRESS, for a trial on this machine alone --host 127.0.0.1."
+        )
+    return name

@@ -2,7 +2,11 @@
 
 import os
 import re
+import socket
 from collections.abc import Iterator, Mapping
+
+from samza_azure.errors import ConfigError, SamzaAzureError
+from samza_azure.machine.addresses import own_address
 
 #: The settings that the container makes itself, with the reason why a job file may not.
 OWN = {
@@ -41,6 +45,8 @@ OWN = {
 LOCAL = r"local(\[(\*|[1-9]\d*)(, *\d+)?\])?"
 #: A standalone cluster, of one master or of several of which one leads.
 CLUSTER = r"spark://[^\s/,:]+:[1-9]\d*(,[^\s/,:]+:[1-9]\d*)*"
+#: The port at which executors on a cluster find the state of a container's tasks, or the first that is tried.
+STATE_PORT = "spark.samza_azure.state.port"
 #: On a cluster: what would make rows wrong or cannot work, with the only value that is allowed and the reason.
 _ON_CLUSTER = {
     "spark.submit.deployMode": ("client", "the container is the driver, since it alone appends"),
@@ -66,6 +72,9 @@ def mistakes_on_cluster(settings: Mapping[str, str]) -> Iterator[str]:
             "spark.cores.max is missing, or no number: without it the first processor would take all cores of the "
             "cluster. Write under [spark], for two cores per processor: cores.max = 2"
         )
+    port = settings.get(STATE_PORT, "0")
+    if not re.fullmatch(r"\d{1,5}", port, re.ASCII) or int(port) > 65535:
+        yield f"{STATE_PORT} = {port!r} is no port: write a number up to 65535, or remove the line for any free one."
     for key, (value, why) in _ON_CLUSTER.items():
         if settings.get(key, value) != value:
             yield f"{key} = {settings[key]!r} cannot be used with a cluster: {why}. Remove the line."
@@ -76,6 +85,23 @@ def mistakes_on_cluster(settings: Mapping[str, str]) -> Iterator[str]:
                 f"{key} cannot be set: Spark shows it on its pages, and executors need no access to the account. "
                 "Remove the line."
             )
+
+
+def address_towards(master: str, option: str) -> str:
+    """The address of this machine from which it reaches a cluster, by which the cluster finds it.
+
+    Raise ConfigError if there is none, and SamzaAzureError if that may pass, as when no server of names answers.
+    `option` is what the user can write instead.
+    """
+    host, _, port = master.removeprefix("spark://").partition(",")[0].rpartition(":")
+    try:
+        return own_address(host, int(port))
+    except OSError as error:
+        may_pass = isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN
+        raise (SamzaAzureError if may_pass else ConfigError)(
+            f"From which address this machine reaches {host} is not known ({error.strerror}), so nobody could be told "
+            f"where to find it. Write the address of {host} instead of its name, or that of this machine as {option}."
+        ) from error
 
 
 def cores_of(settings: Mapping[str, str]) -> int:

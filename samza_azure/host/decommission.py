@@ -5,20 +5,24 @@ browser has open may send such requests, too, but none with a body of JSON, or w
 without asking first: that is refused.
 """
 
+import asyncio
 import json
+import threading
+from concurrent.futures import Future
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from samza_azure.config import Config
-from samza_azure.coordinator import JobCoordinator
+from samza_azure.errors import ConfigError
 from samza_azure.group.notice import PORT, Availability, Going
 from samza_azure.host.loopback import not_of_this_machine
+from samza_azure.host.scheduled_events import Told
 from samza_azure.machine.clock import boot_time, wall_ms
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-__all__ = ["ROUTE", "add_decommission", "app_of"]
+__all__ = ["ROUTE", "add_decommission", "app_of", "listen"]
 
 ROUTE = "/decommission"
 
@@ -35,7 +39,35 @@ def shown(going: Going | None) -> dict[str, Any]:
     return {**asdict(going), "state": str(going.state)}
 
 
-def add_decommission(app: "web.Application", coordinator: JobCoordinator, of: dict[str, str]) -> None:
+def listen(told: Told, of: dict[str, str], port: int) -> None:
+    """Serve the route alone, at a port of this machine, until the process ends. Raise ConfigError if that cannot be."""
+    from aiohttp import web
+
+    is_up: Future[None] = Future()
+
+    async def live() -> None:
+        app = web.Application()
+        add_decommission(app, told, of)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", port).start()
+        except OSError as error:
+            is_up.set_exception(error)
+            return
+        is_up.set_result(None)
+        await asyncio.Event().wait()
+
+    threading.Thread(target=lambda: asyncio.run(live()), name="notices", daemon=True).start()
+    try:
+        is_up.result()
+    except OSError as error:
+        raise ConfigError(
+            f"Port {port} of 127.0.0.1 cannot be opened ({error.strerror}). Choose another one."
+        ) from error
+
+
+def add_decommission(app: "web.Application", coordinator: Told, of: dict[str, str]) -> None:
     """Serve the route."""
     from aiohttp import web  # not at the top: a processor without a port needs none, and must start fast
 

@@ -22,7 +22,7 @@ from typing import Protocol
 from samza_azure.group.notice import Availability, Going
 from samza_azure.machine.clock import boot_time, wall_ms
 
-__all__ = ["Event", "Watch", "approvable", "concerns", "due_ms", "events_in"]
+__all__ = ["Event", "Told", "Watch", "approvable", "concerns", "due_ms", "events_in"]
 
 log = logging.getLogger(__name__)
 

@@ -4,11 +4,8 @@ import socket
 
 
 def own_address(host: str, port: int) -> str:
-    """The address of ours from which packets leave for a host. Nothing is sent. 127.0.0.1 if its name is not known."""
-    try:
-        [(family, _, _, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(address)
-            return str(probe.getsockname()[0])
-    except OSError:
-        return "127.0.0.1"
+    """The address of ours from which packets leave for a host. Nothing is sent. Raise OSError if there is none."""
+    [(family, _, _, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(address)
+        return str(probe.getsockname()[0])

@@ -30,8 +30,11 @@ def why_too_large(error: BaseException) -> str | None:
 
 def too_large(task: str, batch: int, rows: int, size: int, cause: str, least: int, settings: Mapping[str, str]) -> str:
     """The message to the user: which batch, how large, why, what happens next and what to do."""
-    what = f"{task}, batch {batch}: its input of {rows:,} rows, {in_units(size)} in the log, takes more memory than "
-    what += f"there is ({cause}). "
+    what = f"{task}, batch {batch}: its input of {rows:,} rows, {in_units(size)} in the log, "
+    if cause.endswith("exited with code 137"):  # SIGKILL: its worker does not tell why
+        what += f"ended its executors: the kernel has killed them for lack of memory, or somebody has ({cause}). "
+    else:
+        what += f"takes more memory than there is ({cause}). "
     if not rows:
         what += "It has no rows to leave out: the state is too large. "
     elif size <= least:

@@ -1,17 +1,24 @@
 """The worker of a cluster, without a cluster: what it is told, and that it leaves."""
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 from samza_azure import cli
-from samza_azure.errors import ConfigError
+from samza_azure.commands.worker import Leaving
+from samza_azure.errors import ConfigError, SamzaAzureError
+from samza_azure.host.decommission import ROUTE, listen
 from samza_azure.machine.addresses import own_address
+from samza_azure.machine.clock import wall_ms
 from samza_azure.spark.jvm import daemons
+from samza_azure.spark.jvm.settings import settings_of
 from samza_azure.spark.query.beside import modules_in
 from samza_azure.tasks.out_of_memory import too_large, why_too_large
 from tests.host.fake_metadata import FakeMetadata
@@ -30,18 +37,42 @@ def test_a_master_that_is_no_cluster_is_refused(master: str) -> None:
 
 def test_executors_find_this_python_and_options_of_the_environment_count() -> None:
     environment = {**os.environ, "PATH": "/usr/bin", daemons.OPTIONS: "-Dspark.worker.timeout=7"}
-    made = daemons.worker("spark://h:1", "127.0.0.2", 3, 900, Path("/d"), environment)
+    made = daemons.worker("spark://h:1", "127.0.0.2", 7, 3, 900, Path("/d"), environment)
     assert made.environment["PATH"].split(os.pathsep) == [str(Path(sys.executable).parent), "/usr/bin"]
     assert {"-Dspark.decommission.enabled=true", "-Dspark.worker.timeout=7"} <= {*made.command}
     assert made.command[made.command.index(daemons.WORKER) + 1 :] == [
-        "--host", "127.0.0.2", "--webui-port", "0", "--cores", "3", "--memory", "900m", "--work-dir", "/d/executors",
-        "spark://h:1",
+        "--host", "127.0.0.2", "--port", "7", "--webui-port", "0", "--cores", "3", "--memory", "900m",
+        "--work-dir", "/d/executors", "spark://h:1",
     ]  # fmt: skip
 
 
 def test_the_address_is_that_from_which_the_master_is_reached() -> None:
     assert own_address("127.0.0.9", 7077) == "127.0.0.1"
-    assert own_address("no.such.host.invalid", 7077) == "127.0.0.1"
+
+
+def test_a_master_whose_name_is_not_known_is_an_error_and_says_what_to_write() -> None:
+    """An address of a guess, such as 127.0.0.1, would be told to others, who would wait for it in vain."""
+    with pytest.raises(SamzaAzureError, match=r"reaches no\.such\.host\.invalid is not known .* Write .* as --host\."):
+        cli.app(["worker", "--master", "spark://no.such.host.invalid:7077"], standalone_mode=False)
+    chosen = {"spark.master": "spark://no.such.host.invalid:7077"}
+    with pytest.raises(SamzaAzureError, match=r"as spark\.driver\.host in the job file\."):
+        settings_of(chosen, Path("/d"))
+
+
+@pytest.mark.parametrize(("address", "said"), [("127.0.1.1", "no other machine"), (None, "has no address")])
+def test_a_master_that_nobody_would_reach_is_refused(
+    monkeypatch: pytest.MonkeyPatch, address: str | None, said: str
+) -> None:
+    """As where Debian has written the name of the machine into /etc/hosts."""
+
+    def known(*_: object, **__: object) -> list[object]:
+        if address is None:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", known)
+    with pytest.raises(ConfigError, match=rf"This machine's name .*{said}.*Add --host ADDRESS"):
+        cli.app(["master"], standalone_mode=False)
 
 
 def test_modules_and_packages_beside_a_job_are_sent_and_other_files_are_not(tmp_path: Path) -> None:
@@ -52,42 +83,67 @@ def test_modules_and_packages_beside_a_job_are_sent_and_other_files_are_not(tmp_
     assert found == ["pipeline.py", "shop/__init__.py", "shop/deep/prices.py"]
 
 
-def test_an_executor_that_lacked_memory_is_told_from_one_that_was_killed() -> None:
-    for code in (52, 137):
-        cause = why_too_large(RuntimeError(LOST.format(code=code)))
-        assert cause is not None
-        said = too_large("t-0", 3, 10, 1 << 20, cause, 1 << 10, {"spark.executor.memory": "600m"})
-        assert said.endswith("raise spark.executor.memory (now 600m) or give its stage more tasks.")
+@pytest.mark.parametrize(
+    ("code", "said"), [(52, "takes more memory than there is"), (137, "for lack of memory, or somebody has")]
+)
+def test_an_executor_that_lacked_memory_is_told_from_one_that_was_killed(code: int, said: str) -> None:
+    cause = why_too_large(RuntimeError(LOST.format(code=code)))
+    assert cause is not None
+    message = too_large("t-0", 3, 10, 1 << 20, cause, 1 << 10, {"spark.executor.memory": "600m"})
+    assert said in message
+    assert message.endswith("raise spark.executor.memory (now 600m) or give its stage more tasks.")
+
+
+def test_an_executor_that_was_told_to_end_did_not_lack_memory() -> None:
     assert why_too_large(RuntimeError(LOST.format(code=143))) is None
 
 
 #: What leaves as the JVM of a worker does: told by SIGPWR its executor ends a while later, and SIGTERM ends itself.
 WORKER = """
 import signal, subprocess, sys
-executor = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+executor = subprocess.Popen([sys.executable, "-c", {executor!r}], stdin=subprocess.PIPE)
 signal.signal(signal.SIGPWR, lambda *_: {how})
-print("up", flush=True)
+print(executor.pid, flush=True)
 while True:
     signal.pause()
 """
+#: One that ends when it is told, or its worker has ended.
+ENDS = "input()"
+#: One that hangs.
+HANGS = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause()"
 LIVE = """
 import signal, subprocess, sys
 from samza_azure.commands.worker import NOTICES, Leaving, live
+from samza_azure.host.decommission import listen
+from samza_azure.machine.processes import adopt_orphans
+adopt_orphans()
 signal.pthread_sigmask(signal.SIG_BLOCK, [*NOTICES, signal.SIGCHLD])
 unblocked = lambda: signal.pthread_sigmask(signal.SIG_SETMASK, ())
 worker = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE, preexec_fn=unblocked)
-worker.stdout.readline()
-print("up", flush=True)
-sys.exit(live(worker, float(sys.argv[2]), Leaving(sys.argv[3]) if len(sys.argv) > 3 else None))
+executor = int(worker.stdout.readline())
+metadata, port = sys.argv[3:]
+leaving = Leaving(metadata or None)
+if port:
+    listen(leaving, {"worker": "w"}, int(port))
+print(executor, flush=True)
+sys.exit(live(worker, float(sys.argv[2]), leaving))
 """
 
 
-def leaving(how: str, patience_s: float, *metadata: str) -> "subprocess.Popen[str]":
+def leaving(how: str, patience_s: float, metadata: str = "", port: str = "") -> "subprocess.Popen[str]":
     """A worker that is up."""
-    command = [sys.executable, "-c", LIVE, WORKER.format(how=how), str(patience_s), *metadata]
+    return with_executor(how, patience_s, metadata, port, executor=ENDS)[0]
+
+
+def with_executor(
+    how: str, patience_s: float, metadata: str = "", port: str = "", *, executor: str
+) -> tuple["subprocess.Popen[str]", int]:
+    """A worker that is up, and the id of its executor."""
+    worker = WORKER.format(how=how, executor=executor)
+    command = [sys.executable, "-c", LIVE, worker, str(patience_s), metadata, port]
     made = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert made.stdout is not None and made.stdout.readline() == "up\n"
-    return made
+    assert made.stdout is not None
+    return made, int(made.stdout.readline())
 
 
 @pytest.mark.parametrize("notice", [signal.SIGTERM, signal.SIGPWR, signal.SIGINT])
@@ -98,11 +154,20 @@ def test_a_worker_waits_for_its_executors_when_it_leaves(notice: signal.Signals)
     assert (worker.returncode, "its executors had ended" in said) == (0, True), said
 
 
-def test_executors_that_do_not_end_in_time_are_counted() -> None:
-    worker = leaving("None", 0.2)
+def test_executors_that_do_not_end_in_time_are_counted_and_killed() -> None:
+    worker, at_work = with_executor("None", 0.2, executor=HANGS)
     worker.send_signal(signal.SIGTERM)
     _, said = worker.communicate(timeout=60)
-    assert (worker.returncode, "1 process of executors did not end in time" in said) == (1, True), said
+    assert (worker.returncode, "1 process of executors did not end in time: killed" in said) == (1, True), said
+    assert not Path(f"/proc/{at_work}").exists()
+
+
+def test_no_executor_lives_longer_than_a_worker_that_has_ended_by_itself() -> None:
+    worker, at_work = with_executor("exit(3)", 60, executor=HANGS)
+    os.kill(int(Path(f"/proc/{at_work}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGPWR)
+    _, said = worker.communicate(timeout=60)
+    assert (worker.returncode, "exited with code 3, without a notice" in said) == (1, True), said
+    assert not Path(f"/proc/{at_work}").exists()
 
 
 def test_a_scheduled_event_is_a_notice_and_approved_when_the_worker_has_left() -> None:
@@ -112,6 +177,33 @@ def test_a_scheduled_event_is_a_notice_and_approved_when_the_worker_has_left() -
         event = metadata.schedule("Preempt", in_s=30.0)
         _, said = worker.communicate(timeout=60)
         assert (worker.returncode, metadata.approved) == (0, [event]), said
+
+
+def test_a_request_on_its_port_is_a_notice_with_a_deadline() -> None:
+    port = free_port()
+    worker = leaving("None", 60, port=str(port))
+    url = f"http://127.0.0.1:{port}{ROUTE}"
+    with urllib.request.urlopen(url, timeout=30) as said:
+        assert json.load(said) == {"processor": "", "worker": "w", "state": "SCHEDULABLE"}
+    body = json.dumps({"why": "scale-in", "by_ms": wall_ms() + 300}).encode()
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as said:
+        found = json.load(said)
+    assert (found["state"], found["why"]) == ("DECOMMISSIONING", "scale-in")
+    _, log = worker.communicate(timeout=60)
+    assert (worker.returncode, "1 process of executors did not end in time: killed" in log) == (1, True), log
+
+
+def test_a_port_for_notices_that_is_taken_is_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"Port {port} of 127\.0\.0\.1 cannot be opened"):
+            listen(Leaving(None), {}, port)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
 
 
 @pytest.mark.long  # tests/end_to_end/test_cluster.py has one that leaves a cluster

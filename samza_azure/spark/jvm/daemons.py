@@ -49,15 +49,15 @@ def master(host: str, port: int, page: int, environment: Mapping[str, str]) -> D
     return _daemon(MASTER, ["--host", host, "--port", port, "--webui-port", page], host, environment)
 
 
-def worker(url: str, host: str, cores: int, memory_mib: int, directory: Path, environment: Mapping[str, str]) -> Daemon:
-    """A worker of the cluster whose master has this URL. Its executors use so many cores and so much memory at most."""
-    work = directory / "executors"
-    made = _daemon(
-        WORKER,
-        ["--host", host, "--webui-port", 0, "--cores", cores, "--memory", f"{memory_mib}m", "--work-dir", work, url],
-        host,
-        environment,
-    )
+def worker(
+    url: str, host: str, port: int, cores: int, memory_mib: int, directory: Path, environment: Mapping[str, str]
+) -> Daemon:
+    """A worker of the cluster whose master has this URL. Its executors use so many cores and so much memory at most.
+    It listens at this port; 0: any free one.
+    """
+    at = ["--host", host, "--port", port, "--webui-port", 0]
+    room = ["--cores", cores, "--memory", f"{memory_mib}m", "--work-dir", directory / "executors"]
+    made = _daemon(WORKER, [*at, *room, url], host, environment)
     python = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
     return Daemon(made.command, {**made.environment, "PATH": python, "SPARK_LOCAL_DIRS": str(directory / "blocks")})
 

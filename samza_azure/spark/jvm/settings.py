@@ -1,11 +1,11 @@
 """The Spark settings that the container relies on."""
 
 import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from samza_azure.config.spark import on_cluster
-from samza_azure.machine.addresses import own_address
+from samza_azure.config.spark import address_towards, on_cluster
 from samza_azure.machine.memory import memory
 from samza_azure.spark.jvm.java import FOR_ROWS
 
@@ -15,6 +15,9 @@ SOCKET_DIRECTORY = "spark.python.unix.domain.socket.dir"
 #: Spark refuses a longer one when the first Python function is called. With the names of its sockets, 42 bytes, the
 #: path is shorter than what Java (106 bytes) and the kernel (107) take. tests/spark/test_limits.py asks all of them.
 SOCKET_DIRECTORY_MAX = 61
+#: The name of a header, which executors send to the container's server of state: the only thing that Hadoop's client
+#: takes from a setting and sends with each request. It has a secret. Spark shows no value with this word.
+STATE_HEADER = "spark.hadoop.dfs.webhdfs.rest-csrf.custom-header"
 #: Each value is needed for a promise of the container, or was measured to matter.
 BASE = {
     "spark.master": "local[*,4]",
@@ -70,11 +73,11 @@ def _on_cluster(chosen: Mapping[str, str], sockets: str) -> dict[str, str]:
     """What executors need that are other processes: the container's own JVM and environment have it already. Each
     process has its `sockets` in its own temporary folder, since a setting would be that of all machines.
     """
-    host, _, port = chosen["spark.master"].removeprefix("spark://").partition(",")[0].rpartition(":")
-    here = own_address(host, int(port))
+    here = chosen.get("spark.driver.host")
+    here = here or address_towards(chosen["spark.master"], "spark.driver.host in the job file")
     return {
         "spark.driver.host": here,
-        "spark.driver.bindAddress": chosen.get("spark.driver.host", here),
+        "spark.driver.bindAddress": here,
         DRIVER_OPTIONS: f"-Djava.io.tmpdir={sockets} {chosen.get(DRIVER_OPTIONS, '')}".strip(),
         EXECUTOR_OPTIONS: " ".join([*FOR_ROWS, chosen.get(EXECUTOR_OPTIONS, "")]).strip(),
         "spark.executorEnv.TZ": "UTC",
@@ -82,6 +85,16 @@ def _on_cluster(chosen: Mapping[str, str], sockets: str) -> dict[str, str]:
         "spark.decommission.enabled": "true",
         "spark.storage.decommission.enabled": "true",
         "spark.storage.decommission.replicationReattemptInterval": "1s",  # an executor leaves no sooner than this
+        **state_client(),
+    }
+
+
+def state_client() -> dict[str, str]:
+    """What lets executors see the state of this container's tasks, with a new secret."""
+    return {
+        "spark.hadoop.dfs.webhdfs.rest-csrf.enabled": "true",
+        "spark.hadoop.dfs.webhdfs.rest-csrf.methods-to-ignore": "TRACE",  # the header comes with all others
+        STATE_HEADER: f"X-Secret-{secrets.token_hex(16)}",
     }
 
 
