@@ -20,6 +20,7 @@ from samza_azure.stream_io.log import Places
 from samza_azure.stream_io.stored import StoredMapping
 from samza_azure.streams.offset import INFINITY_MS, Offset
 from samza_azure.tasks.checkpoint_files import READ_MAX, is_data, laid_out, plan_of, stores_of
+from samza_azure.tasks.recorded_files import RecordedFiles
 
 #: Files from this size on are sent from the disk as they are, and not read into memory first.
 MAPPED_BYTES = 1 << 20
@@ -149,12 +150,12 @@ class NewFiles:
 
     def __init__(self, checkpoint: Path, recorded: Iterable[str]) -> None:
         self._checkpoint = checkpoint
-        self._recorded = set(recorded)
+        self.recorded_files = RecordedFiles(checkpoint, recorded)
 
     @property
     def tracked(self) -> int:
         """How many names of recorded files are kept: those of files that were on disk at the last look."""
-        return len(self._recorded)
+        return len(self.recorded_files)
 
     def of_batch(self, batch: int, *, is_stateful: bool = False) -> dict[str, Buffer]:
         """What the record of this batch must hold. All state files of it are on disk by now.
@@ -165,16 +166,18 @@ class NewFiles:
         Spark writes the parts of a RocksDB snapshot in place, and the snapshot that names them last. So a part is taken
         only together with a snapshot, and only if it has the size that the snapshot says.
         """
-        names = [f"offsets/{batch}", "metadata", *self._below("state"), *self._below("sources")]
-        self._recorded.intersection_update(names)  # a file that Spark has deleted never comes back
+        recorded = self.recorded_files
+        with recorded.lock:
+            names = [f"offsets/{batch}", "metadata", *self._below("state"), *self._below("sources")]
+            recorded.look(names)
         found: dict[str, Buffer] = {}
         for name in names:
-            if name in self._recorded or _is_part(name):
+            if name in recorded or _is_part(name):
                 continue
             try:
                 content = self._read(name)
                 parts = snapshot_parts(name, content)
-                new = {part: self._read(part) for part in parts if part not in self._recorded and part not in found}
+                new = {part: self._read(part) for part in parts if part not in recorded and part not in found}
             except FileNotFoundError:
                 continue  # Spark has cleaned it up, so it is no longer needed
             if all(size_of(part) == parts[path] for path, part in new.items()):
@@ -195,13 +198,9 @@ class NewFiles:
                 )
         return found
 
-    def is_recorded(self, name: str) -> bool:
-        """Whether a file of this name is in the log, as far as it was there at the last batch."""
-        return name in self._recorded
-
     def recorded(self, names: Iterable[str]) -> None:
         """These are in the log now."""
-        self._recorded.update(name for name in names if not name.startswith("offsets/"))
+        self.recorded_files.add(names)
 
     def _read(self, name: str) -> Buffer:
         """The file's content; of a large one a view, which stays even if Spark deletes the file."""

@@ -68,6 +68,9 @@ executor.memory = "600m"
 driver.memory = "700m"
 ui.enabled = true
 ui.port = {page}
+driver.port = {ports[0]}
+driver.blockManager.port = {ports[1]}
+samza_azure.state.port = {ports[2]}
 ui.retainedStages = 2000
 ui.retainedTasks = 20000
 sql.streaming.stateStore.maintenanceInterval = "5s"
@@ -168,13 +171,18 @@ class Driver:
     def asked(self, path: str) -> list[dict[str, Any]]:
         """A list from Spark's own interface. Nothing while it does not answer."""
         try:
-            with urllib.request.urlopen(self._url, timeout=20) as said:
-                [app, *_] = json.load(said)
-            with urllib.request.urlopen(f"{self._url}/{app['id']}/{path}", timeout=20) as said:
-                found: list[dict[str, Any]] = json.load(said)
-                return found
+            found: list[dict[str, Any]] = json.loads(self.said(path))
+            return found
         except (OSError, ValueError):
             return []
+
+    def said(self, path: str) -> str:
+        """What Spark's own interface says."""
+        with urllib.request.urlopen(self._url, timeout=20) as said:
+            [app, *_] = json.load(said)
+        with urllib.request.urlopen(f"{self._url}/{app['id']}/{path}", timeout=20) as said:
+            text: str = said.read().decode()
+            return text
 
     def executors(self, path: str = "executors") -> list[dict[str, Any]]:
         """Those that are active, or all."""
@@ -201,7 +209,8 @@ class Trial:
         self.cluster = Cluster(folder / "cluster", hidden=folder / "job" if hidden else None)
         page = free_port()
         self.driver = Driver(page)
-        settings = TIMING.format(state=state, master=self.cluster.url, page=page)
+        self._ports = [free_port() for _ in range(3)]
+        settings = TIMING.format(state=state, master=self.cluster.url, page=page, ports=self._ports)
         self.world = JobOnAzurite(folder / "job", flights, timing=settings)
         (self.world.directory / "pipeline.py").write_text(PIPELINE.replace("HOLD", repr(str(self._hold))))
 
@@ -255,6 +264,23 @@ class Trial:
             self.say(f"worker {number} has left {time.monotonic() - at:.1f} s after its batch went on, code {code}")
             assert code == 0, self.cluster.said()
 
+    def listens_where_it_should(self) -> None:
+        """At the ports of the job file, as a firewall has them."""
+        tree = self.world.tree("p0")
+        found = {each.laddr.port for process in tree for each in process.net_connections() if each.status == "LISTEN"}
+        assert set(self._ports) <= found, found
+
+    def shows_no_secret(self) -> None:
+        """Neither Spark's pages nor a log has what opens the state; its plans have where it is."""
+        pages = {path: self.driver.said(path) for path in ("environment", "sql?details=true&length=99", "stages")}
+        logs = [*self.cluster.directory.rglob("stderr"), *self.cluster.directory.glob("*.log")]
+        logs += [self.world.fleet.log_file("p0"), *self.world.directory.rglob("container.log")]
+        pages |= {str(path): path.read_text(errors="replace") for path in logs}
+        assert "rest-csrf.custom-header" in pages["environment"]
+        assert "webhdfs://" in pages["sql?details=true&length=99"]
+        assert len(logs) > 5
+        assert not [path for path, text in pages.items() if "X-Secret-" in text]
+
     def drained(self) -> None:
         """Drain. What was put out is that of a batch."""
         assert self.world.drained() == {"p0": 0}
@@ -289,6 +315,8 @@ def play(folder: Path, flights: pa.Table, rows: int, state: str, *, hidden: bool
             trial.cluster.add(7, 8)
             others = [*trial.cluster.workers][:-2]
             trial.strike(part, "decommissioning of all old workers", lambda _: trial.decommission(others), fails=False)
+        trial.listens_where_it_should()
+        trial.shows_no_secret()
         trial.drained()
     finally:
         trial.close()

@@ -3,8 +3,10 @@
 import http.client
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +14,28 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from samza_azure.errors import ConfigError
 from samza_azure.spark.jvm.session import java_class, jvm_of
+from samza_azure.spark.jvm.settings import STATE_HEADER, state_client
 from samza_azure.spark.query import state_server
 from samza_azure.spark.query.state_server import StateServer
+from samza_azure.tasks.recorded_files import RecordedFiles
 
 HERE = "127.0.0.1"
+SETTINGS = state_client()
+SECRET = SETTINGS[STATE_HEADER]
 
 
 @pytest.fixture
 def server() -> Iterator[StateServer]:
-    made = StateServer(HERE, HERE)
+    made = StateServer(HERE, HERE, SECRET)
     yield made
     made.close()
+
+
+def nothing(folder: Path) -> RecordedFiles:
+    """No file of it is in a log."""
+    return RecordedFiles(folder, ())
 
 
 class Client:
@@ -31,7 +43,14 @@ class Client:
 
     def __init__(self, spark: SparkSession, url: str) -> None:
         self._spark, self._url = spark, url
-        self.files: Any = self.path("").getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+        settings = java_class(spark, "org.apache.hadoop.conf.Configuration")(
+            spark.sparkContext._jsc.hadoopConfiguration()
+        )
+        for name, value in SETTINGS.items():
+            settings.set(name.removeprefix("spark.hadoop."), value)
+        self.files: Any = java_class(spark, "org.apache.hadoop.fs.FileSystem").newInstance(
+            self.path("").toUri(), settings
+        )
 
     def path(self, name: str) -> Any:
         return java_class(self._spark, "org.apache.hadoop.fs.Path")(f"{self._url}/{name}")
@@ -55,8 +74,8 @@ class Client:
 def test_a_start_is_served_as_a_file_system_until_its_end(
     spark: SparkSession, server: StateServer, tmp_path: Path
 ) -> None:
-    recorded: set[str] = set()
-    with server.serving(tmp_path, recorded.__contains__) as url:
+    recorded = nothing(tmp_path)
+    with server.serving(tmp_path, recorded) as url:
         client = Client(spark, url)
         content = os.urandom(3 << 20)
         client.write("state/0/0/.1.delta.tmp", content)
@@ -81,11 +100,14 @@ def test_a_start_is_served_as_a_file_system_until_its_end(
         assert client.files.delete(client.path("state/0/0/0.delta"), False)
         assert client.names("state/0/0") == {"1.delta"}
 
-        recorded.add("state/0/0/1.delta")
+        recorded.add(["state/0/0/1.delta"])
         client.write("state/0/0/.3.tmp", b"of an executor that is late")
         for change in (
             lambda: client.files.rename(client.path("state/0/0/.3.tmp"), client.path("state/0/0/1.delta")),
             lambda: client.write("state/0/0/1.delta", b"of an executor that is late"),
+            lambda: client.files.rename(client.path("state/0/0/1.delta"), client.path("state/0/0/2.delta")),
+            lambda: client.files.delete(client.path("state/0/0/1.delta"), False),
+            lambda: client.files.delete(client.path("state"), True),
         ):
             with pytest.raises(Py4JJavaError, match="AccessControlException"):
                 change()
@@ -110,7 +132,7 @@ def test_an_answer_with_a_content_type_would_kill_the_client(
     def with_type(self: Any, status: Any, length: int, **headers: str) -> None:
         head(self, status, length, **{**headers, "Content-Type": "application/json"})
 
-    with server.serving(tmp_path, lambda name: False) as url:
+    with server.serving(tmp_path, nothing(tmp_path)) as url:
         client = Client(spark, url)
         assert client.files.mkdirs(client.path("a"))
         monkeypatch.setattr(state_server._Handler, "_head", with_type)
@@ -126,12 +148,12 @@ def test_nothing_beside_a_folder_is_served_and_of_half_an_upload_nothing_stays(
     folder.mkdir()
     (tmp_path / "secret").write_text("s")
     host, _, port = server.authority.rpartition(":")
-    with server.serving(folder, lambda name: False) as url:
+    with server.serving(folder, nothing(folder)) as url:
         token = url.rpartition("/")[2]
 
-        def status(method: str, path: str) -> int:
+        def status(method: str, path: str, header: str = SECRET) -> int:
             connection = http.client.HTTPConnection(host, int(port))
-            connection.request(method, f"/webhdfs/v1/{path}")
+            connection.request(method, f"/webhdfs/v1/{path}", headers={header: ""})
             answer = connection.getresponse()
             assert answer.getheader("Content-Type") is None
             connection.close()
@@ -143,9 +165,13 @@ def test_nothing_beside_a_folder_is_served_and_of_half_an_upload_nothing_stays(
         assert status("GET", f"{'0' * 32}/?op=LISTSTATUS") == 403
         assert status("GET", f"{token}/?op=GETDELEGATIONTOKEN") == 400
         assert status("GET", f"{token}/?op=LISTSTATUS") == 200
+        for method, operation in (("GET", "LISTSTATUS"), ("PUT", "CREATE"), ("DELETE", "DELETE"), ("GET", "x")):
+            assert status(method, f"{token}/?op={operation}", "X-Secret-0") == 403
 
         with socket.create_connection((host, int(port))) as upload:
-            start = f"PUT /webhdfs/v1/{token}/1.delta?op=CREATE&overwrite=true&datanode=true HTTP/1.1\r\nHost: x\r\n"
+            start = (
+                f"PUT /webhdfs/v1/{token}/1.delta?op=CREATE&overwrite=true&datanode=true HTTP/1.1\r\n{SECRET}: x\r\n"
+            )
             upload.sendall(f"{start}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n".encode())
             upload.shutdown(socket.SHUT_WR)
             assert b" 500 " in upload.makefile("rb").readline()
@@ -166,13 +192,13 @@ def test_a_large_file_comes_whole_to_a_reader_that_is_slow(
     content = os.urandom(64 << 20)
     (tmp_path / "1.zip").write_bytes(content)
     connection = connected(server)
-    with server.serving(tmp_path, lambda name: False) as url:
-        connection.request("GET", f"{path_of(url)}/1.zip?op=OPEN&offset=5")
+    with server.serving(tmp_path, nothing(tmp_path)) as url:
+        connection.request("GET", f"{path_of(url)}/1.zip?op=OPEN&offset=5", headers={SECRET: ""})
         answer = connection.getresponse()
         time.sleep(0.5)  # meanwhile the buffers are full
         assert answer.status == 200
         assert answer.read() == content[5:]
-        connection.request("GET", f"{path_of(url)}/1.zip?op=OPEN&offset={64 << 20}")
+        connection.request("GET", f"{path_of(url)}/1.zip?op=OPEN&offset={64 << 20}", headers={SECRET: ""})
         assert connection.getresponse().read() == b""
     connection.close()
 
@@ -183,8 +209,8 @@ def test_a_file_that_cannot_be_sent_ends_the_connection_and_has_nothing_in_its_m
     monkeypatch.setattr(state_server._Handler, "timeout", 0.2)
     (tmp_path / "1.zip").write_bytes(bytes(64 << 20))
     connection = connected(server)
-    with server.serving(tmp_path, lambda name: False) as url:
-        connection.request("GET", f"{path_of(url)}/1.zip?op=OPEN")
+    with server.serving(tmp_path, nothing(tmp_path)) as url:
+        connection.request("GET", f"{path_of(url)}/1.zip?op=OPEN", headers={SECRET: ""})
         answer = connection.getresponse()
         time.sleep(1)
         with pytest.raises(http.client.IncompleteRead) as broken:
@@ -195,12 +221,94 @@ def test_a_file_that_cannot_be_sent_ends_the_connection_and_has_nothing_in_its_m
 
 def test_of_an_upload_that_cannot_be_kept_the_rest_is_no_request(server: StateServer, tmp_path: Path) -> None:
     host, _, port = server.authority.rpartition(":")
-    with server.serving(tmp_path, lambda name: False) as url, socket.create_connection((host, int(port))) as upload:
-        inner = f"PUT {path_of(url)}/evil?op=MKDIRS HTTP/1.1\r\nHost: x\r\n\r\n".encode()
-        start = f"PUT {path_of(url)}/1.delta?op=CREATE&datanode=true HTTP/1.1\r\nHost: x\r\n"
+    with server.serving(tmp_path, nothing(tmp_path)) as url, socket.create_connection((host, int(port))) as upload:
+        inner = f"PUT {path_of(url)}/evil?op=MKDIRS HTTP/1.1\r\n{SECRET}: x\r\n\r\n".encode()
+        start = f"PUT {path_of(url)}/1.delta?op=CREATE&datanode=true HTTP/1.1\r\n{SECRET}: x\r\n"
         upload.sendall(f"{start}Transfer-Encoding: chunked\r\n\r\nno size\r\n".encode() + inner)
         said = upload.makefile("rb").read()
     assert (said.count(b"HTTP/1.1 "), (tmp_path / "evil").exists()) == (1, False)
+
+
+def test_files_are_renamed_within_a_start_and_folders_are_not(server: StateServer, tmp_path: Path) -> None:
+    for name in ("a/state/0/1.delta", "a/late/1.delta", "b/2.delta"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    folder = tmp_path / "a"
+    recorded = RecordedFiles(folder, ["state/0/1.delta"])
+    with server.serving(folder, recorded) as url, server.serving(tmp_path / "b", nothing(tmp_path / "b")) as other:
+
+        def renamed(name: str, to: str, whose: str = url) -> int:
+            destination = f"/{whose.rpartition('/')[2]}/{to}"
+            connection = connected(server)
+            connection.request(
+                "PUT", f"{path_of(url)}/{name}?op=RENAME&destination={destination}", headers={SECRET: ""}
+            )
+            answer = connection.getresponse()
+            answer.read()
+            connection.close()
+            return answer.status
+
+        assert renamed("late/1.delta", "state/0") == 403
+        assert renamed("late/1.delta", "state/0/1.delta") == 403
+        assert renamed("state/0/1.delta", "late/2.delta") == 403
+        assert renamed("state", "late/state") == 403
+        assert renamed("late/1.delta", "3.delta", other) == 403
+        assert (folder / "state/0/1.delta").read_text() == "a/state/0/1.delta"
+        assert renamed("late/1.delta", "state") == 200
+        assert (folder / "state/1.delta").read_text() == "a/late/1.delta"
+
+
+def test_strangers_do_not_keep_executors_out_and_no_name_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Connections that say nothing, and one that sends its request byte by byte: there is no room until they end."""
+    monkeypatch.setattr(state_server, "CONNECTIONS", 3)
+    monkeypatch.setattr(state_server, "HEAD_S", 1.0)
+    monkeypatch.setattr(state_server, "LOOK_S", 0.1)
+    monkeypatch.setattr(socket, "getfqdn", lambda *_: pytest.fail("a name was asked for"))
+    server = StateServer(HERE, HERE, SECRET)
+    host, _, port = server.authority.rpartition(":")
+    strangers = [socket.create_connection((host, int(port))) for _ in range(3)]
+    ended = threading.Event()
+
+    def trickle() -> None:
+        with suppress(OSError):
+            while not ended.wait(0.05):
+                strangers[0].send(b"G")
+
+    threading.Thread(target=trickle).start()
+    connection = connected(server)
+    with server.serving(tmp_path, nothing(tmp_path)) as url:
+        connection.request("GET", f"{path_of(url)}/?op=LISTSTATUS", headers={SECRET: ""})
+        assert connection.getresponse().status == 200
+    ended.set()
+    for each in [*strangers, connection]:
+        each.close()
+    server.close()
+    assert [each.message for each in caplog.records if "3 connections to the state of tasks" in each.message]
+
+
+def test_a_port_in_use_is_left_to_who_has_it_and_an_address_of_others_is_an_error() -> None:
+    first = StateServer(HERE, HERE, SECRET)
+    port = int(first.authority.rpartition(":")[2])
+    second = StateServer(HERE, "[::1]", SECRET, port)
+    host, _, other = second.authority.rpartition(":")
+    assert (host, int(other) > port) == ("[::1]", True)
+    with pytest.raises(ConfigError, match=r"port 7 of 192\.0\.2\.1 cannot be opened \(.*Choose another spark\.samza"):
+        StateServer("192.0.2.1", HERE, SECRET, 7)
+    first.close()
+    second.close()
+
+
+def test_no_plan_and_no_page_has_what_opens_the_state(spark: SparkSession, server: StateServer, tmp_path: Path) -> None:
+    """A plan has the URL of a start, which opens nothing without the secret; of the secret Spark shows no value."""
+    with server.serving(tmp_path, nothing(tmp_path)) as url:
+        assert SECRET not in url
+    settings = jvm_of(spark).org.apache.spark.SparkConf(False)
+    for name, value in SETTINGS.items():
+        settings.set(name, value)
+    assert SECRET not in settings.toDebugString()
+    assert "rest-csrf.enabled=true" in settings.toDebugString()
 
 
 def connected(server: StateServer) -> http.client.HTTPConnection:

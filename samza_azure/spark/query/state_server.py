@@ -2,116 +2,163 @@
 
 On a cluster Spark's state is loaded and written by executors, which have no disk in common with the container, and no
 access to the account. The client of WebHDFS is in pyspark's wheel. So the files of each batch land in the container's
-own folder, from which its record takes them, as without a cluster.
-Promised: who does not know the token of a task's start sees nothing, and after the end of the start nobody does (403):
-an executor that is cut off, or slow, changes nothing of what a later start has. An upload never replaces a file that is
-in the log already. A file is there when all of it is: of an upload that ends early nothing is kept. Memory does not
-depend on the size of files.
-Not promised: that nobody listens on the way. The token and the state go over plain HTTP. Nor that who has the token, as
-an executor that was given up, renames and deletes nothing; nor a bound on connections.
+own folder, from which its record takes them, as without a cluster. What may be seen and changed says
+`served_folders.py`; here is how it is asked.
+Promised: who does not send the secret of the container sees nothing. The secret is the *name* of a header, the only
+thing that the wheel's client takes from a setting. So it is in no URL, and in no plan, page or log of Spark's. Of an
+upload that ends early nothing is kept. Memory does not depend on the size of files. There are `CONNECTIONS` at most,
+others wait, and one that sends no whole request ends after `HEAD_S`.
+Not promised: that nobody listens on the way. The secret and the state go over plain HTTP.
 No answer has a `Content-Type`: with one the wheel's client fails, since it lacks a class that reads it.
 """
 
+import errno
 import json
 import logging
 import os
-import secrets
-import shutil
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import TCPServer
 from typing import IO, Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from samza_azure.errors import ConfigError
+from samza_azure.log_rate_limit import LogRateLimit
+from samza_azure.spark.query.served_folders import UPLOAD, ServedFolders
+from samza_azure.tasks.recorded_files import RecordedFiles
 
 log = logging.getLogger(__name__)
 
 PREFIX = "/webhdfs/v1/"
 PIECE = 1 << 20
-#: How long a connection may say nothing before its thread ends.
-SILENCE_S = 120.0
-UPLOAD = ".upload"
-
-
-@dataclass(frozen=True, slots=True)
-class _Served:
-    folder: Path
-    is_recorded: Callable[[str], bool]
-
-
-class _Refused(Exception):
-    """An answer that is not 200, with the name of the exception that Hadoop's client raises."""
-
-    def __init__(self, status: HTTPStatus, exception: str, message: str) -> None:
-        super().__init__(message)
-        self.status, self.exception = status, exception
+#: How many connections there are at a time. An executor has one for each store that it loads or writes.
+CONNECTIONS = 256
+#: How long a connection may take until a whole request has come, and how long it may say nothing in a file's midst.
+HEAD_S, SILENCE_S = 30.0, 120.0
+#: How often the listener looks for such connections.
+LOOK_S = 0.5
+#: How many ports are tried, from the chosen one on: several processors of a machine have the same job file.
+PORTS = 100
 
 
 class StateServer:
     """The server of one container."""
 
-    def __init__(self, bind: str, host: str, port: int = 0) -> None:
-        """Listen at an address of this machine. Executors reach it under the name `host`."""
-        self._served: dict[str, _Served] = {}
-        server = self
+    def __init__(self, bind: str, host: str, header: str, port: int = 0) -> None:
+        """Listen at an address of this machine, at this port or one of the next; 0: any. Executors reach it under the
+        name `host`, and send a `header` of this name. Raise ConfigError if it cannot be done.
+        """
+        bind, host = bind.strip("[]"), host.strip("[]")
+        self._folders = ServedFolders()
 
         class Handler(_Handler):
-            files = server
+            folders = self._folders
+            secret = header
 
-        class Listener(ThreadingHTTPServer):
-            daemon_threads = True
+        class Listener(_Listener):
             address_family = socket.AF_INET6 if ":" in bind else socket.AF_INET
-            request_queue_size = 64
 
-            def handle_error(self, request: Any, client_address: Any) -> None:
-                log.debug("An executor at %s has ended in the middle of a request.", client_address)
-
-        self._listener = Listener((bind, port), Handler)
+        self._listener = _opened(Listener, Handler, bind, port)
         name = f"[{host}]" if ":" in host else host
         self.authority = f"{name}:{self._listener.server_address[1]}"
-        threading.Thread(target=self._listener.serve_forever, name="state server", daemon=True).start()
+        threading.Thread(target=self._listener.serve_forever, args=[LOOK_S], name="state server", daemon=True).start()
 
     @contextmanager
-    def serving(self, folder: Path, is_recorded: Callable[[str], bool]) -> Iterator[str]:
-        """Inside, this folder is served under the URL that this yields. `is_recorded` tells of a name in the folder
-        whether it may not be replaced any more.
-        """
-        url, end = self.serve(folder, is_recorded)
+    def serving(self, folder: Path, recorded: RecordedFiles) -> Iterator[str]:
+        """Inside, this folder is served under the URL that this yields."""
+        url, end = self.serve(folder, recorded)
         try:
             yield url
         finally:
             end()
 
-    def serve(self, folder: Path, is_recorded: Callable[[str], bool]) -> tuple[str, Callable[[], None]]:
+    def serve(self, folder: Path, recorded: RecordedFiles) -> tuple[str, Callable[[], None]]:
         """As `serving`: the URL, and what ends it."""
-        token = secrets.token_hex(16)
-        self._served[token] = _Served(folder, is_recorded)
-        return f"webhdfs://{self.authority}/{token}", lambda: void(self._served.pop(token, None))
+        name, end = self._folders.add(folder, recorded)
+        return f"webhdfs://{self.authority}/{name}", end
 
     def close(self) -> None:
         """Answer no more."""
-        self._served.clear()
+        self._folders.end()
+        self._listener.is_closing = True
         self._listener.shutdown()
         self._listener.server_close()
 
-    def place(self, path: str) -> tuple[_Served, str, Path]:
-        """What a path of a request means: whose it is, its name in the folder, and the file. Raise `_Refused`."""
-        token, _, name = path.strip("/").partition("/")
-        served = self._served.get(token)
-        if served is None:
-            raise _Refused(HTTPStatus.FORBIDDEN, "AccessControlException", "This start of the task has ended.")
-        parts = [part for part in name.split("/") if part]
-        if any(part in (".", "..") or "\0" in part for part in parts):
-            raise _Refused(HTTPStatus.BAD_REQUEST, "IllegalArgumentException", "A path without . and .. is expected.")
-        return served, "/".join(parts), served.folder.joinpath(*parts)
+
+class _Listener(ThreadingHTTPServer):
+    """Accepts a bounded number of connections, each with a thread."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, *arguments: Any) -> None:
+        self.waiting: dict[_Handler, float] = {}  # until when a whole request must have come
+        self.is_closing = False
+        self._room = threading.BoundedSemaphore(CONNECTIONS)
+        self._said = LogRateLimit()
+        super().__init__(*arguments)
+
+    def server_bind(self) -> None:
+        """That of HTTP asks for the name of this machine, which nobody needs and which may take many seconds."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Wait for room: meanwhile others wait in the kernel's queue."""
+        while not self._room.acquire(timeout=LOOK_S):
+            if self._said.is_due("full"):
+                log.warning(
+                    "There are %d connections to the state of tasks, as many as may be: others wait. If that lasts, "
+                    "executors have too many cores for one processor, or a stranger is in the cluster's network.",
+                    CONNECTIONS,
+                )
+            self.service_actions()
+            if self.is_closing:
+                self.shutdown_request(request)
+                return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._room.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def service_actions(self) -> None:
+        """Called every `LOOK_S`: end connections that have sent no whole request for too long, byte by byte or none."""
+        now = time.monotonic()
+        for handler, until in [*self.waiting.items()]:
+            if now >= until:
+                with suppress(OSError):  # it has just ended
+                    handler.connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        log.debug("An executor at %s has ended in the middle of a request.", client_address)
 
 
-def void(_: object) -> None:
-    """Nothing."""
+def _opened(listener: type[_Listener], handler: "type[_Handler]", bind: str, port: int) -> _Listener:
+    last = min(port + PORTS, 65536) - 1 if port else 0
+    for number in range(port, last + 1):
+        try:
+            return listener((bind, number), handler)
+        except OSError as error:
+            if number == last or error.errno != errno.EADDRINUSE:
+                raise ConfigError(
+                    f"The state of tasks cannot be served to executors: port {number} of {bind} cannot be opened "
+                    f"({error.strerror}). Choose another spark.samza_azure.state.port, or an address of this machine "
+                    "as spark.driver.bindAddress."
+                ) from error
+    raise AssertionError
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -121,7 +168,9 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = SILENCE_S
     disable_nagle_algorithm = True
     wbufsize = 64 << 10
-    files: StateServer
+    server: _Listener
+    folders: ServedFolders
+    secret: str
 
     def do_GET(self) -> None:
         self._answer({"GETFILESTATUS": self._status, "LISTSTATUS": self._list, "OPEN": self._open})
@@ -133,32 +182,51 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer({"DELETE": self._delete})
 
     def log_message(self, *args: Any) -> None:
-        """Nothing: a path has the token."""
+        """Nothing: executors ask often."""
+
+    def handle_one_request(self) -> None:
+        self.server.waiting[self] = time.monotonic() + HEAD_S
+        try:
+            super().handle_one_request()
+        finally:
+            self.server.waiting.pop(self, None)
+
+    def parse_request(self) -> bool:
+        is_whole = super().parse_request()
+        self.server.waiting.pop(self, None)
+        return is_whole
 
     def _answer(self, operations: dict[str, Callable[[str, dict[str, str]], None]]) -> None:
         url = urlsplit(self.path)
         options = {name: values[0] for name, values in parse_qs(url.query, keep_blank_values=True).items()}
         self._is_read = not self._has_body()
+        operation = operations.get(options.get("op", "").upper())
         try:
-            operation = operations.get(options.get("op", "").upper())
+            if self.secret not in self.headers:
+                raise PermissionError("Only executors of this application see the state of its tasks.")
             if operation is None or not url.path.startswith(PREFIX):
-                raise _Refused(HTTPStatus.BAD_REQUEST, "UnsupportedOperationException", "It is not offered.")
+                self._failed(HTTPStatus.BAD_REQUEST, "java.lang.UnsupportedOperationException", "It is not offered.")
+                return
             operation(unquote(url.path.removeprefix(PREFIX)), options)
-        except _Refused as error:
-            self._failed(error.status, error.exception, str(error))
+        except PermissionError as error:
+            name = "org.apache.hadoop.security.AccessControlException"
+            self._failed(HTTPStatus.FORBIDDEN, name, error.strerror or str(error))
+        except ValueError as error:
+            self._failed(HTTPStatus.BAD_REQUEST, "java.lang.IllegalArgumentException", str(error))
         except FileNotFoundError:
-            self._failed(HTTPStatus.NOT_FOUND, "FileNotFoundException", "There is no such file.")
+            self._failed(HTTPStatus.NOT_FOUND, "java.io.FileNotFoundException", "There is no such file.")
         except FileExistsError:
-            self._failed(HTTPStatus.FORBIDDEN, "FileAlreadyExistsException", "It is there already.")
+            name = "org.apache.hadoop.fs.FileAlreadyExistsException"
+            self._failed(HTTPStatus.FORBIDDEN, name, "It is there already.")
         except OSError as error:
-            self._failed(HTTPStatus.INTERNAL_SERVER_ERROR, "IOException", error.strerror or type(error).__name__)
+            code = HTTPStatus.INTERNAL_SERVER_ERROR
+            self._failed(code, "java.io.IOException", error.strerror or type(error).__name__)
 
     def _status(self, path: str, options: dict[str, str]) -> None:
-        _, _, file = self.files.place(path)
-        self._json({"FileStatus": _described(file, "")})
+        self._json({"FileStatus": _described(self.folders.place(path).file, "")})
 
     def _list(self, path: str, options: dict[str, str]) -> None:
-        _, _, file = self.files.place(path)
+        file = self.folders.place(path).file
         found = [file] if file.is_file() else list(file.iterdir())
         shown = []
         for each in found:
@@ -168,8 +236,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._json({"FileStatuses": {"FileStatus": shown}})
 
     def _open(self, path: str, options: dict[str, str]) -> None:
-        _, _, file = self.files.place(path)
-        with file.open("rb") as content:
+        with self.folders.place(path).file.open("rb") as content:
             size = os.fstat(content.fileno()).st_size
             offset = min(int(options.get("offset", 0)), size)
             length = min(int(options.get("length", size)), size - offset)
@@ -184,61 +251,31 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
 
     def _make(self, path: str, options: dict[str, str]) -> None:
-        _, _, file = self.files.place(path)
-        file.mkdir(parents=True, exist_ok=True)
+        self.folders.place(path).make()
         self._json({"boolean": True})
 
     def _create(self, path: str, options: dict[str, str]) -> None:
         """The client asks twice: first it is sent to where it may write, which is here."""
-        served, name, file = self.files.place(path)
-        if options.get("overwrite", "false") != "true" and file.exists():
+        place = self.folders.place(path)
+        if options.get("overwrite", "false") != "true" and place.file.exists():
             raise FileExistsError
-        self._check_new(served, name)
+        place.check_new()
         if "datanode" not in options:
-            host = self.headers.get("Host", self.files.authority)
+            host = self.headers.get("Host", "")
             self._drop_body()
             self._head(HTTPStatus.TEMPORARY_REDIRECT, 0, Location=f"http://{host}{self.path}&datanode=true")
             return
-        fresh = file.with_name(f".{file.name}.{secrets.token_hex(4)}{UPLOAD}")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with fresh.open("wb") as content:
-                self._read_body(content)
-            self.files.place(path)  # the start may have ended meanwhile
-            self._check_new(served, name)
-            fresh.replace(file)
-        finally:
-            fresh.unlink(missing_ok=True)
+        with place.written() as fresh, fresh.open("wb") as content:
+            self._read_body(content)
         self._head(HTTPStatus.CREATED, 0)
 
     def _rename(self, path: str, options: dict[str, str]) -> None:
-        _, _, file = self.files.place(path)
-        served, name, there = self.files.place(options.get("destination", ""))
-        self._check_new(served, name)
-        if there.is_dir():
-            there = there / file.name
-        if file.exists():
-            file.replace(there)
-            self._json({"boolean": True})
-        else:
-            self._json({"boolean": False})
+        there = self.folders.place(options.get("destination", ""))
+        self._json({"boolean": self.folders.place(path).rename(there)})
 
     def _delete(self, path: str, options: dict[str, str]) -> None:
-        _, name, file = self.files.place(path)
-        if not file.exists() or not name:
-            self._json({"boolean": False})
-            return
-        if not file.is_dir():
-            file.unlink(missing_ok=True)
-        elif options.get("recursive", "false") == "true":
-            shutil.rmtree(file, ignore_errors=True)
-        else:
-            file.rmdir()
-        self._json({"boolean": True})
-
-    def _check_new(self, served: _Served, name: str) -> None:
-        if served.is_recorded(name):
-            raise _Refused(HTTPStatus.FORBIDDEN, "AccessControlException", f"{name} is in the task's log already.")
+        recursive = options.get("recursive", "false") == "true"
+        self._json({"boolean": self.folders.place(path).delete(recursive=recursive)})
 
     # HTTP.
 
@@ -282,16 +319,14 @@ class _Handler(BaseHTTPRequestHandler):
         self._head(HTTPStatus.OK, len(data))
         self.wfile.write(data)
 
-    def _failed(self, status: HTTPStatus, exception: str, message: str) -> None:
+    def _failed(self, status: HTTPStatus, name: str, message: str) -> None:
+        """Answer with the Java exception that Hadoop's client raises."""
         if not self._is_read:
             self.close_connection = True  # rather than to read what nobody wants
-        package = {"AccessControlException": "org.apache.hadoop.security", "IllegalArgumentException": "java.lang"}
-        package |= {"UnsupportedOperationException": "java.lang"}
-        package |= {"FileAlreadyExistsException": "org.apache.hadoop.fs"}
-        name = f"{package.get(exception, 'java.io')}.{exception}"
-        data = json.dumps({"RemoteException": {"exception": exception, "javaClassName": name, "message": message}})
+        said = {"exception": name.rpartition(".")[2], "javaClassName": name, "message": message}
+        data = json.dumps({"RemoteException": said}).encode()
         self._head(status, len(data))
-        self.wfile.write(data.encode())
+        self.wfile.write(data)
 
     def _head(self, status: HTTPStatus, length: int, **headers: str) -> None:
         self.send_response_only(status)

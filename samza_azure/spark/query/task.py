@@ -61,7 +61,7 @@ class QueryTask(StageTask):
 
     def _located(self, checkpoint: Path, files: NewFiles) -> str | None:
         if (server := self._context.state_server) is not None and self.stage.plan.stateful:
-            self._location, self._end_serving = server.serve(checkpoint, files.is_recorded)
+            self._location, self._end_serving = server.serve(checkpoint, files.recorded_files)
         return self._location
 
     def _close_writer(self, until: float) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from samza_azure.config import Config
-from samza_azure.config.spark import cores_of, on_cluster
+from samza_azure.config.spark import STATE_PORT, cores_of, on_cluster
 from samza_azure.errors import SamzaAzureError
 from samza_azure.machine.processes import how_it_ended
 from samza_azure.messages import OUT_OF_MEMORY, Alive, JvmEnded
@@ -23,6 +23,7 @@ from samza_azure.spark.jvm import cpu_time, exchanges, java, local_files, select
 from samza_azure.spark.jvm.errors import BROKEN
 from samza_azure.spark.jvm.executors import replace_executors
 from samza_azure.spark.jvm.session import connect_session, jvm_of
+from samza_azure.spark.jvm.settings import STATE_HEADER
 from samza_azure.spark.jvm.watermark import probe
 from samza_azure.spark.pipeline.module import load
 from samza_azure.spark.pipeline.pipeline import analyse_pipeline
@@ -40,8 +41,6 @@ log = logging.getLogger(__name__)
 
 #: A container that has lived this long makes the class-data archive for the next one, if there is none.
 ARCHIVE_AFTER_S = 60.0
-#: The port at which executors on a cluster find the state of this container's tasks. By default any free one.
-STATE_PORT = "spark.samza_azure.state.port"
 #: The time from the end of its connections to that of a JVM's process: if its code comes later, it counts for nothing.
 JVM_ENDS_S = 10.0
 
@@ -97,7 +96,8 @@ def _serve(config: Config, directory: Path, settings: Mapping[str, str], spark: 
     if on_cluster(settings):
         replace_executors(spark)
         here = settings["spark.driver.host"]
-        server = StateServer(settings.get("spark.driver.bindAddress", here), here, int(settings.get(STATE_PORT, "0")))
+        bind, port = settings["spark.driver.bindAddress"], int(settings.get(STATE_PORT, "0"))
+        server = StateServer(bind, here, settings[STATE_HEADER], port)
         log.info("Executors find state at %s", server.authority)
     context_of = partial(QueryContext, spark=spark, starts=starts, state_server=server)
     serve_tasks(config, directory, channel, analyse, context_of=context_of, alive=alive, warm_up=warm_up)
