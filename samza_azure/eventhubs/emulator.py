@@ -606,7 +606,12 @@ class EventHubs:
         highest = max((each.epoch for each in others if each.epoch is not None), default=None)
         if highest is not None and (epoch is None or epoch < highest):
             text = f"Receiver 'nil' with a higher epoch '{highest}' already exists. Receiver 'nil' with epoch {epoch} "
-            raise Refused("amqp:link:stolen", text + "cannot be created.")
+            text += "cannot be created."
+            if epoch is None:
+                text = f"At least one receiver for the endpoint is created with epoch of '{highest}', and so non-epoch "
+                text += "receiver is not allowed. Either reconnect with a higher epoch, or make sure all epoch "
+                text += "receivers are closed or disconnected."
+            raise Refused("amqp:link:stolen", text)
         if epoch is None:
             if len(others) >= READERS:
                 text = "Exceeded the maximum number of allowed receivers per partition in a consumer group which is 5."

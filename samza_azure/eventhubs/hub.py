@@ -7,6 +7,7 @@ the connection, too, and then events change places. So it has none. `tests/event
 
 import logging
 import re
+import threading
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as TooLate
 from contextlib import suppress
@@ -45,6 +46,9 @@ SCOPE = "https://eventhubs.azure.net//.default"
 BUSY_S = 4.0
 #: How the service names a reader that evicts us, or keeps us out.
 _READER = re.compile(r"[Rr]eceiver '([^']*)' with (?:a )?higher epoch (?:of )?'(-?\d+)'")
+_LEVEL = re.compile(r"epoch (?:of )?'(-?\d+)'")
+#: What it says of too many readers, senders or connections.
+TOO_MANY = "resource-limit-exceeded"
 C = TypeVar("C", ReadingClient, EventHubProducerClient)
 
 
@@ -156,6 +160,33 @@ class EventHub:
             raise StorageUnavailable(f"The hub {self.name!r} sent no event within {ANSWER_S:g} s.")
         return numbers[0]
 
+    def refusal_without_level(self, partition: str, within_s: float) -> Exception | None:
+        """Open a reader without an owner level, which evicts nobody, and close it. Return why it was not let in."""
+        client, errors, attached = self.client(), list[Exception](), threading.Event()
+
+        def opened() -> None:
+            attached.set()
+            client.close()
+
+        def came(_context: object, _events: object) -> None:
+            client.close()
+
+        def failed(_context: object, error: Exception) -> None:
+            if not attached.is_set():  # else it is about our own end
+                errors.append(error)
+            client.close()
+
+        client.on_attach = opened
+        with client:
+            client.receive(
+                came,
+                partition_id=partition,
+                starting_position="@latest",
+                max_wait_time=within_s,
+                on_error=failed,
+            )
+        return errors[0] if errors else None
+
     def _asked(self, ask: Callable[[EventHubConsumerClient], dict[str, Any]]) -> dict[str, Any]:
         client = self.client()
 
@@ -176,8 +207,7 @@ class EventHub:
             return error
         if (missing := no_token_in(error)) is not None:
             return sign_in_failed(self.namespace, missing)
-        hub = f"The hub {self.name!r}"
-        condition = str(getattr(error, "error", None) or "").removeprefix("com.microsoft:")
+        hub, condition = f"The hub {self.name!r}", condition_of(error)
         text = str(error).partition("\n")[0]
         if condition == "link:stolen":
             return Superseded(f"{hub} is read by a newer owner: {reader_in(text)}.")
@@ -198,9 +228,19 @@ class EventHub:
             return ConfigError(f"{hub} does not exist, or has no consumer group {self.group!r}: correct its name.")
         if condition == "argument-error":
             return RowsGone(f"{hub} does not know the position to read on from: {text}")
+        if condition.endswith(TOO_MANY):
+            return StorageUnavailable(
+                f"{hub} has as many readers, senders or connections as it takes. Close some, give each program a "
+                f"consumer group of its own, or raise the tier of the namespace: {text}"
+            )
         if condition == "server-busy":
             return StorageUnavailable(f"{hub} is throttled.", after_s=BUSY_S)
         return StorageUnavailable(f"{hub} does not answer: {text}")
+
+
+def condition_of(error: Exception) -> str:
+    """What the service calls an error."""
+    return str(getattr(error, "error", None) or "").removeprefix("com.microsoft:")
 
 
 def unusable(hub: str) -> ConfigError:
@@ -214,10 +254,18 @@ def unusable(hub: str) -> ConfigError:
 def reader_in(text: str) -> str:
     """The reader with an owner level of which the service speaks. The SDKs of .NET and Java name theirs."""
     if (said := _READER.search(text)) is None:
-        return f"{text:.300}".rstrip(".")
+        if (known := level_in(text)) is None:
+            return f"{text:.300}".rstrip(".")
+        return f"a reader of the owner level {known}, which the service does not name"
     name, level = said.groups()
     called = "without a name" if name in ("", "nil") else f"{name!r:.100}"
     return f"the reader {called}, of the owner level {level}"
+
+
+def level_in(text: str) -> int | None:
+    """The owner level of that reader. None: the service does not say it."""
+    said = _LEVEL.search(text)
+    return int(said[1]) if said else None
 
 
 def behind_earlier(time: datetime) -> datetime:

@@ -7,21 +7,18 @@ out.
 
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as TooLate
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from azure.eventhub import parse_connection_string
 
 from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, StorageUnavailable, Superseded
-from samza_azure.eventhubs.hub import EventHub, HubFacts, reader_in, unusable
+from samza_azure.eventhubs.hub import TOO_MANY, EventHub, HubFacts, condition_of, reader_in, unusable
 from samza_azure.systems.looks import begun
 from samza_azure.systems.reach import connected
 
-if TYPE_CHECKING:
-    from azure.eventhub import PartitionContext
-
 #: For a connection, and for each answer.
 CONNECT_S, ANSWER_S = 2.0, 4.0
-#: A reader that has not been refused after so long is let in.
+#: For a reader to be let in.
 OPEN_S = 2.0
 T = TypeVar("T")
 
@@ -34,8 +31,7 @@ def tried(hub: EventHub, partitions: int) -> str:
             f"The hub {hub.name!r} has {len(facts.partitions)} partitions, and the job file says {partitions}. Write "
             f"partitions = {len(facts.partitions)}."
         )
-    reads_now = _within(lambda: _open(hub, facts), hub, host)
-    read_by = f"a job reads it now: {reads_now}" if reads_now else f"the consumer group {hub.group!r} may read it"
+    read_by = _within(lambda: _open(hub, facts), hub, host)
     return f"the hub {hub.name!r} at {host} has {partitions} partitions, and {read_by}"
 
 
@@ -78,29 +74,17 @@ def _address(hub: EventHub) -> tuple[str, int]:
 
 
 def _open(hub: EventHub, facts: HubFacts) -> str:
-    """Open a reader at the end of a partition. Return what is said of one with an owner level that keeps it out."""
-    client, errors = hub.client(), list[Exception]()
-
-    def came(_context: "PartitionContext", _event: object) -> None:
-        client.close()
-
-    def failed(_context: object, error: Exception) -> None:
-        errors.append(error)
-        client.close()
-
-    with client:
-        client.receive(
-            came,
-            partition_id=facts.partitions[0],
-            starting_position="@latest",
-            max_wait_time=OPEN_S,
-            on_error=failed,
-        )
-    if not errors:
-        return ""
-    found = hub.explained(errors[0])
+    """Open a reader at the end of a partition. Return in words who reads it, or that we may."""
+    if (error := hub.refusal_without_level(facts.partitions[0], OPEN_S)) is None:
+        return f"the consumer group {hub.group!r} may read it"
+    found = hub.explained(error)
     if isinstance(found, Superseded):
-        return reader_in(str(errors[0]))
+        return f"a job reads it now: {reader_in(str(error))}"
+    if condition_of(error).endswith(TOO_MANY):
+        return (
+            f"as many readers without an owner level as it takes read it now in the consumer group {hub.group!r}: this "
+            "job puts them out. Give it a consumer group of its own"
+        )
     if isinstance(found, ConfigError) and not isinstance(found, AccessDenied):
         raise ConfigError(
             f"The hub {hub.name!r} has no consumer group {hub.group!r}. Correct options.consumer_group, or make it."

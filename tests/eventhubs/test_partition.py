@@ -272,6 +272,10 @@ def test_a_newer_owner_ends_the_older_one_and_is_named(hubs: EventHubs) -> None:
             "Receiver 'nil' with a higher epoch '5' already exists. Receiver 'nil' with epoch 1 cannot be created.",
             "the reader without a name, of the owner level 5",
         ),
+        (
+            "At least one receiver for the endpoint is created with epoch of '22', and so non-epoch receiver is not …",
+            "a reader of the owner level 22, which the service does not name",
+        ),
         ("Something else happened.", "Something else happened"),
     ],
 )

@@ -3,22 +3,26 @@
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from azure.core.credentials import AccessTokenInfo
 from azure.core.exceptions import ClientAuthenticationError
+from azure.eventhub.exceptions import ConnectError
 
 from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, SignInFailed, StorageUnavailable
 from samza_azure.eventhubs import options as options_module
 from samza_azure.eventhubs import reach
 from samza_azure.eventhubs.consumer import EventHubsStream
-from samza_azure.eventhubs.emulator import KEY, KEY_NAME, EventHubs
-from samza_azure.eventhubs.hub import SCOPE
+from samza_azure.eventhubs.emulator import KEY, KEY_NAME, READERS, EventHubs
+from samza_azure.eventhubs.hub import SCOPE, EventHub
 from samza_azure.storage.identity import Identity
 from samza_azure.stream_io import ddl
 from samza_azure.systems.api import SystemStream
+
+from .clients import consumer, receiving, until
 
 SAID_WITHIN_S = 10.0
 
@@ -59,7 +63,7 @@ def test_a_hub_that_can_be_read_is_described_and_a_reader_is_not_evicted(hubs: E
     while not hubs.readers("hub", 0):
         time.sleep(0.01)
     assert looked(hubs.connection_string).endswith(
-        "and a job reads it now: the reader without a name, of the owner level 1024"
+        "and a job reads it now: a reader of the owner level 1024, which the service does not name"
     )
     assert hubs.readers("hub", 0) == 1
     reading.close()
@@ -94,6 +98,23 @@ def test_what_is_wrong_is_said(
     partitions = int(options.pop("partitions", 2))
     with pytest.raises(error, match=says):
         looked(connect, partitions, **options)
+
+
+def test_a_group_that_is_full_of_readers_without_a_level_is_said_and_is_no_error(hubs: EventHubs) -> None:
+    """The job gets in, since its level puts them out; `check` said that the hub does not answer."""
+    with ExitStack() as reading:
+        for _ in range(READERS):
+            reading.enter_context(receiving(consumer(hubs), lambda *_: None))
+        until(lambda: hubs.readers("hub", 0) == READERS)
+        assert "as many readers without an owner level as it takes read it now" in looked(hubs.connection_string)
+        assert hubs.readers("hub", 0) == READERS
+
+
+def test_a_limit_of_the_namespace_is_named() -> None:
+    error = ConnectError("Cannot allocate more handles.")
+    error.error = "amqp:resource-limit-exceeded"
+    found = EventHub("hub").explained(error)
+    assert isinstance(found, StorageUnavailable) and "as many readers, senders or connections as it takes" in str(found)
 
 
 def test_a_file_with_the_connection_string_that_is_not_there_is_named() -> None:
