@@ -130,6 +130,7 @@ class PartitionReader:
         self._troubled_at = 0.0
         self.end: End | None = None  # as the service last said
         self.skipped = 0  # events that expired unread
+        self.skipped_at = 0.0  # the last ones
         self.repeated = 0  # events that came again, and were dropped
         self._thread = threading.Thread(target=self._run, name=f"{hub.name}/{partition}", daemon=True)
 
@@ -196,9 +197,9 @@ class PartitionReader:
         asked_at = boot_time()
         ends = self._hub.ends(self._partition)
         with self._changed:
-            self.end = End(ends.last, ends.enqueued_ms, asked_at, ends.first)
-            if self._last is not None and ends.last < self._last.number:
-                self.end = None  # of a hub that was made anew
+            if self.end is None or self.end.asked_at < asked_at:  # events may have said a later one meanwhile
+                is_other = self._last is not None and ends.last < self._last.number  # a hub that was made anew
+                self.end = None if is_other else End(ends.last, ends.enqueued_ms, asked_at, ends.first)
             if self._last is not None and ends.first > self._last.number + 1 and not self._held and not self._skips:
                 self._fault = self._expired(self._last.number, ends.first)
             dead = self._client if self._gives_up(ends) else None
@@ -416,17 +417,21 @@ class PartitionReader:
                 if not self._skips:
                     raise self._expired(expected - 1, number)
                 self.skipped += number - expected
-                log.warning("%s: %d events expired unread", self._thread.name, number - expected)
+                self.skipped_at = boot_time()
+                log.warning("%s options.on_expired says to go on without them.", self._gap(expected - 1, number))
             fresh.append(place)
             expected = number + 1
         return fresh
 
-    def _expired(self, read: int, oldest: int) -> RowsGone:
-        return RowsGone(
+    def _gap(self, read: int, oldest: int) -> str:
+        return (
             f"Partition {self._partition} of the hub {self._hub.name!r} was read up to event {read}, and its oldest "
-            f"event is {oldest} now: {oldest - read - 1} events expired unread. To go on without them, set "
-            'options.on_expired = "skip" for its stream.'
+            f"event is {oldest} now: {oldest - read - 1} events expired unread."
         )
+
+    def _expired(self, read: int, oldest: int) -> RowsGone:
+        gap = self._gap(read, oldest)
+        return RowsGone(f'{gap} To go on without them, set options.on_expired = "skip" for its stream.')
 
     def _explained(self, error: Exception) -> SamzaAzureError:
         """What ended the link. A hub that was made anew is told by nothing but its time of creation, and whoever was

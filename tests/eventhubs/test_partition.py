@@ -20,7 +20,7 @@ from samza_azure.eventhubs import partition_reader as partition_module
 from samza_azure.eventhubs.amqp import Code, described, mapping, string
 from samza_azure.eventhubs.emulator import KEY, Event, EventHubs, Refused
 from samza_azure.eventhubs.events import Received
-from samza_azure.eventhubs.hub import BALANCE_S, EventHub, reader_in
+from samza_azure.eventhubs.hub import BALANCE_S, EventHub, PartitionEnds, reader_in
 from samza_azure.eventhubs.partition_reader import EventPosition, PartitionReader
 from samza_azure.eventhubs.receiving import Messages
 from samza_azure.eventhubs.transfers import Transfers
@@ -183,7 +183,9 @@ def test_a_replicated_namespace_is_read_on_from_the_offset(hubs: EventHubs) -> N
 
 
 @pytest.mark.long
-def test_events_that_expired_unread_are_an_error_or_counted(hubs: EventHubs) -> None:
+def test_events_that_expired_unread_are_an_error_or_counted(
+    hubs: EventHubs, caplog: pytest.LogCaptureFixture
+) -> None:
     hubs.send("hub", 0, numbered(3))
     with reader(hubs) as first:
         bodies(first, 3)
@@ -198,6 +200,7 @@ def test_events_that_expired_unread_are_an_error_or_counted(hubs: EventHubs) -> 
     with reader(hubs, position, skips=True) as third:
         assert bodies(third, 2) == numbered(8, 10)
         assert third.skipped == 5
+    assert "was read up to event 2, and its oldest event is 8 now: 5 events expired unread." in caplog.text
 
 
 @pytest.mark.long
@@ -345,6 +348,24 @@ def test_the_end_is_known_from_events_and_from_looks(hubs: EventHubs) -> None:
         asked_at = reading.end.asked_at
         reading.look()
         assert reading.end.number == 2 and reading.end.asked_at > asked_at
+
+
+def test_a_look_that_takes_its_time_takes_nothing_back(hubs: EventHubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event that came meanwhile has said a later end."""
+    ask = EventHub.ends
+
+    def slow(self: EventHub, partition: str) -> PartitionEnds:
+        found = ask(self, partition)
+        hubs.send("hub", 0, numbered(3, 4))
+        until(lambda: reading.end is not None and reading.end.number == 3)
+        return found
+
+    hubs.send("hub", 0, numbered(3))
+    with reader(hubs) as reading:
+        bodies(reading, 3)
+        monkeypatch.setattr(EventHub, "ends", slow)
+        reading.look()
+        assert reading.end is not None and reading.end.number == 3
 
 
 @pytest.mark.long
