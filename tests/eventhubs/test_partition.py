@@ -183,9 +183,7 @@ def test_a_replicated_namespace_is_read_on_from_the_offset(hubs: EventHubs) -> N
 
 
 @pytest.mark.long
-def test_events_that_expired_unread_are_an_error_or_counted(
-    hubs: EventHubs, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_events_that_expired_unread_are_an_error_or_counted(hubs: EventHubs, caplog: pytest.LogCaptureFixture) -> None:
     hubs.send("hub", 0, numbered(3))
     with reader(hubs) as first:
         bodies(first, 3)

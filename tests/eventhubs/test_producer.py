@@ -3,14 +3,17 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from azure.eventhub import EventData
+from azure.eventhub._buffered_producer._partition_resolver import generate_hash_code
 
 from samza_azure import EventHubsOnce, SystemStream, SystemWriter
 from samza_azure.errors import AccessDenied, ConfigError, StorageUnavailable
+from samza_azure.eventhubs import jenkins
 from samza_azure.eventhubs.amqp import Code, sections
 from samza_azure.eventhubs.connector import EventHubsFactory
 from samza_azure.eventhubs.emulator import KEY, EventHubs, Refused
@@ -99,6 +102,35 @@ def test_a_key_goes_where_the_service_sends_it(hubs: EventHubs) -> None:
     assert {key: ours[key] for key in keys[1:]} == theirs
     assert ours[""] == 0
     assert None in ours
+
+
+@pytest.mark.parametrize(
+    ("key", "code"),
+    [
+        ("7", -15263),
+        ("131", 30562),
+        ("$0cb", 26269),
+        ("FWfAT", -22341),
+        ("!c*_!I@1^c", 15372),
+        ("7149583486996073602", 12977),
+        ("-4189260826195535198", 453),
+        ("p4*!jioeO/z-!-;w:dh", -3104),
+        ("sOdeEAsyQoEuEFPGerWO", -6503),
+        ("FAyAIctPeCgmiwLKbJcyswoHglHVjQdvtBowLACDNORsYvOcLddNJYDmhAVkbyLOrHTKLneMNcbgWVlasVywOByANjs", 5226),
+    ],
+)
+def test_the_hash_of_a_key_is_that_of_other_clients(key: str, code: int) -> None:
+    """The fake has ours. These numbers are those of the SDKs of .NET and Java; they drop the sign of the remainder."""
+    assert generate_hash_code(key) == code
+    assert [of_key(key, partitions) for partitions in (1, 3, 32)] == [abs(code) % each for each in (1, 3, 32)]
+
+
+def test_the_hash_of_any_bytes_is_that_of_the_sdk() -> None:
+    """It takes a character for a byte, which is right for keys of ASCII alone."""
+    dice = Random(7)
+    for size in (each for each in range(1, 40) for _ in range(5)):
+        data = dice.randbytes(size)
+        assert jenkins._lookup3(data) == generate_hash_code(data.decode("latin-1"))
 
 
 def test_a_number_may_be_the_partition(hubs: EventHubs) -> None:

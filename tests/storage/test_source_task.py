@@ -27,10 +27,12 @@ from samza_azure.errors import (
 )
 from samza_azure.eventhubs import consumer as hub_consumer
 from samza_azure.eventhubs.emulator import KEY, EventHubs
+from samza_azure.logs.names import blob_name
 from samza_azure.logs.reading import Tail
 from samza_azure.logs.record import Kind, Writer
 from samza_azure.machine.clock import boot_time
 from samza_azure.messages import WARNING_LIMIT, Drain, DrainPhase, DrainStep, Phase, Progress, StartTask, TaskKind
+from samza_azure.outcomes import Missing
 from samza_azure.pipeline.loading import load
 from samza_azure.pipeline.outside import dead_letter_stage
 from samza_azure.pipeline.system_names import mistakes_of_systems
@@ -350,7 +352,7 @@ def test_a_refusal_that_lasts_or_cannot_pass_ends_the_task(run: Run, monkeypatch
         turn(task)
 
 
-def test_a_key_without_the_right_to_listen_is_waited_for_and_a_wrong_one_is_not(tmp_path: Path) -> None:
+def test_a_key_without_the_right_to_listen_is_waited_for_and_a_wrong_one_is_not(tmp_path: Path, run: Run) -> None:
     with EventHubs({"hub": 1}) as hubs:
         hubs.rights["local"] = {"Send"}
         (tmp_path / "key").write_text(hubs.connection_string)
@@ -851,6 +853,63 @@ def test_the_time_of_the_service_makes_event_time_without_a_lag(tmp_path: Path, 
         enqueued_ms = hubs._hubs["hub"].partitions[0].events[-1].enqueued_ms
         assert (task._partitions[0].position[1], task._frontier_us()) == (2, enqueued_ms * 1000)
         task._leaves()
+
+
+def read_to(task: SourceTask, number: int) -> None:
+    """Let a task read its hub up to an event, and append that."""
+    until = boot_time() + 60
+    while task._partitions[0].position[1] <= number or task._has_moved:
+        assert boot_time() < until, "waited in vain"
+        with suppress(StorageUnavailable):
+            turn(task)
+
+
+def test_an_older_owner_that_the_hub_lets_in_again_changes_no_record(tmp_path: Path, run: Run) -> None:
+    """The service forgets the newer one with its link. The log does not."""
+    with EventHubs({"hub": 1}) as hubs:
+        made = Run(tmp_path, HUB_JOB.replace("CONNECT", hubs.connection_string))
+        hubs.send("hub", 0, [b"0"])
+        older = made.owner(first=True)
+        read_to(older, 0)
+        newer = made.owner()
+        hubs.send("hub", 0, [b"1"])
+        read_to(newer, 1)
+        newer._leaves()
+        older._leaves()  # it was put out
+        before = made.blobs.read(blob_name(PREFIX, 0), 0)
+        until = boot_time() + 60
+        while not older._rows:
+            assert boot_time() < until, "the hub lets nobody in"
+            older._read()
+        with pytest.raises(Superseded):
+            older._append(Kind.BATCH)
+        older._leaves()
+        after = made.blobs.read(blob_name(PREFIX, 0), 0)
+        assert not isinstance(before, Missing) and not isinstance(after, Missing)
+        assert before.data == after.data
+
+
+def test_two_jobs_read_one_hub_and_each_sees_all(tmp_path: Path, run: Run) -> None:
+    """Each in a container and a consumer group of its own."""
+    with EventHubs({"hub": 1}) as hubs:
+        hubs.add_group("hub", "another")
+        jobs = []
+        for group in ("$Default", "another"):
+            job = HUB_JOB.replace("CONNECT", hubs.connection_string).replace(
+                "options.format", f'options.consumer_group = "{group}"\noptions.format'
+            )
+            jobs.append(Run(tmp_path, job))
+        tasks = [each.owner(first=True) for each in jobs]
+        for number in range(3):
+            hubs.send("hub", 0, [b"%d" % number])
+            for task in tasks:
+                read_to(task, number)
+        assert hubs.readers("hub", 0) == 2
+        for task, each in zip(tasks, jobs, strict=True):
+            reader = LogReader(each.blobs, PREFIX, frozenset({0}), group_id=GROUP)
+            rows = [row for batch in reader.rows(reader.scan((0, 0)).parts) for row in batch["body"].to_pylist()]
+            assert rows == [b"0", b"1", b"2"]
+            task._leaves()
 
 
 def test_a_task_that_commits_without_a_wait_reads_as_well(
