@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 OPTIONS = {*WAYS, "name", "consumer_group", "start", "on_expired"}
 #: How often the task of partition 0 asks whether the hub has got more partitions.
 COUNT_S = 60.0
+#: For how long people are told what happened once.
+TOLD_S = 3600.0
 #: The partitions that are asked at a time where their events of a time begin.
 AT_ONCE = 8
 
@@ -61,6 +63,7 @@ class EventHubsStream:
             self._count_partitions, f"The partitions of the hub {self._hub.name!r} are not known.", at_once=True
         )
         self._counted_at, self._counted = 0.0, 0
+        self._opened_at = boot_time()
 
     def partitions(self) -> int | None:
         """As many as the hub has. Their ids are the numbers from 0."""
@@ -107,7 +110,13 @@ class EventHubsStream:
         created_ms, following = position
         start = EventPosition(following - 1, "", 0, created_ms) if created_ms else self._start_of(partition)
         reader = PartitionReader(
-            self._hub, str(partition), start, level=self._stream.owner, skips=self._skips, news=self._news
+            self._hub,
+            str(partition),
+            start,
+            level=self._stream.owner,
+            skips=self._skips,
+            asks_who=True,
+            news=self._news,
         )
         reader.__enter__()
         self._readers[partition] = reader
@@ -164,8 +173,23 @@ class EventHubsStream:
         return SystemLag(max(0, left), size, seconds, boot_time() - end.asked_at, is_current)
 
     def warning(self) -> str:
-        """What to do about partitions that nobody reads."""
-        return added(self._stream.name, self._stream.partitions, self._counted)
+        """What to do about partitions that nobody reads, other programs that read ours, and events that were lost."""
+        said = [added(self._stream.name, self._stream.partitions, self._counted)]
+        if boot_time() < self._opened_at + TOLD_S:
+            said += [self._of_strangers(sorted({each.stranger for each in self._readers.values() if each.stranger}))]
+        lost = sum(each.skipped for each in self._readers.values() if boot_time() < each.skipped_at + TOLD_S)
+        said += [f"Of the hub {self._hub.name!r} {lost} events expired unread; the log says which."] if lost else []
+        return " ".join(filter(None, said))
+
+    def _of_strangers(self, strangers: list[str]) -> str:
+        if not strangers:
+            return ""
+        numbers = ", ".join(str(number) for number, each in sorted(self._readers.items()) if each.stranger)
+        return (
+            f"When this task began, another program read partition {numbers} of the hub {self._hub.name!r} in the "
+            f"consumer group {self._hub.group!r}, and was put out: {'; '.join(strangers)}. A consumer group is for one "
+            f"job: write another one, streams.{self._stream.name}.options.consumer_group."
+        )
 
     def close(self) -> None:
         for reader in self._readers.values():

@@ -13,6 +13,7 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -20,9 +21,18 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import pyarrow as pa
 
 from samza_azure.errors import AccessDenied, ConfigError, RowsGone, SamzaAzureError, StorageUnavailable
-from samza_azure.eventhubs.hub import EventHub, PartitionEnds, behind_earlier
+from samza_azure.eventhubs.hub import (
+    TOO_MANY,
+    EventHub,
+    PartitionEnds,
+    behind_earlier,
+    condition_of,
+    level_in,
+    reader_in,
+)
 from samza_azure.eventhubs.receiving import Came, Messages
 from samza_azure.machine.clock import boot_time
+from samza_azure.systems.looks import begun
 from samza_azure.systems.options import whole_ms
 
 if TYPE_CHECKING:
@@ -45,6 +55,10 @@ TOGETHER = 10_000
 QUIET_S, QUIET_MAX_S = 15.0, 240.0
 #: How long the thread of a reader that is closed is waited for.
 CLOSE_S = 5.0
+#: Owner levels of our tasks begin here (`tasks.life.owner_number`); those of other programs are small, mostly 0.
+OUR_LEVELS = 1024
+#: For how long it is waited who reads the partition now, before we put it out; and how long the answer may take.
+WHO_S, WHO_ANSWERS_S = 0.05, 5.0
 #: After so many tries that ended with an error of the SDK's own, the next event is one that it cannot read.
 TRIES = 3
 
@@ -90,8 +104,9 @@ class PartitionReader:
     and `look` are for one thread.
 
     `level` orders owners: a reader with a lower or an equal one ends with `Superseded`. `skips` says that events that
-    expired unread, or were lost with their hub, are passed over instead of being an error. `news` is called, in
-    another thread, when `read` has something to return or to raise.
+    expired unread, or were lost with their hub, are passed over instead of being an error. `asks_who` has `stranger`
+    say which other program reads the partition when it is opened: our reader puts it out. `news` is called, in another
+    thread, when `read` has something to return or to raise.
     """
 
     def __init__(
@@ -102,6 +117,7 @@ class PartitionReader:
         *,
         level: int,
         skips: bool = False,
+        asks_who: bool = False,
         held_rows: int = 20_000,
         held_bytes: int = 32 << 20,
         prefetch: int = 2_000,
@@ -125,6 +141,8 @@ class PartitionReader:
         self._error: Exception | None = None  # that ended the link
         self._fault: SamzaAzureError | None = None  # that ended the reader
         self._closing = False
+        self._asks_who = asks_who
+        self.stranger = ""  # another program that read it when it was opened
         self.position = self._last  # after what `read` has returned, or where `newest` was
         self._trouble: SamzaAzureError | None = None  # why the last link has ended
         self._troubled_at = 0.0
@@ -261,7 +279,9 @@ class PartitionReader:
 
     def _receive(self) -> None:
         """Read until the link ends."""
-        self._agree()
+        asked, self._asks_who = ([begun(self._ask_who)] if self._asks_who else []), False
+        self._agree()  # meanwhile, so that this costs no time
+        wait(asked, WHO_S)
         client = self._hub.client()
         client.on_attach = self._attached
         # Of events that came with one that it cannot read, the SDK hands over none: they come one by one.
@@ -294,6 +314,18 @@ class PartitionReader:
             )
         with self._changed:
             self._client = None
+
+    def _ask_who(self) -> None:
+        """Find out whether another program reads the partition, which our link is about to put out."""
+        error = self._hub.refusal_without_level(self._partition, WHO_ANSWERS_S)
+        if error is None:
+            return
+        text, condition = str(error), condition_of(error)
+        level = level_in(text)
+        if condition == "link:stolen" and (level is None or (level < OUR_LEVELS and level != self._level)):
+            self.stranger = reader_in(text.partition("\n")[0])
+        elif condition.endswith(TOO_MANY):
+            self.stranger = "as many readers without an owner level as it takes"
 
     def _attached(self) -> None:
         """The service has let us in, also if it has no event for us."""

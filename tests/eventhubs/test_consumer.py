@@ -25,7 +25,7 @@ from tests.formats.registries import IDENTITY, TOKEN, FakeAzureRegistry
 from tests.formats.streams import datum, record
 from tests.tls import certificate_in
 
-from .clients import producer, until
+from .clients import consumer, producer, receiving, until
 
 JSON, RAW = "n bigint, s string", "body binary, sequence_number bigint"
 
@@ -91,6 +91,25 @@ def test_events_say_by_their_content_type_which_schema_they_have(
         reading.close()
     assert rows.table.to_pylist() == [{"n": 1, "s": "a"}] and rows.dead is not None
     assert "Its content type is 'application/json'" in rows.dead["reason"][0].as_py()
+
+
+def test_another_program_in_the_consumer_group_is_named(hubs: EventHubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions and the processors of the SDKs have the owner level 0: they were put out, and nobody heard of it."""
+    monkeypatch.setattr(partition_module, "WHO_S", 30.0)
+    with receiving(consumer(hubs), lambda *_: None, owner_level=0):
+        until(lambda: hubs.readers("hub", 0))
+        reading = stream(hubs)
+        reading.open(0, (0, 0))
+        reading.open(1, (0, 0))
+        until(lambda: hubs.readers("hub", 1) and reading.warning())
+        assert reading.warning() == (
+            "When this task began, another program read partition 0 of the hub 'hub' in the consumer group '$Default', "
+            "and was put out: a reader of the owner level 0, which the service does not name. A consumer group is for "
+            "one job: write another one, streams.s.options.consumer_group."
+        )
+        reading.close()
+    monkeypatch.setattr(consumer_module, "TOLD_S", 0.0)
+    assert not reading.warning(), "it is told for an hour"
 
 
 def test_rows_are_parsed_or_handed_out_as_they_are(hubs: EventHubs) -> None:
@@ -224,6 +243,16 @@ def test_nothing_is_left_where_all_events_have_expired(hubs: EventHubs) -> None:
     left = later.lag(0)
     assert left is not None and left.rows == 0
     later.close()
+
+
+def test_events_that_were_passed_over_are_told(hubs: EventHubs) -> None:
+    reading, created_ms = stream(hubs, on_expired="skip"), hubs._hubs["hub"].created_ms
+    hubs.send("hub", 0, [b'{"n": 1}'] * 5)
+    hubs.trim("hub", 0, 4)
+    reading.open(0, (created_ms, 1))
+    following(reading)
+    assert reading.warning() == "Of the hub 'hub' 3 events expired unread; the log says which."
+    reading.close()
 
 
 def test_what_is_left_is_told_also_while_nothing_is_read(hubs: EventHubs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -284,6 +284,13 @@ def test_who_reads_in_our_place_is_named_as_the_service_says_it(text: str, who: 
     assert reader_in(text) == who
 
 
+def test_an_owner_before_us_is_no_stranger(hubs: EventHubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_module, "WHO_S", 30.0)
+    with reader(hubs, level=1024), reader(hubs, level=2048, asks_who=True) as newer:
+        until(lambda: newer._was_let_in)
+        assert hubs.counts["readers of hub/0"] == 3 and not newer.stranger
+
+
 @pytest.mark.long
 def test_an_older_owner_that_comes_late_is_not_let_in(hubs: EventHubs) -> None:
     with reader(hubs, level=3072):
