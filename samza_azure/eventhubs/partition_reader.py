@@ -34,6 +34,7 @@ from samza_azure.eventhubs.receiving import Came, Messages
 from samza_azure.machine.clock import boot_time
 from samza_azure.systems.looks import begun
 from samza_azure.systems.options import whole_ms
+from samza_azure.systems.patience import Barred
 
 if TYPE_CHECKING:
     from samza_azure.eventhubs.receiving import ReadingClient
@@ -213,7 +214,10 @@ class PartitionReader:
 
         """
         asked_at = boot_time()
-        ends = self._hub.ends(self._partition)
+        try:
+            ends = self._hub.ends(self._partition)
+        except AccessDenied as error:
+            raise self._barred(error) from error
         with self._changed:
             if self.end is None or self.end.asked_at < asked_at:  # events may have said a later one meanwhile
                 is_other = self._last is not None and ends.last < self._last.number  # a hub that was made anew
@@ -485,6 +489,8 @@ class PartitionReader:
                         return self._unreadable(f"since {self._start}" if is_since_time else str(number), error)
         except SamzaAzureError as cause:
             found = cause
-        if isinstance(found, AccessDenied) and self._was_let_in:
-            return StorageUnavailable(str(found))
-        return found
+        return self._barred(found)
+
+    def _barred(self, error: SamzaAzureError) -> SamzaAzureError:
+        """The same error, but for a refusal of whoever was let in: that is waited for."""
+        return Barred(str(error)) if isinstance(error, AccessDenied) and self._was_let_in else error

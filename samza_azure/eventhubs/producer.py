@@ -28,6 +28,7 @@ from samza_azure.systems.once import NUMBER, WRITER
 from samza_azure.systems.options import FORMAT, refuse_unknown
 from samza_azure.systems.partitioning import OPTIONS as PARTITIONING
 from samza_azure.systems.partitioning import Partitioner
+from samza_azure.systems.patience import Barred
 
 if TYPE_CHECKING:
     from azure.eventhub import EventDataBatch, EventHubProducerClient
@@ -141,7 +142,7 @@ class EventHubsOutput:
         found = self._hub.explained(error)
         if isinstance(found, AccessDenied) and self._was_let_in:  # a secret that is renewed, a right that comes back
             self.close()
-            return StorageUnavailable(str(found), after_s=DENIED_S)
+            return Barred(str(found), after_s=DENIED_S)
         if not isinstance(found, StorageUnavailable):
             self.close()
             return found

@@ -44,6 +44,7 @@ from samza_azure.systems.options import (
     whole_ms,
 )
 from samza_azure.systems.parsing import Parser
+from samza_azure.systems.patience import Barred
 
 log = logging.getLogger(__name__)
 
@@ -469,7 +470,7 @@ class KafkaStream:
     def _trouble(self) -> StorageUnavailable | None:
         """Why nothing comes, if it is not that there is nothing."""
         denied = self._barred or (self._denied[1] if self._denied else None)
-        return self._look.unseen if denied is None else StorageUnavailable(str(denied))
+        return self._look.unseen if denied is None else Barred(str(denied))
 
     def _rows(self, number: int, messages: list[Message]) -> SystemRows:
         """The rows of some messages, and what is none."""

@@ -24,7 +24,7 @@ from samza_azure.stream_io.log import LogReader
 from samza_azure.stream_io.ranges import Ranged, RangePosition
 from samza_azure.systems.api import RefusedRow, SystemProducer, SystemWriter
 from samza_azure.systems.dead_letters import SCHEMA as DEAD_LETTERS
-from samza_azure.systems.patience import Patience
+from samza_azure.systems.patience import Barred, Patience
 
 log = logging.getLogger(__name__)
 
@@ -146,6 +146,9 @@ class Outlet(Ranged[OutletPosition]):
         """
         try:
             yield
+        except Barred as error:
+            self.warning = str(error)
+            raise
         except AccessDenied as error:
             self.warning = str(error)
             if not self.published_rows:

@@ -1,9 +1,9 @@
 """How long a refusal of the outside is waited for: a role counts some minutes after it was given.
 
-Whoever was let in before waits as long as it takes, which each connector sees to itself.
+Whoever was let in before waits as long as it takes: `Barred`.
 """
 
-from samza_azure.errors import AccessDenied
+from samza_azure.errors import AccessDenied, StorageUnavailable
 from samza_azure.group.timing import ROLE_S
 from samza_azure.machine.clock import boot_time
 
@@ -11,6 +11,10 @@ from samza_azure.machine.clock import boot_time
 RETRY_S, RETRY_MAX_S = 2.0, 30.0
 #: After so long without a refusal a try counts as let in, also if nothing has come. The clients have waited for less.
 CALM_S = 15.0
+
+
+class Barred(StorageUnavailable):
+    """The outside has let this task in before, and refuses it now."""
 
 
 class Patience:

@@ -29,7 +29,7 @@ from samza_azure.systems.api import SystemConsumer, SystemLag, SystemRows
 from samza_azure.systems.dead_letters import SCHEMA as DEAD_LETTERS
 from samza_azure.systems.dead_letters import too_many
 from samza_azure.systems.options import added, other_count
-from samza_azure.systems.patience import Patience
+from samza_azure.systems.patience import Barred, Patience
 from samza_azure.systems.registry import factory_of
 from samza_azure.tasks.backlog import furthest
 from samza_azure.tasks.context import ContainerContext
@@ -79,6 +79,7 @@ class SourceTask(TurnTask):
         self._told_lag_at = 0.0
         self._warnings: Callable[[], str] = str  # of the consumer, if it has some
         self._patience = Patience()  # with an outside that refuses us
+        self._barred = ""  # why it refuses us, after it has let us in
         self._has_read = False  # before, in this run
         self._is_idle = self._has_moved = False  # `_has_moved`: since the last record
         self._pending: dict[str, Any] | None = None  # a record of which it is not known whether it is in the log
@@ -217,8 +218,9 @@ class SourceTask(TurnTask):
         while self._bytes < self._most_bytes and not self._closing.is_set():
             try:
                 found = consumer.read()
-            except StorageUnavailable:
+            except StorageUnavailable as error:
                 self._looked_at = -math.inf
+                self._barred = str(error) if isinstance(error, Barred) else self._barred
                 raise
             except Superseded as error:
                 self._append(Kind.BATCH)  # a later owner of this task has its log, too
@@ -227,6 +229,7 @@ class SourceTask(TurnTask):
                     f"consumer group, give each job its own: streams.{self._stream}.options.consumer_group."
                 ) from error
             self._patience.let_in(surely=found is not None)
+            self._barred = ""
             if found is None:
                 self._looked_at = boot_time()
                 return
@@ -319,7 +322,7 @@ class SourceTask(TurnTask):
         know of the outside.
         """
         waits, progress = self._drain.step is None and self._waits, self.report.progress or Progress()
-        said = " ".join(filter(None, [self._patience.warning, self._warnings()]))
+        said = " ".join(filter(None, [self._patience.warning, self._barred, self._warnings()]))
         warning = self._context.clean(said)[:WARNING_LIMIT] if said else ""
         if warning and warning != progress.warning:
             log.warning("%s: %s", self.name, warning)

@@ -459,6 +459,8 @@ def test_a_key_that_is_renewed_before_an_event_has_come_is_waited_for(hubs: Even
         hubs.cut("tcp")
         until(lambda: reading._fault or "refuses its key" in str(reading.trouble))
         assert reading.read() is None
+        with pytest.raises(StorageUnavailable, match="refuses its key"):
+            reading.look()  # it ended the task, 5 s later
         renewed = False
         hubs.send("hub", 0, numbered(1))
         assert bodies(reading, 1) == numbered(1)

@@ -367,6 +367,20 @@ def test_a_key_without_the_right_to_listen_is_waited_for_and_a_wrong_one_is_not(
         while task._patience.warning:
             turn(task)
         assert task._bytes == 0 and task.report.progress is not None and task.report.progress.rows == 1
+        (tmp_path / "key").write_text(hubs.connection_string.replace(KEY, "b3RoZXI="))  # renewed, and not here yet
+        hubs.cut("tcp")
+        until = boot_time() + 60
+        while "refuses its key" not in task.report.progress.warning:
+            assert boot_time() < until, "nobody is told"
+            with suppress(StorageUnavailable):
+                turn(task)
+        assert not task._patience.warning, "there is no end to that wait"
+        (tmp_path / "key").write_text(hubs.connection_string)
+        while task.report.progress.warning:
+            assert boot_time() < until + 60, "it does not go on"
+            hubs.send("hub", 0, [b"1"])
+            with suppress(StorageUnavailable):
+                turn(task)
         task._leaves()
         fixed = hubs.connection_string.replace(KEY, "b3RoZXI=")
         task = Run(tmp_path, HUB_JOB.replace("CONNECT", fixed)).owner(first=True)
