@@ -75,6 +75,11 @@ def mistakes_on_cluster(settings: Mapping[str, str]) -> Iterator[str]:
     port = settings.get(STATE_PORT, "0")
     if not re.fullmatch(r"\d{1,5}", port, re.ASCII) or int(port) > 65535:
         yield f"{STATE_PORT} = {port!r} is no port: write a number up to 65535, or remove the line for any free one."
+    if settings.get("spark.authenticate") == "true" and not settings.get("spark.authenticate.secret"):
+        yield (
+            "spark.authenticate = true needs the secret of the cluster, from the environment: write under [spark] "
+            '"authenticate.secret" = "${SAMZA_AZURE_SPARK_SECRET}"'
+        )
     for key, (value, why) in _ON_CLUSTER.items():
         if settings.get(key, value) != value:
             yield f"{key} = {settings[key]!r} cannot be used with a cluster: {why}. Remove the line."

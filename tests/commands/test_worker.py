@@ -46,6 +46,17 @@ def test_executors_find_this_python_and_options_of_the_environment_count() -> No
     ]  # fmt: skip
 
 
+def test_the_secret_of_a_cluster_is_on_no_command_line() -> None:
+    """And no door of the master is without it: Spark refuses the other one only if the secret is a setting."""
+    assert "-Dspark.master.rest.enabled=false" in daemons.master("h", 1, 0, os.environ).command
+    for environment, is_asked in (({**os.environ, daemons.SECRET: "a long secret"}, True), ({**os.environ}, False)):
+        made = daemons.worker("spark://h:1", "127.0.0.2", 0, 1, 900, Path("/d"), environment)
+        assert ("-Dspark.authenticate=true" in made.command) == is_asked
+        assert not [each for each in made.command if "a long secret" in each]
+        found = {name for name, value in made.environment.items() if "a long secret" in value}
+        assert found == ({"_SPARK_AUTH_SECRET"} if is_asked else set())
+
+
 def test_the_address_is_that_from_which_the_master_is_reached() -> None:
     assert own_address("127.0.0.9", 7077) == "127.0.0.1"
 

@@ -558,6 +558,7 @@ def test_a_cluster_of_another_kind_is_refused(master: str) -> None:
         'cores.max = "many"',
         'samza_azure.state.port = "any"',
         "samza_azure.state.port = 65536",
+        "authenticate = true",
     ],
 )
 def test_what_cannot_be_on_a_cluster_is_refused_there(line: str) -> None:
@@ -565,8 +566,20 @@ def test_what_cannot_be_on_a_cluster_is_refused_there(line: str) -> None:
     cores = "" if "cores" in line else "cores.max = 2"
     said = mistakes(MINIMAL + f'[spark]\nmaster = "spark://host:7077"\n{cores}\n{line}\n')
     assert said.startswith(f"job.toml: {key} ")
-    assert "Remove the line." in said or "Write under" in said or "write a number up to 65535" in said
+    assert "Remove the line." in said or "Write under" in said or "write " in said
     parsed(MINIMAL + f"[spark]\n{line}\n")
+
+
+def test_the_secret_of_a_cluster_comes_from_the_environment() -> None:
+    job = MINIMAL + '[spark]\nmaster = "spark://host:7077"\ncores.max = 2\nauthenticate = true\n'
+    said = mistakes(job)
+    line = said.partition("write under [spark] ")[2]
+    assert line.startswith('"authenticate.secret" = "${SAMZA_AZURE_SPARK_SECRET}"')
+    found = Config.parse(
+        job + line.partition("\n")[0],
+        environment={"KEY": KEY, "CONNECT": CONNECT, "SAMZA_AZURE_SPARK_SECRET": "of the cluster"},
+    )
+    assert found.spark["spark.authenticate.secret"] == "of the cluster"
 
 
 @pytest.mark.parametrize(

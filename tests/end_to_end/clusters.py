@@ -18,6 +18,7 @@ import psutil
 import pyarrow as pa
 
 from samza_azure.machine.processes import die_with_parent
+from samza_azure.spark.jvm.daemons import SECRET
 
 from .real_processes import JobOnAzurite, daily, daily_rows
 
@@ -76,13 +77,18 @@ ui.retainedTasks = 20000
 sql.streaming.stateStore.maintenanceInterval = "5s"
 """
 
+AUTHENTICATED = f"""authenticate = true
+"authenticate.secret" = "${{{SECRET}}}"
+network.crypto.enabled = true
+"""
+
 
 class Cluster:
     """A master, and workers of one core each by the last number of their addresses. They die with this process."""
 
-    def __init__(self, directory: Path, hidden: Path | None = None) -> None:
-        """With `hidden`, which needs root, workers see no file below that folder."""
-        self.directory, self._hidden = directory, hidden
+    def __init__(self, directory: Path, hidden: Path | None = None, secret: str = "") -> None:
+        """With `hidden`, which needs root, workers see no file below that folder. With a `secret` all must know it."""
+        self.directory, self._hidden, self.secret = directory, hidden, secret
         self.port, self.page = free_port(), free_port()
         self.master = self._started("master", ["--host", HOST, "--port", str(self.port), "--page", str(self.page)])
         self.workers: dict[int, subprocess.Popen[bytes]] = {}
@@ -99,6 +105,21 @@ class Cluster:
             folder = self.directory / f"worker-{number}"
             self.workers[number] = self._started(f"worker-{number}", [*options, "--dir", str(folder)])
         self.until("workers", lambda: {f"127.0.0.{number}" for number in numbers} <= set(self.states("ALIVE")))
+
+    def refuses_strangers(self) -> None:
+        """A worker that does not know the secret does not become one."""
+        known, self.secret = self.secret, ""
+        folder = self.directory / "stranger"
+        options = ["--master", self.url, "--host", "127.0.0.99", "--cores", "1", "--memory-mib", "900"]
+        stranger = self._started("worker-99", [*options, "--dir", str(folder)])
+        self.secret, log = known, self.directory / "worker-99.log"
+        self.until("a refusal", lambda: "Failed to connect to master" in log.read_text())
+        assert "127.0.0.99" not in self.states("ALIVE")
+        tree = [each for top in [psutil.Process(self.master.pid)] for each in [top, *top.children(recursive=True)]]
+        ports = {each.laddr.port for one in tree for each in one.net_connections() if each.status == "LISTEN"}
+        assert ports == {self.port, self.page}  # the page needs none; its buttons end applications
+        stranger.kill()
+        stranger.wait()
 
     def states(self, state: str) -> list[str]:
         """The addresses of the workers in this state, as the master sees them."""
@@ -156,7 +177,7 @@ class Cluster:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"},
+                env={**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1", SECRET: self.secret},
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )
@@ -202,16 +223,18 @@ class Driver:
 class Trial:
     """A processor on a cluster of two workers, whose batches wait at a Python function while a strike is made."""
 
-    def __init__(self, folder: Path, flights: pa.Table, state: str, *, hidden: bool = False) -> None:
+    def __init__(self, folder: Path, flights: pa.Table, state: str, *, hidden: bool = False, secret: str = "") -> None:
         self._begun, self._state, self._hold = time.monotonic(), state, folder / "hold"
         (folder / "cluster").mkdir()
         (folder / "job").mkdir()
-        self.cluster = Cluster(folder / "cluster", hidden=folder / "job" if hidden else None)
+        self.cluster = Cluster(folder / "cluster", hidden=folder / "job" if hidden else None, secret=secret)
         page = free_port()
         self.driver = Driver(page)
         self._ports = [free_port() for _ in range(3)]
         settings = TIMING.format(state=state, master=self.cluster.url, page=page, ports=self._ports)
-        self.world = JobOnAzurite(folder / "job", flights, timing=settings)
+        if secret:
+            settings += AUTHENTICATED
+        self.world = JobOnAzurite(folder / "job", flights, timing=settings, environment={SECRET: secret})
         (self.world.directory / "pipeline.py").write_text(PIPELINE.replace("HOLD", repr(str(self._hold))))
 
     def start(self) -> None:
@@ -279,7 +302,10 @@ class Trial:
         assert "rest-csrf.custom-header" in pages["environment"]
         assert "webhdfs://" in pages["sql?details=true&length=99"]
         assert len(logs) > 5
-        assert not [path for path, text in pages.items() if "X-Secret-" in text]
+        secrets = ["X-Secret-", *filter(None, [self.cluster.secret])]
+        assert not [path for path, text in pages.items() for secret in secrets if secret in text]
+        commands = [" ".join(_command(each)) for each in psutil.process_iter()]
+        assert not self.cluster.secret or not [each for each in commands if self.cluster.secret in each]
 
     def drained(self) -> None:
         """Drain. What was put out is that of a batch."""
@@ -301,8 +327,8 @@ class Trial:
 
 
 def play(folder: Path, flights: pa.Table, rows: int, state: str, *, hidden: bool = False, short: bool = False) -> None:
-    """One run, from the start to a drain; in `short` with two strikes."""
-    trial = Trial(folder, flights, state, hidden=hidden)
+    """One run, from the start to a drain; in `short` with two strikes, and with a secret of the cluster."""
+    trial = Trial(folder, flights, state, hidden=hidden, secret="the secret of a cluster" if short else "")
     part = rows // (2 if short else 4)
     try:
         trial.start()
@@ -315,6 +341,8 @@ def play(folder: Path, flights: pa.Table, rows: int, state: str, *, hidden: bool
             trial.cluster.add(7, 8)
             others = [*trial.cluster.workers][:-2]
             trial.strike(part, "decommissioning of all old workers", lambda _: trial.decommission(others), fails=False)
+        if trial.cluster.secret:
+            trial.cluster.refuses_strangers()
         trial.listens_where_it_should()
         trial.shows_no_secret()
         trial.drained()

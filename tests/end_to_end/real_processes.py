@@ -63,7 +63,14 @@ class JobOnAzurite:
     """One Azurite, one job, one fleet, and the rows produced so far."""
 
     def __init__(
-        self, directory: Path, flights: pa.Table, *, separate: bool = False, more: str = "", timing: str = TIMING
+        self,
+        directory: Path,
+        flights: pa.Table,
+        *,
+        separate: bool = False,
+        more: str = "",
+        timing: str = TIMING,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.directory, self.flights = directory, flights
         self.emulator = Azurite(separate=separate).start()
@@ -74,6 +81,7 @@ class JobOnAzurite:
         self.kills = directory / "kills"  # killing/sitecustomize.py reads it
         self.kills.mkdir()
         environment = {
+            **(environment or {}),
             VARIABLE: self.emulator.connection_string,
             "SAMZA_AZURE_KILL_AT": str(self.kills),
             "PYTHONPATH": os.pathsep.join(filter(None, (str(KILLING), os.environ.get("PYTHONPATH")))),

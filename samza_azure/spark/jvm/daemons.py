@@ -3,7 +3,7 @@
 Promised: a daemon has the Java that a processor would find, the wheel's jars, and decommissioning on. A worker starts
 executors with this Python first on their PATH.
 `SPARK_DAEMON_JAVA_OPTS` of the environment counts, as with Spark's own scripts, and stands on the command line of Java,
-as there: who lists the processes of the machine sees it.
+as there: who lists the processes of the machine sees it. The secret of `SAMZA_AZURE_SPARK_SECRET` does not.
 """
 
 import os
@@ -25,12 +25,17 @@ from samza_azure.spark.jvm.java import (
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 OPTIONS = "SPARK_DAEMON_JAVA_OPTS"
+#: Where a user has the secret of a cluster with `spark.authenticate`, and where Spark looks for it. A worker gives it
+#: to its executors in the same way.
+SECRET, SPARKS_SECRET = "SAMZA_AZURE_SPARK_SECRET", "_SPARK_AUTH_SECRET"
 #: Of Spark 4.
 SCALA = "2.13"
 #: Of the heap of a daemon, which computes nothing.
 HEAP = "-Xmx256m"
-#: Executors that have ended leave their folders; those of an application that has ended are deleted.
+#: Executors that have ended leave their folders; those of an application that has ended are deleted. A master's other
+#: door, for programs that are to run in the cluster, knows no secret, and nobody here uses it.
 SETTINGS = {
+    "spark.master.rest.enabled": "false",
     "spark.decommission.enabled": "true",
     "spark.worker.cleanup.enabled": "true",
 }
@@ -64,6 +69,8 @@ def worker(
 
 def _daemon(name: str, arguments: Sequence[object], host: str, environment: Mapping[str, str]) -> Daemon:
     java = find_java(environment)
+    secret = environment.get(SECRET, "")
+    settings = {**SETTINGS, **({"spark.authenticate": "true"} if secret else {})}
     command = [
         str(java.binary),
         "-cp",
@@ -74,7 +81,7 @@ def _daemon(name: str, arguments: Sequence[object], host: str, environment: Mapp
         *LOGS,
         *MODULE_OPTIONS,
         *archive_options(java, environment),
-        *(f"-D{key}={value}" for key, value in SETTINGS.items()),
+        *(f"-D{key}={value}" for key, value in settings.items()),
         *environment.get(OPTIONS, "").split(),
         name,
         *map(str, arguments),
@@ -84,4 +91,7 @@ def _daemon(name: str, arguments: Sequence[object], host: str, environment: Mapp
         "SPARK_HOME": str(spark_jars().parent),
         "SPARK_SCALA_VERSION": SCALA,  # else a worker looks for a build of Spark's sources
     }
-    return Daemon(command, {**environment, **of_executors, "SPARK_LOCAL_IP": host})
+    others = {name: value for name, value in environment.items() if name != SECRET}
+    if secret:
+        others[SPARKS_SECRET] = secret
+    return Daemon(command, {**others, **of_executors, "SPARK_LOCAL_IP": host})
