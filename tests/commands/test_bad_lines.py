@@ -178,7 +178,7 @@ def test_each_line_is_stored_or_set_aside_once_wherever_it_is_killed(
 ) -> None:
     dice = random.Random(34)
     monkeypatch.setattr(produce_module, "_Paced", Small)
-    lines = [f"UA,2013-01-01 05:00:00,{'x' * dice.randrange(2)}{number}" for number in range(60)]
+    lines = [f"UA,2013-01-01 05:00:00,{'x' * dice.randrange(2)}{number}" for number in range(30)]
     file, good = csv_of(tmp_path, *lines), sorted(float(line.split(",")[2]) for line in lines if "x" not in line)
     at, kills = 0, 0
     while True:
@@ -204,7 +204,7 @@ def test_each_line_is_stored_or_set_aside_once_wherever_it_is_killed(
         assert sorted(stored_values(account)) == good
         aside = [json.loads(line)["text"] for line in to.read_text().splitlines()]
         assert aside == [line for line in lines if "x" in line]
-    assert kills > 10
+    assert kills > 7
 
 
 class Small(produce_module._Paced):

@@ -180,7 +180,7 @@ def test_a_file_whose_producer_is_killed_again_and_again_is_there_once(emulator:
         with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:
             while count() == before:
                 assert process.poll() is None
-                time.sleep(0.05)  # the pace of asking
+                time.sleep(0.2)  # the pace of asking
             process.kill()
     assert 0 < count() < 400
     code, said, _ = samza_azure(*given, connect=emulator.connection_string)

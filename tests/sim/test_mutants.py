@@ -9,15 +9,31 @@ from tests.sim.mutants import ELSEWHERE, MUTANTS, Elsewhere, Mutant
 
 #: Their seeds take seconds each. Of each invariant that they break another mutant remains.
 SLOW = {
+    "DRAINED before the logs are",
+    "FLUSH before all stand still",
     "a barrier without an end",
+    "a container that hangs counts",
     "a drain waits for a task that has ended",
+    "a leader elects itself",
     "a leader is suspected three times late",
+    "a leader that will go leads on",
     "a processor that is cut off keeps its tasks",
+    "a renewal is tried once",
+    "a row is only inserted",
     "a stop keeps the freeze",
+    "an older writer takes the log back",
+    "an outage quadruples the calls",
+    "any incarnation of a processor will do",
+    "clean-up before the others have left",
+    "dead after three timeouts",
     "every drain is accepted",
     "leaving waits for the storage",
     "no deadline of the lease",
+    "no successors are named",
     "other partitions are not noticed",
+    "tasks wait for the next container",
+    "the fastest producer counts",
+    "the first start is never over",
 }
 
 

@@ -86,8 +86,18 @@ async def an_outage(timing: Timing, count: int, how: str, lasts: float) -> None:
     await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("how", ["throttles", "fails", "hangs"])
-@pytest.mark.parametrize("profile", PROFILES)
+#: The others are for `make prove`.
+OFTEN = {("fast", "throttles"), ("default", "fails"), ("eco", "hangs")}
+
+
+@pytest.mark.parametrize(
+    ("profile", "how"),
+    [
+        pytest.param(profile, how, marks=[pytest.mark.long] * ((profile, how) not in OFTEN))
+        for profile in PROFILES
+        for how in ("throttles", "fails", "hangs")
+    ],
+)
 def test_a_long_outage_costs_no_more_calls_than_normal_operation(profile: str, how: str) -> None:
     lasts = OUTAGE_S if profile == "default" else 100 * PROFILES[profile].heartbeat_s
     VirtualLoop().run_until_complete(an_outage(PROFILES[profile], 10, how, lasts))

@@ -26,6 +26,7 @@ def test_a_wide_fleet_may_be_any() -> None:
     assert not any(draw(seed).lasting or draw(seed).throttled or draw(seed).pauses for seed in range(400))
 
 
+@pytest.mark.long  # it takes as long as all others here together
 def test_a_leader_that_sees_the_others_write_again_marks_no_processor_dead() -> None:
     """No write was accepted for 30 s, and another processor was the first to write again: S10."""
     result = play(wide(1))

@@ -62,7 +62,7 @@ def zip_of(entries: Mapping[str, bytes]) -> bytes:
     return sink.getvalue()
 
 
-@pytest.mark.parametrize("kind", [Kind.FRONTIER, Kind.BATCH])
+@pytest.mark.parametrize("kind", [pytest.param(Kind.FRONTIER, marks=pytest.mark.long), Kind.BATCH])
 def test_a_snapshot_writes_no_file_outside_of_its_store(fleet: MakeFleet, tmp_path: Path, kind: Kind) -> None:
     """Finding F1: the next start wrote a module beside the job, and the one after it ran that module."""
     run = fleet(counting(), JOB)

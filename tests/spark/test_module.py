@@ -202,6 +202,7 @@ def tagged(n):
     ]
 
 
+@pytest.mark.long  # a Spark of its own; what workers import is shown below
 def test_workers_have_what_the_module_sets_for_its_process(
     rows_of: Callable[..., list[tuple[object, ...]]], tmp_path: Path
 ) -> None:
@@ -533,6 +534,7 @@ spark = builder.config("spark.driver.memory", "9g").getOrCreate()
     )
 
 
+@pytest.mark.long  # a Spark of its own
 def test_a_module_that_stops_the_session_is_refused(container: Callable[..., Child]) -> None:
     """As scripts do at their end."""
     stage = '@app.stage("numbers", output="out")\ndef stage(rows):\n    return rows\n'

@@ -74,7 +74,7 @@ def counted(left: DataFrame, right: DataFrame) -> DataFrame:
     return rows.groupBy(F.window("ts", "10 seconds"), "key").count().select("key", "count")
 
 
-@pytest.mark.parametrize("function", [near, counted])
+@pytest.mark.parametrize("function", [pytest.param(near, marks=pytest.mark.long), counted])
 def test_batches_leave_nothing_behind(
     fleet: Callable[[Application, str], Fleet], function: Callable[[DataFrame, DataFrame], DataFrame]
 ) -> None:

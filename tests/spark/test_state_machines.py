@@ -358,7 +358,7 @@ def by_waiting_state(rows: DataFrame) -> DataFrame:
     )
 
 
-@pytest.mark.parametrize("function", [by_waiting, by_waiting_state])
+@pytest.mark.parametrize("function", [by_waiting, pytest.param(by_waiting_state, marks=pytest.mark.long)])
 def test_timers_by_the_clock_fire_once_over_deaths_moves_and_a_drain(
     fleet: MakeFleet, function: Callable[[DataFrame], DataFrame]
 ) -> None:
