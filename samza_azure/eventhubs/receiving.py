@@ -176,12 +176,12 @@ class Receiving:
             goes_on: bool = self._by_sdk(batch=batch, **more)
         else:
             goes_on = True
-            self._read(handler, batch)
+            self._read(handler)
         came, self._came = self._came, []
         self._consumer._message_buffer.extend(came)
         return goes_on
 
-    def _read(self, handler: Any, batch: int) -> None:
+    def _read(self, handler: Any) -> None:
         connection, link, prefetch = handler._connection, handler._link, self._consumer._prefetch
         if link.current_link_credit <= prefetch // 2:  # before it is used up, so that the service goes on
             link.flow(link_credit=prefetch)
@@ -196,7 +196,7 @@ class Receiving:
                 if not self._fill():
                     connection.listen(batch=1)  # the SDK finds out what is wrong, and says it the next time
                     return
-            if not self._take(handler) or sum(map(len, self._came)) >= batch:
+            if not self._take(handler) or sum(map(len, self._came)) >= prefetch:
                 return
 
     def _take(self, handler: Any) -> bool:
@@ -209,11 +209,14 @@ class Receiving:
         known = frozenset(handles | ({b"\x43"} if handle == 0 else set()))
         while True:
             if not link._received_payload:  # of a message in several frames
-                found = Transfers()
+                last = self._came[-1] if self._came else None
+                found = last if isinstance(last, Transfers) else Transfers()
+                before = len(found)
                 self._at = found.take(self._data, self._at, head, known)
-                if found:
-                    self._came.append(found)
-                    self._count(handler, len(found))
+                if len(found) > before:
+                    self._count(handler, len(found) - before)
+                    if found is not last:
+                        self._came.append(found)
             if not self._has_frame():
                 return True
             before = sum(map(len, self._came))
