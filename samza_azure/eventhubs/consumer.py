@@ -115,7 +115,7 @@ class EventHubsStream:
             start,
             level=self._stream.owner,
             skips=self._skips,
-            asks_who=True,
+            asks_who=not created_ms,  # not in a take-over, which it would hold up
             news=self._news,
         )
         reader.__enter__()

@@ -108,6 +108,14 @@ def test_another_program_in_the_consumer_group_is_named(hubs: EventHubs, monkeyp
             "one job: write another one, streams.s.options.consumer_group."
         )
         reading.close()
+    until(lambda: not hubs.readers("hub", 0))
+    with receiving(consumer(hubs), lambda *_: None, owner_level=0):
+        until(lambda: hubs.readers("hub", 0))
+        later, created_ms = stream(hubs), hubs._hubs["hub"].created_ms
+        later.open(0, (created_ms, 0))
+        until(lambda: later._readers[0]._was_let_in)
+        assert not later.warning(), "a take-over is not held up"
+        later.close()
     monkeypatch.setattr(consumer_module, "TOLD_S", 0.0)
     assert not reading.warning(), "it is told for an hour"
 
