@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from samza_azure.commands.terminal import counted, say
+from samza_azure.commands.terminal import say
 from samza_azure.config.sections import METADATA
 from samza_azure.config.spark import CLUSTER, address_towards
 from samza_azure.errors import ConfigError
@@ -171,7 +171,7 @@ def live(process: "subprocess.Popen[bytes]", patience_s: float, leaving: Leaving
     leaving.has_left()
     took = f"after {time.monotonic() - begun:.1f} s"
     if late:
-        say(f"The worker has left {took}; {counted(len(late), 'process')} of executors did not end in time: killed.")
+        say(f"The worker has left {took}; executors did not end in time; {len(late)} of their processes were killed.")
         return 1
     say(f"The worker has left {took}; its executors had ended.")
     return 0
