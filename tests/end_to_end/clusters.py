@@ -125,6 +125,11 @@ class Cluster:
         """The addresses of the workers in this state, as the master sees them."""
         return [each["host"] for each in self.asked().get("workers", []) if each["state"] == state]
 
+    def know_that_leave(self, addresses: set[str]) -> bool:
+        """Whether the master gives no more to these workers. One without an executor may have ended already."""
+        workers = self.asked().get("workers", [])
+        return bool(workers) and not addresses & {each["host"] for each in workers if each["state"] == "ALIVE"}
+
     def asked(self) -> dict[str, Any]:
         """What the master says; nothing while it does not answer."""
         try:
@@ -273,13 +278,23 @@ class Trial:
         """Kill a worker with the executor of a running batch."""
         self.cluster.kill(at_work[0])
 
+    def restart(self, rows: int) -> None:
+        """Kill the processor, and start it again: executors load the state that its tasks have restored."""
+        at = time.monotonic()
+        self.world.fleet.send("p0", signal.SIGKILL)
+        self.world.fleet.exit_codes(PATIENCE_S)
+        self.world.start("p0")
+        self.world.produce(rows)
+        self.world.exact()
+        self.say(f"kill -9 of the processor: exact after {time.monotonic() - at:.0f} s")
+
     def decommission(self, numbers: list[int]) -> None:
         """Tell workers to leave. Their batches end when the master knows."""
         workers = {number: self.cluster.workers.pop(number) for number in numbers}
         for worker in workers.values():
             worker.send_signal(signal.SIGTERM)
         addresses = {f"127.0.0.{number}" for number in numbers}
-        self.cluster.until("decommissioned", lambda: addresses <= set(self.cluster.states("DECOMMISSIONED")))
+        self.cluster.until("decommissioned", lambda: self.cluster.know_that_leave(addresses))
         self._hold.unlink()
         at = time.monotonic()
         for number, worker in workers.items():
@@ -329,7 +344,7 @@ class Trial:
 def play(folder: Path, flights: pa.Table, rows: int, state: str, *, hidden: bool = False, short: bool = False) -> None:
     """One run, from the start to a drain; in `short` with two strikes, and with a secret of the cluster."""
     trial = Trial(folder, flights, state, hidden=hidden, secret="the secret of a cluster" if short else "")
-    part = rows // (2 if short else 4)
+    part = rows // (2 if short else 5)
     try:
         trial.start()
         trial.strike(part, "kill -9 of the executors of running batches", trial.kill_executors, fails=True)
@@ -338,6 +353,7 @@ def play(folder: Path, flights: pa.Table, rows: int, state: str, *, hidden: bool
         if not short:
             trial.cluster.add(5, 6)
             trial.strike(part, "kill -9 of a worker of a running batch", trial.kill_worker, fails=True)
+            trial.restart(part)
             trial.cluster.add(7, 8)
             others = [*trial.cluster.workers][:-2]
             trial.strike(part, "decommissioning of all old workers", lambda _: trial.decommission(others), fails=False)

@@ -5,9 +5,9 @@ python tests/prove/cluster.py [--rows 60000] [--state memory] [--state rocksdb] 
 The workers have addresses of their own. With `--hidden`, which needs root, they do not see the processor's folder
 either. One stage calls a Python function, the next one has windows and calls it, too. Batches wait at the function
 while a strike is made: their executors are killed (kill -9), their workers are decommissioned by SIGTERM, a worker is
-killed with its executor, and all old workers are decommissioned at once, after two others have come. What each of these
-took is printed, with the tasks of Spark that failed of it: some do of a kill, none of a decommissioning, and never a
-whole stage.
+killed with its executor, and all old workers are decommissioned at once, after two others have come. Before that the
+processor is killed and started again. What each of these took is printed, with the tasks of Spark that failed of it:
+some do of a kill, none of a decommissioning, and never a whole stage.
 """
 
 import argparse
