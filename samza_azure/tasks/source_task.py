@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 
 #: How often the outside is asked while it has nothing new, and where the consumer says itself when it has.
 LOOK_S, TOLD_S = 0.1, 0.5
+#: After so many seconds without a record it is asked less often.
+QUIET_S, LOOK_QUIET_S = 5.0, 0.25
 #: How often what is left outside is reported.
 LAG_S = 1.0
 #: For how long a look at the end of a partition counts. Ours look at least once a minute.
@@ -308,14 +310,16 @@ class SourceTask(TurnTask):
         if not known:
             return
         shown = furthest({partition: lag.size for partition, lag in known.items()})
+        before = self.report.progress or Progress()
         progress = replace(
-            self.report.progress or Progress(),
+            before,
             behind={self._stream: sum(lag.size for lag in known.values())},
             behind_sources=shown,
             lag_rows={each: known[each].rows for each in shown},
             lag_s={each: round(s, 1) for each in shown if (s := known[each].seconds) is not None},
         )
-        self._tell(progress=progress)
+        if progress != before:
+            self._tell(progress=progress)
 
     def _tell_waiting(self) -> None:
         """Report whether the last turn has read nothing because the readers are too far behind, and what people should
@@ -437,7 +441,8 @@ class SourceTask(TurnTask):
         if self._is_told and not self._has_moved and not self._waits:
             super()._rest()
             return
-        self._closing.wait(LOOK_S)  # what comes meanwhile is read together
+        is_quiet = not self._has_moved and boot_time() > self._appended_at + QUIET_S
+        self._closing.wait(LOOK_QUIET_S if is_quiet else LOOK_S)  # what comes meanwhile is read together
         self._awake.clear()
 
     def _pause_s(self) -> float:

@@ -213,7 +213,7 @@ class Tasks:
         """Report a new phase at once, new batches at intervals."""
         now, report = boot_time(), task.report
         reported_at, reported = self._reported.get(task.name, (0.0, None))
-        if report == reported:
+        if report is reported or report == reported:
             return
         is_last = report.phase in (Phase.DRAINED, Phase.RELEASED)  # the process may end soon
         is_news = reported is None or is_last or _without_batches(report) != _without_batches(reported)
