@@ -11,7 +11,7 @@ from samza_azure.machine.clock import boot_time
 #: What has been silent for so long is looked at, and again after as long.
 LOOK_S = 5.0
 #: Where a look takes a connection: again after such a part of the silence, if that is longer, and at most so long.
-PART, SELDOM_S = 0.5, 60.0
+PART, SELDOM_S = 0.3, 60.0
 #: Between a look that has failed, and the next one.
 RETRY_S = 1.0
 T = TypeVar("T")
