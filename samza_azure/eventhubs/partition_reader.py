@@ -176,7 +176,6 @@ class PartitionReader:
             if self._held:
                 arrival = self._all_held()
                 self._rows -= arrival.rows.num_rows
-                self.held_size -= arrival.rows.nbytes
                 self.position = arrival.position
                 self._changed.notify_all()
                 return arrival
@@ -199,6 +198,7 @@ class PartitionReader:
         while self._held and taken[0].rows.num_rows + size + self._held[0].rows.num_rows <= TOGETHER:
             taken.append(self._held.popleft())
             size += taken[-1].rows.num_rows
+        self.held_size -= sum(each.rows.nbytes for each in taken)  # together they have fewer: each has its own padding
         return (
             taken[0]
             if len(taken) == 1
@@ -236,7 +236,8 @@ class PartitionReader:
         number = self._last.number if self._last is not None else -1
         start = self._start
         begins_there = ends.enqueued_ms >= whole_ms(start) if isinstance(start, datetime) else start == "oldest"
-        lacks = (begins_there or self._last is not None) and ends.last > number and not self._held
+        is_there = ends.last > number and ends.first <= ends.last  # else all have expired
+        lacks = (begins_there or self._last is not None) and is_there and not self._held
         before, self._lacked = self._lacked, number if lacks else None
         is_quiet = boot_time() > self._came_at + self._quiet_s
         if self._client is None or self._lacked is None or self._lacked != before or not is_quiet:

@@ -308,6 +308,27 @@ def test_a_full_reader_holds_back_the_service(hubs: EventHubs) -> None:
         assert reading._rows == reading.held_size == 0
 
 
+def test_nothing_is_held_once_all_is_read(hubs: EventHubs) -> None:
+    """What came in parts has more bytes than the whole, for its padding: the rest counted as held for ever, and in days
+    no room was left."""
+    with reader(hubs) as reading:
+        for number in range(40):
+            hubs.send("hub", 0, numbered(number, number + 1))
+            until(lambda number=number: reading._last is not None and reading._last.number == number)
+        assert len(reading._held) > 10
+        assert bodies(reading, 40) == numbered(40)
+        assert (reading._rows, reading.held_size) == (0, 0)
+
+
+def test_where_all_has_expired_the_link_is_alive(hubs: EventHubs) -> None:
+    hubs.send("hub", 0, numbered(3))
+    hubs.trim("hub", 0, 3)
+    with reader(hubs) as reading:
+        until(lambda: reading._client)
+        reading._came_at = -1e9
+        assert not any(reading._gives_up(hub(hubs).ends("0")) for _ in range(3))
+
+
 def test_what_all_readers_hold_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """As while the storage is away. One that holds little goes on beside those that hold much."""
     monkeypatch.setattr(partition_module, "ALL_BYTES", 300_000)
