@@ -129,13 +129,12 @@ class EventHubsStream:
     def read(self) -> SystemRows | None:
         """What one of the partitions has; each has its turn."""
         numbers = sorted(self._readers)
-        self._look_for_more()
+        self.pause()
         for at in range(len(numbers)):
             number = numbers[(self._turn + at) % len(numbers)]
             if (found := self._read(number)) is not None:
                 self._turn += at + 1
                 return found
-        self.pause()
         troubles = [self._readers[number].trouble or self._looks[number].unseen for number in numbers]
         if troubles and all(troubles):  # one alone does not hold back the others
             raise troubles[0] or AssertionError
@@ -145,7 +144,7 @@ class EventHubsStream:
         """Look at the ends of the partitions, since no events say them, and for more partitions."""
         self._look_for_more()
         for number, reader in self._readers.items():
-            self._looks[number].see(reader.end.asked_at if reader.end else 0.0)
+            self._looks[number].see(reader.end.asked_at if reader.end else 0.0, soon=reader.trouble is not None)
 
     def lag(self, partition: int) -> SystemLag | None:
         """What is left after what `read` has returned, as the last event or look has said."""

@@ -33,8 +33,8 @@ class Look:
         """Note that something has come."""
         self._heard_at, self.unseen = boot_time(), None
 
-    def see(self, seen_at: float) -> None:
-        """Look if it is time. `seen_at`: when the end was last said.
+    def see(self, seen_at: float, *, soon: bool = False) -> None:
+        """Look if it is time. `seen_at`: when the end was last said; `soon`: not seldom, though a look is dear.
 
         Raises:
             SamzaAzureError: what the look has raised, but for `StorageUnavailable`, which is kept in `unseen`.
@@ -51,7 +51,8 @@ class Look:
             else:
                 self._not_before = now
             return
-        pause_s = max(LOOK_S, min(PART * (now - self._heard_at), SELDOM_S)) if self._is_dear else LOOK_S
+        is_seldom = self._is_dear and not soon
+        pause_s = max(LOOK_S, min(PART * (now - self._heard_at), SELDOM_S)) if is_seldom else LOOK_S
         if now < self._not_before or now < max(seen_at, self._heard_at) + pause_s:
             return
         if looking is None:

@@ -226,6 +226,29 @@ def test_an_outage_is_no_silence(hubs: EventHubs, monkeypatch: pytest.MonkeyPatc
     reading.close()
 
 
+def test_a_silent_partition_is_looked_at_though_another_one_always_has_events(
+    hubs: EventHubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counted as active again, and held back event time until the other one was read to its end."""
+    monkeypatch.setattr(looks_module, "LOOK_S", 0.1)
+    hubs.add_partitions("hub", 2)
+    reading = stream(hubs)
+    for number in range(2):
+        reading.open(number, (0, 0))
+
+    seen = set[float]()
+
+    def is_looked_at() -> bool:
+        hubs.send("hub", 0, [b'{"n": 1}'])
+        until(lambda: reading._readers[0]._held)
+        assert reading.read() is not None, "it always has some"
+        seen.update(each.end.asked_at for number, each in reading._readers.items() if number == 1 and each.end)
+        return len(seen) == 3
+
+    until(is_looked_at)
+    reading.close()
+
+
 def test_what_is_left_is_told_in_events_bytes_and_seconds(hubs: EventHubs) -> None:
     hubs.send("hub", 0, [b'{"n": 1}'])
     reading = stream(hubs)
