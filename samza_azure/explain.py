@@ -388,14 +388,14 @@ def hub_lines(plan: Plan) -> list[str]:
 
 def topic_lines(plan: Plan) -> list[str]:
     """What the streams that are topics take of a cluster of Kafka."""
-    read = [f"{_counted(each.tasks, 'client')} for {each.inputs[0]}" for each in _of(plan, TaskKind.SOURCE, "kafka")]
-    sent = [f"{_counted(each.tasks, 'client')} for {each.inputs[0]}" for each in _of(plan, TaskKind.OUTLET, "kafka")]
+    read, sent = _of(plan, TaskKind.SOURCE, "kafka"), _of(plan, TaskKind.OUTLET, "kafka")
     if not read and not sent:
         return []
+    clients = ", ".join(f"{_counted(2 * each.tasks, 'client')} for {each.inputs[0]}" for each in (*read, *sent))
     also = "; those that read ask for the ends of their partitions every 5 s" if read else ""
     line = (
-        f"Note: Kafka: {', '.join([*read, *sent])}, one per task. Each connects to all brokers that lead its "
-        f"partitions{also}. What the cluster costs is not known here."
+        f"Note: Kafka: {clients}, two per task. Each connects to all brokers that lead its partitions{also}. What the "
+        "cluster costs is not known here."
     )
     return [line]
 

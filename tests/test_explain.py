@@ -164,7 +164,7 @@ def test_the_connections_and_throughput_units_of_hubs_are_named() -> None:
     of_kafka = Plan((replace(read, target="kafka"), replace(sent, target="kafka")), {"in": 4}, "")
     assert hub_lines(of_kafka) == [] and topic_lines(Plan((read, sent), {"in": 4}, "")) == []
     [line] = topic_lines(of_kafka)
-    assert f"{read.tasks} clients for in, {sent.tasks} clients for" in line and "every 5 s" in line
+    assert "4 clients for in, 6 clients for" in line and "every 5 s" in line
     [line] = topic_lines(Plan((replace(sent, target="kafka"),), {}, ""))
     assert "every 5 s" not in line
 

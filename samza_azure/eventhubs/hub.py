@@ -185,7 +185,9 @@ class EventHub:
                 max_wait_time=within_s,
                 on_error=failed,
             )
-        return errors[0] if errors else None
+        if errors:
+            return errors[0]
+        return None if attached.is_set() else TooLate()  # which says nothing of who reads it
 
     def _asked(self, ask: Callable[[EventHubConsumerClient], dict[str, Any]]) -> dict[str, Any]:
         client = self.client()

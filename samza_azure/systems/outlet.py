@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from samza_azure.config import Outside
-from samza_azure.errors import AccessDenied, ConfigError, StorageUnavailable
+from samza_azure.errors import AccessDenied, ConfigError, SignInFailed, StorageUnavailable
 from samza_azure.stream_io.intake import Intake
 from samza_azure.stream_io.log import LogReader
 from samza_azure.stream_io.ranges import Ranged, RangePosition
@@ -111,8 +111,7 @@ class Outlet(Ranged[OutletPosition]):
 
     def _put(self, rows: pa.Table) -> None:
         try:
-            with self._outside():
-                self._send(rows)
+            self._send(rows)
         except StorageUnavailable:
             if self._lacks is not None:  # only another producer learns how much of it is outside
                 self._is_lost = True
@@ -124,7 +123,8 @@ class Outlet(Ranged[OutletPosition]):
         assert producer is not None
         if not self._is_taken:
             skip = min(max(0, (self._lacks or 0) - number), len(rows))
-            refused = producer.send(number + skip, rows.slice(skip)) if skip < len(rows) else ()
+            with self._outside():
+                refused = producer.send(number + skip, rows.slice(skip)) if skip < len(rows) else ()
             if self.position.dead_to <= number:  # otherwise a record has them, or is about to
                 self._see_to(refused, number + skip)
                 self.aside = [replace(each, index=number + skip + each.index) for each in refused]
@@ -134,7 +134,8 @@ class Outlet(Ranged[OutletPosition]):
             # never hear of these.
             self.position = replace(self.position, dead_to=number + len(rows))
             self._record()
-        producer.flush()
+        with self._outside():
+            producer.flush()
         self._is_taken = False
         self._patience.let_in(surely=True)
         self.warning = ""
@@ -146,7 +147,7 @@ class Outlet(Ranged[OutletPosition]):
         """
         try:
             yield
-        except Barred as error:
+        except (Barred, SignInFailed) as error:
             self.warning = str(error)
             raise
         except AccessDenied as error:

@@ -41,6 +41,10 @@ class Patience:
         self._tried_at = boot_time()
 
     def let_in(self, *, surely: bool) -> None:
-        """Note that a try was not refused. `surely`: something has come."""
-        if self._tries and (surely or boot_time() >= self._tried_at + CALM_S):
-            self._tries, self.warning = 0, ""
+        """Note that a try was not refused. `surely`: something has come, and nobody needs to do anything now; but what
+        comes of one partition does not say that the others are let in.
+        """
+        if boot_time() >= self._tried_at + CALM_S:
+            self._tries = 0
+        if surely or not self._tries:
+            self.warning = ""

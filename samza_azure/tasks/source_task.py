@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, StorageUnavailable, Superseded
+from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, SignInFailed, StorageUnavailable, Superseded
 from samza_azure.logs.names import source_partition, stage_and_number, state_name
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import INTERMEDIATE, Kind, Slice
@@ -180,6 +180,7 @@ class SourceTask(TurnTask):
                 self._wait() if self._waits else self._read()
             except StorageUnavailable as error:
                 away = error  # what was read before is appended all the same
+                self._barred = str(error) if isinstance(error, (Barred, SignInFailed)) else self._barred
                 self._patience.tries()
             except AccessDenied as error:
                 self._patience.refused(error)
@@ -220,9 +221,8 @@ class SourceTask(TurnTask):
         while self._bytes < self._most_bytes and not self._closing.is_set():
             try:
                 found = consumer.read()
-            except StorageUnavailable as error:
+            except StorageUnavailable:
                 self._looked_at = -math.inf
-                self._barred = str(error) if isinstance(error, Barred) else self._barred
                 raise
             except Superseded as error:
                 self._append(Kind.BATCH)  # a later owner of this task has its log, too

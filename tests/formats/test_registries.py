@@ -20,6 +20,7 @@ from samza_azure.storage.identity import Identity
 from samza_azure.systems.formats import azure_registry, confluent, read
 from samza_azure.systems.formats.azure_registry import AzureContentType
 from samza_azure.systems.parsing import Parser
+from samza_azure.systems.patience import Barred
 from tests.tls import certificate_in
 
 from .registries import IDENTITY, TOKEN, FakeAzureRegistry, FakeConfluentRegistry
@@ -94,6 +95,22 @@ def test_a_registry_that_is_away_is_waited_for(registry: FakeConfluentRegistry) 
     registry.fails = None
     rows, reasons = parsed(reads, [body, b"x"])
     assert rows == [{"n": 1, "s": "a"}] and len(reasons) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_registry_that_has_let_us_in_before_is_waited_for(registry: FakeConfluentRegistry, status: int) -> None:
+    """One such answer ended the task, after months."""
+    schema = record(n="int", s="string")
+    first, second = (framed(registry.register(name, schema), datum(schema, {"n": 1, "s": name})) for name in "ab")
+    reads = reader(registry)
+    assert parsed(reads, [first]) == ([{"n": 1, "s": "a"}], [])
+    schema["name"] = "other"
+    third = framed(registry.register("c", schema), datum(schema, {"n": 1, "s": "c"}))
+    registry.fails = status
+    with pytest.raises(Barred, match=rf"does not let us in \({status}\)"):
+        parsed(reads, [third])
+    registry.fails = None
+    assert parsed(reads, [second, third]) == ([{"n": 1, "s": "b"}, {"n": 1, "s": "c"}], [])
 
 
 def test_nobody_there_or_a_slow_answer_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from samza_azure.errors import (
     ConfigError,
     PipelineRefused,
     SamzaAzureError,
+    SignInFailed,
     StorageUnavailable,
     Superseded,
 )
@@ -264,6 +265,23 @@ def test_what_was_read_before_the_outside_went_away_is_appended_meanwhile(run: R
     with pytest.raises(StorageUnavailable):
         turn(task)
     assert run.rows() == [7]
+
+
+def test_no_token_is_waited_for_and_said(run: Run) -> None:
+    task = run.owner(first=True)
+    consumer = task._consumer = Faltering()
+
+    def read() -> None:
+        raise SignInFailed("There is no token.")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(consumer, "read", read)
+        with pytest.raises(StorageUnavailable):
+            turn(task)
+    assert task.report.progress is not None and task.report.progress.warning == "There is no token."
+    consumer.is_away = False
+    turn(task)
+    assert task.report.progress.warning == ""
 
 
 def test_a_consumer_hears_of_positions_once_they_are_in_the_log(run: Run) -> None:

@@ -22,9 +22,12 @@ import pyarrow as pa
 from samza_azure.errors import AccessDenied, ConfigError, StorageUnavailable
 from samza_azure.machine.clock import boot_time
 from samza_azure.systems.formats.read import bodies_of
+from samza_azure.systems.patience import Barred
 
 #: How long an answer may take, and how large it may be.
 ANSWER_S, MOST_BYTES = 5.0, 4 << 20
+#: How long to wait once it does not let us in any more.
+BARRED_S = 5.0
 #: How many schemas one may refer to, with those that these refer to.
 MOST_REFERRED = 200
 #: The codes by which a registry says that it knows no such schema, subject or version: from this one on. A smaller one
@@ -94,7 +97,7 @@ class ConfluentRegistry:
             )
         self._key, self._host, self._port, self._path = key, parts.hostname, port, parts.path.rstrip("/")
         self._user, self._password, self._ca = user, password, ca
-        self._is_renewed = is_renewed
+        self._is_renewed, self._was_let_in = is_renewed, False
         self._is_tls = parts.scheme == "https"
         self.named = f"the schema registry {parts.scheme}://{parts.hostname}" + (f":{port}" if port else "")
 
@@ -158,11 +161,14 @@ class ConfluentRegistry:
             why = str(error) or type(error).__name__
             raise StorageUnavailable(f"{self.named} does not answer: {why}.") from error
         if status in (401, 403):
-            raise AccessDenied(
+            said = (
                 f"{self.named} does not let us in ({status}). Correct {self._key}.registry.user and its password, or "
-                "give this user the right to read schemas.",
-                may_pass=status == 403 or self._is_renewed,
+                "give this user the right to read schemas."
             )
+            if self._was_let_in:
+                raise Barred(said, after_s=BARRED_S)
+            raise AccessDenied(said, may_pass=status == 403 or self._is_renewed)
+        self._was_let_in = True
         try:
             found = json.loads(data)
         except (ValueError, RecursionError):
