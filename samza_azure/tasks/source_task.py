@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 #: How often the outside is asked while it has nothing new, and where the consumer says itself when it has.
 LOOK_S, TOLD_S = 0.1, 0.5
 #: After so many seconds without a record it is asked less often.
-QUIET_S, LOOK_QUIET_S = 5.0, 0.25
+QUIET_S, LOOK_QUIET_S = 5.0, 0.5
 #: How often what is left outside is reported.
 LAG_S = 1.0
 #: For how long a look at the end of a partition counts. Ours look at least once a minute.
