@@ -5,8 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -117,6 +117,17 @@ def played(story: Callable[[Heard], Awaitable[None]]) -> None:
     asyncio.run(play())
 
 
+@contextmanager
+def serving() -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A process that has a bell, and its port."""
+    with subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            yield server, int(server.stdout.readline())
+        finally:
+            server.kill()
+
+
 def test_the_end_of_a_process_is_heard_at_once_and_its_freeze_is_not() -> None:
     async def story(heard: Heard) -> None:
         heard.counts = False
@@ -130,13 +141,8 @@ def test_the_end_of_a_process_is_heard_at_once_and_its_freeze_is_not() -> None:
         assert heard.gone == [LIFE]
         assert not heard.bells._held[LIFE].done(), "it did not count, so it tries again"
 
-    with subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            port = int(server.stdout.readline())
-            played(story)
-        finally:
-            server.kill()
+    with serving() as (server, port):
+        played(story)
 
 
 def test_a_processor_that_ends_does_not_wait_for_one_that_is_frozen() -> None:
@@ -146,13 +152,8 @@ def test_a_processor_that_ends_does_not_wait_for_one_that_is_frozen() -> None:
         os.kill(server.pid, signal.SIGSTOP)
         await asyncio.wait_for(heard.bells.close(), 5.0)
 
-    with subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            port = int(server.stdout.readline())
-            played(story)
-        finally:
-            server.kill()
+    with serving() as (server, port):
+        played(story)
 
 
 def test_a_port_cannot_lead_a_processor_elsewhere() -> None:
