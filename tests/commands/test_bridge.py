@@ -47,6 +47,7 @@ def bridge(job: Path, end: int, seed: int) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, env=os.environ.copy(), stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.long  # tests/storage/test_once.py goes on after each kill
 def test_a_bridge_that_is_killed_again_and_again_brings_each_row_once(
     emulator: Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

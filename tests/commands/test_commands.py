@@ -161,6 +161,7 @@ def test_produced_rows_are_exported_in_order(emulator: Azurite, tmp_path: Path) 
     assert set(pq.read_table(to)["carrier"].to_pylist()) == {"007"}
 
 
+@pytest.mark.long  # tests/storage/test_once.py kills anywhere
 def test_a_file_whose_producer_is_killed_again_and_again_is_there_once(emulator: Azurite, tmp_path: Path) -> None:
     rows, job = tmp_path / "rows.csv", tmp_path / "job.toml"
     job.write_text(EXAMPLE.read_text().replace('name = "flights"', 'name = "once"'))

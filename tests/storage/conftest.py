@@ -32,6 +32,11 @@ AnyAccount: TypeAlias = Account | MemoryAccount
 LIVE = os.environ.get("SAMZA_AZURE_LIVE", "")
 #: The services that are asked over the network, and where each is known to differ from Azure's documents.
 SERVICES: dict[str, tuple[Difference, ...]] = {"azurite": AZURITE, **({"live": ()} if LIVE else {})}
+#: What promises of the storage itself are tested in. All else is above it: `make test` plays that in memory and behind
+#: the SDK, which are shown there to be the same; `make prove` on Azurite, too.
+OF_THE_STORAGE = {
+    f"test_{name}.py" for name in ("blobs", "contract", "control_blob", "log", "named_rows", "outcomes", "rows", "same")
+}
 #: The first lessee.
 A = str(uuid.UUID(int=0xA))
 
@@ -44,6 +49,15 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """On Azurite, what is above the storage takes long."""
+    for item in items:
+        case = getattr(item, "callspec", None)
+        if case and case.params.get("storages") == "azurite" and item.path.name not in OF_THE_STORAGE:
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(scope="session")
@@ -210,9 +224,9 @@ def connected(azurite: Azurite, places: Callable[[str], Storage]) -> Iterator[Ac
     account.close()
 
 
-@pytest.fixture(params=["memory", "azurite"])
+@pytest.fixture(params=["memory", pytest.param("azurite", marks=pytest.mark.long)])
 def segment_stores(request: pytest.FixtureRequest) -> Stores:
-    """Makes clients of one table of segments, which is not there yet."""
+    """Makes clients of one table of segments, which is not there yet. A test that names its stores itself has those."""
     name = f"t{uuid.uuid4().hex}"
     if request.param == "memory":
         account, rows = MemoryAccount(), MemoryTransactions()

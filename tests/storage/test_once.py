@@ -46,7 +46,7 @@ class Mortal(Link):
         return answer
 
 
-@pytest.fixture(params=["memory", "azurite"])
+@pytest.fixture(params=["memory", pytest.param("azurite", marks=pytest.mark.long)])
 def account(request: pytest.FixtureRequest) -> AnyAccount:
     if request.param == "memory":
         return MemoryAccount()

@@ -1077,6 +1077,7 @@ def test_many_users_of_a_table_at_once_with_lost_answers(seed: int) -> None:
     Crowd(another, 4).run()
 
 
+@pytest.mark.parametrize("segment_stores", ["memory", "azurite"], indirect=True)
 def test_many_users_of_a_table_at_once(stores: Stores, request: pytest.FixtureRequest) -> None:
     azure = "azurite" in request.node.name
     Crowd(stores, 2 if azure else 6).run()

@@ -239,7 +239,15 @@ MUTANTS = [
 ]
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+#: Those that take longest to be noticed.
+SLOW = {"nobody catches up", "an append is carried twice", "garbage is what is old", "nothing is carried"}
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [pytest.param(each, marks=[pytest.mark.long] * (each.name in SLOW)) for each in MUTANTS],
+    ids=lambda mutant: mutant.name,
+)
 def test_a_mistake_is_noticed(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.mistake(monkeypatch)
     seen: dict[str, int] = {}
