@@ -51,6 +51,12 @@ def texts() -> list[tuple[Path, str]]:
     return sorted(found)
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """A module of the project, for several questions."""
+    return ast.parse(path.read_text())
+
+
 def lines_with(pattern: re.Pattern[str], advice: str) -> list[str]:
     """Where the pattern is found, and what to do about it."""
     return [
@@ -94,7 +100,7 @@ def test_the_emulators_public_key_is_written_once_and_no_other_key_at_all() -> N
 def test_each_module_begins_with_a_sentence() -> None:
     findings = []
     for path in modules():
-        first = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0]
+        first = (ast.get_docstring(parsed(path)) or "").split("\n\n")[0]
         if len(first.split()) < 3 or not re.search(r"[.:?]", first):
             findings.append(f"{path.relative_to(ROOT)}: begin it with a sentence that says what it is for")
     assert findings == []
@@ -118,7 +124,7 @@ def dotted(path: Path) -> str:
 def test_each_package_says_what_it_promises_and_where_to_start_reading() -> None:
     findings = []
     for path in (each for each in modules() if each.name == "__init__.py"):
-        text = ast.get_docstring(ast.parse(path.read_text())) or ""
+        text = ast.get_docstring(parsed(path)) or ""
         missing = [each for each in SAYS if not re.search(rf"^{each}\b", text, re.MULTILINE)]
         if missing and dotted(path) not in SHORT:
             findings.append(f"{path.relative_to(ROOT)}: say in a paragraph each: {', '.join(missing)}")
@@ -139,7 +145,7 @@ def test_the_architecture_names_each_package() -> None:
 
 def imported(path: Path, known: set[str]) -> Iterator[str]:
     """The modules of the package that a module imports, at its top, in functions and for the type checker."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom) and node.module in known:
@@ -160,10 +166,10 @@ def test_what_others_import_from_a_module_is_public_there() -> None:
     lists = {}
     for path in modules():
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        lists[name] = listed(ast.parse(path.read_text()))
+        lists[name] = listed(parsed(path))
     findings = []
     for path in modules():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ImportFrom) and node.module in lists:
                 public = lists[node.module]
                 for name in (alias.name for alias in node.names if f"{node.module}.{alias.name}" not in lists):
@@ -222,7 +228,7 @@ def test_no_line_that_a_message_advises_has_a_gap() -> None:
     allowed = re.compile(r"(^|AccountName=|AccountKey=|Suffix=|Endpoint=|SharedAccessSignature=)…(?=$| |;|')")
     found = []
     for path in (each for each in modules() if "…" in each.read_text()):
-        tree = ast.parse(path.read_text())
+        tree = parsed(path)
         described = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}  # docstrings
         for each in ast.walk(tree):
             is_text = isinstance(each, ast.Constant) and isinstance(each.value, str) and id(each) not in described
@@ -234,7 +240,7 @@ def test_no_line_that_a_message_advises_has_a_gap() -> None:
 def test_each_folder_with_a_long_test_is_in_make_prove() -> None:
     """Else nobody ever runs it."""
     prove = (ROOT / "Makefile").read_text().partition("\nprove:")[2].partition("\n\n")[0]
-    ran = {Path(each) for line in prove.splitlines() if "pytest" in line for each in re.findall(r"tests/\w+", line)}
+    ran = {Path(each) for line in prove.splitlines() if "pytest" in line for each in re.findall(r"tests/[\w.]+", line)}
     marked = {path for path, text in texts() if path.suffix == ".py" and re.search(r"\bmark[.]long\b", text)}
     long = {Path(*path.parts[:2]) for path in marked if path.parts[0] == "tests"}
     assert {Path("tests/formats"), Path("tests/end_to_end")} <= long

@@ -143,7 +143,7 @@ class Group:
         deadline = time.monotonic() + PATIENCE_S
         while not holds(shown := self.status()):
             assert time.monotonic() < deadline, f"{what}: {shown}"
-            time.sleep(0.05)
+            time.sleep(0.2)  # the pace of asking
         return shown
 
     def leader(self) -> LeaderRow:

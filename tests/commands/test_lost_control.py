@@ -89,6 +89,14 @@ def drained(emulator: Azurite, tmp_path: Path) -> Iterator[Drained]:
     made.account.close()
 
 
+@pytest.fixture(scope="module")
+def kept(emulator: Azurite, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drained]:
+    """One for what changes nothing."""
+    made = Drained(emulator, tmp_path_factory.mktemp("kept"))
+    yield made
+    made.account.close()
+
+
 def test_no_group_begins_beside_copies_of_another(drained: Drained) -> None:
     """It would read the sources once more from their beginning, and its rows would be doubled."""
     with pytest.raises(StateLost, match="samza-azure recover JOB"):
@@ -140,14 +148,14 @@ def test_each_command_either_asks_where_the_run_stands_or_is_known_not_to() -> N
 
 @pytest.mark.parametrize("line", ASK)
 def test_each_command_that_asks_where_the_run_stands_names_the_way_back(
-    drained: Drained, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kept: Drained, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`status` said that the next start begins the first run, and `drain` asked that run to end."""
-    (drained.path.parent / "rows.csv").write_text("id\n7\n")
-    monkeypatch.chdir(drained.path.parent)
+    (kept.path.parent / "rows.csv").write_text("id\n7\n")
+    monkeypatch.chdir(kept.path.parent)
     name, *options = line.split()
-    asked = drained.requests()
-    monkeypatch.setattr(sys, "argv", ["samza-azure", name, str(drained.path), *options])
+    asked = kept.requests()
+    monkeypatch.setattr(sys, "argv", ["samza-azure", name, str(kept.path), *options])
     with pytest.raises(SystemExit) as ended:
         cli.main()
     said = capsys.readouterr()
@@ -155,8 +163,8 @@ def test_each_command_that_asks_where_the_run_stands_names_the_way_back(
     assert "control.json was deleted: there are copies of it below control/." in said.err
     assert "samza-azure recover JOB brings it back" in said.err
     assert not said.out
-    assert drained.requests() == asked
-    assert ends_of(drained.blobs, ["orders/0"]) == drained.control.positions
+    assert kept.requests() == asked
+    assert ends_of(kept.blobs, ["orders/0"]) == kept.control.positions
 
 
 def test_a_drain_that_was_requested_before_the_loss_was_seen_stays(

@@ -132,12 +132,12 @@ class Place:
             self.until(lambda: len(tasks.tasks) == 2)
             yield tasks
 
-    def until(self, holds: Callable[[], bool], seconds: float = 60) -> None:
+    def until(self, holds: Callable[[], bool], seconds: float = 60, pace: float = 0.02) -> None:
         """Wait for something that others do."""
         begun = time.monotonic()
         while not holds():
             assert time.monotonic() < begun + seconds, (self.blobs.refused, self.tables.refused)
-            time.sleep(0.02)  # the pace of asking
+            time.sleep(pace)  # of asking
 
     def signed(self, signature: str) -> str:
         """The guarded account, opened by a signature."""
@@ -203,7 +203,7 @@ def processor_with_a_table(place: Place, rows: Path) -> None:
     run = [sys.executable, "-m", "samza_azure", "run", str(place.job)]
     with subprocess.Popen(run, env={**os.environ, "CONNECT": place.guarded}, cwd=place.job.parent) as processor:
         try:
-            place.until(lambda: json.loads(place.command("status", "--json")[1])["phase"] == "RUNNING", 180)
+            place.until(lambda: json.loads(place.command("status", "--json")[1])["phase"] == "RUNNING", 180, 0.5)
             assert place.command("drain", "--when-caught-up", "--wait", "--timeout", "180")[0] == 0
             assert processor.wait(60) == 0
         finally:

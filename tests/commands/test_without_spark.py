@@ -115,13 +115,14 @@ def test_a_job_of_handlers_is_checked_runs_and_drains_without_spark(run: Run, tm
     assert (code, "alerts: text string, number bigint" in said) == (0, True), said + error
     assert run(*command, "produce", "job.toml", "flights", "rows.csv")[0] == 0
     program = """
-import pathlib, subprocess, sys
+import pathlib, subprocess, sys, time
 from samza_azure import Reader
 command = [sys.executable, "-m", "samza_azure"]
 processor = subprocess.Popen([*command, "run", "job.toml", "--log-file", "log"])
 try:
     while subprocess.run([*command, "status", "job.toml"], capture_output=True).returncode:
         assert processor.poll() is None
+        time.sleep(1)  # the pace of asking
     rows = 0
     for table in Reader.from_job("job.toml", "seen"):
         rows += table.num_rows
