@@ -123,7 +123,7 @@ prove: setup
 	@$(PIP) --quiet --group browser
 	@failed=; try() { echo "== $$*"; $(BIN)/python "$$@" || failed="$$failed\n  $$*"; }; \
 	for trial in tests/prove/*.py; do try $$trial; done; \
-	try -m pytest -q -m long tests/sim tests/model tests/infra tests/logs tests/host tests/commands tests/eventhubs tests/formats tests/kafka tests/segments tests/storage tests/fleet tests/spark; \
+	try -m pytest -q -m long tests/sim tests/model tests/infra tests/logs tests/page tests/host tests/commands tests/library tests/eventhubs tests/formats tests/kafka tests/segments tests/storage tests/fleet tests/spark tests/test_explain.py; \
 	try -m pytest -q -m "" tests/end_to_end; \
 	try tests/prove/pipelines.py --replay; \
 	try tests/prove/pipelines.py --drains; \

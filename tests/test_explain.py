@@ -220,6 +220,7 @@ def test_the_only_successor_waits_for_no_other() -> None:
     assert bounds(FAST, 2, call_s=0.5).leader_lost == pytest.approx(1.5 + 2 * 0.15)
 
 
+@pytest.mark.long  # a Spark of its own; `check` needs none either, with the same analysis
 def test_the_command_needs_no_account() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "AZURE_STORAGE_CONNECTION_STRING"}
     command = [sys.executable, "-m", "samza_azure", "explain", str(EXAMPLE), "--processors", "5"]

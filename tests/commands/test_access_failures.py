@@ -66,6 +66,7 @@ ROWS = pa.table({"id": [1, 2, 3]})
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 #: One failure for each way to open the account and each outcome: what has begun depends on no more.
 KINDS = list({(each.by, each.outcome): each for each in FAILURES}.values())
+SOME_KINDS = [pytest.param(each, marks=[pytest.mark.long] * (place % 2)) for place, each in enumerate(KINDS)]
 
 
 @dataclass(slots=True)
@@ -217,7 +218,7 @@ def test_a_processor_that_has_not_joined_ends_with_2_only_if_no_later_try_can_he
     assert has_said == (failure.outcome is not Outcome.FOR_GOOD)
 
 
-@pytest.mark.parametrize("failure", KINDS, ids=str)
+@pytest.mark.parametrize("failure", SOME_KINDS, ids=str)
 def test_a_processor_that_has_joined_pauses_and_goes_on_and_says_so_in_a_few_lines(
     machine: Machine, failure: Failure, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -294,7 +295,7 @@ def test_a_real_processor_logs_at_most_ten_lines_in_each_outage(
             processor.kill()
 
 
-@pytest.mark.parametrize("failure", KINDS, ids=str)
+@pytest.mark.parametrize("failure", SOME_KINDS, ids=str)
 def test_a_processor_that_has_joined_ends_with_5_if_it_is_refused_for_long(machine: Machine, failure: Failure) -> None:
     """For two minutes, which tests/library/test_access.py plays on virtual time."""
     machine.patch.setattr("samza_azure.group.ending.DENIED_S", 1.0)

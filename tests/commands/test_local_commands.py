@@ -316,7 +316,7 @@ def test_dev_stays_when_the_processors_have_ended_and_keeps_the_data(job: Path, 
     rows, out, data = tmp_path / "rows.csv", tmp_path / "out.parquet", tmp_path / "data"
     rows.write_text("id\na\nb\n")
     for command in (["produce", str(job), "orders", str(rows)], ["export", str(job), "orders", "--to", str(out)]):
-        process = begun("dev", str(job), "--data", str(data))
+        process = begun("dev", str(job), "--data", str(data), "--processors", "1")
         try:
             said = said_until(process, "All processors have ended. The emulator runs on")
             assert f"Ctrl-C ends it and keeps the data in {data}" in said
@@ -375,23 +375,23 @@ def test_dev_prints_the_error_of_a_refused_pipeline_verbatim(job: Path, tmp_path
 def test_dev_waits_for_the_mistake_to_be_mended_and_starts_again_with_each_change(job: Path, tmp_path: Path) -> None:
     pipeline = tmp_path / "pipeline.py"
     pipeline.write_text(PIPELINE.replace('"orders"', '"order"'))
-    process = begun("dev", str(job), "--reload")
+    process = begun("dev", str(job), "--reload", "--processors", "1")
     try:
         assert "Did you mean 'orders'?" in said_until(process, "Correct it; the processors start when it is saved.")
         pipeline.write_text(PIPELINE)
-        said_until(process, "2 processors started")
+        said_until(process, "1 processor started")
         pipeline.write_text(PIPELINE + "oops\n")
         assert "NameError: name 'oops' is not defined" in said_until(process, "The saved code is not started")
         pipeline.write_text(PIPELINE + "# mended\n")
         said_until(process, "The code has changed: the processors start again.")
-        said_until(process, "2 processors started")
+        said_until(process, "1 processor started")
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
     finally:
         process.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_dev_waits_for_a_job_file_that_is_refused_and_ends_with_its_emulator(
     job: Path, tmp_path: Path, number: signal.Signals
 ) -> None:

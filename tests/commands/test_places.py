@@ -152,7 +152,7 @@ WAYS: dict[str, Callable[[Out], list[int]]] = {
 ELSEWHERE = ("The rows of 'out' are in the table outs", "samza-azure export JOB out --to FILE")
 
 
-@pytest.mark.parametrize("kind", SETTINGS)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.long] * (kind == "both")) for kind in SETTINGS])
 def test_each_way_gives_the_rows_of_each_place_across_a_drain(out_of: Callable[[str], Out], kind: str) -> None:
     """After a drain it was only said of a table that no log holds the stream, and before it part of the rows came."""
     out = out_of(kind)

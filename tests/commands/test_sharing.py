@@ -118,7 +118,12 @@ def two_jobs(users: Users, container: str, table: str, name: str, app_id: str) -
     return first, users.job(ours if name == SHARED else unique("two"), "1" if app_id == SHARED else "2", **named)
 
 
-@pytest.mark.parametrize("names", COMBINATIONS, ids="-".join)
+# Each fourth has each way of each name.
+@pytest.mark.parametrize(
+    "names",
+    [pytest.param(each, marks=[pytest.mark.long] * bool(place % 4)) for place, each in enumerate(COMBINATIONS)],
+    ids=map("-".join, COMBINATIONS),
+)
 def test_two_jobs_never_take_rows_keys_or_readers_from_each_other(users: Users, names: tuple[str, ...]) -> None:
     first, second = two_jobs(users, *names)
     configs = [Config.load(each) for each in (first, second)]
@@ -350,7 +355,7 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)  # the pace of asking
 
 
-@pytest.mark.parametrize("pipeline", ["same", "other"])
+@pytest.mark.parametrize("pipeline", [pytest.param("same", marks=pytest.mark.long), "other"])
 def test_processors_of_two_jobs_get_their_own_tasks_or_end(users: Users, pipeline: str) -> None:
     """The first jobs run when the second ones start."""
     cases = [

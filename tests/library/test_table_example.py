@@ -4,9 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "table" / "append_and_compact.py"
 
 
+@pytest.mark.long  # what it calls has tests in tests/storage
 def test_the_example_of_a_table() -> None:
     ended = subprocess.run([sys.executable, str(EXAMPLE)], capture_output=True, text=True, timeout=200, check=False)
     assert ended.returncode == 0, ended.stderr

@@ -54,6 +54,7 @@ def race(owners: list[Owner], choose: Dice, faults: int, limits: LogLimits | Non
     return found
 
 
+@pytest.mark.long  # three writers in many orders with many faults are below
 @pytest.mark.parametrize(
     "second", [NEW, pytest.param(Writer(3, 2), marks=pytest.mark.long)], ids=["a new owner", "a new attempt"]
 )

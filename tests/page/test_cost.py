@@ -11,6 +11,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 import aiohttp
+import pytest
 from aiohttp import web
 
 from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks
@@ -119,6 +120,7 @@ def counted(fleet: Counter) -> Iterator[list[Phase]]:
     phases.append(Phase(time.monotonic() - begun, sent, fleet.beats() - beats))
 
 
+@pytest.mark.long  # tests/sim/test_cost.py counts the same calls
 def test_a_fleet_costs_the_same_with_its_page_open_and_the_page_what_explain_says() -> None:
     with ExitStack() as stack:
         emulator = stack.enter_context(Azurite().start())

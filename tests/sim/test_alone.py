@@ -14,7 +14,7 @@ from samza_azure.messages import Phase
 from simulator.ledger import demand
 from simulator.life import Life
 from simulator.network import Outage
-from tests.sim.test_ending import Story, played
+from tests.sim.test_ending import Story, played, two_of
 
 LOOK_S = 0.1
 
@@ -84,7 +84,7 @@ class Alone(Story):
         return found
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", two_of(4))
 def test_of_several_that_start_one_runs_all_and_the_others_are_refused_again_and_again(seed: int) -> None:
     class Started(Alone):
         async def _story(self) -> None:
@@ -98,7 +98,7 @@ def test_of_several_that_start_one_runs_all_and_the_others_are_refused_again_and
     played(Started(seed))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", two_of(4))
 def test_when_it_dies_or_freezes_or_is_cut_off_another_start_has_all_tasks(seed: int) -> None:
     class Lost(Alone):
         async def _story(self) -> None:

@@ -32,6 +32,11 @@ CALM = Scenario(
 )
 
 
+def two_of(seeds: int) -> list[object]:
+    """A story has the same end with each: two are for `make test`."""
+    return [pytest.param(seed, marks=[pytest.mark.long] * (seed > 1)) for seed in range(seeds)]
+
+
 class Story(World):
     """A fleet that runs, without faults but those of the story. A processor that ends is started again."""
 
@@ -108,7 +113,7 @@ def played(story: Story) -> None:
         pytest.fail("\n".join([*result.history, result.violation]))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", two_of(6))
 def test_a_fleet_with_a_processor_that_rejoined_cleans_up_and_ends(seed: int) -> None:
     """It waited for the clean-up, and the clean-up for its row, which named a task of its former life: for ever."""
 
@@ -121,7 +126,7 @@ def test_a_fleet_with_a_processor_that_rejoined_cleans_up_and_ends(seed: int) ->
     played(Back(seed))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", two_of(6))
 def test_upgraded_processors_begin_the_next_run_after_it(seed: int) -> None:
     class Upgraded(Story):
         async def _play(self) -> None:
@@ -224,7 +229,7 @@ class Waits(Story):
         """No operator sends them away: what they do by themselves is the story."""
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", two_of(4))
 def test_a_processor_that_waits_for_an_upgrade_lets_the_new_code_begin_the_next_run(seed: int) -> None:
     """Its own code cannot, and it does not end: one that can leads."""
 
@@ -239,7 +244,7 @@ def test_a_processor_that_waits_for_an_upgrade_lets_the_new_code_begin_the_next_
     played(Drained(seed))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", two_of(4))
 def test_a_drained_run_is_cleaned_up_though_all_wait_for_an_upgrade(seed: int) -> None:
     """Their rows reported its tasks for as long as they waited, so no leader cleaned up, and `drain --wait`
     had no end."""
@@ -260,7 +265,7 @@ def test_a_drained_run_is_cleaned_up_though_all_wait_for_an_upgrade(seed: int) -
     played(Drained(seed))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", two_of(4))
 def test_those_who_wait_for_an_upgrade_take_over_and_clean_up_if_the_leader_dies(seed: int) -> None:
     class Drained(Waits):
         async def _play(self) -> None:
@@ -275,7 +280,7 @@ def test_those_who_wait_for_an_upgrade_take_over_and_clean_up_if_the_leader_dies
     played(Drained(seed))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", two_of(4))
 def test_a_processor_that_joins_a_draining_run_gets_no_task_and_ends_with_the_run(seed: int) -> None:
     class Joined(Story):
         async def _play(self) -> None:
@@ -296,7 +301,7 @@ def test_a_processor_that_joins_a_draining_run_gets_no_task_and_ends_with_the_ru
     played(Joined(seed))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", two_of(4))
 def test_two_requests_drain_once_and_one_for_another_run_drains_nothing(seed: int) -> None:
     class Asked(Story):
         async def _play(self) -> None:
@@ -314,7 +319,7 @@ def test_two_requests_drain_once_and_one_for_another_run_drains_nothing(seed: in
     played(Asked(seed))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", two_of(4))
 def test_a_drain_asked_for_while_an_outage_pauses_all_goes_on_after_it(seed: int) -> None:
     class Away(Story):
         async def _play(self) -> None:
@@ -330,7 +335,7 @@ def test_a_drain_asked_for_while_an_outage_pauses_all_goes_on_after_it(seed: int
     played(Away(seed))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", two_of(4))
 def test_a_drain_asked_for_while_a_task_changes_hands_drains_it_under_its_new_owner(seed: int) -> None:
     """The former owner has not released it when the run begins to drain; the new one then starts it frozen."""
 
