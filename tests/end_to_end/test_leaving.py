@@ -20,14 +20,19 @@ LEAVES_WITHIN_S = 20.0
 assert SILENT_S + FAREWELL_S + GOODBYE_S <= LEAVES_WITHIN_S
 
 
-@pytest.mark.parametrize(
-    "how", [signal.SIGSTOP, pytest.param(signal.SIGKILL, marks=pytest.mark.long)], ids=["frozen", "gone"]
-)
+@pytest.mark.long  # the same without Spark is in test_life_and_death
+@pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL], ids=["frozen", "gone"])
 def test_sigterm_in_an_outage_ends_the_processor_and_its_tree_within_the_promised_time(
     world: JobOnAzurite, how: signal.Signals
 ) -> None:
+    """Its JVM, too."""
+    world.start("p0")
+    leaves_in_an_outage(world, how)
+
+
+def leaves_in_an_outage(world: JobOnAzurite, how: signal.Signals) -> None:
     """Batches are in flight, and no append is answered. The others learn of it by its silence, which it says."""
-    run_id = world.start("p0")["run_id"]
+    run_id = world.fleet.status()["run_id"]
     producer = world.producing(3_000, 500)
     tree = world.tree("p0")
     try:

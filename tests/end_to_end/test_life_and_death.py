@@ -12,6 +12,7 @@ import pytest
 from samza_azure.commands.fleet import Fleet, all_running
 
 from .real_processes import PARTITIONS, PATIENCE_S, JobOnAzurite
+from .test_leaving import leaves_in_an_outage
 
 STREAMS = f"""
 [streams.flights]
@@ -154,6 +155,11 @@ def test_a_missing_pipeline_ends_the_processor_with_a_remedy(world: JobOnAzurite
     nowhere.start("p1")
     assert nowhere.exit_codes(PATIENCE_S) == {"p1": 2}
     assert "pipelines" in nowhere.log_file("p1").read_text()
+
+
+def test_sigterm_in_an_outage_ends_the_processor_and_its_tree_within_the_promised_time(world: JobOnAzurite) -> None:
+    world.settled()
+    leaves_in_an_outage(world, signal.SIGSTOP)
 
 
 def owned_by(processor: str, shown: dict[str, Any]) -> bool:
