@@ -32,7 +32,7 @@ PURE_TESTS := tests/group tests/logs tests/segments tests/streams tests/test_mes
 # What there is.
 help:
 	@echo "make demo      three processors on real flights: one is killed, then all are drained, nothing is lost"
-	@echo "make test      format, lint, types, imports, documents, then all tests"
+	@echo "make test      format, lint, types, imports, documents, then all tests but those marked long"
 	@echo "make check     format, lint, types, imports, documents, and the templates in infra/"
 	@echo "make format    put the code into the shape that check wants"
 	@echo "make docs      the documents as a site, in build/docs"
@@ -50,7 +50,7 @@ help:
 demo: setup
 	$(BIN)/python examples/flights/demo.py
 
-# All checks and tests. Each part ends with its slowest tests. The training takes one core, and so do the checks. Then the
+# All checks, and the tests that are not marked long. Each part ends with its slowest tests. The training takes one core, and so do the checks. Then the
 # tests that compute and those that mostly wait run side by side; what the waiting ones say is shown when they are over.
 # The package is compiled beforehand: where PYTHONDONTWRITEBYTECODE is set, hundreds of processes would do it, 0.6 s each.
 test: $(READY)

@@ -61,6 +61,7 @@ def all_gone(processes: list[int]) -> bool:
     return True
 
 
+@pytest.mark.long  # tests/commands/test_mistakes.py starts processors
 def test_a_pipeline_that_cannot_run_is_rejected_with_its_reason(job: Path) -> None:
     (job.parent / "pipeline.py").write_text(PIPELINE.replace("return rows.where", "rows.where"))
     child = Child(job)

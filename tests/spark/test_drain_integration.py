@@ -329,6 +329,7 @@ def test_drain_on_container_start_without_reshuffle_stages(make: MakeJob) -> Non
     drained_before_the_start(make(without_reshuffle_stages()))
 
 
+@pytest.mark.long  # test_handlers has it without the coordinator
 def test_drain_of_the_low_level_api(make: MakeJob) -> None:
     drains: list[str] = []
     drained_while_it_runs(make(low_level(drains), RECEIVED))

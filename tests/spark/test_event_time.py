@@ -44,6 +44,7 @@ def daily(rows: DataFrame) -> DataFrame:
     return rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 day"), "key").count()
 
 
+@pytest.mark.long  # drawn pipelines have unions
 def test_a_union_waits_for_the_slower_branch_whichever_comes_first(fleet: MakeFleet) -> None:
     """One has a watermark in its stage and one has none; Spark marks a union as its first branch is marked."""
     application = Application()
@@ -64,6 +65,7 @@ def test_a_union_waits_for_the_slower_branch_whichever_comes_first(fleet: MakeFl
     assert_equal(run, behind(rows_of(100), others, "fast", "slow"))
 
 
+@pytest.mark.long  # the frontier of joins is below
 def test_joined_rows_are_as_old_as_the_slower_side_lets_them_be(fleet: MakeFleet) -> None:
     """A join with a time bound needs no lag: the bound says how old its rows can be."""
     application = Application()
@@ -101,7 +103,7 @@ def test_a_row_at_the_frontier_is_not_late(fleet: MakeFleet) -> None:
     days = '[streams.days]\nschema = "key string, day date"\nevent_time = "day"\n'
     run = fleet(application, SOURCES % ("instants", "others") + days + FAST)
     pieces: list[tuple[str, list[Row]]] = []
-    for number in range(6):
+    for number in range(3):
         keys = [f"{number}-{each}" for each in range(3)]
         pieces += [
             ("instants", [{"key": key, "ts": START} for key in keys]),

@@ -35,7 +35,11 @@ def analyse(spark: SparkSession, folder: Path, job: str, pipeline: str) -> None:
     analyse_pipeline(spark, load(config), config, folder / "analysis")
 
 
-@pytest.mark.parametrize("mistake", LATE.values(), ids=LATE.keys())
+@pytest.mark.parametrize(
+    "mistake",
+    [pytest.param(each, marks=[pytest.mark.long] * (place % 2)) for place, each in enumerate(LATE.values())],
+    ids=LATE.keys(),
+)
 def test_a_mistake_is_reported_with_its_place_and_a_fix_to_paste(
     spark: SparkSession, tmp_path: Path, mistake: Mistake
 ) -> None:

@@ -108,6 +108,7 @@ def rows_of(container: Callable[..., Child], account: Account) -> Callable[..., 
     return lambda files, app="": rows_by_output(container(files, app), account)["out"]
 
 
+@pytest.mark.long  # a Spark of its own; what workers get is shown below
 def test_a_script_becomes_a_pipeline(rows_of: Callable[..., list[tuple[object, ...]]]) -> None:
     """A session, a broadcast, an accumulator and registered functions at the top; helpers of all kinds beside it."""
     pipeline = (

@@ -499,6 +499,7 @@ def test_routed_streams_that_meet_in_one_of_two_operators(plan: Plan) -> None:
     assert "Their rows meet in stage stage: write the same for both." in refused(plan, stage, "a", "b", more=more)
 
 
+@pytest.mark.long  # test_pipeline has odd names
 def test_a_key_with_a_backtick_in_its_name(fleet: MakeFleet) -> None:
     """And variants that are null: both failed at the first batch."""
     application = Application()

@@ -74,10 +74,8 @@ def pieces_of(job: str, run_streams: dict[str, str | None]) -> list[tuple[str, l
     return [(stream, rows) for _, stream, rows in sorted(pieces, key=lambda piece: piece[0])]
 
 
-@pytest.mark.parametrize(
-    "job",
-    ["joined_streams", *(pytest.param(job, marks=pytest.mark.long) for job in JOBS if job != "joined_streams")],
-)
+@pytest.mark.long  # drawn pipelines of the same operators are compared with a batch, too
+@pytest.mark.parametrize("job", JOBS)
 def test_the_job_that_was_carried_over_puts_out_the_same_rows(
     job: str, fleet: MakeFleet, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -380,7 +380,11 @@ ADVISED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("wrong", "advised", "more"), ADVISED.values(), ids=ADVISED.keys())
+@pytest.mark.parametrize(
+    ("wrong", "advised", "more"),
+    [pytest.param(*each, marks=[pytest.mark.long] * bool(place % 3)) for place, each in enumerate(ADVISED.values())],
+    ids=ADVISED.keys(),
+)
 def test_the_advised_line_has_the_columns_of_the_stage_and_can_be_pasted(
     refusal: Refusal, analyse: Analyse, wrong: str, advised: str, more: str
 ) -> None:
@@ -820,11 +824,16 @@ def test_a_function_of_columns_that_come_from_a_function_with_state(refusal: Ref
     ("behind", "what"),
     [
         (lambda rows: rows.dropDuplicates(["carrier"]), "the deduplication by carrier"),
-        (lambda rows: rows.where("n > 1").dropDuplicates(["carrier"]), "the deduplication by carrier"),
-        (lambda rows: rows.repartition(3), "the Repartition"),
-        (lambda rows: rows.coalesce(3).limit(3), "the limit over all rows"),
         (lambda rows: rows.join(names(rows), "carrier", "left"), "the Join"),
-        (lambda rows: rows.join(names(rows).hint("merge"), "carrier", "left"), "the Join"),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in (
+                (lambda rows: rows.where("n > 1").dropDuplicates(["carrier"]), "the deduplication by carrier"),
+                (lambda rows: rows.repartition(3), "the Repartition"),
+                (lambda rows: rows.coalesce(3).limit(3), "the limit over all rows"),
+                (lambda rows: rows.join(names(rows).hint("merge"), "carrier", "left"), "the Join"),
+            )
+        ),
     ],
 )
 def test_an_operator_that_cannot_read_the_rows_of_a_function_with_state(
@@ -1886,10 +1895,10 @@ def test_a_filter_behind_a_join_that_becomes_its_key(refusal: Refusal, analyse: 
         return identified.join(others, F.expr("k = bk")).where("one = nullif(w, 0)").select("v", "w")
 
     analyse(without_nulls, "some", "others", streams=SIDES)
-    for behind in ("v = w", "v < w", "nullif(v, 0) < nullif(w, 0)", "w > 3", "v = w OR j = bj", "bts > '2013-01-01'"):
-        for how in ("inner", "left"):
-            bound = " AND bts BETWEEN ts AND ts + INTERVAL 2 HOURS"
-            analyse(paired(bound, behind, how), "some", "others", streams=SIDES)
+    plain = ("v = w", "v < w", "nullif(v, 0) < nullif(w, 0)", "w > 3", "v = w OR j = bj", "bts > '2013-01-01'")
+    for behind, how in zip(plain, ("inner", "left") * 3, strict=True):
+        bound = " AND bts BETWEEN ts AND ts + INTERVAL 2 HOURS"
+        analyse(paired(bound, behind, how), "some", "others", streams=SIDES)
 
 
 @pytest.mark.parametrize("key", ["double(v) = double(w)", "struct(float(v)) = struct(float(w))", "j = bj"])

@@ -947,11 +947,8 @@ def difference(bench: Bench, run: Fleet, remedy: Remedy, stages: Sequence[Stage]
 #: Those in `make test`: each is a kind of its own.
 OFTEN = (
     "windows of another time",
-    "distinct values, counted in the next stage",
     "state that expires by the clock",
-    "a full join by names",
     "a number in the condition",
-    "a right join with a table",
 )
 _SELDOM = [name for name in REMEDIES if name not in OFTEN]
 GROUPS = [OFTEN, *(tuple(_SELDOM[first : first + 10]) for first in range(0, len(_SELDOM), 10))]

@@ -5,6 +5,7 @@ import string
 from collections.abc import Callable
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -29,6 +30,7 @@ batch.bytes = "1 KiB"
 """
 
 
+@pytest.mark.long  # tests/storage/test_retention.py has the rule
 def test_a_run_deletes_blobs_that_every_reader_has_read(fleet: Callable[[Application, str], Fleet]) -> None:
     """Two stages read the source; its first blob is gone already, from an earlier run. A record fills a blob."""
     application = Application()

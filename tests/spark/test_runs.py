@@ -344,6 +344,7 @@ def drained_in_mid_stream(run: Fleet, stream: str) -> list[dict[str, Any]]:
     return read
 
 
+@pytest.mark.long  # drawn pipelines are drained in mid-stream
 def test_drain_without_reshuffle_stages(fleet: MakeFleet) -> None:
     """testDrainWithoutReshuffleStages: in mid-stream. What was read comes out, and nothing else of what was there."""
     run = fleet(straight("straight"), UNSHUFFLED % "straight")
@@ -408,12 +409,14 @@ def twice_as_batch(rows: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return as_batch(ended)
 
 
+@pytest.mark.long  # drawn pipelines are drained in mid-stream, and tests/end_to_end drains two stages
 def test_drain(fleet: MakeFleet) -> None:
     """testDrain: two shuffles, in mid-stream. What was read goes through both, and every window fires in each."""
     run = fleet(twice_shuffled("twice"), TWICE_SHUFFLED % ("twice", "1 KiB"))
     assert twice_as_batch(drained_in_mid_stream(run, "twice")) == put_out(run)
 
 
+@pytest.mark.long  # without a shuffle it is shown above
 def test_drain_on_container_start(fleet: MakeFleet) -> None:
     """testDrainOnContainerStart: two shuffles, and a drain that is there before the tasks. Nothing comes out."""
     run = fleet(twice_shuffled("twice-unread"), TWICE_SHUFFLED % ("twice-unread", "1 KiB"))
@@ -438,6 +441,7 @@ batch.bytes = "1 KiB"
 """
 
 
+@pytest.mark.long  # a drawn pipeline drains a union
 def test_a_task_that_reads_two_source_streams_drains_both_in_mid_stream(fleet: MakeFleet) -> None:
     """testDrainForTasksWithMultipleSSP, with state: one end for each partition of each stream, and one record."""
     application = Application()
@@ -613,6 +617,7 @@ batch.bytes = "1 KiB"
 """
 
 
+@pytest.mark.long  # drawn pipelines have parts of it
 def test_two_inputs_with_two_delays_are_joined_deduplicated_and_drained(fleet: MakeFleet) -> None:
     """An outer join under a watermark of ours, one input days behind, moved on the way, and again in the flush."""
     application = Application()
@@ -656,6 +661,7 @@ def test_two_inputs_with_two_delays_are_joined_deduplicated_and_drained(fleet: M
     assert sorted((row["key"], row["ts"], row["paid_at"]) for row in run.rows("matched")) == expected
 
 
+@pytest.mark.long  # an input that is used or shuffled twice is shown below
 def test_a_stage_may_read_one_stream_twice(fleet: MakeFleet) -> None:
     """Given twice, or joined with itself: two sources that stand at different places, moved on the way and drained."""
     application = Application()

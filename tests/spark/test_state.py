@@ -378,7 +378,7 @@ FORMS: dict[str, tuple[int, Callable[[DataFrame], DataFrame]]] = {
     "behind": (4, lambda rows: _counted(rows.dropDuplicates(["key", "ts"]), F.window("ts", "10 minutes"))),
     "chained": (7, _counted_twice),
 }
-OFTEN = ("sliding", "session", "distinct", "behind")  # what is counted in its own way
+OFTEN = ("session", "behind")  # what is counted in its own way
 
 
 def _all_have_read(run: Fleet, last: Ends) -> bool:

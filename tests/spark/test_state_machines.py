@@ -173,9 +173,8 @@ def put_out(run: Fleet) -> list[tuple[Any, ...]]:
     return sorted((row["key"], row["first"], row["last"], row["n"]) for row in run.rows("sessions"))
 
 
-@pytest.mark.parametrize(
-    "form", [*(pytest.param(form, marks=pytest.mark.long) for form in (by_rows, by_pandas)), by_group_state]
-)
+@pytest.mark.long  # one timer of each kind is below
+@pytest.mark.parametrize("form", [by_rows, by_pandas, by_group_state])
 def test_timers_fire_once_for_each_session_through_hand_overs_and_a_drain(
     fleet: MakeFleet, form: Callable[[DataFrame], DataFrame]
 ) -> None:

@@ -225,7 +225,7 @@ def test_a_container_ends_when_its_last_task_is_handed_over(
     container.end()
 
 
-@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("fails", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_task_that_has_ended_keeps_neither_its_state_nor_its_last_batch(
     fleet: Callable[[Application, str], Fleet], fails: bool
 ) -> None:
@@ -354,6 +354,7 @@ class Container:
                 task.finish()
 
 
+@pytest.mark.long  # test_state moves one once
 def test_a_task_that_moves_again_and_again_leaves_nothing_of_sparks_behind(
     fleet: Callable[[Application, str], Fleet], spark: SparkSession
 ) -> None:
