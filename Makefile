@@ -105,7 +105,7 @@ docs: setup
 coverage: setup
 	@$(PIP) --quiet --group coverage
 	@mkdir -p build
-	$(BIN)/python -m coverage run --data-file build/coverage -m pytest -q $(PURE_TESTS)
+	$(BIN)/python -m coverage run --data-file build/coverage -m pytest -q -m "" $(PURE_TESTS)
 	$(BIN)/python -m coverage json --data-file build/coverage -o build/uncovered.json --quiet
 	$(BIN)/python tests/uncovered.py build/uncovered.json
 
