@@ -53,6 +53,9 @@ _NO_TRANSACTIONS = {
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
 }  # fmt: skip
 _REFUSED = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
+#: With these a handshake fails, also where the words of the error say that only its connection broke.
+_HANDSHAKE = {KafkaError._AUTHENTICATION, KafkaError._SSL}
+_BROKEN = ("broker transport failure", "ssl transport error", "local: timed out")
 #: The first of these that was told says best why nobody answers.
 _TELLING = (
     *_REFUSED,
@@ -83,6 +86,14 @@ class Survey:
     asked_ms: int  # by that of the wall
 
 
+def _kind(error: KafkaError) -> int:
+    """The code of an error; of a connection that broke in the middle of a sign-in that of a broken one, which is no
+    refusal.
+    """
+    is_broken = error.code() in _HANDSHAKE and any(each in error.str().lower() for each in _BROKEN)
+    return KafkaError._TRANSPORT if is_broken else int(error.code())
+
+
 @dataclass(slots=True)
 class Told:
     """The errors that a client has told beside its calls, the latest of each kind."""
@@ -91,7 +102,7 @@ class Told:
     unsent: KafkaError | None = None  # why a message was not taken
 
     def __call__(self, error: KafkaError) -> None:
-        self.errors[error.code()] = error
+        self.errors[_kind(error)] = error
 
     def failed(self, error: KafkaError | None, _message: Message) -> None:
         """Take in why a message was not taken; the first one says why the others were not."""
@@ -168,10 +179,7 @@ class Topic:
 
     def in_transactions(self, told: Told, name: str, settings: Mapping[str, Any], seconds: float) -> Producer:
         """A producer that shuts out all others of this name, and has ended what they had left open."""
-        # librdkafka 2.16 forgets all brokers once none can be reached, and then asks one that it has forgotten for the
-        # group: each transaction would hang. A new producer begins with those of the options.
-        settings = {**settings, "transactional.id": name, "metadata.recovery.strategy": "none"}
-        producer = self.producer(told, settings)
+        producer = self.producer(told, {**settings, "transactional.id": name})
         try:
             answered(producer, lambda made: made.init_transactions(seconds), told, seconds)
         except KafkaException as error:
@@ -259,9 +267,10 @@ class Topic:
         ends = {each: Ends(first[each], behind[each]) for each in there}
         return Survey(count, topic_id, ends, asked_at, asked_ms)
 
-    def count(self, seconds: float = ANSWER_S) -> int:
+    def count(self, seconds: float = 0.0) -> int:
         """How many partitions it has."""
-        found = self._asked(lambda admin: admin.list_topics(self.name, timeout=seconds)).topics.get(self.name)
+        topics = self._asked(lambda admin: admin.list_topics(self.name, timeout=seconds or ANSWER_S)).topics
+        found = topics.get(self.name)
         if found is None or found.error is not None or not found.partitions:
             unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
             raise self.explained((found.error if found is not None else None) or unknown)
@@ -346,8 +355,8 @@ class Topic:
             return AccessDenied(
                 f"{topic} may not be {done}: give this user or identity the right to {do} it.", may_pass=True
             )
-        if telling := told.telling() if told else None:
-            error, code = telling, telling.code()
+        error = (told.telling() if told else None) or error
+        code = _kind(error)
         text = f"{error.str().partition(chr(10))[0].rstrip('.')}."
         if self._sends and (found := self._unsent(error, text)):
             return found

@@ -5,14 +5,16 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from samza_azure.errors import StorageUnavailable
+from samza_azure.errors import AccessDenied, StorageUnavailable
 from samza_azure.machine.clock import boot_time
+from samza_azure.systems.patience import RETRY_MAX_S as REFUSED_MAX_S
+from samza_azure.systems.patience import RETRY_S as REFUSED_S
 
 #: What has been silent for so long is looked at, and again after as long.
 LOOK_S = 5.0
 #: Where a look takes a connection: again after such a part of the silence, if that is longer, and at most so long.
 PART, SELDOM_S = 0.3, 60.0
-#: Between a look that has failed, and the next one.
+#: Between a look that has failed, and the next one. Who is refused waits as its task does before it is let in.
 RETRY_S = 1.0
 T = TypeVar("T")
 
@@ -27,6 +29,7 @@ class Look:
         self._looking: Future[None] | None = None
         self._heard_at = boot_time() - LOOK_S * at_once
         self._began_at = self._not_before = 0.0
+        self._refusals = 0  # one after the other
         self.unseen: StorageUnavailable | None = None  # why the end is not known
 
     def heard(self) -> None:
@@ -43,11 +46,15 @@ class Look:
         looking, now = self._looking, boot_time()
         if looking is not None and looking.done():
             self._looking = self.unseen = None
-            self._not_before = now + RETRY_S
+            self._not_before, refusals, self._refusals = now + RETRY_S, self._refusals, 0
             try:
                 looking.result()
             except StorageUnavailable as error:
                 self.unseen = error
+            except AccessDenied:
+                self._not_before = now + min(REFUSED_S * 2 ** min(refusals, 10), REFUSED_MAX_S)
+                self._refusals = refusals + 1
+                raise
             else:
                 self._not_before = now
             return

@@ -32,6 +32,7 @@ class Front:
     password: str = ""
     token: str = ""
     refused: int = 0
+    breaks: bool = False  # whether a connection ends where it is to be said who comes
     lose: set[int] = field(default_factory=set)  # requests, by their numbers in the protocol, that are never answered
     lost: int = 0
     #: The timestamps of the messages of each partition. With them offsets are found by time, which tansu cannot.
@@ -78,6 +79,8 @@ class Front:
             is_known, talk = not self.mechanism, [""]
             while (request := _frame(client)) is not None:
                 key, version, number = struct.unpack_from(">hhi", request)
+                if key == _HANDSHAKE and self.breaks:
+                    break
                 if key == _HANDSHAKE and self.mechanism:
                     name = request[10 + max(0, struct.unpack_from(">h", request, 8)[0]) :]
                     asked = name[2 : 2 + struct.unpack_from(">h", name)[0]].decode()

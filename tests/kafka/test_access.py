@@ -108,6 +108,25 @@ def test_a_password_lets_in_and_a_wrong_one_is_named(mechanism: str) -> None:
         assert isinstance(error, StorageUnavailable) and "write options.sasl" in str(error)
 
 
+def test_who_is_refused_later_does_not_hammer_the_brokers(tmp_path: Path) -> None:
+    """It tried more than fifty times a second, for as long as it took: accounts are locked by that."""
+    user = {"sasl.username": "me", "sasl.password": SECRET}
+    client = {"security.protocol": "sasl_plaintext", "sasl.mechanisms": "PLAIN", **user}
+    file = tmp_path / "password"
+    file.write_text(SECRET)
+    with behind(client, mechanism="PLAIN", password=SECRET) as (front, messages):
+        messages.producer = None  # type: ignore[assignment] # it would be refused as well
+        reading = messages.stream(partitions=4, sasl="plain", user="me", password__file=str(file), tls="false")
+        numbers(reading, 10)
+        front.password = "renewed-word"
+        front.cut()
+        until(lambda: front.refused and unavailable(reading))
+        end = time.monotonic() + 3
+        until(lambda: not unavailable(reading) or time.monotonic() > end)
+        assert time.monotonic() > end and 0 < front.refused < 20
+        reading.close()
+
+
 @pytest.mark.long
 def test_a_password_in_a_file_is_read_again_once_it_is_refused(tmp_path: Path) -> None:
     user = {"sasl.username": "me", "sasl.password": SECRET}
@@ -184,3 +203,23 @@ def test_a_connection_string_of_event_hubs_is_a_user_and_a_password() -> None:
         assert SECRET not in str(refused(messages, connect=own.replace("reads", "sends"), tls="false"))
         error = refused(messages, connect=f"SharedAccessKey={SECRET}")
         assert isinstance(error, ConfigError) and "no connection string of Event Hubs" in str(error)
+
+
+def test_a_connection_that_breaks_in_the_sign_in_is_no_refusal() -> None:
+    """One ended a run whose key is in the environment, and closed the consumer of one that was let in."""
+    user = {"sasl.username": "me", "sasl.password": SECRET}
+    client = {"security.protocol": "sasl_plaintext", "sasl.mechanisms": "PLAIN", **user}
+    with behind(client, mechanism="PLAIN", password=SECRET) as (front, messages):
+        reading = messages.stream(partitions=4, sasl="plain", user="me", password=SECRET, tls="false")
+        front.breaks = True
+        with pytest.raises(StorageUnavailable, match=r"do not answer: .*handshake failed"):
+            reading.partitions()
+        front.breaks = False
+        assert numbers(reading, 10) == {0: [*range(10)]}
+        consumer, front.breaks = reading._consumer, True
+        front.cut()
+        until(lambda: unavailable(reading))
+        front.breaks = False
+        until(lambda: not unavailable(reading))
+        assert reading._consumer is consumer
+        reading.close()
