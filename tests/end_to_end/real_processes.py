@@ -209,7 +209,7 @@ class JobOnAzurite:
                         f"\n{name}:\n{self.fleet.log_file(name).read_text()[-2000:]}" for name in self.fleet.processes
                     )
                 )
-            time.sleep(0.2)  # the pace of asking
+            time.sleep(0.5)  # the pace of asking
         assert rows_of(found) == expected
 
     def another(

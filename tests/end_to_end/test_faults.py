@@ -1,7 +1,9 @@
 """One warm fleet of three processors through one fault after another; after each the rows are exact.
 
 The tests of this file share the fleet and run in their order. The last one drains it with data in flight, and the
-result equals the batch over everything. Those marked long are played by `make prove` only, with all others.
+result equals the batch over everything. `make test` has the same in parts: tests/fleet has each fault without Spark,
+the simulator the death of a leader or an owner in a drain, tests/spark a flush that begins again, and
+test_first_hour.py a processor with Spark that is killed.
 """
 
 import signal
@@ -13,6 +15,7 @@ import pytest
 
 from .real_processes import PATIENCE_S, JobOnAzurite, daily, daily_rows, followers_task
 
+pytestmark = pytest.mark.long  # three JVMs, of which some start again
 CHUNK = 6_000
 
 
@@ -39,7 +42,6 @@ def test_the_leader_is_killed(world: JobOnAzurite) -> None:
     world.start(before["leader"])
 
 
-@pytest.mark.long  # the leader's death shows the same, and more
 def test_a_follower_is_killed(world: JobOnAzurite) -> None:
     before = world.settled()
     victim = next(name for name in world.fleet.alive() if name != before["leader"])
@@ -52,7 +54,6 @@ def test_a_follower_is_killed(world: JobOnAzurite) -> None:
     world.start(victim)
 
 
-@pytest.mark.long  # the simulator has both, and the drain below kills a container
 @pytest.mark.parametrize("what", ["jvm", "container"])
 def test_a_dead_and_a_hung_container_give_their_tasks_away_before_the_next_is_ready(
     world: JobOnAzurite, what: str
@@ -87,7 +88,6 @@ def test_a_dead_and_a_hung_container_give_their_tasks_away_before_the_next_is_re
         assert not any("paused" in line or "py4j" in line for line in said(name))
 
 
-@pytest.mark.long  # tests/fleet has it without Spark
 def test_a_processor_is_frozen_for_longer_than_the_death_timeout(world: JobOnAzurite) -> None:
     before = world.settled()
     victim = next(name for name in world.fleet.alive() if name != before["leader"])
@@ -108,7 +108,6 @@ def test_a_processor_is_frozen_for_longer_than_the_death_timeout(world: JobOnAzu
     world.exact()
 
 
-@pytest.mark.long  # tests/fleet has joins and leaves without Spark
 def test_a_fourth_joins_and_one_leaves(world: JobOnAzurite) -> None:
     before = world.settled()
     producer = world.producing(CHUNK, 1_000)
@@ -121,7 +120,6 @@ def test_a_fourth_joins_and_one_leaves(world: JobOnAzurite) -> None:
     world.exact()
 
 
-@pytest.mark.long  # tests/fleet has outages without Spark
 def test_the_storage_is_out_of_reach_for_twenty_seconds(world: JobOnAzurite) -> None:
     before = world.settled()
     alive = world.fleet.alive()

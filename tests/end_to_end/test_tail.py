@@ -77,7 +77,7 @@ def until_all_seen(world: JobOnAzurite, files: Files) -> None:
     while (found := seen(world)) != files.rows:
         assert not found - files.rows, "a row came twice, or from nowhere"
         assert time.monotonic() < deadline, f"{(files.rows - found).total()} rows are missing: {world.fleet.status()}"
-        time.sleep(0.2)
+        time.sleep(1)  # the pace of asking: each looks through all rows
 
 
 def begin(world: JobOnAzurite, files: Files) -> None:

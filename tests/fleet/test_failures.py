@@ -43,6 +43,7 @@ def test_the_leader_is_killed(group: GroupOnAzurite) -> None:
     group.settled()
 
 
+@pytest.mark.long  # one dies with the leader below
 def test_a_follower_is_killed(group: GroupOnAzurite) -> None:
     before = group.settled()
     victim = group.followers[0]
@@ -54,6 +55,7 @@ def test_a_follower_is_killed(group: GroupOnAzurite) -> None:
     group.settled()
 
 
+@pytest.mark.long  # the leader and one of them is below
 def test_both_followers_are_killed(group: GroupOnAzurite) -> None:
     before = group.settled()
     victims = group.followers
@@ -118,7 +120,7 @@ def test_a_processor_is_killed_and_restarted_before_it_is_marked_dead(group: Gro
     assert (after["leader"], after["epoch"]) == (before["leader"], before["epoch"])
 
 
-@pytest.mark.parametrize("away", ["blobs", "table", "both"])
+@pytest.mark.parametrize("away", [*(pytest.param(each, marks=pytest.mark.long) for each in ("blobs", "table")), "both"])
 def test_an_outage_longer_than_the_death_timeout_marks_no_processor_dead(group: GroupOnAzurite, away: str) -> None:
     before, alive = group.settled(), group.alive
     services = {"blobs": [group.emulator.pid], "table": [group.emulator.table_pid]}

@@ -127,7 +127,7 @@ def test_an_older_control_blob_was_put_back(group: GroupOnAzurite, operator: Ope
     assert "Nothing to recover" in operator.recover()
 
 
-@pytest.mark.parametrize("loss", ["deleted", "cut short"])
+@pytest.mark.parametrize("loss", ["deleted", pytest.param("cut short", marks=pytest.mark.long)])
 def test_the_control_blob_was_lost(group: GroupOnAzurite, operator: Operator, loss: str) -> None:
     operator.stop()
     before = operator.control()

@@ -88,6 +88,7 @@ def test_each_release_that_was_pinned_is_there() -> None:
     assert {path.stem for path in RELEASES} == PINNED
 
 
+@pytest.mark.long  # tests/group/golden has what each format means
 def test_a_group_of_two_releases_works_whichever_of_them_leads(group: GroupOnAzurite, release: Path) -> None:
     starts(group, release, "old0", "old1")
     assert group.settled()["leader"] in ("old0", "old1")
