@@ -215,12 +215,10 @@ def test_check_prints_the_whole_result_without_an_account(tmp_path: Path) -> Non
     assert f"{tmp_path / 'MODULE.py'}, line 6" in bad.stderr
 
 
+@pytest.mark.long  # a Spark of its own; tests/spark/test_mistakes.py has what is said
 @pytest.mark.parametrize(
     ("right", "wrong", "line"),
-    [
-        ('"amount > 0"', '"amout > 0"', 8),
-        pytest.param('"amount > 0"', 'orders["amout"] > 0', 8, marks=pytest.mark.long),
-    ],
+    [('"amount > 0"', '"amout > 0"', 8), ('"amount > 0"', 'orders["amout"] > 0', 8)],
     ids=["in SQL", "by name"],
 )
 def test_a_misspelt_column_is_reported_in_one_sentence_and_nothing_else(
