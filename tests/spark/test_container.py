@@ -73,6 +73,7 @@ def test_a_pipeline_that_cannot_run_is_rejected_with_its_reason(job: Path) -> No
         child.kill()
 
 
+@pytest.mark.long  # a Spark of its own
 def test_a_container_whose_directory_is_gone_ends_at_once(child: Child, job: Path) -> None:
     """It can no longer tell its sources until when they may read. Another container begins with a fresh directory."""
     assert isinstance(child.report(), Ready)

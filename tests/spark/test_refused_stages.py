@@ -46,6 +46,13 @@ schema = "carrier string, ts timestamp"
 Analyse = Callable[..., Pipeline]
 
 
+def first(*cases: Any, each: int = 0) -> list[Any]:
+    """The first one and each n-th are for `make test`: an analysis takes a third of a second."""
+    often = {0, *(range(0, len(cases), each) if each else ())}
+    several = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [pytest.param(*case, marks=[pytest.mark.long] * (place not in often)) for place, case in enumerate(several)]
+
+
 @pytest.fixture
 def analyse(spark: SparkSession, tmp_path: Path) -> Analyse:
     """Analyses a pipeline of one stage, `stage`, which writes the stream `out`."""
@@ -382,7 +389,7 @@ ADVISED = {
 
 @pytest.mark.parametrize(
     ("wrong", "advised", "more"),
-    [pytest.param(*each, marks=[pytest.mark.long] * bool(place % 3)) for place, each in enumerate(ADVISED.values())],
+    first(*ADVISED.values(), each=3),
     ids=ADVISED.keys(),
 )
 def test_the_advised_line_has_the_columns_of_the_stage_and_can_be_pasted(
@@ -1005,7 +1012,7 @@ def test_sessions_that_are_grouped_again(refusal: Refusal, analyse: Analyse) -> 
 VARYING = "CASE WHEN delay > 3 THEN '5 minutes' ELSE '10 minutes' END"
 
 
-@pytest.mark.parametrize("gap", ["10 minutes", VARYING])
+@pytest.mark.parametrize("gap", first("10 minutes", VARYING))
 def test_a_condition_on_sessions_that_spark_moves_below_them(refusal: Refusal, analyse: Analyse, gap: str) -> None:
     """A session of three rows has the length of one there; so no session was longer than the gap, also in a batch."""
 
@@ -1027,7 +1034,7 @@ def test_a_condition_on_sessions_that_spark_moves_below_them(refusal: Refusal, a
         analyse(lambda rows, condition=condition: sessions(rows.where("ts > '2013-01-01'")).where(condition))
 
 
-@pytest.mark.parametrize("keys", ["", ', F.lit("all").alias("all")'])
+@pytest.mark.parametrize("keys", first(', F.lit("all").alias("all")', ""))
 def test_sessions_without_another_key(refusal: Refusal, analyse: Analyse, keys: str) -> None:
     """Spark fails at the first batch, on one task, too."""
 
@@ -1152,7 +1159,7 @@ COUNTED = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE 
 
 @pytest.mark.parametrize(
     ("stage", "remedy"),
-    [
+    first(
         (_in_sql("SELECT * FROM {rows}, LATERAL (SELECT delay + 1 AS x)"), "Compute its columns with withColumn; for"),
         (_in_sql("SELECT * FROM {rows}, LATERAL explode(array(1, 2)) AS t(x)"), "use F.explode or LATERAL VIEW"),
         (lambda rows: rows.select("carrier", "delay").subtract(_table(rows)), 'a join of kind "left_anti" do'),
@@ -1198,7 +1205,8 @@ COUNTED = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE 
             "uses cogroup, which",
         ),
         (lambda rows: _mapped(rows).withWatermark("ts", "1 hour"), "set the watermark in the next stage."),
-    ],
+        each=3,
+    ),
 )
 def test_the_remedy_is_for_the_operator_that_was_written(refusal: Refusal, stage: Any, remedy: str) -> None:
     assert remedy in refusal(stage)
@@ -1277,7 +1285,7 @@ BOTH = "carrier = code AND seats < delay"
 
 @pytest.mark.parametrize(
     ("joined", "advised"),
-    [
+    first(
         (lambda rows, _: rows.join(_table(rows).drop("delay"), "carrier", "full"), KEPT.format(NAMED)),
         (lambda rows, _: rows.join(_table(rows).drop("delay"), "carrier", "right"), MET.format(NAMED)),
         (lambda rows, _: _table(rows).drop("delay").join(rows, "carrier", "left"), MET.format(NAMED)),
@@ -1293,7 +1301,8 @@ BOTH = "carrier = code AND seats < delay"
             lambda rows, table: table.join(rows, F.expr(BOTH), "left_semi"),
             'an inner join, .join(table, F.expr("(carrier = code) AND (CAST(seats AS DOUBLE) < delay)"))',
         ),
-    ],
+        each=3,
+    ),
 )  # fmt: skip
 def test_a_join_with_a_table_on_the_wrong_side(
     refusal: Refusal, analyse: Analyse, joined: Callable[[DataFrame, DataFrame], DataFrame], advised: str
@@ -1382,7 +1391,7 @@ def test_an_event_time_that_may_be_older_than_promised(refusal: Refusal, analyse
     assert analyse(stage, streams=streams + 'frontier_lag = "0 s"\n').stages["stage"].frontier_lag_us == 0
 
 
-@pytest.mark.parametrize("shorter_first", [True, False])
+@pytest.mark.parametrize("shorter_first", first(True, False))
 @pytest.mark.parametrize("grouped_first", [True, False])
 def test_the_start_of_windows_of_two_lengths_is_as_early_as_the_longest(
     analyse: Analyse, shorter_first: bool, grouped_first: bool
@@ -1592,13 +1601,14 @@ GROWS = "for ever, so its state grows without end."
 
 @pytest.mark.parametrize(
     ("before", "line", "after", "kept", "options"),
-    [
+    first(
         ("", '.dropDuplicates(["carrier"])', "", "deduplication by carrier keeps each key", {}),
         ('.withWatermark("ts", "2 hours")', '.dropDuplicates(["carrier"])', "", "keeps each key", {}),
         ("", '.groupBy("carrier")', ".count()", "aggregation by carrier keeps each group", UPDATE),
         ("", '.groupBy(F.window("ts", "1 hour"))', ".count()", "keeps each group", UPDATE),
         ("", '.groupBy(F.window("ts", "1 hour"), "carrier")', ".count()", "keeps each group", UPDATE),
-    ],
+        each=3,
+    ),
 )
 def test_state_that_only_grows_is_a_warning_whose_line_ends_it(
     analyse: Analyse, before: str, line: str, after: str, kept: str, options: dict[str, Any]
@@ -1858,12 +1868,13 @@ def advised(said: str) -> str:
 
 @pytest.mark.parametrize(
     ("condition", "behind", "how"),
-    [
+    first(
         (" AND bts >= ts", "bts <= ts + INTERVAL 2 HOURS", "inner"),
         (" AND bts BETWEEN ts AND ts + INTERVAL 30 MINUTES", "bts <= ts + INTERVAL 2 HOURS", "left"),
         (" AND bts BETWEEN ts AND ts + make_dt_interval(0, 2)", "true", "inner"),
         (" AND bts BETWEEN ts AND ts + make_interval(0, 0, 0, 0, 2)", "true", "inner"),
-    ],
+        each=9,
+    ),
 )
 def test_a_time_bound_that_only_the_optimiser_puts_into_a_join(
     refusal: Refusal, analyse: Analyse, condition: str, behind: str, how: str
@@ -1939,7 +1950,7 @@ def test_an_event_time_may_equal_another_one_plus_a_constant(refusal: Refusal, a
     assert "would drop rows that are not late" in refusal(stage("-"), "some", "others", streams=SIDES)
 
 
-@pytest.mark.parametrize("time", ["timestamp_seconds(sec)", "local", "t2 - INTERVAL 1 HOUR"])
+@pytest.mark.parametrize("time", first("timestamp_seconds(sec)", "local", "t2 - INTERVAL 1 HOUR"))
 def test_an_event_time_that_equals_what_is_computed(refusal: Refusal, analyse: Analyse, time: str) -> None:
     said = refusal(paired(f" AND ts = {time}", others=""), "some", "others", streams=SIDES)
     assert "would drop rows that are not late, judged by " in said and "it is computed, and ts has a watermark" in said
@@ -1968,7 +1979,7 @@ def test_a_window_of_the_event_time_that_equals_what_is_computed(refusal: Refusa
     analyse(stage(copy[1], copy[2]), "some", "others", streams=SIDES)
 
 
-@pytest.mark.parametrize("kind", ["bigint", "int", "double"])
+@pytest.mark.parametrize("kind", first("bigint", "int", "double"))
 def test_seconds_in_the_time_condition_of_a_join(refusal: Refusal, analyse: Analyse, kind: str) -> None:
     bound = f" AND cast(bts AS {kind}) >= cast(ts AS {kind}) AND cast(bts AS {kind}) <= cast(ts AS {kind}) + 10"
     said = refusal(paired(bound), "some", "others", streams=SIDES)
@@ -2042,7 +2053,7 @@ def test_joins_that_the_optimiser_brings_into_another_order(refusal: Refusal) ->
     assert said.startswith("Stage stage has 2 joins of two streams, and Spark's optimiser makes 2 others of them.")
 
 
-@pytest.mark.parametrize("copy", ["to_timestamp(ts)", "array(ts)[0]", "IF(true, ts, null)"])
+@pytest.mark.parametrize("copy", first("to_timestamp(ts)", "array(ts)[0]", "IF(true, ts, null)"))
 def test_a_copy_of_the_event_time_that_the_optimiser_finds(refusal: Refusal, analyse: Analyse, copy: str) -> None:
     """The query would fail with two event times."""
 
