@@ -57,6 +57,10 @@ ASSIGN_S = 10.0
 GRACE_S = 30.0
 #: After so long without a message of a partition that has some, it is asked for anew.
 STUCK_S = 30.0
+#: The same of one that we may not read. An answer that there is nothing takes half a second.
+BARRED_S = 3.0
+#: For how long people are told that messages were lost unread.
+LOST_TOLD_S = 3600.0
 #: Between two commits, and between two complaints that they are refused; and how long the last one may take.
 COMMIT_S, COMPLAIN_S, LAST_S = 5.0, 300.0, 3.0
 #: The first number of a position: the topics so far, and then so many bits of the present one's id.
@@ -77,6 +81,8 @@ class Place:
     read_ms: int | None = None  # when the last message that was returned was written
     lost: str = ""  # what the broker said when it could not go on there
     heard_at: float = 0.0
+    survey: Survey | None = None  # the last one that has its ends
+    barred: SamzaAzureError | None = None  # why no message comes
 
 
 class KafkaStream:
@@ -120,9 +126,10 @@ class KafkaStream:
         self._look = Look(self._ask, f"The ends of the topic {self._topic.name!r} are not known.", at_once=True)
         self._found: tuple[Survey, Mapping[int, int]] | None = None
         self._survey: Survey | None = None  # the last one
+        self._seen: Survey | None = None  # the same, unless a look has failed since
         self._hurries = False  # the next one is needed now
         self._denied: tuple[float, SamzaAzureError] | None = None  # no look: since when, and why
-        self._barred: SamzaAzureError | None = None  # no message: why
+        self._lost_at = -math.inf
         self._was_let_in = False  # the brokers have handed out messages, or said that there are none
         self._messages = self._bytes = 0  # that were read
 
@@ -152,6 +159,10 @@ class KafkaStream:
                     "lost, and offsets begin again. To read the new one, use --to earliest."
                 )
         first = self._topic.after(read, whole_ms(time))
+        if silent := [str(each) for each in read if each not in first]:
+            raise StorageUnavailable(
+                f"The broker of partition {', '.join(silent)} of the topic {self._topic.name!r} does not answer."
+            )
         return {each: (stood[each][0], at) for each, at in first.items() if 0 <= at < stood[each][1]}
 
     def committed(self, group: str) -> dict[int, int]:
@@ -198,6 +209,8 @@ class KafkaStream:
 
     def pause(self) -> None:
         """Look at the ends of the partitions."""
+        for place in self._places.values():
+            place.heard_at = boot_time()  # nothing was asked for that could have come
         self._see()
         self._commit()
 
@@ -207,21 +220,30 @@ class KafkaStream:
             self._recorded[partition] = position
 
     def lag(self, partition: int) -> SystemLag | None:
-        """What is left behind what `read` has returned, as the last look has said. Offsets without a message count."""
-        survey, place = self._survey, self._places[partition]
-        if survey is None or place.following is None or partition not in survey.ends:
+        """What is left behind what `read` has returned, as the last look has said that has found the end of this
+        partition. Offsets without a message count.
+        """
+        place = self._places[partition]
+        survey = place.survey
+        if survey is None or place.following is None:
             return None
         left = max(0, survey.ends[partition].behind - (place.returned[1] if place.returned[0] else place.following))
         seconds = 0.0 if not left else None
         if left and place.read_ms is not None:
             seconds = max(0.0, (survey.asked_ms - place.read_ms) / 1000)
         size = left * self._bytes // max(1, self._messages)
-        return SystemLag(left, size, seconds, boot_time() - survey.asked_at, self._trouble() is None)
+        return SystemLag(left, size, seconds, boot_time() - survey.asked_at, survey is self._seen and not place.barred)
 
     def warning(self) -> str:
-        """What to do about partitions that nobody reads, and about commits that are refused."""
-        count = self._survey.partitions if self._survey else 0
-        return " ".join(filter(None, [added(self._stream.name, self._stream.partitions, count), self._uncommitted]))
+        """What to do about partitions that nobody reads, and about commits that are refused; and what is lost."""
+        said, topic = [self._uncommitted], f"the topic {self._topic.name!r}"
+        if (survey := self._survey) is not None:
+            said.append(added(self._stream.name, self._stream.partitions, survey.partitions))
+            if away := ", ".join(str(each) for each in sorted(self._places) if each not in survey.ends):
+                said.append(f"The broker that leads partition {away} of {topic} does not answer. The others are read.")
+        if boot_time() < self._lost_at + LOST_TOLD_S:
+            said.append(f"Of {topic} messages were lost unread; the log says which.")
+        return " ".join(filter(None, said))
 
     def close(self) -> None:
         consumer, self._consumer = self._consumer, None
@@ -302,24 +324,28 @@ class KafkaStream:
         try:
             self._look.see(self._survey.asked_at if self._survey and not self._hurries else 0.0)
         except ConfigError as error:
-            since = self._denied[0] if self._denied else boot_time()
+            since = self._denied[0] if self._denied and type(self._denied[1]) is type(error) else boot_time()
             if self._survey is None or not (isinstance(error, AccessDenied) or boot_time() < since + GRACE_S):
                 raise
-            self._denied = since, error
+            self._denied, self._seen = (since, error), None
             self._hurries = True
+        if self._look.unseen is not None:
+            self._denied = self._seen = None
         if self._found is None:
             return
         (survey, starts), self._found = self._found, None
-        self._survey, self._hurries, self._denied = survey, False, None
+        self._survey = self._seen = survey
+        self._hurries, self._denied = False, None
         if survey.partitions < self._stream.partitions:  # it was made anew: none can lose some
             raise other_count(self._stream.name, self._stream.partitions, survey.partitions)
-        moved = [self._agreed(number, place, survey, starts) for number, place in self._places.items()]
+        moved = [self._agreed(number, self._places[number], survey, starts) for number in survey.ends]
         if any(moved) or self._consumer is None:
             self._assign()
 
     def _agreed(self, number: int, place: Place, survey: Survey, starts: Mapping[int, int]) -> bool:
-        """Bring a place into agreement with a look. Return whether the partition is to be read from another offset."""
+        """Bring a place into agreement with a look. Return whether the partition is to be read anew."""
         ends, known = survey.ends[number], place.made % (1 << ID_BITS)
+        place.survey = survey
         if place.made and known and survey.id and known != survey.id:
             self._lose(
                 f"The topic {self._topic.name!r} was deleted and made anew since its partition {number} was read up "
@@ -335,22 +361,25 @@ class KafkaStream:
             place.made += survey.id
         if place.following is None:
             place.following = self._first(number, ends.first, ends.behind, starts)
-            return True
+            return place.following is not None
         if place.lost and any(number == each for each, _ in self._held):
             self._hurries = True  # first hand out what has come before that
             return False
         if place.lost:
             self._find(number, place, survey)
             return True
-        is_stuck = ends.behind > place.following and boot_time() > place.heard_at + STUCK_S
+        # Who is let in again hears so only then, where no message comes.
+        waits_s = BARRED_S if place.barred else STUCK_S if ends.behind > place.following else math.inf
+        is_stuck = boot_time() > place.heard_at + waits_s
         place.heard_at = boot_time() if is_stuck else place.heard_at
         return is_stuck
 
-    def _first(self, number: int, oldest: int, newest: int, starts: Mapping[int, int]) -> int:
-        """The offset at which a partition begins that was never read."""
+    def _first(self, number: int, oldest: int, newest: int, starts: Mapping[int, int]) -> int | None:
+        """The offset at which a partition begins that was never read; None if it is not known yet."""
         start = start_at(self._stream, self._start, number)
         if isinstance(start, datetime):
-            return at if (at := starts.get(number, -1)) >= 0 else newest
+            at = starts.get(number)
+            return newest if at == -1 else at
         if isinstance(start, int):
             return start
         return newest if start == "newest" else oldest
@@ -388,6 +417,7 @@ class KafkaStream:
         """Pass over what is lost, or raise an error that says how to."""
         if not self._skips:
             raise RowsGone(f'{what} To {otherwise}, set options.on_expired = "skip" for its stream.')
+        self._lost_at = boot_time()
         log.warning("%s options.on_expired says to %s.", what, otherwise)
 
     @staticmethod
@@ -429,18 +459,18 @@ class KafkaStream:
             else:
                 self._hear(message, error)
         if parts or ends:
-            self._look.unseen = self._barred = None  # the brokers answer
+            self._look.unseen = None  # some brokers answer
             self._was_let_in = True
         for number, came in parts.items():
             place = self._places[number]
-            following = place.following or 0
+            following, place.barred = place.following or 0, None
             fresh = came if came[0].offset() >= following else [each for each in came if each.offset() >= following]
             if fresh:
                 place.following, place.heard_at = fresh[-1].offset() + 1, boot_time()
                 self._held.append((number, fresh))
         for number, end in ends.items():
             place = self._places[number]
-            place.following, place.heard_at = max(end, place.following or 0), boot_time()
+            place.following, place.heard_at, place.barred = max(end, place.following or 0), boot_time(), None
         if self._told.is_refused:
             self.close()  # the next one takes a secret that is read again
             self._hurries = True
@@ -465,12 +495,13 @@ class KafkaStream:
                 return
             if not self._was_let_in:
                 raise found
-            self._barred = found
+            for each in self._places.values() if place is None else [place]:
+                each.barred, each.heard_at = found, boot_time()
 
     def _trouble(self) -> StorageUnavailable | None:
         """Why nothing comes, if it is not that there is nothing."""
-        denied = self._barred or (self._denied[1] if self._denied else None)
-        return self._look.unseen if denied is None else Barred(str(denied))
+        denied = [self._denied[1]] if self._denied else [each.barred for each in self._places.values() if each.barred]
+        return self._look.unseen or (Barred(str(denied[0])) if denied else None)
 
     def _rows(self, number: int, messages: list[Message]) -> SystemRows:
         """The rows of some messages, and what is none."""

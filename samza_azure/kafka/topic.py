@@ -81,7 +81,7 @@ class Survey:
 
     partitions: int
     id: int  # a number for the topic's own id; 0: the brokers have none
-    ends: Mapping[int, Ends]
+    ends: Mapping[int, Ends]  # of the partitions whose brokers have answered
     asked_at: float  # by the clock of the machine's boot
     asked_ms: int  # by that of the wall
 
@@ -250,10 +250,10 @@ class Topic:
             return USUAL_BYTES
 
     def survey(self, partitions: Sequence[int]) -> Survey:
-        """Ask for its id and for the ends of some partitions.
+        """Ask for its id and for the ends of some partitions, as far as their brokers answer.
 
         Raises:
-            StorageUnavailable: the brokers do not answer.
+            StorageUnavailable: none does.
             ConfigError: there is no such topic, or it may not be read.
 
         """
@@ -263,8 +263,8 @@ class Topic:
         count, topic_id = self.count(), self._id()
         there = [each for each in partitions if each < count]
         first = self._offsets(dict.fromkeys(there, OffsetSpec.earliest()))
-        behind = self._offsets(dict.fromkeys(there, OffsetSpec.latest()))
-        ends = {each: Ends(first[each], behind[each]) for each in there}
+        behind = self._offsets(dict.fromkeys(first, OffsetSpec.latest()))
+        ends = {each: Ends(first[each], behind[each]) for each in behind}
         return Survey(count, topic_id, ends, asked_at, asked_ms)
 
     def count(self, seconds: float = 0.0) -> int:
@@ -286,7 +286,9 @@ class Topic:
         return self._offsets({partition: OffsetSpec.latest()})[partition]
 
     def after(self, partitions: Iterable[int], ms: int) -> dict[int, int]:
-        """The offset of the first message of each partition that is not older than a time; -1 if there is none."""
+        """The offset of the first message of each partition that is not older than a time, -1 if there is none; as far
+        as their brokers answer.
+        """
         # Before 1970 numbers are words: -1 is behind the last message.
         return self._offsets(dict.fromkeys(partitions, OffsetSpec.for_timestamp(max(0, ms))), least=-1)
 
@@ -308,6 +310,7 @@ class Topic:
         return self._asked(lambda admin: admin.describe_topics(asked, request_timeout=ANSWER_S, **more)[name].result())
 
     def _offsets(self, wanted: Mapping[int, Any], least: int = 0) -> dict[int, int]:
+        """What the brokers answer for some of the partitions. Raise an error if they do for none."""
         if not wanted:
             return {}
         by_partition = {TopicPartition(self.name, each): spec for each, spec in wanted.items()}
@@ -317,10 +320,14 @@ class Topic:
             asked = admin.list_offsets(
                 by_partition, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=ANSWER_S
             )
-            return {each.partition: found.result().offset for each, found in asked.items()}
+            errors = {each: answer.exception() for each, answer in asked.items()}
+            if all(errors.values()):
+                raise next(iter(errors.values()))
+            return {each.partition: asked[each].result().offset for each, error in errors.items() if error is None}
 
-        found = self._asked(ask)
-        if min(found.values()) < least:  # librdkafka knows no error for a connection that was lost meanwhile
+        # librdkafka knows no error for a connection that was lost meanwhile.
+        found = {each: offset for each, offset in self._asked(ask).items() if offset >= least}
+        if not found:
             raise StorageUnavailable(f"The brokers of the topic {self.name!r} do not say which offsets it has.")
         return found
 

@@ -20,17 +20,17 @@ def library() -> ctypes.CDLL:
 
 
 class MockCluster:
-    """One broker with some topics. A context manager."""
+    """Brokers with some topics, whose partitions they lead in turn. A context manager."""
 
-    def __init__(self, topics: Mapping[str, int]) -> None:
-        self._library, self._topics = library(), topics
+    def __init__(self, topics: Mapping[str, int], brokers: int = 1) -> None:
+        self._library, self._topics, self._count = library(), topics, brokers
 
     def __enter__(self) -> Self:
         error = ctypes.create_string_buffer(512)
         settings = self._call("conf_new", c_void_p)
         self._client = self._call("new", c_void_p, (c_int, 0), (c_void_p, settings), (c_char_p, error), (c_size_t, 512))
         assert self._client, error.value
-        self._cluster = self._call("mock_cluster_new", c_void_p, (c_void_p, self._client), (c_int, 1))
+        self._cluster = self._call("mock_cluster_new", c_void_p, (c_void_p, self._client), (c_int, self._count))
         self.brokers: str = self._mock("cluster_bootstraps", c_char_p).decode()
         self._mock("set_controller_id", None, (c_int32, 1))  # for the questions of an AdminClient
         for topic, partitions in self._topics.items():
@@ -44,6 +44,9 @@ class MockCluster:
     def create(self, topic: str, partitions: int) -> None:
         """Make a topic."""
         assert self._mock("topic_create", c_int, (c_char_p, topic.encode()), (c_int, partitions), (c_int, 1)) == 0
+        for each in range(partitions):
+            place = (c_char_p, topic.encode()), (c_int32, each), (c_int32, 1 + each % self._count)
+            assert self._mock("partition_set_leader", c_int, *place) == 0
 
     def delete(self, topic: str) -> None:
         """Delete a topic."""
@@ -69,13 +72,13 @@ class MockCluster:
         """Answer everything about a topic with an error; 0: no more."""
         self._mock("topic_set_error", None, (c_char_p, topic.encode()), (c_int, error))
 
-    def stop(self) -> None:
-        """End all connections, and take none."""
-        assert self._mock("broker_set_down", c_int, (c_int32, 1)) == 0
+    def stop(self, broker: int = 1) -> None:
+        """Have a broker end all connections, and take none."""
+        assert self._mock("broker_set_down", c_int, (c_int32, broker)) == 0
 
-    def start(self) -> None:
+    def start(self, broker: int = 1) -> None:
         """Take connections again."""
-        assert self._mock("broker_set_up", c_int, (c_int32, 1)) == 0
+        assert self._mock("broker_set_up", c_int, (c_int32, broker)) == 0
 
     def _mock(self, name: str, result: Any, *arguments: tuple[Any, Any]) -> Any:
         return self._call(f"mock_{name}", result, (c_void_p, self._cluster), *arguments)

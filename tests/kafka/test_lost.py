@@ -4,6 +4,7 @@ cluster, which can delete messages and topics.
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -95,6 +96,7 @@ def test_messages_that_were_deleted_unread_are_an_error_or_passed_over(
     with caplog.at_level(logging.WARNING):
         assert numbers(reading, 20) == {0: [*range(20, 40)]}
     assert "up to 15 messages were deleted unread. options.on_expired says to go on without them." in caplog.text
+    assert "Of the topic 't' messages were lost unread; the log says which." in reading.warning()
     reading.close()
 
 
@@ -213,6 +215,89 @@ def test_an_outage_is_no_silence_and_reading_goes_on_after_it(cluster: MockClust
     assert numbers(reading, 10) == {0: [*range(40, 50)]}
     until(lambda: not unavailable(reading))
     assert (again := reading.lag(0)) is not None and again.is_current
+    reading.close()
+
+
+def is_current(reading: KafkaStream, partition: int) -> bool:
+    unavailable(reading)
+    return (left := reading.lag(partition)) is not None and left.is_current
+
+
+def test_a_partition_whose_broker_is_away_holds_up_no_other_and_is_not_silent() -> None:
+    """A task that began then read none; and messages of the others made it look like one without any."""
+    with MockCluster({"t": 2}, brokers=2) as cluster:
+        messages = Messages.of(cluster.brokers, "t")
+        messages.send(0, bodies(0, 3))
+        messages.send(1, bodies(0, 3))
+        cluster.stop(2)
+        reading = messages.stream()
+        assert numbers(reading, 3) == {0: [0, 1, 2]}
+        assert is_current(reading, 0) and reading.lag(1) is None
+        assert "leads partition 1 of the topic 't' does not answer. The others are read" in reading.warning()
+        cluster.start(2)
+        assert numbers(reading, 3) == {1: [0, 1, 2]}
+        until(lambda: is_current(reading, 1) and not reading.warning())
+        cluster.stop(2)
+        until(lambda: not is_current(reading, 1))
+        messages.send(0, bodies(3, 6))
+        assert numbers(reading, 3) == {0: [3, 4, 5]}
+        assert not is_current(reading, 1) and reading.lag(1) is not None
+        until(lambda: is_current(reading, 0))
+        assert not is_current(reading, 1)
+        reading.close()
+
+
+def test_who_is_let_in_again_is_so_also_without_a_message(
+    cluster: MockCluster, messages: Messages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A silent topic was said to be refused until its next message, and held the others back."""
+    monkeypatch.setattr(consumer_module, "BARRED_S", 0.7)
+    reading = messages.stream()
+    numbers(reading, 40)
+    until(lambda: is_current(reading, 0) and is_current(reading, 1))
+    cluster.refuse(FETCH, *[TOPIC_RIGHT] * 50)
+    until(lambda: "may not be read" in str(unavailable(reading)))
+    assert not is_current(reading, 0)
+    cluster.forget(FETCH)
+    until(lambda: is_current(reading, 0) and is_current(reading, 1))
+    assert not unavailable(reading)
+    reading.close()
+
+
+def test_a_topic_that_is_unknown_after_a_refusal_is_waited_for_as_well(
+    cluster: MockCluster, messages: Messages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_module, "GRACE_S", 1.0)
+    reading = messages.stream()
+    numbers(reading, 40)
+    cluster.mistreat("t", TOPIC_RIGHT)
+    until(lambda: "may not be read" in str(unavailable(reading)))
+    cluster.mistreat("t", UNKNOWN)  # it is asked again after 2 s
+    until(lambda: "does not exist" in str(unavailable(reading)))
+    cluster.stop()
+    until(lambda: "do not answer" in str(unavailable(reading)))  # what is so now is said
+    reading.close()
+
+
+def test_what_waits_for_its_readers_is_not_asked_for_anew(messages: Messages, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the client had was fetched again, twice a minute."""
+    assigned = list[int]()
+
+    class Counts(Consumer):
+        def assign(self, places: list[TopicPartition]) -> None:
+            assigned.append(len(places))
+            super().assign(places)
+
+    monkeypatch.setattr(topic_module, "Consumer", Counts)
+    monkeypatch.setattr(consumer_module, "STUCK_S", 0.3)
+    reading = messages.stream()
+    numbers(reading, 40)
+    messages.send(0, bodies(40, 45))
+    until(lambda: (reading.pause(), (left := reading.lag(0)) and left.rows)[1])
+    seen, began = reading._survey, time.monotonic()
+    until(lambda: (reading.pause(), reading._survey is not seen and time.monotonic() > began + 1)[1])
+    assert assigned == [2]
+    assert numbers(reading, 5) == {0: [*range(40, 45)]}
     reading.close()
 
 
