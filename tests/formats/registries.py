@@ -61,9 +61,9 @@ class _Registry:
         self._server = ThreadingHTTPServer(("localhost", 0), Handler)
         self._server.daemon_threads = True
         if certificate is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate)
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+            self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self.tls.load_cert_chain(certificate)
+            self._server.socket = self.tls.wrap_socket(self._server.socket, server_side=True)
         self.port = self._server.server_port
         self.url = f"http{'s' if certificate else ''}://localhost:{self.port}"
 

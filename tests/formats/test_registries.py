@@ -113,6 +113,36 @@ def test_a_registry_that_has_let_us_in_before_is_waited_for(registry: FakeConflu
     assert parsed(reads, [second, third]) == ([{"n": 1, "s": "b"}, {"n": 1, "s": "c"}], [])
 
 
+def test_a_certificate_that_is_replaced_is_waited_for(certificate: Path, tmp_path: Path) -> None:
+    """One ended the task, after months."""
+    schema, bodies = record(n="int"), list[bytes | None]()
+    with FakeConfluentRegistry(certificate) as registry:
+        for number in range(2):
+            bodies.append(framed(registry.register(f"s{number}", schema), datum(schema, {"n": number})))
+        reads = parser("n int", registry__url=registry.url, registry__ca__file=str(certificate))
+        assert parsed(reads, bodies[:1]) == ([{"n": 0}], [])
+        registry.tls.load_cert_chain(certificate_in(tmp_path))
+        with pytest.raises(Barred, match=r"does not trust.*registry\.ca\.file"):
+            parsed(reads, bodies)
+        assert parsed(reads, bodies[:1]) == ([{"n": 0}], [])  # what is known is not forgotten
+        registry.tls.load_cert_chain(certificate)
+        assert parsed(reads, bodies) == ([{"n": 0}, {"n": 1}], [])
+
+
+def test_an_error_of_a_proxy_lets_nobody_in() -> None:
+    """A wrong password behind one that answers 502 at first was waited for for ever."""
+    with FakeConfluentRegistry(user="me", password="secret") as registry:
+        reads = reader(registry, registry__user="me", registry__password="wrong")
+        for status in (502, 404):
+            registry.fails = status
+            with pytest.raises(StorageUnavailable, match=f"answers {status}"):
+                parsed(reads, [framed(1, b"")])
+        registry.fails = None
+        with pytest.raises(AccessDenied, match="does not let us in") as raised:
+            parsed(reads, [framed(1, b"")])
+        assert not raised.value.may_pass
+
+
 def test_nobody_there_or_a_slow_answer_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with FakeConfluentRegistry() as gone:
         pass
@@ -262,9 +292,15 @@ def test_azure_schema_registry_is_asked_by_the_content_type(certificate: Path, m
             "Its content type is None",
         ]
         assert len(registry.asked) == 2
-        registry.fails = 403
-        with pytest.raises(AccessDenied, match="Schema Registry Reader"):
-            parser("n int", **place).look()
+        registry.schemas[other := ID.replace("a", "b")] = json.dumps(schema)
+        for registry.fails in (401, 403):
+            with pytest.raises(Barred, match="Schema Registry Reader"):
+                parsed(reads, [body, body], [types[0], f"avro/binary+{other}"])  # type: ignore[list-item]
+            assert parsed(reads, [body], types[:1])[0] == [{"n": 7}]  # type: ignore[arg-type]
+            with pytest.raises(AccessDenied, match="Schema Registry Reader"):
+                parser("n int", **place).look()
+        registry.fails = None
+        assert parsed(reads, [body], [f"avro/binary+{other}"]) == ([{"n": 7}], [])
     with pytest.raises(StorageUnavailable, match="does not answer"):
         parser("n int", **place).look()
 

@@ -14,9 +14,12 @@ from azure.schemaregistry import SchemaRegistryClient
 from samza_azure.errors import AccessDenied, ConfigError, StorageUnavailable
 from samza_azure.storage.identity import NoToken, of_this_process, sign_in_failed
 from samza_azure.systems.formats.read import bodies_of
+from samza_azure.systems.patience import Barred
 
 #: How long a connection and an answer may take.
 ANSWER_S = 5.0
+#: How long to wait once it does not let us in any more.
+BARRED_S = 5.0
 #: Where events of Event Hubs say it, and messages of Kafka.
 CONTENT_TYPE, HEADERS = "content_type", "headers"
 _HEADER = "content-type"
@@ -54,7 +57,7 @@ class AzureRegistry:
         """`key` is that of the options, for messages."""
         if not re.fullmatch(r"[\w.-]+(:\d+)?", namespace):
             raise ConfigError(f'{key}.registry.namespace is no namespace. Write "name.servicebus.windows.net".')
-        self._key, self.named = key, f"the schema registry of {namespace}"
+        self._key, self.named, self._was_let_in = key, f"the schema registry of {namespace}", False
         settings: dict[str, Any] = {"connection_verify": str(ca)} if ca else {}
         # What it is asked is asked again by the task, which says so.
         self._client = SchemaRegistryClient(
@@ -67,8 +70,8 @@ class AzureRegistry:
 
         Raises:
             ConfigError: the registry has none of this id, or another kind.
-            AccessDenied: it does not let us in.
-            StorageUnavailable: it does not answer.
+            AccessDenied: it does not let us in, and never has.
+            StorageUnavailable: it does not answer, or does not let us in any more.
 
         """
         try:
@@ -84,6 +87,7 @@ class AzureRegistry:
             raise StorageUnavailable(f"{self.named} answers {error.status_code}: {_first(error)}") from error
         except AzureError as error:
             raise StorageUnavailable(f"{self.named} does not answer: {_first(error)}") from error
+        self._was_let_in = True
         if str(getattr(found.properties.format, "value", found.properties.format)) != "Avro":
             raise ConfigError(f"Its schema {number} is of {found.properties.format!s:.40}, and not of Avro.")
         definition: str = found.definition
@@ -99,11 +103,9 @@ class AzureRegistry:
             pass
         return f"{self.named} may be read"
 
-    def _denied(self, error: Exception) -> AccessDenied:
-        return AccessDenied(
-            f"{self.named} does not let this identity in: {_first(error)} Give it the role Schema Registry Reader.",
-            may_pass=True,
-        )
+    def _denied(self, error: Exception) -> Barred | AccessDenied:
+        said = f"{self.named} does not let this identity in: {_first(error)} Give it the role Schema Registry Reader."
+        return Barred(said, after_s=BARRED_S) if self._was_let_in else AccessDenied(said, may_pass=True)
 
 
 def _content_type(headers: Sequence[dict[str, Any]]) -> str | None:

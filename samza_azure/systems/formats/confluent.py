@@ -106,8 +106,8 @@ class ConfluentRegistry:
 
         Raises:
             ConfigError: the registry has none of this id, or it says what no registry does.
-            AccessDenied: the registry does not let us in.
-            StorageUnavailable: it does not answer.
+            AccessDenied: the registry does not let us in, and never has.
+            StorageUnavailable: it does not answer, or does not let us in any more.
 
         """
         query = "?format=serialized" if serialized else ""
@@ -154,10 +154,11 @@ class ConfluentRegistry:
             status, data = self._answer(path, headers)
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, ssl.SSLCertVerificationError):
-                raise AccessDenied(
+                said = (
                     f"{self.named} has a certificate that this machine does not trust: {error.verify_message}. "
                     f"Write {self._key}.registry.ca.file, a file with the certificate of who has signed it."
-                ) from error
+                )
+                raise self._refused(said, may_pass=False) from error
             why = str(error) or type(error).__name__
             raise StorageUnavailable(f"{self.named} does not answer: {why}.") from error
         if status in (401, 403):
@@ -165,23 +166,25 @@ class ConfluentRegistry:
                 f"{self.named} does not let us in ({status}). Correct {self._key}.registry.user and its password, or "
                 "give this user the right to read schemas."
             )
-            if self._was_let_in:
-                raise Barred(said, after_s=BARRED_S)
-            raise AccessDenied(said, may_pass=status == 403 or self._is_renewed)
-        self._was_let_in = True
+            raise self._refused(said, may_pass=status == 403 or self._is_renewed)
         try:
             found = json.loads(data)
         except (ValueError, RecursionError):
             found = None
         code = found.get("error_code") if isinstance(found, dict) else None
         if status in (404, 422) and type(code) is int and code >= _UNKNOWN:
+            self._was_let_in = True
             raise LookupError
         if status != 200 or not isinstance(found, is_of):
             raise StorageUnavailable(
                 f"{self.named} answers {status} to {self._path}{path}, which is no answer of a schema registry. See to "
                 f"it, or correct {self._key}.registry.url."
             )
+        self._was_let_in = True  # by the registry, and not by a proxy that has an error of its own
         return found
+
+    def _refused(self, said: str, *, may_pass: bool) -> Barred | AccessDenied:
+        return Barred(said, after_s=BARRED_S) if self._was_let_in else AccessDenied(said, may_pass=may_pass)
 
     def _answer(self, path: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
         """Status and content of an answer. Nobody is followed elsewhere: the password is for this host alone."""
