@@ -173,12 +173,19 @@ class EventHubsStream:
 
     def warning(self) -> str:
         """What to do about partitions that nobody reads, other programs that read ours, and events that were lost."""
-        said = [added(self._stream.name, self._stream.partitions, self._counted)]
+        said = [added(self._stream.name, self._stream.partitions, self._counted), self._of_failing()]
         if boot_time() < self._opened_at + TOLD_S:
             said += [self._of_strangers(sorted({each.stranger for each in self._readers.values() if each.stranger}))]
         lost = sum(each.skipped for each in self._readers.values() if boot_time() < each.skipped_at + TOLD_S)
         said += [f"Of the hub {self._hub.name!r} {lost} events expired unread; the log says which."] if lost else []
         return " ".join(filter(None, said))
+
+    def _of_failing(self) -> str:
+        failing = {number: why for number, each in sorted(self._readers.items()) if (why := each.failing) is not None}
+        if not failing:
+            return ""
+        numbers, why = ", ".join(map(str, failing)), next(iter(failing.values()))
+        return f"Partition {numbers} of the hub {self._hub.name!r} has not been read for a minute or longer: {why}"
 
     def _of_strangers(self, strangers: list[str]) -> str:
         if not strangers:

@@ -13,6 +13,7 @@ from concurrent.futures import TimeoutError as TooLate
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from azure.eventhub import EventHubConsumerClient, EventHubProducerClient
@@ -26,6 +27,7 @@ from samza_azure.errors import (
     StorageUnavailable,
     Superseded,
 )
+from samza_azure.eventhubs.deadline import Deadline
 from samza_azure.eventhubs.receiving import ReadingClient
 from samza_azure.storage.identity import Identity, no_token_in, sign_in_failed, signed_in
 from samza_azure.systems.looks import begun
@@ -47,6 +49,8 @@ BUSY_S = 4.0
 #: How the service names a reader that evicts us, or keeps us out.
 _READER = re.compile(r"[Rr]eceiver '([^']*)' with (?:a )?higher epoch (?:of )?'(-?\d+)'")
 _LEVEL = re.compile(r"epoch (?:of )?'(-?\d+)'")
+#: What the sign-in answers, and what of that is a refusal: all else is a fault of the service.
+_STATUS, REFUSALS = re.compile(r"Status code: (\d+)"), ("400", "401", "403", "404")
 #: What it says of too many readers, senders or connections.
 TOO_MANY = "resource-limit-exceeded"
 C = TypeVar("C", ReadingClient, EventHubProducerClient)
@@ -91,10 +95,12 @@ class EventHub:
         if self.credential is not None:
             signed_in(self.credential, SCOPE, self.namespace)
 
-    def client(self) -> ReadingClient:
-        """A client that reads, and tries everything once."""
+    def client(self, partition: str = "") -> ReadingClient:
+        """A client that reads this partition, or asks, and tries everything once."""
         options = {"socket_timeout": SOCKET_TIMEOUT_S, "load_balancing_interval": BALANCE_S}
-        return self._client(ReadingClient, consumer_group=self.group, **options)
+        client = self._client(ReadingClient, consumer_group=self.group, **options)
+        client.partition = partition
+        return client
 
     def sender(self) -> EventHubProducerClient:
         """A client that sends, and tries everything once or twice: `send_batch` has its own mind."""
@@ -131,7 +137,7 @@ class EventHub:
         ends = self.ends(partition)
         if ends.first > ends.last or ends.enqueued_ms < ms:
             return None
-        client, numbers, errors = self.client(), list[int](), list[Exception]()
+        client, numbers, errors = self.client(partition), list[int](), list[Exception]()
 
         def came(_context: object, events: Any) -> None:  # `Came`
             numbers.extend(events.numbers() if events else ())
@@ -142,7 +148,7 @@ class EventHub:
             client.close()
 
         def receive() -> None:
-            with client:
+            with Deadline(2 * ANSWER_S), client:
                 client.receive(
                     came,
                     partition_id=partition,
@@ -162,7 +168,7 @@ class EventHub:
 
     def refusal_without_level(self, partition: str, within_s: float) -> Exception | None:
         """Open a reader without an owner level, which evicts nobody, and close it. Return why it was not let in."""
-        client, errors, attached = self.client(), list[Exception](), threading.Event()
+        client, errors, attached = self.client(partition), list[Exception](), threading.Event()
 
         def opened() -> None:
             attached.set()
@@ -177,7 +183,7 @@ class EventHub:
             client.close()
 
         client.on_attach = opened
-        with client:
+        with Deadline(within_s), client:
             client.receive(
                 came,
                 partition_id=partition,
@@ -190,16 +196,16 @@ class EventHub:
         return None if attached.is_set() else TooLate()  # which says nothing of who reads it
 
     def _asked(self, ask: Callable[[EventHubConsumerClient], dict[str, Any]]) -> dict[str, Any]:
-        client = self.client()
-
-        def answer() -> dict[str, Any]:
-            with client:
+        def answer(client: ReadingClient) -> dict[str, Any]:
+            with Deadline(ANSWER_S), client:
                 return ask(client)
 
         try:
-            return begun(answer).result(ANSWER_S)
+            return begun(partial(answer, self.client())).result(ANSWER_S)
         except TooLate as error:
             raise StorageUnavailable(f"The hub {self.name!r} has not answered within {ANSWER_S:g} s.") from error
+        except SamzaAzureError:
+            raise
         except Exception as error:
             raise self.explained(error) from error
 
@@ -214,6 +220,8 @@ class EventHub:
         if condition == "link:stolen":
             return Superseded(f"{hub} is read by a newer owner: {reader_in(text)}.")
         if isinstance(error, AuthenticationError) or condition == "unauthorized-access":
+            if (status := _STATUS.search(str(error))) is not None and status[1] not in REFUSALS:
+                return StorageUnavailable(f"{hub} does not answer: its sign-in fails with {status[1]}.")
             if self.credential is not None:
                 self.credential.refused()
             right, policy, role = ("send", "Send", "Sender") if self.sends else ("listen", "Listen", "Receiver")

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import pyarrow as pa
 
 from samza_azure.errors import AccessDenied, ConfigError, RowsGone, SamzaAzureError, StorageUnavailable
+from samza_azure.eventhubs.deadline import Deadline
 from samza_azure.eventhubs.hub import (
     TOO_MANY,
     EventHub,
@@ -54,6 +55,10 @@ TOGETHER = 10_000
 #: For how long nothing may come although the service has more, until the link is made anew: at first, and at most.
 #: Otherwise a connection that breaks without a word is waited for until TCP gives it up, after a quarter of an hour.
 QUIET_S, QUIET_MAX_S = 15.0, 240.0
+#: How long it may take to connect, to sign in and to be let in. The SDK would wait for ever.
+OPENS_S = 20.0
+#: After so long without a link people are told.
+FAILING_S = 60.0
 #: How long the thread of a reader that is closed is waited for.
 CLOSE_S = 5.0
 #: Owner levels of our tasks begin here (`tasks.life.owner_number`); those of other programs are small, mostly 0.
@@ -147,6 +152,7 @@ class PartitionReader:
         self.position = self._last  # after what `read` has returned, or where `newest` was
         self._trouble: SamzaAzureError | None = None  # why the last link has ended
         self._troubled_at = 0.0
+        self._failing: tuple[float, SamzaAzureError] | None = None  # since when no link has come about, and why
         self.end: End | None = None  # as the service last said
         self.skipped = 0  # events that expired unread
         self.skipped_at = 0.0  # the last ones
@@ -191,6 +197,12 @@ class PartitionReader:
         with self._changed:
             has_answered = self.end is not None and self.end.asked_at > self._troubled_at
             return None if has_answered else self._trouble
+
+    @property
+    def failing(self) -> SamzaAzureError | None:
+        """Why no link has come about for `FAILING_S`; None if one has."""
+        failing = self._failing
+        return failing[1] if failing is not None and boot_time() > failing[0] + FAILING_S else None
 
     def _all_held(self) -> Arrival:
         """What is held, up to some rows: many together are parsed faster."""
@@ -279,6 +291,9 @@ class PartitionReader:
                     self._news()
                     return
                 self._trouble, self._troubled_at = found, boot_time()
+                since = self._troubled_at if self._failing is None else self._failing[0]
+                if self._failing is None or self._troubled_at < since + FAILING_S:  # then it stays as it was told
+                    self._failing = since, found
                 delay_s = RETRY_S if self._on_link else min(2 * delay_s, RETRY_MAX_S)
                 self._changed.wait_for(lambda: self._closing, max(delay_s, found.after_s))
 
@@ -287,13 +302,18 @@ class PartitionReader:
         asked, self._asks_who = ([begun(self._ask_who)] if self._asks_who else []), False
         self._agree()  # meanwhile, so that this costs no time
         wait(asked, WHO_S)
-        client = self._hub.client()
-        client.on_attach = self._attached
+        client, deadline = self._hub.client(self._partition), Deadline(OPENS_S)
+
+        def attached() -> None:
+            deadline.reached()
+            self._attached()
+
+        client.on_attach = attached
         # Of events that came with one that it cannot read, the SDK hands over none: they come one by one.
         prefetch = 1 if self._doubts else self._prefetch
 
         def opened(_context: object) -> None:
-            # The SDK does not hear a `close` before now.
+            # The SDK does not hear a `close` before now, and while it connects.
             with self._changed:
                 self._client, self._came_at = client, boot_time()
                 closing = self._closing
@@ -305,7 +325,7 @@ class PartitionReader:
             self._error = self._error or error
             client.close()
 
-        with client:
+        with deadline, client:
             client.receive_batch(
                 self._arrived,
                 partition_id=self._partition,
@@ -317,6 +337,8 @@ class PartitionReader:
                 on_partition_initialize=opened,
                 on_error=failed,
             )
+        if deadline.is_missed:
+            self._error = StorageUnavailable(f"The hub {self._hub.name!r} has not let us in within {OPENS_S:g} s.")
         with self._changed:
             self._client = None
 
@@ -334,7 +356,7 @@ class PartitionReader:
 
     def _attached(self) -> None:
         """The service has let us in, also if it has no event for us."""
-        self._was_let_in = True
+        self._was_let_in, self._failing = True, None
 
     def _agree(self) -> None:
         """See that it is the hub that our position is of, and find out where `newest` is."""
@@ -488,8 +510,8 @@ class PartitionReader:
                     is_since_time = self._last is None and isinstance(self._start, datetime)
                     if number <= ends.last:
                         return self._unreadable(f"since {self._start}" if is_since_time else str(number), error)
-        except SamzaAzureError as cause:
-            found = cause
+        except Exception as cause:  # noqa: BLE001 as above: with it the thread would end without a word
+            found = self._hub.explained(cause)
         return self._barred(found)
 
     def _barred(self, error: SamzaAzureError) -> SamzaAzureError:

@@ -4,7 +4,7 @@ The SDK makes two system calls, a decoder's tree of objects and an `EventData` f
 came for a tenth of a second, and asks ten times a second whether there is something. Here a consumer waits for its
 socket, takes from it what is there, and reads usual events by `transfers`; all else the SDK reads, frame by frame.
 
-This is the one module that knows private parts of the SDK that receives; `SDK` lists them. If one of them changes,
+This module and `deadline` know private parts of the SDK that receives; `SDK` lists them. If one of them changes,
 `tests/eventhubs/test_receiving.py` fails.
 """
 
@@ -29,7 +29,15 @@ from samza_azure.eventhubs.transfers import Transfers
 
 #: What is used beneath the public names of azure-eventhub 5.15, by the kind of object.
 SDK = {
-    "consumer": ("_keep_alive", "_create_handler", "_handler", "_message_buffer", "_message_received", "_prefetch"),
+    "consumer": (
+        "running",
+        "_keep_alive",
+        "_create_handler",
+        "_handler",
+        "_message_buffer",
+        "_message_received",
+        "_prefetch",
+    ),
     "handler": ("_client_run", "_connection", "_session", "_link"),
     "link": ("state", "current_link_credit", "delivery_count", "remote_handle", "flow", "_received_payload"),
     "session": (
@@ -37,7 +45,7 @@ SDK = {
         "_outgoing_flow",
     ),
     "connection": ("_incoming_endpoints", "_transport", "_last_frame_received_time", "listen"),
-    "transport": ("sock", "socket_lock", "connected", "read", "_read_buffer"),
+    "transport": ("sock", "socket_lock", "connected", "read", "_read_buffer", "_init_socket"),
 }
 #: How long a consumer sleeps while nothing comes. Then the SDK looks whether it has to say that we live, or to sign in
 #: again.
@@ -119,6 +127,11 @@ class ReadingClient(EventHubConsumerClient):
         self._woken, self._waker = socket.socketpair()
         self._waker.setblocking(False)
         self.on_attach: Callable[[], None] = lambda: None  # called when the service has let us in
+        self.partition = ""  # that will be read
+
+    def get_partition_ids(self) -> list[str]:
+        """The one that will be read: the SDK would ask the service which there are, each time before it reads one."""
+        return [self.partition] if self.partition else super().get_partition_ids()
 
     def close(self) -> None:
         """Let the thread that reads end now."""
@@ -156,6 +169,9 @@ class Receiving:
     def _handler_created(self, *of: Any) -> None:
         self._create(*of)
         self._is_new = True
+        # Before the SDK opens the connection. Else it takes an error there for our `close`, and opens another one at
+        # once, again and again.
+        self._consumer.running = True
         handler = self._consumer._handler
         self._by_sdk, handler._client_run = handler._client_run, self._run
 

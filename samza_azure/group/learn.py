@@ -58,7 +58,7 @@ from samza_azure.group.control import Control, Member, Owner, RunPhase, announce
 from samza_azure.group.notice import ASKED, ASKED_BEFORE, Notice
 from samza_azure.group.reports import report_of
 from samza_azure.group.rows import LeaderRow, ProcessorRow, ProcessorState, Request
-from samza_azure.group.timing import DENIED_S, FIT_AGAIN_S, FORGIVE_AFTER_S
+from samza_azure.group.timing import BACK_S, DENIED_S, FIT_AGAIN_S, FORGIVE_AFTER_S
 from samza_azure.group.view import (
     Campaign,
     Candidacy,
@@ -748,7 +748,7 @@ def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at
     interval = view.scan_interval
     _trust(view, MEMBER, sent_at)
     members, ages, alive, changed = {}, {}, set(), False
-    back = {processor: each for processor, each in view.others.back.items() if now < each[1] + FORGIVE_AFTER_S}
+    back = {processor: each for processor, each in view.others.back.items() if now < each[1] + BACK_S}
     for read in rows:
         if not isinstance(read, ProcessorRow):
             continue

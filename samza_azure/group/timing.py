@@ -33,8 +33,10 @@ CHURN_MAX = 4
 CHURN_FORGOTTEN = 10
 #: A job model that was too large is tried again after this time: it shrinks once tasks have been handed over.
 FIT_AGAIN_S = 5.0
-#: A task's failures are forgotten after it ran this long.
-FORGIVE_AFTER_S = 600.0
+#: A task's failures are forgotten after it ran this long: longer than a task that is refused outside waits each time.
+FORGIVE_AFTER_S = 2 * ROLE_S
+#: A processor that restarts keeps its tasks, once in this time.
+BACK_S = 600.0
 #: An observer reads at most this many rows a second. There are four observers, or a few more while many join.
 ROWS_PER_S = 180
 #: All followers together read the control blob at most this many times a second; Azure carries 500.

@@ -79,6 +79,11 @@ class SystemLag:
     age_s: float  # since the look began
     is_current: bool = True  # False: the outside has not answered since, so more may be there
 
+    @property
+    def seconds_at_most(self) -> float | None:
+        """The same, if more has come ever since: while the outside does not answer, nobody knows."""
+        return self.seconds if self.is_current else (self.seconds or 0.0) + self.age_s
+
 
 class SystemConsumer(Protocol):
     """Reads the partitions of one task. All calls come from one thread.

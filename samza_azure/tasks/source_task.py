@@ -316,7 +316,7 @@ class SourceTask(TurnTask):
             behind={self._stream: sum(lag.size for lag in known.values())},
             behind_sources=shown,
             lag_rows={each: known[each].rows for each in shown},
-            lag_s={each: round(s, 1) for each in shown if (s := known[each].seconds) is not None},
+            lag_s={each: round(s, 1) for each in shown if (s := known[each].seconds_at_most) is not None},
         )
         if progress != before:
             self._tell(progress=progress)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,7 +15,7 @@ from samza_azure.eventhubs import consumer as consumer_module
 from samza_azure.eventhubs import hub as hub_module
 from samza_azure.eventhubs import partition_reader as partition_module
 from samza_azure.eventhubs.consumer import EventHubsStream
-from samza_azure.eventhubs.emulator import EventHubs
+from samza_azure.eventhubs.emulator import EventHubs, Refused
 from samza_azure.eventhubs.producer import EventHubsOutput
 from samza_azure.stream_io import ddl
 from samza_azure.systems import looks as looks_module
@@ -118,6 +119,34 @@ def test_another_program_in_the_consumer_group_is_named(hubs: EventHubs, monkeyp
         later.close()
     monkeypatch.setattr(consumer_module, "TOLD_S", 0.0)
     assert not reading.warning(), "it is told for an hour"
+
+
+def test_one_partition_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others were read, and nobody was told that event time stood still because of it."""
+    monkeypatch.setattr(partition_module, "FAILING_S", 0.3)
+
+    class Broken(EventHubs):
+        is_broken = True
+
+        def link(self, session: Any, said: Any) -> Any:
+            if self.is_broken and said.values[2] and said.values[5].value[0].endswith("Partitions/1"):
+                raise Refused("com.microsoft:internal-error", "The server was unable to process the request.")
+            return super().link(session, said)
+
+    with Broken({"hub": 2}) as hubs:
+        reading = stream(hubs)
+        reading.open(0, (0, 0))
+        reading.open(1, (0, 0))
+        hubs.send("hub", 0, [b'{"n": 1}'])
+        assert following(reading).partition == 0
+        until(reading.warning)
+        assert reading.warning() == (
+            "Partition 1 of the hub 'hub' has not been read for a minute or longer: The hub 'hub' does not answer: The "
+            "server was unable to process the request."
+        )
+        hubs.is_broken = False
+        until(lambda: not reading.warning())
+        reading.close()
 
 
 def test_rows_are_parsed_or_handed_out_as_they_are(hubs: EventHubs) -> None:

@@ -3,12 +3,13 @@
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
 import pytest
 from azure.core.credentials import AccessTokenInfo
 from azure.eventhub import EventData
@@ -16,6 +17,7 @@ from azure.eventhub._pyamqp.message import Message
 from azure.eventhub.amqp import AmqpAnnotatedMessage
 
 from samza_azure.errors import AccessDenied, ConfigError, RowsGone, SamzaAzureError, StorageUnavailable, Superseded
+from samza_azure.eventhubs import hub as hub_module
 from samza_azure.eventhubs import partition_reader as partition_module
 from samza_azure.eventhubs.amqp import Code, described, mapping, string
 from samza_azure.eventhubs.emulator import KEY, Event, EventHubs, Refused
@@ -58,10 +60,12 @@ def numbered(*numbers: int) -> list[bytes]:
 
 
 class Silent:
-    """A proxy whose connections fall silent, and are not closed: as if a cable was cut."""
+    """A proxy whose connections fall silent, and are not closed: as if a cable was cut. One of them, by its number, has
+    been silent from the beginning.
+    """
 
-    def __init__(self, target: int) -> None:
-        self._listener, self._target = socket.create_server(("127.0.0.1", 0)), target
+    def __init__(self, target: int, silent: int = 0) -> None:
+        self._listener, self._target, self._silent = socket.create_server(("127.0.0.1", 0)), target, silent
         self.port: int = self._listener.getsockname()[1]
         self.cuts: list[threading.Event] = []  # of the connections
         threading.Thread(target=self._accept, daemon=True).start()
@@ -76,6 +80,8 @@ class Silent:
             client, _ = self._listener.accept()
             server, cut = socket.create_connection(("127.0.0.1", self._target)), threading.Event()
             self.cuts.append(cut)
+            if len(self.cuts) == self._silent:
+                cut.set()
             for source, target in ((client, server), (server, client)):
                 threading.Thread(target=self._pass_on, args=(source, target, cut), daemon=True).start()
 
@@ -118,6 +124,63 @@ def test_a_connection_that_breaks_without_a_word_is_made_anew(
         until(has_come)
         assert (found, reading.repeated) == (numbered(before, before + 3), 0)
     assert f"event {before + 2} is there, and none comes: connecting anew" in caplog.text
+
+
+def test_a_connection_that_is_taken_and_never_answered_is_cut(hubs: EventHubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK waits for ever while it connects, where no `close` reaches it: the reader stood still without a word."""
+    monkeypatch.setattr(partition_module, "OPENS_S", 0.5)
+    proxy = Silent(hubs.port, silent=2)  # the first one asks for the facts of the hub
+    there = EventHub("hub", connect=lambda: hubs.connection_string.replace(f":{hubs.port}", f":{proxy.port}"))
+    hubs.send("hub", 0, numbered(3))
+    with PartitionReader(there, "0", "oldest", level=1) as reading:
+        until(lambda: reading.trouble)
+        assert str(reading.trouble) == "The hub 'hub' has not let us in within 0.5 s."
+        assert bodies(reading, 3) == numbered(3)
+    assert not reading._thread.is_alive()
+
+
+def open_files() -> int:
+    """How many this process has."""
+    return psutil.Process().num_fds()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda there: there.ends("0"),
+        lambda there: there.facts(),
+        lambda there: there.refusal_without_level("0", 0.3),
+    ],
+    ids=["ends", "facts", "who"],
+)
+@pytest.mark.parametrize("is_taken", [True, False], ids=["taken", "connected"])
+def test_a_question_that_nobody_answers_leaves_nothing_behind(
+    hubs: EventHubs, monkeypatch: pytest.MonkeyPatch, ask: Callable[[EventHub], Any], is_taken: bool
+) -> None:
+    """Each of them left a thread and its connection, until the process could open nothing more."""
+    monkeypatch.setattr(hub_module, "ANSWER_S", 0.3)
+    hubs.management = False
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1] if is_taken else hubs.port
+        there = EventHub("hub", connect=lambda: hubs.connection_string.replace(f":{hubs.port}", f":{port}"))
+        before, files = {*threading.enumerate()}, open_files()
+        with suppress(StorageUnavailable):
+            ask(there)
+        until(lambda: {*threading.enumerate()} <= before)
+        until(lambda: open_files() <= files)
+
+
+def test_a_hub_whose_sign_in_fails_is_away_and_refuses_nobody() -> None:
+    """A key in the environment was said to be refused, and the run failed within seconds."""
+
+    class Busy(EventHubs):
+        def _sign_in(self, *_: Any) -> tuple[int, str]:
+            return 503, "The service is busy."
+
+    with Busy({"hub": 1}) as hubs:
+        there = EventHub("hub", connect=lambda: hubs.connection_string, is_fixed=True)
+        with pytest.raises(StorageUnavailable, match="does not answer: its sign-in fails with 503"):
+            there.facts()
 
 
 @pytest.mark.long

@@ -23,7 +23,7 @@ from samza_azure.group.notification import DrainNotification
 from samza_azure.group.publish import next_control
 from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.group.tasks import CALM_S, retry_at
-from samza_azure.group.timing import FORGIVE_AFTER_S
+from samza_azure.group.timing import FORGIVE_AFTER_S, ROLE_S
 from samza_azure.group.view import LocalTask, Settings, View
 from samza_azure.host.status import why
 from samza_azure.messages import (
@@ -208,6 +208,19 @@ def test_a_task_that_was_given_up_elsewhere_is_no_better_before_it_appends() -> 
         shown.append((tells.failing, tells.tried, why(each, MOVED, {"p2": found}, tells)))
     tried = "3 of 6 tries have failed"
     assert shown == [(True, tried, f"It failed and has appended nothing since. {tried}."), (False, None, None)]
+
+
+def test_a_task_that_a_system_refuses_each_time_is_given_up() -> None:
+    """It waits for a role before it fails, which counted as having run well: so it was tried for ever."""
+    view, now, failures = view_of("p3"), NOW, []
+    view.work.tasks["daily-0"] = LocalTask(2, 1, now)
+    for attempt in range(1, 4):
+        now += ROLE_S + 60
+        heard_task(view, report("daily-0", Phase.FAILED, attempt=attempt, error=FULL_DISK), now)
+        failures.append(view.work.tasks["daily-0"].failures)
+        start = StartTask("daily-0", 2, attempt + 1, first=False, run_id="run", group_id="g")
+        perform_locally(view, Tell(start), now)
+    assert failures == [1, 2, 3]
 
 
 def test_a_task_that_fails_again_and_again_says_so_between_its_failures() -> None:
