@@ -343,6 +343,7 @@ def test_drain_on_container_start_of_the_low_level_api(make: MakeJob) -> None:
     assert len(drains) == PARTITIONS
 
 
+@pytest.mark.long  # test_handlers has it without the coordinator
 def test_a_run_ends_when_all_its_tasks_have_asked_for_their_shutdown(make: MakeJob) -> None:
     """Nobody requests a drain. What was read is there once, and the next run would begin behind it."""
     application = Application()

@@ -81,6 +81,7 @@ def test_joined_rows_are_as_old_as_the_slower_side_lets_them_be(fleet: MakeFleet
     assert_equal(run, behind(rows_of(60), rows_of(60, of="name", at="at"), "left", "right"))
 
 
+@pytest.mark.long  # test_state_machines has one beside a timer of that time
 def test_a_row_at_the_frontier_is_not_late(fleet: MakeFleet) -> None:
     """Many rows in order have one time, or one date: each flush is at the frontier that the one before has set."""
     application = Application()
@@ -103,7 +104,7 @@ def test_a_row_at_the_frontier_is_not_late(fleet: MakeFleet) -> None:
     days = '[streams.days]\nschema = "key string, day date"\nevent_time = "day"\n'
     run = fleet(application, SOURCES % ("instants", "others") + days + FAST)
     pieces: list[tuple[str, list[Row]]] = []
-    for number in range(3):
+    for number in range(6):
         keys = [f"{number}-{each}" for each in range(3)]
         pieces += [
             ("instants", [{"key": key, "ts": START} for key in keys]),

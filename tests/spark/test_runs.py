@@ -273,6 +273,7 @@ def last_offset(restored: Restored) -> list[Position]:
     return offset.positions
 
 
+@pytest.mark.long  # without state it is shown below
 def test_a_drain_before_the_start_reads_nothing(fleet: MakeFleet) -> None:
     """All tasks run their flush, and the ends are where they began."""
     run = fleet(counting("unread"), COUNTED % ("unread", "32 MiB"))
