@@ -336,7 +336,9 @@ class Topic:
         that it is refused, so that nothing is to be waited for.
         """
         if self._admin is None:
-            settings = {**self.access.present(), "error_cb": self._told, "allow.auto.create.topics": False}
+            # A broker that hangs is given up as soon as its answer is, so that the next question is for another one.
+            settings: dict[str, Any] = {"socket.timeout.ms": round(ANSWER_S * 1000), **self.access.present()}
+            settings |= {"error_cb": self._told, "allow.auto.create.topics": False}
             self._admin = _made(lambda: AdminClient(settings))
         try:
             answer = answered(self._admin, ask, self._told)

@@ -76,6 +76,10 @@ class MockCluster:
         """Have a broker end all connections, and take none."""
         assert self._mock("broker_set_down", c_int, (c_int32, broker)) == 0
 
+    def hang(self, broker: int, ms: int) -> None:
+        """Have a broker answer so late."""
+        assert self._mock("broker_set_rtt", c_int, (c_int32, broker), (c_int, ms)) == 0
+
     def start(self, broker: int = 1) -> None:
         """Take connections again."""
         assert self._mock("broker_set_up", c_int, (c_int32, broker)) == 0

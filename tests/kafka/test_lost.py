@@ -247,6 +247,18 @@ def test_a_partition_whose_broker_is_away_holds_up_no_other_and_is_not_silent() 
         reading.close()
 
 
+def test_a_partition_whose_broker_hangs_hides_no_other() -> None:
+    """Each look asked the same one, and nothing was known of any partition."""
+    with MockCluster({"t": 2}, brokers=2) as cluster:
+        messages = Messages.of(cluster.brokers, "t")
+        reading = messages.stream()
+        until(lambda: is_current(reading, 0) and is_current(reading, 1))
+        cluster.hang(2, 60_000)
+        until(lambda: is_current(reading, 0) and not is_current(reading, 1))
+        assert "leads partition 1 of" in reading.warning()
+        reading.close()
+
+
 def test_who_is_let_in_again_is_so_also_without_a_message(
     cluster: MockCluster, messages: Messages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
