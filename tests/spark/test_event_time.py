@@ -114,6 +114,7 @@ def test_a_row_at_the_frontier_is_not_late(fleet: MakeFleet) -> None:
     assert_equal(run, pieces)
 
 
+@pytest.mark.long  # what is late for a session is in test_state.py
 def test_a_row_at_the_end_of_a_session_extends_it(fleet: MakeFleet) -> None:
     """The session is not complete while such a row, which is not late, can come."""
     application = Application()

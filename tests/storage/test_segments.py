@@ -818,6 +818,7 @@ def test_a_segment_published_after_a_mark_waits_for_its_grace(store: SegmentStor
         assert [store.collect(now, 1_000).segments for now in (2_500, 3_600, 4_700)] in ([2, 0, 0], [0, 2, 0])
 
 
+@pytest.mark.long  # thousands of locks; test_segments_races.py has more than a transaction holds
 @pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
 def test_more_locks_than_a_sequence_number_has_room_for(store: SegmentStore) -> None:
     """What the oldest have published is collected, and what the youngest have waits. A pin keeps what is before it."""
