@@ -128,6 +128,7 @@ prove: setup
 	try tests/prove/pipelines.py --replay; \
 	try tests/prove/pipelines.py --drains; \
 	try tests/prove/pipelines.py --odd; \
+	try tests/prove/pipelines.py --spread --cases 300; \
 	test -z "$$failed" || { printf "== Failed:$$failed\n"; exit 1; }
 
 # What people would install, built, checked, and tried out where nothing else is: the wheel brings all that it needs.

@@ -76,6 +76,7 @@ class StagePlan:
     target: str = ""  # the table, the folder or the system that the rows go to, or the system that they come from
     flush_s: float = 0.0  # how often they are written there, in seconds
     at_once: int = 0  # messages that a handler may have in flight
+    batch_partitions: int = 1  # of a batch of a task in Spark, and of its state
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,6 +144,12 @@ def test_the_stages_are_shown_with_streams_keys_and_state() -> None:
     ]
 
 
+def test_a_stage_that_spreads_its_batches_says_so() -> None:
+    lines = pipeline_lines(plan(CLEAN, replace(DAILY, batch_partitions=3), flights=4), 1.0)
+    said = "  spreads a batch of a task, and its state, over 3 partitions in Spark"
+    assert [number for number, line in enumerate(lines) if line == said] == [5]
+
+
 def test_the_memory_of_a_flush_depends_on_the_state_and_is_left_out_without_state() -> None:
     kept = plan(CLEAN, replace(DAILY, stateful=("stateStoreSave",)), flights=4)
     assert flush_lines(plan(CLEAN, flights=4), "auto") == []

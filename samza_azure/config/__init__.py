@@ -21,6 +21,7 @@ from samza_azure.config.sections import (
     App,
     Coordinator,
     ProcessorSettings,
+    StageSettings,
     Stream,
     TaskSettings,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "JobFileRefused",
     "Outside",
     "ProcessorSettings",
+    "StageSettings",
     "Storage",
     "Stream",
     "TableSettings",

@@ -28,6 +28,7 @@ from samza_azure.config.sections import (
     HostSettings,
     ProcessorSettings,
     Single,
+    StageSettings,
     StorageKeys,
     Stream,
     TaskSettings,
@@ -63,6 +64,7 @@ class Config:
     host: HostSettings
     task: TaskSettings
     streams: Mapping[str, Stream]
+    stages: Mapping[str, StageSettings]
     standby_replicas: int
     metrics_prometheus_port: int | None
     spark: Mapping[str, str]
@@ -165,9 +167,10 @@ class _Check:
         self._environment()
         self._misnamed_streams()
         stream_ids = self._stream_ids()
+        stage_names = self._named("stages")
         self._schemas(stream_ids)
         self._options(stream_ids)
-        self._unknown_keys(stream_ids)
+        self._unknown_keys(stream_ids, stage_names)
         self._keys_without_effect()
         app = self._section(App)
         coordinator = self._coordinator()
@@ -176,6 +179,7 @@ class _Check:
         task = self._section(TaskSettings)
         streams = {name: self._section(Stream, f"streams.{name}.") for name in stream_ids}
         whole = {name: stream for name, stream in streams.items() if f"streams.{name}." not in self.doubtful}
+        stages = {name: self._section(StageSettings, f"stages.{name}.") for name in stage_names}
         self.mistakes += mistakes_of_tables(self.values, whole)
         self.mistakes += mistakes_of_files(self.values, whole)
         if processor and processor.bells and processor.port is None:
@@ -196,6 +200,7 @@ class _Check:
             host=host,
             task=task,
             streams=Frozen({name: stream for name, stream in streams.items() if stream}),
+            stages=Frozen({name: stage for name, stage in stages.items() if stage}),
             standby_replicas=single.standby_replicas,
             metrics_prometheus_port=single.metrics_prometheus_port,
             spark=spark,
@@ -243,11 +248,15 @@ class _Check:
             )
 
     def _stream_ids(self) -> list[str]:
-        ids = dict.fromkeys(key.split(".")[1] for key in self.values if key.startswith("streams."))
+        ids = self._named("streams")
         for name in ids:
             if not STREAM.accepts(name):
                 self.mistakes.append(f"streams.{name} is not a valid name for a stream: it {STREAM.says}.")
-        return list(ids)
+        return ids
+
+    def _named(self, section: str) -> list[str]:
+        """The names of the streams, or of the stages, that have a section."""
+        return [*dict.fromkeys(key.split(".")[1] for key in self.values if key.startswith(f"{section}."))]
 
     def _schemas(self, stream_ids: list[str]) -> None:
         """Join a schema that is written as a list or as a section, which is a mistake."""
@@ -270,10 +279,11 @@ class _Check:
             if options and not any(isinstance(each, jobfile.MissingVariable) for each in options.values()):
                 self.values[key] = options
 
-    def _unknown_keys(self, stream_ids: list[str]) -> None:
+    def _unknown_keys(self, stream_ids: list[str], stage_names: list[str]) -> None:
         sections = (App, CoordinatorKeys, StorageKeys, ProcessorSettings, HostSettings, TaskSettings, Single)
         known = [key for section in sections for key in _keys(section)]
         known += [f"streams.{name}.{key}" for name in stream_ids for key in _keys(Stream)]
+        known += [f"stages.{name}.{key}" for name in stage_names for key in _keys(StageSettings)]
         known += ["spark.master"]
         for key, value in self.values.items():
             if value == {}:  # an empty section, which only says that a stream exists

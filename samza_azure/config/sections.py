@@ -38,6 +38,8 @@ from samza_azure.names import APP, FOLDER, PROCESSOR_ID, RUN_ID, TABLE, NameRule
 from samza_azure.segments.interval import Granularity
 
 AZURE_FACTORY = "samza_azure.AzureJobCoordinatorFactory"
+#: More would make a record of small files: a batch of a stage with state writes some for each.
+PARTITIONS_MAX = 64
 #: The system of the streams in the account.
 LOG = "log"
 
@@ -321,6 +323,18 @@ class Stream:
     dead_letters: Annotated[int, Field(alias="dead_letters", ge=0, le=1_000_000)] = 0
     """How many messages that are no rows, or rows that cannot be sent, a record may put aside, in `<id>-dead`; one more
     fails the task.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class StageSettings:
+    """One stage. The keys follow `stages.<name>.`."""
+
+    __pydantic_config__ = _AS_WRITTEN
+
+    partitions: Annotated[int, Field(alias="partitions", ge=1, le=PARTITIONS_MAX)] = 1
+    """How many of Spark's partitions a batch of a task has, and its state: more let one task use several cores, or
+    executors of a cluster, for more state files a batch.
     """
 
 

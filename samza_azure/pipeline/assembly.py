@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from samza_azure.application import Stage
-from samza_azure.config import LOG, Config, Files, Outside, Stream, TableSettings
+from samza_azure.config import LOG, Config, Files, Outside, StageSettings, Stream, TableSettings
 from samza_azure.config.jobfile import place_of_mistake, with_lines
 from samza_azure.config.spark import on_cluster
 from samza_azure.config.values import in_words
@@ -169,6 +169,7 @@ class Assembly:
             partitions=tasks if partitions is None else partitions,
             kind=stage.kind,
             at_once=at_once(stage, self._config) if stage.kind is TaskKind.HANDLER else 0,
+            batch_partitions=self._config.stages.get(stage.name, StageSettings()).partitions,
         )
         return AnalysedStage(
             stage=stage,
@@ -262,6 +263,7 @@ def _plan(
                 "event_time": stage.event_time,
                 "frontier_lag_us": stage.frontier_lag_us,
                 "output_mode": stage.stage.output_mode,
+                **({} if _state_partitions(stage) == 1 else {"state_partitions": _state_partitions(stage)}),
             }
             for stage in sorted(stages, key=lambda stage: stage.plan.name)
         ],
@@ -318,6 +320,7 @@ def _described(
                 "output_mode": stage.stage.output_mode,
                 "event_time": stage.event_time or "",
                 "frontier_lag": in_words(lag) if lag else "",
+                "state_partitions": "" if (each := _state_partitions(stage)) == 1 else str(each),
                 **stage.analysis.facts,
             }
         )
@@ -342,6 +345,11 @@ def _described(
             }
         )
     return found if len(json.dumps(found)) <= FACTS_BYTES_MAX else {}
+
+
+def _state_partitions(stage: AnalysedStage) -> int:
+    """How many partitions the state of each task has. Another number would look for a key in another one."""
+    return stage.plan.batch_partitions if stage.plan.stateful else 1
 
 
 def _facts(columns: Columns) -> dict[str, str]:

@@ -93,6 +93,7 @@ def _mistakes(stages: Sequence[Stage], config: Config) -> Iterator[tuple[str, st
     for message in chain(
         name_mistakes(stages, config.streams),
         _retention_mistakes(stages, config),
+        _partitions_mistakes(stages, config),
         mistakes_of_systems(config.streams, written),
     ):
         yield message, place_of_mistake(config.path, message), ""
@@ -122,6 +123,23 @@ def queries_of(application: Application) -> list[str]:
 def at_once(stage: Stage, config: Config) -> int:
     """The maximum number of messages in flight in a task of this stage."""
     return stage.max_concurrency or config.task.max_concurrency
+
+
+def _partitions_mistakes(stages: Sequence[Stage], config: Config) -> Iterator[str]:
+    """Yield the sections of the job file for stages that there are not, or that have no query."""
+    kinds = {stage.name: stage.kind for stage in stages}
+    for name in config.stages:
+        if name not in kinds:
+            known = ", ".join(each for each, kind in kinds.items() if kind is TaskKind.QUERY) or "none"
+            yield (
+                f"stages.{name}.partitions is set, but the pipeline has no stage {name!r}.{nearest(name, kinds)} The "
+                f"stages with a query are: {known}."
+            )
+        elif kinds[name] is TaskKind.HANDLER:
+            yield (
+                f"stages.{name}.partitions is set, but {name} is a low-level task, whose messages Spark does not "
+                "see. Remove it. For more messages at once give its @app.task a max_concurrency."
+            )
 
 
 def _handler_mistakes(stage: Stage, config: Config) -> Iterator[str]:

@@ -125,6 +125,23 @@ def test_an_empty_table_names_a_stream() -> None:
     assert dict(parsed(MINIMAL + "[streams.by-carrier]\n").streams) == {"by-carrier": Stream()}
 
 
+def test_a_stage_may_have_a_section() -> None:
+    stages = parsed(MINIMAL + "[stages.count]\npartitions = 4\n[stages.by-key]\n").stages
+    assert {name: each.partitions for name, each in stages.items()} == {"count": 4, "by-key": 1}
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("partitions = 0", "stages.a.partitions = 0 cannot be used: it should be at least 1."),
+        ("partitions = 65", "stages.a.partitions = 65 cannot be used: it should be at most 64."),
+        ("partition = 2", "stages.a.partition is not a key. The nearest is stages.a.partitions."),
+    ],
+)
+def test_a_wrong_section_of_a_stage_is_refused(written: str, said: str) -> None:
+    assert mistakes(f"{MINIMAL}[stages.a]\n{written}\n").endswith(said)
+
+
 def test_the_environment_fills_in_numbers_too_and_two_dollars_are_one() -> None:
     config = parsed(MINIMAL + '[streams.a]\npartitions = "${FOUR}"\n[spark]\n"some.path" = "$${HOME}/${FOUR}"\n')
     assert config.streams["a"].partitions == 4

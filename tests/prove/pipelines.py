@@ -1,7 +1,7 @@
 """Pipelines drawn at random, each compared with one Spark batch over the same rows.
 
 python tests/prove/pipelines.py [--cases 2000] [--seed S] [--only SEED] [--threads 3] [--odd] [--rocksdb]
-    [--shuffles mixed]
+    [--shuffles mixed] [--spread]
 python tests/prove/pipelines.py --mutants [NAME …] [--cases 300] [--seed S]
 python tests/prove/pipelines.py --replay
 python tests/prove/pipelines.py --drains [--cases 200] [--seed S]
@@ -19,7 +19,8 @@ that it had read by then. In every fourth a low-level task passes on the rows of
 
 With --rocksdb the state is in RocksDB. With --shuffles mixed each owner of a task draws whether it runs with the
 shuffles that a job does without (samza_azure/spark/jvm/exchanges.py), so tasks go on with state of both kinds; kept:
-all do. Printed is how many shuffles the plans did without.
+all do. Printed is how many shuffles the plans did without. With --spread the batches of each stage have two to four
+partitions, and so has its state.
 
 With --mutants, each mistake that the analysis could make is made (tests/spark/fuzz/mutants.py), until a case is wrong
 that is right without it. A case of which the mistake changes nothing counts, but is not run. Ends with 1 if a mutant
@@ -76,6 +77,7 @@ def main() -> int:
     parser.add_argument("--drains", action="store_true", help="drained in mid-stream; 200 without --cases")
     parser.add_argument("--rocksdb", action="store_true", help="with state on disk")
     parser.add_argument("--shuffles", choices=("left-out", "mixed", "kept"), default="left-out")
+    parser.add_argument("--spread", action="store_true", help="over several of Spark's partitions")
     parser.add_argument("--replay", action="store_true", help="each mutant with its own seed")
     parser.add_argument("--no-shrink", action="store_true")
     parser.add_argument("--log", default=os.devnull, help="what Spark and its processes say goes there")
@@ -84,6 +86,7 @@ def main() -> int:
         os.dup2(log.fileno(), sys.stderr.fileno())
     kind: Draw = drained if asked.drains else odd if asked.odd else draw
     drawn: Draw = on_disk(kind) if asked.rocksdb else kind
+    drawn = spread(drawn) if asked.spread else drawn
     with bench() as ready:
         ready.spark.conf.set(exchanges.REMOVED, str(asked.shuffles == "left-out").lower())
         if asked.shuffles == "mixed":
@@ -110,6 +113,11 @@ def drained(seed: int) -> Case:
 def on_disk(drawn: Draw) -> Draw:
     """The same cases with state in RocksDB."""
     return lambda seed: replace(drawn(seed), state="rocksdb")
+
+
+def spread(drawn: Draw) -> Draw:
+    """The same cases with several partitions a batch."""
+    return lambda seed: replace(drawn(seed), batch_partitions=2 + seed % 3)
 
 
 def shuffling(launched: Callable[..., StreamingQuery]) -> Callable[..., StreamingQuery]:

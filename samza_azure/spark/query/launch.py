@@ -3,23 +3,35 @@
 from collections.abc import Callable, Sequence
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from samza_azure.pipeline.analysed import TaskInput
 from samza_azure.pipeline.state import PROVIDERS
+from samza_azure.spark.jvm.catalyst import in_sql
 from samza_azure.spark.jvm.session import make_active
 from samza_azure.spark.jvm.session_kept import session_kept
 from samza_azure.spark.pipeline.pipeline import AnalysedQuery
 from samza_azure.spark.query.query_context import QueryContext
 from samza_azure.spark.query.source import FORMAT
 
+STATE_PARTITIONS = "spark.sql.shuffle.partitions"
 STATE_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 TRIGGER = "100 milliseconds"
 
 
-def source(context: QueryContext, read: TaskInput, option: str, value: str) -> DataFrame:
-    """One input of a stage, read as this option says."""
-    return context.spark.readStream.format(FORMAT).schema(read.columns.ddl).option(option, value).load()
+def source(context: QueryContext, stage: AnalysedQuery, read: TaskInput, option: str, value: str) -> DataFrame:
+    """One input of a stage, read as this option says. Its rows are in as many partitions as the job file says; those of
+    a key stay together, in their order.
+
+    Rows of a stage with state are in one: Spark spreads them in front of the state, by the key of the operator. To
+    spread them here, too, would cost another shuffle, and by another key it would change the order of a group's rows.
+    """
+    frame = context.spark.readStream.format(FORMAT).schema(read.columns.ddl).option(option, value).load()
+    if stage.plan.batch_partitions == 1 or stage.plan.stateful:
+        return frame
+    by = [frame[in_sql(each)] for each in read.key] or [F.rand(0)]  # the same numbers for a part that is read again
+    return frame.repartition(stage.plan.batch_partitions, *by)
 
 
 def launch(
@@ -41,6 +53,7 @@ def launch(
     make_active(spark)
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
     spark.conf.set(STATE_PROVIDER, PROVIDERS[state])
+    spark.conf.set(STATE_PARTITIONS, str(stage.plan.batch_partitions))
     with session_kept(spark, stage.stage.name):
         frame = stage.stage.function(*frames)
     frame = stage.with_destination(spark, frame)

@@ -74,7 +74,10 @@ class QueryTask(StageTask):
         with self._context.starts.turn():
             if self._is_ending:
                 return
-            frames = [source(self._context, each, SPEC, spec) for each, spec in zip(self.inputs, specs, strict=True)]
+            frames = [
+                source(self._context, self.stage, each, SPEC, spec)
+                for each, spec in zip(self.inputs, specs, strict=True)
+            ]
             with self._query_lock:
                 if self._is_ending:
                     return

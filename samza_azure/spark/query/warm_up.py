@@ -97,7 +97,7 @@ class Trial:
         if self._stopped.is_set():
             return
         read = context.pipeline.inputs_of(task_name(name, 0), NAME)
-        frames = [source(context, each, NOTHING, "") for each in read]
+        frames = [source(context, self._stage, each, NOTHING, "") for each in read]
         with context.starts.session:
             if self._stopped.is_set():  # the session was a task's, and is wanted by the next one
                 return

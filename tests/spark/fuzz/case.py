@@ -156,6 +156,7 @@ class Case:
     task_count: int | None = None
     batch_bytes: str = "1 KiB"
     state: str | None = None
+    batch_partitions: int = 1  # of each stage with a query
     cut: Cut | None = None  # without it the drain comes when all is read
 
 
@@ -257,6 +258,8 @@ def job_of(case: Case) -> str:
             lines += _times(stage.stream.event_time, stage.stream.frontier_lag)
             if stage.stream.schema is not None:
                 lines.append(f'schema = "{stage.stream.schema}"')
+        if case.batch_partitions > 1 and stage.stream.schema is None:
+            lines += [f"[stages.{stage.name}]", f"partitions = {case.batch_partitions}"]
     lines += ["[task]", "commit.ms = 0", f'batch.bytes = "{case.batch_bytes}"']
     if case.state is not None:
         lines.append(f'state = "{case.state}"')
