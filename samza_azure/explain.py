@@ -345,9 +345,8 @@ def pipeline_lines(plan: Plan, commit_s: float) -> list[str]:
             partitions = plan.sources[stream] if writer is None else writer.partitions
             found.append(f"  reads   {stream}: {_counted(partitions, 'partition')}, {_keyed(plan, stream)}")
         if stage.batch_partitions > 1:
-            found.append(
-                f"  spreads a batch of a task, and its state, over {stage.batch_partitions} partitions in Spark"
-            )
+            and_state = ", and its state," if stage.stateful else ""
+            found.append(f"  spreads a batch of a task{and_state} over {stage.batch_partitions} partitions in Spark")
         found += [f"  keeps   {state}, in each task" for state in stage.state]
         if stage.kind is TaskKind.HANDLER:
             flight = "one message" if stage.at_once == 1 else f"up to {stage.at_once} messages"
