@@ -108,10 +108,6 @@ def access_of(stream: SystemStream) -> Access:
         "security.protocol": ("sasl_" if mechanism != NONE else "") + ("ssl" if tls else "plaintext"),
         "socket.keepalive.enable": True,
         "metadata.max.age.ms": 180_000,  # Event Hubs ends a connection that was idle for four minutes
-        # Once none can be reached or lets us in, librdkafka 2.16 would forget all brokers and begin anew with those of
-        # the options, many times a second: whoever is refused would hammer them, and a transaction asks one for the
-        # group that is forgotten, and hangs. It tries those of the options in any case.
-        "metadata.recovery.strategy": "none",
         "reconnect.backoff.max.ms": RECONNECT_MS,
         "log_level": 0,  # it also logs each error that it hands to us
     }

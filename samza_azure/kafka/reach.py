@@ -61,6 +61,7 @@ def tried_to_send(topic: Topic, *, in_transactions: bool) -> str:
 
 def _found(topic: Topic) -> tuple[str, int]:
     """The brokers, and how many partitions it has."""
+    topic.is_trial = True
     brokers = topic.access.brokers()
     _connect_to_one([each.strip() for each in brokers.split(",")], tls=topic.access.tls)
     try:

@@ -56,6 +56,8 @@ _REFUSED = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
 #: With these a handshake fails, also where the words of the error say that only its connection broke.
 _HANDSHAKE = {KafkaError._AUTHENTICATION, KafkaError._SSL}
 _BROKEN = ("broker transport failure", "ssl transport error", "local: timed out")
+#: A client that has lost all brokers does not begin anew with those of the options: whoever made it does.
+NO_RECOVERY = {"metadata.recovery.strategy": "none"}
 #: The first of these that was told says best why nobody answers.
 _TELLING = (
     *_REFUSED,
@@ -131,6 +133,7 @@ class Topic:
         self.name, self.access, self.group, self._sends = name, access, group, sends
         self._admin: AdminClient | None = None
         self._told = Told()
+        self.is_trial = False  # whether it is asked for a moment only, to say what is wrong
         self._untold = 0  # how often it was not answered what its id is, one after the other
 
     def consumer(
@@ -179,7 +182,9 @@ class Topic:
 
     def in_transactions(self, told: Told, name: str, settings: Mapping[str, Any], seconds: float) -> Producer:
         """A producer that shuts out all others of this name, and has ended what they had left open."""
-        producer = self.producer(told, {**settings, "transactional.id": name})
+        # librdkafka 2.16 forgets all brokers once none can be reached, and then asks one that it has forgotten for the
+        # group: each transaction would hang. A new producer begins with those of the options.
+        producer = self.producer(told, {**settings, **NO_RECOVERY, "transactional.id": name})
         try:
             answered(producer, lambda made: made.init_transactions(seconds), told, seconds)
         except KafkaException as error:
@@ -339,6 +344,9 @@ class Topic:
             # A broker that hangs is given up as soon as its answer is, so that the next question is for another one.
             settings: dict[str, Any] = {"socket.timeout.ms": round(ANSWER_S * 1000), **self.access.present()}
             settings |= {"error_cb": self._told, "allow.auto.create.topics": False}
+            if not self.is_trial:
+                # One that is refused would begin anew with the brokers of the options many times a second.
+                settings |= NO_RECOVERY
             self._admin = _made(lambda: AdminClient(settings))
         try:
             answer = answered(self._admin, ask, self._told)
@@ -349,7 +357,9 @@ class Topic:
 
     def _refused(self, error: KafkaError, told: Told) -> SamzaAzureError:
         found = self.explained(error, told)
-        if told.is_final:  # the next question is asked with a secret that is read again
+        if told.is_final or isinstance(found, StorageUnavailable):
+            # The next question is asked with a secret that is read again, and of the brokers of the options: those that
+            # this client has found may be gone, or out of reach.
             self._admin, self._told = None, Told()
         told.errors.clear()
         return found
