@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from samza_azure.errors import AccessDenied, SamzaAzureError, StorageUnavailable
 from samza_azure.eventhubs.batches import add
+from samza_azure.eventhubs.deadline import Deadline
 from samza_azure.eventhubs.hub import ANSWER_S
 from samza_azure.eventhubs.jenkins import of_key
 from samza_azure.eventhubs.options import WAYS, hub_of
@@ -127,7 +128,7 @@ class EventHubsOutput:
         if self._client is None:
             client = self._hub.sender()
             try:
-                self._most = begun(client.create_batch).result(ANSWER_S).max_size_in_bytes
+                self._most = begun(partial(_size_of_batch, client)).result(ANSWER_S)
             except Exception as error:
                 begun(client.close)  # the SDK may hang
                 raise self._failed(self._silent(ANSWER_S) if isinstance(error, TooLate) else error) from error
@@ -194,9 +195,16 @@ def _wait_s(first_s: float, times: int, most_s: float) -> float:
     return min(first_s * 2.0 ** min(times, 20), most_s)
 
 
+def _size_of_batch(client: "EventHubProducerClient") -> int:
+    """How many bytes a batch may have. It opens a link."""
+    with Deadline(ANSWER_S):
+        return int(client.create_batch().max_size_in_bytes)
+
+
 def _send(client: "EventHubProducerClient", lane: "Sequence[deque[EventDataBatch]]") -> None:
-    """Send the batches of some partitions."""
-    for batches in lane:
-        while batches:
-            client.send_batch(batches[0], timeout=SEND_S)
-            batches.popleft()
+    """Send the batches of some partitions. Connections that it opens are cut once nobody waits for it any more."""
+    with Deadline(HANGS_S):
+        for batches in lane:
+            while batches:
+                client.send_batch(batches[0], timeout=SEND_S)
+                batches.popleft()

@@ -1,11 +1,14 @@
 """Rows that are sent to a hub: where they go, what they say, and what happens when the service does not take them."""
 
 import json
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pytest
 from azure.eventhub import EventData
@@ -14,6 +17,7 @@ from azure.eventhub._buffered_producer._partition_resolver import generate_hash_
 from samza_azure import EventHubsOnce, SystemStream, SystemWriter
 from samza_azure.errors import AccessDenied, ConfigError, StorageUnavailable
 from samza_azure.eventhubs import jenkins
+from samza_azure.eventhubs import producer as producer_module
 from samza_azure.eventhubs.amqp import Code, sections
 from samza_azure.eventhubs.connector import EventHubsFactory
 from samza_azure.eventhubs.emulator import KEY, EventHubs, Refused
@@ -22,6 +26,7 @@ from samza_azure.eventhubs.producer import EventHubsOutput
 from samza_azure.kafka import murmur
 from samza_azure.systems.partitioning import SHORT, Partitioner
 from tests.eventhubs.clients import producer as client
+from tests.eventhubs.clients import until
 
 SCHEMA = pa.schema([("id", pa.int64()), ("shop", pa.string())])
 WRITER = SystemWriter("g:r:out-0", 3, 1)
@@ -175,6 +180,21 @@ def test_an_answer_that_is_lost_or_a_cut_only_repeats(hubs: EventHubs) -> None:
             once = EventHubsOnce(bytes(once))
     assert sorted(found) == list(range(60))
     assert sum(len(events(hubs, each)) for each in range(3)) > 60
+
+
+def test_a_try_to_send_that_nobody_answers_leaves_nothing_behind(
+    hubs: EventHubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them left a thread and its connection."""
+    monkeypatch.setattr(producer_module, "ANSWER_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        connect = hubs.connection_string.replace(f":{hubs.port}", f":{silent.getsockname()[1]}")
+        there = SystemStream("out", 1, SCHEMA, {"name": "hub", "connect": connect}, Path(), is_output=True)
+        made = EventHubsFactory().get_producer(there)
+        before, files = {*threading.enumerate()}, psutil.Process().num_fds()
+        with pytest.raises(StorageUnavailable, match="has not answered within"):
+            made.open(WRITER)
+        until(lambda: {*threading.enumerate()} <= before and psutil.Process().num_fds() <= files)
 
 
 def test_a_hub_that_is_throttled_is_asked_again_later_and_later(hubs: EventHubs) -> None:
