@@ -156,6 +156,13 @@ class Assembly:
                 f"partition_by, so each of its {tasks} tasks writes one partition. Add partition_by with a column of "
                 f"the stage ({', '.join(analysis.columns.names)}), or remove the line."
             )
+        spread = self._config.stages.get(stage.name, StageSettings()).partitions
+        if spread > 1 and (whole := _of_all_rows(analysis)) is not None:
+            raise PipelineRefused(
+                f"stages.{stage.name}.partitions is {spread}, but stage {stage.name} has an operator over "
+                f"all rows ({whole}), which Spark computes in one partition. Remove the line; or group by a key in a "
+                f"stage before {stage.name}."
+            )
         partitions = declared.partitions if stage.partition_by else None
         plan = StagePlan(
             name=stage.name,
@@ -169,7 +176,7 @@ class Assembly:
             partitions=tasks if partitions is None else partitions,
             kind=stage.kind,
             at_once=at_once(stage, self._config) if stage.kind is TaskKind.HANDLER else 0,
-            batch_partitions=self._config.stages.get(stage.name, StageSettings()).partitions,
+            batch_partitions=spread,
         )
         return AnalysedStage(
             stage=stage,
@@ -345,6 +352,13 @@ def _described(
             }
         )
     return found if len(json.dumps(found)) <= FACTS_BYTES_MAX else {}
+
+
+def _of_all_rows(analysis: Analysis) -> str | None:
+    """The kind of the first operator with state that has no key. Spark notes the number of partitions of the stage for
+    its state, and makes one, so a restart would look for those that were never there.
+    """
+    return next((str(each["kind"]) for each in analysis.fingerprint if "keys" in each and not any(each["keys"])), None)
 
 
 def _state_partitions(stage: AnalysedStage) -> int:

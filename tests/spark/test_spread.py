@@ -104,6 +104,28 @@ def test_another_number_is_another_state_and_no_other_pipeline(fleet: Callable[[
     )
 
 
+@pytest.mark.parametrize(
+    ("mode", "whole"),
+    [("update", lambda rows: rows.groupBy().count()), ("append", lambda rows: rows.limit(3))],
+    ids=["aggregation", "limit"],
+)
+def test_state_of_all_rows_has_one_partition(
+    fleet: Callable[[Application, str], Fleet], mode: str, whole: Callable[[DataFrame], DataFrame]
+) -> None:
+    """A task of such a stage could not be handed over: Spark notes more partitions than it makes (drawn seed 43)."""
+    application = Application()
+
+    @application.stage("seen", output="all", output_mode=mode, tasks=1)
+    def count(rows: DataFrame) -> DataFrame:
+        return whole(rows)
+
+    job = JOB.replace("[stages.shout]\npartitions = 3\n", "")
+    with pytest.raises(
+        PipelineRefused, match=r"stages\.count\.partitions is 4, but stage count has an operator over all rows"
+    ):
+        fleet(application, job)
+
+
 def test_a_section_for_what_has_no_query_is_refused(fleet: Callable[[Application, str], Fleet]) -> None:
     application = pipeline()
 
