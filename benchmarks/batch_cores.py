@@ -2,7 +2,7 @@
 
 One task, whose rows are all there before the time counts: with one partition and with two, on a Spark of its own with
 two cores; then with two on a standalone cluster, whose executors have one core each: one of them, and both. The stage
-hashes a text a hundred times a row, so the source is a small part of it.
+hashes a text a thousand times a row, so the source is a small part of it.
 
 python benchmarks/batch_cores.py [--quick]
 """
@@ -23,7 +23,7 @@ from samza_azure.machine.processes import die_with_parent
 from samza_azure.messages import Phase
 
 GOAL = 1.6
-ROUNDS, WARM = 3, 3
+ROUNDS, WARM = 3, 2
 KEYS = 1_000
 JOB = """
 [app]
@@ -58,14 +58,14 @@ app = Application()
 
 @app.stage("seen", output="hashed")
 def hash(rows: DataFrame) -> DataFrame:
-    hashed = "aggregate(sequence(1, 100), concat(key, n), (text, _) -> sha2(text, 256))"
+    hashed = "aggregate(sequence(1, 1000), concat(key, n), (text, _) -> sha2(text, 256))"
     return rows.withColumn("hashed", F.expr(hashed))
 """
 
 
 def measure(quick: bool) -> list[Claim]:
     """Each way in turn."""
-    rows = 10_000 if quick else 50_000
+    rows = 10_000 if quick else 30_000
     one, two = (seconds_of(rows, JOB.format(partitions=number, master="local[2]")) for number in (1, 2))
     with cluster(2) as master:
         job = JOB.format(partitions=2, master=master)

@@ -82,6 +82,8 @@ def _on_cluster(chosen: Mapping[str, str], sockets: str) -> dict[str, str]:
         EXECUTOR_OPTIONS: " ".join([*FOR_ROWS, chosen.get(EXECUTOR_OPTIONS, "")]).strip(),
         "spark.executorEnv.TZ": "UTC",
         "spark.executorEnv.PYTHONHASHSEED": "0",
+        # What spreads a batch has one input: else all parts would wait for the executor that has read it.
+        "spark.shuffle.reduceLocality.enabled": "false",
         "spark.decommission.enabled": "true",
         "spark.storage.decommission.enabled": "true",
         "spark.storage.decommission.replicationReattemptInterval": "1s",  # an executor leaves no sooner than this
