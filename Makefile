@@ -50,9 +50,10 @@ help:
 demo: setup
 	$(BIN)/python examples/flights/demo.py
 
-# All checks, and the tests that are not marked long. Each part ends with its slowest tests. The training takes one core, and so do the checks. Then the
-# tests that compute and those that mostly wait run side by side; what the waiting ones say is shown when they are over.
-# The package is compiled beforehand: where PYTHONDONTWRITEBYTECODE is set, hundreds of processes would do it, 0.6 s each.
+# All checks, and the tests that are not marked long. Each part ends with its slowest tests. The training takes one core,
+# and so do the checks. Then the tests that compute and those that mostly wait run side by side; what the waiting ones say
+# is shown when they are over. The package is compiled beforehand: where PYTHONDONTWRITEBYTECODE is set, hundreds of
+# processes would do it, 0.6 s each.
 test: $(READY)
 	@$(BIN)/python -m compileall -q samza_azure
 	@$(MAKE) --no-print-directory $(TRAINED) & trained=$$!; $(MAKE) --no-print-directory check && wait $$trained

@@ -39,7 +39,7 @@ OWN = {
     "spark.scheduler.mode": "the tasks of a container share it fairly",
     "spark.python.unix.domain.socket.enabled": "rows come through such a socket; without it each batch waits 40 ms",
     "spark.python.use.daemon": "the processes of sources run without it, and what they leave is told apart by that",
-    "spark.sql.shuffle.partitions": "a task is one partition; more would only add files",
+    "spark.sql.shuffle.partitions": "stages.<name>.partitions says it, for each stage by itself",
 }
 #: Spark in the container's own JVM.
 LOCAL = r"local(\[(\*|[1-9]\d*)(, *\d+)?\])?"

@@ -531,7 +531,7 @@ def test_each_profile_fits_itself() -> None:
     [
         ("sql.session.timeZone", "event time is UTC"),
         ("sql.timestampType", "timestamp_ntz"),
-        ("sql.shuffle.partitions", "a task is one partition"),
+        ("sql.shuffle.partitions", "stages.<name>.partitions says it, for each stage by itself"),
         ("sql.streaming.stateStore.providerClass", "task.state"),
         ("sql.streaming.multipleWatermarkPolicy", "owns the watermark"),
         ("sql.streaming.noDataMicroBatches.enabled", "without rows"),

@@ -1,8 +1,9 @@
 """Run the operators of a stage in one go: no shuffle from one partition to one.
 
-Each input of a stage is one partition, and so is its state. Spark does not know the first, so it shuffles the rows
-between the two: it writes all of them to disk, and runs a job in two parts where one will do. `Exchanges` looks at the
-physical plan of each batch, and puts `Coalesce 1` in place of such a shuffle, as Spark does for `coalesce(1)`.
+Each input of a stage is one partition, and so is its state, unless the job file says more (`stages.<name>.partitions`).
+Spark does not know the first, so it shuffles the rows between the two: it writes all of them to disk, and runs a job in
+two parts where one will do. `Exchanges` looks at the physical plan of each batch, and puts `Coalesce 1` in place of
+such a shuffle, as Spark does for `coalesce(1)`.
 Promised: the operator with state gets all rows, in the same order, in one partition, however many its input has, which
 may be none. It reads its input to the end, so what is below it commits its state as before. State does not change.
 A shuffle stays where rows of several inputs meet without state (a union), which are read side by side, and where Spark
