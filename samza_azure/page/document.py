@@ -36,6 +36,7 @@ GAP_S = 3 * POINT_S
 SHOWN = 200
 #: The batch that a task without one reports.
 NO_BATCH = -1
+_OF_REPLICA = ("processor", "batches_behind", "bytes_behind")
 _STEPS = (DrainPhase.SOURCES_STOPPED, DrainPhase.FLUSHING, DrainPhase.COMMITTED, DrainPhase.DRAINED)
 _ORDER = [*DrainPhase]
 
@@ -172,6 +173,7 @@ def _task(task: Mapping[str, Any], dead: Collection[str], now_ms: int) -> dict[s
         "backlog": sum(behind.values()) if behind else None,
         "late": task["late"],
         **_batch(task),
+        "replicas": [{name: each[name] for name in _OF_REPLICA} for each in task.get("replicas") or ()],
         "error": first_line(error) if error else None,
     }
 
@@ -203,6 +205,7 @@ def _processor(
         "leads": name == shown["leader"],
         "silent_s": round(silent[name].seconds, 1) if name in silent else None,
         "tasks": len(row["tasks"]),
+        "replicas": sum(each["processor"] == name for task in shown["tasks"] for each in task.get("replicas") or ()),
         # What a processor used when it was last heard of is no figure of now.
         "machine": row["machine"] | ({"use": asdict(Use())} if state in ("silent", "left", "dead") else {}),
         "too_old_for": row["too_old_for"],

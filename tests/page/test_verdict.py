@@ -11,7 +11,18 @@ from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.group.timing import PROFILES
 from samza_azure.group.view import OwnIncarnation, Settings, View
 from samza_azure.host.status import SeenSilent, SeenWaiting, Silence, document
-from samza_azure.messages import DrainPhase, DrainStep, LastBatch, Machine, Phase, Progress, TaskError, TaskReport, Use
+from samza_azure.messages import (
+    DrainPhase,
+    DrainStep,
+    LastBatch,
+    Machine,
+    Phase,
+    Progress,
+    ReplicaState,
+    TaskError,
+    TaskReport,
+    Use,
+)
 from samza_azure.page.document import SHOWN, Lines, made, noted
 from samza_azure.page.verdict import FIRST, verdict
 
@@ -284,6 +295,21 @@ def test_a_processor_shows_where_it_runs_and_what_that_uses() -> None:
     )
     [b] = [each["machine"] for each in silent["processors"] if each["id"] == "b"]
     assert (b["host"], b["use"]["cpu"]) == ("vm-7", 0.0), "it is not heard of any more"
+
+
+def test_a_replica_is_shown_where_it_is_and_how_far_behind() -> None:
+    placed = replace(CONTROL, replicas={"t-0": ("b", "c"), "t-1": ("a",)})
+    ahead = replace(ROWS[0], tasks={"t-0": replace(ROWS[0].tasks["t-0"], batch=5)})
+    behind = replace(ROWS[1], replicas={"t-0": ReplicaState(3, 5_000, 1 << 20)})
+    found = made(shown(placed, [ahead, behind]), WELL, TIMING, Lines(), 60_000)
+    assert {each["name"]: each["replicas"] for each in found["tasks"]} == {
+        "t-0": [
+            {"processor": "b", "batches_behind": 2, "bytes_behind": 5_000},
+            {"processor": "c", "batches_behind": None, "bytes_behind": None},
+        ],
+        "t-1": [{"processor": "a", "batches_behind": None, "bytes_behind": None}],
+    }
+    assert {each["id"]: each["replicas"] for each in found["processors"]} == {"a": 1, "b": 1}
 
 
 def test_a_task_says_for_whom_it_waits_and_for_how_long_at_most() -> None:

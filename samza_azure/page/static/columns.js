@@ -21,6 +21,7 @@ export const PROCESSORS = [
   text("Role", (each) => each.leads ? "leads" : ""),
   number("Silent for", (each) => span(each.silent_s)),
   number("Tasks", (each) => each.tasks),
+  number("Replicas", (each) => each.replicas || "–"),
   number("CPU", ({ machine }) => machine.use.memory ? `${machine.use.cpu.toFixed(2)} cores` : "–"),
   number("Memory", ({ machine }) => share(machine.use.memory, machine.use.memory_most)),
   number("Java's heap", ({ machine }) => share(machine.use.heap, machine.use.heap_most)),
@@ -50,6 +51,7 @@ export const TASKS = [
   number("Watermark age", (task) => span(task.age_s)),
   number("Backlog", (task) => bytes(task.backlog)),
   number("State", (task) => bytes(task.state_bytes)),
+  text("Replicas", (task) => task.replicas.map(replica).join("; ") || "–"),
   number("Late", (task) => count(task.late)),
   number("Restarts", (task) => count(task.restarts)),
   text("Why it does not run; errors", (task) => [waits(task), task.error].filter(Boolean).join("\n")),
@@ -71,6 +73,12 @@ function stateOf(each) {
   if (each.going) return each.going;
   if (each.no_container) return `${each.state}, its container has ended or hangs`;
   return each.too_old_for ? `${each.state}, too old: needs format ${each.too_old_for}` : each.state;
+}
+
+function replica({ processor, batches_behind, bytes_behind }) {
+  if (batches_behind === null) return `${processor}, not ready`;
+  const behind = [batches_behind && `${count(batches_behind)} batches`, bytes_behind && bytes(bytes_behind)].filter(Boolean);
+  return behind.length ? `${processor}, ${behind.join(", ")} behind` : processor;
 }
 
 function share(size, most) {
