@@ -8,6 +8,7 @@ from samza_azure.group.rows import RequestKind
 from samza_azure.group.timing import CHURN_MAX, Timing
 from simulator.ledger import Ledger
 from simulator.life import Life
+from simulator.promises import warm_ups_s
 
 #: In heartbeats: a part of the time that healing may take after the last fault.
 HEALS_WITHIN = 12.0
@@ -17,7 +18,8 @@ def heals_within(timing: Timing, control: Control | None, shutdown_s: float) -> 
     """The time within which the fleet heals, from any state."""
     patience = 2.0 ** min(control.churn + 1 if control is not None else 0, CHURN_MAX)
     deaths = 4 * timing.heartbeat_timeout_s + 2 * patience * timing.leader_timeout_s
-    return HEALS_WITHIN * timing.heartbeat_s + deaths + 4 * shutdown_s + 40.0
+    warm_ups = warm_ups_s(timing, control, len(control.members), 0.0) if control is not None else 0.0
+    return HEALS_WITHIN * timing.heartbeat_s + deaths + 4 * shutdown_s + 40.0 + warm_ups
 
 
 def handled_within(timing: Timing, start_s: float, *, leads: bool) -> float:

@@ -25,7 +25,7 @@ from simulator.cost import Cost
 from simulator.deletions import Deletions
 from simulator.network import SENDER
 from simulator.requested import Requested
-from simulator.shares import needless_moves, unowned
+from simulator.shares import cold_moves, needless_moves, unowned
 from simulator.steps import Steps
 from simulator.vandal import VANDAL
 
@@ -98,7 +98,9 @@ INVARIANTS = {
     "clean-up deletes what is left of its run, and nothing else.",
     "Owned": "A published version names an owner for every task, while one processor is able to run it.",
     "Least moves": "A version moves as many tasks of processors that stay as there are above their shares, and no "
-    "more. While a run drains, it moves none.",
+    "more; with replicas, some of them may wait. While a run drains, it moves none.",
+    "Warm": "Where tasks have replicas, a task with state moves from a processor that stays only to one that has "
+    "followed its log.",
     "Vandal": "Rows and requests with columns that are missing, too many or of another type, whoever writes them, end "
     "no processor, change no leader and no version, and begin no drain.",
 }
@@ -126,6 +128,7 @@ class Log:
 
     writer: Writer | None = None
     batch: int = -1
+    begun_at: float | None = None  # when the first batch was appended
     drained: bool = False
     shut_down: Writer | None = None  # who has ended it because the task has asked for its shutdown
     read: Mapping[str, Sequence[int]] = field(default_factory=dict)  # source partitions, as the last record says
@@ -272,6 +275,15 @@ class Ledger(MemoryStorage):
             if is_judged and self.have_containers(after):
                 self.seen["judged Least moves"] += 1
                 _check(wrong)
+            if self.have_containers(after):
+                number, wrong = cold_moves(before, after, lambda task: self._is_heavy(before.run_id, task))
+                self.seen["judged Warm"] += number
+                _check(wrong)
+
+    def _is_heavy(self, run_id: str, task: str) -> bool:
+        """Whether a task had a batch so long ago that each leader knows it."""
+        begun_at = self._log(run_id, task).begun_at
+        return begun_at is not None and self.facts.instant() > begun_at + 3 * self.facts.timing.heartbeat_timeout_s
 
     def _goes_without_tasks(self, before: Control, values: Mapping[str, object]) -> bool:
         """Whether the leader of `before` has given its tasks away, or says that it stays until its machine ends."""
@@ -675,6 +687,7 @@ class Ledger(MemoryStorage):
         if header.kind in (Kind.BATCH, Kind.DRAINED):
             demand(header.batch > log.batch, f"S2: {where} after batch {log.batch}")
             log.batch = header.batch
+            log.begun_at = self.facts.instant() if log.begun_at is None else log.begun_at
         if header.kind is Kind.ROLLED:
             self.steps.begin("log rolls", prefix, _sender())
         log.writer, log.drained, log.read = header.writer, header.kind is Kind.DRAINED, header.meta.get(READ, {})

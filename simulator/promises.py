@@ -16,8 +16,10 @@ from samza_azure.group.rows import MEMBERS, REQUESTS, RequestKind
 from samza_azure.group.tasks import PATIENCE, assigned
 from samza_azure.group.timing import CHURN_MAX, RETRY_S, Timing
 from samza_azure.group.view import LocalTask
+from samza_azure.group.warm_up import AT_ONCE
 from samza_azure.host.processor import Processor, call_timeout_s
 from samza_azure.messages import Command, Permit, Phase, ReleaseTask, StartTask
+from simulator.container import REPLICA_S
 from simulator.ledger import CLOCK_RATE, Ledger, demand
 from simulator.life import Life
 from simulator.network import Weather
@@ -193,7 +195,21 @@ def vacant_at_most(timing: Timing, control: Control, processors: int, what: str,
     bounds = stated(timing, control, processors)
     lost = bounds.leader_and_successors_lost - (bounds.follower_lost if what == LEADERSHIP else 0.0)
     is_clear = not max(weather.tail, weather.refused, weather.lost, weather.late)
-    return lost if is_clear else lost + IN_VAIN * call_timeout_s(timing)
+    in_vain = 0.0 if is_clear else IN_VAIN * call_timeout_s(timing)
+    return lost + in_vain + (warm_ups_s(timing, control, processors, in_vain) if what == FAIR_SHARE else 0.0)
+
+
+def warm_ups_s(timing: Timing, control: Control, processors: int, patience_s: float) -> float:
+    """How long the last task of a processor that joins waits for its replica, where there are any.
+
+    Each turn of `AT_ONCE` tasks needs two writes of the leader, which it debounces, a follower that reads the first,
+    follows the log and says so with its heartbeat, and the leader's scan. `patience_s` is for calls in vain.
+    """
+    if not control.replicas:
+        return 0.0
+    turns = -(-len(control.tasks) // AT_ONCE)
+    follows = 1.5 * REPLICA_S + timing.look_every_s(processors) + timing.heartbeat_s + timing.scan_s
+    return turns * (2 * timing.debounce_s + follows + patience_s)
 
 
 def grown(processor: Processor, most: int) -> str | None:

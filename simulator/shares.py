@@ -1,6 +1,7 @@
-"""*Owned* and *Least moves*: who gets which task, judged by two consecutive values of the control blob alone."""
+"""*Owned*, *Least moves* and *Warm*: who gets which task, by two consecutive values of the control blob alone."""
 
 from collections import Counter
+from collections.abc import Callable
 
 from samza_azure.group.control import Control, Owner, RunPhase
 
@@ -41,7 +42,8 @@ def needless_moves(before: Control, after: Control) -> tuple[bool, str | None]:
     moved = [
         task for task, owner in kept.items() if owner.processor in lives and _moves(owner, after.tasks[task].owner)
     ]
-    if len(moved) == (above if balances else 0):
+    waits = bool(balances and (before.replicas or after.replicas))  # until a replica is where a task will move
+    if len(moved) == (above if balances else 0) or (waits and len(moved) < above):
         return True, None
     return True, (
         f"Least moves: version {after.version} moves {len(moved)} tasks of processors that stay, {moved}, and "
@@ -49,8 +51,28 @@ def needless_moves(before: Control, after: Control) -> tuple[bool, str | None]:
     )
 
 
+def cold_moves(before: Control, after: Control, is_heavy: Callable[[str], bool]) -> tuple[int, str | None]:
+    """Warm: how many moves of tasks with state could be judged, and the trouble with one of them.
+
+    `is_heavy` says of a task whether it had begun its state long before. Whoever asks looks for processors without a
+    container.
+    """
+    lives = {*after.members}
+    if not before.replicas or not after.replicas or before.given_up or after.given_up or after.run_id != before.run_id:
+        return 0, None
+    judged = 0
+    for task, processors in before.replicas.items():  # one without state has none
+        old, new = before.tasks[task].owner, after.tasks[task].owner
+        if old is None or new is None or old.member not in lives or not _moves(old, new) or not is_heavy(task):
+            continue
+        judged += 1
+        if new.processor not in processors:
+            return judged, f"Warm: version {after.version} moves {task} to {new.processor}, which had no replica of it"
+    return judged, None
+
+
 def _moves(before: Owner, after: Owner | None) -> bool:
     return after is None or after.processor != before.processor
 
 
-__all__ = ["needless_moves", "unowned"]
+__all__ = ["cold_moves", "needless_moves", "unowned"]

@@ -28,6 +28,7 @@ Start reading at `decide`, which is the order of the questions; each question ha
     requests      which requests are obeyed, and with what answer
     containers    whose tasks move because a container has ended or hangs
     replicas      which processors keep replicas of which tasks
+    warm_up       which tasks wait until their next owner has a copy of their state
     history       which events people are shown
     housekeeping  what is answered, forgotten and deleted
     tasks         what the container must do

@@ -671,6 +671,11 @@ def _know_control(view: View, control: Control, etag: str, now: float) -> None:
         # It is ours in any case, also if it landed after we had given that write up and sent another one.
         leading.published_at = leading.barrier_since = now
         leading.too_large = {}
+    if leading is not None:
+        leading.placed = {
+            task: {each: leading.placed.get(task, {}).get(each, now) for each in processors}
+            for task, processors in control.replicas.items()
+        }
     if isinstance(view.control, Control) and control.epoch != view.control.epoch and view.others.leader_age is not None:
         view.others.leader_age = young(view.others.leader_age, now)
     if view.candidacy.campaign is not None and view.candidacy.campaign.lease is not None:

@@ -4,11 +4,11 @@ Everything that the group must agree on is one conditional write of the control 
 next value as one function of the current value and of what it saw, and writes it if it differs.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from samza_azure.errors import CorruptState
-from samza_azure.group import containers, election, history, housekeeping, membership, next_run, replicas
+from samza_azure.group import containers, election, history, housekeeping, membership, next_run, replicas, warm_up
 from samza_azure.group.actions import CONTROL, Action, ReadControl, WriteControl
 from samza_azure.group.assign import assign
 from samza_azure.group.control import (
@@ -127,7 +127,8 @@ def with_run(view: View, control: Control, now: float, requests: Sequence[Reques
         control = with_end(control, view.present, view.work.plan, view.fresh_id)
         version = control.version
         control = with_assignment(view, control, able, now)
-        control = replicas.with_replicas(view, control, able, version, now)
+        warm_ups = _now(view, control, able, now).shares.warm_ups if view.settings.replicas else {}
+        control = replicas.with_replicas(view, control, able, warm_ups, version, now)
         control = with_barrier(view, control, now)
         control = progress(control, view.present, view.work.plan)
     return control
@@ -178,37 +179,65 @@ def fitting(view: View, control: Control, now: float) -> dict[str, ProcessorRow]
     return able
 
 
-def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRow], now: float) -> Control:
-    """Assign tasks, sticky and balanced: at once if a task has lost its owner, otherwise when the debounce allows.
+@dataclass(frozen=True, slots=True)
+class _Now:
+    """The tasks and their owners, as with_assignment finds them."""
 
-    If a processor was restarted and came back before it was marked dead, its tasks wait until its new incarnation is a
-    candidate. Some tasks wait for a container (`containers.awaited`).
+    kept: Mapping[str, Owner]  # the owners that have not given their task up
+    stays: Collection[str]  # the tasks that wait for a container
+    current: Mapping[str, str]  # the processors of the others whose owner can go on
+    shares: warm_up.Shares
+
+
+def _now(view: View, control: Control, able: Mapping[str, ProcessorRow], now: float) -> _Now:
+    """If a processor was restarted and came back before it was marked dead, its tasks wait until its new incarnation is
+    a candidate, unless another one has a copy of their state. Some tasks wait for a container (`containers.awaited`).
     """
     given_up = {task: each.owner for task, each in control.given_up.items()}
-    incarnations = {processor: row.incarnation for processor, row in able.items()}
     kept = {
         task: assignment.owner
         for task, assignment in control.tasks.items()
         if assignment.owner is not None and (task not in given_up or given_up[task] != assignment.owner)
     }
     ready = containers.ready(able)
-    awaited = {
-        task for task, owner in kept.items() if owner.processor not in able and _comes_up(view, control, owner, now)
+    warm, near = replicas.warm(control, ready), replicas.near(control, ready)
+    heavy = replicas.heavy(view, control)
+    elsewhere = {task for task in heavy if near.get(task)} - given_up.keys()
+    stays = {
+        task
+        for task, owner in kept.items()
+        if owner.processor not in able and task not in elsewhere and _comes_up(view, control, owner, now)
     } | containers.awaited(view, control, able, now)
-    awaited |= containers.kept(view, control, able)
+    stays |= containers.kept(view, control, able)
     current = {
         task: owner.processor
         for task, owner in kept.items()
-        if task not in awaited
-        and (present := incarnations.get(owner.processor)) is not None
-        and (present == owner.incarnation or _is_back(view, owner))
+        if task not in stays
+        and (row := able.get(owner.processor)) is not None
+        and (row.incarnation == owner.incarnation or (task not in elsewhere and _is_back(view, owner)))
     }
-    draining = control.phase is RunPhase.DRAINING
-    by_whom = {task: owner.processor for task, owner in given_up.items()}
+    wanted = assign(
+        [task for task in control.tasks if task not in stays],
+        ready,
+        current,
+        balance=control.phase is not RunPhase.DRAINING,
+        given_up={task: owner.processor for task, owner in given_up.items()},
+        warm=warm,
+    )
+    there = {task: owner for task, owner in current.items() if owner in ready}
+    overdue = replicas.overdue(view, control, now) if heavy else ()
+    follow = {processor for processor, row in ready.items() if row.replicas is not None}  # not one of an older release
+    shares = warm_up.waiting(wanted, there, near, heavy=heavy - given_up.keys(), follow=follow, overdue=overdue)
+    return _Now(kept, stays, current, shares)
+
+
+def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRow], now: float) -> Control:
+    """Assign tasks, sticky and balanced: at once if a task has lost its owner, otherwise when the debounce allows."""
+    found = _now(view, control, able, now)
+    kept, awaited, current, wanted = found.kept, found.stays, found.current, found.shares.owners
+    incarnations = {processor: row.incarnation for processor, row in able.items()}
     others = [task for task in control.tasks if task not in awaited]
-    warm = replicas.warm(control, ready)
-    wanted = assign(others, ready, current, balance=not draining, given_up=by_whom, warm=warm)
-    stays = awaited | {
+    stays = {*awaited} | {
         task
         for task, processor in current.items()
         if wanted.get(task) == processor and incarnations[processor] == kept[task].incarnation

@@ -9,12 +9,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from samza_azure.group import warm_up
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.moment import reached
+from samza_azure.group.reports import report_of
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.group.view import View
 from samza_azure.logs.names import stage_of
-from samza_azure.messages import KeepReplicas, Plan, TaskKind
+from samza_azure.messages import KeepReplicas, Phase, Plan, TaskKind, TaskReport
 
 
 def place(
@@ -70,9 +72,17 @@ def place(
     return {task: tuple(processors) for task, processors in placed.items() if processors}
 
 
-def with_replicas(view: View, control: Control, able: Mapping[str, ProcessorRow], version: int, now: float) -> Control:
-    """Place the replicas of tasks with state. `version` is the one before this write: a new one says at once where they
-    are, otherwise the debounce has to be over."""
+def with_replicas(
+    view: View,
+    control: Control,
+    able: Mapping[str, ProcessorRow],
+    warm_ups: Mapping[str, str],
+    version: int,
+    now: float,
+) -> Control:
+    """Place the replicas of tasks with state, and those of `warm_ups`, tasks with their next owners, beside them.
+    `version` is the one before this write: a new one says at once where they are, otherwise the debounce has to be
+    over."""
     count = view.settings.replicas
     if not count and not control.replicas:
         return control
@@ -87,6 +97,9 @@ def with_replicas(view: View, control: Control, able: Mapping[str, ProcessorRow]
     }
     hosts = ((processor, row.machine.host) for processor, row in able.items())
     placed = _placed(tuple(owners.items()), tuple(hosts), tuple(control.replicas.items()), count)
+    for task, processor in warm_up.begun(warm_ups, control.replicas).items():
+        if processor not in placed.get(task, ()):
+            placed = {**placed, task: (*placed.get(task, ()), processor)}
     if placed == control.replicas:
         return control
     if control.version == version and not reached(view.as_leader.published_at + view.timing.debounce_s, now):
@@ -119,6 +132,50 @@ def warm(control: Control, able: Mapping[str, ProcessorRow]) -> dict[str, list[s
             if task in control.tasks:
                 found.setdefault(task, []).append((-state.batch, processor))
     return {task: [processor for _, processor in sorted(each)] for task, each in found.items()}
+
+
+def near(control: Control, able: Mapping[str, ProcessorRow]) -> dict[str, list[str]]:
+    """Those of them that have little to read until the end of its log, and are still to keep it."""
+    return {
+        task: found
+        for task, processors in warm(control, able).items()
+        if (found := [each for each in processors if _is_near(task, each, control, able[each])])
+    }
+
+
+def _is_near(task: str, processor: str, control: Control, row: ProcessorRow) -> bool:
+    behind = (row.replicas or {})[task].behind
+    return behind <= warm_up.NEAR_BYTES and processor in control.replicas.get(task, ())
+
+
+def heavy(view: View, control: Control) -> set[str]:
+    """The tasks that move after a warm-up only: those with a state that has begun. Without replicas there is none."""
+    if not view.settings.replicas:
+        return set()
+    plan = view.work.plan
+    is_known = plan is not None and plan.fingerprint == control.fingerprint
+    stateful = _stateful(plan) if is_known else {stage_of(task) for task in control.replicas}
+    return {
+        task
+        for task, each in control.tasks.items()
+        if stage_of(task) in stateful and not _is_empty(report_of(task, each.owner, view.present), first=each.first)
+    }
+
+
+def _is_empty(report: TaskReport | None, *, first: bool) -> bool:
+    """Whether a task runs and has appended no batch. The blob may still say that it is the `first` start."""
+    return first if report is None else report.batch < 0 and (first or report.phase is Phase.RUNNING)
+
+
+def overdue(view: View, control: Control, now: float) -> set[tuple[str, str]]:
+    """The replicas, by task and processor, that have had the time of a warm-up."""
+    placed, since = view.as_leader.placed, view.as_leader.since
+    return {
+        (task, processor)
+        for task, processors in control.replicas.items()
+        for processor in processors
+        if reached(placed.get(task, {}).get(processor, since) + warm_up.WARM_UP_S, now)
+    }
 
 
 def kept(view: View) -> KeepReplicas:

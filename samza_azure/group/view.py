@@ -220,6 +220,7 @@ class Leadership:
     requests_read_at: float = -1e9
     too_large: dict[tuple[Member, ...], float] = field(default_factory=dict)  # members, and when to try them again
     in_vain: str = ""  # why the first job model, for which nobody works yet, was too large
+    placed: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # task -> its replicas, and since when
     clean_done: str = ""
     clean_kept: tuple[str, int] = ("", 0)  # a run of which only undeletable blobs remain, and their number
     clean_tries: int = 0  # consecutive clean-ups with that result

@@ -106,8 +106,8 @@ def test_no_replica_is_kept_of_what_is_ours_or_no_task_at_all() -> None:
 def test_a_leader_without_the_plan_of_the_run_leaves_replicas_where_they_are(plan: Plan | None) -> None:
     view = leader(PLACED, plan=plan, free_from=0.0)
     view.settings = replace(view.settings, replicas=1)
-    assert with_replicas(view, PLACED, ROWS, CONTROL.version - 1, NOW) is PLACED
+    assert with_replicas(view, PLACED, ROWS, {}, CONTROL.version - 1, NOW) is PLACED
     view.work.plan = replace(PLAN, stages=(replace(PLAN.stages[1], stateful=("count",)),))
-    assert with_replicas(view, PLACED, ROWS, CONTROL.version - 1, NOW).replicas == PLACED.replicas
+    assert with_replicas(view, PLACED, ROWS, {}, CONTROL.version - 1, NOW).replicas == PLACED.replicas
     view.settings = replace(view.settings, replicas=0)
-    assert with_replicas(view, PLACED, ROWS, CONTROL.version - 1, NOW).replicas == {}
+    assert with_replicas(view, PLACED, ROWS, {}, CONTROL.version - 1, NOW).replicas == {}

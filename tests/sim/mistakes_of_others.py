@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from samza_azure.errors import Unsettled
-from samza_azure.group import control, election, membership, publish, tasks, timing
+from samza_azure.group import control, election, membership, publish, replicas, tasks, timing, warm_up
 from samza_azure.group import drain as draining
 from samza_azure.group import learn as learning
 from samza_azure.group import view as viewing
@@ -438,6 +438,16 @@ def what_goes_keeps_its_tasks(patch: Patch) -> None:
         return kept(view, given, {})
 
     patch.setattr(publish.containers, "kept", all_kept)
+
+
+def moves_before_its_state(patch: Patch) -> None:
+    """Kafka: before KIP-441 a task moves to a consumer that joins, which restores its state while the task stands."""
+    patch.setattr(replicas, "heavy", lambda view, given: set())
+
+
+def nobody_warms_up(patch: Patch) -> None:
+    """KIP-441: tasks wait for the processor that will get them, and it is not told to follow them."""
+    patch.setattr(warm_up, "begun", lambda warm_ups, followed: {})
 
 
 def a_leader_that_goes_leads_on(patch: Patch) -> None:

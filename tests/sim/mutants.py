@@ -309,6 +309,15 @@ MUTANTS = [
     Mutant("a newcomer gets nothing", "Idle", review.a_newcomer_gets_nothing, 57, ("joins",)),
     Mutant("the surplus is forgotten", "Owned", review.the_surplus_is_forgotten, 0),
     Mutant("the assignment forgets the present owners", "Least moves", others.forgets_who_has_what, 0),
+    Mutant("nobody warms up", "L1", others.nobody_warms_up, 12, ("joins",), more=CLEAR | {"replicas": 1}),
+    Mutant(
+        "a task moves before its state",
+        "Warm",
+        others.moves_before_its_state,
+        1,
+        ("joins", "leaves"),
+        more=CLEAR | {"replicas": 1, "fault_s": 120.0},
+    ),
     Mutant("a damaged drain is obeyed", "Vandal", review.a_damaged_drain_is_obeyed, 0, ()),
     Mutant("a damaged drain raises", "Exit", review.a_damaged_drain_raises, 11, ("garbage",)),
     Mutant(

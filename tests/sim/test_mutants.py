@@ -30,6 +30,7 @@ SLOW = {
     "leaving waits for the storage",
     "no deadline of the lease",
     "no successors are named",
+    "nobody warms up",
     "other partitions are not noticed",
     "tasks wait for the next container",
     "the fastest producer counts",
