@@ -1631,7 +1631,9 @@ def test_state_that_ends_is_none(analyse: Analyse) -> None:
     in_hours = lambda rows: rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 hour")).count()  # noqa: E731
     by_time = lambda rows: rows.withWatermark("ts", "1 hour").dropDuplicates(["carrier", "ts"])  # noqa: E731
     assert of_the_stage(analyse(in_hours, **UPDATE)) == of_the_stage(analyse(in_hours)) == []
-    assert of_the_stage(analyse(by_time)) == []
+    sessions = F.session_window("ts", "10 minutes")
+    in_sessions = lambda rows: rows.withWatermark("ts", "1 hour").groupBy(sessions, "carrier").count()  # noqa: E731
+    assert of_the_stage(analyse(by_time)) == of_the_stage(analyse(in_sessions)) == []
     assert of_the_stage(analyse(lambda rows: rows.groupBy().count(), tasks=1, **UPDATE)) == []
 
 

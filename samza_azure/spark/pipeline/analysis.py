@@ -199,6 +199,8 @@ def _what_is_kept(operator: Node, bounds: Bounds, advice: Advice) -> Iterator[tu
         yield from ((f"the rows of {streams}", remedy) for streams, remedy in bounds.kept_for_ever(operator))
         return
     keys = [key for (key,) in keys_of(operator)]
+    if has_sessions(operator):
+        return  # they end with the watermark, without which Spark refuses them
     if not keys or any(kind_of(key) == "AttributeReference" and is_marked(key) for key in keys):
         return  # one group, or groups that end
     elif operator.kind == "Deduplicate":
