@@ -15,7 +15,6 @@ from pathlib import Path
 from samza_azure.application import Stage
 from samza_azure.config import LOG, Config, Files, Outside, StageSettings, Stream, TableSettings
 from samza_azure.config.jobfile import place_of_mistake, with_lines
-from samza_azure.config.spark import on_cluster
 from samza_azure.config.values import in_words
 from samza_azure.errors import ConfigError, Mistakes, PipelineRefused
 from samza_azure.messages import Plan, StagePlan, TaskKind
@@ -33,7 +32,7 @@ from samza_azure.pipeline.names import (
 )
 from samza_azure.pipeline.outside import dead_letter_stage, sent_as, source_stage
 from samza_azure.pipeline.sinks import Sink, check_held, check_producers, check_time, sink_plan, sinks_of
-from samza_azure.pipeline.state import check_chosen, check_on_cluster, kind_of_state
+from samza_azure.pipeline.state import check_chosen, kind_of_state
 from samza_azure.stream_io.columns import Columns
 from samza_azure.systems.registry import check_written
 from samza_azure.user_code import noted, place_of_function
@@ -148,8 +147,6 @@ class Assembly:
             needs_rocksdb=analysis.needs_rocksdb,
             needs_memory=analysis.needs_memory,
         )
-        if on_cluster(self._config.spark):
-            check_on_cluster(stage.name, needs_rocksdb=analysis.needs_rocksdb)
         if not stage.partition_by and declared.partitions not in (1, tasks):
             raise PipelineRefused(
                 f"streams.{stage.output}.partitions is {declared.partitions}, but stage {stage.name} has no "

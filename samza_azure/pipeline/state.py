@@ -40,15 +40,6 @@ def check_chosen(stage: str, chosen: str, *, needs_rocksdb: bool, needs_memory: 
         )
 
 
-def check_on_cluster(stage: str, *, needs_rocksdb: bool) -> None:
-    """Raise PipelineRefused if a stage cannot keep its state where executors are on other machines."""
-    if needs_rocksdb:
-        raise PipelineRefused(
-            f"Stage {stage} uses transformWithState, which was never tried on a cluster. Run this job with "
-            'spark.master = "local[2]", or write the stage with applyInPandasWithState.'
-        )
-
-
 def check_unchanged(task: str, kind: str, files: Iterable[str]) -> None:
     """Raise ConfigError if the log holds state of the other kind."""
     held = state_kind(files)
