@@ -24,6 +24,8 @@ from samza_azure.group.control import Control, RunPhase, encode
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.storage.connection import Account
 
+#: The pace of asking: a loop without it takes the core that a processor needs to start.
+LOOK_S = 0.02
 PIPELINE = """
 from samza_azure import Application
 
@@ -134,6 +136,7 @@ def test_dev_starts_processors_ends_them_in_order_and_has_the_worst_of_their_cod
         logs = Path(line.partition("their logs are in ")[2].partition(". Ctrl-C")[0])
         while sum("it has started" in log.read_text() for log in logs.glob("dev-*.log")) < 2:
             assert process.poll() is None
+            time.sleep(LOOK_S)
         shown = said_until(process, "starting 2 processors\n")
         process.send_signal(signal.SIGINT)
         said = shown + process.communicate(timeout=60)[1]
@@ -194,7 +197,7 @@ class EndsWhileShown(Fleet):
 
     def look(self) -> tuple[Control | None, list[ProcessorRow]]:
         while self.alive() and "it has started" not in self.log_file("dev-1").read_text():
-            os.sched_yield()
+            time.sleep(LOOK_S)
         signal.raise_signal(signal.SIGINT)
         self.exit_codes(60)
         return super().look()
@@ -281,7 +284,7 @@ class KilledWhileShown(Fleet):
         self.looks += 1
         if self.looks == 1:
             while self.alive() and "it has started" not in self.log_file("dev-1").read_text():
-                os.sched_yield()
+                time.sleep(LOOK_S)
             self.send("dev-0", signal.SIGABRT)
             self.processes["dev-0"].wait(60)
         elif self.looks == 2:
