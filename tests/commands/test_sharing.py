@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -355,17 +355,26 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)  # the pace of asking
 
 
-@pytest.mark.parametrize("pipeline", [pytest.param("same", marks=pytest.mark.long), "other"])
-def test_processors_of_two_jobs_get_their_own_tasks_or_end(users: Users, pipeline: str) -> None:
+#: What two jobs share. The last one may be the same job twice.
+PAIRS = [
+    (OWN, OWN, OWN, SHARED),
+    (SHARED, OWN, OWN, SHARED),
+    (OWN, SHARED, OWN, SHARED),
+    (SHARED, SHARED, OWN, SHARED),
+    (SHARED, SHARED, SHARED, OWN),
+    (DEFAULT, DEFAULT, SHARED, SHARED),
+]
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "cases"),
+    [("other", PAIRS[::5]), *(pytest.param(each, PAIRS, marks=pytest.mark.long) for each in ("same", "other"))],
+    ids=["first and last", "same", "other"],
+)
+def test_processors_of_two_jobs_get_their_own_tasks_or_end(
+    users: Users, pipeline: str, cases: Sequence[tuple[str, ...]]
+) -> None:
     """The first jobs run when the second ones start."""
-    cases = [
-        (OWN, OWN, OWN, SHARED),
-        (SHARED, OWN, OWN, SHARED),
-        (OWN, SHARED, OWN, SHARED),
-        (SHARED, SHARED, OWN, SHARED),
-        (SHARED, SHARED, SHARED, OWN),
-        (DEFAULT, DEFAULT, SHARED, SHARED),
-    ]
     jobs = [tuple(map(Config.load, two_jobs(users, *each))) for each in cases]
     firsts = [member("p0", one, "part") for one, _ in jobs]
     others: list[Working] = []

@@ -15,10 +15,10 @@ from simulator.steps import missing, table
 from simulator.world import draw, play
 
 #: What each of them found is in the message of the commit that mended it. The longest ones are played by `make prove`.
-PINNED = [8, 112, 7052, 1000111]
-LONGER = [0, 17, 24, 26, 31, 42, 116, 245, 1091, 168044708, 1497263839]
+PINNED = [8, 7052, 1000111]
+LONGER = [0, 17, 24, 26, 31, 42, 112, 116, 245, 1091, 168044708, 1497263839]
 #: Fresh seeds are played for this many seconds, and at least this many: a machine may be slow.
-FRESH_S, FRESH_LEAST = 4.0, 2
+FRESH_S, FRESH_LEAST = 2.0, 2
 
 
 @pytest.mark.parametrize("seed", [*PINNED, *(pytest.param(seed, marks=pytest.mark.long) for seed in LONGER)])
@@ -90,7 +90,7 @@ def test_fresh_seeds_find_nothing() -> None:
 
 def test_the_same_seed_gives_the_same_history_whatever_the_hash_seed() -> None:
     """A set whose order matters would show here."""
-    script = "from simulator.world import draw, play; print('\\n'.join(play(draw(22, fault_s=20.0)).history))"
+    script = "from simulator.world import draw, play; print('\\n'.join(play(draw(22, fault_s=8.0)).history))"
     runs = [
         subprocess.run(
             [sys.executable, "-c", script],

@@ -33,6 +33,7 @@ def test_a_leader_that_sees_the_others_write_again_marks_no_processor_dead() -> 
     assert result.violation is None, "\n".join(result.history)
 
 
+@pytest.mark.long  # ten fleets
 def test_a_write_meets_a_lease_that_has_run_out() -> None:
     """One fleet in ten shows it. Any change of the calls changes which."""
     for seed in range(2027, 2087):
@@ -54,6 +55,7 @@ def test_the_death_in_a_lull_is_a_fault() -> None:
     assert world.faults == 1
 
 
+@pytest.mark.long  # of a command of `make prove`
 def test_a_long_simulation_says_how_far_a_short_one_came() -> None:
     command = [sys.executable, str(SIMULATION), "--from", "3", "--seconds", "0.1", "--jobs", "1", "--branches"]
     process = subprocess.run(command, capture_output=True, text=True)
