@@ -2,7 +2,7 @@
 # Java and Node from wheels if this machine has none, Azurite in the user's cache. Needed beforehand: Python 3.11, make.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-waiting test-computing check subjects format docs coverage hooks bench prove image release clean
+.PHONY: help setup demo test test-waiting test-computing check check-types check-texts subjects format docs coverage hooks bench prove image release clean
 
 PYTHON := $(shell for python in python3.11 python3 python3.12 python3.13 python3.14; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --constraint con
 # The same question that the program asks when it starts, so that the answers agree.
 HAS_JAVA := $(BIN)/python -c 'import os; from samza_azure.spark.jvm.java import find_java; find_java(os.environ)'
 HAS_NODE := $(BIN)/python -c 'from samza_azure.commands.azurite.emulator import find_node; find_node()'
-# Of the processes that beat four times a second there is one group at a time; elsewhere two or three tests run at a time.
+# Of the processes that beat four times a second there is one group at a time; elsewhere two to four tests run at a time.
 # The tests of a file in tests/end_to_end share a fleet.
 STORAGE_TESTS := tests/storage tests/live
 FLEET_TESTS := tests/fleet
@@ -22,8 +22,10 @@ SPARK_TESTS := tests/spark
 CHECKED := tests/test_docs.py tests/typing
 QUICK_TESTS := $(filter-out $(CHECKED),$(wildcard tests/test_*.py)) $(filter-out $(CHECKED) $(STORAGE_TESTS) $(FLEET_TESTS) $(WHOLE_TESTS) $(SPARK_TESTS) tests/prove tests/__pycache__, $(patsubst %/,%,$(wildcard tests/*/)))
 TWO := -n 2 --dist worksteal
-# The tests on Spark come last, with nothing beside them, and wait for a quarter of their time.
+# These wait for a part of their time, for processes and for Spark: two at a time leave a fifth of two cores idle.
 THREE := -n 3 --dist worksteal
+# The tests on Spark come last, mostly with nothing beside them.
+FOUR := -n 4 --dist worksteal
 # What exercises the packages without I/O; of the storage what needs no Azurite. Fresh seeds would measure otherwise each time.
 PURE_TESTS := tests/group tests/logs tests/segments tests/streams tests/test_messages.py tests/library/test_access.py \
 	tests/library/test_drain.py tests/commands/test_drain_shown.py tests/storage \
@@ -50,14 +52,14 @@ help:
 demo: setup
 	$(BIN)/python examples/flights/demo.py
 
-# All checks, and the tests that are not marked long. Each part ends with its slowest tests. The training takes one core,
-# and so do the checks. Then the tests that compute and those that mostly wait run side by side; what the waiting ones say
-# is shown when they are over. The package is compiled beforehand: where PYTHONDONTWRITEBYTECODE is set, hundreds of
-# processes would do it, 0.6 s each.
+# All checks, and the tests that are not marked long. Each part ends with its slowest tests. The training goes on beside
+# the checks and the first tests; those on Spark come last. The tests that compute and those that mostly wait run side by
+# side; what the waiting ones say is shown when they are over. The package is compiled beforehand: where
+# PYTHONDONTWRITEBYTECODE is set, hundreds of processes would do it, 0.6 s each.
 test: $(READY)
 	@$(BIN)/python -m compileall -q samza_azure
-	@$(MAKE) --no-print-directory $(TRAINED) & trained=$$!; $(MAKE) --no-print-directory check && wait $$trained
-	@$(MAKE) --no-print-directory --jobs 2 test-waiting test-computing
+	@$(MAKE) --no-print-directory $(TRAINED) & trained=$$!; $(MAKE) --no-print-directory check && \
+	$(MAKE) --no-print-directory --jobs 2 test-waiting test-computing; code=$$?; wait $$trained; exit $$code
 
 test-waiting: $(READY)
 	@echo "== Beside the next two: groups of processes, the storage, whole jobs; shown when they are over, now in build/waiting.log"
@@ -70,17 +72,22 @@ test-waiting: $(READY)
 
 test-computing: $(READY)
 	@echo "== Tests of the rules, the commands and the page"
-	$(BIN)/python -m pytest -q $(TWO) $(QUICK_TESTS)
+	$(BIN)/python -m pytest -q $(THREE) $(QUICK_TESTS)
 	@echo "== Tests of tasks on Spark"
-	$(BIN)/python -m pytest -q $(THREE) $(SPARK_TESTS)
+	$(BIN)/python -m pytest -q $(FOUR) $(SPARK_TESTS)
 
-# What can be said without running anything.
+# What can be said without running anything, on two cores.
 check: $(READY)
+	@$(MAKE) --no-print-directory --jobs 2 check-types check-texts
+
+check-types: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy tests/typing/api.py
 	MYPYPATH=.:benchmarks $(BIN)/mypy --config-file benchmarks/mypy.ini benchmarks tests/prove
+
+check-texts: $(READY)
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -q $(CHECKED)
 	$(BIN)/python -m infra.check
