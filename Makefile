@@ -137,6 +137,8 @@ prove: setup
 	try tests/prove/pipelines.py --drains; \
 	try tests/prove/pipelines.py --odd; \
 	try tests/prove/pipelines.py --spread --cases 300; \
+	try tests/prove/cluster.py --stages; \
+	try tests/prove/cluster.py --leaving; \
 	test -z "$$failed" || { printf "== Failed:$$failed\n"; exit 1; }
 
 # What people would install, built, checked, and tried out where nothing else is: the wheel brings all that it needs.

@@ -92,6 +92,7 @@ class Cluster:
         self.port, self.page = free_port(), free_port()
         self.master = self._started("master", ["--host", HOST, "--port", str(self.port), "--page", str(self.page)])
         self.workers: dict[int, subprocess.Popen[bytes]] = {}
+        self.numbers: set[int] = set()  # of all that there ever were
 
     @property
     def url(self) -> str:
@@ -104,6 +105,7 @@ class Cluster:
             options = ["--master", self.url, "--host", f"127.0.0.{number}", "--cores", "1", "--memory-mib", "900"]
             folder = self.directory / f"worker-{number}"
             self.workers[number] = self._started(f"worker-{number}", [*options, "--dir", str(folder)])
+            self.numbers.add(number)
         self.until("workers", lambda: {f"127.0.0.{number}" for number in numbers} <= set(self.states("ALIVE")))
 
     def refuses_strangers(self) -> None:
@@ -212,7 +214,7 @@ class Driver:
 
     def executors(self, path: str = "executors") -> list[dict[str, Any]]:
         """Those that are active, or all."""
-        return [each for each in self.asked(path) if each["id"] != "driver"]
+        return [each for each in self.asked(path) if each["id"] not in ("driver", "fallback")]
 
     def failed(self) -> tuple[int, int]:
         """How many tasks have failed, and how many attempts of stages."""

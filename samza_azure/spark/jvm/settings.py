@@ -18,6 +18,8 @@ SOCKET_DIRECTORY_MAX = 61
 #: The name of a header, which executors send to the container's server of state: the only thing that Hadoop's client
 #: takes from a setting and sends with each request. It has a secret. Spark shows no value with this word.
 STATE_HEADER = "spark.hadoop.dfs.webhdfs.rest-csrf.custom-header"
+#: Where an executor that is told to leave puts shuffled rows if there is no other executor.
+FALLBACK = "spark.storage.decommission.fallbackStorage.path"
 #: Each value is needed for a promise of the container, or was measured to matter.
 BASE = {
     "spark.master": "local[*,4]",

@@ -23,7 +23,7 @@ from samza_azure.spark.jvm import cpu_time, exchanges, java, local_files, select
 from samza_azure.spark.jvm.errors import BROKEN
 from samza_azure.spark.jvm.executors import replace_executors
 from samza_azure.spark.jvm.session import connect_session, jvm_of
-from samza_azure.spark.jvm.settings import STATE_HEADER
+from samza_azure.spark.jvm.settings import FALLBACK, STATE_HEADER
 from samza_azure.spark.jvm.watermark import probe
 from samza_azure.spark.pipeline.module import load
 from samza_azure.spark.pipeline.pipeline import analyse_pipeline
@@ -34,6 +34,7 @@ from samza_azure.spark.query.starts import Starts, at_once
 from samza_azure.spark.query.state_server import StateServer
 from samza_azure.spark.query.warm_up import WarmUp
 from samza_azure.tasks.channel import Channel
+from samza_azure.tasks.recorded_files import RecordedFiles
 from samza_azure.tasks.serve import serve as serve_tasks
 from samza_azure.tasks.tasks import NoWarmUp
 
@@ -47,9 +48,25 @@ JVM_ENDS_S = 10.0
 
 def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: java.Jvm, channel: Channel) -> None:
     """Report the plan, then carry out commands until Exit."""
+    server = None
+    if on_cluster(settings):
+        server, settings = _with_server(settings, directory)
     spark = connect_session(config.app.name, settings, jvm)
     with ended_with(jvm, channel.tell):
-        _serve(config, directory, settings, spark, channel)
+        _serve(config, directory, settings, spark, server, channel)
+
+
+def _with_server(settings: Mapping[str, str], directory: Path) -> tuple[StateServer, Mapping[str, str]]:
+    """The server of state, and the settings with a folder of it: there an executor that leaves, the last of all, puts
+    the rows that its batch has shuffled.
+    """
+    here, bind = settings["spark.driver.host"], settings["spark.driver.bindAddress"]
+    server = StateServer(bind, here, settings[STATE_HEADER], int(settings.get(STATE_PORT, "0")))
+    log.info("Executors find state at %s", server.authority)
+    folder = directory / "shuffled"
+    folder.mkdir()
+    url, _ = server.serve(folder, RecordedFiles(folder, ()))
+    return server, {FALLBACK: f"{url}/", **settings}
 
 
 @contextmanager
@@ -65,7 +82,14 @@ def ended_with(jvm: java.Jvm, tell: Callable[[JvmEnded], None]) -> Iterator[None
         raise
 
 
-def _serve(config: Config, directory: Path, settings: Mapping[str, str], spark: SparkSession, channel: Channel) -> None:
+def _serve(
+    config: Config,
+    directory: Path,
+    settings: Mapping[str, str],
+    spark: SparkSession,
+    server: StateServer | None,
+    channel: Channel,
+) -> None:
     log.info("Spark %s is up, on Java %s", spark.version, java.find_java(os.environ).version)
     probe(spark)
     threading.Timer(ARCHIVE_AFTER_S, _make_archive).start()
@@ -92,13 +116,8 @@ def _serve(config: Config, directory: Path, settings: Mapping[str, str], spark: 
     # On a cluster a container without a task takes no core of others.
     warm_up = WarmUp if config.task.warm_up and not on_cluster(settings) else NoWarmUp
     starts = Starts(at_once(cores_of(settings)))
-    server = None
-    if on_cluster(settings):
+    if server is not None:
         replace_executors(spark)
-        here = settings["spark.driver.host"]
-        bind, port = settings["spark.driver.bindAddress"], int(settings.get(STATE_PORT, "0"))
-        server = StateServer(bind, here, settings[STATE_HEADER], port)
-        log.info("Executors find state at %s", server.authority)
     context_of = partial(QueryContext, spark=spark, starts=starts, state_server=server)
     serve_tasks(config, directory, channel, analyse, context_of=context_of, alive=alive, warm_up=warm_up)
 
