@@ -133,6 +133,14 @@ def test_a_container_that_ignores_its_release_is_ended_when_the_deadline_comes(f
     fleet.settled(lambda now: {task["owner"] for task in now["tasks"]} == {victim, other})
 
 
+def restored(said: str, task: str) -> tuple[int, int, int]:
+    """What the last start of a task had to read: records, bytes of large files; and how many bytes were there."""
+    found = re.findall(rf"{task} is restored: (\d+) records .* and (\d+) bytes .* read; (\d+) were here", said)
+    assert found, said[-3000:]
+    records, read, here = map(int, found[-1])
+    return records, read, here
+
+
 def test_who_takes_over_from_a_killed_owner_restores_almost_nothing(fleet: JobOnAzurite) -> None:
     """kill -9 of an owner under load. Its task goes where its replica is, so no state is read after the death."""
     producer = fleet.producing(1_500, rate=100)
@@ -146,12 +154,45 @@ def test_who_takes_over_from_a_killed_owner_restores_almost_nothing(fleet: JobOn
     assert producer.wait(PATIENCE_S) == 0
     said = log_of(fleet, other).removeprefix(before)
     for task in lost:
-        found = re.findall(rf"{task} is restored: (\d+) records .* and (\d+) bytes .* read; (\d+) were here", said)
-        assert len(found) == 1, said[-3000:]
-        records, read, here = map(int, found[0])
+        assert said.count(f"{task} is restored") == 1, said[-3000:]
+        records, read, here = restored(said, task)
         assert records < 20
         assert read + here == STATE_BYTES
         assert read == 0 or records > 2, "what came after the last look of the replica"
+
+
+def test_a_processor_that_comes_back_gets_its_task_once_it_has_its_state(fleet: JobOnAzurite) -> None:
+    """The one that was killed starts again while rows come in. Until it has followed a task's log, that one runs on
+    where it is.
+    """
+    producer = fleet.producing(1_000, rate=100)
+    victim = next(name for name in ("p0", "p1") if name not in fleet.fleet.alive())
+    before = log_of(fleet, victim)
+    fleet.start(victim)
+    (task,) = [task["name"] for task in fleet.fleet.status()["tasks"] if task["owner"] == victim]
+    records, read, here = restored(log_of(fleet, victim).removeprefix(before), task)
+    assert records < 20, "it had followed the log nearly to its end; the state changes with each batch"
+    assert read + here == STATE_BYTES
+    assert producer.wait(PATIENCE_S) == 0
+
+
+def test_a_rolling_upgrade_and_a_stop(fleet: JobOnAzurite) -> None:
+    """Each processor in turn hands over, ends, and starts again with other code of the same plan. Then all stop, and
+    go on.
+    """
+    producer = fleet.producing(2_000, rate=100)
+    code = fleet.directory / "pipeline.py"
+    code.write_text(code.read_text() + "\n# the next version\n")
+    for name in ("p0", "p1"):
+        fleet.fleet.wait_until("replicas are ready", are_ready, PATIENCE_S)
+        fleet.fleet.send(name, signal.SIGTERM)
+        assert fleet.fleet.processes[name].wait(PATIENCE_S) == 0
+        fleet.start(name)
+    fleet.fleet.wait_until("replicas are ready", are_ready, PATIENCE_S)
+    assert fleet.command("stop", "--wait").returncode == 0
+    fleet.fleet.exit_codes(PATIENCE_S)
+    fleet.start("p0", "p1")
+    assert producer.wait(PATIENCE_S) == 0
 
 
 def test_all_rows_are_there_once(fleet: JobOnAzurite) -> None:
