@@ -42,18 +42,23 @@ def waiting(
     `current` has the tasks whose owner can go on. `near` says which processors have a copy, the best first. Those of
     `follow` can get one. `overdue` are tasks and processors that have been waited for long enough. With `heavy` empty,
     all is as `wanted` says.
+
+    Each processor gets one such task at a time: a container starts its queries one after the other, and meanwhile a
+    task that has been released for it stands still.
     """
     owners, moves = dict(wanted), []
-    sizes = Counter(wanted.values())
+    sizes, gains = Counter(wanted.values()), Counter[str]()
     for task in wanted:
         to, ready = wanted[task], near.get(task, ())
-        if task not in heavy or to in ready or current.get(task) == to:
+        if task not in heavy or current.get(task) == to:
             continue
         if (owner := current.get(task)) is not None:
-            if to in follow and (task, to) not in overdue:
+            may_move = to not in follow or (task, to) in overdue or to in ready
+            gains[to] += may_move
+            if not may_move or gains[to] > 1:
                 owners[task] = owner
                 moves.append((task, to))
-        elif ready:
+        elif ready and to not in ready:
             owners[task] = least = min(ready, key=lambda name: (sizes[name], name))
             sizes[to] -= 1
             sizes[least] += 1

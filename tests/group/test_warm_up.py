@@ -86,6 +86,15 @@ def test_a_processor_of_a_release_without_replicas_is_not_waited_for() -> None:
     assert Counter(owners(with_run(view, JOINED, NOW, ())).values()) == {"p1": 1, "p2": 1, "p3": 1}
 
 
+def test_tasks_move_to_a_processor_one_after_the_other() -> None:
+    """Three were seen to be released at once for a container that started them within 16 s."""
+    wanted, current = dict.fromkeys(TASKS[:3], "b"), dict.fromkeys(TASKS[:3], "a")
+    near = {task: ["b"] for task in wanted}
+    shares = waiting(wanted, current, near, heavy=set(wanted), follow=("b",), overdue=())
+    assert [*shares.owners.values()] == ["b", "a", "a"]
+    assert [*shares.warm_ups] == TASKS[1:3]
+
+
 def test_an_orphan_goes_to_who_has_its_state_and_moves_on_from_there() -> None:
     """p2 is gone, p1 has no task, and p3, which has two, has followed that of p2."""
     busy = {"clean-0": "p3", "clean-1": "p2", "daily-0": "p3"}
@@ -134,7 +143,7 @@ def test_all_shares_are_even_once_each_warm_up_is_over(data: st.DataObject) -> N
     current = {task: data.draw(st.sampled_from("abcdex")) for task in TASKS}
     near = {task: [data.draw(st.sampled_from(members))] for task in TASKS if data.draw(st.booleans())}
     followed: dict[str, tuple[str, ...]] = {}
-    for _ in range(len(TASKS) + 2):
+    for _ in range(2 * len(TASKS) + 2):
         there = {task: each for task, each in current.items() if each in members}
         wanted = assign(TASKS, members, there, warm=near)
         shares = waiting(wanted, there, near, heavy=set(TASKS), follow=members, overdue=())
