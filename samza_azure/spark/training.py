@@ -80,14 +80,13 @@ def main(arguments: Sequence[str]) -> int:
         result = f"Spark's class-data archive: {built}" if built else "Another process is making the archive."
         print(result)  # noqa: T201  # this is the command's result
         return 0
-    archive, base = Path(arguments[0]), arguments[1:]
-    options = [f"-XX:ArchiveClassesAtExit={archive}", *java.QUIET_ARCHIVE]
-    if base:
-        options.append(f"-XX:SharedArchiveFile={base[0]}")
+    archive, *base = map(Path, arguments)
+    options = java.training_options(java.find_java(os.environ), archive, *base)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         settings = settings_of({}, directory)
-        jvm = java.launch(settings, os.environ, directory, options)
+        # At the lowest priority, and Java 25 notes more: on a busy machine its start takes minutes.
+        jvm = java.launch(settings, os.environ, directory, options, start_timeout_s=java.TRAINING_TIMEOUT_S)
         spark = connect_session("training", settings, jvm)
         _train(spark, directory)
         spark.stop()

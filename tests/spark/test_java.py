@@ -78,6 +78,33 @@ def test_an_image_layer_that_cuts_the_times_of_files_keeps_the_archive(tmp_path:
     assert java.archive_of(found, tmp_path, tmp_path) != in_the_build
 
 
+@pytest.mark.parametrize(("version", "option"), [("24.0.2", "SharedArchiveFile"), ("25.0.1", "AOTCache")])
+def test_from_java_25_on_the_archive_is_an_ahead_of_time_cache(tmp_path: Path, version: str, option: str) -> None:
+    found = java.Java(tmp_path, version)
+    archive = java.archive_of(found, java.spark_jars(), java.cache_directory({"XDG_CACHE_HOME": str(tmp_path)}))
+    archive.parent.mkdir()
+    archive.touch()
+    options = java.archive_options(found, {"XDG_CACHE_HOME": str(tmp_path)})
+    assert options[0] == f"-XX:{option}={archive}"
+    assert java.archive_options(java.Java(tmp_path, "21.0.1"), {"XDG_CACHE_HOME": str(tmp_path)}) == []
+
+
+@pytest.mark.long  # it is trained, which takes a minute
+def test_java_25_starts_from_the_cache_that_its_training_leaves(tmp_path: Path) -> None:
+    wheel = java.find_java({"PATH": ""})
+    assert wheel.compiles_ahead
+    environment = {**os.environ, "JAVA_HOME": str(wheel.home), "XDG_CACHE_HOME": str(tmp_path)}
+    built = java.build_archive(environment)
+    assert built is not None
+    print(f"{built.name}: {built.stat().st_size >> 20} MiB")
+    loaded = tmp_path / "loaded"
+    jvm = java.launch({"spark.driver.extraJavaOptions": f"-Xlog:class+load:file={loaded}"}, environment, tmp_path)
+    jvm.gateway()
+    jvm.end()
+    lines = loaded.read_text().splitlines()
+    assert sum("shared objects file" in line for line in lines) > len(lines) / 2
+
+
 def test_archives_that_were_unused_for_long_are_deleted_with_the_next_one(tmp_path: Path) -> None:
     """A machine that is upgraded kept those of all releases."""
     found, cache = java.find_java(os.environ), tmp_path / "samza-azure"

@@ -5,7 +5,9 @@ that started it, also when it hangs; no storage setting is on its command line. 
 Spark is up, are on it: keep passwords out of spark.jars.repositories and spark.driver.extraJavaOptions.
 The JVM is started here and not by spark-submit's shell scripts. That saves a second JVM, and leaves SPARK_HOME
 unset: with it Spark puts pyspark.zip first on each worker's path, and every worker compiles pyspark anew.
-A class-data archive makes the second start on a machine about twice as fast. It is optional.
+An archive that a training run leaves makes the second start on a machine about twice as fast. It is optional. Of Java
+17 to 24 it holds classes (class-data sharing). From Java 25 on it also holds how they are linked and which methods are
+hot, so that the first batches need less as well (an ahead-of-time cache, JEP 483, 514 and 515).
 """
 
 import fcntl
@@ -90,8 +92,12 @@ FOR_ROWS = (
     *SAME_EVERYWHERE,
 )
 
+#: Since this version Java makes an ahead-of-time cache in one run, and keeps profiles of methods in it.
+OLDEST_AHEAD = 25
+
 #: Java reports an archive that does not fit on standard output, and then does not use it.
 QUIET_ARCHIVE = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+QUIET_CACHE = ("-Xlog:cds*=off", "-Xlog:aot*=off")
 
 #: Settings that take effect only when the JVM starts. All others go to Spark through the gateway.
 START_SETTINGS = (
@@ -128,6 +134,11 @@ class Java:
     def major(self) -> int:
         """17 of "17.0.15"."""
         return int(self.version.split(".")[0].split("-")[0].split("+")[0])
+
+    @property
+    def compiles_ahead(self) -> bool:
+        """Whether its archive is an ahead-of-time cache."""
+        return self.major >= OLDEST_AHEAD
 
     @property
     def has_base_archive(self) -> bool:
@@ -189,7 +200,8 @@ def archive_of(java: Java, jars: Path, cache: Path) -> Path:
     """The class-data archive for this Java with these jars."""
     # Whole seconds: image layers store no finer times, and an archive trained in an image build is used afterwards.
     what = f"{java.home}|{java.version}|{jars}|{int(jars.stat().st_mtime)}|{class_path(jars, '')}"
-    return cache / f"classes-{hashlib.sha256(what.encode()).hexdigest()[:16]}.jsa"
+    suffix = "aot" if java.compiles_ahead else "jsa"
+    return cache / f"classes-{hashlib.sha256(what.encode()).hexdigest()[:16]}.{suffix}"
 
 
 def class_path(jars: Path, extra: str) -> str:
@@ -217,16 +229,17 @@ class Jvm:
     process: "subprocess.Popen[bytes]"
     information: Path
     python: str
+    start_timeout_s: float = START_TIMEOUT_S
 
     def gateway(self) -> Gateway:
         """Wait until it listens, and return port and secret. PythonGatewayServer writes integer, length and text."""
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + self.start_timeout_s
         while not self.information.exists():
             if self.process.poll() is not None:
                 raise SamzaAzureError(f"Java {how_it_ended(self.process.returncode)} before Spark was up.")
             if time.monotonic() > deadline:
                 self.process.kill()
-                raise SamzaAzureError(f"Java did not start within {START_TIMEOUT_S} s.")
+                raise SamzaAzureError(f"Java did not start within {self.start_timeout_s:g} s.")
             time.sleep(0.01)
         data = self.information.read_bytes()
         self.information.unlink()
@@ -246,6 +259,7 @@ def launch(
     directory: Path,
     options: Sequence[str] | None = None,
     python: str = sys.executable,
+    start_timeout_s: float = START_TIMEOUT_S,
 ) -> Jvm:
     """Start Spark's JVM. Call this from the main thread, since the JVM dies with the calling thread.
 
@@ -265,7 +279,7 @@ def launch(
         stdin=subprocess.PIPE,  # the gateway exits when it is closed
         preexec_fn=_before_exec,
     )
-    return Jvm(process, information, python)
+    return Jvm(process, information, python, start_timeout_s)
 
 
 def _command(java: Java, settings: Mapping[str, str], options: Sequence[str]) -> list[str]:
@@ -314,7 +328,17 @@ def archive_options(java: Java, environment: Mapping[str, str]) -> list[str]:
     with suppress(OSError):  # that of an image is read-only
         for each in archive.parent.glob(f"{archive.stem}.*"):
             os.utime(each)
+    if java.compiles_ahead:
+        return [f"-XX:AOTCache={archive}", "-XX:AOTMode=auto", *QUIET_CACHE]
     return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", *QUIET_ARCHIVE]
+
+
+def training_options(java: Java, archive: Path, base: Path | None = None) -> list[str]:
+    """What lets a JVM leave an archive in this file when it ends; `base` is that of Java's own classes, if needed."""
+    if java.compiles_ahead:
+        return [f"-XX:AOTCacheOutput={archive}", *QUIET_CACHE]
+    on_top = [f"-XX:SharedArchiveFile={base}"] if base else []
+    return [f"-XX:ArchiveClassesAtExit={archive}", *QUIET_ARCHIVE, *on_top]
 
 
 def build_archive(environment: Mapping[str, str]) -> Path | None:
@@ -358,7 +382,7 @@ def _delete_old_archives(cache: Path) -> None:
 
 def _base_archive(java: Java, archive: Path) -> list[str]:
     """If Java has no archive of its own classes, create one beside ours, which depends on it."""
-    if java.has_base_archive:
+    if java.compiles_ahead or java.has_base_archive:
         return []
     base = archive.with_suffix(".base")
     if not base.exists():
