@@ -8,7 +8,7 @@ import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from samza_azure.commands.requests import ask_notice
 from samza_azure.group.rows import RequestKind
 from samza_azure.machine.clock import wall_ms
 from samza_azure.storage.connection import Account
+from tests.storage.stored_rows import batches_of
 
 from .real_processes import PARTITIONS, PATIENCE_S, JobOnAzurite, incarnations
 
@@ -198,8 +199,40 @@ def test_a_rolling_upgrade_and_a_stop(fleet: JobOnAzurite) -> None:
 def test_all_rows_are_there_once(fleet: JobOnAzurite) -> None:
     """After all that."""
     assert 0 in fleet.drained().values()
+    is_exact(fleet)
+
+
+def test_a_run_that_reads_all_again_uses_no_copy_of_the_last_one(fleet: JobOnAzurite) -> None:
+    """After a rewind. Its tasks have the names of those of the last run; one owner is killed, and a copy is used."""
+    last = fleet.fleet.status()["run_id"]
+    assert fleet.command("rewind", "--to", "earliest").returncode == 0
+    for name in ("p0", "p1"):
+        fleet.fleet.start(name, "--new-run")
+    shown = fleet.fleet.wait_until(
+        "the next run has replicas, and both have a task",
+        lambda shown: (
+            shown["run_id"] != last and are_ready(shown) and {task["owner"] for task in shown["tasks"]} == {"p0", "p1"}
+        ),
+        PATIENCE_S,
+    )
+    producer = fleet.producing(500, rate=100)
+    victim, other, lost = a_followers(shown)
+    before = log_of(fleet, other)
+    fleet.signal_tree(victim, signal.SIGKILL)
+    fleet.settled(lambda now: all(task["owner"] == other for task in now["tasks"]))
+    for task in lost:
+        assert sum(restored(log_of(fleet, other).removeprefix(before), task)[1:]) == STATE_BYTES
+    assert producer.wait(PATIENCE_S) == 0
+    assert 0 in fleet.drained().values()
+    is_exact(fleet, [fleet.fleet.status()["run_id"]])
+
+
+def is_exact(fleet: JobOnAzurite, runs: Sequence[str] | None = None) -> None:
+    """Each row of the source is counted once, in all runs or in these."""
     carriers = Counter(fleet.flights.slice(0, fleet.produced)["carrier"].to_pylist())
-    rows = fleet.stream("counted").to_pylist()
+    account = Account.from_config(fleet.fleet.config.storage)
+    rows = pa.Table.from_batches(batches_of(account.blobs(), "counted", runs)).to_pylist()
+    account.close()
     seen: dict[str, Counter[int]] = {}
     for row in rows:
         seen.setdefault(row["carrier"], Counter())[row["number"]] += 1
