@@ -32,6 +32,7 @@ COMMANDS = {
     "guard": "Run any command on one of several machines at a time; the others stand by and take over.",
     "master": "Run the master of a Spark cluster, in the foreground, for those who have no cluster.",
     "worker": "Run a worker of a Spark cluster, in the foreground. It is decommissioned before it goes.",
+    "executor": "Run an executor of a Spark cluster on Kubernetes: what its pods run, and nobody by hand.",
     "azurite": "Run only the storage emulator, in memory, until Ctrl-C.",
     "produce": "Put the rows of files into a source stream, in file order.",
     "export": "Write the committed rows of a stream to a file, a folder of files, or the account.",

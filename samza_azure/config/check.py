@@ -33,7 +33,7 @@ from samza_azure.config.sections import (
     Stream,
     TaskSettings,
 )
-from samza_azure.config.spark import CLUSTER, LOCAL, OWN, mistakes_on_cluster, on_cluster
+from samza_azure.config.spark import CLUSTER, KUBERNETES, LOCAL, OWN, mistakes_on_cluster, on_cluster
 from samza_azure.config.tables import mistakes_of_tables
 from samza_azure.config.timing import check_timing
 from samza_azure.config.values import (
@@ -388,11 +388,11 @@ class _Check:
     def _spark(self) -> Mapping[str, str]:
         settings: dict[str, str] = {}
         own = OWN
-        if not re.fullmatch(f"{LOCAL}|{CLUSTER}", str(self.values.get("spark.master", "local"))):
+        if not re.fullmatch(f"{LOCAL}|{CLUSTER}|{KUBERNETES}", str(self.values.get("spark.master", "local"))):
             self.mistakes.append(
                 f"spark.master = {self.values['spark.master']!r} cannot be used: a processor runs Spark in itself or "
-                'on a standalone cluster. Write "local[2]" for two cores per processor, "spark://host:7077" for a '
-                "cluster, or remove the line."
+                'on a cluster. Write "local[2]" for two cores per processor, "spark://host:7077" for a standalone '
+                'cluster, "k8s://https://kubernetes.default.svc" for Kubernetes, or remove the line.'
             )
         for key, value in self.values.items():
             if not key.startswith("spark.") or isinstance(value, jobfile.MissingVariable):

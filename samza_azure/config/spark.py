@@ -45,6 +45,8 @@ OWN = {
 LOCAL = r"local(\[(\*|[1-9]\d*)(, *\d+)?\])?"
 #: A standalone cluster, of one master or of several of which one leads.
 CLUSTER = r"spark://[^\s/,:]+:[1-9]\d*(,[^\s/,:]+:[1-9]\d*)*"
+#: The API server of Kubernetes. Not over plain HTTP, where the token of the service account could be read.
+KUBERNETES = r"k8s://(https://)?(?P<host>[^\s/,:@]+)(:(?P<port>[1-9]\d*))?(/[^\s,]*)?"
 #: The port at which executors on a cluster find the state of a container's tasks, or the first that is tried.
 STATE_PORT = "spark.samza_azure.state.port"
 #: On a cluster: what would make rows wrong or cannot work, with the only value that is allowed and the reason.
@@ -56,30 +58,43 @@ _ON_CLUSTER = {
         "org.apache.spark.serializer.JavaSerializer",
         "rows leave Spark through blocks, which are read as Spark writes them by default",
     ),
-    "spark.decommission.enabled": ("true", "a worker that leaves tells its executors so"),
+    "spark.decommission.enabled": ("true", "a worker or a pod that leaves tells its executors so"),
 }
+#: On Kubernetes: what has to be there, why, and what to write.
+_ON_KUBERNETES = {
+    "spark.kubernetes.container.image": (
+        "executors are containers, of an image with the processor's Spark and Python. For the processor's own image",
+        'kubernetes.container.image = "flights.azurecr.io/flights:1"',
+    ),
+    "spark.kubernetes.namespace": (
+        "executors have to be in the namespace of the processor's pod, or they are not deleted with it",
+        'kubernetes.namespace = "samza-azure"',
+    ),
+    "spark.kubernetes.driver.pod.name": (
+        "executors belong to the processor's pod, so that Kubernetes deletes them with it. With its name in POD_NAME",
+        'kubernetes.driver.pod.name = "${POD_NAME}"',
+    ),
+}
+#: Whole numbers from 1 on, there.
+_COUNTS = ("spark.executor.instances", "spark.executor.cores", "spark.dynamicAllocation.maxExecutors")
 
 
 def on_cluster(settings: Mapping[str, str]) -> bool:
     """Whether the executors are other processes than the container, perhaps on other machines."""
-    return re.fullmatch(CLUSTER, settings.get("spark.master", "local")) is not None
+    return re.fullmatch(f"{CLUSTER}|{KUBERNETES}", settings.get("spark.master", "local")) is not None
+
+
+def on_kubernetes(settings: Mapping[str, str]) -> bool:
+    """Whether the executors are pods."""
+    return re.fullmatch(KUBERNETES, settings.get("spark.master", "local")) is not None
 
 
 def mistakes_on_cluster(settings: Mapping[str, str]) -> Iterator[str]:
     """What is wrong with the settings of a job whose master is a cluster, as sentences."""
-    if not re.fullmatch(r"[1-9]\d*", settings.get("spark.cores.max", "")):
-        yield (
-            "spark.cores.max is missing, or no number: without it the first processor would take all cores of the "
-            "cluster. Write under [spark], for two cores per processor: cores.max = 2"
-        )
+    yield from (_on_kubernetes if on_kubernetes(settings) else _on_standalone)(settings)
     port = settings.get(STATE_PORT, "0")
     if not re.fullmatch(r"\d{1,5}", port, re.ASCII) or int(port) > 65535:
         yield f"{STATE_PORT} = {port!r} is no port: write a number up to 65535, or remove the line for any free one."
-    if settings.get("spark.authenticate") == "true" and not settings.get("spark.authenticate.secret"):
-        yield (
-            "spark.authenticate = true needs the secret of the cluster, from the environment: write under [spark] "
-            '"authenticate.secret" = "${SAMZA_AZURE_SPARK_SECRET}"'
-        )
     for key, (value, why) in _ON_CLUSTER.items():
         if settings.get(key, value) != value:
             yield f"{key} = {settings[key]!r} cannot be used with a cluster: {why}. Remove the line."
@@ -92,13 +107,60 @@ def mistakes_on_cluster(settings: Mapping[str, str]) -> Iterator[str]:
             )
 
 
+def _on_standalone(settings: Mapping[str, str]) -> Iterator[str]:
+    if not re.fullmatch(r"[1-9]\d*", settings.get("spark.cores.max", "")):
+        yield (
+            "spark.cores.max is missing, or no number: without it the first processor would take all cores of the "
+            "cluster. Write under [spark], for two cores per processor: cores.max = 2"
+        )
+    if settings.get("spark.authenticate") == "true" and not settings.get("spark.authenticate.secret"):
+        yield (
+            "spark.authenticate = true needs the secret of the cluster, from the environment: write under [spark] "
+            '"authenticate.secret" = "${SAMZA_AZURE_SPARK_SECRET}"'
+        )
+
+
+def _on_kubernetes(settings: Mapping[str, str]) -> Iterator[str]:
+    for key, (why, line) in _ON_KUBERNETES.items():
+        if not settings.get(key) and not settings.get(key.replace("container.image", "executor.container.image")):
+            yield f"{key} is missing: {why}, write under [spark]: {line}"
+    if "spark.cores.max" in settings:
+        yield (
+            "spark.cores.max means nothing on Kubernetes, where a processor has executor.instances pods of "
+            "executor.cores cores each. Write these under [spark] and remove the line."
+        )
+    for key in _COUNTS:
+        if key in settings and not re.fullmatch(r"[1-9]\d*", settings[key]):
+            yield f"{key} = {settings[key]!r} is no whole number from 1 on: write one."
+    if settings.get("spark.dynamicAllocation.enabled") == "true" and _COUNTS[2] not in settings:
+        yield (
+            f"{_COUNTS[2]} is missing: without it a processor would ask for ever more pods. "
+            "Write under [spark], for four: dynamicAllocation.maxExecutors = 4"
+        )
+    if "spark.authenticate.secret" in settings:
+        yield (
+            "spark.authenticate.secret cannot be set on Kubernetes: Spark would write it into the pods of executors, "
+            "where who lists pods reads it. Mount a Secret into both instead, and write under [spark]: "
+            '"authenticate.secret.file" = "/secret/spark" and "kubernetes.executor.secrets.spark" = "/secret"'
+        )
+    elif settings.get("spark.authenticate") == "true" and not settings.get("spark.authenticate.secret.file"):
+        yield (
+            "spark.authenticate = true needs a file with the secret, or Spark would write one into the pods of "
+            "executors. With a Secret named spark that is mounted at /secret, write under [spark]: "
+            '"authenticate.secret.file" = "/secret/spark" and "kubernetes.executor.secrets.spark" = "/secret"'
+        )
+
+
 def address_towards(master: str, option: str) -> str:
     """The address of this machine from which it reaches a cluster, by which the cluster finds it.
 
     Raise ConfigError if there is none, and SamzaAzureError if that may pass, as when no server of names answers.
     `option` is what the user can write instead.
     """
-    host, _, port = master.removeprefix("spark://").partition(",")[0].rpartition(":")
+    if found := re.fullmatch(KUBERNETES, master):
+        host, port = found["host"], found["port"] or "443"
+    else:
+        host, _, port = master.removeprefix("spark://").partition(",")[0].rpartition(":")
     try:
         return own_address(host, int(port))
     except OSError as error:
@@ -111,6 +173,10 @@ def address_towards(master: str, option: str) -> str:
 
 def cores_of(settings: Mapping[str, str]) -> int:
     """How many threads run Spark's tasks. `defaultParallelism` is another number where `default.parallelism` is set."""
+    if on_kubernetes(settings):
+        is_dynamic = settings.get("spark.dynamicAllocation.enabled") == "true"
+        pods = settings.get(_COUNTS[2] if is_dynamic else _COUNTS[0], "2")  # as Spark has it
+        return int(pods) * int(settings.get(_COUNTS[1], "1"))
     if on_cluster(settings):
         return int(settings["spark.cores.max"])
     found = re.fullmatch(LOCAL, settings.get("spark.master", "local"))

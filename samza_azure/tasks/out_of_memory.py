@@ -14,7 +14,8 @@ _CAUSES = re.compile(
     r"|Total size of serialized results of [^\n]*"
     r"|[^\n]*(?:Cannot grow BufferHolder|Cannot reserve additional contiguous bytes|Buffer overflow)[^\n]*"
     r"|^(?:[\w.]*\.)?\w*MemoryError(?:: [^\n]+)?$"
-    r"|ExecutorLostFailure[^\n]*exited with code (?:52|137)\b"  # on a cluster: of Java's heap, by the kernel
+    # On a cluster: of Java's heap, by the kernel. Kubernetes' words begin on a line of their own.
+    r"|ExecutorLostFailure[^\n]*\n?[^\n]*exited with (?:exit )?code (?:52|137)\b"
     r"|A record of \d+ bytes; one append takes[^\n]*",
     re.MULTILINE,
 )
@@ -31,7 +32,7 @@ def why_too_large(error: BaseException) -> str | None:
 def too_large(task: str, batch: int, rows: int, size: int, cause: str, least: int, settings: Mapping[str, str]) -> str:
     """The message to the user: which batch, how large, why, what happens next and what to do."""
     what = f"{task}, batch {batch}: its input of {rows:,} rows, {in_units(size)} in the log, "
-    if cause.endswith("exited with code 137"):  # SIGKILL: its worker does not tell why
+    if cause.endswith("code 137") and cause.startswith("ExecutorLostFailure"):  # SIGKILL: its worker does not tell why
         what += f"ended its executors: the kernel has killed them for lack of memory, or somebody has ({cause}). "
     else:
         what += f"takes more memory than there is ({cause}). "

@@ -16,7 +16,7 @@ from pathlib import Path
 from samza_azure.cli import COMMANDS, main
 
 #: The others start processes or serve a page, and load what most commands do not need.
-LOADED = sorted(COMMANDS.keys() - {"run", "dev", "guard", "azurite", "master", "worker", "ui"})
+LOADED = sorted(COMMANDS.keys() - {"run", "dev", "guard", "azurite", "master", "worker", "executor", "ui"})
 MODULES = ["azure.storage.blob.aio", "azure.data.tables.aio", "pyarrow.parquet", "pyarrow.csv", __name__]
 processes = multiprocessing.get_context("forkserver")
 

@@ -138,7 +138,9 @@ OTHERS = {
     "recover": "it is the way back",
     "dev": "it has an account of its own",
     "verify": "it has a container of its own",
-    **dict.fromkeys(("explain", "check", "azurite", "master", "worker", "positions"), "it reads no account"),
+    **dict.fromkeys(
+        ("explain", "check", "azurite", "master", "worker", "executor", "positions"), "it reads no account"
+    ),
 }
 
 

@@ -171,7 +171,9 @@ ABOUT_THE_GROUP = (
 OF_ROWS = frozenset({"produce", "export", "peek", "follow", "table", "compact"})
 #: `run` and `guard` ask the factory themselves, `dev` is refused before its emulator starts, and the others know no
 #: group.
-OTHERS = frozenset({"run", "guard", "dev", "azurite", "master", "worker", "check", "explain", "positions", "verify"})
+OTHERS = frozenset(
+    {"run", "guard", "dev", "azurite", "master", "worker", "executor", "check", "explain", "positions", "verify"}
+)
 
 
 def job_with(factory: str, directory: Path, connect: str = "UseDevelopmentStorage=true") -> Path:

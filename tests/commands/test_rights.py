@@ -58,7 +58,7 @@ class Copy:
 """
 #: The commands that do not read the account, and those that other tests try: tests/page/test_serving.py,
 #: tests/storage/test_contract.py, tests/fleet/test_guard.py.
-AT_HOME = {"dev", "azurite", "master", "worker", "explain", "check", "positions"}
+AT_HOME = {"dev", "azurite", "master", "worker", "executor", "explain", "check", "positions"}
 ELSEWHERE = {"ui", "verify", "guard"}
 Refuses = Callable[[str, str], bool]
 ROW = '{"id": 1, "at": "2026-01-01T00:00:00Z"}\n'

@@ -43,7 +43,7 @@ schema = "id BIGINT"
 """
 ROWS = 5
 #: The commands that read no container and no table of a job.
-AT_HOME = {"dev", "azurite", "master", "worker", "explain", "check", "positions", "verify"}
+AT_HOME = {"dev", "azurite", "master", "worker", "executor", "explain", "check", "positions", "verify"}
 PATIENCE_S = 60.0
 
 

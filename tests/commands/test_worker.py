@@ -57,6 +57,36 @@ def test_the_secret_of_a_cluster_is_on_no_command_line() -> None:
         assert found == ({"_SPARK_AUTH_SECRET"} if is_asked else set())
 
 
+def test_a_pod_runs_the_executor_that_its_environment_describes() -> None:
+    pod = dict.fromkeys(daemons.OF_A_POD, "x") | {"SPARK_EXECUTOR_ID": "7", "SPARK_EXECUTOR_POD_IP": "10.0.0.9"}
+    options = {"SPARK_JAVA_OPT_10": "-Dlast=1", "SPARK_JAVA_OPT_2": "-Xss4m"}
+    environment = {**os.environ, **pod, **options, "SPARK_EXECUTOR_MEMORY": "600m", "PATH": "/usr/bin"}
+    made = daemons.executor(environment)
+    command = [*made.command]
+    assert command.index("-Xss4m") < command.index("-Dlast=1") < command.index(daemons.EXECUTOR)
+    assert "-Xmx600m" in command
+    assert command[command.index("--executor-id") + 1] == "7"
+    assert command[command.index("--hostname") + 1] == made.environment["SPARK_LOCAL_IP"] == "10.0.0.9"
+    assert made.environment["PATH"].split(os.pathsep) == [str(Path(sys.executable).parent), "/usr/bin"]
+
+
+def test_an_executor_that_nobody_has_asked_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*daemons.OF_A_POD, daemons.MEMORY):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigError, match=r"SPARK_DRIVER_URL, .* are missing .*k8s://"):
+        cli.app(["executor"], standalone_mode=False)
+
+
+def test_executors_in_pods_need_no_right_but_to_pods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("samza_azure.config.spark.own_address", lambda host, port: f"{host}:{port}")
+    made = settings_of({"spark.master": "k8s://https://kubernetes.default.svc"}, tmp_path)
+    assert made["spark.driver.host"] == "kubernetes.default.svc:443"
+    for key in ("executor.disableConfigMap", "driver.service.deleteOnTermination", "driver.ownPersistentVolumeClaim"):
+        assert made[f"spark.kubernetes.{key}"] == ("true" if "disable" in key else "false")
+    assert made["spark.decommission.enabled"] == "true"
+    assert "spark.kubernetes.executor.disableConfigMap" not in settings_of({"spark.master": "local"}, tmp_path)
+
+
 def test_the_address_is_that_from_which_the_master_is_reached() -> None:
     assert own_address("127.0.0.9", 7077) == "127.0.0.1"
 
@@ -92,6 +122,15 @@ def test_modules_and_packages_beside_a_job_are_sent_and_other_files_are_not(tmp_
         (tmp_path / name).touch()
     found = [str(path.relative_to(tmp_path)) for path in modules_in(tmp_path)]
     assert found == ["pipeline.py", "shop/__init__.py", "shop/deep/prices.py"]
+
+
+IN_A_POD = "Reason: \nThe executor with id 7 exited with exit code 137(SIGKILL, possible container OOM)."
+
+
+def test_an_executor_whose_pod_lacked_memory_is_told() -> None:
+    cause = why_too_large(RuntimeError(LOST.partition("Reason: ")[0] + IN_A_POD))
+    assert cause is not None
+    assert "raise spark.executor.memory" in too_large("t-0", 3, 10, 1 << 20, cause, 1 << 10, {})
 
 
 @pytest.mark.parametrize(

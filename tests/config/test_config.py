@@ -26,6 +26,7 @@ from samza_azure.commands.job import in_shell
 from samza_azure.config import Config, JobFileRefused, Stream, TaskSettings, check_timing, sections
 from samza_azure.config.account import default_container, default_table, valid_container, valid_table
 from samza_azure.config.places import lines_of, statements
+from samza_azure.config.spark import cores_of, on_cluster
 from samza_azure.errors import ConfigError
 from samza_azure.group.timing import PROFILES, Timing
 from samza_azure.names import PROCESSOR_ID
@@ -556,7 +557,18 @@ def test_a_setting_that_the_container_needs_is_refused_with_the_reason(key: str,
 
 
 @pytest.mark.parametrize(
-    "master", ["yarn", "k8s://https://host", "local-cluster[2,1,1024]", "spark://host", "spark://host:7077/", ""]
+    "master",
+    [
+        "yarn",
+        "k8s://http://host",
+        "k8s://",
+        "k8s://token@host",
+        "local-cluster[2,1,1024]",
+        "spark://host",
+        "spark://host:7077/",
+        "sc://host",
+        "",
+    ],
 )
 def test_a_cluster_of_another_kind_is_refused(master: str) -> None:
     said = mistakes(MINIMAL + f'[spark]\nmaster = "{master}"\n')
@@ -604,6 +616,55 @@ def test_the_secret_of_a_cluster_comes_from_the_environment() -> None:
 )
 def test_spark_in_the_process_itself_or_on_a_cluster_is_not(master: str) -> None:
     assert parsed(MINIMAL + f'[spark]\nmaster = "{master}"\ncores.max = 2\n').spark["spark.master"] == master
+
+
+KUBERNETES = """[spark]
+master = "k8s://https://kubernetes.default.svc"
+kubernetes.container.image = "flights.azurecr.io/flights:1"
+kubernetes.namespace = "samza-azure"
+kubernetes.driver.pod.name = "flights-0"
+"""
+
+
+@pytest.mark.parametrize("master", ["k8s://https://kubernetes.default.svc", "k8s://host:6443", "k8s://https://h/k8s/c"])
+def test_executors_may_be_pods(master: str) -> None:
+    found = parsed(MINIMAL + KUBERNETES.replace("k8s://https://kubernetes.default.svc", master)).spark
+    assert found["spark.master"] == master
+    assert on_cluster(found)
+    assert cores_of(found) == 2
+    assert cores_of({**found, "spark.executor.instances": "3", "spark.executor.cores": "2"}) == 6
+    dynamic = {"spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.maxExecutors": "5"}
+    assert cores_of({**found, **dynamic}) == 5
+
+
+@pytest.mark.parametrize("key", ["kubernetes.container.image", "kubernetes.namespace", "kubernetes.driver.pod.name"])
+def test_what_kubernetes_needs_is_asked_for(key: str) -> None:
+    said = mistakes(MINIMAL + "".join(line for line in KUBERNETES.splitlines(True) if not line.startswith(key)))
+    assert said.startswith(f"job.toml: spark.{key} is missing: ")
+    assert f"write under [spark]: {key} = " in said
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'submit.deployMode = "cluster"',
+        "speculation = true",
+        "decommission.enabled = false",
+        'executorEnv.SAMZA_AZURE_CONNECT = "x"',
+        "cores.max = 2",
+        "executor.instances = 0",
+        'executor.cores = "many"',
+        "dynamicAllocation.enabled = true",
+        "authenticate = true",
+        '"authenticate.secret" = "in every pod"',
+    ],
+)
+def test_what_cannot_be_on_kubernetes_is_refused_there(line: str) -> None:
+    said = mistakes(MINIMAL + KUBERNETES + line + "\n")
+    key = "dynamicAllocation.maxExecutors" if "dynamic" in line else line.partition(" ")[0].strip('"')
+    assert said.startswith(f"job.toml: spark.{key} ")
+    assert re.search(r"Remove the line\.|remove the line\.|[Ww]rite (under|one|these)", said)
+    assert "in every pod" not in said
 
 
 @pytest.mark.parametrize("name", ["A", "-a", "a_b", "", "a" * 64, "ä"])

@@ -1,4 +1,4 @@
-"""The master and the workers of a standalone cluster, started from the wheel of pyspark.
+"""The master and the workers of a standalone cluster, and the executors of a pod, started from the wheel of pyspark.
 
 Promised: a daemon has the Java that a processor would find, the wheel's jars, and decommissioning on. A worker starts
 executors with this Python first on their PATH.
@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from samza_azure.errors import ConfigError
 from samza_azure.spark.jvm.java import (
     LOGS,
     MODULE_OPTIONS,
@@ -24,6 +25,7 @@ from samza_azure.spark.jvm.java import (
 
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
+EXECUTOR = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 OPTIONS = "SPARK_DAEMON_JAVA_OPTS"
 #: Where a user has the secret of a cluster with `spark.authenticate`, and where Spark looks for it. A worker gives it
 #: to its executors in the same way.
@@ -63,8 +65,60 @@ def worker(
     at = ["--host", host, "--port", port, "--webui-port", 0]
     room = ["--cores", cores, "--memory", f"{memory_mib}m", "--work-dir", directory / "executors"]
     made = _daemon(WORKER, [*at, *room, url], host, environment)
-    python = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
-    return Daemon(made.command, {**made.environment, "PATH": python, "SPARK_LOCAL_DIRS": str(directory / "blocks")})
+    return Daemon(
+        made.command, {**made.environment, "PATH": _path(environment), "SPARK_LOCAL_DIRS": str(directory / "blocks")}
+    )
+
+
+#: What Spark says to an executor in the environment of its pod, and the option that has it.
+OF_A_POD = {
+    "SPARK_DRIVER_URL": "--driver-url",
+    "SPARK_EXECUTOR_ID": "--executor-id",
+    "SPARK_EXECUTOR_CORES": "--cores",
+    "SPARK_APPLICATION_ID": "--app-id",
+    "SPARK_EXECUTOR_POD_IP": "--hostname",
+    "SPARK_RESOURCE_PROFILE_ID": "--resourceProfileId",
+    "SPARK_EXECUTOR_POD_NAME": "--podName",
+}
+MEMORY, JAVA_OPTION, CLASS_PATH = "SPARK_EXECUTOR_MEMORY", "SPARK_JAVA_OPT_", "SPARK_EXTRA_CLASSPATH"
+
+
+def executor(environment: Mapping[str, str]) -> Daemon:
+    """The executor that the environment of a pod describes, as Spark's own image starts it.
+
+    Raise ConfigError if it describes none.
+    """
+    if missing := [name for name in [*OF_A_POD, MEMORY] if not environment.get(name)]:
+        raise ConfigError(
+            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing in the environment: a processor with "
+            'spark.master = "k8s://…" asks Kubernetes for executors, and their pods run this. Nobody else does.'
+        )
+    java, more = find_java(environment), environment.get(CLASS_PATH, "")
+    numbers = sorted(int(name.removeprefix(JAVA_OPTION)) for name in environment if name.startswith(JAVA_OPTION))
+    command = [
+        str(java.binary),
+        "-cp",
+        class_path(spark_jars(), more),
+        f"-Xmx{environment[MEMORY]}",
+        *LOGS,
+        *MODULE_OPTIONS,
+        *([] if more else archive_options(java, environment)),
+        # Spark reads the file with the secret only if it is told that this is Kubernetes, and tells executors too late.
+        "-Dspark.master=k8s://",
+        *(environment[f"{JAVA_OPTION}{number}"] for number in numbers),
+        EXECUTOR,
+        *(word for name, option in OF_A_POD.items() for word in (option, environment[name])),
+    ]
+    own = {
+        "JAVA_HOME": str(java.home),
+        "PATH": _path(environment),
+        "SPARK_LOCAL_IP": environment["SPARK_EXECUTOR_POD_IP"],
+    }
+    return Daemon(command, {**environment, **own})
+
+
+def _path(environment: Mapping[str, str]) -> str:
+    return os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
 
 
 def _daemon(name: str, arguments: Sequence[object], host: str, environment: Mapping[str, str]) -> Daemon:

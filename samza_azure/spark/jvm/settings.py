@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from samza_azure.config.spark import address_towards, on_cluster
+from samza_azure.config.spark import address_towards, on_cluster, on_kubernetes
 from samza_azure.machine.memory import memory
 from samza_azure.spark.jvm.java import FOR_ROWS
 
@@ -56,6 +56,15 @@ BASE = {
     "spark.samza_azure.exchanges.removed": "true",  # see exchanges.py
 }
 
+#: The right to create, watch and delete pods is enough with these: see infra/kubernetes/cluster/rights.yaml.
+ON_KUBERNETES = {
+    "spark.kubernetes.executor.disableConfigMap": "true",
+    "spark.kubernetes.driver.service.deleteOnTermination": "false",
+    "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
+    # preStop decommissions, and waits: a task that runs ends, and blocks move.
+    "spark.kubernetes.executor.terminationGracePeriodSeconds": "60s",
+}
+
 
 def settings_of(chosen: Mapping[str, str], directory: Path) -> dict[str, str]:
     """All settings of a session of this process with this working directory. The user's own take precedence."""
@@ -66,7 +75,7 @@ def settings_of(chosen: Mapping[str, str], directory: Path) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
     }
     if on_cluster(chosen):
-        own |= _on_cluster(chosen, own.pop(SOCKET_DIRECTORY))
+        own |= _on_cluster(chosen, own.pop(SOCKET_DIRECTORY)) | (ON_KUBERNETES if on_kubernetes(chosen) else {})
         chosen = {name: value for name, value in chosen.items() if name not in (EXECUTOR_OPTIONS, DRIVER_OPTIONS)}
     return {**BASE, **own, **chosen}
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from samza_azure.config import Config
-from samza_azure.config.spark import STATE_PORT, cores_of, on_cluster
+from samza_azure.config.spark import STATE_PORT, cores_of, on_cluster, on_kubernetes
 from samza_azure.errors import SamzaAzureError
 from samza_azure.machine.processes import how_it_ended
 from samza_azure.messages import OUT_OF_MEMORY, Alive, JvmEnded
@@ -116,7 +116,7 @@ def _serve(
     # On a cluster a container without a task takes no core of others.
     warm_up = WarmUp if config.task.warm_up and not on_cluster(settings) else NoWarmUp
     starts = Starts(at_once(cores_of(settings)))
-    if server is not None:
+    if server is not None and not on_kubernetes(settings):  # Spark's own allocator of pods sees to it there
         replace_executors(spark)
     context_of = partial(QueryContext, spark=spark, starts=starts, state_server=server)
     serve_tasks(config, directory, channel, analyse, context_of=context_of, alive=alive, warm_up=warm_up)
