@@ -81,6 +81,21 @@ param regularProcessors int = 1
 @description('scale-set: the public key of whoever logs in.')
 param sshPublicKey string = ''
 
+@description('scale-set: how many machines are workers of a Spark cluster, all of them spot machines but sparkRegularWorkers. 0: none.')
+@minValue(0)
+@maxValue(1000)
+param sparkWorkers int = 0
+
+@description('sparkWorkers: how many of them are never evicted.')
+@minValue(0)
+param sparkRegularWorkers int = 0
+
+@description('sparkWorkers: the size of their machines.')
+param sparkVmSize string = 'Standard_D4as_v6'
+
+@description('sparkWorkers: the master that they are workers of, on a machine of the subnet workers, and spark.master of the job file.')
+param sparkMaster string = 'spark://10.64.4.4:7077'
+
 @description('none: the issuer of an AKS cluster\'s tokens. Empty: no cluster.')
 param clusterIssuer string = ''
 
@@ -132,6 +147,7 @@ param telemetry bool = true
 @description('Where docs/operate.md is served, as a URL. Alerts link its sections.')
 param runbook string = 'docs/operate.md'
 
+var withCluster = compute == 'scale-set' && sparkWorkers > 0
 var ownNetwork = privateNetwork || zoneRedundant || compute == 'scale-set'
 var server = empty(registryServer) ? '${registryName}${environment().suffixes.acrLoginServer}' : registryServer
 // Only container-apps.bicep has its processors send metrics. Alerts on metrics that nobody sends would fire for ever, or never.
@@ -143,6 +159,14 @@ module identity 'identity.bicep' = {
     location: location
     identityName: '${name}-processors'
     clusterIssuer: clusterIssuer
+  }
+}
+
+module workersIdentity 'identity.bicep' = if (withCluster) {
+  name: 'identity-workers'
+  params: {
+    location: location
+    identityName: '${name}-workers'
   }
 }
 
@@ -199,6 +223,7 @@ module roles 'roles.bicep' = {
     releasesName: storage.outputs.releasesName
     tableName: storage.outputs.tableName
     processors: identity.outputs.principalId
+    workers: withCluster ? workersIdentity.outputs.principalId : ''
     operators: operators
     producers: producers
     maintainers: maintainers
@@ -269,6 +294,29 @@ module machines 'scale-set.bicep' = if (compute == 'scale-set') {
     accountUrl: storage.outputs.accountUrl
     hubHost: !empty(hubNamespace) ? hubs.outputs.hubHost : ''
     subnetId: ownNetwork ? network.outputs.subnetId : ''
+    sshPublicKey: sshPublicKey
+  }
+}
+
+module sparkMachines 'scale-set.bicep' = if (withCluster) {
+  name: 'spark-workers'
+  dependsOn: [
+    roles
+  ]
+  params: {
+    location: location
+    name: '${name}-workers'
+    jobName: name
+    release: release
+    master: sparkMaster
+    vmSize: sparkVmSize
+    zones: zones
+    processors: sparkWorkers
+    regularProcessors: sparkRegularWorkers
+    identityId: withCluster ? workersIdentity.outputs.identityId : ''
+    clientId: withCluster ? workersIdentity.outputs.clientId : ''
+    accountUrl: storage.outputs.accountUrl
+    subnetId: ownNetwork ? network.outputs.workersSubnetId : ''
     sshPublicKey: sshPublicKey
   }
 }

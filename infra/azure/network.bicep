@@ -1,4 +1,4 @@
-// A network of the fleet's own, where one is wanted: for virtual machines, and for private endpoints.
+// A network of the fleet's own, where one is wanted: for virtual machines, a Spark cluster, and private endpoints.
 
 @description('Where the network is.')
 param location string
@@ -22,6 +22,8 @@ param forContainerApps bool
 param addressPrefix string = '10.64.0.0/16'
 
 var privateNetwork = !empty(accountId)
+var processorsRange = cidrSubnet(addressPrefix, 22, 0)
+var workersRange = cidrSubnet(addressPrefix, 22, 1)
 // A fleet reads and writes blobs and rows; a private endpoint is for one of the two.
 var services = privateNetwork ? [
   'blob'
@@ -31,10 +33,49 @@ var services = privateNetwork ? [
 // environment() does not know the suffix of Event Hubs, but the namespace does.
 var hubSuffix = empty(hubHost) ? '' : substring(hubHost, indexOf(hubHost, '.') + 1)
 
-// No rule of ours: nothing from the internet is let in by default, and the processors need no way in at all.
+// No rule of ours: nothing from the internet is let in by default. Bells, and executors, come from within the network.
 resource guard 'Microsoft.Network/networkSecurityGroups@2024-10-01' = {
   name: '${name}-nsg'
   location: location
+}
+
+// Who reaches a master or a worker may run programs there: only the two subnets may. Executors take any free port.
+resource ofCluster 'Microsoft.Network/networkSecurityGroups@2024-10-01' = {
+  name: '${name}-cluster-nsg'
+  location: location
+  properties: {
+    securityRules: [
+      {
+        name: 'cluster'
+        properties: {
+          priority: 100
+          direction: 'Inbound'
+          access: 'Allow'
+          protocol: 'Tcp'
+          sourceAddressPrefixes: [
+            processorsRange
+            workersRange
+          ]
+          sourcePortRange: '*'
+          destinationAddressPrefix: '*'
+          destinationPortRange: '*'
+        }
+      }
+      {
+        name: 'nobody-else'
+        properties: {
+          priority: 200
+          direction: 'Inbound'
+          access: 'Deny'
+          protocol: '*'
+          sourceAddressPrefix: 'VirtualNetwork'
+          sourcePortRange: '*'
+          destinationAddressPrefix: '*'
+          destinationPortRange: '*'
+        }
+      }
+    ]
+  }
 }
 
 resource address 'Microsoft.Network/publicIPAddresses@2024-10-01' = if (!forContainerApps) {
@@ -77,7 +118,7 @@ resource network 'Microsoft.Network/virtualNetworks@2024-10-01' = {
       {
         name: 'processors'
         properties: {
-          addressPrefix: cidrSubnet(addressPrefix, 22, 0)
+          addressPrefix: processorsRange
           networkSecurityGroup: {
             id: guard.id
           }
@@ -92,6 +133,18 @@ resource network 'Microsoft.Network/virtualNetworks@2024-10-01' = {
               }
             }
           ] : []
+        }
+      }
+      {
+        name: 'workers'
+        properties: {
+          addressPrefix: workersRange
+          networkSecurityGroup: {
+            id: ofCluster.id
+          }
+          natGateway: forContainerApps ? null : {
+            id: nat.id
+          }
         }
       }
       {
@@ -213,3 +266,6 @@ resource hubRecords 'Microsoft.Network/privateEndpoints/privateDnsZoneGroups@202
 
 @description('Where processors are put.')
 output subnetId string = '${network.id}/subnets/processors'
+
+@description('Where workers of a Spark cluster are put, and its master.')
+output workersSubnetId string = '${network.id}/subnets/workers'

@@ -16,6 +16,9 @@ param tableName string
 @description('The principal of the processors\' identity.')
 param processors string
 
+@description('The principal of the identity of a Spark cluster\'s machines, which fetch their software. Empty: none.')
+param workers string = ''
+
 @description('A group whose members may drain and stop the job. Empty: nobody.')
 param operators string = ''
 
@@ -260,6 +263,18 @@ resource releasersBlobs 'Microsoft.Authorization/roleAssignments@2022-04-01' = i
     roleDefinitionId: blobDataContributor
     principalId: releasers
     principalType: 'Group'
+  }
+}
+
+// Executors need no access to what the job stores, so their machines have another identity than the processors'.
+
+resource workersReleases 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (!empty(workers)) {
+  scope: releases
+  name: guid(releases.id, workers, blobDataReader)
+  properties: {
+    roleDefinitionId: blobDataReader
+    principalId: workers
+    principalType: 'ServicePrincipal'
   }
 }
 

@@ -1,6 +1,7 @@
-// Processors on virtual machines, one each: some at the regular price, the rest as spot machines. Azure announces an
-// eviction 30 s ahead, in Scheduled Events, which nothing here reads. If the machine is shut down in order, systemd sends
-// SIGTERM and the processor hands over its tasks; otherwise its heartbeats stop and the leader gives its tasks to others.
+// Processors on virtual machines, one each, or workers of a Spark cluster: some at the regular price, the rest as spot
+// machines. Azure announces an eviction 30 s ahead, in Scheduled Events, which host.notices and the unit of a worker read.
+// If the machine is shut down in order, systemd sends SIGTERM and the processor hands over its tasks; otherwise its
+// heartbeats stop and the leader gives its tasks to others.
 
 @description('Where the machines are.')
 param location string
@@ -14,10 +15,13 @@ param jobName string
 @description('The blob in the container releases that the machines install: a .tar.gz with samza_azure-*.whl, constraints.txt and job/.')
 param release string
 
+@description('The cluster whose workers run here, such as spark://10.64.4.4:7077. Empty: processors run here.')
+param master string = ''
+
 @description('The size of a machine.')
 param vmSize string = 'Standard_D2as_v6'
 
-@description('How many processors there are, spot machines included.')
+@description('How many machines there are, spot machines included.')
 @minValue(1)
 @maxValue(1000)
 param processors int = 3
@@ -26,7 +30,7 @@ param processors int = 3
 @minValue(0)
 param regularProcessors int = 1
 
-@description('The processors\' identity. Its roles have to be assigned before the machines start.')
+@description('The machines\' identity. Its roles have to be assigned before they start.')
 param identityId string
 
 @description('The identity\'s client id.')
@@ -44,7 +48,7 @@ param subnetId string
 @description('The public key of whoever logs in through a bastion. There is no password, and no address from outside.')
 param sshPublicKey string
 
-@description('processor.port of the job file, where health is asked for.')
+@description('processor.port of the job file, where health is asked for. The unit of a worker has a port of its own.')
 param port int = 8080
 
 @description('Zones that the machines are spread over.')
@@ -55,10 +59,13 @@ param zones array = [
 ]
 
 var adminName = 'azureuser'
-var unit = loadFileAsBase64('../systemd/samza-azure@.service')
-var withUnit = replace(loadTextContent('cloud-init.yaml'), '{unit}', unit)
+var unitName = empty(master) ? 'samza-azure' : 'samza-azure-worker'
+var ofProcessor = loadFileAsBase64('../systemd/samza-azure@.service')
+var ofWorker = loadFileAsBase64('../systemd/samza-azure-worker@.service')
+var named = replace(loadTextContent('cloud-init.yaml'), '{unitName}', unitName)
+var withUnit = replace(named, '{unit}', empty(master) ? ofProcessor : ofWorker)
 var withAccount = replace(replace(withUnit, '{clientId}', clientId), '{accountUrl}', accountUrl)
-var withHubs = replace(withAccount, '{hubHost}', hubHost)
+var withHubs = replace(replace(withAccount, '{hubHost}', hubHost), '{master}', master)
 var withExtras = replace(withHubs, '{extras}', empty(hubHost) ? '' : ',eventhubs')
 var cloudInit = replace(replace(withExtras, '{release}', release), '{jobName}', jobName)
 
@@ -187,8 +194,8 @@ resource machines 'Microsoft.Compute/virtualMachineScaleSets@2025-04-01' = {
               autoUpgradeMinorVersion: true
               settings: {
                 protocol: 'http'
-                port: port
-                requestPath: '/livez'
+                port: empty(master) ? port : 8090
+                requestPath: empty(master) ? '/livez' : '/decommission'
                 intervalInSeconds: 10
                 numberOfProbes: 6
               }

@@ -16,16 +16,25 @@ __all__ = ["FACTS", "check", "read"]
 APPS = "infra/azure/container-apps.bicep"
 CLOUD_INIT = "infra/azure/cloud-init.yaml"
 IDENTITY = "infra/azure/identity.bicep"
+EXECUTOR = "infra/kubernetes/cluster/executor.yaml"
 IMAGE = "infra/image/Dockerfile"
 MACHINES = "infra/azure/scale-set.bicep"
 MAIN = "infra/azure/main.bicep"
 MANIFEST = "infra/kubernetes/fleet.yaml"
+NETWORK = "infra/kubernetes/cluster/network.yaml"
 OPERATE = "docs/operate.md"
+PATCH = "infra/kubernetes/cluster/processors.yaml"
+RIGHTS = "infra/kubernetes/cluster/rights.yaml"
 README = "infra/README.md"
 RULES = "infra/prometheus/rules.yml"
 STORAGE = "infra/azure/storage.bicep"
 UNIT = "infra/systemd/samza-azure@.service"
-FILES = (APPS, CLOUD_INIT, IDENTITY, IMAGE, MACHINES, MAIN, MANIFEST, OPERATE, README, RULES, STORAGE, UNIT)
+WORKER = "infra/systemd/samza-azure-worker@.service"
+MASTER_UNIT = "infra/systemd/samza-azure-master@.service"
+FILES = (
+    *(APPS, CLOUD_INIT, EXECUTOR, IDENTITY, IMAGE, MACHINES, MAIN, MANIFEST, MASTER_UNIT, NETWORK, OPERATE, PATCH),
+    *(README, RIGHTS, RULES, STORAGE, UNIT, WORKER),
+)
 
 #: Debian's releases by their numbers, which virtual machines go by, and the Python that each has.
 DEBIAN = {"11": "bullseye", "12": "bookworm", "13": "trixie"}
@@ -76,6 +85,45 @@ FACTS: dict[str, tuple[tuple[str, ...], ...]] = {
         (MANIFEST, r"runAsUser: (\d+)"),
         (MANIFEST, r"runAsGroup: (\d+)"),
         (MANIFEST, r"fsGroup: (\d+)"),
+        (EXECUTOR, r"runAsUser: (\d+)"),
+        (EXECUTOR, r"runAsGroup: (\d+)"),
+        (EXECUTOR, r"fsGroup: (\d+)"),
+    ),
+    "the port of drivers": (
+        (NETWORK, r"- name: driver\n +port: (\d+)"),
+        (NETWORK, r"spark-role: executor\n +ports:\n +- port: (\d+)"),
+        (OPERATE, r"^driver\.port = (\d+)"),
+    ),
+    "the port of rows": (
+        (NETWORK, r"- name: blocks\n +port: (\d+)"),
+        (NETWORK, r"spark-role: executor\n +ports:\n.*\n +- port: (\d+)"),
+        (OPERATE, r"^driver\.blockManager\.port = (\d+)"),
+    ),
+    "the port of state": (
+        (NETWORK, r"- name: state\n +port: (\d+)"),
+        (NETWORK, r"spark-role: executor\n +ports:\n.*\n.*\n +- port: (\d+)"),
+        (OPERATE, r"^samza_azure\.state\.port = (\d+)"),
+    ),
+    "the namespace of executors": (
+        (RIGHTS, r"kind: Role\nmetadata:\n.*\n  namespace: (\S+)"),
+        (MANIFEST, r"kind: Namespace\nmetadata:\n  name: (\S+)"),
+        (OPERATE, r'^kubernetes\.namespace = "(\S+)"'),
+    ),
+    "the service account of processors": (
+        (RIGHTS, r"- kind: ServiceAccount\n +name: (\S+)"),
+        (MANIFEST, r"serviceAccountName: (\S+)"),
+    ),
+    "the service account of executors": (
+        (RIGHTS, r"kind: ServiceAccount\nmetadata:\n  name: (\S+)"),
+        (EXECUTOR, r"serviceAccountName: (\S+)"),
+    ),
+    "the variable with the pod's name": (
+        (PATCH, r"- name: (\w+)\n +valueFrom:"),
+        (OPERATE, r'^kubernetes\.driver\.pod\.name = "\$\{(\w+)\}"'),
+    ),
+    "the file of the pods of executors": (
+        (PATCH, r"mountPath: (\S+)", "{}/executor.yaml"),
+        (OPERATE, r'^kubernetes\.executor\.podTemplateFile = "(\S+)"'),
     ),
     "the user on a machine": (
         (UNIT, r"^User=(.*)$"),
@@ -114,11 +162,39 @@ FACTS: dict[str, tuple[tuple[str, ...], ...]] = {
         (CLOUD_INIT, r"- path: (\S+)\n +content: \|\n +AZURE_CLIENT_ID="),
     ),
     "the name of the unit": (
-        (CLOUD_INIT, r"/etc/systemd/system/(\S+)@\.service"),
-        (CLOUD_INIT, r"systemctl [\w -]*? (\S+)@\{jobName\}"),
-        (MACHINES, r"/systemd/(\S+)@\.service"),
+        (MACHINES, r"unitName = empty\(master\) \? '(\S+)'"),
+        (MACHINES, r"ofProcessor = .*/systemd/(\S+)@\.service"),
         (OPERATE, r"systemctl \w+ (\S+)@"),
         (OPERATE, r"journalctl --unit (\S+)@"),
+    ),
+    "the name of a worker's unit": (
+        (MACHINES, r"unitName = .* : '(\S+)'"),
+        (MACHINES, r"ofWorker = .*/systemd/(\S+)@\.service"),
+        (WORKER, r"systemctl \S+ --now (\S+)@NAME"),
+    ),
+    "the port of a worker's notices": (
+        (MACHINES, r"port: empty\(master\) \? port : (\d+)"),
+        (WORKER, r"--notices-port (\d+)"),
+    ),
+    "the port of a master": (
+        (MAIN, r"^param sparkMaster string = 'spark://\S+:(\d+)'"),
+        (WORKER, r"spark://[\d.]+:(\d+)"),
+    ),
+    "the address of a master": (
+        (MAIN, r"^param sparkMaster string = 'spark://(\S+):"),
+        (WORKER, r"spark://([\d.]+):"),
+        (MASTER_UNIT, r"reach it: (\d+\.\d+\.\d+\.\d+)"),
+        (OPERATE, r'^master = "spark://(10\.64[\d.]+):'),
+    ),
+    "the variable with the cluster": (
+        (CLOUD_INIT, r"(\w+)=\{master\}"),
+        (WORKER, r"--master \$\{(\w+)\}"),
+        (MASTER_UNIT, r"--host \$\{(\w+)\}"),
+    ),
+    "the file with the cluster's secret": (
+        (WORKER, r"^EnvironmentFile=-(\S+)"),
+        (MASTER_UNIT, r"^EnvironmentFile=-(\S+)"),
+        (OPERATE, r"`(/etc/samza-azure/secret)`"),
     ),
     "the script that installs a release": (
         (CLOUD_INIT, r"- path: (\S+)\n +permissions:"),
@@ -189,6 +265,8 @@ FACTS: dict[str, tuple[tuple[str, ...], ...]] = {
         (MANIFEST, r"image: (\S+):\d"),
         (OPERATE, r"--image (\S+):\d"),
         (OPERATE, r"set image \S+ \w+=(\S+):\d"),
+        (EXECUTOR, r"image: (\S+):\d"),
+        (OPERATE, r'^kubernetes\.container\.image = "(\S+):\d'),
     ),
     "the release of Debian": (
         (IMAGE, r"^FROM (?:\S+/)?debian:(\w+)-slim"),
@@ -211,6 +289,7 @@ NEEDED = (
     (UNIT, r"^Wants=network-online\.target$", "a processor needs the network: Wants=network-online.target"),
     (UNIT, r"^After=network-online\.target$", "a processor needs the network: After=network-online.target"),
     (IMAGE, r"PYTHONDONTWRITEBYTECODE=1", "the root may be read-only: PYTHONDONTWRITEBYTECODE=1"),
+    (IMAGE, r" /opt/decom\.sh$", "Spark has the pods of executors run it before they end: /opt/decom.sh"),
     (IMAGE, r"^VOLUME ", "without a volume what is written stays in a layer: VOLUME"),
 )
 

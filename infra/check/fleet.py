@@ -36,21 +36,28 @@ _IMAGE = (
     (r"--mode=0700 /var/lib/samza\b", "/var/lib/samza, which holds rows, should be readable by its user only"),
     (r"^CMD \[", "CMD should be a list: a shell would stand between tini and the processor"),
 )
-#: What a unit has to say, and why.
+#: What the unit of a processor has to say, and why.
 _UNIT = (
     ("Type", "notify", "the processor itself says when it has joined, and that it lives"),
     ("Restart", "on-failure", "what ended well stays ended"),
-    ("StartLimitIntervalSec", "0", "each start fails while the account is away, and the unit would give up"),
-    ("RestartPreventExitStatus", "2", "a wrong configuration would be started for ever, and all else may pass"),
     ("SuccessExitStatus", "8", "what was asked to leave should not be started again"),
-    ("KillMode", "mixed", "the processor ends its container in order; whatever is left then is killed"),
-    ("UMask", "0077", "the processor's files hold rows"),
-    ("NoNewPrivileges", "yes", "what a processor runs is code of the job"),
-    ("CapabilityBoundingSet", "", "what a processor runs is code of the job"),
-    ("ProtectSystem", "strict", "what a processor runs is code of the job"),
-    ("ProtectHome", "yes", "what a processor runs is code of the job"),
+)
+#: What each unit has to say, and why.
+_ANY_UNIT = (
+    (
+        "StartLimitIntervalSec",
+        "0",
+        "each start fails while the account or the master is away, and the unit would give up",
+    ),
+    ("RestartPreventExitStatus", "2", "a wrong configuration would be started for ever, and all else may pass"),
+    ("KillMode", "mixed", "the first process ends what it has started in order; whatever is left then is killed"),
+    ("UMask", "0077", "the files hold rows"),
+    ("NoNewPrivileges", "yes", "what runs is code of the job"),
+    ("CapabilityBoundingSet", "", "what runs is code of the job"),
+    ("ProtectSystem", "strict", "what runs is code of the job"),
+    ("ProtectHome", "yes", "what runs is code of the job"),
     ("PrivateTmp", "yes", "/tmp is written to, and nobody else's business"),
-    ("WantedBy", "multi-user.target", "the processor should be there after a restart of the machine"),
+    ("WantedBy", "multi-user.target", "it should be there after a restart of the machine"),
 )
 #: The least of some numbers, and why.
 _LEAST = (
@@ -64,6 +71,8 @@ _LEAST = (
 _SPOT = ("kubernetes.azure.com/scalesetpriority", "spot", "NoSchedule")
 #: Labels of nodes that every cluster of Azure has.
 _TOPOLOGIES = {"topology.kubernetes.io/zone", "topology.kubernetes.io/region", "kubernetes.io/hostname"}
+#: What Spark asks for with the settings of `samza_azure/spark/jvm/settings.py`; a test plays it.
+_TO_PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "list", "watch", "delete"]}
 _UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "": 1}
 #: Java's heap, its own overhead, and Python beside it.
 _LEAST_MEMORY = 2 * 2**30
@@ -74,9 +83,10 @@ _START_S = 120
 
 def checks(here: Path = HERE, only: str = "") -> Iterator[tuple[str, list[Finding]]]:
     """What was checked, in a sentence, and what was found; of files whose name begins with `only`."""
-    manifests_, units = sorted((here / "kubernetes").glob("*.yaml")), sorted((here / "systemd").glob("*.service"))
-    for path in (each for each in manifests_ if each.name.startswith(only)):
-        yield f"{path.name} against the schemas of Kubernetes {KUBERNETES}.", manifests(path.name, path.read_text())
+    units = sorted((here / "systemd").glob("*.service"))
+    for name, text in of_kubernetes(here / "kubernetes"):
+        if name.startswith(only):
+            yield f"{name} against the schemas of Kubernetes {KUBERNETES}.", manifests(name, text)
     for path in (each for each in units if each.name.startswith(only)):
         yield unit(path.name, path.read_text())
     if "cloud-init.yaml".startswith(only) or "scale-set.bicep".startswith(only):
@@ -89,12 +99,53 @@ def checks(here: Path = HERE, only: str = "") -> Iterator[tuple[str, list[Findin
         yield image("Dockerfile", (here / "image" / "Dockerfile").read_text())
 
 
+def of_kubernetes(folder: Path) -> Iterator[tuple[str, str]]:
+    """What is applied to Kubernetes: the fleet as it is, the same with executors in pods, and these pods."""
+    fleet, executor = folder / "fleet.yaml", folder / "cluster" / "executor.yaml"
+    yield fleet.name, fleet.read_text()
+    yield "kustomization.yaml", yaml.safe_dump_all(built(folder))
+    yield executor.name, executor.read_text()
+
+
+def built(folder: Path) -> list[dict[str, Any]]:
+    """What `kubectl kustomize` makes of the folder, but for the names and the content of what it generates."""
+    said = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    documents = [each for path in said["resources"] for each in load_all((folder / path).read_text())]
+    for patch in (yaml.safe_load((folder / each["path"]).read_text()) for each in said["patches"]):
+        [target] = [each for each in documents if _name(each) == _name(patch)]
+        _patch(target, patch)
+    return documents
+
+
+def _name(document: dict[str, Any]) -> tuple[str, str]:
+    return document["kind"], document["metadata"]["name"]
+
+
+def _patch(target: dict[str, Any], patch: dict[str, Any]) -> None:
+    """Strategically: lists of things with names are merged by these."""
+    for key, value in patch.items():
+        if isinstance(value, dict) and key in target:
+            _patch(target[key], value)
+        elif isinstance(value, list) and key in target:
+            for each in value:
+                same = [old for old in target[key] if old["name"] == each["name"]]
+                _patch(same[0], each) if same else target[key].insert(0, each)
+        else:
+            target[key] = value
+
+
 def manifests(name: str, text: str) -> list[Finding]:
     """What is wrong with the documents of a file."""
     import kubernetes_validate
 
     found = []
     documents = load_all(text)
+    with_token = {
+        who["name"]
+        for each in documents
+        if isinstance(each, dict) and each.get("kind") == "RoleBinding"
+        for who in each.get("subjects", ())
+    }
     for document in documents:
         kind = document.get("kind", "?") if isinstance(document, dict) else "?"
         try:
@@ -104,7 +155,12 @@ def manifests(name: str, text: str) -> list[Finding]:
             found.append(Finding(name, _line(text, where), f"{kind}: {getattr(error, 'message', error)}"))
             continue
         if kind == "Deployment":
-            found += [Finding(name, 1, what) for what in (*_of_deployment(document), *_of_replacing(document))]
+            of_pods = _of_deployment(document, with_token)
+            found += [Finding(name, 1, what) for what in (*of_pods, *_of_replacing(document))]
+        if kind == "Pod":
+            found += [Finding(name, 1, what) for what in _of_executor(document["spec"])]
+        if kind == "Role" and document["rules"] != [_TO_PODS]:
+            found.append(Finding(name, 1, f"Spark needs to {', '.join(_TO_PODS['verbs'])} pods, and nothing else"))
     if not found:
         found = [Finding(name, 1, what) for what in _of_names(documents)]
     return found
@@ -112,10 +168,17 @@ def manifests(name: str, text: str) -> list[Finding]:
 
 def _of_names(documents: list[dict[str, Any]]) -> Iterator[str]:
     """Names and labels that refer to something must find it."""
-    accounts = {each["metadata"]["name"] for each in documents if each["kind"] == "ServiceAccount"}
-    identities = [each["metadata"].get("annotations", {}) for each in documents if each["kind"] == "ServiceAccount"]
-    if not all("azure.workload.identity/client-id" in each for each in identities):
-        yield "the ServiceAccount needs the annotation azure.workload.identity/client-id"
+    of_accounts = [each["metadata"] for each in documents if each["kind"] == "ServiceAccount"]
+    accounts = {each["name"] for each in of_accounts}
+    used = {
+        each["spec"]["template"]["spec"].get("serviceAccountName") for each in documents if "Deploy" in each["kind"]
+    }
+    for each in of_accounts:
+        if ("azure.workload.identity/client-id" in each.get("annotations", {})) != (each["name"] in used):
+            yield "the ServiceAccount of processors alone needs the annotation azure.workload.identity/client-id"
+    for each in (each for each in documents if each["kind"] == "RoleBinding"):
+        if not {who["name"] for who in each["subjects"]} <= used:
+            yield f"the rights of {each['roleRef']['name']} should be those of processors only"
     for deployment in (each for each in documents if each["kind"] == "Deployment"):
         pod, spec = deployment["spec"]["template"], deployment["spec"]["template"]["spec"]
         labels = pod["metadata"].get("labels", {})
@@ -177,8 +240,18 @@ def _of_replacing(document: dict[str, Any]) -> Iterator[str]:
         yield "one replica has nobody who takes over"
 
 
-def _of_deployment(document: dict[str, Any]) -> Iterator[str]:
-    """What no schema says."""
+def _of_executor(spec: dict[str, Any]) -> Iterator[str]:
+    """An executor has no way to the account or to the cluster, and what the image is made for."""
+    [container] = spec["containers"]
+    if spec.get("serviceAccountName", "default") == "default":
+        yield "executors should have a service account of their own, without rights"
+    yield from _of_rights(spec, container)
+    if "/tmp" not in {each["mountPath"] for each in container.get("volumeMounts", ())}:
+        yield "nothing is mounted at /tmp, and the root is read-only"
+
+
+def _of_deployment(document: dict[str, Any], with_token: set[str]) -> Iterator[str]:
+    """What no schema says. `with_token` are the service accounts that have rights in the cluster."""
     spec = document["spec"]["template"]["spec"]
     if spec.get("terminationGracePeriodSeconds", 30) < GRACE_S:
         yield f"terminationGracePeriodSeconds should be {GRACE_S} at least: task.shutdown.ms * 1.5 + 15 s"
@@ -191,12 +264,12 @@ def _of_deployment(document: dict[str, Any]) -> Iterator[str]:
             if path != route or path not in ROUTES:
                 yield f"{probe} asks for {path}; it should ask for {route}"
             yield from _of_probe(probe, container.get(probe, {}))
-        yield from _of_rights(spec, container)
+        yield from _of_rights(spec, container, needs_token=spec.get("serviceAccountName") in with_token)
         mounted = {each["mountPath"]: each["name"] for each in container.get("volumeMounts", ())}
         for wanted in ("/tmp", "/var/lib/samza"):
             if wanted not in mounted:
                 yield f"nothing is mounted at {wanted}, and the root is read-only"
-        for volume in spec.get("volumes", ()):
+        for volume in (each for each in spec.get("volumes", ()) if "configMap" not in each):
             room = _bytes(volume.get("emptyDir", {}).get("sizeLimit", "20Gi"))
             if room < (_LEAST_ROOM if volume["name"] == mounted.get("/var/lib/samza") else 2**28):
                 yield f"the volume {volume['name']} is too small for what is written there"
@@ -227,7 +300,7 @@ def _of_hook(container: dict[str, Any], grace_s: int) -> Iterator[str]:
             yield f"{option} of preStop should be {grace_s - _END_S} s at most: SIGTERM needs the rest"
 
 
-def _of_rights(spec: dict[str, Any], container: dict[str, Any]) -> Iterator[str]:
+def _of_rights(spec: dict[str, Any], container: dict[str, Any], *, needs_token: bool = False) -> Iterator[str]:
     """Nothing but what the image is made for."""
     pod, own = spec.get("securityContext", {}), container.get("securityContext", {})
     held = {**pod, **own}
@@ -241,8 +314,11 @@ def _of_rights(spec: dict[str, Any], container: dict[str, Any]) -> Iterator[str]
         yield "the container should drop ALL capabilities"
     if held.get("seccompProfile", {}).get("type") != "RuntimeDefault":
         yield "the container should have the profile RuntimeDefault of seccomp"
-    if spec.get("hostNetwork") or spec.get("hostPID") or spec.get("automountServiceAccountToken") is not False:
-        yield "the pod should share nothing of its host's, and have no token of the cluster"
+    if spec.get("hostNetwork") or spec.get("hostPID"):
+        yield "the pod should share nothing of its host's"
+    if spec.get("automountServiceAccountToken") is not needs_token:
+        has = "needs a token of the cluster" if needs_token else "should have no token of the cluster"
+        yield f"the pod {has}: automountServiceAccountToken"
 
 
 def _of_probe(name: str, probe: dict[str, Any]) -> Iterator[str]:
@@ -260,10 +336,8 @@ def _bytes(memory: object) -> int:
     return int(found[1]) * _UNITS[found[2]] if found is not None else 0
 
 
-def unit(name: str, text: str) -> tuple[str, list[Finding]]:
-    """What systemd says about a unit, where there is a systemd; and what it cannot know."""
+def _of_processor(name: str, text: str, said: dict[str, str]) -> list[Finding]:
     found = []
-    said = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
     if STAYS not in said.get("ExecStart", ""):
         found.append(Finding(name, _line(text, "ExecStart"), f"ExecStart has no {STAYS}"))
     for key, wanted, why in _UNIT:
@@ -272,6 +346,17 @@ def unit(name: str, text: str) -> tuple[str, list[Finding]]:
     for key, least, why in _LEAST:
         if not said.get(key, "").isdecimal() or int(said[key]) < least:
             found.append(Finding(name, _line(text, key), f"{key} should be {least} at least: {why}"))
+    return found
+
+
+def unit(name: str, text: str) -> tuple[str, list[Finding]]:
+    """What systemd says about a unit, where there is a systemd; and what it cannot know."""
+    said = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
+    is_processor = " run " in said.get("ExecStart", "")
+    found = _of_processor(name, text, said) if is_processor else []
+    for key, wanted, why in _ANY_UNIT:
+        if said.get(key) != wanted:
+            found.append(Finding(name, _line(text, key), f"{key} should be {wanted or 'empty'}: {why}"))
     found += [
         Finding(name, _line(text, key), f"{key} should be a user without rights")
         for key in ("User", "Group")
@@ -285,7 +370,7 @@ def unit(name: str, text: str) -> tuple[str, list[Finding]]:
         path.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", text, flags=re.MULTILINE))
         done = subprocess.run(["systemd-analyze", "verify", path], capture_output=True, text=True)
     for line in done.stderr.splitlines():
-        if "samza-azure@" in line:
+        if "samza-azure" in line:
             number = re.search(r":(\d+): ", line)
             found.append(Finding(name, int(number[1]) if number else 1, line.rpartition(folder)[2].strip("/")))
     return f"{name} as systemd reads it.", found

@@ -253,7 +253,7 @@ class Lines:
     def of_unit(self, words: list[str]) -> Iterator[str]:
         """Instances of a template unit of ours. A number is of lines of the log."""
         for unit in (word for word in words if not word.startswith("--") and not word.isdecimal()):
-            name = unit.partition("@")[0]
+            name = unit.partition("@")[0].replace("{unitName}", "samza-azure")  # of a processor, or of a worker
             if "@" not in unit or not (self.root / "infra" / "systemd" / f"{name}@.service").exists():
                 yield f"there is no unit {unit}"
 

@@ -52,7 +52,13 @@ def _of_the_same_name(file: File, module: Module, other: File, others: Mapping[s
     for name, value in given.entries.items() if isinstance(given, Object) else ():
         used = _words(file, value)
         first, _, rest = text_of(value).partition(".outputs.")
-        if name in other.parameters and name in file.parameters and name not in used and not rest:
+        is_another = any(  # the template is used twice
+            each is not module and each.path == module.path and name in _words(file, its)
+            for each in file.modules.values()
+            if isinstance(params := each.body.entries.get("params"), Object)
+            and (its := params.entries.get(name)) is not None
+        )
+        if name in other.parameters and name in file.parameters and name not in used and not rest and not is_another:
             yield Finding(file.name, value.line, f"{module.path} gets {text_of(value)} as {name!r}, and not {name!r}")
         source = others.get(file.modules[first].path) if first in file.modules else None
         if source is not None and name in source.outputs and rest != name:

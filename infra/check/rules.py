@@ -65,6 +65,8 @@ RIGHTS = {
         ("Azure Event Hubs Data Receiver", "readHubs"),
         ("Azure Event Hubs Data Sender", "writtenHubs"),
     },
+    # Executors need no access to what the job stores.
+    "workers": {("Storage Blob Data Reader", "releases")},
     "operators": {("Storage Blob Data Reader", "container"), ("Storage Table Data Contributor", "table")},
     "readers": {("Storage Blob Data Reader", "container"), ("Storage Table Data Reader", "table")},
     "producers": {("streamWriter", "container"), ("Storage Table Data Contributor", "table")},
@@ -223,7 +225,7 @@ def least_privilege(file: File) -> Iterator[Finding]:
             )
         else:
             held.add((who, role, where.name))
-        if kind != (wanted := "ServicePrincipal" if who == "processors" else "Group"):
+        if kind != (wanted := "ServicePrincipal" if who in ("processors", "workers") else "Group"):
             yield Finding(file.name, each.line, f"{each.name}: {who} should be a {wanted}, and is a {kind}")
         if who != "processors" and text_of(each.condition) != f"!empty({who})":
             yield Finding(file.name, each.line, f"{each.name} should be made if there are {who}: !empty({who})")
@@ -371,11 +373,10 @@ def probes_on_real_routes(file: File) -> Iterator[Finding]:
 
 def _of_health_extension(file: File, extension: Object, settings: Object) -> Iterator[tuple[int, str]]:
     """Version 1.0 judges by the status alone; 2.0 wants `ApplicationHealthState` in the body, which /livez has not."""
-    path, version = (
-        _literal(file, each) for each in (settings.entries.get("requestPath"), extension.entries["typeHandlerVersion"])
-    )
-    if path != "/livez":
-        yield settings.line, f"is asked for health at {path}; it should be asked at /livez"
+    path, version = settings.entries.get("requestPath"), _literal(file, extension.entries["typeHandlerVersion"])
+    paths = [_literal(file, each) for each in branches(path, file)] if path is not None else [None]
+    if paths not in (["/livez"], ["/livez", "/decommission"]):  # of a processor, or of a worker
+        yield settings.line, f"is asked for health at {paths[0]}; it should be asked at /livez"
     if version != "1.0":
         yield extension.line, f"is asked for health by version {version!r}, which wants a body that no processor sends"
     if "gracePeriod" in settings.entries:

@@ -2,10 +2,13 @@
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from infra.check import __main__ as check
 from infra.check import fleet, kql, rules
@@ -835,6 +838,78 @@ def test_a_mistake_in_a_manifest_is_seen(old: str, new: str, said: str) -> None:
     assert fleet.manifests("fleet.yaml", text) == []
     seen = fleet.manifests("fleet.yaml", text.replace(old, new, 1))
     assert [each for each in seen if said in each.text], seen
+
+
+OF_A_CLUSTER = [
+    ("a right to more", "rights.yaml", "resources: [pods]", "resources: [pods, secrets]", "and nothing else"),
+    ("a right too few", "rights.yaml", ", delete]", "]", "Spark needs to create, get, list, watch, delete pods"),
+    (
+        "rights for executors",
+        "rights.yaml",
+        "    name: samza-azure\n",
+        "    name: executors\n",
+        "should have no token of the cluster",
+    ),
+    ("no token for Spark", "processors.yaml", "Token: true", "Token: false", "needs a token of the cluster"),
+    (
+        "a volume that is none",
+        "processors.yaml",
+        "- name: executors\n          con",
+        "- name: exec\n          con",
+        "'executors'",
+    ),
+    ("a port that is text", "network.yaml", "port: 7078", "port: driver port", "driver port"),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "said"), [each[1:] for each in OF_A_CLUSTER], ids=[each[0] for each in OF_A_CLUSTER]
+)
+def test_a_mistake_in_the_manifests_of_a_cluster_is_seen(
+    tmp_path: Path, path: str, old: str, new: str, said: str
+) -> None:
+    folder = tmp_path / "kubernetes"
+    shutil.copytree(check.HERE / "kubernetes", folder)
+    file = folder / "cluster" / path
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new, 1))
+    [text] = [text for name, text in fleet.of_kubernetes(folder) if name == "kustomization.yaml"]
+    assert [each for each in fleet.manifests("kustomization.yaml", text) if said in each.text]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("serviceAccountName: executors", "serviceAccountName: default", "a service account of their own"),
+        ("Token: false", "Token: true", "should have no token of the cluster"),
+        ("mountPath: /tmp", "mountPath: /temp", "nothing is mounted at /tmp"),
+        ("runAsNonRoot: true", "runAsNonRoot: false", "as a user without rights"),
+    ],
+)
+def test_a_mistake_in_the_pod_of_executors_is_seen(old: str, new: str, said: str) -> None:
+    text = (check.HERE / "kubernetes" / "cluster" / "executor.yaml").read_text()
+    assert fleet.manifests("executor.yaml", text) == []
+    seen = fleet.manifests("executor.yaml", text.replace(old, new))
+    assert [each for each in seen if said in each.text], seen
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not here")
+def test_kubectl_builds_what_is_checked() -> None:
+    folder = check.HERE / "kubernetes"
+    done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True)
+    text = re.sub(r"executors-\w{10}\b", "executors", done.stdout)  # what it generates has a checksum in its name
+    made = {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text)}
+    generated = made.pop(("ConfigMap", "executors"))
+    assert {*generated["data"]} == {"executor.yaml"}
+    assert made == {(each["kind"], each["metadata"]["name"]): each for each in fleet.built(folder)}
+
+
+@pytest.mark.parametrize("name", ["samza-azure-worker@.service", "samza-azure-master@.service"])
+def test_the_units_of_a_cluster_are_as_narrow_as_that_of_a_processor(name: str) -> None:
+    text = (check.HERE / "systemd" / name).read_text()
+    assert fleet.unit(name, text)[1] == []
+    seen = fleet.unit(name, text.replace("NoNewPrivileges=yes", "NoNewPrivileges=no").replace("User=samza", ""))[1]
+    assert {each.text.partition(" ")[0] for each in seen} >= {"NoNewPrivileges", "User"}
 
 
 @pytest.mark.parametrize(

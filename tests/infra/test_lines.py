@@ -84,7 +84,7 @@ def test_app_and_scale_set_have_the_name_that_is_deployed(template: str, kind: s
     """So `--name` in a line is the parameter `name` of main.bicep."""
     file = parse(INFRA / "azure" / f"{template}.bicep")
     [resource] = [each for each in file.resources.values() if each.type.endswith(f"/{kind}")]
-    [module] = [each for each in DOCUMENTED.main.modules.values() if each.path == f"{template}.bicep"]
+    [module, *_of_workers] = [each for each in DOCUMENTED.main.modules.values() if each.path == f"{template}.bicep"]
     passed = module.body.entries["params"]
     assert isinstance(passed, Object)
     for value in (resource.body.entries["name"], passed.entries["name"]):

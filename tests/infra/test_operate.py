@@ -105,6 +105,21 @@ def test_the_commands_of_the_templates_are_commands_of_the_program() -> None:
         assert context.params["wait_for_upgrade"] is True, where
 
 
+def test_the_units_of_a_cluster_run_commands_of_the_program() -> None:
+    for role, option in (("worker", "azure_notices"), ("master", "host")):
+        unit = (ROOT / "infra" / "systemd" / f"samza-azure-{role}@.service").read_text().replace("\\\n", " ")
+        [line] = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
+        program, name, *arguments = shlex.split(line)
+        assert (program, name) == ("/opt/samza-azure/bin/samza-azure", role)
+        assert cli._loaded(name).make_context(name, arguments).params[option]
+
+
+def test_the_pods_of_executors_run_a_command_of_the_program_and_end_with_one_of_the_image() -> None:
+    assert "executor" in cli.COMMANDS
+    assert (ROOT / "infra" / "image" / "decom.sh").stat().st_mode & 0o111
+    assert "!infra/image/decom.sh" in (ROOT / ".dockerignore").read_text().splitlines()
+
+
 def test_the_image_is_started_as_it_was_tried() -> None:
     """With its own command, and with room where its job file keeps things: the rest of its root is read-only."""
     image, volume = (
