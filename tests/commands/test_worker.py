@@ -73,7 +73,7 @@ def test_a_pod_runs_the_executor_that_its_environment_describes() -> None:
 def test_an_executor_that_nobody_has_asked_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*daemons.OF_A_POD, daemons.MEMORY):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(ConfigError, match=r"SPARK_DRIVER_URL, .* are missing .*k8s://"):
+    with pytest.raises(ConfigError, match=r"SPARK_DRIVER_URL, .* are missing .*Kubernetes"):
         cli.app(["executor"], standalone_mode=False)
 
 

@@ -90,8 +90,8 @@ def executor(environment: Mapping[str, str]) -> Daemon:
     """
     if missing := [name for name in [*OF_A_POD, MEMORY] if not environment.get(name)]:
         raise ConfigError(
-            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing in the environment: a processor with "
-            'spark.master = "k8s://…" asks Kubernetes for executors, and their pods run this. Nobody else does.'
+            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing in the environment: a processor on "
+            "Kubernetes asks for executors, and their pods run this. Nobody else does."
         )
     java, more = find_java(environment), environment.get(CLASS_PATH, "")
     numbers = sorted(int(name.removeprefix(JAVA_OPTION)) for name in environment if name.startswith(JAVA_OPTION))
