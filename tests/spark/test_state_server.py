@@ -219,6 +219,21 @@ def test_a_file_that_cannot_be_sent_ends_the_connection_and_has_nothing_in_its_m
     connection.close()
 
 
+def test_an_upload_may_be_silent_for_as_long_as_its_batch_computes(
+    server: StateServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch of more than two minutes with state in RocksDB failed, again and again."""
+    monkeypatch.setattr(state_server._Handler, "timeout", 0.2)
+    host, _, port = server.authority.rpartition(":")
+    with server.serving(tmp_path, nothing(tmp_path)) as url, socket.create_connection((host, int(port))) as upload:
+        start = f"PUT {path_of(url)}/1.changelog?op=CREATE&overwrite=true&datanode=true HTTP/1.1\r\n{SECRET}: x\r\n"
+        upload.sendall(f"{start}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n".encode())
+        time.sleep(0.6)  # the batch computes
+        upload.sendall(b"1\r\n!\r\n0\r\n\r\n")
+        assert b" 201 " in upload.makefile("rb").readline()
+    assert (tmp_path / "1.changelog").read_bytes() == b"hello!"
+
+
 def test_of_an_upload_that_cannot_be_kept_the_rest_is_no_request(server: StateServer, tmp_path: Path) -> None:
     host, _, port = server.authority.rpartition(":")
     with server.serving(tmp_path, nothing(tmp_path)) as url, socket.create_connection((host, int(port))) as upload:

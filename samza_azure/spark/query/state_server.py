@@ -39,8 +39,11 @@ PREFIX = "/webhdfs/v1/"
 PIECE = 1 << 20
 #: How many connections there are at a time. An executor has one for each store that it loads or writes.
 CONNECTIONS = 256
-#: How long a connection may take until a whole request has come, and how long it may say nothing in a file's midst.
+#: How long a connection may take until a whole request has come, and how long a reader may take nothing of a file.
 HEAD_S, SILENCE_S = 30.0, 120.0
+#: An upload may say nothing for longer: Spark opens a store's changelog when a batch begins, and writes as it computes.
+#: Its machine is asked whether it is there after so many seconds, in steps of these, and so often.
+THERE_S, AGAIN_S, TIMES = 60, 20, 3
 #: How often the listener looks for such connections.
 LOOK_S = 0.5
 #: How many ports are tried, from the chosen one on: several processors of a machine have the same job file.
@@ -265,7 +268,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._drop_body()
             self._head(HTTPStatus.TEMPORARY_REDIRECT, 0, Location=f"http://{host}{self.path}&datanode=true")
             return
-        with place.written() as fresh, fresh.open("wb") as content:
+        with place.written() as fresh, fresh.open("wb") as content, self._as_slow_as_a_batch():
             self._read_body(content)
         self._head(HTTPStatus.CREATED, 0)
 
@@ -278,6 +281,18 @@ class _Handler(BaseHTTPRequestHandler):
         self._json({"boolean": self.folders.place(path).delete(recursive=recursive)})
 
     # HTTP.
+
+    @contextmanager
+    def _as_slow_as_a_batch(self) -> Iterator[None]:
+        """Inside, read without a time limit, for as long as the other machine is there."""
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (("KEEPIDLE", THERE_S), ("KEEPINTVL", AGAIN_S), ("KEEPCNT", TIMES)):
+            self.connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, f"TCP_{option}"), value)
+        self.connection.settimeout(None)
+        try:
+            yield
+        finally:
+            self.connection.settimeout(self.timeout)
 
     def _has_body(self) -> bool:
         return "Transfer-Encoding" in self.headers or self.headers.get("Content-Length", "0") != "0"
