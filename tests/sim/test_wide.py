@@ -45,6 +45,7 @@ def test_a_write_meets_a_lease_that_has_run_out() -> None:
         pytest.fail("no write has met a lease that had run out")
 
 
+@pytest.mark.long  # wide fleets are played by `make prove`
 def test_the_death_in_a_lull_is_a_fault() -> None:
     """It was not counted as one: S11 said that the leader changed without a fault."""
     world = World(wide(11))
