@@ -107,6 +107,7 @@ class Replicas:
                 if (earlier := self._reserved.pop(task, None)) is not None:  # of a start that never began
                     _drop(earlier)
                 self._reserved[task] = kept
+        self._news.set()  # or the thread, which may have reported it just now and have no other, waits for a command
 
     @contextmanager
     def taken(self, task: str, prefix: str) -> Iterator[Replica | None]:

@@ -320,6 +320,22 @@ def test_a_replica_of_a_start_that_never_began_makes_room_for_the_next(tmp_path:
     assert list((tmp_path / "replicas").iterdir()) == []
 
 
+def test_a_replica_that_is_reserved_at_once_is_told_no_longer(tmp_path: Path) -> None:
+    """Reserved between the report of it and the next wait, it was told for ever: the thread waited for a command."""
+    account = MemoryAccount()
+    writer, _ = own(account.blobs(), OLD, first=True)
+    batch(writer, 0)
+    told: SimpleQueue[HeldReplicas] = SimpleQueue()
+    replicas, hints = Replicas(), HintBoard(account.hints(), tmp_path / "hints")
+
+    def tell(held: HeldReplicas) -> None:
+        replicas.reserve(TASK)
+        told.put(held)
+
+    replicas.keep(KeepReplicas("r", GROUP.hex(), (TASK,)), account.blobs(), hints, tmp_path, tell)
+    assert [list(told.get(timeout=30).replicas) for _ in range(2)] == [[TASK], []]
+
+
 def test_a_group_id_that_makes_no_sense_does_not_end_the_container(tmp_path: Path) -> None:
     """It comes from the control blob. `keep` runs in the thread that obeys all commands."""
     account, replicas = MemoryAccount(), Replicas()

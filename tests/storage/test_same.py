@@ -15,7 +15,7 @@ from tests.storage.conftest import SERVICES
 from tests.storage.same import Leases, LogsAndRows, Pair
 from tests.storage.stock import Stock
 
-HISTORIES = settings(max_examples=6, stateful_step_count=40, deadline=None)
+HISTORIES = settings(max_examples=15, stateful_step_count=40, deadline=None)
 
 
 @pytest.fixture(params=SERVICES)
@@ -27,7 +27,7 @@ def pair(request: pytest.FixtureRequest, stocks: Callable[[str], Stock], runner:
 
 def played(machine: Callable[[], RuleBasedStateMachine], aims: Callable[[], set[object]]) -> None:
     """Histories until they went where it matters. By chance one round in some dozens misses an aim."""
-    for _ in range(12):
+    for _ in range(5):
         run_state_machine_as_test(machine, settings=HISTORIES)
         if not aims():
             return
