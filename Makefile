@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --constraint con
 # The same question that the program asks when it starts, so that the answers agree.
 HAS_JAVA := $(BIN)/python -c 'import os; from samza_azure.spark.jvm.java import find_java; find_java(os.environ)'
 HAS_NODE := $(BIN)/python -c 'from samza_azure.commands.azurite.emulator import find_node; find_node()'
-# Of the processes that beat four times a second there is one group at a time; elsewhere two to four tests run at a time.
+# Of the processes that beat four times a second there is one group at a time; elsewhere two or three tests run at a time.
 # The tests of a file in tests/end_to_end share a fleet.
 STORAGE_TESTS := tests/storage tests/live
 FLEET_TESTS := tests/fleet
@@ -22,10 +22,9 @@ SPARK_TESTS := tests/spark
 CHECKED := tests/test_docs.py tests/typing
 QUICK_TESTS := $(filter-out $(CHECKED),$(wildcard tests/test_*.py)) $(filter-out $(CHECKED) $(STORAGE_TESTS) $(FLEET_TESTS) $(WHOLE_TESTS) $(SPARK_TESTS) tests/prove tests/__pycache__, $(patsubst %/,%,$(wildcard tests/*/)))
 TWO := -n 2 --dist worksteal
-# These wait for a part of their time, for processes and for Spark: two at a time leave a fifth of two cores idle.
+# These wait for a part of their time, for processes and for Spark: two at a time leave a fifth of two cores idle. A fourth
+# Spark takes more to start than it does.
 THREE := -n 3 --dist worksteal
-# The tests on Spark come last, mostly with nothing beside them.
-FOUR := -n 4 --dist worksteal
 # What exercises the packages without I/O; of the storage what needs no Azurite. Fresh seeds would measure otherwise each time.
 PURE_TESTS := tests/group tests/logs tests/segments tests/streams tests/test_messages.py tests/library/test_access.py \
 	tests/library/test_drain.py tests/commands/test_drain_shown.py tests/storage \
@@ -74,7 +73,7 @@ test-computing: $(READY)
 	@echo "== Tests of the rules, the commands and the page"
 	$(BIN)/python -m pytest -q $(THREE) $(QUICK_TESTS)
 	@echo "== Tests of tasks on Spark"
-	$(BIN)/python -m pytest -q $(FOUR) $(SPARK_TESTS)
+	$(BIN)/python -m pytest -q $(THREE) $(SPARK_TESTS)
 
 # What can be said without running anything, on two cores.
 check: $(READY)

@@ -23,6 +23,7 @@ def test_followers_learn_that_wrong_suspicions_are_forgotten() -> None:
     assert result.violation is None
 
 
+@pytest.mark.long  # fresh seeds of the whole fleet forget, too
 def test_a_fresh_seed_finds_nothing() -> None:
     seed = Random().randrange(1 << 31)
     result = World(replace(draw(seed, fault_s=60.0), forgets=True)).play()
