@@ -173,6 +173,7 @@ JAVA: dict[str, tuple[str, ...]] = {
     f"{SPARK}.deploy.master.Master": (),
     f"{SPARK}.deploy.worker.Worker": (),
     f"{SPARK}.launcher.JavaModuleOptions": (),
+    f"{SPARK}.scheduler.cluster.k8s.KubernetesExecutorBackend": (),
 }  # fmt: skip
 #: By module of pyspark, of the cloudpickle in it, and of py4j: names that begin with an underscore.
 PYTHON: dict[str, tuple[str, ...]] = {
