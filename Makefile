@@ -180,7 +180,7 @@ endif
 	@echo "== Ready"
 
 $(TRAINED): $(READY)
-	@echo "== Training Java's class-data archive, once per machine, about a minute: Spark starts in half the time"
+	@echo "== Training Java's archive, once per machine, about a minute: Spark starts in half the time"
 	@mkdir -p build
 	@if $(BIN)/python -m samza_azure.spark.training >build/training.log 2>&1; then touch $(TRAINED); else \
 		echo "   It was not made, so containers start more slowly; the next make tries again. Why: build/training.log"; \

@@ -1,7 +1,7 @@
 """Plain Structured Streaming, to compare with: `plain.py two|one SOURCE …`, run by the benchmarks in a fresh process.
 
 The same queries on the same session settings as a container's, as far as they speed Spark up: file-based checkpoint
-manager, one JVM of the same size, the class-data archive. What a container changes for its own ends is as Spark has it:
+manager, one JVM of the same size, Java's archive. What a container changes for its own ends is as Spark has it:
 the watermark, batches without data. There are as many shuffle partitions as cores, which is the best for it here.
 Each run prints one line of JSON.
 """

@@ -78,7 +78,7 @@ def measure(quick: bool) -> list[Claim]:
 
 @contextmanager
 def no_archive() -> Iterator[None]:
-    """No container makes a class-data archive meanwhile, which takes processor time a minute after its start."""
+    """No container makes an archive of Java's meanwhile, which takes processor time a minute after its start."""
     with (java.cache_directory(os.environ) / "archive.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

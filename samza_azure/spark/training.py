@@ -1,4 +1,4 @@
-"""Makes the class-data archive that lets Spark start in half the time: `python -m samza_azure.spark.training`.
+"""Makes the archive of Java's that lets Spark start in half the time: `python -m samza_azure.spark.training`.
 
 Java notes the classes that a run has loaded and stores them, ready to be mapped, when it ends. So this runs once what
 a container runs: a session, a Python source, stages with and without state, foreachBatch. No storage is needed.
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
     """Without an argument: build the archive if there is none. With one: be the training run that makes it."""
     if not arguments:
         built = java.build_archive(os.environ)
-        result = f"Spark's class-data archive: {built}" if built else "Another process is making the archive."
+        result = f"Java's archive: {built}" if built else "Another process is making the archive."
         print(result)  # noqa: T201  # this is the command's result
         return 0
     archive, *base = map(Path, arguments)

@@ -197,7 +197,7 @@ def spark_jars() -> Path:
 
 
 def archive_of(java: Java, jars: Path, cache: Path) -> Path:
-    """The class-data archive for this Java with these jars."""
+    """The archive for this Java with these jars."""
     # Whole seconds: image layers store no finer times, and an archive trained in an image build is used afterwards.
     what = f"{java.home}|{java.version}|{jars}|{int(jars.stat().st_mtime)}|{class_path(jars, '')}"
     suffix = "aot" if java.compiles_ahead else "jsa"
@@ -263,7 +263,7 @@ def launch(
 ) -> Jvm:
     """Start Spark's JVM. Call this from the main thread, since the JVM dies with the calling thread.
 
-    Without `options` it uses the class-data archive, if there is one. `python` is the executable of Python workers.
+    Without `options` it uses Java's archive, if there is one. `python` is the executable of Python workers.
     Native libraries, such as that of RocksDB, are unpacked into `directory`: Docker mounts /tmp so that nothing in it
     can be executed, and there those of a JVM that was killed would stay.
     """
@@ -321,7 +321,7 @@ def _environment(environment: Mapping[str, str], information: Path, python: str)
 
 
 def archive_options(java: Java, environment: Mapping[str, str]) -> list[str]:
-    """What lets a JVM use the class-data archive, if there is one."""
+    """What lets a JVM use Java's archive, if there is one."""
     archive = archive_of(java, spark_jars(), cache_directory(environment))
     if not archive.exists():
         return []
@@ -342,7 +342,7 @@ def training_options(java: Java, archive: Path, base: Path | None = None) -> lis
 
 
 def build_archive(environment: Mapping[str, str]) -> Path | None:
-    """Create the class-data archive by a training run, once per machine. None if another process is creating it.
+    """Create Java's archive by a training run, once per machine. None if another process is creating it.
 
     The training run is a separate process at low priority, which dies with this thread. The archive is renamed when
     it is complete, so a partial one is never used.
@@ -415,5 +415,5 @@ def _run_quietly(command: Sequence[str], environment: Mapping[str, str]) -> None
         shown = lines if len(lines) <= first + last else [*lines[:first], "…", *lines[-last:]]
         output = "\n".join(shown)
         raise SamzaAzureError(
-            f"The class-data archive was not created: its maker {how_it_ended(done.returncode)}. Output:\n{output}"
+            f"Java's archive was not created: its maker {how_it_ended(done.returncode)}. Output:\n{output}"
         )

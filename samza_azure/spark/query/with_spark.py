@@ -40,7 +40,7 @@ from samza_azure.tasks.tasks import NoWarmUp
 
 log = logging.getLogger(__name__)
 
-#: A container that has lived this long makes the class-data archive for the next one, if there is none.
+#: A container that has lived this long makes Java's archive for the next one, if there is none.
 ARCHIVE_AFTER_S = 60.0
 #: The time from the end of its connections to that of a JVM's process: if its code comes later, it counts for nothing.
 JVM_ENDS_S = 10.0
@@ -132,8 +132,8 @@ def _die_with_java(jvm: java.Jvm, tell: Callable[[JvmEnded], None]) -> None:
 
 
 def _make_archive() -> None:
-    """Make the class-data archive for the next start on this machine, at low priority. It may fail."""
+    """Make Java's archive for the next start on this machine, at low priority. It may fail."""
     try:
         java.build_archive(os.environ)
     except (OSError, subprocess.SubprocessError, SamzaAzureError) as error:
-        log.info("The class-data archive could not be made: %s", error)
+        log.info("Java's archive could not be made: %s", error)
