@@ -52,13 +52,13 @@ demo: setup
 	$(BIN)/python examples/flights/demo.py
 
 # All checks, and the tests that are not marked long. Each part ends with its slowest tests. The training goes on beside
-# the checks and the first tests; those on Spark come last. The tests that compute and those that mostly wait run side by
-# side; what the waiting ones say is shown when they are over. The package is compiled beforehand: where
-# PYTHONDONTWRITEBYTECODE is set, hundreds of processes would do it, 0.6 s each.
+# the checks and the first tests, so the first Sparks may start without its archive. The tests that compute and those that
+# mostly wait run side by side; what the waiting ones say is shown when they are over. The package is compiled beforehand:
+# where PYTHONDONTWRITEBYTECODE is set, hundreds of processes would do it, 0.6 s each.
 test: $(READY)
 	@$(BIN)/python -m compileall -q samza_azure
 	@$(MAKE) --no-print-directory $(TRAINED) & trained=$$!; $(MAKE) --no-print-directory check && \
-	$(MAKE) --no-print-directory --jobs 2 test-waiting test-computing; code=$$?; wait $$trained; exit $$code
+	$(MAKE) --no-print-directory --jobs 2 test-waiting test-computing; code=$$?; wait $$trained || [ $$code != 0 ] || code=1; exit $$code
 
 test-waiting: $(READY)
 	@echo "== Beside the next two: groups of processes, the storage, whole jobs; shown when they are over, now in build/waiting.log"

@@ -38,7 +38,8 @@ def measure(quick: bool) -> list[Claim]:
         source = around.source("flights")
         source.write(flights(1).slice(0, 20_000), "dest")
         source.close()
-        starts = [Starts(java, cache) for java in (find_java(os.environ), find_java({"PATH": ""}))]
+        homes = {java.home: java for java in (find_java(os.environ), find_java({"PATH": ""}))}
+        starts = [Starts(java, cache / str(number)) for number, java in enumerate(homes.values())]
         for each in starts:
             each.first(around)
         for number in range(rounds):
@@ -97,7 +98,7 @@ class Starts:
     """The starts with one Java, without and with its archive."""
 
     def __init__(self, java: Java, cache: Path) -> None:
-        self._java, self._cache = java, cache / java.version
+        self._java, self._cache = java, cache
         self._cache.mkdir(exist_ok=True)
         self._first: Start
         self._later: list[Start] = []
@@ -106,7 +107,7 @@ class Starts:
     def first(self, around: BenchJob) -> None:
         """The first start on a machine, and the training."""
         with self._chosen():
-            self._first = start_container(around, f"first-{self._java.version}")
+            self._first = start_container(around, f"first-{self._cache.name}-{self._java.version}")
             begun = now()
             subprocess.run([sys.executable, "-m", "samza_azure.spark.training"], check=True, stdout=subprocess.DEVNULL)
             self._training_s = now() - begun
@@ -116,7 +117,7 @@ class Starts:
     def later(self, around: BenchJob, number: int) -> None:
         """A start that has the archive."""
         with self._chosen():
-            self._later.append(start_container(around, f"later-{self._java.version}-{number}"))
+            self._later.append(start_container(around, f"later-{self._cache.name}-{self._java.version}-{number}"))
 
     @contextmanager
     def _chosen(self) -> Iterator[None]:

@@ -99,8 +99,8 @@ INVARIANTS = {
     "Owned": "A published version names an owner for every task, while one processor is able to run it.",
     "Least moves": "A version moves as many tasks of processors that stay as there are above their shares, and no "
     "more; with replicas, some of them may wait. While a run drains, it moves none.",
-    "Warm": "Where tasks have replicas, a task with state moves from a processor that stays only to one that has "
-    "followed its log.",
+    "Warm": "Where tasks have replicas, a task with state moves from a processor that stays only to one that was "
+    "asked to follow its log before.",
     "Vandal": "Rows and requests with columns that are missing, too many or of another type, whoever writes them, end "
     "no processor, change no leader and no version, and begin no drain.",
 }

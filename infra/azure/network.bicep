@@ -62,6 +62,7 @@ resource ofCluster 'Microsoft.Network/networkSecurityGroups@2024-10-01' = {
         }
       }
       {
+        // Nor a bastion: whoever logs in to a worker allows port 22 from its subnet, above this.
         name: 'nobody-else'
         properties: {
           priority: 200

@@ -53,7 +53,9 @@ def waiting(
         if task not in heavy or current.get(task) == to:
             continue
         if (owner := current.get(task)) is not None:
-            may_move = to not in follow or (task, to) in overdue or to in ready
+            if to not in follow:  # an older release has no replicas to wait for
+                continue
+            may_move = (task, to) in overdue or to in ready
             gains[to] += may_move
             if not may_move or gains[to] > 1:
                 owners[task] = owner

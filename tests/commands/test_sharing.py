@@ -368,8 +368,11 @@ PAIRS = [
 
 @pytest.mark.parametrize(
     ("pipeline", "cases"),
-    [("other", PAIRS[::5]), *(pytest.param(each, PAIRS, marks=pytest.mark.long) for each in ("same", "other"))],
-    ids=["first and last", "same", "other"],
+    [
+        ("other", [PAIRS[1], PAIRS[2], PAIRS[5]]),
+        *(pytest.param(each, PAIRS, marks=pytest.mark.long) for each in ("same", "other")),
+    ],
+    ids=["one shared, or none", "same", "other"],
 )
 def test_processors_of_two_jobs_get_their_own_tasks_or_end(
     users: Users, pipeline: str, cases: Sequence[tuple[str, ...]]

@@ -21,7 +21,7 @@ from simulator.scenario import Scenario
 from simulator.world import World
 
 #: Drains, how many of them a test has, and how many are drawn in each `make test`.
-CASES, AT_ONCE, ALWAYS = 200, 10, 5
+CASES, AT_ONCE, ALWAYS = 200, 10, 10
 #: The drain is requested when all logs together have at most this many batches.
 BATCHES = 60
 FAULTS = ("crash", "container dies", "leaves", "joins", "outage", "supervisor freezes", "cut off")

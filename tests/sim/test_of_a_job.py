@@ -50,7 +50,6 @@ def test_the_job_s_own_timings_are_played() -> None:
     assert World(draw(1)).timing == PROFILES[draw(1).profile]
 
 
-@pytest.mark.long  # it simulates a job once more
 def test_a_violation_is_printed_with_the_command_that_replays_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A known mistake is put in."""
     said: list[str] = []

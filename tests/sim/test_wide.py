@@ -33,7 +33,7 @@ def test_a_leader_that_sees_the_others_write_again_marks_no_processor_dead() -> 
     assert result.violation is None, "\n".join(result.history)
 
 
-@pytest.mark.long  # ten fleets
+@pytest.mark.long  # ten fleets, of which one meets it; tests/storage/test_outcomes.py has the answer to such a write
 def test_a_write_meets_a_lease_that_has_run_out() -> None:
     """One fleet in ten shows it. Any change of the calls changes which."""
     for seed in range(2027, 2087):
@@ -45,7 +45,6 @@ def test_a_write_meets_a_lease_that_has_run_out() -> None:
         pytest.fail("no write has met a lease that had run out")
 
 
-@pytest.mark.long  # wide fleets are played by `make prove`
 def test_the_death_in_a_lull_is_a_fault() -> None:
     """It was not counted as one: S11 said that the leader changed without a fault."""
     world = World(wide(11))
@@ -56,7 +55,7 @@ def test_the_death_in_a_lull_is_a_fault() -> None:
     assert world.faults == 1
 
 
-@pytest.mark.long  # of a command of `make prove`
+@pytest.mark.long  # of what tests/prove/simulation.py prints, which `make prove` runs
 def test_a_long_simulation_says_how_far_a_short_one_came() -> None:
     command = [sys.executable, str(SIMULATION), "--from", "3", "--seconds", "0.1", "--jobs", "1", "--branches"]
     process = subprocess.run(command, capture_output=True, text=True)

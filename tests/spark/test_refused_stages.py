@@ -923,7 +923,6 @@ def test_keys_of_a_state_machine(refusal: Refusal, analyse: Analyse) -> None:
     analyse(lambda rows: by_state_machine(timed(rows), "w"))
 
 
-@pytest.mark.long  # keys of a state machine without pandas are above
 def test_nulls_in_keys_of_a_state_machine_in_pandas(refusal: Refusal, analyse: Analyse) -> None:
     """pandas makes fractions of whole numbers beside a null, and Spark a null of each fraction."""
 
@@ -2278,7 +2277,6 @@ def test_two_fields_of_a_struct_with_one_name(analyse: Analyse) -> None:
     assert analyse(stage, streams=HOURS).stages["stage"].analysis.frontier == (Term(0, -DAY_US),)
 
 
-@pytest.mark.long  # copies that the optimiser finds are tried in three forms
 def test_an_event_time_in_a_struct_that_the_optimiser_takes_out(refusal: Refusal, analyse: Analyse) -> None:
     """Its mark comes along, and the operator above drops rows by it: 2 of 4 joined rows were late."""
 

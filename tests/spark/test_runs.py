@@ -469,7 +469,7 @@ def test_a_task_that_reads_two_source_streams_drains_both_in_mid_stream(fleet: M
     assert put_out(run) == as_batch(read)
 
 
-@pytest.mark.long  # tests/commands/test_asking.py cancels a drain, the simulator many
+@pytest.mark.long  # tests/streams/test_gate.py has the gate, tests/storage/test_source_task.py a task without a query
 def test_a_cancelled_freeze_reads_on(fleet: MakeFleet) -> None:
     """Nothing is lost of what came in while it was frozen, and the next drain gets an answer of its own."""
     run = fleet(counting("cancelled"), COUNTED % ("cancelled", "32 MiB"))
@@ -488,7 +488,7 @@ def test_a_cancelled_freeze_reads_on(fleet: MakeFleet) -> None:
     assert put_out(run) == as_batch(rows)
 
 
-@pytest.mark.long  # the simulator has it, and tests/end_to_end a restarted processor
+@pytest.mark.long  # test_handlers.py has it of a task without a query
 def test_an_owner_that_finds_its_log_drained_runs_nothing(fleet: MakeFleet) -> None:
     run = fleet(counting("done"), COUNTED % ("done", "32 MiB"))
     produce(run, "done", rows_of(50), 50)
@@ -765,7 +765,6 @@ def _produce_one(run: Fleet, stream: str, rows: list[dict[str, Any]], flush_rows
     writer.flush()
 
 
-@pytest.mark.long  # drawn pipelines have such times
 def test_rows_at_the_end_of_time_come_out_with_a_drain(fleet: MakeFleet) -> None:
     """9999-12-31 often stands for "never". Its window ends in the year 10000, and it makes no other row late."""
     application = Application()

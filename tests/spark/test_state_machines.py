@@ -219,7 +219,6 @@ class NumberSessions(RowSessions):
             yield Row(key=key[0], first=session[0], last=session[1], n=session[2])
 
 
-@pytest.mark.long  # a timer by the clock is below, frontiers are in test_event_time.py
 def test_a_timer_at_the_frontier_waits_for_the_rows_of_that_time(fleet: MakeFleet) -> None:
     """A timer fires at the watermark itself, and a row at the frontier is not late."""
     application = Application()

@@ -21,6 +21,8 @@ from samza_azure.spark.query import state_server
 from samza_azure.spark.query.state_server import StateServer
 from samza_azure.tasks.recorded_files import RecordedFiles
 
+from .child import PATIENCE_S
+
 HERE = "127.0.0.1"
 SETTINGS = state_client()
 SECRET = SETTINGS[STATE_HEADER]
@@ -232,6 +234,21 @@ def test_an_upload_may_be_silent_for_as_long_as_its_batch_computes(
         upload.sendall(b"1\r\n!\r\n0\r\n\r\n")
         assert b" 201 " in upload.makefile("rb").readline()
     assert (tmp_path / "1.changelog").read_bytes() == b"hello!"
+
+
+def test_an_upload_that_hangs_ends_with_its_start(server: StateServer, tmp_path: Path) -> None:
+    """Of an executor that is frozen: its connections, of which there are so many, were kept for ever."""
+    host, _, port = server.authority.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as upload:
+        with server.serving(tmp_path, nothing(tmp_path)) as url:
+            start = f"PUT {path_of(url)}/1.changelog?op=CREATE&overwrite=true&datanode=true HTTP/1.1\r\n{SECRET}: x\r\n"
+            upload.sendall(f"{start}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n".encode())
+            deadline = time.monotonic() + PATIENCE_S
+            while not list(tmp_path.glob("*.upload")) and not list(tmp_path.glob(".*.upload")):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)  # the pace of asking
+        assert upload.makefile("rb").read() == b""
+    assert not (tmp_path / "1.changelog").exists()
 
 
 def test_of_an_upload_that_cannot_be_kept_the_rest_is_no_request(server: StateServer, tmp_path: Path) -> None:

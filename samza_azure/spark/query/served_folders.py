@@ -10,7 +10,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from samza_azure.tasks.recorded_files import RecordedFiles
@@ -24,6 +24,15 @@ class _Start:
     folder: Path
     recorded: RecordedFiles
     is_over: bool = False
+    cuts: set[Callable[[], None]] = field(default_factory=set)  # what ends the uploads that are under way
+
+    def end(self) -> None:
+        """Let nobody change its files any more."""
+        with self.recorded.lock:  # so that nothing changes afterwards
+            self.is_over = True
+            cuts = [*self.cuts]
+        for cut in cuts:
+            cut()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +58,15 @@ class Place:
             self.file.mkdir(parents=True, exist_ok=True)
 
     @contextmanager
-    def written(self) -> Iterator[Path]:
+    def written(self, cut: Callable[[], None]) -> Iterator[Path]:
         """Inside, write the file that this yields: it comes here at the end, unless something is raised.
 
-        Raise PermissionError if it may not.
+        Raise PermissionError if it may not. `cut` is called if the start ends meanwhile: whoever has hung in the
+        middle of an upload would keep its connection for ever.
         """
-        self.check_new()
+        with self._start.recorded.lock:
+            self.check_new()
+            self._start.cuts.add(cut)
         fresh = self.file.with_name(f".{self.file.name}.{secrets.token_hex(4)}{UPLOAD}")
         fresh.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -63,6 +75,8 @@ class Place:
                 self.check_new()
                 fresh.replace(self.file)
         finally:
+            with self._start.recorded.lock:
+                self._start.cuts.discard(cut)
             fresh.unlink(missing_ok=True)
 
     def rename(self, to: "Place") -> bool:
@@ -112,8 +126,7 @@ class ServedFolders:
         self._starts[name] = start
 
         def end() -> None:
-            with recorded.lock:  # so that nothing changes afterwards
-                start.is_over = True
+            start.end()
             self._starts.pop(name, None)
 
         return name, end
@@ -132,6 +145,5 @@ class ServedFolders:
     def end(self) -> None:
         """Serve none of them any more."""
         for start in [*self._starts.values()]:
-            with start.recorded.lock:
-                start.is_over = True
+            start.end()
         self._starts.clear()

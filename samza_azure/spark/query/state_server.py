@@ -268,7 +268,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._drop_body()
             self._head(HTTPStatus.TEMPORARY_REDIRECT, 0, Location=f"http://{host}{self.path}&datanode=true")
             return
-        with place.written() as fresh, fresh.open("wb") as content, self._as_slow_as_a_batch():
+        with place.written(self._cut) as fresh, fresh.open("wb") as content, self._as_slow_as_a_batch():
             self._read_body(content)
         self._head(HTTPStatus.CREATED, 0)
 
@@ -281,6 +281,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._json({"boolean": self.folders.place(path).delete(recursive=recursive)})
 
     # HTTP.
+
+    def _cut(self) -> None:
+        with suppress(OSError):  # it has ended by itself
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     @contextmanager
     def _as_slow_as_a_batch(self) -> Iterator[None]:
