@@ -75,6 +75,10 @@ _ON_KUBERNETES = {
         'kubernetes.driver.pod.name = "${POD_NAME}"',
     ),
 }
+_AS_FILE = (
+    'write under [spark]: "authenticate.secret.file" = "/secret/spark" and '
+    '"kubernetes.executor.secrets.spark" = "/secret"'
+)
 #: Whole numbers from 1 on, there.
 _COUNTS = ("spark.executor.instances", "spark.executor.cores", "spark.dynamicAllocation.maxExecutors")
 
@@ -91,7 +95,7 @@ def on_kubernetes(settings: Mapping[str, str]) -> bool:
 
 def mistakes_on_cluster(settings: Mapping[str, str]) -> Iterator[str]:
     """What is wrong with the settings of a job whose master is a cluster, as sentences."""
-    yield from (_on_kubernetes if on_kubernetes(settings) else _on_standalone)(settings)
+    yield from (_mistakes_on_kubernetes if on_kubernetes(settings) else _mistakes_on_standalone)(settings)
     port = settings.get(STATE_PORT, "0")
     if not re.fullmatch(r"\d{1,5}", port, re.ASCII) or int(port) > 65535:
         yield f"{STATE_PORT} = {port!r} is no port: write a number up to 65535, or remove the line for any free one."
@@ -107,7 +111,7 @@ def mistakes_on_cluster(settings: Mapping[str, str]) -> Iterator[str]:
             )
 
 
-def _on_standalone(settings: Mapping[str, str]) -> Iterator[str]:
+def _mistakes_on_standalone(settings: Mapping[str, str]) -> Iterator[str]:
     if not re.fullmatch(r"[1-9]\d*", settings.get("spark.cores.max", "")):
         yield (
             "spark.cores.max is missing, or no number: without it the first processor would take all cores of the "
@@ -120,7 +124,7 @@ def _on_standalone(settings: Mapping[str, str]) -> Iterator[str]:
         )
 
 
-def _on_kubernetes(settings: Mapping[str, str]) -> Iterator[str]:
+def _mistakes_on_kubernetes(settings: Mapping[str, str]) -> Iterator[str]:
     for key, (why, line) in _ON_KUBERNETES.items():
         if not settings.get(key) and not settings.get(key.replace("container.image", "executor.container.image")):
             yield f"{key} is missing: {why}, write under [spark]: {line}"
@@ -140,14 +144,12 @@ def _on_kubernetes(settings: Mapping[str, str]) -> Iterator[str]:
     if "spark.authenticate.secret" in settings:
         yield (
             "spark.authenticate.secret cannot be set on Kubernetes: Spark would write it into the pods of executors, "
-            "where who lists pods reads it. Mount a Secret into both instead, and write under [spark]: "
-            '"authenticate.secret.file" = "/secret/spark" and "kubernetes.executor.secrets.spark" = "/secret"'
+            f"where who lists pods reads it. Mount a Secret into both instead, and {_AS_FILE}"
         )
     elif settings.get("spark.authenticate") == "true" and not settings.get("spark.authenticate.secret.file"):
         yield (
             "spark.authenticate = true needs a file with the secret, or Spark would write one into the pods of "
-            "executors. With a Secret named spark that is mounted at /secret, write under [spark]: "
-            '"authenticate.secret.file" = "/secret/spark" and "kubernetes.executor.secrets.spark" = "/secret"'
+            f"executors. With a Secret named spark that is mounted at /secret, {_AS_FILE}"
         )
 
 
