@@ -349,9 +349,11 @@ def test_who_reads_in_our_place_is_named_as_the_service_says_it(text: str, who: 
 
 def test_an_owner_before_us_is_no_stranger(hubs: EventHubs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_module, "WHO_S", 30.0)
-    with reader(hubs, level=1024), reader(hubs, level=2048, asks_who=True) as newer:
-        until(lambda: newer._was_let_in)
-        assert hubs.counts["readers of hub/0"] == 3 and not newer.stranger
+    with reader(hubs, level=1024):
+        until(lambda: hubs.readers("hub", 0))
+        with reader(hubs, level=2048, asks_who=True) as newer:
+            until(lambda: newer._was_let_in)
+            assert hubs.counts["readers of hub/0"] == 3 and not newer.stranger
 
 
 @pytest.mark.long
