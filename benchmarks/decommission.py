@@ -10,6 +10,7 @@ import asyncio
 import signal
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -92,32 +93,44 @@ def _leaves(fleet: Fleet, *, kill: bool) -> dict[str, Any]:
         while not _is_warm(fleet.status()):
             at = _produce(source, rows, at)
             assert time.monotonic() < until, fleet.status()
-        victim = next(each for each in fleet.status()["processors"] if each["id"] != fleet.status()["leader"])
-        had, who = victim["tasks"], victim["id"]
-        say(f"{who} leaves with {', '.join(had)}")
-        last = dict.fromkeys(had, 0.0)
-        begun = boot_time()
-        if kill:
-            fleet.send(who, signal.SIGKILL)
-        else:
-            asyncio.run(_ask(fleet, victim["incarnation"]))
-        result: dict[str, Any] = {"handed_over_s": None, "repeated": 0}
-        first: dict[str, float] = {}
-        while len(first) < len(had) or not (kill or result["handed_over_s"]):
+        shown = fleet.status()
+        victim = next(each for each in shown["processors"] if each["id"] != shown["leader"])
+
+        def feed() -> None:
+            nonlocal at
             at = _produce(source, rows, at)
-            _, found = fleet.look()
-            for row in found:
-                _note(row, who, had, last, first)
-                going = row.going if row.processor == who else None
-                if going is not None and going.state is Availability.DECOMMISSIONED and not result["handed_over_s"]:
-                    result |= {"handed_over_s": boot_time() - begun, "repeated": going.repeated}
-            assert boot_time() < begun + PATIENCE_S, (first, last)
-        result["pauses"] = [max(first[task] - last[task], 0.0) for task in had]
-        say(f"{result}")
-        return result
+
+        return watch(fleet, victim, feed, kill=kill)
     finally:
         source.close()
         account.close()
+
+
+def watch(fleet: Fleet, victim: dict[str, Any], feed: Callable[[], None], *, kill: bool) -> dict[str, Any]:
+    """Let a processor of the status leave, and feed the fleet until its tasks have appended elsewhere."""
+    had, who = victim["tasks"], victim["id"]
+    say(f"{who} is {'killed' if kill else 'told'} with {', '.join(had)}")
+    last = dict.fromkeys(had, 0.0)
+    begun = boot_time()
+    if kill:
+        for row in fleet.look()[1]:
+            _note(row, who, had, last, {})
+        fleet.send(who, signal.SIGKILL)
+    else:
+        asyncio.run(_ask(fleet, victim["incarnation"]))
+    result: dict[str, Any] = {"handed_over_s": None, "repeated": 0}
+    first: dict[str, float] = {}
+    while len(first) < len(had) or not (kill or result["handed_over_s"]):
+        feed()
+        for row in fleet.look()[1]:
+            _note(row, who, had, last, first)
+            going = row.going if row.processor == who else None
+            if going is not None and going.state is Availability.DECOMMISSIONED and not result["handed_over_s"]:
+                result |= {"handed_over_s": boot_time() - begun, "repeated": going.repeated}
+        assert boot_time() < begun + PATIENCE_S, (first, last)
+    result["pauses"] = [max(first[task] - last[task], 0.0) for task in had]
+    say(f"{result}")
+    return result
 
 
 def _note(row: ProcessorRow, who: str, had: list[str], last: dict[str, float], first: dict[str, float]) -> None:
