@@ -51,8 +51,20 @@ class TaskCoordinator(Protocol):
     Each call gets its own, valid until the call ends. What it asked for becomes durable with its rows, in one append.
 
     Example:
-        def process(self, envelope: Envelope, collector: Collector, coordinator: TaskCoordinator) -> None:
-            coordinator.set_timer(envelope.row["order"], timedelta(hours=1))  # calls on_timer(order, …) then
+        class Orders:
+            def process(self, envelope: Envelope, collector: Collector, coordinator: TaskCoordinator) -> None:
+                order = envelope.row["order"]
+                match envelope.row["what"]:
+                    case "ordered":
+                        coordinator.set_timer(order, timedelta(hours=1))  # calls on_timer(order, …) then
+                    case "paid":
+                        coordinator.delete_timer(order)
+                        coordinator.commit()  # now, not after task.commit.ms
+                    case "closed":
+                        coordinator.shutdown()
+
+            def on_timer(self, order: str, collector: Collector) -> None:
+                collector.send({"order": order, "text": "not paid"})
     """
 
     def commit(self) -> None:
@@ -66,6 +78,10 @@ class TaskCoordinator(Protocol):
     def set_timer(self, key: str, at: datetime | timedelta) -> None:
         """Have `on_timer` called with this key at a time (without a zone: UTC), or after one. Another time for the same
         key replaces the first one. All timers of a task may take 1 MiB, which is written with each commit.
+
+        Raises:
+            SamzaAzureError: the key is no text, the time no time, or the handler has no `on_timer`; the task has
+                failed.
         """
 
     def delete_timer(self, key: str) -> None:
@@ -150,6 +166,12 @@ class Application:
         @app.stage("orders", output="totals")
         def totals(orders: DataFrame) -> DataFrame:
             return orders.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 day")).agg(F.sum("amount"))
+
+        @app.task("orders", output="large")
+        class Large:
+            def process(self, envelope: Envelope, collector: Collector) -> None:
+                if envelope.row["amount"] > 1000:
+                    collector.send({"id": envelope.row["id"]})
     """
 
     def __init__(self) -> None:

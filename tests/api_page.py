@@ -14,6 +14,8 @@ from types import ModuleType
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "api.md"
+#: The packages whose names are public.
+PACKAGES = ("samza_azure", "samza_azure.tables")
 #: The public names by what they are for. Those of `samza_azure.tables` are in a section of their own.
 SECTIONS = {
     "The job file": ["Config"],
@@ -39,7 +41,7 @@ SECTIONS = {
     ],
 }  # fmt: skip
 HEAD = (
-    "# API\n\nThe public names: what `samza_azure` itself and `samza_azure.tables` offer. Everything else may change "
+    f"# API\n\nThe public names: those of {' and '.join(f'`{each}`' for each in PACKAGES)}. Everything else may change "
     "without notice. `tests/typing/api.py` shows each of them as a type checker sees it. This page is made from the "
     "code by `python -m tests.api_page`.\n"
 )
@@ -51,7 +53,7 @@ PART = re.compile(r"^(Raises|Example):\n((?:(?: {4}.*)?\n)+)", re.MULTILINE)
 
 def page() -> str:
     """The whole page."""
-    package, tables = importlib.import_module("samza_azure"), importlib.import_module("samza_azure.tables")
+    package, tables = map(importlib.import_module, PACKAGES)
     lines = [HEAD, *_index({**SECTIONS, "Tables": tables.__all__})]
     for section, names in SECTIONS.items():
         lines.append(f"## {section}\n")

@@ -102,6 +102,9 @@ class Config:
 
         Raises:
             ConfigError: the text has mistakes. The message names all of them, each with its line.
+
+        Example:
+            config = Config.parse(Path("job.toml").read_text(), overrides={"job.standby.replicas": 1})
         """
         return _Check(jobfile.parse(text, path, environment, overrides or {})).config()
 

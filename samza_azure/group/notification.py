@@ -46,6 +46,7 @@ class DrainNotification(Grows):
     Example:
         def on_drain(self, notification: DrainNotification) -> None:
             print(notification.run_id, notification.reached, notification.by)
+            assert DrainNotification.from_json(notification.to_json()).run_id == notification.run_id
     """
 
     uuid: str

@@ -65,6 +65,9 @@ class DrainNotifications:
     Example:
         notifications = DrainNotifications.of(Config.load("job.toml"))
         print(notifications.write())  # drain the run in progress
+        for each in notifications.read().notifications:
+            if notifications.wanted(each.run_id) is None:  # not certain yet
+                print(notifications.clean(each.run_id))  # or all of them: clean_all()
     """
 
     def __init__(self, account: DrainAccount) -> None:
@@ -208,6 +211,8 @@ class DrainMonitor:
         monitor = DrainMonitor(DrainNotifications.of(Config.load("job.toml")), run_id, interval_s=5.0)
         monitor.register_drain_callback(lambda drain: print(drain))
         monitor.start()
+        if monitor.state == "RUNNING":
+            monitor.stop()
     """
 
     def __init__(self, notifications: DrainNotifications, run_id: str, interval_s: float = POLL_S) -> None:

@@ -17,7 +17,8 @@ class DrainMessage:
     holds for all producers.
 
     Example:
-        send(DrainMessage(run_id, task="clean-0").to_json())
+        text = DrainMessage("2026-11-28-a", task="clean-0").to_json()
+        assert DrainMessage.from_json(text) == DrainMessage("2026-11-28-a", task="clean-0")
     """
 
     run_id: str
@@ -51,9 +52,12 @@ class DrainStates:
     the logs of its producers end with a record that says DRAINED. Thread-safe.
 
     Example:
-        states = DrainStates(run_id, partitions={"orders": [0, 1]}, producers={"orders": 3})
-        if states.update(DrainMessage.from_json(text), "orders", 0) and states.is_drained():
-            print("nothing more comes")
+        states = DrainStates("2026-11-28-a", partitions={"orders": [0, 1]}, producers={"orders": 2})
+        assert not states.update(DrainMessage("2026-11-28-a", task="clean-0"), "orders", 0)
+        assert states.heard("orders", 0) == {"clean-0"}
+        assert states.update(DrainMessage("2026-11-28-a", task="clean-1"), "orders", 0)
+        states.end("orders", 1)  # it has ended without a message
+        assert states.is_drained("orders", 0) and states.is_drained()
     """
 
     def __init__(self, run_id: str, partitions: Mapping[str, Iterable[int]], producers: Mapping[str, int]) -> None:

@@ -47,20 +47,31 @@ class AzureJobCoordinatorFactory:
     """Coordinates over the storage account that the job file names.
 
     Example:
-        coordinator = AzureJobCoordinatorFactory().get_job_coordinator("one", Config.load("job.toml"))
+        config = Config.load("job.toml")
+        coordinator = AzureJobCoordinatorFactory().get_job_coordinator("one", config)
+        with AzureJobCoordinatorFactory().get_coordination_utils("reports", "one", config) as utils:
+            utils.leader_elector.try_become_leader()
     """
 
     #: The group is in the account, where commands look.
     group_in_account = True
 
     def get_job_coordinator(self, processor_id: str, config: Config, metrics: Any = None) -> JobCoordinator:
-        """Return a coordinator that has not started. Sends nothing yet."""
+        """Return a coordinator that has not started. Sends nothing yet.
+
+        Raises:
+            ConfigError: the id is not that of a processor; the message has the rule.
+        """
         return ThreadedCoordinator(
             settings(processor_id, config), lambda: _azure(config), Observer(processor_id, metrics)
         )
 
     def get_coordination_utils(self, group: str, processor_id: str, config: Config) -> CoordinationUtils:
-        """Return the elector, the membership and the locks of a group. Sends nothing yet."""
+        """Return the elector, the membership and the locks of a group. Sends nothing yet.
+
+        Raises:
+            ConfigError: the group cannot have that name. A wrong id of a processor is refused at the first use.
+        """
 
         def join(who: str) -> ThreadedCoordinator:
             of_group = tools.config_of_group(config, group, who)
@@ -80,14 +91,21 @@ class PassthroughJobCoordinatorFactory:
     that the first one lives. One of the other factory stands by, and takes over when the first one leaves or dies.
 
     Example:
-        coordinator = PassthroughJobCoordinatorFactory().get_job_coordinator("one", Config.load("job.toml"))
+        config = Config.load("job.toml")
+        coordinator = PassthroughJobCoordinatorFactory().get_job_coordinator("one", config)
+        with PassthroughJobCoordinatorFactory().get_coordination_utils("reports", "one", config) as utils:
+            utils.leader_elector.try_become_leader()
     """
 
     #: The group is in the account, where commands look.
     group_in_account = True
 
     def get_job_coordinator(self, processor_id: str, config: Config, metrics: Any = None) -> JobCoordinator:
-        """Return a coordinator that has not started. Sends nothing yet."""
+        """Return a coordinator that has not started. Sends nothing yet.
+
+        Raises:
+            ConfigError: the id is not that of a processor; the message has the rule.
+        """
         alone = replace(settings(processor_id, config), alone=True)
         return ThreadedCoordinator(alone, lambda: _azure(config), Observer(processor_id, metrics))
 

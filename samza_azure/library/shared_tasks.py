@@ -98,6 +98,9 @@ class SharedTasks(JobCoordinatorListener):
     def ended(self, task: str, why: str = "") -> None:
         """Say that a task which runs here has ended by itself. With a reason it has failed, as if `on_start` had raised
         it; without one it starts again soon. `on_stop` is not called. Call it from any thread.
+
+        Example:
+            mine.ended("partition-3", "its connection was lost")
         """
         if (start := self._tasks.get(task)) is not None:
             self._commands.put(_TaskEnded(start, why))
@@ -113,7 +116,12 @@ class SharedTasks(JobCoordinatorListener):
         return boot_time() < self._until
 
     def start(self) -> None:
-        """Join the group, to get a share of the tasks. Returns at once."""
+        """Join the group, to get a share of the tasks. Returns at once.
+
+        Example:
+            mine = Mine(coordinator, "partition", 16)
+            mine.start()
+        """
         self.coordinator.set_listener(self)
         self._thread.start()
         self.coordinator.report(Ready(self._plan))
@@ -124,6 +132,9 @@ class SharedTasks(JobCoordinatorListener):
 
         Raises:
             SamzaAzureError: the coordinator has failed; this is its error.
+
+        Example:
+            mine.stop()  # as leaving the context manager does
         """
         self.coordinator.stop()
         self._ended.wait()

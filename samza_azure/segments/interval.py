@@ -47,7 +47,17 @@ def microseconds(moment: datetime | date | str | int) -> int:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Interval:
-    """[start, end) in microseconds since 1970 UTC. It may be empty. Raise ValueError if it ends before it begins."""
+    """[start, end) in microseconds since 1970 UTC. It may be empty.
+
+    Raises:
+        ValueError: it ends before it begins.
+
+    Example:
+        january = Interval.of("2024-01", "2024-02")
+        assert january == Interval.parse("2024-01-01/2024-02-01") and not january.is_empty
+        weekend = Interval.of("2024-01-27", "2024-01-29")
+        assert january.contains(weekend) and january.overlaps(weekend) and january.cut(weekend) == weekend
+    """
 
     start: int
     end: int
@@ -63,12 +73,23 @@ class Interval:
 
     @classmethod
     def of(cls, start: datetime | date | str | int, end: datetime | date | str | int) -> "Interval":
-        """The interval between two moments, as `microseconds` understands them."""
+        """The interval between two moments.
+
+        Each is a datetime, a date, a text in ISO 8601 (also 2024, or 2024-01), or microseconds since 1970 UTC. Without
+        a zone it is UTC.
+
+        Raises:
+            ValueError: one of them is not a moment, or the interval would end before it begins.
+        """
         return cls(microseconds(start), microseconds(end))
 
     @classmethod
     def parse(cls, text: str) -> "Interval":
-        """Parse START/END, each in ISO 8601. Raise ValueError for any other text."""
+        """Parse START/END, each in ISO 8601.
+
+        Raises:
+            ValueError: the text is something else.
+        """
         start, slash, end = text.partition("/")
         try:
             if slash:
@@ -104,7 +125,14 @@ CALENDAR = Interval(_LEAST_US, _MOST_US)
 
 
 class Granularity(StrEnum):
-    """The length of a table's intervals."""
+    """The length of a table's intervals.
+
+    Example:
+        noon = Interval.of("2024-01-31T12:00", "2024-01-31T12:01").start
+        assert Granularity.MONTH.bucket(noon) == Interval.of("2024-01", "2024-02")
+        assert len(list(Granularity.DAY.buckets(Interval.of("2024-01", "2024-02")))) == 31
+        assert Granularity.MINUTE.finer() == (Granularity.MINUTE, Granularity.SECOND)
+    """
 
     SECOND = "second"
     MINUTE = "minute"
@@ -116,7 +144,11 @@ class Granularity(StrEnum):
     YEAR = "year"
 
     def bucket(self, moment_us: int) -> Interval:
-        """The interval of this granularity that contains a moment. Raise ValueError outside the years 1 to 9999."""
+        """The interval of this granularity that contains a moment.
+
+        Raises:
+            ValueError: the moment lies outside the years 1 to 9999.
+        """
         if not _LEAST_US <= moment_us < _MOST_US:
             raise ValueError(f"{moment_us} µs since 1970 lies outside the years 1 to 9999.")
         if length := _LENGTH_US.get(self):
@@ -131,7 +163,11 @@ class Granularity(StrEnum):
         return Interval(_month(first), _month(first + months))
 
     def buckets(self, interval: Interval) -> Iterator[Interval]:
-        """The intervals of this granularity that overlap an interval, in order."""
+        """The intervals of this granularity that overlap an interval, in order.
+
+        Raises:
+            ValueError: the interval extends beyond the years 1 to 9999.
+        """
         at = interval.start
         while at < interval.end:
             bucket = self.bucket(at)

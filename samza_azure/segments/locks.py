@@ -35,7 +35,11 @@ class LockType(StrEnum):
 
 
 class LockOwner(NamedTuple):
-    """One life of a processor."""
+    """One life of a processor.
+
+    Example:
+        owner = tables.LockOwner("p1", "2")
+    """
 
     processor: str = ""
     incarnation: str = ""
@@ -46,7 +50,11 @@ NOBODY = LockOwner()
 
 @dataclass(frozen=True, slots=True)
 class LockTask:
-    """A task that asks for locks. Tasks of one group (a job) share them. No two live tasks have the same id."""
+    """A task that asks for locks. Tasks of one group (a job) share them. No two live tasks have the same id.
+
+    Example:
+        task = tables.LockTask("compactor-0", group="compactors", priority=0, owner=tables.LockOwner("p1"))
+    """
 
     id: str
     group: str

@@ -152,6 +152,11 @@ class Reader:
 
         Raises:
             ConfigError: the rows come from outside, and the constructor's.
+
+        Example:
+            from samza_azure.storage.connection import Account
+
+            reader = Reader.of(config, Account.from_config(config.storage), "daily-delays", until_now=True)
         """
         settings = config.streams.get(stream, Stream())
         if settings.system != LOG:
@@ -182,6 +187,11 @@ class Reader:
 
         Raises:
             ConfigError: the reader has no name.
+
+        Example:
+            for rows in (reader := Reader.from_job("job.toml", "daily-delays", name="nightly", until_now=True)):
+                store(rows)
+                reader.commit()
         """
         if self._positions is None:
             raise ConfigError(
@@ -212,7 +222,15 @@ class Reader:
                 self._wait(POLL_S)
 
     async def __aiter__(self) -> AsyncIterator[pa.Table]:
-        """The same, without blocking the event loop."""
+        """The same, without blocking the event loop.
+
+        Raises:
+            RowsGone, AccessDenied, CorruptState: as `for`.
+
+        Example:
+            async for rows in reader:
+                await store(rows, reader.token)
+        """
         tables = iter(self)
         while (table := await asyncio.to_thread(next, tables, None)) is not None:
             yield table
@@ -221,6 +239,14 @@ class Reader:
         """Yield all new rows, with the names of their logs. Each log is read once to its end.
 
         `runs` are run ids in their order; others follow, by name.
+
+        Raises:
+            RowsGone: the next rows were deleted before they were read.
+            CorruptState: a blob is damaged.
+
+        Example:
+            for log, rows in reader.once_through(["2026-11-28-a"]):
+                print(log, rows.num_rows)
         """
         ranks = {run: rank for rank, run in enumerate(runs)}
 
@@ -387,16 +413,31 @@ class Reader:
 
     @property
     def has_logs(self) -> bool:
-        """Whether any log, or file, holds the stream yet."""
+        """Whether any log, or file, holds the stream yet.
+
+        Example:
+            if not reader.has_logs:
+                print(reader.absent())
+        """
         return bool(self._stand.at)
 
     @property
     def is_passing(self) -> bool:
-        """Whether the rows are in a log between stages, which is deleted as they are read."""
+        """Whether the rows are in a log between stages, which is deleted as they are read.
+
+        Example:
+            if reader.is_passing:
+                print(f"{reader.stream} is read by another stage: its rows are deleted one after the other")
+        """
         return any(self._metas.get(prefix, {}).get(INTERMEDIATE) for prefix in self._stand.at)
 
     def absent(self) -> str:
-        """What is said if no log holds the stream."""
+        """What is said if no log holds the stream.
+
+        Example:
+            if not reader.has_logs:
+                print(reader.absent())
+        """
         if self.files or self.table:
             return f"No log holds the stream {self.stream!r}. {self.elsewhere()}"
         known = streams(self._blobs)
@@ -409,7 +450,12 @@ class Reader:
         )
 
     def elsewhere(self) -> str:
-        """Where the rows are that the log does not have, and how to get them."""
+        """Where the rows are that the log does not have, and how to get them.
+
+        Example:
+            if reader.table:
+                print(reader.elsewhere())
+        """
         if self.files:
             return f"Its rows come as files into {FILES}{self.files}/, each within streams.{self.stream}.files.flush."
         return (

@@ -208,6 +208,11 @@ class SourceWriter:
 
         Raises:
             ConfigError: the stream is not a source.
+
+        Example:
+            from samza_azure.storage.connection import Account
+
+            writer = SourceWriter.of(config, Account.from_config(config.storage), "orders", flush_rows=1_000)
         """
         settings = source_of(config, stream)
         if once:
@@ -233,6 +238,11 @@ class SourceWriter:
 
         A flush writes one partition after the other, so its records still carry the frontier of the flush before. So if
         one log has a frontier, no older row is still on its way to another log.
+
+        Example:
+            writer.flush()
+            if writer.frontier_us is not None:
+                print(datetime.fromtimestamp(writer.frontier_us / 1e6, UTC))
         """
         return self._promised_us
 
@@ -277,6 +287,11 @@ class SourceWriter:
 
         Raises:
             ConfigError: the writer has no key or has written a row, or the key has ended.
+
+        Example:
+            writer = SourceWriter.from_job("job.toml", "orders", once="orders-2026")
+            for rows in input_from(writer.resume()):
+                writer.write(rows)
         """
         if self._once is None:
             raise ConfigError("Only a writer with an idempotence key resumes: give once=KEY.")
@@ -296,6 +311,10 @@ class SourceWriter:
 
         Raises:
             StorageUnavailable: an append failed, and its outcome is unknown; make a new writer.
+
+        Example:
+            writer.write(rows)
+            writer.flush()  # when it returns, the rows are stored
         """
         if self._rows:
             self._append_all(idle=False)
@@ -340,6 +359,11 @@ class SourceWriter:
         Raises:
             ConfigError: a write with the key has failed, so its rows are not all stored.
             StorageUnavailable: an append failed, and its outcome is unknown; make a new writer.
+
+        Example:
+            writer = SourceWriter.from_job("job.toml", "orders")
+            writer.write(rows)
+            writer.close()  # as leaving the context manager does
         """
         self._refuse_after_an_error()
         self._begin(self._key)

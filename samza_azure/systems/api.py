@@ -81,7 +81,11 @@ class SystemLag:
 
     @property
     def seconds_at_most(self) -> float | None:
-        """The same, if more has come ever since: while the outside does not answer, nobody knows."""
+        """The same, if more has come ever since: while the outside does not answer, nobody knows.
+
+        Example:
+            assert SystemLag(rows=120, size=24_000, seconds=3.5, age_s=2.0, is_current=False).seconds_at_most == 5.5
+        """
         return self.seconds if self.is_current else (self.seconds or 0.0) + self.age_s
 
 
@@ -113,17 +117,26 @@ class SystemConsumer(Protocol):
 
     Example:
         consumer.open(0, (0, 0))
-        rows = consumer.read()
+        while (rows := consumer.read()) is not None:
+            print(rows.partition, rows.position)
+        consumer.close()
     """
 
     def open(self, partition: int, position: SystemPosition) -> None:
-        """Read a partition from a position on; (0, 0) is its beginning. Called once for each, before `read`."""
+        """Read a partition from a position on; (0, 0) is its beginning. Called once for each, before `read`.
+
+        Raises:
+            StorageUnavailable: the outside does not answer at the moment: the call comes again.
+        """
 
     def read(self) -> SystemRows | None:
         """The next rows of one of the partitions, a few MiB at most. None if none of them has any now: do not wait for
         them. Only a partition that had none then, and none for `idle.timeout`, no longer holds back event time.
 
         It must read on behind the position that it has returned, and after `open` exactly behind the position there.
+
+        Raises:
+            StorageUnavailable: the outside does not answer at the moment: the call comes again.
         """
 
     def close(self) -> None:
@@ -163,15 +176,19 @@ class SystemProducer(Protocol):
     outside does not answer at the moment: the task waits and calls again, and that is no failure.
 
     Example:
-        producer.open(writer)
-        producer.send(0, rows)
+        first = producer.open(writer) or 0
+        refused = producer.send(first, rows)
         producer.flush()
+        producer.close()
     """
 
     def open(self, writer: SystemWriter) -> int | None:
         """Begin. Return the number of the first row that is not outside yet, if the outside keeps that together with
         the rows; None otherwise. With a number, rows below it are not sent again: then each row is outside once. And
         after `StorageUnavailable` this producer is closed, and another one opened, which says how far it came.
+
+        Raises:
+            StorageUnavailable: the outside does not answer at the moment: the call comes again.
         """
 
     def send(self, number: int, rows: "pa.Table") -> Sequence[RefusedRow]:
@@ -225,9 +242,12 @@ class SystemFactory(Protocol):
     """
 
     def get_admin(self, stream: SystemStream) -> SystemAdmin:
-        """Check the options of a stream, without reaching the outside. Raise `ConfigError` if one is wrong.
+        """Check the options of a stream, without reaching the outside.
 
         `stream.is_output` says whether it is read or written.
+
+        Raises:
+            ConfigError: an option is wrong.
         """
 
     def get_consumer(self, stream: SystemStream) -> SystemConsumer:

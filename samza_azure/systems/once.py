@@ -54,7 +54,12 @@ class EventHubsOnce:
         )
 
     def is_next(self, writer: Any, number: Any) -> bool:
-        """The same, for the values of the two properties, the number also as text."""
+        """The same, for the values of the two properties, the number also as text.
+
+        Example:
+            once = EventHubsOnce()
+            assert once.is_next("writer", 0) and once.is_next("writer", "1") and not once.is_next("writer", 0)
+        """
         if isinstance(writer, bytes):
             writer = writer.decode(errors="replace")
         try:

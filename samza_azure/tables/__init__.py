@@ -29,7 +29,14 @@ from samza_azure.tables.write import Appender, Shape, create
 
 
 def store_of(account: Account, name: str) -> SegmentStore:
-    """The rows and files of a table, which need not exist. Raise ConfigError for an invalid name."""
+    """The rows and files of a table, which need not exist.
+
+    Raises:
+        ConfigError: the name is not that of a table; the message has the rule.
+
+    Example:
+        same = tables.store_of(account, "delays")  # sends nothing
+    """
     TABLE.checked(name)
     return SegmentStore(account.transactions(f"{OF_TABLES}{name}"), account.blobs(), name)
 
@@ -38,8 +45,14 @@ def store(config: Config | Storage, name: str) -> SegmentStore:
     """The rows and files of a table, for `create`, `Appender`, `compact`, `plan` and `rewrite`. Each thread needs its
     own.
 
-    Creates the container and the table of the account if they are missing. Raise ConfigError for an invalid name, or if
-    one of them belongs to another job.
+    Creates the container and the table of the account if they are missing.
+
+    Raises:
+        ConfigError: the name is not valid, or the container or the table of the account belongs to another job.
+        StorageUnavailable, AccessDenied: the account does not answer, or refuses a call.
+
+    Example:
+        store = tables.store(Config.load("job.toml"), "delays")
     """
     TABLE.checked(name)
     account = Account.from_config(config.storage if isinstance(config, Config) else config)
@@ -52,8 +65,16 @@ def open(config: Config | Storage, name: str, *, at: SequenceNumber | None = Non
 
     It has the table's current columns; those that were added after the sequence number are null.
 
-    Raise ConfigError if there is no such table, if the container or the table of the account belongs to another job, or
-    if garbage has been collected since that sequence number.
+    Raises:
+        ConfigError: there is no such table, the container or the table of the account belongs to another job, or
+            garbage has been collected since that sequence number.
+        CorruptState: rows of the account that describe the table contradict each other, or are damaged.
+        StorageUnavailable, AccessDenied: the account does not answer, or refuses a call.
+
+    Example:
+        table = tables.open(Config.load("job.toml"), "delays")
+        before = tables.open(Config.load("job.toml"), "delays", at=table.sequence)
+        assert before.to_arrow() == table.to_arrow()
     """
     storage = config.storage if isinstance(config, Config) else config
     return replace(snapshot_of(_opened(storage, name), at=at), settings=storage)
@@ -69,7 +90,16 @@ def _opened(storage: Storage, name: str) -> SegmentStore:
 
 
 def snapshot_of(store: SegmentStore, *, at: SequenceNumber | None = None) -> TableSnapshot:
-    """Like `open`, for a table whose account is already open."""
+    """Like `open`, for a table whose account is already open.
+
+    Raises:
+        ConfigError: there is no such table, or garbage has been collected since that sequence number.
+        CorruptState: rows of the account that describe the table contradict each other, or are damaged.
+        StorageUnavailable, AccessDenied: the account does not answer, or refuses a call.
+
+    Example:
+        print(tables.snapshot_of(store).to_arrow().num_rows)
+    """
     snapshot = store.latest() if at is None else store.snapshot(at)
     # A column that a segment has is in a head that was read after it.
     shape = Shape.of(snapshot.head or store.state().head, store.name)

@@ -57,7 +57,11 @@ def always() -> bool:
 
 
 class Unmerged(StrEnum):
-    """Why segments were left out. After LOCKED, CHANGED and APPENDED another try may succeed."""
+    """Why segments were left out. After LOCKED, CHANGED and APPENDED another try may succeed.
+
+    Example:
+        again = [one for one in tables.compact(store, task) if one.why is tables.Unmerged.LOCKED]
+    """
 
     LOCKED = "locked"  # another task holds a lock on them
     MERGED = "merged"  # another task has merged them
@@ -69,7 +73,12 @@ class Unmerged(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Compacted:
     """The result of a compaction: the numbers of segments before and after. If segments were left as they are, `why`
-    says for which reason, and `refused` says it in words."""
+    says for which reason, and `refused` says it in words.
+
+    Example:
+        for one in tables.compact(store, task):
+            print(one.refused or f"{one.inputs} segments became {one.outputs}")
+    """
 
     inputs: int = 0
     outputs: int = 0
@@ -84,7 +93,17 @@ def plan(
     target_bytes: int = TARGET_BYTES,
     timeline: Timeline | None = None,
 ) -> list[list[Segment]]:
-    """What `compact` would merge: groups of small neighbours of one interval and version, each at most `FAN_IN_MAX`."""
+    """What `compact` would merge: groups of small neighbours of one interval and version, each at most `FAN_IN_MAX`.
+
+    Raises:
+        ConfigError: there is no such table.
+        CorruptState: rows of the account that describe the table contradict each other, or are damaged.
+        StorageUnavailable, AccessDenied: the account does not answer, or refuses a call.
+
+    Example:
+        groups = tables.plan(store, tables.Interval.of("2024-01", "2024-02"))
+        tables.compact(store, task, groups=groups[:10])
+    """
     found: list[list[Segment]] = []
     for entry in (store.latest().timeline if timeline is None else timeline).lookup(interval):
         waiting: list[Segment] = []
@@ -149,6 +168,16 @@ def compact(
     come after the rest, a few times. If they are locked still, or have a damaged or missing file, they are left out and
     reported. A process that dies in the middle loses only the current group; call this again for the rest. Memory: a
     batch of each of at most `FAN_IN_MAX` inputs, and one output file.
+
+    Raises:
+        ConfigError: there is no such table.
+        CorruptState: rows of the account that describe the table contradict each other, or are damaged. A damaged file
+            is only reported.
+        StorageUnavailable, AccessDenied: the account does not answer, or refuses a call.
+
+    Example:
+        task = tables.LockTask("compactor", "compactor", 0, tables.LockOwner("compactor"))
+        print(sum(one.inputs for one in tables.compact(store, task)))
     """
     done, task = list[Compacted](), _alone(task)
     waiting = plan(store, interval, target_bytes=target_bytes) if groups is None else groups
@@ -180,6 +209,16 @@ def rewrite(
 
     It holds a REPLACE lock on all intervals, of the old and the new granularity, that have rows of `interval`. Rows
     appended meanwhile are carried over. Everything is published at once.
+
+    Raises:
+        ConfigError: there is no such table, its dates cannot be divided that finely, or the interval would become too
+            many.
+        CorruptState: a file is damaged or missing. Nothing was changed.
+        StorageUnavailable, AccessDenied: the account does not answer, or refuses a call.
+
+    Example:
+        month = tables.Interval.of("2024-01", "2024-02")
+        print(tables.rewrite(store, task, month, tables.Granularity.MONTH))
     """
     for _ in range(TRIES_MAX):
         with suppress(GarbageCollected):  # since the lock was granted, at whose sequence number it reads

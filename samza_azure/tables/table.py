@@ -23,7 +23,12 @@ Filter = Sequence[tuple[str, str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """A file, and the interval in which its rows count. `is_whole`: all its rows count."""
+    """A file, and the interval in which its rows count. `is_whole`: all its rows count.
+
+    Example:
+        for part in table.files(tables.Interval.of("2024-01", "2024-02")):
+            print(part.file.name, part.interval, part.is_whole)
+    """
 
     file: File
     interval: Interval
@@ -77,6 +82,20 @@ class TableSnapshot:
 
     Files are read one by one when rows are requested. They are kept for the grace period of garbage collection; to read
     for longer, pin the snapshot.
+
+    Raises:
+        StorageUnavailable, AccessDenied: the account does not answer, or refuses a call; of the methods that read
+            files.
+        CorruptState: a file is damaged or missing, perhaps because the grace period is over; it is named. Of the
+            methods that read files.
+
+    Example:
+        table = tables.open(Config.load("job.toml"), "delays")
+        late = [("delay", ">", 60)]
+        month = tables.Interval.of("2024-01", "2024-02")
+        print(table.sequence, len(table.files(month, late)), table.to_arrow(month, ["delay"], late).num_rows)
+        for rows in table.each():
+            print(rows.num_rows)
     """
 
     name: str
@@ -113,10 +132,11 @@ class TableSnapshot:
     ) -> pa.Table:
         """The rows of an interval, in no particular order. Columns that a file does not have are null.
 
-        With `columns=[]` the result has the number of rows and no columns.
+        With `columns=[]` the result has the number of rows and no columns. With `skip_damaged`, files that are damaged
+        or missing are left out.
 
-        Raise CorruptState with the name of a damaged or missing file; with `skip_damaged`, read the others instead.
-        Raise ConfigError for a column that the table does not have.
+        Raises:
+            ConfigError: the table has no column of this name.
         """
         wanted = list(self.schema.names if columns is None else columns)
         # Without any column Arrow loses the number of rows.
@@ -138,7 +158,14 @@ class TableSnapshot:
         *,
         skip_damaged: bool = False,
     ) -> Any:
-        """Like `to_arrow`, as a `pandas.DataFrame`. pandas must be installed."""
+        """Like `to_arrow`, as a `pandas.DataFrame`. pandas must be installed.
+
+        Raises:
+            ConfigError: the table has no column of this name.
+
+        Example:
+            print(table.to_pandas(columns=["delay"]).describe())
+        """
         return self.to_arrow(interval, columns, filter, skip_damaged=skip_damaged).to_pandas()
 
     def spark(
@@ -154,6 +181,12 @@ class TableSnapshot:
 
         This holds for a snapshot from `open`. Any other snapshot knows its account only in this process, and is read
         here first. Evaluate the DataFrame while the snapshot's files are kept, as for other reads.
+
+        Raises:
+            ConfigError: the table has no column of this name.
+
+        Example:
+            table.spark(session, columns=["delay"]).groupBy().max("delay").show()
         """
         wanted = list(self.schema.names if columns is None else columns)
         if not wanted:

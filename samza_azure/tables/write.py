@@ -68,9 +68,18 @@ class Shape:
 
 
 def create(store: SegmentStore, schema: pa.Schema, *, time: str, granularity: Granularity | None = None) -> Shape:
-    """Create a table unless it exists. Raise ConfigError if it exists with another time column or granularity.
+    """Create a table unless it exists.
 
     Without `granularity`, an existing table may have any, and a new table gets days; `divide` changes it.
+
+    Raises:
+        ConfigError: the table exists with another time column or granularity; or a column, the time or the granularity
+            cannot be that of a table.
+        StorageUnavailable, AccessDenied: the account does not answer, or refuses a call.
+
+    Example:
+        schema = pa.schema([("at", pa.timestamp("us", "UTC")), ("carrier", pa.string()), ("delay", pa.int64())])
+        tables.create(store, schema, time="at", granularity=tables.Granularity.DAY)
     """
     schema = _checked(schema, store.name)
     if untyped := [field.name for field in schema if pa.types.is_null(field.type)]:
@@ -170,7 +179,21 @@ class _Held:
 
 
 class Appender:
-    """Append rows of one task. Locks are kept until `close`, so most appends touch no shared row."""
+    """Append rows of one task. Locks are kept until `close`, so most appends touch no shared row.
+
+    Raises:
+        ConfigError: there is no such table; `create` makes it.
+        StorageUnavailable, AccessDenied: the account does not answer, or refuses a call. Of any method; the appender
+            may be used again.
+
+    Example:
+        appender = tables.Appender(store, tables.LockTask("nightly", "nightly", 50, tables.LockOwner("nightly")))
+        for rows in (first, second):
+            if isinstance(appender.append(rows), LostRace):
+                sys.exit("others have taken the locks: begin again")
+            appender.release_unused()
+        appender.close()
+    """
 
     def __init__(self, store: SegmentStore, task: LockTask, *, numbers: int = NUMBERS) -> None:
         self._store, self._task, self._numbers = store, task, numbers
@@ -185,6 +208,15 @@ class Appender:
         Columns that the table does not have yet are added to it, once the rows have been checked.
         Return `LostRace` if nothing was published, because locks are lost or the stream has moved. The task has to
         begin again; sending the same rows again, from the same position, is then harmless.
+
+        Raises:
+            ConfigError: a column does not fit the table, a row has no time, or the rows are of too many intervals.
+                Nothing was published.
+            SamzaAzureError: the rows would lie outside the locks, which is a bug. Nothing was published.
+
+        Example:
+            advance = Advance("orders", None, "17")  # its first publish; the next one begins at 17
+            answer = appender.append(rows, advance)
         """
         _checked(rows.schema, self._store.name)
         rows = files.without_views(rows)
@@ -216,6 +248,10 @@ class Appender:
         A rewrite may have divided the table more finely or more coarsely than its granularity. If more finely, a part
         that extends past the interval of its first row is cut there, since readers show only those rows of a segment
         that lie in its interval. If more coarsely, the parts of one interval are joined.
+
+        Example:
+            day = tables.Granularity.DAY.bucket(tables.Interval.of("2024-01-01", "2024-01-02").start)
+            found = appender.place([(day, rows)], most=10)
         """
         placed: list[SegmentRows] = []
         waiting = list(reversed(parts))
@@ -241,7 +277,16 @@ class Appender:
         return placed, waiting[::-1]
 
     def append_parts(self, parts: Sequence[SegmentRows], advance: Advance | None = None) -> Published | LostRace:
-        """Like `append`, for rows that `place` has placed and whose columns the table has."""
+        """Like `append`, for rows that `place` has placed and whose columns the table has.
+
+        Raises:
+            SamzaAzureError: rows lie outside the span of their lock. Nothing was published.
+
+        Example:
+            if not isinstance(found, LostRace):
+                placed, rest = found
+                appender.append_parts(placed)
+        """
         segments, under = [], set()
         self._appends += 1
         for part in parts:
@@ -283,7 +328,11 @@ class Appender:
         self._release(lambda held: self._appends - held.used >= UNUSED_APPENDS)
 
     def release_older(self, now: float) -> None:
-        """Like `release_unused`, by the caller's clock in seconds: without appends there is nothing to count."""
+        """Like `release_unused`, by the caller's clock in seconds: without appends there is nothing to count.
+
+        Example:
+            appender.release_older(time.monotonic())
+        """
         for held in self._held:
             if held.used > held.seen:
                 held.seen, held.used_at = held.used, now
