@@ -144,7 +144,7 @@ class Stage:
     def decorator(self, **changed: Any) -> str:
         """The line that registers the stage, as its author would write it, with some of the fields changed."""
         stage = replace(self, **changed)
-        is_task = stage.kind is TaskKind.HANDLER
+        is_task = stage.kind.facts.calls_handler
         keywords = {
             "output": "" if is_task and stage.output == stage.name else stage.output,
             "partition_by": stage.partition_by[0] if len(stage.partition_by) == 1 else [*stage.partition_by],
@@ -244,7 +244,7 @@ class Application:
 
     def _add(self, stage: Stage) -> None:
         _check_streams(stage)
-        if stage.kind is TaskKind.HANDLER:
+        if stage.kind.facts.calls_handler:
             _check_handler(stage)
         elif inspect.iscoroutinefunction(stage.function):
             raise PipelineRefused(
@@ -303,7 +303,7 @@ def _check_streams(stage: Stage) -> None:
             f"{STAGE.says}. Use def, or set __name__."
         )
     # A task without an output has its own name there, and nobody reads it.
-    named = stage.inputs if stage.kind is TaskKind.HANDLER and stage.output == stage.name else streams
+    named = stage.inputs if stage.kind.facts.calls_handler and stage.output == stage.name else streams
     if unfit := [each for each in named if not STREAM.accepts(each)]:
         raise PipelineRefused(f"Stage {stage.name} names the stream {unfit[0]!r}: it {STREAM.says}.")
 

@@ -45,8 +45,6 @@ PRICES_OF = (
 LADDER_S = (1.0, 5.0, 10.0, 30.0, 60.0)
 
 HOURS_PER_MONTH = 730
-#: The kinds that write rows to where others read them.
-SINKS = (TaskKind.TABLE, TaskKind.FILES, TaskKind.OUTLET)
 #: Rows in one page of a query's answer.
 ROWS_PER_QUERY = 1_000
 #: The pace of a lock of the library with the shortest lease, in seconds. `library/lease_lock.py` has the same numbers,
@@ -107,7 +105,7 @@ class Flow:
     @property
     def is_sink(self) -> bool:
         """Whether its tasks write rows to a table, a folder or a system outside."""
-        return self.kind in SINKS
+        return self.kind.facts.is_sink
 
     @property
     def links(self) -> int:
@@ -211,42 +209,41 @@ def publishing(flow: Flow) -> Operations:
     files, and deletes in batches.
     """
     flushes = flow.tasks * per_hour(flow.flush_s)
-    if flow.kind is TaskKind.FILES:
-        return Operations(write=3 * flushes)
-    if flow.kind is TaskKind.OUTLET:
-        return Operations(write=flushes)
+    written = Operations(write=flow.kind.facts.writes_per_flush * flushes)
+    if not flow.kind.facts.is_merged:
+        return written
     merges = flushes / MERGED
     once = Operations(table=HOUSE_TABLE, write=2)
-    return Operations(table=2 * flushes + 12 * merges, read=flushes, write=2 * flushes + merges) + once
+    return written + Operations(table=2 * flushes + 12 * merges, read=flushes, write=merges) + once
 
 
 def published(plan: Plan) -> list[str]:
     """A line for each table, folder and system outside: whose rows it gets, and its price."""
     found = []
     for stage, flow in zip(plan.stages, flows_of(plan), strict=True):
-        price = f"up to ${publishing(flow).dollars_per_month:,.2f} per month" if flow.is_sink else ""
-        if stage.kind is TaskKind.TABLE:
-            found.append(
-                f"the rows of {stage.inputs[0]} go to the table {stage.target}, a file per task and interval every "
-                f"{stage.flush_s:g} s: {price} if all rows of a flush are in one interval; almost nothing while there "
-                "are no rows"
-            )
-        if stage.kind is TaskKind.FILES:
-            found.append(
-                f"the rows of {stage.inputs[0]} go to the folder files/{stage.target}, a file per task every "
-                f"{stage.flush_s:g} s: {price}; nothing while there are no rows"
-            )
-        if stage.kind is TaskKind.OUTLET:
-            found.append(
-                f"the rows of {stage.inputs[0]} go to the system {stage.target}, at most every {stage.flush_s:g} s and "
-                f"task: {price}, without the price of that system; nothing while there are no rows"
-            )
+        if not flow.is_sink:
+            continue
+        kind, often = stage.kind.facts, f"every {stage.flush_s:g} s"
+        how, but, idle = f"a file per task {often}", "", "nothing"
+        if kind.is_merged:
+            how, idle = f"a file per task and interval {often}", "almost nothing"
+            but = " if all rows of a flush are in one interval"
+        elif kind.sends_outside:
+            how, but = f"at most {often} and task", ", without the price of that system"
+        found.append(
+            f"the rows of {stage.inputs[0]} go to the {_place(stage)}, {how}: up to "
+            f"${publishing(flow).dollars_per_month:,.2f} per month{but}; {idle} while there are no rows"
+        )
     return found
+
+
+def _place(stage: StagePlan) -> str:
+    return stage.kind.facts.put_into.format(stage.target)
 
 
 def replica_lines(plan: Plan, count: int, commit_s: float) -> list[str]:
     """What `count` replicas of each task with state cost: calls, disk and memory."""
-    tasks = sum(stage.tasks for stage in plan.stages if stage.stateful or stage.kind is TaskKind.HANDLER)
+    tasks = sum(stage.tasks for stage in plan.stages if stage.keeps_state)
     if not count or not tasks:
         return []
     logs = tasks * count
@@ -348,13 +345,11 @@ def pipeline_lines(plan: Plan, commit_s: float) -> list[str]:
             and_state = ", and its state," if stage.stateful else ""
             found.append(f"  spreads a batch of a task{and_state} over {stage.batch_partitions} partitions in Spark")
         found += [f"  keeps   {state}, in each task" for state in stage.state]
-        if stage.kind is TaskKind.HANDLER:
+        if stage.kind.facts.calls_handler:
             flight = "one message" if stage.at_once == 1 else f"up to {stage.at_once} messages"
             found.append(f"  calls   a handler, {flight} in flight in each task")
-        if stage.kind in SINKS:
-            kinds = {TaskKind.TABLE: "table ", TaskKind.FILES: "folder files/", TaskKind.OUTLET: "system "}
-            where = f"the {kinds[stage.kind]}{stage.target}"
-            found.append(f"  writes  {where}, every {stage.flush_s:g} s")
+        if stage.kind.facts.is_sink:
+            found.append(f"  writes  the {_place(stage)}, every {stage.flush_s:g} s")
             continue
         by = stage.routed_by or stage.partition_by
         how = f" by {', '.join(by)}" if by else ", one per task"
@@ -364,8 +359,8 @@ def pipeline_lines(plan: Plan, commit_s: float) -> list[str]:
 
 def hub_lines(plan: Plan) -> list[str]:
     """What the streams that are hubs take of a namespace of Event Hubs."""
-    read = {each.inputs[0]: each.partitions for each in _of(plan, TaskKind.SOURCE, "eventhubs")}
-    sent = {each.inputs[0]: each.tasks for each in _of(plan, TaskKind.OUTLET, "eventhubs")}
+    into, out_of = _outside(plan, "eventhubs")
+    read, sent = {each.inputs[0]: each.partitions for each in into}, {each.inputs[0]: each.tasks for each in out_of}
     if not read and not sent:
         return []
     links = [f"{_counted(number, 'connection')} for {stream}, one per partition" for stream, number in read.items()]
@@ -391,7 +386,7 @@ def hub_lines(plan: Plan) -> list[str]:
 
 def topic_lines(plan: Plan) -> list[str]:
     """What the streams that are topics take of a cluster of Kafka."""
-    read, sent = _of(plan, TaskKind.SOURCE, "kafka"), _of(plan, TaskKind.OUTLET, "kafka")
+    read, sent = _outside(plan, "kafka")
     if not read and not sent:
         return []
     clients = ", ".join(f"{_counted(2 * each.tasks, 'client')} for {each.inputs[0]}" for each in (*read, *sent))
@@ -403,8 +398,11 @@ def topic_lines(plan: Plan) -> list[str]:
     return [line]
 
 
-def _of(plan: Plan, kind: TaskKind, system: str) -> list[StagePlan]:
-    return [each for each in plan.stages if each.kind is kind and each.target == system]
+def _outside(plan: Plan, system: str) -> tuple[list[StagePlan], list[StagePlan]]:
+    """The stages that read streams of a system outside, and those that send rows there."""
+    there = [each for each in plan.stages if each.target == system]
+    read = [each for each in there if each.kind.facts.reads_outside]
+    return read, [each for each in there if each.kind.facts.sends_outside]
 
 
 def flush_lines(plan: Plan, state: str) -> list[str]:
@@ -432,7 +430,7 @@ def task_lines(plan: Plan, processors: int, commit_s: float) -> list[str]:
             f"{_counted(count, 'task')} with a batch each {commit_s:g} s take up to {cores:.1f} cores of the fleet. "
             "Tasks near the number of processors cost least, if a core keeps up with each task's rows."
         )
-    queries = [stage for stage in plan.stages if stage.kind is TaskKind.QUERY]
+    queries = [stage for stage in plan.stages if stage.kind.facts.has_query]
     if many := [f"{stage.name} ({stage.tasks})" for stage in queries if stage.tasks > MANY * processors]:
         fewer = replace(plan, stages=tuple(_with_tasks(stage, processors) for stage in plan.stages))
         prices = [busy(flows_of(each), processors, commit_s or 1.0).dollars_per_month for each in (plan, fewer)]
@@ -448,12 +446,12 @@ def task_lines(plan: Plan, processors: int, commit_s: float) -> list[str]:
 
 def _queries(plan: Plan) -> int:
     """The tasks that run a query."""
-    return sum(stage.tasks for stage in plan.stages if stage.kind is TaskKind.QUERY)
+    return sum(stage.tasks for stage in plan.stages if stage.kind.facts.has_query)
 
 
 def _with_tasks(stage: StagePlan, most: int) -> StagePlan:
     """The stage with at most so many tasks. A sink has those of the stage before it."""
-    return stage if stage.kind in SINKS else replace(stage, tasks=min(stage.tasks, most))
+    return stage if stage.kind.facts.is_sink else replace(stage, tasks=min(stage.tasks, most))
 
 
 def _keyed(plan: Plan, stream: str) -> str:

@@ -46,8 +46,28 @@ class DrainPhase(StrEnum):
     DRAINED = "DRAINED"
 
 
+@dataclass(frozen=True, slots=True)
+class KindFacts:
+    """What is asked about a kind of task. A new question is a field here, which each kind answers in `FACTS`."""
+
+    shown_as: str = "stage"  # in the status and its graph
+    has_query: bool = False
+    calls_handler: bool = False
+    reads_outside: bool = False  # through a connector
+    sends_outside: bool = False  # likewise
+    told_by: str = ""  # the fact in `Plan.described` that says where its rows go, or where they come from
+    put_into: str = ""  # of a sink, for people: what its rows go to, with the place of `StagePlan.target`
+    writes_per_flush: int = 0  # of a sink: the calls that write a blob
+    is_merged: bool = False  # the files of its flushes are merged later
+
+    @property
+    def is_sink(self) -> bool:
+        """Whether its tasks put rows where others read them, and write no stream."""
+        return bool(self.put_into)
+
+
 class TaskKind(StrEnum):
-    """What the tasks of a stage do. `tasks.kinds` has their classes."""
+    """What the tasks of a stage do. `tasks.kinds` has their classes; all else is asked of `facts`."""
 
     QUERY = "query"  # run a query of Spark's
     HANDLER = "handler"  # call a handler for each message
@@ -55,6 +75,28 @@ class TaskKind(StrEnum):
     FILES = "files"  # write them as Parquet files into a folder
     OUTLET = "outlet"  # send them to a system outside, through a connector
     SOURCE = "source"  # read a stream from outside, through a connector
+
+    @property
+    def facts(self) -> KindFacts:
+        """What is asked about it."""
+        return FACTS[self]
+
+
+FACTS = {
+    TaskKind.QUERY: KindFacts(has_query=True),
+    TaskKind.HANDLER: KindFacts(calls_handler=True),
+    TaskKind.TABLE: KindFacts("table", told_by="table", put_into="table {}", writes_per_flush=2, is_merged=True),
+    TaskKind.FILES: KindFacts("folder", told_by="files", put_into="folder files/{}", writes_per_flush=3),
+    TaskKind.OUTLET: KindFacts(
+        "outlet", sends_outside=True, told_by="writes", put_into="system {}", writes_per_flush=1
+    ),
+    TaskKind.SOURCE: KindFacts("source task", reads_outside=True, told_by="reads"),
+}
+
+
+def facts_told(described: Mapping[str, str]) -> KindFacts:
+    """Those of a stage's kind, as far as `Plan.described` has told it."""
+    return next((each for each in FACTS.values() if each.told_by in described), KindFacts())
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +119,11 @@ class StagePlan:
     flush_s: float = 0.0  # how often they are written there, in seconds
     at_once: int = 0  # messages that a handler may have in flight
     batch_partitions: int = 1  # of a batch of a task in Spark, and of its state
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether its tasks have state of the job's: operators of a query, or a handler."""
+        return bool(self.stateful) or self.kind.facts.calls_handler
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,10 @@ FOLDER = re.compile(r"""["'](?:runs|streams|tables|files|locks)/""")
 
 #: A task's name taken apart, likewise.
 TASK_NAME = re.compile(r"""rpartition\(["']-["']\)""")
+#: Who names a kind of task: it has the kinds' facts or classes, or makes stages. All others ask the facts.
+NAMES_KINDS = {
+    "messages.py", "tasks/kinds.py", "application.py", "explain.py", "pipeline/sinks.py", "pipeline/outside.py"
+}  # fmt: skip
 #: What the docstring of a package says.
 SAYS = ("Promised", "Not promised", "Start reading")
 #: Packages that say less: the public names, and one command in several files.
@@ -119,6 +123,27 @@ def test_names_of_tasks_are_taken_apart_in_one_module() -> None:
 def dotted(path: Path) -> str:
     """The name of a module."""
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_nothing_compares_kinds_of_tasks() -> None:
+    """A new kind would be taken for another one there, and nobody would find out."""
+    found = []
+    for path in PACKAGE.rglob("*.py"):
+        if "TaskKind." not in path.read_text():
+            continue
+        module, tree = path.relative_to(PACKAGE).as_posix(), parsed(path)
+        named = [each for each in ast.walk(tree) if isinstance(each, ast.Attribute) and _is_kind(each.value)]
+        compared = [each for node in ast.walk(tree) if isinstance(node, ast.Compare) for each in ast.walk(node)]
+        found += [
+            f"{module}:{each.lineno}: TaskKind.{each.attr}: add a field to messages.KindFacts, and ask that"
+            for each in named
+            if each in compared or module not in NAMES_KINDS
+        ]
+    assert not found, "\n".join(found)
+
+
+def _is_kind(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "TaskKind"
 
 
 def test_each_package_says_what_it_promises_and_where_to_start_reading() -> None:

@@ -16,7 +16,7 @@ from samza_azure.group.reports import report_of
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.group.view import View
 from samza_azure.logs.names import stage_of
-from samza_azure.messages import KeepReplicas, Phase, Plan, TaskKind, TaskReport
+from samza_azure.messages import KeepReplicas, Phase, Plan, TaskReport
 
 
 def place(
@@ -121,7 +121,7 @@ def _placed(
 def _stateful(plan: Plan | None) -> set[str]:
     """The stages whose tasks have state."""
     stages = plan.stages if plan is not None else ()
-    return {stage.name for stage in stages if stage.stateful or stage.kind is TaskKind.HANDLER}
+    return {stage.name for stage in stages if stage.keeps_state}
 
 
 def warm(control: Control, able: Mapping[str, ProcessorRow]) -> dict[str, list[str]]:

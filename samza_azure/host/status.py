@@ -21,7 +21,7 @@ from samza_azure.group.tasks import PATIENCE
 from samza_azure.host.runs import lost_control
 from samza_azure.logs.names import stage_and_number
 from samza_azure.logs.source_log import SOURCE_LIMITS
-from samza_azure.messages import DrainPhase, LastBatch, Phase, Progress, TaskReport
+from samza_azure.messages import DrainPhase, LastBatch, Phase, Progress, TaskReport, facts_told
 from samza_azure.outcomes import Missing
 from samza_azure.storage.interface import CALL_S, Blobs, Content, ControlBlob, Row, Rows
 
@@ -150,8 +150,10 @@ def _pipeline(control: Control) -> list[dict[str, Any]]:
     for name in dict.fromkeys(stage_and_number(task)[0] for task in control.tasks):
         facts = control.described.get(f"stage {name}", {})
         inputs = facts["inputs"].split(", ") if facts.get("inputs") else list(control.readers.get(name, ()))
-        goes_to = {kind: facts.get(kind) for kind in ("output", "table", "files", "added_for")}
-        found[name] = {"stage": name, "inputs": inputs, **goes_to}
+        kind = facts_told(facts)
+        goes_to = {fact: facts.get(fact) for fact in ("output", "table", "files", "added_for")}
+        target = facts.get(kind.told_by)
+        found[name] = {"stage": name, "kind": kind.shown_as, "inputs": inputs, **goes_to, "target": target}
     return list(found.values())
 
 

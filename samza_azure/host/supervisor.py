@@ -39,7 +39,6 @@ from samza_azure.messages import (
     Ready,
     Rejected,
     StartTask,
-    TaskKind,
     TaskReport,
     Use,
 )
@@ -272,7 +271,7 @@ class Supervisor(JobCoordinatorListener):
                 continue
             if isinstance(report, Ready):
                 self._is_ready = True
-                self._has_handlers = any(stage.kind is TaskKind.HANDLER for stage in report.plan.stages)
+                self._has_handlers = any(stage.kind.facts.calls_handler for stage in report.plan.stages)
                 log.info("container ready after %.1f s", boot_time() - self._started_at)
                 for line in routed(report.plan, self._commit_s):
                     log.info("%s", line)

@@ -1,4 +1,4 @@
-"""The graph of a run: its sources, stages, tables and folders, and who reads what from whom. Pure.
+"""The graph of a run: its sources, stages and sinks, and who reads what from whom. Pure.
 
 Each node has a layer, behind all that it reads from, and a place in it. A stream that crosses layers passes through
 places of its own, so that it is not drawn across a node. The page turns layers into columns, on a narrow screen into
@@ -31,10 +31,9 @@ def graph(
     read = {stream for each in pipeline for stream in each["inputs"]}
     for each in pipeline:
         stage = shown[each["stage"]]
-        kind = next((kind for kind in ("table", "files") if each[kind]), "shuffle" if each["added_for"] else "stage")
         nodes[f"stage {stage['name']}"] = {
-            "kind": kind,
-            "name": each[kind] if kind in ("table", "files") else stage["name"],
+            "kind": "added shuffle" if each["added_for"] else each["kind"],
+            "name": stage["name"] if each["output"] else each["target"] or stage["name"],
             **{figure: stage[figure] for figure in ("tasks", "running", "drained", "pace")},
         }
     for each in pipeline:

@@ -17,7 +17,7 @@ from samza_azure.config import LOG, Config, Files, Outside, StageSettings, Strea
 from samza_azure.config.jobfile import place_of_mistake, with_lines
 from samza_azure.config.values import in_words
 from samza_azure.errors import ConfigError, Mistakes, PipelineRefused
-from samza_azure.messages import Plan, StagePlan, TaskKind
+from samza_azure.messages import Plan, StagePlan
 from samza_azure.names import source_name
 from samza_azure.pipeline.analysed import AnalysedStage, AnalysedStream, Analysis, Declare, Pipeline
 from samza_azure.pipeline.handlers import analyse_handler
@@ -172,7 +172,7 @@ class Assembly:
             state=analysis.state,
             partitions=tasks if partitions is None else partitions,
             kind=stage.kind,
-            at_once=at_once(stage, self._config) if stage.kind is TaskKind.HANDLER else 0,
+            at_once=at_once(stage, self._config) if stage.kind.facts.calls_handler else 0,
             batch_partitions=spread,
         )
         return AnalysedStage(
@@ -286,11 +286,11 @@ def _plan(
             {"stream": sink.inputs[0], "tasks": sink.tasks, "table": table.name, "time": table.time}
             for sink, table in tables
         ]
-    if folders := [sink for sink, _ in sinks if sink.kind is TaskKind.FILES]:
+    if folders := [sink for sink, to in sinks if isinstance(to, Files)]:
         described["files"] = [
             {"stream": sink.inputs[0], "tasks": sink.tasks, "folder": sink.target} for sink in folders
         ]
-    if outlets := [sink for sink, _ in sinks if sink.kind is TaskKind.OUTLET]:
+    if outlets := [sink for sink, to in sinks if isinstance(to, Outside)]:
         described["outlets"] = [
             {"stream": sink.inputs[0], "tasks": sink.tasks, "system": sink.target} for sink in outlets
         ]
@@ -331,14 +331,13 @@ def _described(
         if stage.plan.output not in streams:
             found[f"stream {stage.plan.output}"] = _facts(stage.analysis.columns)
     for sink, to in sinks:
-        match to:
-            case TableSettings():
-                goes = {"table": to.name, "time": to.time}
-            case Files():
-                goes = {"files": to.folder}
-            case Outside():
-                goes = {"writes": f"the system {to.system}"}
-        found[f"stage {sink.name}"] = {"inputs": sink.inputs[0], "tasks": str(sink.tasks), **goes}
+        kind = sink.kind.facts
+        found[f"stage {sink.name}"] = {
+            "inputs": sink.inputs[0],
+            "tasks": str(sink.tasks),
+            kind.told_by: f"the system {sink.target}" if kind.sends_outside else sink.target,
+            **({"time": to.time} if isinstance(to, TableSettings) else {}),
+        }
     for name, stream in streams.items():
         found[f"stream {name}"] = _said(
             {

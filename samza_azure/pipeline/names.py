@@ -15,7 +15,6 @@ from samza_azure.application import Application, Stage, check_methods
 from samza_azure.config import Config, Stream
 from samza_azure.config.jobfile import place_of_mistake, with_lines
 from samza_azure.errors import Mistakes, PipelineRefused
-from samza_azure.messages import TaskKind
 from samza_azure.pipeline.sinks import name_mistakes, sinks_of
 from samza_azure.pipeline.system_names import mistakes_of_systems
 from samza_azure.user_code import noted, place_of_function, place_of_name
@@ -99,7 +98,7 @@ def _mistakes(stages: Sequence[Stage], config: Config) -> Iterator[tuple[str, st
         yield message, place_of_mistake(config.path, message), ""
     for stage in stages:
         place = place_of_function(stage.function)
-        if stage.kind is TaskKind.HANDLER:
+        if stage.kind.facts.calls_handler:
             yield from ((message, place, stage.name) for message in _handler_mistakes(stage, config))
         elif (other := _other_arguments(stage)) is not None:
             yield other, place, stage.name
@@ -117,7 +116,7 @@ def _mistakes(stages: Sequence[Stage], config: Config) -> Iterator[tuple[str, st
 
 def queries_of(application: Application) -> list[str]:
     """The names of the stages that have a query, and so need Spark."""
-    return [stage.name for stage in application.stages if stage.kind is TaskKind.QUERY]
+    return [stage.name for stage in application.stages if stage.kind.facts.has_query]
 
 
 def at_once(stage: Stage, config: Config) -> int:
@@ -130,12 +129,12 @@ def _partitions_mistakes(stages: Sequence[Stage], config: Config) -> Iterator[st
     kinds = {stage.name: stage.kind for stage in stages}
     for name in config.stages:
         if name not in kinds:
-            known = ", ".join(each for each, kind in kinds.items() if kind is TaskKind.QUERY) or "none"
+            known = ", ".join(each for each, kind in kinds.items() if kind.facts.has_query) or "none"
             yield (
                 f"stages.{name}.partitions is set, but the pipeline has no stage {name!r}.{nearest(name, kinds)} The "
                 f"stages with a query are: {known}."
             )
-        elif kinds[name] is TaskKind.HANDLER:
+        elif not kinds[name].facts.has_query:
             yield (
                 f"stages.{name}.partitions is set, but {name} is a low-level task, whose messages Spark does not "
                 "see. Remove it. For more messages at once give its @app.task a max_concurrency."
@@ -353,7 +352,7 @@ def declare_event_time(streams: Iterable[tuple[str, Mapping[str, str]]]) -> str:
 def _warnings(stages: Sequence[Stage], config: Config) -> Iterator[str]:
     """Warn of settings that have no effect, since the user may rely on them."""
     read, written = {name for stage in stages for name in stage.inputs}, {stage.output for stage in stages}
-    handlers = {stage.output for stage in stages if stage.kind is TaskKind.HANDLER}
+    handlers = {stage.output for stage in stages if stage.kind.facts.calls_handler}
     if not handlers:
         asked = {
             "max.concurrency": config.task.max_concurrency > 1,

@@ -109,7 +109,7 @@ def sent_as(
 
 def sent_in(plan: Plan, name: str, config: Config) -> SystemStream | None:
     """The same, of a plan; None if nothing is sent there."""
-    if not any(stage.kind is TaskKind.OUTLET and name in stage.inputs for stage in plan.stages):
+    if not any(stage.kind.facts.sends_outside and name in stage.inputs for stage in plan.stages):
         return None
     writer = next(stage for stage in plan.stages if stage.output == name)
     stream = _stream(name, config.streams[name], config, ddl.arrow_schema(writer.schema))

@@ -1,5 +1,5 @@
-"""The kinds of tasks. Only this file knows which classes there are: a new kind is a file, a value of `TaskKind`, a line
-here, and the stage that `pipeline` adds for it.
+"""The kinds of tasks. Only this file knows which classes there are: a new kind is a file, a value of `TaskKind`
+with its facts, a line here, and the stage that `pipeline` adds for it.
 
 A class is imported when the first task of its kind is made, so a container loads only what its pipeline needs.
 """

@@ -22,7 +22,7 @@ from samza_azure.logs.names import stage_and_number
 from samza_azure.logs.record import INTERMEDIATE
 from samza_azure.logs.task_log import BATCH_BYTES_MIN
 from samza_azure.machine.clock import boot_time, wall_ms
-from samza_azure.messages import Drain, DrainPhase, Phase, Progress, StartTask, TaskKind
+from samza_azure.messages import Drain, DrainPhase, Phase, Progress, StartTask
 from samza_azure.pipeline.analysed import AnalysedStage, TaskInput
 from samza_azure.pipeline.state import check_unchanged, kind_of_state
 from samza_azure.stream_io.log import LogWriter, Restored
@@ -277,7 +277,7 @@ class StageTask(TaskLife):
         size, needs = self.inputs.bytes_between(plan.offsets, self._most_bytes), self.inputs.needs()
         self._step, self.inputs.stands_at = plan.step, plan.offsets
         is_drained = plan.step >= 2
-        if not is_drained or self.stage.plan.stateful or self.stage.plan.kind is TaskKind.HANDLER:
+        if not is_drained or self.stage.plan.keeps_state:
             self._figures.ran_through = batch
         self._forgetting.appended(writer, needs)
         if self.stage.plan.output in self._context.pipeline.streams:

@@ -38,7 +38,7 @@ def test_sources_stages_shuffles_and_tables_are_nodes_and_their_streams_edges() 
     assert {name: (each["kind"], each["layer"]) for name, each in nodes.items()} == {
         "views": ("source", 0),
         "clean": ("stage", 1),
-        "by-page": ("shuffle", 2),
+        "by-page": ("added shuffle", 2),
         "pages": ("source", 0),
         "join": ("stage", 3),
         "counts": ("table", 4),
@@ -52,6 +52,31 @@ def test_sources_stages_shuffles_and_tables_are_nodes_and_their_streams_edges() 
         "pages": (None, None),
         "out": (0.0, None),
     }
+
+
+def test_what_comes_from_outside_and_what_goes_there_is_drawn_as_that() -> None:
+    described = {
+        "stage clicks-source": {"inputs": "clicks", "output": "clicks-source", "reads": "the system tail"},
+        "stage keep": {"inputs": "clicks-source", "output": "kept", "runs": "a handler"},
+        "stage kept-files": {"inputs": "kept", "files": "out"},
+        "stage kept-out": {"inputs": "kept", "writes": "the system kafka"},
+    }
+    tasks = {f"{each.removeprefix('stage ')}-0": Assignment(Owner("a", "1", 5)) for each in described}
+    document = shown(replace(CONTROL, tasks=tasks, described=described, sources={"clicks": 1}))
+    assert [(each["stage"], each["kind"], each["target"]) for each in document["pipeline"]] == [
+        ("clicks-source", "source task", "the system tail"),
+        ("keep", "stage", None),
+        ("kept-files", "folder", "out"),
+        ("kept-out", "outlet", "the system kafka"),
+    ]
+    drawn = made(document, WELL, TIMING, Lines(), 60_000)["graph"]
+    assert [(each["name"], each["kind"]) for each in drawn["nodes"]] == [
+        ("clicks-source", "source task"),
+        ("keep", "stage"),
+        ("out", "folder"),
+        ("the system kafka", "outlet"),
+        ("clicks", "source"),
+    ]
 
 
 def test_a_stream_that_crosses_layers_has_places_of_its_own() -> None:
@@ -70,10 +95,8 @@ def test_a_run_without_a_description_shows_what_its_tasks_read() -> None:
 def test_a_graph_that_nobody_could_read_is_not_drawn() -> None:
     figures = {"tasks": 1, "running": 1, "drained": 0, "pace": 0.0, "pace_out": None}
     stages = [{"name": f"s{at}", **figures} for at in range(MOST + 1)]
-    pipeline = [
-        {"stage": each["name"], "inputs": [], "output": None, "table": None, "files": None, "added_for": None}
-        for each in stages
-    ]
+    of_none = {"kind": "stage", "target": None, "inputs": [], "output": None, "added_for": None}
+    pipeline = [{"stage": each["name"], **of_none} for each in stages]
     assert graph(pipeline, stages, {}) is None
 
 

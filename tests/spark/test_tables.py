@@ -19,7 +19,7 @@ from samza_azure.application import Application, Stage
 from samza_azure.config import Config, Files, TableSettings
 from samza_azure.errors import PipelineRefused
 from samza_azure.logs.operations import Span
-from samza_azure.messages import Phase, Progress, StartTask, TaskKind
+from samza_azure.messages import Phase, Progress, StartTask, TaskKind, facts_told
 from samza_azure.pipeline.analysed import Pipeline
 from samza_azure.segments import Granularity, Interval, LockOwner, LockTask, SequenceNumber
 from samza_azure.spark.pipeline.pipeline import analyse_pipeline
@@ -76,6 +76,7 @@ def test_a_folder_is_such_a_stage_beside_the_table(spark: SparkSession, tmp_path
     assert (files.kind, files.flush_s, files.schema) == (TaskKind.FILES, 5.0, large.schema)
     assert found.readers_of("runs/r1/large-1", "r1") == ["runs/r1/big-table-1", "runs/r1/big-files-1"]
     assert found.sink_of("big-files-1") == Files("out", 5.0, 1_000_000, 64 << 20)
+    assert facts_told(found.plan.described["stage big-files"]) is files.kind.facts
     assert found.plan.described["stage big-files"] == {"inputs": "big", "tasks": "3", "files": "out"}
     alone = pipeline(spark, tmp_path, STREAMS.replace('table.time = "ts"', 'files = "out"'))
     assert [stage.name for stage in alone.plan.stages] == ["large", "big-files"]

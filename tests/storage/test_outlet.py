@@ -19,7 +19,7 @@ from samza_azure.config import Config
 from samza_azure.errors import AccessDenied, ConfigError, PipelineRefused, StorageUnavailable, Superseded
 from samza_azure.logs.record import Kind, Writer
 from samza_azure.machine.clock import boot_time
-from samza_azure.messages import Drain, DrainStep, Phase, StartTask, TaskKind
+from samza_azure.messages import Drain, DrainStep, Phase, StartTask, TaskKind, facts_told
 from samza_azure.pipeline.loading import load
 from samza_azure.pipeline.outside import sent, sent_in
 from samza_azure.pipeline.without_spark import analyse_without_spark
@@ -216,6 +216,7 @@ def test_committed_rows_go_outside_in_order_and_a_drain_sends_all(run: Run, shel
     plan = run.context.pipeline.plan
     (outlet,) = (stage for stage in plan.stages if stage.kind is TaskKind.OUTLET)
     assert (outlet.name, outlet.inputs, outlet.tasks) == ("seen-out", ("seen",), 1)
+    assert facts_told(plan.described["stage seen-out"]) is outlet.kind.facts
     task = run.owner()
     task._turn()
     assert run.records() == 1, "no rows, no record, and nobody outside is asked"

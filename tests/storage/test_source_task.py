@@ -32,7 +32,17 @@ from samza_azure.logs.names import blob_name
 from samza_azure.logs.reading import Tail
 from samza_azure.logs.record import Kind, Writer
 from samza_azure.machine.clock import boot_time
-from samza_azure.messages import WARNING_LIMIT, Drain, DrainPhase, DrainStep, Phase, Progress, StartTask, TaskKind
+from samza_azure.messages import (
+    WARNING_LIMIT,
+    Drain,
+    DrainPhase,
+    DrainStep,
+    Phase,
+    Progress,
+    StartTask,
+    TaskKind,
+    facts_told,
+)
 from samza_azure.outcomes import Missing
 from samza_azure.pipeline.loading import load
 from samza_azure.pipeline.outside import dead_letter_stage
@@ -977,6 +987,7 @@ def test_the_plan_has_a_source_stage_in_front_of_the_readers(run: Run) -> None:
         ("Pass", ("clicks-source",), TaskKind.HANDLER, ""),
     ]
     assert (plan.sources, plan.readers()) == ({"clicks": 2}, {"clicks-source": ("clicks",)})
+    assert facts_told(plan.described["stage clicks-source"]) is TaskKind.SOURCE.facts
     [read] = run.context.pipeline.inputs_of("Pass-0", "r1")
     assert (read.named, [each.prefix for each in read.producers]) == ("clicks", [PREFIX])
 

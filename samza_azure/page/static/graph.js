@@ -1,9 +1,8 @@
-// The graph of sources, stages, tables and folders, as an SVG: from left to right where there is room, else downwards.
+// The graph of sources, stages and sinks, as an SVG: from left to right where there is room, else downwards.
 
 import { plain } from "./table.js";
 
 const SPACE = "http://www.w3.org/2000/svg", HIGH = 60, EDGE = 12, ALONG = 132, DOWN = 58;
-const KINDS = { source: "source", stream: "stream", table: "table", files: "folder", shuffle: "added shuffle", stage: "stage" };
 
 function made(name, attributes, text) {
   const element = document.createElementNS(SPACE, name);
@@ -67,10 +66,10 @@ export function drawGraph(svg, found, room, label, below, isIdle) {
   for (const node of found.nodes) {
     const [x, y] = [left(node.layer, node.place), top(node.layer, node.place)];
     const group = made("g", { class: `node ${node.kind}${isIdle(node) ? " idle" : ""}` });
-    group.append(made("title", {}, `${KINDS[node.kind]} ${node.name}`),
+    group.append(made("title", {}, `${node.kind} ${node.name}`),
       made("rect", { x, y, width: wide, height: HIGH, rx: node.kind === "source" || node.kind === "stream" ? HIGH / 2 : 5 }),
       made("text", { x: x + wide / 2, y: y + 20, class: "name" }, short(node.name, wide / 9)),
-      made("text", { x: x + wide / 2, y: y + 36 }, KINDS[node.kind]),
+      made("text", { x: x + wide / 2, y: y + 36 }, node.kind),
       made("text", { x: x + wide / 2, y: y + 52, class: "figure" }, below(node)));
     drawn.push(group);
   }

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from samza_azure.application import Application, Stage
 from samza_azure.config import Config
 from samza_azure.errors import Mistakes, PipelineRefused
-from samza_azure.messages import StagePlan, TaskKind
+from samza_azure.messages import StagePlan
 from samza_azure.pipeline.analysed import AnalysedStage, AnalysedStream, Analysis, Pipeline, Term
 from samza_azure.pipeline.assembly import Assembly, with_places
 from samza_azure.pipeline.names import NamesRefused, check_names, ordered
@@ -68,7 +68,7 @@ def analyse_pipeline(spark: SparkSession, application: Application, config: Conf
         for name in stage.inputs:
             if name in writers and (by := analysed.get(writers[name].name)) and by.analysis.puts_out_changes:
                 mistakes.extend(with_places(_reads_changes(stage, writers[name]), stage, config.path))
-        if stage.kind is TaskKind.HANDLER:
+        if not stage.kind.facts.has_query:
             done = assembly.analysed(stage, stage.inputs, assembly.handler(stage))
             assembly.add(done, assembly.key_of(done))
             return
@@ -157,7 +157,7 @@ def _called(
                 inputs.append(Input(name, known[name], None))
             elif declared is not None and declared.schema is not None:
                 inputs.append(Input(name, _declared_columns(spark, name, declared.schema), None))
-    if stage.kind is TaskKind.HANDLER or len(inputs) < len(stage.inputs):
+    if not stage.kind.facts.has_query or len(inputs) < len(stage.inputs):
         return None
     frame, wrong = called(spark, stage, inputs, directory / stage.name)
     _refuse(wrong)
