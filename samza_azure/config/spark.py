@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.machine.addresses import own_address
 
-#: The settings that the container makes itself, with the reason why a job file may not.
+#: The settings that the container makes itself, with the reason why a job file may not. `check.py:_spark` refuses them
+#: there, `spark/pipeline/module.py:_settings_kept` where the module sets them.
 OWN = {
     "spark.sql.session.timeZone": (
         "event time is UTC everywhere; in another zone a processor would cut other windows. For a local "

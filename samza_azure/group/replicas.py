@@ -1,7 +1,8 @@
 """Which processors keep replicas of which tasks, and who is ready to take a task over because of that.
 
 The leader places them, since only it sees all processors: those without a task are not in the control blob. A replica
-is no owner and no promise: it makes a take-over faster, and nothing waits for it.
+is no owner and no promise: it makes a take-over faster, and no fail-over waits for it; moves for balance do, see
+`warm_up`.
 """
 
 from collections import Counter

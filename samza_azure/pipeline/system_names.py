@@ -3,11 +3,8 @@
 from collections.abc import Collection, Iterator, Mapping
 
 from samza_azure.config import LOG, Stream
+from samza_azure.config.systems import CLOCKS
 from samza_azure.systems.options import ENVELOPE, FORMAT, RAW
-
-#: The systems that many write at once, with the column of their envelope that has their own time. The one of Kafka is
-#: that of producers, unless its topic says otherwise (`message.timestamp.type`), which the job file does not know.
-CLOCKS = {"eventhubs": "enqueued_time", "kafka": None}
 
 
 def mistakes_of_systems(streams: Mapping[str, Stream], written: Collection[str]) -> Iterator[str]:

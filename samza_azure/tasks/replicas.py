@@ -1,6 +1,6 @@
 """The replicas that a container keeps: what a restore needs of tasks that other processors run.
 
-They are caches, made from the logs alone: nobody waits for one, and a task whose replica is missing or useless is
+They are caches, made from the logs alone: no fail-over waits for one, and a task whose replica is missing or useless is
 restored from its log. So whatever goes wrong here costs time only.
 """
 

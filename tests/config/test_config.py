@@ -27,6 +27,7 @@ from samza_azure.config import Config, JobFileRefused, Stream, TaskSettings, che
 from samza_azure.config.account import default_container, default_table, valid_container, valid_table
 from samza_azure.config.places import lines_of, statements
 from samza_azure.config.spark import cores_of, on_cluster
+from samza_azure.config.systems import BUILT_IN, CLOCKS
 from samza_azure.errors import ConfigError
 from samza_azure.group.timing import PROFILES, Timing
 from samza_azure.names import PROCESSOR_ID
@@ -1028,3 +1029,9 @@ def test_a_secret_in_place_of_its_file_name_is_not_shown(tmp_path: Path) -> None
     with pytest.raises(ConfigError) as raised:
         Config.parse(BY_FILE.replace("secret/connect", CONNECT), path=tmp_path / "job.toml")
     assert KEY not in "".join(traceback.format_exception(raised.value))
+
+
+def test_each_connector_says_whether_many_write_a_partition() -> None:
+    """Without a line in CLOCKS a missing frontier lag is accepted, and rows out of order are dropped as late."""
+    alone = {"tail"}  # one process writes a file
+    assert CLOCKS.keys() | alone == BUILT_IN.keys() and not CLOCKS.keys() & alone

@@ -1,4 +1,7 @@
-"""The Spark settings that the container relies on."""
+"""The Spark settings that the container relies on, and its defaults: a job file may set what `OWN` does not name.
+
+`OWN` is in `config/spark.py`.
+"""
 
 import os
 import secrets
