@@ -21,6 +21,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -366,7 +367,7 @@ def polled(trial: Trial) -> None:
         other = Trial(browser.new_page(), trial.emulator, trial.axe)
         asked: list[str] = []
         other.page.route("**/events", answer)
-        other.page.on("requestfinished", lambda request, asked=asked: asked.append(request.url))  # type: ignore[misc]
+        other.page.on("requestfinished", partial(_note_url, asked))
         other.page.goto(site.url)
         took = other.until("running", "4 of 4")
         print(f"a stream of events that is {name}: the page has asked, and shows the fleet after {took:.1f} s")
@@ -376,6 +377,10 @@ def polled(trial: Trial) -> None:
         assert any(url.endswith("/state.json") for url in asked)
         other.page.unroute_all(behavior="ignoreErrors")
         other.page.close()
+
+
+def _note_url(urls: list[str], request: Any) -> None:
+    urls.append(request.url)
 
 
 def dead(trial: Trial) -> None:
