@@ -11,6 +11,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -129,8 +130,18 @@ def watch(fleet: Fleet, victim: dict[str, Any], feed: Callable[[], None], *, kil
                 result |= {"handed_over_s": boot_time() - begun, "repeated": going.repeated}
         assert boot_time() < begun + PATIENCE_S, (first, last)
     result["pauses"] = [max(first[task] - last[task], 0.0) for task in had]
+    if not kill:
+        result["waited"] = [first[task] - _released(fleet, who, task) for task in had]
     say(f"{result}")
     return result
+
+
+def _released(fleet: Fleet, who: str, task: str) -> float:
+    """When a processor has released a task for the last time, by the clock of appends: its log says it."""
+    lines = fleet.log_file(who).read_text().splitlines()
+    last = next(line for line in reversed(lines) if line.endswith(f" task {task} RELEASED"))
+    at = datetime.strptime(" ".join(last.split()[:2]), "%Y-%m-%d %H:%M:%S.%fZ").replace(tzinfo=UTC)
+    return boot_time() - (wall_ms() / 1000 - at.timestamp())
 
 
 def _note(row: ProcessorRow, who: str, had: list[str], last: dict[str, float], first: dict[str, float]) -> None:

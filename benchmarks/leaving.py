@@ -1,9 +1,11 @@
 """One of three processors leaves, with 12 tasks that have 100 MB of state each: told beforehand, and killed.
 
-Real processors on the emulator, the state in RocksDB, 240 rows a second meanwhile; with a replica of each task, and
-without. What is measured is that of `decommission.py`. Beside it stands how far apart a task's appends are while nobody
-leaves: a pause contains one such interval. Who has left comes back, and all is warm again, before the next one goes.
-At the end the run is drained, and the counted rows must be those that were produced.
+Real processors on the emulator, the state in RocksDB, 240 rows a second meanwhile, which each task appends every five
+seconds: twelve small batches a second are more than two cores can do. With a replica of each task, and without. What is
+measured is that of `decommission.py`, and from a task's release to its first append elsewhere: how much later than
+usual its rows come. Beside it stands how far apart a task's appends are while nobody leaves. Who has left comes back,
+and all is warm again, before the next one goes. At the end the run is drained, and the counted rows must be those that
+were produced.
 """
 
 import random
@@ -48,6 +50,7 @@ standby.replicas = {replicas}
 connect = "${{AZURE_STORAGE_CONNECTION_STRING}}"
 [task]
 state = "rocksdb"
+commit.ms = 5000
 [streams.rows]
 partitions = {tasks}
 schema = "key string, ts timestamp"
@@ -60,10 +63,10 @@ key = "key"
 def measure(quick: bool) -> list[Claim]:
     """Each of both with replicas and without, by turns, in one fleet of each kind."""
     claims = []
-    for replicas in (1, 0):
+    for replicas in (1,) if quick else (1, 0):
         with fleet_with_state(replicas, quick) as around:
             told, killed = [], []
-            for _ in range(1 if quick else 3):
+            for _ in range(1 if quick else 2):
                 told.append(around.leave(kill=False))
                 killed.append(around.leave(kill=True))
             produced, counted = around.produced, around.drained()
@@ -71,6 +74,7 @@ def measure(quick: bool) -> list[Claim]:
         handed_over = middle([each["handed_over_s"] for each in told])
         repeated = sum(each["repeated"] for each in told)
         pauses = [pause for each in told for pause in each["pauses"]]
+        waited = [wait for each in told for wait in each["waited"]]
         claims += [
             Claim(
                 f"{what}notice of 30 s, all tasks handed over after",
@@ -79,11 +83,12 @@ def measure(quick: bool) -> list[Claim]:
                 handed_over <= GOAL_S,
             ),
             Claim(
-                f"{what}pause of a task, append to append",
-                _spread(pauses),
+                f"{what}pause of a task, release to first append",
+                _spread(waited),
                 f"{PAUSE_GOAL_S:g} s" if replicas else "",
-                middle(pauses) <= PAUSE_GOAL_S if replicas else None,
+                middle(waited) <= PAUSE_GOAL_S if replicas else None,
             ),
+            Claim(f"{what}the same, append to append", _spread(pauses)),
             Claim(f"{what}the same of any task while nobody leaves", _spread(around.intervals)),
             Claim(f"{what}kill -9, pause of a task", _spread([pause for each in killed for pause in each["pauses"]])),
             Claim(f"{what}input rows repeated after the notices", f"{repeated}", "0", repeated == 0),

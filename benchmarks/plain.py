@@ -1,4 +1,4 @@
-"""Plain Structured Streaming, to compare with: `plain.py two|one SOURCE …`, run by the benchmarks in a fresh process.
+"""Plain Structured Streaming, to compare with: `plain.py WHAT …`, run by the benchmarks in a fresh process.
 
 The same queries on the same session settings as a container's, as far as they speed Spark up: file-based checkpoint
 manager, one JVM of the same size, Java's archive. What a container changes for its own ends is as Spark has it:
@@ -88,6 +88,28 @@ def throughput(work: Path, source: Path, files: str, expected: int, *, two: bool
     return {"seconds": seconds, "cpu": cpu, "batches": batches}
 
 
+def passes(work: Path, source: Path, files: str, size: int, kept: list[int]) -> list[dict[str, float]]:
+    """Both stages over `size` files at a time, in one Spark; `kept` are the rows that pass the first stage so far."""
+    sys.path.insert(0, str(work))
+    from pipeline import clean, daily_delays
+
+    spark = session(work / "spark")
+    inbox = work / "inbox"
+    inbox.mkdir()
+    (work / "between").mkdir()
+    queries = [write(clean(read(spark, inbox, files)), work, "between")]
+    queries.append(write(daily_delays(read(spark, work / "between", "0")), work, "result"))
+    names = sorted(source.iterdir())
+    found = []
+    for number, expected in enumerate(kept):
+        begun, cpu = time.monotonic(), cpu_s(os.getpid())
+        for name in names[number * size : (number + 1) * size]:
+            os.link(name, inbox / name.name)
+        until(queries[1], lambda: rows_in(queries[1]) >= expected)  # noqa: B023 - used at once
+        found.append({"seconds": time.monotonic() - begun, "cpu": cpu_s(os.getpid()) - cpu})
+    return found
+
+
 def small(work: Path, pace_s: float) -> list[dict[str, Any]]:
     """The windowed stage into Parquet files, one file of rows a batch: the progress of each."""
     sys.path.insert(0, str(work))
@@ -105,12 +127,33 @@ def small(work: Path, pace_s: float) -> list[dict[str, Any]]:
     return [{"batch": each.batchId, "rows": each.numInputRows, **each.durationMs} for each in query.recentProgress]
 
 
+def supervised(work: Path) -> None:
+    """Both stages until it is killed. Says when their queries run, and when both have finished a batch since then."""
+    sys.path.insert(0, str(work))
+    from pipeline import clean, daily_delays
+
+    spark = session(work / "spark")
+    (work / "between").mkdir(exist_ok=True)
+    queries = [write(clean(read(spark, work / "inbox", "0")), work, "between")]
+    queries.append(write(daily_delays(read(spark, work / "between", "0")), work, "result"))
+    print(json.dumps("runs"), flush=True)
+    until(queries[0], lambda: all(rows_in(query) > 0 for query in queries))
+    print(json.dumps("finished"), flush=True)
+    queries[0].awaitTermination()
+
+
 def main(what: str, *arguments: str) -> None:
     """Run one of the comparisons."""
     match what:
         case "two" | "one":
             work, source, files, expected = arguments
             result: Any = throughput(Path(work), Path(source), files, int(expected), two=what == "two")
+        case "passes":
+            work, source, files, size, *kept = arguments
+            result = passes(Path(work), Path(source), files, int(size), list(map(int, kept)))
+        case "supervised":
+            supervised(Path(arguments[0]))
+            return
         case "small":
             result = small(Path(arguments[0]), float(arguments[1]))
         case _:

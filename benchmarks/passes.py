@@ -1,0 +1,148 @@
+"""The example's two stages in one warm Spark, pass by pass of 2 million rows, beside plain Spark.
+
+Each way reads the same rows in the same passes, in one process; the first pass is the cold one. Plain Spark has Parquet
+between its queries, in batches of 8 files (340,000 rows), and in one batch a pass. Of ours it is printed what part of
+the processor time each kind of process needs: the JVM, the Python processes that read for Spark, the container's
+Python, and the emulator. Both orders take turns.
+"""
+
+import json
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from common import EXAMPLE, Claim, bench_job, cpu_s, flights, main, middle, plain_spark, say, scratch
+from throughput import COLUMNS, FILES_A_YEAR, kept, produce, wait_for
+
+from samza_azure.messages import Phase
+
+YEARS_A_PASS, PASSES = 6, 5
+FIRST_GOAL, BATCHES_GOAL, ONE_GOAL = 1.2, 1.3, 1.0
+
+
+@dataclass
+class Passes:
+    """Rows per second of the clock of each pass, seconds of processor time per million rows, and of the last two passes
+    the part of each kind of process."""
+
+    by_clock: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    parts: Counter[str] = field(default_factory=Counter)
+
+
+def measure(quick: bool) -> list[Claim]:
+    """Each way in turn, in both orders."""
+    years, passes, rounds = (1, 3, 1) if quick else (YEARS_A_PASS, PASSES, 2)
+    rows = [flights(years)]
+    shift = pa.scalar(years * 365 * 86_400 * 1_000_000, pa.duration("us"))
+    while len(rows) < passes:
+        last = rows[-1]
+        later = pc.add(last["ts"], shift)
+        rows.append(last.set_column(last.column_names.index("ts"), "ts", later))
+    ways = {
+        "ours": lambda: ours(rows),
+        "batches of 8 files": lambda: plain(rows, years, "8"),
+        "one batch a pass": lambda: plain(rows, years, "0"),
+    }
+    found: dict[str, list[Passes]] = {name: [] for name in ways}
+    for number in range(rounds):
+        for name in ways if number % 2 == 0 else reversed(ways):
+            found[name].append(ways[name]())
+            say(f"{name}: {_listed(found[name][-1])}")
+    warm = {name: middle([rate for each in made for rate in each.by_clock[-2:]]) for name, made in found.items()}
+    first = {name: middle([each.by_clock[0] for each in made]) for name, made in found.items()}
+    claims = [
+        Claim(f"{passes} passes of {rows[0].num_rows:,} rows: {name}", _listed(each[0])) for name, each in found.items()
+    ]
+    for what, rates, other, goal in (
+        ("the last two passes", warm, "batches of 8 files", BATCHES_GOAL),
+        ("the last two passes", warm, "one batch a pass", ONE_GOAL),
+        ("the first pass", first, "batches of 8 files", FIRST_GOAL),
+        ("the first pass", first, "one batch a pass", FIRST_GOAL),
+    ):
+        ratio = rates["ours"] / rates[other]
+        claims.append(Claim(f"{what}: ours / {other}", f"{ratio:.2f}", f"{goal}", ratio >= goal))
+    parts = sum((each.parts for each in found["ours"]), Counter())
+    shares = ", ".join(f"{name} {part / parts.total():.1%}" for name, part in parts.most_common())
+    return [*claims, Claim("ours, the last two passes: parts of the processor time", shares)]
+
+
+def _listed(found: Passes) -> str:
+    rates = ", ".join(f"{rate:,.0f}" for rate in found.by_clock)
+    return f"{rates} rows/s; {', '.join(f'{each:.2f}' for each in found.cpu)} CPU s a million"
+
+
+def ours(rows: list[pa.Table]) -> Passes:
+    """One container."""
+    found = Passes()
+    with bench_job((EXAMPLE / "job.toml").read_text(), (EXAMPLE / "pipeline.py").read_text()) as around:
+        container = around.container("container")
+        tasks = container.ready().tasks()
+        container.permit()
+        for task in tasks:
+            container.start(task)
+        container.until("tasks run", lambda: all(container.phase(task) is Phase.RUNNING for task in tasks))
+        expected = 0
+        for number, each in enumerate(rows):
+            container.permit(0)
+            produce(around, each)
+            expected += kept(each)
+            before = parts_of(container.pid, around.emulator.pid)
+            begun = time.monotonic()
+            container.permit()
+            wait_for(around, container, "clean", expected)
+            seconds = time.monotonic() - begun
+            parts = parts_of(container.pid, around.emulator.pid)
+            parts.subtract(before)
+            found.by_clock.append(each.num_rows / seconds)
+            found.cpu.append(parts.total() / each.num_rows * 1e6)
+            if number >= len(rows) - 2:
+                found.parts.update(parts)
+    return found
+
+
+def plain(rows: list[pa.Table], years: int, files: str) -> Passes:
+    """Plain Spark with this many files a batch; 0: all of a pass."""
+    with scratch() as work:
+        source = work / "source"
+        source.mkdir()
+        size = FILES_A_YEAR * years
+        for number, each in enumerate(rows):
+            length = -(-each.num_rows // size)
+            for part in range(size):
+                table = each.select(COLUMNS).slice(part * length, length)
+                pq.write_table(table, source / f"{number * size + part:05}.parquet")
+        (work / "pipeline.py").write_text((EXAMPLE / "pipeline.py").read_text())
+        so_far = [str(sum(kept(each) for each in rows[: number + 1])) for number in range(len(rows))]
+        (line,) = plain_spark("passes", str(work), str(source), files, str(size), *so_far)
+        made = json.loads(line)
+    sizes = [each.num_rows for each in rows]
+    return Passes(
+        [size / each["seconds"] for size, each in zip(sizes, made, strict=True)],
+        [each["cpu"] / size * 1e6 for size, each in zip(sizes, made, strict=True)],
+    )
+
+
+def parts_of(container: int, emulator: int) -> "Counter[str]":
+    """Processor time so far, by the kind of process."""
+    parts = Counter({"emulator": cpu_s(emulator)})
+    own = psutil.Process(container)
+    for process in (own, *own.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):  # its parent has its time now
+            if process == own:
+                kind = "the container's Python"
+            elif "java" in process.name():
+                kind = "the JVM"
+            else:
+                kind = "Python that reads for Spark"
+            parts[kind] += sum(process.cpu_times()[:4])
+    return parts
+
+
+if __name__ == "__main__":
+    main(measure, __doc__)
