@@ -4,8 +4,9 @@ The public names. Each is loaded on first access, so `import samza_azure` is che
 pyspark.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from samza_azure.lazy import attributes
 
 if TYPE_CHECKING:
     from samza_azure.application import Application, Collector, Envelope, Handler, TaskCoordinator
@@ -114,6 +115,7 @@ __all__ = [
     "check_token",
 ]
 
+#: The modules of the names; the others are errors.
 _HOMES = {
     "Application": "application",
     "AzureJobCoordinatorFactory": "library.factory",
@@ -155,13 +157,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name from the module that defines it, and keep it as an ordinary attribute."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = attributes(__name__, dict.fromkeys(__all__, "errors") | _HOMES)
 
 
 def __dir__() -> list[str]:

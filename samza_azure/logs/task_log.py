@@ -23,7 +23,7 @@ append under way is not dropped: the driver gives the rule an answer, UNKNOWN if
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from samza_azure.errors import CorruptState, StateLost, Superseded
 from samza_azure.logs.names import belongs_to, blob_index, blob_name, large_name
@@ -380,31 +380,37 @@ def restored_files(log: TaskLog) -> Rule[dict[str, bytes]]:
     return files
 
 
+class RecordFields(TypedDict, total=False):
+    """What the owner of a log says in a record. What is left out, or None, stays as it was."""
+
+    frontier_us: int | None
+    watermark_us: int | None
+    slices: Sequence[Slice]
+    files: Mapping[str, Buffer | Reference] | None
+    meta: Mapping[str, Any] | None
+    needs: Mapping[str, int] | None  # from which blob on this batch and all later ones read another log
+    read: Mapping[str, Position] | None  # up to where it has read each source partition
+    stands: Mapping[str, Position] | None  # and each log with rows from outside
+    batch_bytes: int | None  # how much input the next batch may have
+
+
 def log_record(
     log: TaskLog,
     kind: Kind,
     *,
     number: int = 0,
     batch: int | None = None,
-    frontier_us: int | None = None,
     idle: bool | None = None,
-    watermark_us: int | None = None,
-    slices: Sequence[Slice] = (),
-    files: Mapping[str, Buffer | Reference] | None = None,
-    meta: Mapping[str, Any] | None = None,
-    needs: Mapping[str, int] | None = None,
-    read: Mapping[str, Position] | None = None,
-    stands: Mapping[str, Position] | None = None,
-    batch_bytes: int | None = None,
+    **fields: Unpack[RecordFields],
 ) -> Record:
     """A record of the owner. What is not given stays as it was; frontier and watermark never fall."""
-    needs = log.needs if needs is None else needs
-    batch_bytes = log.batch_bytes if batch_bytes is None else batch_bytes
+    needs, read, stands = fields.get("needs"), fields.get("read"), fields.get("stands")
+    batch_bytes = fields.get("batch_bytes")
     repeated = {
-        NEEDS: needs,
+        NEEDS: log.needs if needs is None else needs,
         READ: log.read if read is None else read,
         STANDS: log.stands if stands is None else stands,
-        BATCH_BYTES: batch_bytes,
+        BATCH_BYTES: log.batch_bytes if batch_bytes is None else batch_bytes,
     }
     return Record(
         kind,
@@ -413,12 +419,12 @@ def log_record(
         log.owner,
         log.last_batch if batch is None else batch,
         number,
-        _later(frontier_us, log.frontier_us),
+        _later(fields.get("frontier_us"), log.frontier_us),
         log.idle if idle is None else idle,
-        _later(watermark_us, log.watermark_us),
-        slices,
-        files or {},
-        {**(meta or {}), **{name: value for name, value in repeated.items() if value}},
+        _later(fields.get("watermark_us"), log.watermark_us),
+        fields.get("slices", ()),
+        fields.get("files") or {},
+        {**(fields.get("meta") or {}), **{name: value for name, value in repeated.items() if value}},
     )
 
 

@@ -16,8 +16,9 @@ Start reading at `interval`, then partitions, segment, sequence, chunk, timeline
 The names below are imported at their first use, since reading a job file needs the granularities only.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from samza_azure.lazy import attributes
 
 if TYPE_CHECKING:
     from samza_azure.segments.chunk import Chunk
@@ -93,11 +94,4 @@ _HOMES = {
     "TimelineEntry": "timeline",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a name from its module at its first use. After that it is an ordinary attribute."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = attributes(__name__, _HOMES)

@@ -7,15 +7,24 @@ Not promised: that a record whose `append` raised is *not* there; the next owner
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from samza_azure.errors import CorruptState, PermitExpired, SamzaAzureError, StorageUnavailable
 from samza_azure.logs.forget import NeededBlobs, kept, outdated
 from samza_azure.logs.operations import CHUNK, Rule
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import Part, Scan, Tail, fetch_part, last_plan, opening, scan, tail, unchanged
-from samza_azure.logs.record import STOOD_AT, Buffer, Header, Kind, Reference, Slice, Writer
-from samza_azure.logs.task_log import LogLimits, StoredFiles, TaskLog, append, log_record, look, set_aside
+from samza_azure.logs.record import STOOD_AT, Header, Kind, Record, Slice, Writer
+from samza_azure.logs.task_log import (
+    LogLimits,
+    RecordFields,
+    StoredFiles,
+    TaskLog,
+    append,
+    log_record,
+    look,
+    set_aside,
+)
 from samza_azure.logs.task_log import take_over as take_over_rule
 from samza_azure.storage.interface import DELETE_MAX, Blobs, Value
 from samza_azure.stream_io.driver import BetweenTries, back_off, drive
@@ -93,42 +102,12 @@ class LogWriter:
         """The frontier of the last record."""
         return self._log.frontier_us
 
-    def append(
-        self,
-        batch: int,
-        *,
-        kind: Kind = Kind.BATCH,
-        frontier_us: int | None = None,
-        watermark_us: int | None = None,
-        slices: Sequence[Slice] = (),
-        files: Mapping[str, Buffer | Reference] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        needs: Mapping[str, int] | None = None,
-        read: Mapping[str, Position] | None = None,
-        stands: Mapping[str, Position] | None = None,
-        batch_bytes: int | None = None,
-    ) -> Position:
+    def append(self, batch: int, *, kind: Kind = Kind.BATCH, **fields: Unpack[RecordFields]) -> Position:
         """Append one batch, whatever it takes; where the log ends after it.
 
-        `needs` says of other logs from which of their blobs on this batch and all later ones read; `read`, up to where
-        it has read each source partition, `stands`, each log with rows from outside; `batch_bytes`, how much input
-        the next batch may have.
         Raises Superseded (stop the task), PermitExpired (take over again, as the next attempt) and CorruptState.
         """
-        return self._append(
-            kind,
-            batch=batch,
-            frontier_us=frontier_us,
-            idle=False,
-            watermark_us=watermark_us,
-            slices=slices,
-            files=files,
-            meta=meta,
-            needs=needs,
-            read=read,
-            stands=stands,
-            batch_bytes=batch_bytes,
-        )
+        return self._append(kind, batch=batch, idle=False, **fields)
 
     def set_aside(self, batch: int, slices: Sequence[Slice]) -> list[Slice]:
         """Write rows of the next batch to blobs of their own before its record. Raises what `append` does."""
@@ -173,13 +152,17 @@ class LogWriter:
     def _may_still_append(self) -> bool:
         return not self._closing and self._may_append()
 
-    def _append(self, kind: Kind, **fields: Any) -> Position:
-        return self._drive(lambda: self._record(kind, fields))
+    def _append(
+        self, kind: Kind, *, batch: int | None = None, idle: bool | None = None, **fields: Unpack[RecordFields]
+    ) -> Position:
+        return self._drive(
+            lambda: self._record(kind, lambda: log_record(self._log, kind, batch=batch, idle=idle, **fields))
+        )
 
-    def _record(self, kind: Kind, fields: Mapping[str, Any]) -> Rule[Position]:
+    def _record(self, kind: Kind, make: Callable[[], Record]) -> Rule[Position]:
         if kind is Kind.FRONTIER and self._log.drained:
             return self._log.end
-        return (yield from append(self._log, lambda: log_record(self._log, kind, **fields)))
+        return (yield from append(self._log, make))
 
     def _drive(self, rule: Callable[[], Rule[T]]) -> T:
         with self._lock:

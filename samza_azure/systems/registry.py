@@ -1,13 +1,18 @@
 """Which factory `streams.<id>.system` means: one of ours (`config/systems.py`), or another one; and what it needs."""
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from typing import ClassVar, Generic, TypeVar
 
 from samza_azure.config.systems import BUILT_IN
 from samza_azure.errors import ConfigError
 from samza_azure.extras import to_install
 from samza_azure.systems.api import SystemFactory, SystemProducer, SystemStream
+
+In = TypeVar("In")
+Out = TypeVar("Out")
 
 
 def factory_of(system: str, stream: str) -> SystemFactory:
@@ -42,6 +47,37 @@ def check_written(system: str, stream: SystemStream) -> None:
     if not hasattr(factory, "get_producer"):
         producer_of(factory, stream)
     factory.get_admin(stream)
+
+
+class PackagedFactory(ABC, Generic[In, Out]):
+    """Makes the consumer of a stream that is read, and the producer of one that is written; each is its admin, too.
+
+    Their modules need packages that may not be installed, so a factory imports them when it makes one.
+    """
+
+    system: ClassVar[str]
+    packages: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def consumer(self) -> Callable[[SystemStream], In]:
+        """Import the class of the consumer."""
+
+    @abstractmethod
+    def producer(self) -> Callable[[SystemStream], Out]:
+        """Import the class of the producer."""
+
+    def get_admin(self, stream: SystemStream) -> In | Out:
+        return self.get_producer(stream) if stream.is_output else self.get_consumer(stream)
+
+    def get_consumer(self, stream: SystemStream) -> In:
+        with installed(f"streams.{stream.name}.system", self.system, self.packages):
+            made = self.consumer()
+        return made(stream)
+
+    def get_producer(self, stream: SystemStream) -> Out:
+        with installed(f"streams.{stream.name}.system", self.system, self.packages):
+            made = self.producer()
+        return made(stream)
 
 
 @contextmanager
