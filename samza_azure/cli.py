@@ -25,7 +25,7 @@ from samza_azure.commands.terminal import say
 from samza_azure.errors import ConfigError, SamzaAzureError, Verdict, in_full
 from samza_azure.extras import SPARK, to_install
 
-#: Each command with the first sentence of its help, so that `--help` imports none of them.
+#: Each command with the first paragraph of its help, so that `--help` imports none of them.
 COMMANDS = {
     "run": "Run one processor, in the foreground.",
     "dev": "Run Azurite and some processors on this machine, in one live view. Ctrl-C ends them in order.",

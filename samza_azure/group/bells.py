@@ -1,7 +1,7 @@
 """Doorbells: connections between processors, which tell sooner what the storage tells later. They are hints.
 
 A connection that is closed and then refused says that the process at its other end has ended, and that its machine
-lives (`host/bells.py`). A ring says that there is something to read. What follows is done under the lease and the ETags
+lives (`host/bells.py`). A ring says that the leader's row has news. What follows is done under the lease and the ETags
 that it would be done under later, so a wrong hint breaks no fence:
 
 - of the leader: its first successor breaks the lease at once, as after a silence. If the leader lives, its next write
@@ -167,7 +167,7 @@ def _is_planned(view: View, row: ProcessorRow) -> bool:
 
 
 def heard_ring(view: View, now: float) -> bool:
-    """Another processor says that there is something to read. Return whether that counts."""
+    """Another processor says that the leader's row has news. Return whether that counts."""
     if view.leads or view.others.rung:
         return False
     view.others.rings, view.others.rung = _taken(view.others.rings, RINGS, now)
