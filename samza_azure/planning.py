@@ -1,5 +1,6 @@
 """Analyse a job's pipeline: with Spark if one of its stages has a query, without it otherwise."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
@@ -13,11 +14,15 @@ from samza_azure.spark.jvm.ahead import Ahead, launched
 
 def quick_check(config: Config) -> Found:
     """Import the module and check its names, without a session. Raise the same `PipelineRefused` as the analysis."""
-    if has_spark():
-        from samza_azure.spark.pipeline.no_session import quick_check as check  # half a second, and 40 MiB
+    if not (has_spark() and mentions_spark(config)):
+        try:
+            return found_in(load(config), config)
+        except PipelineRefused:
+            if "pyspark" not in sys.modules:  # else what it imports from elsewhere may want a session
+                raise
+    from samza_azure.spark.pipeline.no_session import quick_check as check  # half a second, and 40 MiB
 
-        return check(config)
-    return found_in(load(config), config)
+    return check(config)
 
 
 @contextmanager

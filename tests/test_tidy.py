@@ -230,6 +230,32 @@ def test_writing_a_pipeline_loads_neither_azure_nor_spark() -> None:
     assert loaded_by("from samza_azure import Application", "azure", "pyspark", "pyarrow", "pydantic", "asyncio") == ""
 
 
+@pytest.mark.parametrize("command", [["check", "--quick"], ["check"], ["explain"]])
+def test_a_job_without_a_query_is_checked_without_spark(command: list[str]) -> None:
+    line = ["samza-azure", *command, str(ROOT / "examples" / "lowlevel" / "job.toml")]
+    told = f"sys.argv = {line!r}\nfrom samza_azure.cli import main\ntry:\n    main()\nexcept SystemExit as end:\n    "
+    *said, loaded = loaded_by(f"{told}print(end.code)", "pyspark", "samza_azure.planning").splitlines()
+    assert (said[-1], loaded) == ("0", "samza_azure.planning")
+
+
+def test_a_container_checks_a_job_without_a_query_without_spark() -> None:
+    """In a process that it forks, so this one looks there, with the module of the example."""
+    program = f"""
+from pathlib import Path
+from samza_azure.config import Config
+from samza_azure.errors import PipelineRefused
+from samza_azure.pipeline.quick_check import CheckBeside
+from samza_azure.planning import quick_check
+def looked(config):
+    quick_check(config)
+    raise PipelineRefused(" ".join(sorted({{"pyspark", "pipeline"}} & {{*sys.modules}})))
+job = Path({str(ROOT / "examples" / "lowlevel" / "job.toml")!r})
+check = CheckBeside(Config.load(job, reaches_storage=False), looked)
+check.ended(None)
+print(check.refused)"""
+    assert loaded_by(program).split() == ["pipeline"]
+
+
 def test_a_processor_loads_neither_spark_nor_arrow() -> None:
     """Its containers do; the processor itself would take 45 MB more."""
     statement = "import samza_azure.commands.run, samza_azure.host.processor"

@@ -5,6 +5,7 @@ needs one.
 import logging
 import os
 import pickle
+import re
 import select
 import threading
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from samza_azure.pipeline.names import check_names, queries_of
 
 log = logging.getLogger(__name__)
 
+#: What a query is made with, in the text of a module.
+_SPARK = re.compile(rb"pyspark|\.stage\b")
 #: Errors that do not depend on how often a module is imported.
 CERTAIN = (SyntaxError, NameError, ImportError)
 
@@ -56,14 +59,14 @@ def has_spark() -> bool:
 
 
 def mentions_spark(config: Config) -> bool:
-    """Whether the text of the main module, or of one beside it that it imports, has pyspark in it; true, too, if the
-    main module cannot be found there.
+    """Whether the text of the main module, or of one beside it that it imports, has pyspark or a decorator of stages in
+    it; true, too, if the main module cannot be found there.
     """
     try:
         texts = list(local_modules(config.path.absolute().parent, config.app.main.partition(":")[0]))
     except OSError:
         return True
-    return not texts or any(b"pyspark" in text for text in texts)
+    return not texts or any(_SPARK.search(text) for text in texts)
 
 
 class CheckBeside:

@@ -201,6 +201,18 @@ def test_a_module_that_makes_a_session_waits_for_spark(tmp_path: Path) -> None:
         assert found.needs_session
 
 
+def test_what_is_imported_from_elsewhere_may_want_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text of the module does not show that it needs Spark."""
+    monkeypatch.syspath_prepend(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "of_others.py").write_text(
+        f"from pyspark.sql import functions as F\nF.col('id')\n{PIPELINE}"
+    )
+    (tmp_path / "collects.py").write_text("from of_others import app")
+    (tmp_path / "job.toml").write_text(JOB.replace("MODULE", "collects"))
+    assert quick_check(Config.load(tmp_path / "job.toml", reaches_storage=False)).needs_session
+
+
 def test_check_prints_the_whole_result_without_an_account(tmp_path: Path) -> None:
     (tmp_path / "MODULE.py").write_text(PIPELINE)
     (tmp_path / "job.toml").write_text(JOB)

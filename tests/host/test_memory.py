@@ -253,6 +253,7 @@ def test_java_is_mentioned_where_a_job_has_a_query(
         ("import jobs.daily", True),
         ("from jobs import daily", True),
         ("from jobs.hourly import stage", True),
+        ('@app.stage("a", output="b")\ndef b(a): return a', True),
         ("import jobs", False),
         ("def later():\n    import stages", True),
         ("import json, azure.storage.blob", False),
