@@ -112,7 +112,7 @@ def seconds_of_one(around: BenchJob, container: Container, task: str, table: pa.
 
 
 def put_out(container: Container, task: str) -> int:
-    """The rows that a task has put out so far."""
+    """The rows that a task has emitted so far."""
     progress = container.reports[task].progress
     return 0 if progress is None else progress.rows_out
 

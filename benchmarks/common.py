@@ -290,7 +290,7 @@ class Container:
 
 
 class Written:
-    """What a stage has put out so far: its rows, and where its logs end."""
+    """What a stage has emitted so far: its rows, and where its logs end."""
 
     def __init__(self, around: BenchJob, stage: str, tasks: int) -> None:
         prefixes = [f"runs/{RUN_ID}/{stage}-{number}" for number in range(tasks)]

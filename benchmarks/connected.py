@@ -78,7 +78,7 @@ def filled(send: Send, count: int) -> None:
 
 
 def speed_of_hub(count: int) -> Iterator[Claim]:
-    """From a hub into the logs, beside what the SDK does alone, and a reader of ours."""
+    """From a hub into the logs, beside what the SDK does alone, and our own reader."""
     with beside(_run_hubs, PARTITIONS) as (connect, send):
         filled(send, count)
         speed, claims = into_logs("hub", HUB.replace("BROKERS", connect), count, LEAST)
@@ -149,7 +149,7 @@ def received(connect: str, count: int) -> tuple[float, float]:
 
 
 def read_alone(connect: str, count: int) -> tuple[float, float, int]:
-    """Processor time and seconds in which readers of ours take all events, one partition after the other, and in how
+    """Processor time and seconds in which our readers take all events, one partition after the other, and in how
     many parts. Each part costs about a millisecond. So beside an emulator that is slower than the reader, which hands
     it few events at a time, this is a figure of the emulator: with five at a time, 5,000 a second of processor time.
     """

@@ -134,7 +134,7 @@ def side_by_side(works: Sequence[Callable[[], list[T]]]) -> list[list[T]]:
 
 @contextmanager
 def processors(azurite: Azurite, name: str, profile: str, count: int = TASKS) -> Iterator[Group]:
-    """Three of ours, which share tasks."""
+    """Three of our processes, which share tasks."""
     job = JOB.format(id=name, connect=azurite.connection_string, profile=profile)
     with group(processor, count, job) as members:
         members.start(*NAMES)
@@ -271,7 +271,7 @@ def pauses(said: Sequence[Said], since: float) -> dict[str, float]:
 
 
 def joins(profile: str, count: int, repetitions: int) -> list[Join]:
-    """A fourth joins three of ours, and leaves again."""
+    """A fourth joins three of our processes, and leaves again."""
     quiet_s = PROFILES[profile].debounce_s  # until then the end of the last fourth delays the next version
     beat_s = PROFILES[profile].heartbeat_s  # a join may begin at any moment between two heartbeats
     with Azurite() as azurite, processors(azurite, f"join-{profile}-{count}", profile, count) as members:

@@ -70,7 +70,7 @@ def backlog(years: int) -> list[Claim]:
 
 
 def second_stage(rows: pa.Table, *, drains: bool) -> Watched:
-    """The first stage has put out these rows; now the second one starts, in a drain or without."""
+    """The first stage has emitted these rows; now the second one starts, in a drain or without."""
     first, second = ([f"{stage}-{number}" for number in range(TASKS)] for stage in ("clean", "daily_delays"))
     with bench_job((EXAMPLE / "job.toml").read_text() + SPARK, (EXAMPLE / "pipeline.py").read_text()) as around:
         container = started(around, first)
@@ -172,7 +172,7 @@ def rows_read(container: Container) -> int:
 
 
 def wait_until_written(around: BenchJob, container: Container, stage: str, expected: int) -> list[tuple[int, int]]:
-    """Wait until a stage has put out this many rows; return where its logs end then."""
+    """Wait until a stage has emitted this many rows; return where its logs end then."""
     written = Written(around, stage, TASKS)
     container.until("all rows are between the stages", lambda: written.reaches(expected), 10 * PATIENCE_S)
     return written.ends

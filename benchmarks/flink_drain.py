@@ -1,4 +1,4 @@
-"""A drain of ours and of Flink's, in turns: two stages with four tasks each, one processor beside a local cluster.
+"""Our own drain and Flink's, in turns: two stages with four tasks each, one processor beside a local cluster.
 
 pip install apache-flink, in a virtual environment of its own, then
 python benchmarks/flink_drain.py --flink FOLDER [--rounds 8]      # the folder of that environment

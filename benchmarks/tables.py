@@ -267,7 +267,7 @@ def measure(quick: bool) -> list[Claim]:
 
 
 def beside(seconds: float) -> Claim:
-    """How long an append of ours takes beside compactors, and alone.
+    """How long our append takes beside compactors, and alone.
 
     Not as fast as they can, which would measure who gets the processors. In an order in which a machine that becomes
     slower or faster meanwhile is no reason.

@@ -97,7 +97,7 @@ def speed_of(
     kept: Callable[[pa.Table], int],
     meter: Callable[[], float] | None = None,
 ) -> Speed:
-    """One container whose stage `first` puts out so many of some rows, and `daily_delays` reads them.
+    """One container whose stage `first` emits so many of some rows, and `daily_delays` reads them.
 
     The emulator's processor time counts too: it does what a disk does for plain Spark.
     """
@@ -132,12 +132,12 @@ def produce(around: BenchJob, rows: pa.Table) -> None:
 
 
 def kept(rows: pa.Table) -> int:
-    """How many of them the first stage puts out."""
+    """How many of them the first stage emits."""
     return rows.num_rows - rows["dep_delay"].null_count
 
 
 def wait_for(around: BenchJob, container: Container, first: str, expected: int) -> None:
-    """Wait until the stage `first` has put out this many rows, and the second has appended a batch that has read them
+    """Wait until the stage `first` has emitted this many rows, and the second has appended a batch that has read them
     all."""
     written = Written(around, first, TASKS)
 

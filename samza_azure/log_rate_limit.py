@@ -1,7 +1,7 @@
 """Lines of the log that would be repeated for as long as something lasts, such as an outage.
 
 `LogRateLimit` is for a line that is known to repeat, where it is logged. `RepeatFilter` is for all lines of a log,
-whoever logs them: the SDK, asyncio, and lines of ours whose values differ each time.
+whoever logs them: the SDK, asyncio, and our own lines whose values differ each time.
 """
 
 import logging

@@ -5,7 +5,7 @@ rows per key and window of event time, and emits a window when all producers hav
 that are late, duplicated or missing, and also a drain that loses or duplicates rows.
 
 In some worlds a third stage, `audit`, reads the source partitions too, and passes their rows on unchanged. In some of
-these worlds it has low-level tasks, which commit a batch in parts and put out one more row when they are drained; in
+these worlds it has low-level tasks, which commit a batch in parts and emit one more row when they are drained; in
 some of those, each of them asks for its shutdown at a certain message. Other code of the same application has one more
 stage: `parsed` reads the source partitions, and `clean` reads its output.
 """
@@ -514,7 +514,7 @@ class TaskAttempt:
                 await self.idle(habits.batch_s * (0.5 + self.container.dice.random()))
 
     async def say_farewell(self, stage: StagePlan, meta: dict[str, bool] | None = None) -> None:
-        """End the log with what `on_drain` puts out."""
+        """End the log with what `on_drain` emits."""
         self.container.steps.count("on_drain called")
         rows = self.slices(stage, [SourceRow(self.number, FAREWELL)])
         await self.commit(rows, frontier=self.state.at, final=True, meta=meta)

@@ -94,8 +94,8 @@ INVARIANTS = {
     "Form": "What is written is read back as it was meant, by production and by a plain reader that shares no code "
     "with it, and stays within the limits of the service. Data that is damaged, foreign or of a later format is "
     "refused.",
-    "Answer": "A call has done to the account what its answer is taken for: done, refused, not done, or unknown. A "
-    "clean-up deletes what is left of its run, and nothing else.",
+    "Answer": "A call has done to the account what its answer means: done, refused, not done, or unknown. "
+    "A clean-up deletes what is left of its run, and nothing else.",
     "Owned": "A published version names an owner for every task, while one processor is able to run it.",
     "Least moves": "A version moves as many tasks of processors that stay as there are above their shares, and no "
     "more; with replicas, some of them may wait. While a run drains, it moves none.",

@@ -1,7 +1,7 @@
 """*Vandal*: rows and requests that no release has written, as anybody with access to the table may leave there.
 
-Each looks like one of ours, and has columns that are missing, too many, or of another type than ours. What is drawn
-here must not be obeyed, so what makes a request valid is always damaged: its kind, its run, or what a drain needs.
+Each looks like one that samza_azure writes, and has columns that are missing, too many, or of another type. What is
+drawn here must not be obeyed, so what makes a request valid is always damaged: its kind, its run or what a drain needs.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,8 @@ from typing import Any
 from samza_azure.group.control import Control
 from samza_azure.group.rows import LEADER, MEMBERS, REQUESTS, ProcessorState, RequestKind
 
-#: Values of other types than ours, and of ours but too large, too small or too long. Azure Tables have them all.
+#: Values of types that samza_azure does not write, and of its types but too large, too small or too long. Azure Tables
+#: have them all.
 STRANGE: tuple[Any, ...] = (
     0,
     -1,

@@ -136,7 +136,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     job.write_text(JOB)
     monkeypatch.setenv("NAME", NAMED["NAME"])
     monkeypatch.setattr(Account, "from_config", lambda storage: account)
-    # `AzureLock` takes no clock and `Reader.from_job` nothing to wait with, and no case shall wait for ever.
+    # `AzureLock` takes no clock and `Reader.from_job` nothing to wait with, and no case shall wait forever.
     monkeypatch.setitem(LeaseLock.__init__.__kwdefaults__, "now", clock)
     for waiting in (Reader, SourceWriter):
         monkeypatch.setitem(waiting.__init__.__kwdefaults__, "wait", no_wait)
@@ -248,7 +248,7 @@ def _gives_up(place: Place) -> bool:
         waiter.start()
         waiter.join(PATIENCE_S)
         gave_up = tokens == [None]
-        other.unlock()  # it would wait for ever
+        other.unlock()  # it would wait forever
         waiter.join()
     return gave_up
 

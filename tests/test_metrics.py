@@ -243,7 +243,7 @@ def test_a_processor_warns_once_when_the_account_is_slower_than_its_timings_allo
     assert [record.getMessage() for record in caplog.records] == [
         (
             "job.coordinator.heartbeat.timeout is 8 s, and three heartbeats of 2 s with two calls as slow as 1.1 s "
-            "need 8.2 s. A processor that is alive may be taken for dead. Raise the timeout, or choose a slower "
+            "need 8.2 s. A processor that is alive may be considered dead. Raise the timeout, or choose a slower "
             "job.coordinator.profile."
         )
     ]
@@ -469,7 +469,7 @@ def test_the_progress_of_tasks_is_counted_once_by_stage() -> None:
     assert "task.batch.time" not in points, "only queries have phases"
     assert points["task.watermark.age"] == [({"stage": "a"}, 10.0)]
     gone = {"stream": "in", "stage": "a"}
-    assert points["stream.backlog"] == [(gone, 0)], "a gauge would keep its last value for ever"
+    assert points["stream.backlog"] == [(gone, 0)], "a gauge would keep its last value forever"
     assert points["stream.backlog.rows"] == [(gone, 0)]
 
 

@@ -98,7 +98,7 @@ def test_usual_names_of_locks_are_accepted(name: str) -> None:
     LeaseLock(name, lambda: pytest.fail("the account was asked"))
 
 
-#: Names that are likely to meet: with the numbers, separators and words of ours in them.
+#: Names that are likely to meet: with the numbers, separators and words of samza_azure in them.
 CLOSE = [
     *"abA1",
     "a-1",

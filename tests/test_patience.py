@@ -8,7 +8,7 @@ from samza_azure.systems.patience import CALM_S, Patience
 
 
 def test_what_comes_between_two_refusals_does_not_begin_the_ten_minutes_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of one partition came, another one was refused, and the task went on for ever."""
+    """Rows of one partition came, another one was refused, and the task went on forever."""
     now = [1_000.0]
     monkeypatch.setattr(module, "boot_time", lambda: now[0])
     patience, error = Patience(), AccessDenied("No.", may_pass=True)

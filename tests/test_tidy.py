@@ -32,6 +32,23 @@ KEY = re.compile(r"(?<![A-Za-z0-9+/-])[A-Za-z0-9+/]{86}==")
 #: The folders of a job's container, as text. `logs/names.py` has them as values.
 FOLDER = re.compile(r"""["'](?:runs|streams|tables|files|locks)/""")
 
+#: Phrases that nobody else writes, and what to write. Brackets, as above; a phrase may go over the end of a line.
+PHRASES = {
+    "of our[s]": "our own, or a samza_azure job",
+    "for eve[r]": "forever, or without end",
+    "(?:is|are|was|were|be|been) taken fo[r]": "is considered, counts as, or is mistaken for",
+    "puts? ou[t]": "emits",
+    "made ane[w]": "recreated, or renewed",
+}
+#: Refusals, what tests them, and what shows a pipeline: not yet.
+UNREAD = (
+    "samza_azure/spark/pipeline/",
+    "samza_azure/page/graph.py",
+    "samza_azure/messages.py",
+    "tests/spark/test_event_time.py",
+    "tests/spark/test_refused_stages.py",
+    "tests/spark/test_remedies.py",
+)
 #: A task's name taken apart, likewise.
 TASK_NAME = re.compile(r"""rpartition\(["']-["']\)""")
 #: Who names a kind of task: it has the kinds' facts or classes, or makes stages. All others ask the facts.
@@ -101,6 +118,18 @@ def test_the_emulators_public_key_is_written_once_and_no_other_key_at_all() -> N
     assert [place for place in places if not place.startswith("tests/")] == ["samza_azure/storage/address.py"]
 
 
+def test_phrases_of_our_own_dialect_do_not_come_back() -> None:
+    found = []
+    for path, text in texts():
+        if not str(path).startswith(UNREAD):
+            for phrase, advice in PHRASES.items():
+                over_lines = rf"\b{phrase}\b".replace(" ", r"\s+(?:[#/*]+:?\s*)?(?:\"\s+f?\")?")
+                for each in re.finditer(over_lines, text):
+                    line = text.count("\n", 0, each.start()) + 1
+                    found.append(f"{path}:{line}: {' '.join(each[0].split())!r}: write {advice}")
+    assert found == []
+
+
 def test_each_module_begins_with_a_sentence() -> None:
     findings = []
     for path in modules():
@@ -126,7 +155,7 @@ def dotted(path: Path) -> str:
 
 
 def test_nothing_compares_kinds_of_tasks() -> None:
-    """A new kind would be taken for another one there, and nobody would find out."""
+    """A new kind would be mistaken for another one there, and nobody would find out."""
     found = []
     for path in PACKAGE.rglob("*.py"):
         if "TaskKind." not in path.read_text():

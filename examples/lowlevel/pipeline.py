@@ -1,4 +1,4 @@
-"""A low-level task: one message at a time goes to an object of ours, here one that tells people of late flights.
+"""A low-level task: one message at a time goes to an object of its own, here one that tells people of late flights.
 
 After a crash somebody may be told twice; each row is in the stream `alerts` exactly once.
 

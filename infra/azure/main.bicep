@@ -150,7 +150,7 @@ param runbook string = 'docs/operate.md'
 var withCluster = compute == 'scale-set' && sparkWorkers > 0
 var ownNetwork = privateNetwork || zoneRedundant || compute == 'scale-set'
 var server = empty(registryServer) ? '${registryName}${environment().suffixes.acrLoginServer}' : registryServer
-// Only container-apps.bicep has its processors send metrics. Alerts on metrics that nobody sends would fire for ever, or never.
+// Only container-apps.bicep has its processors send metrics. Alerts on metrics that nobody sends would fire forever, or never.
 var sends = telemetry && compute == 'container-apps'
 
 module identity 'identity.bicep' = {

@@ -33,7 +33,7 @@ var services = privateNetwork ? [
 // environment() does not know the suffix of Event Hubs, but the namespace does.
 var hubSuffix = empty(hubHost) ? '' : substring(hubHost, indexOf(hubHost, '.') + 1)
 
-// No rule of ours: nothing from the internet is let in by default. Bells, and executors, come from within the network.
+// Without rules: nothing from the internet is let in by default. Bells, and executors, come from within the network.
 resource guard 'Microsoft.Network/networkSecurityGroups@2024-10-01' = {
   name: '${name}-nsg'
   location: location

@@ -136,7 +136,7 @@ var metricRules = telemetry ? [
   {
     name: 'heartbeats-late'
     severity: 2
-    text: 'Heartbeats are accepted late: a processor that lives may soon be taken for dead.'
+    text: 'Heartbeats are accepted late: a processor that lives may soon be considered dead.'
     // Three quarters of the timeout of the profile default; of eco it is 15 s, and fast pauses long before.
     query: 'AppMetrics | where Name == "samza_azure.heartbeat.age" and Sum > 6'
     operator: 'GreaterThan'

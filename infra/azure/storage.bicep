@@ -78,7 +78,7 @@ resource blobs 'Microsoft.Storage/storageAccounts/blobServices@2025-06-01' = {
   parent: account
   name: 'default'
   properties: {
-    // Every write of control.json would leave a full copy for ever, and so would every deleted piece of a log.
+    // Every write of control.json would leave a full copy forever, and so would every deleted piece of a log.
     isVersioningEnabled: false
     // What lies between two stages is deleted when it has been read: 1 MB/s would be 0.6 TB after seven days.
     deleteRetentionPolicy: {

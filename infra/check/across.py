@@ -369,7 +369,7 @@ def _starts(texts: Mapping[str, str]) -> Iterator[Saying]:
 
 
 def _of_tokens(texts: Mapping[str, str]) -> Iterator[Finding]:
-    """A cluster's token is taken for one service account, and for one audience."""
+    """A cluster's token is accepted for one service account, and for one audience."""
     documents = [each for each in load_all(texts[MANIFEST]) if isinstance(each, dict)]
     names = [each["metadata"] for each in documents if each.get("kind") == "ServiceAccount"]
     accounts = {f"{each.get('namespace')}:{each['name']}" for each in names}

@@ -49,7 +49,7 @@ _ANY_UNIT = (
         "0",
         "each start fails while the account or the master is away, and the unit would give up",
     ),
-    ("RestartPreventExitStatus", "2", "a wrong configuration would be started for ever, and all else may pass"),
+    ("RestartPreventExitStatus", "2", "a wrong configuration would be started forever, and all else may pass"),
     ("KillMode", "mixed", "the first process ends what it has started in order; whatever is left then is killed"),
     ("UMask", "0077", "the files hold rows"),
     ("NoNewPrivileges", "yes", "what runs is code of the job"),
@@ -258,7 +258,7 @@ def _of_deployment(document: dict[str, Any], with_token: set[str]) -> Iterator[s
     for container in spec["containers"]:
         yield from _of_hook(container, spec.get("terminationGracePeriodSeconds", 30))
         if STAYS not in container.get("args", ()):
-            yield f"the container runs without {STAYS}: a drained processor would be started for ever"
+            yield f"the container runs without {STAYS}: a drained processor would be started forever"
         for probe, route in (("startupProbe", "/livez"), ("livenessProbe", "/livez"), ("readinessProbe", "/readyz")):
             path = container.get(probe, {}).get("httpGet", {}).get("path")
             if path != route or path not in ROUTES:

@@ -199,7 +199,7 @@ class Lines:
             yield f"the job file of a container is {JOB}"
 
     def of_docker(self, words: list[str]) -> Iterator[str]:
-        """The Dockerfile, and images of ours."""
+        """The Dockerfile, and our own images."""
         before, given = options(words)
         for path in given.get("--file", [])[:1]:
             if not (self.root / path).exists():
@@ -251,7 +251,7 @@ class Lines:
         yield from self.of_unit(words[1:])
 
     def of_unit(self, words: list[str]) -> Iterator[str]:
-        """Instances of a template unit of ours. A number is of lines of the log."""
+        """Instances of one of our template units. A number is of lines of the log."""
         for unit in (word for word in words if not word.startswith("--") and not word.isdecimal()):
             name = unit.partition("@")[0].replace("{unitName}", "samza-azure")  # of a processor, or of a worker
             if "@" not in unit or not (self.root / "infra" / "systemd" / f"{name}@.service").exists():

@@ -165,7 +165,7 @@ SETTINGS: tuple[tuple[str, str, set[object]], ...] = (
 _PYTHON: dict[str, type] = {"string": str, "int": int, "bool": bool, "array": list, "object": dict}
 _MOST_FAILURES = 10  # of a probe, on Container Apps
 _START_S = 120
-#: Outputs and variables whose value another property of the same type could be taken for, and what it ends in.
+#: Outputs and variables whose value another property of the same type could be confused with, and what it ends in.
 READ = {
     "accountUrl": ".blob",
     "principalId": ".principalId",
@@ -415,7 +415,7 @@ def stays_after_a_drain(file: File) -> Iterator[Finding]:
                 yield Finding(
                     file.name,
                     inner.line,
-                    f"{each.name} runs without --wait-for-upgrade: a drained processor would be started for ever",
+                    f"{each.name} runs without --wait-for-upgrade: a drained processor would be started forever",
                 )
 
 
@@ -468,7 +468,7 @@ def alerts_on_real_metrics(file: File) -> Iterator[Finding]:
 
 
 def alerts_on_sent_metrics(file: File) -> Iterator[Finding]:
-    """What nobody sends fires for ever or never: metrics of processors without a sender, columns without a value."""
+    """What nobody sends fires forever or never: metrics of processors without a sender, columns without a value."""
     parameters = {name: each.body.entries.get("params") for name, each in file.modules.items()}
     for name, given in parameters.items():
         connection = _at(given, ("insightsConnection",))

@@ -19,7 +19,7 @@ REQUIRED, READ_ONLY = 1, 2
 META = {"parent", "scope", "dependsOn"}
 #: What every resource has, whatever the data says.
 OWN = {"id", "name", "type", "apiVersion"}
-#: Properties of this name are missing in `shared/azure`: they were taken for remarks when it was cut.
+#: Properties of this name are missing in `shared/azure`: they looked like remarks when it was cut.
 LOST = {"description"}
 #: Resources that the data of `shared/azure` does not hold. They were compared once with the whole of it, by hand.
 BEYOND = frozenset(

@@ -1,7 +1,7 @@
 """`samza-azure produce`: put the rows of files into a source stream, in file order.
 
 All files are checked against the stream's schema before the first row is written, so a row that does not fit leaves no
-partial result. What an ambiguous value was taken for (a time without a zone, NA) is printed, for each format alike.
+partial result. How an ambiguous value was read (a time without a zone, NA) is printed, for each format alike.
 
 Lines of text files that do not fit can be set aside. The file of bad lines is there as a whole before the first row is
 written, and an idempotence key is one of the other lines: so each line is in one of both, once, whatever is killed.

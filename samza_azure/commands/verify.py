@@ -140,7 +140,7 @@ async def _outcome(promise: Promise, subject: Subject) -> Outcome:
         return replace(outcome, seen=str(error), broken=True)
     except (AccessDenied, StorageUnavailable) as error:
         return replace(outcome, seen=f"This could not be tried. {error}")
-    except Exception as error:  # noqa: BLE001  # an answer that no rule of ours knows, or that the SDK cannot read
+    except Exception as error:  # noqa: BLE001  # an answer that none of our rules knows, or that the SDK cannot read
         return replace(outcome, seen=str(error) or type(error).__name__, broken=True)
     return outcome
 
@@ -161,7 +161,7 @@ def verify(config: Config, account: Account, calls: Timings, promises: Sequence[
         *outcomes,
         Outcome(
             "A container and a table that are missing are told apart from empty ones.",
-            "a job whose container was deleted is not taken for a new one",
+            "a job whose container was deleted is not mistaken for a new one",
             seen := _seen_of_missing(config, account),
             bool(seen),
         ),
@@ -173,7 +173,7 @@ def verify(config: Config, account: Account, calls: Timings, promises: Sequence[
         ),
         Outcome(
             "A heartbeat is answered within half of its interval (job.coordinator.heartbeat.interval).",
-            "a processor that is alive is not taken for dead",
+            "a processor that is alive is not considered dead",
             f"the median took {beat_s:.3f} s, and half of the interval is {most_s:g} s" if beat_s > most_s else "",
             beat_s > most_s,
         ),

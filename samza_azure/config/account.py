@@ -32,7 +32,7 @@ _SETTINGS = {
     *(f"{service}secondaryendpoint" for service in ("blob", "table", "queue", "file")),
 }
 _HASH_DIGITS = 12
-_SHORT = 9  # an id, or a table's digits, up to this length is never taken for a hash
+_SHORT = 9  # an id, or a table's digits, up to this length is never mistaken for a hash
 
 
 def valid_connect(value: object) -> Secret:

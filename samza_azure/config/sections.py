@@ -58,7 +58,7 @@ def _named(rule: NameRule) -> AfterValidator:
 
 
 def _system(value: str) -> str:
-    """A system of ours, or the factory of another one."""
+    """A built-in system, or the factory of another one."""
     if re.fullmatch(r"[a-z]+|[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
         return value
     raise ValueError(f"should be {LOG}, {', '.join(BUILT_IN)}, or a connector, like 'package.module:Factory'")
@@ -283,7 +283,7 @@ class Stream:
     idle_timeout_s: Annotated[PositiveDuration, Field(alias="idle.timeout")] = 10.0
     """Seconds of silence until a source partition does not hold back windows: shorter risks late rows after a pause."""
     retention_s: Annotated[LongDuration | None, Field(alias="retention")] = None
-    """The age in seconds after which rows may be deleted; by default they are kept for ever."""
+    """The age in seconds after which rows may be deleted; by default they are kept forever."""
     retention_bytes: Annotated[Size | None, Field(alias="retention.bytes")] = None
     """The size of each log above which its oldest rows may be deleted; by default there is no limit."""
     backlog_bytes: Annotated[LargeSize | None, Field(alias="backlog.bytes")] = None

@@ -32,7 +32,7 @@ OWN = {
     "spark.sql.streaming.disabledV2MicroBatchReaders": "the streams are read by such a source",
     "spark.hadoop.fs.defaultFS": "the files of a task are on the local disk; in its log they are durable",
     "spark.sql.streaming.join.stateFormatVersion": "in version 1 of the state of joins rows would be wrong",
-    "spark.sql.adaptive.streaming.stateless.enabled": "a stage that reads an input twice would wait for ever",
+    "spark.sql.adaptive.streaming.stateless.enabled": "a stage that reads an input twice would wait forever",
     "spark.sql.streaming.noDataMicroBatches.enabled": "the container decides when a batch without rows runs",
     "spark.sql.streaming.checkpointLocation": "the checkpoint of a task is its log",
     "spark.sql.streaming.checkpointFileManagerClass": "the container reads and writes checkpoints as local files",
@@ -139,7 +139,7 @@ def _mistakes_on_kubernetes(settings: Mapping[str, str]) -> Iterator[str]:
             yield f"{key} = {settings[key]!r} is no whole number from 1 on: write one."
     if settings.get("spark.dynamicAllocation.enabled") == "true" and _COUNTS[2] not in settings:
         yield (
-            f"{_COUNTS[2]} is missing: without it a processor would ask for ever more pods. "
+            f"{_COUNTS[2]} is missing: without it a processor would ask for more and more pods. "
             "Write under [spark], for four: dynamicAllocation.maxExecutors = 4"
         )
     if "spark.authenticate.secret" in settings:

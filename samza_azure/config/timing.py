@@ -12,7 +12,7 @@ def check_timing(timing: Timing) -> list[str]:
     barrier = ("barrier.timeout", timing.barrier_timeout_s)
     rules = [
         (dead, 3, beat, "so that a lost heartbeat and a late one do not count as a death"),
-        (dead, 3, scan, "since a processor is taken for dead only after three unchanged reads"),
+        (dead, 3, scan, "since a processor is considered dead only after three unchanged reads"),
         (leader_dead, 3, scan, "since a leader is suspected only after three unchanged reads"),
         (leader_dead, 2, beat, "so that one lost heartbeat does not depose a leader"),
         (barrier, 3, beat, "since a processor learns of a new version with its next heartbeat"),
@@ -33,5 +33,5 @@ def doubtful_timing(timing: Timing, slow_call_s: float) -> str | None:
     return (
         f"job.coordinator.heartbeat.timeout is {timing.heartbeat_timeout_s:g} s, and three heartbeats of "
         f"{timing.heartbeat_s:g} s with two calls as slow as {slow_call_s:.2g} s need {needed:.3g} s. A processor "
-        "that is alive may be taken for dead. Raise the timeout, or choose a slower job.coordinator.profile."
+        "that is alive may be considered dead. Raise the timeout, or choose a slower job.coordinator.profile."
     )

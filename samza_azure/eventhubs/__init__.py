@@ -12,7 +12,7 @@ numbers by which each event counts once.
     batches           what is sent at once
     jenkins           which partition a key belongs to
     options           the options of both
-    reach             whether a hub can be read or written: `check --connect`
+    hub_check         whether a hub can be read or written: `check --connect`
     emulator          an Event Hubs of our own on this machine, for tests and `dev`, over `amqp`
 
 Promised: between two positions of a partition lie the same events in the same order, however often the connection is

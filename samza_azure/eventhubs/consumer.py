@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 
 from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.eventhubs.events import SCHEMA
+from samza_azure.eventhubs.hub_check import tried
 from samza_azure.eventhubs.options import WAYS, hub_of
 from samza_azure.eventhubs.partition_reader import Arrival, EventPosition, PartitionReader
-from samza_azure.eventhubs.reach import tried
 from samza_azure.machine.clock import boot_time
 from samza_azure.systems.api import SystemLag, SystemPosition, SystemRows, SystemStream
 from samza_azure.systems.looks import Look
@@ -79,7 +79,7 @@ class EventHubsStream:
         created_ms = self._hub.facts().created_ms if read else 0
         if any(at[0] != created_ms for at in read.values()):
             raise ConfigError(
-                f"The hub {self._hub.name!r} was deleted and made anew since it was read: what it held is lost, and "
+                f"The hub {self._hub.name!r} was deleted and recreated since it was read: what it held is lost, and "
                 "numbers begin again. To read the new one, use --to earliest."
             )
         with ThreadPoolExecutor(AT_ONCE) as threads:
@@ -193,8 +193,8 @@ class EventHubsStream:
         numbers = ", ".join(str(number) for number, each in sorted(self._readers.items()) if each.stranger)
         return (
             f"When this task began, another program read partition {numbers} of the hub {self._hub.name!r} in the "
-            f"consumer group {self._hub.group!r}, and was put out: {'; '.join(strangers)}. A consumer group is for one "
-            f"job: write another one, streams.{self._stream.name}.options.consumer_group."
+            f"consumer group {self._hub.group!r}, and was disconnected: {'; '.join(strangers)}. A consumer group is "
+            f"for one job: write another one, streams.{self._stream.name}.options.consumer_group."
         )
 
     def close(self) -> None:

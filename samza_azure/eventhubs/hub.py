@@ -40,7 +40,7 @@ logging.getLogger("azure.eventhub").setLevel(logging.CRITICAL)
 SOCKET_TIMEOUT_S = 0.1
 #: How long a thread of the SDK goes on that outlives its link: it sleeps so long between two looks at who reads what.
 BALANCE_S = 2.0
-#: How long an answer about a hub is waited for. The SDK would wait for ever.
+#: How long an answer about a hub is waited for. The SDK would wait forever.
 ANSWER_S = 10.0
 #: What the SDK asks an identity for.
 SCOPE = "https://eventhubs.azure.net//.default"

@@ -2,7 +2,7 @@
 
 The SDK calls us in a thread of our own. It may hand over events again after it has connected anew, so what lies below
 the expected number is dropped; what lies above it is missing, and nothing is handed out until somebody has decided
-what to do about that. Its link is made anew now and then, since the SDK keeps some bytes for each event that it has
+what to do about that. Its link is renewed now and then, since the SDK keeps some bytes for each event that it has
 decoded itself.
 
 A full reader holds back the SDK, and so the service, by not returning from its call.
@@ -48,14 +48,14 @@ RETRY_S, RETRY_MAX_S = 0.2, 10.0
 ALL_BYTES, OWN_BYTES = 64 << 20, 1 << 20
 #: How often a reader without room sees whether others have left it some.
 ROOM_S = 0.2
-#: The link is made anew after so many events: 40 MB of the SDK's memory.
+#: The link is renewed after so many events: 40 MB of the SDK's memory.
 LINK_EVENTS = 500_000
 #: The most rows that arrive together, if they have come in parts.
 TOGETHER = 10_000
-#: For how long nothing may come although the service has more, until the link is made anew: at first, and at most.
+#: For how long nothing may come although the service has more, until the link is renewed: at first, and at most.
 #: Otherwise a connection that breaks without a word is waited for until TCP gives it up, after a quarter of an hour.
 QUIET_S, QUIET_MAX_S = 15.0, 240.0
-#: How long it may take to connect, to sign in and to be let in. The SDK would wait for ever.
+#: How long it may take to connect, to sign in and to be let in. The SDK would wait forever.
 OPENS_S = 20.0
 #: After so long without a link people are told.
 FAILING_S = 60.0
@@ -63,7 +63,7 @@ FAILING_S = 60.0
 CLOSE_S = 5.0
 #: Owner levels of our tasks begin here (`tasks.life.owner_number`); those of other programs are small, mostly 0.
 OUR_LEVELS = 1024
-#: For how long it is waited who reads the partition now, before we put it out; and how long the answer may take.
+#: For how long it is waited who reads the partition now, before we disconnect it; and how long the answer may take.
 WHO_S, WHO_ANSWERS_S = 0.05, 5.0
 #: After so many tries that ended with an error of the SDK's own, the next event is one that it cannot read.
 TRIES = 3
@@ -111,8 +111,8 @@ class PartitionReader:
 
     `level` orders owners: a reader with a lower or an equal one ends with `Superseded`. `skips` says that events that
     expired unread, or were lost with their hub, are passed over instead of being an error. `asks_who` has `stranger`
-    say which other program reads the partition when it is opened: our reader puts it out. `news` is called, in another
-    thread, when `read` has something to return or to raise.
+    say which other program reads the partition when it is opened: our reader disconnects it. `news` is called, in
+    another thread, when `read` has something to return or to raise.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class PartitionReader:
 
         Raises:
             Superseded: a newer owner reads the partition.
-            RowsGone: events expired before they were read, or the hub was made anew.
+            RowsGone: events expired before they were read, or the hub was recreated.
             ConfigError: the hub, its partition or the consumer group does not exist, or does not let us in.
 
         """
@@ -232,13 +232,13 @@ class PartitionReader:
             raise self._barred(error) from error
         with self._changed:
             if self.end is None or self.end.asked_at < asked_at:  # events may have said a later one meanwhile
-                is_other = self._last is not None and ends.last < self._last.number  # a hub that was made anew
+                is_other = self._last is not None and ends.last < self._last.number  # a hub that was recreated
                 self.end = None if is_other else End(ends.last, ends.enqueued_ms, asked_at, ends.first)
             if self._last is not None and ends.first > self._last.number + 1 and not self._held and not self._skips:
                 self._fault = self._expired(self._last.number, ends.first)
             dead = self._client if self._gives_up(ends) else None
         if dead is not None:
-            log.warning("%s: event %d is there, and none comes: connecting anew", self._thread.name, ends.last)
+            log.warning("%s: event %d is there, and none comes: reconnecting", self._thread.name, ends.last)
             dead.close()
 
     def _gives_up(self, ends: PartitionEnds) -> bool:
@@ -343,7 +343,7 @@ class PartitionReader:
             self._client = None
 
     def _ask_who(self) -> None:
-        """Find out whether another program reads the partition, which our link is about to put out."""
+        """Find out whether another program reads the partition, which our link is about to disconnect."""
         error = self._hub.refusal_without_level(self._partition, WHO_ANSWERS_S)
         if error is None:
             return
@@ -365,11 +365,11 @@ class PartitionReader:
             if not self._skips:
                 number = self._last.number if self._last else -1
                 raise RowsGone(
-                    f"The hub {self._hub.name!r} was deleted and made anew since its partition {self._partition} was "
+                    f"The hub {self._hub.name!r} was deleted and recreated since its partition {self._partition} was "
                     f"read up to event {number}: what it held is lost, and numbers begin again. To read the new one "
                     'from its beginning, set options.on_expired = "skip" for its stream.'
                 )
-            log.warning("%s: the hub was made anew, and what it held is lost", self._thread.name)
+            log.warning("%s: the hub was recreated, and what it held is lost", self._thread.name)
             self._last, self._start, self.end = None, "oldest", None
         if self._partition not in facts.partitions:
             raise ConfigError(f"The hub {self._hub.name!r} has no partition {self._partition}.")
@@ -493,14 +493,14 @@ class PartitionReader:
         return RowsGone(f'{gap} To go on without them, set options.on_expired = "skip" for its stream.')
 
     def _explained(self, error: Exception) -> SamzaAzureError:
-        """What ended the link. A hub that was made anew is told by nothing but its time of creation, and whoever was
+        """What ended the link. A hub that was recreated is told by nothing but its time of creation, and whoever was
         let in once waits to be let in again."""
         found, created_ms = self._hub.explained(error), self.created_ms
         try:
             if isinstance(found, (RowsGone, ConfigError)):
                 self._agree()
                 if created_ms not in (None, self.created_ms):
-                    return StorageUnavailable(f"The hub {self._hub.name!r} was made anew.")
+                    return StorageUnavailable(f"The hub {self._hub.name!r} was recreated.")
             elif not self._on_link and isinstance(error.__context__ or error, (TypeError, ValueError, struct.error)):
                 self._doubts += 1
                 # Only a hub that answers has an event that is at fault.

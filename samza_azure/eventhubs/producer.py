@@ -19,9 +19,9 @@ from samza_azure.errors import AccessDenied, SamzaAzureError, StorageUnavailable
 from samza_azure.eventhubs.batches import add
 from samza_azure.eventhubs.deadline import Deadline
 from samza_azure.eventhubs.hub import ANSWER_S
+from samza_azure.eventhubs.hub_check import tried_to_send
 from samza_azure.eventhubs.jenkins import of_key
 from samza_azure.eventhubs.options import WAYS, hub_of
-from samza_azure.eventhubs.reach import tried_to_send
 from samza_azure.systems.api import RefusedRow, SystemStream, SystemWriter
 from samza_azure.systems.encoding import Encoder
 from samza_azure.systems.looks import begun
@@ -156,7 +156,7 @@ class EventHubsOutput:
         return StorageUnavailable(str(found), after_s=_wait_s(RETRY_S, self._tries, RETRY_MAX_S))
 
     def _lost_partitions(self) -> SamzaAzureError | None:
-        """An error if the hub has fewer partitions than when the rows were numbered: it was made anew."""
+        """An error if the hub has fewer partitions than when the rows were numbered: it was recreated."""
         had = self._writer.partitions or 0
         try:
             number = self.partitions() or 0
@@ -164,7 +164,7 @@ class EventHubsOutput:
             return None
         if number >= had:
             return None
-        return SamzaAzureError(f"The hub {self._hub.name!r} had {had} partitions, and was made anew with {number}.")
+        return SamzaAzureError(f"The hub {self._hub.name!r} had {had} partitions, and was recreated with {number}.")
 
     def _add(
         self,

@@ -78,7 +78,7 @@ def _decimal(size: int, exponent_bits: int, bias: int) -> Callable[[memoryview],
     return read
 
 
-#: Types that the SDK cannot read, or reads wrongly: an event with one ended what read it, or was read for ever.
+#: Types that the SDK cannot read, or reads wrongly: an event with one ended what read it, or was read forever.
 _decode._DECODE_BY_CONSTRUCTOR[0x73] = _char
 _decode._DECODE_BY_CONSTRUCTOR[0x74] = _decimal(4, 8, 101)
 _decode._DECODE_BY_CONSTRUCTOR[0x84] = _decimal(8, 10, 398)

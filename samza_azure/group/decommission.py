@@ -51,7 +51,7 @@ def why_not(view: View, task: str) -> str:
     if assignment is None or (local is not None and local.phase is Phase.DRAINED):
         return ""  # of another run, or at its end
     is_closed = local is None or local.closed
-    if assignment.owner is not None and assignment.owner.processor != view.me:  # nor an earlier life of ours
+    if assignment.owner is not None and assignment.owner.processor != view.me:  # nor our own earlier life
         return "" if is_closed else "its batch has not ended yet"
     if assignment.owner is None:
         return "no other processor can take it" if is_closed else "its batch has not ended yet"

@@ -23,7 +23,7 @@ from samza_azure.logs.position import Ends, bytes_between
 from samza_azure.messages import DrainPhase, DrainStep, Phase, Plan, TaskReport, partitions_of
 
 #: How many drained runs with generated ids are remembered; such an id is never generated again. Ids chosen by a person
-#: are remembered for ever, since they may be chosen again. The same number of pipelines is remembered.
+#: are remembered forever, since they may be chosen again. The same number of pipelines is remembered.
 REMEMBERED = 365
 #: Who asks for the drain of a run whose tasks have all asked for their end.
 ITS_TASKS = "its tasks, which have all shut down"

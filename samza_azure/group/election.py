@@ -110,7 +110,7 @@ def campaign(view: View, now: float) -> list[Action]:
         or now > view.own.accepted_at + 2 * view.timing.heartbeat_s
     ):
         return []
-    if view.too_old_for:  # a task of ours may have found this after we took the lease
+    if view.too_old_for:  # one of our tasks may have found this after we took the lease
         taken = view.candidacy.campaign.lease_id if view.candidacy.campaign is not None else ""
         return [ReleaseLease(taken)] if taken and view.free(LEASE, now) else []
     if view.candidacy.campaign is not None:

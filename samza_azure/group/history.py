@@ -94,7 +94,7 @@ def _of_noticed(view: View, before: Control, after: Control) -> Iterator[tuple[s
 
 
 def _clock(at_ms: int) -> str:
-    """A time of day; the days before and after are far enough away not to be taken for it."""
+    """A time of day; the days before and after are far enough away not to be confused with it."""
     seconds = at_ms // 1000 % 86_400
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02} UTC"
 

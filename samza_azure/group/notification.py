@@ -17,7 +17,7 @@ from samza_azure.logs.position import Ends
 from samza_azure.messages import DrainStep
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-#: No run id of ours is as long as this.
+#: None of our run ids is as long as this.
 _TEXT_LIMIT = 256
 #: How many drains of earlier runs are remembered.
 REMEMBERED = 5

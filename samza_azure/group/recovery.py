@@ -130,7 +130,7 @@ def _between_lost(base: Control, known: Evidence) -> list[str]:
                     found.append(
                         f"{task} has read the rows of {writer} up to blob {at[0]}, byte {at[1]}, and that task's log "
                         f"ends at blob {end[0]}, byte {end[1]}: the storage has lost the rows between. The state and "
-                        f"output of {task} have them, and {writer} would put them out again."
+                        f"output of {task} have them, and {writer} would emit them again."
                     )
     return found
 

@@ -58,7 +58,7 @@ def read(view: View, now: float) -> list[Action]:
 def with_cancel(control: Control, requests: Sequence[Request], answering: Container[str] = ()) -> Control:
     """Cancel the freeze, and record that in the blob even if there is none. For `answering` see `with_drain`.
 
-    No cancellation is answered before this write. The write proves that we still lead. It also fences a FREEZE of ours
+    No cancellation is answered before this write. The write proves that we still lead. It also fences our own FREEZE
     that was not answered and may still arrive: that one expects an earlier ETag.
     """
     if control.is_final:

@@ -60,7 +60,7 @@ UNPACKED_LIMIT = 8 << 20
 TRACEBACKS = 16_000
 #: In characters: the longest incarnation, and the longest key of a request. Azure's keys are no longer.
 INCARNATION_LIMIT, KEY_LIMIT = 64, 512
-#: No counter of ours gets this far, and a foreign one could not be increased.
+#: None of our counters gets this far, and a foreign one could not be increased.
 _LARGEST = 1 << 53
 #: The fields of a task's report, without its name.
 _SHOWN = tuple(name for name in TaskReport.__slots__ if name != "task")
@@ -81,9 +81,9 @@ _INSIDE = tuple(
 )
 _TOKEN = re.compile("[0-9a-f]{64}")
 _FAILURE = re.compile(r"([1-9][0-9]{0,2}) (.*)", re.DOTALL)
-#: In characters: a request with more text than this is not one of ours.
+#: In characters: no request of samza_azure has more text than this.
 REQUEST_LIMIT = 64_000
-#: A request with more columns is not one of ours. Azure allows 252, and the answer needs one.
+#: No request of samza_azure has more columns. Azure allows 252, and the answer needs one.
 REQUEST_COLUMNS = 100
 
 
@@ -158,8 +158,8 @@ def _is_id(text: str) -> bool:
 
 
 def _named(text: str, most: int) -> str:
-    """A name from a row; empty if none of ours is like it. The leader stores it in the control blob, which cannot have
-    a lone surrogate.
+    """A name from a row; empty if samza_azure gives no such name. The leader stores it in the control blob, which
+    cannot have a lone surrogate.
     """
     return text if len(text) <= most and text.isprintable() else ""
 
@@ -331,7 +331,7 @@ def request_columns(
 
 
 def request(key: str, etag: str, values: Mapping[str, Any], age_s: float = 0.0) -> Request:
-    """A request as read. It gets no kind if its kind is unknown or its size is larger than any of ours.
+    """A request as read. It gets no kind if its kind is unknown or it is larger than any that samza_azure writes.
 
     The same holds for a drain without one of the columns that each release has written, for one whose UUID is not its
     key, and for one with a mode that this release does not know: it would end the wrong run, or in another way than

@@ -26,7 +26,7 @@ LATER_WRITER = (
 NO_DRAIN = Drain(None)
 #: A leaving processor waits this long for a storage that accepts no heartbeat.
 SILENT_S = 10.0
-#: A task that has failed is taken for well again after its first append or, if it has nothing to append, this long.
+#: A task that has failed counts as well again after its first append or, if it has nothing to append, this long.
 CALM_S = 60.0
 #: A deadline that is earlier by less is the same one.
 EARLIER_S = 0.5
@@ -89,7 +89,7 @@ def is_sooner(by: float | None, told: float | None) -> bool:
 
 
 def may_still_release(view: View, now: float) -> bool:
-    """Whether a task of ours may still append, and its time for the release is not over."""
+    """Whether one of our tasks may still append, and its time for the release is not over."""
     patience = PATIENCE * view.settings.shutdown_s
     # The last write is a sign that the storage answers again, and comes too late: nothing may be appended after it.
     has_left = view.own.written is not None and view.own.written.state is ProcessorState.LEFT
@@ -134,7 +134,7 @@ def released(view: View) -> dict[str, int]:
 
 
 def reported(view: View, local: LocalTask) -> TaskReport | None:
-    """What our row reports about a task. None if it was given to an earlier incarnation of ours, if it is closed and we
+    """What our row reports about a task. None if it was given to our earlier incarnation, if it is closed and we
     no longer own it or stand by, or if it is closed and its run is drained: a processor that waits for an upgrade has
     left that run, and the clean-up must not wait for it. A failure that will be tried again is reported as STARTING,
     with how many tries have failed.

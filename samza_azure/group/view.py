@@ -115,7 +115,7 @@ class LocalTask:
     restarts: int = 0  # under this generation
     closed_at: float = 0.0
     lost: bool = False  # it ended because its container ended
-    former: bool = False  # it was given to an earlier incarnation of ours, so it can only be released
+    former: bool = False  # it was given to our earlier incarnation, so it can only be released
 
     @property
     def phase(self) -> Phase:
@@ -175,7 +175,7 @@ class Share:
 
 @dataclass(slots=True)
 class OwnIncarnation:
-    """What belongs to one incarnation of ours. Rejoining replaces the whole value, so nothing old remains."""
+    """What belongs to one of our incarnations. Rejoining replaces the whole value, so nothing old remains."""
 
     incarnation: str
     found: ProcessorRow | Missing | None = None  # our row as last read; None: read it (again)
@@ -206,7 +206,7 @@ class Candidacy:
 
 @dataclass(slots=True)
 class Leadership:
-    """What belongs to one leadership of ours. It begins with the accepted write, and the whole value ends with it."""
+    """What belongs to one of our leaderships. It begins with the accepted write, and the whole value ends with it."""
 
     lease: Lease
     since: float
@@ -322,7 +322,7 @@ class View:
     work: Work = field(default_factory=Work)
     calls: Calls = field(default_factory=Calls)
     group_id: str = ""
-    revision: int = -1  # the highest of the control blob that any incarnation of ours has read
+    revision: int = -1  # the highest of the control blob that any of our incarnations has read
     too_old_for: int = 0  # a format was read that our release does not know: we stand by until we are restarted
     # Drawn by the host before each turn, so that deciding needs no dice.
     random: float = 0.5
@@ -330,7 +330,7 @@ class View:
     wall_ms: int = 0  # for the names of runs and, for people, the times of a drain's steps
     # Going. A notice may be withdrawn, and then goes by its source; a request to leave cannot.
     notices: Mapping[str, Notice] = field(default_factory=dict)
-    noticed_life: str = ""  # the incarnation of ours that the blob asks to go
+    noticed_life: str = ""  # our incarnation that the blob asks to go
     departs_since: float | None = None
     held: Mapping[str, int] = field(default_factory=dict)  # the tasks that we had since then, with their generations
     repeated: Mapping[str, int] = field(default_factory=dict)  # of these: input rows that their next owners repeat

@@ -69,7 +69,7 @@ class Copies:
 
     async def kept(self, control: Control) -> None:
         """Wait until a copy of this value, or of a later one, is kept, however long an outage lasts. A refusal of any
-        other kind may last for ever, so it ends the wait; the log says it.
+        other kind may last forever, so it ends the wait; the log says it.
         """
         self.published(control)
         await self._is_over.wait()

@@ -261,7 +261,7 @@ class Processor:
                 log.warning("This processor waits. %s", waits)
 
     def _say_going(self, going: Going | None) -> None:
-        """Log each state once, and a notice of the control blob, which comes by no call of ours."""
+        """Log each state once, and a notice of the control blob, which comes by none of our calls."""
         state = going.state if going is not None else Availability.SCHEDULABLE
         if state is self._state or self.view.leaving:
             return

@@ -8,7 +8,7 @@ from samza_azure.errors import ConfigError
 from samza_azure.machine.folders import private_folder, try_lock
 from samza_azure.names import host_part
 
-#: A start so soon after the drain, in seconds, is taken for an orchestrator's restart, not for a person's start.
+#: A start so soon after the drain, in seconds, counts as an orchestrator's restart, not as a person's start.
 RESTARTED_S = 60.0
 
 

@@ -194,7 +194,7 @@ class Supervisor(JobCoordinatorListener):
                 self._hear_child()
 
     def _patience_s(self, now: float) -> float | None:
-        """How long to wait for an event, in seconds; None: for ever."""
+        """How long to wait for an event, in seconds; None: forever."""
         if self._is_ready or self._permit_until is not None:
             return LISTEN_S if self._child is not None else min(LISTEN_S, max(0.0, self._start_at - now))
         if self._child is not None:
@@ -357,7 +357,7 @@ def _silent_for(seconds: float) -> str:
 
 def why_it_ended(code: int, jvm_code: int | None, last_error: str, killed_in: Memory | None) -> str:
     """The reason why a container ended, for messages: how its process or its JVM ended, the last error in its log, and
-    the memory, if the kernel has killed a process of ours lately.
+    the memory, if the kernel has killed one of our processes lately.
 
     `jvm_code` is known if the JVM ended first. Then the exit code and the calls that failed are only what followed.
     """

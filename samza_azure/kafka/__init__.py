@@ -8,7 +8,7 @@ Kafka, Redpanda, Confluent Cloud, and the Kafka endpoint of Event Hubs and Fabri
     messages      messages as rows
     producer      the stream that a task writes to a topic
     murmur        which partition a key belongs to
-    reach         whether a topic can be read or written: `check --connect`
+    topic_check   whether a topic can be read or written: `check --connect`
     local_broker  tansu, a broker on this machine, for tests and `dev`
 
 Promised: the positions of what is read are those of the task's own log. No group is joined and no committed
@@ -16,7 +16,7 @@ offset is read, so no rebalance and no lost commit reads a message twice or pass
 before they were read, or with their topic, are an error, never a silent gap. A gap between offsets is none:
 transactions and compaction leave some. What is promised of what is written says `producer.py`.
 
-Not promised: that a topic which is deleted and made anew is noticed before the next look at it, which comes within
+Not promised: that a topic which is deleted and recreated is noticed before the next look at it, which comes within
 `looks.LOOK_S`; or that it is noticed at all by a broker without ids of topics, while the new one has more messages.
 
 Start reading at `consumer.py`.

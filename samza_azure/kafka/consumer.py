@@ -1,7 +1,7 @@
 """`system = "kafka"`: the partitions of a topic, read by one consumer for each task.
 
 A position is (which topic of that name, the offset to read on from). The first number counts the topics of the name
-that we have seen, and holds a part of the topic's own id: offsets begin again in a topic that is made anew, and so the
+that we have seen, and holds a part of the topic's own id: offsets begin again in a topic that is recreated, and so the
 positions still grow.
 
 Behind the last message there may be offsets without any: of transactions that ended, and of what was compacted. The
@@ -25,8 +25,8 @@ from samza_azure.errors import AccessDenied, ConfigError, RowsGone, SamzaAzureEr
 from samza_azure.kafka.access import OPTIONS as ACCESS
 from samza_azure.kafka.access import access_of, is_client_setting
 from samza_azure.kafka.messages import HEADERS, NO_TEXT, SCHEMA, headers_of, rows, time_ms
-from samza_azure.kafka.reach import tried
 from samza_azure.kafka.topic import GROUP, Survey, Told, Topic
+from samza_azure.kafka.topic_check import tried
 from samza_azure.machine.clock import boot_time
 from samza_azure.systems.api import SystemLag, SystemPosition, SystemRows, SystemStream
 from samza_azure.systems.looks import Look, begun
@@ -155,7 +155,7 @@ class KafkaStream:
         for made, _ in read.values():
             if (known := made % (1 << ID_BITS)) and survey.id and known != survey.id:
                 raise ConfigError(
-                    f"The topic {self._topic.name!r} was deleted and made anew since it was read: what it held is "
+                    f"The topic {self._topic.name!r} was deleted and recreated since it was read: what it held is "
                     "lost, and offsets begin again. To read the new one, use --to earliest."
                 )
         first = self._topic.after(read, whole_ms(time))
@@ -336,7 +336,7 @@ class KafkaStream:
         (survey, starts), self._found = self._found, None
         self._survey = self._seen = survey
         self._hurries, self._denied = False, None
-        if survey.partitions < self._stream.partitions:  # it was made anew: none can lose some
+        if survey.partitions < self._stream.partitions:  # it was recreated: none can lose some
             raise other_count(self._stream.name, self._stream.partitions, survey.partitions)
         moved = [self._agreed(number, self._places[number], survey, starts) for number in survey.ends]
         if any(moved) or self._consumer is None:
@@ -348,7 +348,7 @@ class KafkaStream:
         place.survey = survey
         if place.made and known and survey.id and known != survey.id:
             self._lose(
-                f"The topic {self._topic.name!r} was deleted and made anew since its partition {number} was read up "
+                f"The topic {self._topic.name!r} was deleted and recreated since its partition {number} was read up "
                 f"to offset {place.following}: what it held is lost, and offsets begin again.",
                 "read the new one from its beginning",
             )
@@ -403,7 +403,7 @@ class KafkaStream:
         elif following > ends.behind:
             self._lose(
                 f"{which} is to be read on from offset {following}, and it ends before offset "
-                f"{ends.behind}: the topic was deleted and made anew, or a broker has lost what it had.",
+                f"{ends.behind}: the topic was deleted and recreated, or a broker has lost what it had.",
                 "read what is there now",
             )
             place.made, place.following = self._next_made(place, survey), ends.first
@@ -437,7 +437,7 @@ class KafkaStream:
             if place.following is not None
         ]
         try:
-            # librdkafka 2.16 was seen to wait for ever in it, while connections were cut.
+            # librdkafka 2.16 was seen to wait forever in it, while connections were cut.
             begun(partial(self._consumer.assign, places)).result(ASSIGN_S)
         except TooLate as error:
             self._consumer, self._hurries = None, True  # not closed, which would hang as well
@@ -527,7 +527,9 @@ class KafkaStream:
     @staticmethod
     def _new(once: EventHubsOnce, messages: list[Message]) -> list[Message]:
         """Those that do not come again, as the job that has sent them says."""
-        said = [headers_of(message) for message in messages]  # unreadable ones are not of ours, whose names are texts
+        said = [
+            headers_of(message) for message in messages
+        ]  # unreadable ones are not from samza_azure, whose names are texts
         if not any(said):
             return messages
         return [each for each, headers in zip(messages, said, strict=True) if once.is_new(dict(headers))]

@@ -21,8 +21,8 @@ from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.kafka.access import CLIENT, access_of, is_client_setting
 from samza_azure.kafka.access import OPTIONS as ACCESS
 from samza_azure.kafka.murmur import of_key
-from samza_azure.kafka.reach import tried_to_send
 from samza_azure.kafka.topic import GROUP, Told, Topic, answered
+from samza_azure.kafka.topic_check import tried_to_send
 from samza_azure.machine.clock import boot_time
 from samza_azure.systems.api import RefusedRow, SystemStream, SystemWriter
 from samza_azure.systems.encoding import Encoder

@@ -1,6 +1,6 @@
 """One topic: what clients of it are made of, where its partitions begin and end, and what errors mean.
 
-A client of librdkafka tries for ever by itself, and tells its errors beside the calls. So each question has a time to
+A client of librdkafka tries forever by itself, and tells its errors beside the calls. So each question has a time to
 be answered in, and what was told meanwhile says why it was not.
 """
 
@@ -389,7 +389,7 @@ class Topic:
             return AccessDenied(
                 f"The brokers of the topic {self.name!r} and this machine do not trust each other: {text} Write "
                 "options.ca.file, a file with the certificates that signed theirs, or options.certificate.file if they "
-                "want one of ours."
+                "want a client certificate."
             )
         if code == KafkaError.UNSUPPORTED_SASL_MECHANISM or (code in _REFUSED and "Unsupported SASL mechanism" in text):
             return ConfigError(

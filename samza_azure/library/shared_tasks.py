@@ -2,7 +2,7 @@
 
 Derive from `SharedTasks`, override `on_start` and `on_stop`, and enter it as a context manager. The two are called one
 after another on a thread of their own and may block: a task is released only when `on_stop` has returned, and no other
-process starts it before that (except after `task.shutdown.ms`, or when this process is taken for dead).
+process starts it before that (except after `task.shutdown.ms`, or when this process is considered dead).
 
 A task's writes must carry its generation, which is higher with each owner, to a system that refuses lower ones.
 `may_act` says whether this process may still act for the group, but no clock can stop a write that is on its way.

@@ -78,7 +78,7 @@ _OF_OWNER = ("prefix", "group_id", "task", "owner", "limits")
 #: A batch that fails because of its size is made no smaller than this. One record of input is always read.
 BATCH_BYTES_MIN = 64 << 10
 
-#: After this many refusals although nothing was added, no append of ours will ever be accepted.
+#: After this many refusals although nothing was added, none of our appends will ever be accepted.
 REFUSALS_MAX = 3
 
 
@@ -139,7 +139,7 @@ class TaskLog:
         return blob_name(self.prefix, self.end[0])
 
     def add(self, header: Header, files: Mapping[str, bytes]) -> None:
-        """Apply the record at the end. Raise CorruptState if no rule of ours could have written it there."""
+        """Apply the record at the end. Raise CorruptState if none of the rules could have written it there."""
         self._check(header)
         place = self.blob, self.end[1]
         self.end = (self.end[0], self.end[1] + header.length)

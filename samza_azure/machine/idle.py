@@ -12,7 +12,7 @@ IDLE = slice(4, 6)
 
 
 class IdleCores:
-    """Counts from one call to the next. On a machine that does not say it, all are taken for idle."""
+    """Counts from one call to the next. On a machine that does not say it, all count as idle."""
 
     def __init__(self) -> None:
         self._last = _looked()

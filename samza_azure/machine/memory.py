@@ -70,7 +70,7 @@ def memory_kills(root: Path = Path("/")) -> int:
 
 
 class RecentKills:
-    """Whether the OOM killer has killed a process of ours lately, that is, since the last look but one.
+    """Whether the OOM killer has killed one of our processes lately, that is, since the last look but one.
 
     Not since the last: a container ends a moment after its JVM was killed, and a look may fall between the two.
     """

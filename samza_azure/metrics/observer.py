@@ -199,7 +199,7 @@ class Observer:
         self._set_all(self._instruments.drain_rows, ("stage",), to_drain)
 
     def _set_all(self, gauge: Any, names: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> None:
-        """Set the values, and 0 for attributes that are gone: a gauge would keep its last value for ever."""
+        """Set the values, and 0 for attributes that are gone: a gauge would keep its last value forever."""
         for gone in self._shown.get(gauge, set()) - values.keys():
             gauge.set(0, {**self._who, **dict(zip(names, gone, strict=True))})
         for each, value in values.items():

@@ -152,5 +152,5 @@ def add_page(app: web.Application, watcher: Callable[[], Watcher], access: Acces
         app.router.add_get(f"{base}/{path}", guarded(file))
     app.router.add_get(f"{base}/state.json", guarded(state))
     app.router.add_get(f"{base}/day.json", guarded(last_day))
-    # A HEAD would wait for ever: a stream has no end, and its body is discarded.
+    # A HEAD would wait forever: a stream has no end, and its body is discarded.
     app.router.add_get(f"{base}/events", guarded(events), allow_head=False)

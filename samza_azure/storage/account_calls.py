@@ -28,7 +28,7 @@ from samza_azure.storage.secret_file import SecretFile
 Reading: TypeAlias = Refused | Missing | NotModified
 T = TypeVar("T")
 
-# A condition of ours did not hold: this is definitive, and nothing was changed.
+# One of our conditions did not hold: this is definitive, and nothing was changed.
 _REFUSED = frozenset(
     {
         "AppendPositionConditionNotMet",

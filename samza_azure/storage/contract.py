@@ -4,7 +4,7 @@
 check uses only blobs and rows of its own, through the interface that the product uses, and raises `Broken` with what it
 saw. None relies on the outcome of another one.
 
-Not promised: that a service that passes them keeps them for ever, or under load.
+Not promised: that a service that passes them keeps them forever, or under load.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class Broken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """One thing that the service must do. `rests` says what of ours would fail without it, and `waits` that the check
+    """One thing that the service must do. `rests` says what here would fail without it, and `waits` that the check
     takes as long as a lease."""
 
     sentence: str
@@ -104,7 +104,7 @@ async def write_by_etag(subject: Subject) -> None:
     blob = _blob(subject, "write-etag")
     first = await _leased(blob)
     second = _done(await blob.write(b"1", etag=first, lease_id=A, timeout=CALL_S), "a write with lease and ETag")
-    _refused(await blob.write(b"2", etag=first, lease_id=A, timeout=CALL_S), "a write with the ETag of before")
+    _refused(await blob.write(b"2", etag=first, lease_id=A, timeout=CALL_S), "a write with an outdated ETag")
     _is(await blob.read(timeout=CALL_S), Content(b"1", second), "a read after a refused write")
 
 
@@ -189,10 +189,10 @@ async def lease_by_etag(subject: Subject) -> None:
     blob = _blob(subject, "lease-etag")
     first = await _leased(blob)
     second = _done(await blob.write(b"1", etag=first, lease_id=A, timeout=CALL_S), "a write with lease and ETag")
-    _refused(await blob.break_now(etag=first, timeout=CALL_S), "a break with the ETag of before")
-    _refused(await blob.renew(A, etag=first, timeout=CALL_S), "a renewal with the ETag of before")
+    _refused(await blob.break_now(etag=first, timeout=CALL_S), "a break with an outdated ETag")
+    _refused(await blob.renew(A, etag=first, timeout=CALL_S), "a renewal with an outdated ETag")
     _done(await blob.break_now(etag=second, timeout=CALL_S), "a break with the ETag of now")
-    _refused(await blob.acquire(B, seconds=60, etag=first, timeout=CALL_S), "a request with the ETag of before")
+    _refused(await blob.acquire(B, seconds=60, etag=first, timeout=CALL_S), "a request with an outdated ETag")
 
 
 @_promise(

@@ -93,7 +93,7 @@ class Production:
         """
         values = {"content": self.content, "divided": divided, **columns(encode(self.stream, Stand(dict(ends))))}
         write = Write(Act.INSERT, hint_key(f"{self.stream}/{self.key}"), values)
-        # Refused: the key exists, perhaps from a try of ours whose answer was lost.
+        # Refused: the key exists, perhaps from our own try whose answer was lost.
         if not isinstance(self._insist(lambda: self.transactions.transact([write])), Refused):
             try:
                 self._insist(self.check)

@@ -143,7 +143,7 @@ class Reader:
         elif not token:  # what follows needs the account as well
             account.refuse_container()
         reader = cls.of(config, account, stream, start=start, token=token, until_now=until_now, name=name)
-        reader._check = account.refuse_container if token and not name else None  # noqa: SLF001 - it is one of ours
+        reader._check = account.refuse_container if token and not name else None  # noqa: SLF001 - it is of this class
         return reader
 
     @classmethod

@@ -1,6 +1,6 @@
 """How many bytes of rows in a log its readers have yet to read, by what is known of their positions. Pure.
 
-Only rows for a reader count: one that has read all of its rows may stand far before the end for ever.
+Only rows for a reader count: one that has read all of its rows may stand far before the end forever.
 """
 
 from collections import deque

@@ -27,7 +27,7 @@ def next_watermark_us(offsets: Sequence[Offset], step: int, delays: Iterable[tup
 def frontier_us(
     offsets: Sequence[Offset], watermark_ms: int, terms: Iterable[tuple[str | None, int]], lag_us: int
 ) -> int | None:
-    """The event time, in microseconds, below which this batch and all before it have put out everything.
+    """The event time, in microseconds, below which this batch and all before it have emitted everything.
 
     `watermark_ms`: the watermark of the batch; `terms`: streams with their shift in us, None for the watermark itself.
     """

@@ -15,7 +15,7 @@ from samza_azure.foreign import parsed
 WRITER, NUMBER = "samza-writer", "samza-number"
 #: So many writers are kept. If there are more, those that have sent nothing for the longest time are forgotten.
 WRITERS = 1_000
-#: No job of ours has longer ids of writers (in characters of ASCII), and none counts further.
+#: No samza_azure job has longer ids of writers (in characters of ASCII), and none counts further.
 LONGEST, MOST = 200, 2**63 - 1
 
 
@@ -46,7 +46,7 @@ class EventHubsOnce:
 
     def is_new(self, properties: Mapping[Any, Any] | None) -> bool:
         """Whether an event with these properties, or a message with `dict(headers)`, has not come before. True of all
-        that no job of ours has sent.
+        that no samza_azure job has sent.
         """
         found = properties or {}
         return self.is_next(
@@ -76,7 +76,7 @@ class EventHubsOnce:
 
 
 def _is_ours(writer: Any, number: int) -> bool:
-    """Whether a job of ours can have sent it. What others send would fill the state, or be taken for a repetition."""
+    """Whether a samza_azure job can have sent it. What others send would fill the state, or look like a repetition."""
     return isinstance(writer, str) and writer.isascii() and len(writer) <= LONGEST and 0 <= number <= MOST
 
 

@@ -24,7 +24,7 @@ BODY = "body"
 #: Beside the option that is a secret, the one that names a file with it.
 FILE = ".file"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: What other programs call an option of ours, in small letters and with points.
+#: What other programs call one of our options, in small letters and with points.
 ELSEWHERE = {
     "bootstrap.servers": "brokers", "kafka.bootstrap.servers": "brokers", "servers": "brokers", "hosts": "brokers",
     "group.id": "group", "groupid": "group", "subscribe": "topic", "topics": "topic", "topic.name": "topic",

@@ -1,4 +1,4 @@
-"""Which factory `streams.<id>.system` means: one of ours (`config/systems.py`), or another one; and what it needs."""
+"""Which factory `streams.<id>.system` means: a built-in (`config/systems.py`) or another one; and what it needs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator

@@ -302,7 +302,7 @@ class Sink(Follower):
             self._appender.release_unused()
 
     def _has_arrived(self, refused: str) -> bool:
-        """After a refusal: whether the table has a position of ours that was sent before and whose answer was lost.
+        """After a refusal: whether the table has one of our positions that was sent before and whose answer was lost.
 
         Otherwise a lock was refused, and is asked for again. Raise Superseded if another writer is the owner now. Raise
         StateLost if the position is ours but none that we have sent.

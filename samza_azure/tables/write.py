@@ -164,7 +164,7 @@ class SegmentRows:
 
 @dataclass(slots=True)
 class _Held:
-    """A lock of ours: its free numbers, and the last append that had rows of its interval.
+    """A lock that we hold: its free numbers, and the last append that had rows of its interval.
 
     `span` is the visible part of the interval. Another part may have been dropped before; none can be while we hold the
     lock.

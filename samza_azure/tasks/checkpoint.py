@@ -75,7 +75,7 @@ def lay_out(
     """Fill an empty directory from the log. Return the last batch's plan, or None if there was no batch yet.
 
     `commits/N` is our own: Spark has it only after the record is appended, so no record can hold it. `places` say which
-    record, by blob and position, holds a file. Raise CorruptState for a file that no record of ours can hold, and if
+    record, by blob and position, holds a file. Raise CorruptState for a file that no record can hold, and if
     the state after the batch is not there, as that of a query that `is_stateful` must be. `location` is the URL of the
     directory for Spark, if not that of the local file.
     """

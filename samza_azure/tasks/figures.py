@@ -51,7 +51,7 @@ class Figures:
         self.late: dict[int, int] = {}  # by batch: the late rows that Spark's figures leave out
         self.spent: dict[int, Spent] = {}  # by batch: of those that are not counted yet
         self.through = -1  # the last batch that is counted
-        self._paces: list[tuple[float, int, int]] = []  # recent times, and the rows read and put out by then
+        self._paces: list[tuple[float, int, int]] = []  # recent times, and the rows read and emitted by then
 
     @property
     def is_complete(self) -> bool:

@@ -45,7 +45,7 @@ class Readers:
         self._begins_at = end
 
     def appended(self, end: Position, slices: Iterable[Slice]) -> None:
-        """Count a record of ours. It comes after the first look."""
+        """Count our own record. It comes after the first look."""
         sizes = Counter[int]()
         for part in slices:
             sizes[part.destination] += part.length

@@ -21,7 +21,7 @@ from samza_azure import cli, extras
 from samza_azure.application import Application
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, PipelineRefused, in_full
-from samza_azure.eventhubs import reach
+from samza_azure.eventhubs import hub_check
 from samza_azure.eventhubs.emulator import KEY, EventHubs
 from samza_azure.extras import PANDAS, SPARK, to_install
 from samza_azure.pipeline.names import TYPES
@@ -378,7 +378,7 @@ def test_what_is_found_outside_can_be_pasted_into_a_report(
     module = f"shop_{next(_numbers)}"
     (tmp_path / f"{module}.py").write_text(TASK)
     (tmp_path / "job.toml").write_text(OUTSIDE.format(module=module))
-    monkeypatch.setattr(reach, "OPEN_S", 0.5)
+    monkeypatch.setattr(hub_check, "OPEN_S", 0.5)
     with EventHubs({"hub": 2}) as hubs:
         monkeypatch.setenv("HUBS", hubs.connection_string)
         monkeypatch.setattr(sys, "argv", ["samza-azure", "check", str(tmp_path / "job.toml"), "--quick", "--connect"])

@@ -150,7 +150,7 @@ def test_dev_starts_processors_ends_them_in_order_and_has_the_worst_of_their_cod
 
 
 def test_dev_shows_no_group_that_is_elsewhere_and_starts_one_processor_in_a_group_of_one(job: Path) -> None:
-    """Its view would say for ever that processors start."""
+    """Its view would say forever that processors start."""
     text = job.read_text()
     job.write_text(text.replace("own.Factory", "own.Elsewhere"))
     process = begun("dev", str(job))

@@ -67,7 +67,7 @@ class Page:
         return SharedTasks(AzureJobCoordinatorFactory().get_job_coordinator("p0", self.config), "part", 2)
 
     def run(self, line: str, **names: str) -> tuple[int, str]:
-        """A command of the page, with names of ours; its exit code, and what it said.
+        """A command of the page, with the test's names; its exit code, and what it said.
 
         It is run once more if Azurite did not answer in time, which happens on a busy machine.
         """

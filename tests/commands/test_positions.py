@@ -251,7 +251,7 @@ def test_an_account_in_trouble_is_no_missing_role(ask: Ask, status: int, says: s
 
 
 def left(hubs: EventHubs, start: str) -> list[int]:
-    """What a stream of ours reads that begins there."""
+    """What our own stream reads that begins there."""
     options = {"name": "Orders", "connect": hubs.connection_string, "start": start}
     reading = EventHubsStream(SystemStream("orders", 2, ddl.arrow_schema("n bigint"), options, Path(), owner=1))
     found = list[int]()

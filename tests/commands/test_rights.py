@@ -1,6 +1,6 @@
 """With the least rights: each command on an emulator that a proxy guards as roles guard an account.
 
-What a role would refuse the proxy refuses, with Azure's code. Nothing of ours knows that it is there.
+What a role would refuse the proxy refuses, with Azure's code. Nothing in the package knows that it is there.
 """
 
 import json

@@ -46,7 +46,7 @@ EMPTY = {
     ],
     "events": [{"at_ms": 0, "kind": "", "text": ""}], "kept": {}, "failure": {"task": "", "message": ""},
 }  # fmt: skip
-#: What no person is shown, or not as it is: the state is one of ours, in capitals.
+#: What no person is shown, or not as it is: the state is a word of the protocol, in capitals.
 HIDDEN = ("stop.uuid", "verdict.state", "tasks.0.stage", "tasks.0.error.traceback")
 #: What the table of a drain that goes on shows.
 OF_A_DRAIN = ("drain.step", "drain.run_id", "drain.asked_by", "tasks.0.name", "tasks.0.stage", "tasks.0.owner")

@@ -229,7 +229,7 @@ def test_waiting_for_a_drain_says_what_cancelled_it(after: Control, said: str, *
 
 @pytest.mark.parametrize(("after", "said"), [(RUNNING, r"The run goes on\."), (STOPPED, "by a stop")])
 def test_a_drain_that_was_accepted_and_cancelled_before_the_first_read_is_over(after: Control, said: str) -> None:
-    """The command waited for ever: the blob showed no drain, and the answer of the leader did not say so."""
+    """The command waited forever: the blob showed no drain, and the answer of the leader did not say so."""
     play = Play((after, ROW))
     play.storage.insert(REQUESTS, "u", {**request_columns(RequestKind.DRAIN, "u", "run"), "answer": ACCEPTED})
     with pytest.raises(SamzaAzureError, match=rf"was cancelled.*{said}"):
@@ -332,7 +332,7 @@ def test_a_drain_that_was_under_way_and_is_gone_was_cancelled(by: str) -> None:
 
 
 def test_only_the_drain_of_the_run_in_progress_is_hinted_at() -> None:
-    """The hint of a mistyped run would stay for ever, and every container reads the hints."""
+    """The hint of a mistyped run would stay forever, and every container reads the hints."""
     play = Play((RUNNING, ROW))
     for run_id in ("typo", "", "run"):
         asyncio.run(ask_drain(RUNNING, play.account.rows(), run_id))

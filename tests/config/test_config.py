@@ -546,7 +546,7 @@ def test_each_profile_fits_itself() -> None:
         ("scheduler.mode", "share it fairly"),
         ("python.unix.domain.socket.enabled", "40 ms"),
         ("python.use.daemon", "processes of sources"),
-        ("sql.adaptive.streaming.stateless.enabled", "wait for ever"),
+        ("sql.adaptive.streaming.stateless.enabled", "wait forever"),
         ("sql.streaming.queryEvolution.enableSourceEvolution", "have no names"),
         ("sql.streaming.disabledV2MicroBatchReaders", "read by such a source"),
     ],

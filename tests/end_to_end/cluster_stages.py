@@ -206,7 +206,7 @@ class Struck(clusters.Trial):
         self.say(f"kill -9 of the {what} of a batch of {stage}: {tasks} tasks and {stages} stages failed")
 
     def compared(self, stages: tuple[str, ...]) -> None:
-        """Drain. What each stage has put out is that of a batch."""
+        """Drain. What each stage has emitted is that of a batch."""
         assert self.world.drained() == {"p0": 0}
         flights = self.world.flights.slice(0, self.world.produced)
         found = {

@@ -326,7 +326,7 @@ class Trial:
         assert not self.cluster.secret or not [each for each in commands if self.cluster.secret in each]
 
     def drained(self) -> None:
-        """Drain. What was put out is that of a batch."""
+        """Drain. What was emitted is that of a batch."""
         assert self.world.drained() == {"p0": 0}
         found = daily_rows(self.world.stream("daily-delays"))
         assert found == daily(self.world.flights.slice(0, self.world.produced))

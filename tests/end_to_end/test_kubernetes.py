@@ -1,4 +1,4 @@
-"""A processor whose executors are pods: Spark's own client of Kubernetes against a server and a node of ours."""
+"""A processor whose executors are pods: Spark's own client of Kubernetes against our own server and node."""
 
 import os
 from pathlib import Path

@@ -89,7 +89,7 @@ def test_a_drain_asked_for_before_the_start_reads_nothing(world: JobOnAzurite) -
 
 
 def test_a_restarted_processor_does_not_begin_a_drained_run_again(world: JobOnAzurite) -> None:
-    """A processor that is restarted at once would be restarted for ever, so it stays. The next one reports that nothing
+    """A processor that is restarted at once would be restarted forever, so it stays. The next one reports that nothing
     is to do."""
 
     def stands_by(shown: dict[str, Any]) -> bool:

@@ -42,7 +42,7 @@ def within(first: datetime, then: datetime, minutes: int) -> bool:
 
 
 def expected(rows: Rows) -> Rows:
-    """What the four jobs put out as one batch, without Spark."""
+    """What the four jobs emit as one batch, without Spark."""
     timed = [each for each in rows["raw"] if each["at"] is not None]
     orders = [{"orderId": each["id"], "ordered": each["at"]} for each in timed if each["kind"] == "order"]
     payments = [{"paidId": each["id"], "paid": each["at"]} for each in timed if each["kind"] == "payment"]

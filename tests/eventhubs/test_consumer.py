@@ -95,7 +95,7 @@ def test_events_say_by_their_content_type_which_schema_they_have(
 
 
 def test_another_program_in_the_consumer_group_is_named(hubs: EventHubs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Functions and the processors of the SDKs have the owner level 0: they were put out, and nobody heard of it."""
+    """Functions and processors of the SDKs have the owner level 0: they were disconnected, and nobody was told."""
     monkeypatch.setattr(partition_module, "WHO_S", 30.0)
     with receiving(consumer(hubs), lambda *_: None, owner_level=0):
         until(lambda: hubs.readers("hub", 0))
@@ -105,8 +105,8 @@ def test_another_program_in_the_consumer_group_is_named(hubs: EventHubs, monkeyp
         until(lambda: hubs.readers("hub", 1) and reading.warning())
         assert reading.warning() == (
             "When this task began, another program read partition 0 of the hub 'hub' in the consumer group '$Default', "
-            "and was put out: a reader of the owner level 0, which the service does not name. A consumer group is for "
-            "one job: write another one, streams.s.options.consumer_group."
+            "and was disconnected: a reader of the owner level 0, which the service does not name. A consumer group is "
+            "for one job: write another one, streams.s.options.consumer_group."
         )
         reading.close()
     until(lambda: not hubs.readers("hub", 0))
@@ -451,7 +451,7 @@ def test_events_are_found_by_the_time_at_which_they_came(hubs: EventHubs) -> Non
     assert reading.back_to(before, {0: (0, 0)}) == {}, "nothing was read"
     hubs.trim("hub", 0, 1)
     assert reading.back_to(before, {0: (made, 5), 1: (made, 0)}) == {0: (made, 1)}, "the oldest; the other stands there"
-    with pytest.raises(ConfigError, match="deleted and made anew since it was read"):
+    with pytest.raises(ConfigError, match="deleted and recreated since it was read"):
         reading.back_to(before, {0: (made - 1, 5)})
 
 

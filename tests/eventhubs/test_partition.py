@@ -123,11 +123,11 @@ def test_a_connection_that_breaks_without_a_word_is_made_anew(
 
         until(has_come)
         assert (found, reading.repeated) == (numbered(before, before + 3), 0)
-    assert f"event {before + 2} is there, and none comes: connecting anew" in caplog.text
+    assert f"event {before + 2} is there, and none comes: reconnecting" in caplog.text
 
 
 def test_a_connection_that_is_taken_and_never_answered_is_cut(hubs: EventHubs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The SDK waits for ever while it connects, where no `close` reaches it: the reader stood still without a word."""
+    """The SDK waits forever while it connects, where no `close` reaches it: the reader stood still without a word."""
     monkeypatch.setattr(partition_module, "OPENS_S", 0.5)
     proxy = Silent(hubs.port, silent=2)  # the first one asks for the facts of the hub
     there = EventHub("hub", connect=lambda: hubs.connection_string.replace(f":{hubs.port}", f":{proxy.port}"))
@@ -285,7 +285,7 @@ def test_a_hub_that_was_made_anew_is_recognised(hubs: EventHubs) -> None:
         bodies(first, 3)
         hubs.make_again("hub")
         hubs.send("hub", 0, numbered(5))
-        with pytest.raises(RowsGone, match=r"made anew .* up to event 2.*on_expired"):
+        with pytest.raises(RowsGone, match=r"recreated .* up to event 2.*on_expired"):
             first.read(PATIENCE_S)
         position = first.position
     with reader(hubs, position, skips=True) as second:
@@ -374,7 +374,7 @@ def test_a_full_reader_holds_back_the_service(hubs: EventHubs) -> None:
 
 
 def test_nothing_is_held_once_all_is_read(hubs: EventHubs) -> None:
-    """What came in parts has more bytes than the whole, for its padding: the rest counted as held for ever, and in days
+    """What came in parts has more bytes than the whole, for its padding: the rest counted as held forever, and in days
     no room was left."""
     with reader(hubs) as reading:
         for number in range(40):

@@ -64,7 +64,7 @@ def test_an_inclusive_position_repeats_an_event_at_each_reconnection(hubs: Event
 
 @pytest.mark.long  # it waits for timeouts of the SDK
 def test_with_retries_left_no_error_is_shown(hubs: EventHubs) -> None:
-    """It tries for ever, here with a consumer group that does not exist."""
+    """It tries forever, here with a consumer group that does not exist."""
     errors: list[Exception] = []
     attaches = lambda: hubs.counts["readers of hub/0"]  # noqa: E731
     with receiving(consumer(hubs, group="none"), lambda *_: None, on_error=lambda _, error: errors.append(error)):
@@ -78,7 +78,7 @@ def test_with_retries_left_no_error_is_shown(hubs: EventHubs) -> None:
 
 
 def test_after_an_error_it_opens_the_link_again_by_itself(hubs: EventHubs) -> None:
-    """Also one that a newer owner has stolen, so owners of the same level would evict each other for ever."""
+    """Also one that a newer owner has stolen, so owners of the same level would evict each other forever."""
     errors: list[EventHubError] = []
     stale = consumer(hubs, retry_total=0, load_balancing_interval=0.1)
     with receiving(stale, lambda *_: None, owner_level=5, on_error=lambda _, error: errors.append(error)):

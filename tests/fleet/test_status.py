@@ -105,7 +105,7 @@ def test_a_leader_that_stands_still_is_named_until_another_one_has_its_tasks(gro
 
 
 def test_a_fleet_that_was_killed_is_not_called_running(group: GroupOnAzurite, tmp_path: Path) -> None:
-    """It was, for ever: who had died was shown as it had reported last."""
+    """It was, forever: who had died was shown as it had reported last."""
     seen, begun, codes = onlooker(group), time.monotonic(), []
     group.kill("p0", "p1")
     while onlooker(group).sure()["verdict"]["exit_code"] == 0:  # each as if it were the only look

@@ -114,7 +114,7 @@ def test_rows_come_back_as_they_went(seed: int) -> None:
 
 
 def test_what_json_cannot_say_is_refused() -> None:
-    """A year that no reader of ours takes is no other year."""
+    """A year that none of our readers takes is no other year."""
     for kind, value in ((pa.date32(), 2_932_897), (pa.timestamp("us", "UTC"), 2_932_897 * 86_400 * 10**6)):
         back, refused = through_json(pa.table({"c": pa.array([value], _plain(kind)).cast(kind)}))
         assert not back and "which cannot hold '+10000-01-01" in refused[0]

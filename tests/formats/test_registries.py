@@ -130,7 +130,7 @@ def test_a_certificate_that_is_replaced_is_waited_for(certificate: Path, tmp_pat
 
 
 def test_an_error_of_a_proxy_lets_nobody_in() -> None:
-    """A wrong password behind one that answers 502 at first was waited for for ever."""
+    """A wrong password behind one that answers 502 at first was waited for forever."""
     with FakeConfluentRegistry(user="me", password="secret") as registry:
         reads = reader(registry, registry__user="me", registry__password="wrong")
         for status in (502, 404):
@@ -210,7 +210,7 @@ def test_many_schemas_are_asked_for_in_several_reads_and_each_once(
     assert all(0 < more - less <= 21 for less, more in pairwise(asked)) and len(asked) >= 8
     assert next(now) - begun_at > 10 * read.REFUSED_S
     parsed(reads, bodies[:1])
-    assert len(registry.asked) == len(bodies) + 1, "so many are not remembered for ever"
+    assert len(registry.asked) == len(bodies) + 1, "so many are not remembered forever"
 
 
 @pytest.mark.parametrize(

@@ -368,7 +368,7 @@ def test_a_request_is_obeyed_in_the_blob_then_answered_and_withdrawn_by_another(
 
 
 def test_of_two_unanswered_requests_the_later_one_counts_whatever_was_obeyed() -> None:
-    """Otherwise a leader that finds both would obey one after the other, for ever."""
+    """Otherwise a leader that finds both would obey one after the other, forever."""
     first, back = request(RequestKind.DECOMMISSION, "p2"), request(RequestKind.RECOMMISSION, "p2", at_ms=12)
     for control in (CONTROL, with_notices(CONTROL, (first,), ROWS_OF_THREE)):
         after = with_notices(control, (first, back), ROWS_OF_THREE)

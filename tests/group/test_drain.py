@@ -243,7 +243,7 @@ def test_a_generated_id_older_than_all_remembered_ones_is_that_of_a_forgotten_ru
     past = ("by-hand", *made[1:-1])
     control = replace(CONTROL, past=past)
     assert [is_forgotten(control, run) for run in (made[0], made[1], made[-1])] == [True, False, False]
-    assert not is_forgotten(control, "0-by-hand"), "chosen ids are remembered for ever"
+    assert not is_forgotten(control, "0-by-hand"), "chosen ids are remembered forever"
     assert not is_forgotten(replace(control, past=past[:-1]), made[0]), "there is room for one more"
     assert not is_forgotten(replace(control, run_id=made[0]), made[0]), "it is in progress; a clock was late"
 

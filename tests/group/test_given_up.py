@@ -211,7 +211,7 @@ def test_a_task_that_was_given_up_elsewhere_is_no_better_before_it_appends() -> 
 
 
 def test_a_task_that_a_system_refuses_each_time_is_given_up() -> None:
-    """It waits for a role before it fails, which counted as having run well: so it was tried for ever."""
+    """It waits for a role before it fails, which counted as having run well: so it was tried forever."""
     view, now, failures = view_of("p3"), NOW, []
     view.work.tasks["daily-0"] = LocalTask(2, 1, now)
     for attempt in range(1, 4):

@@ -119,7 +119,7 @@ def test_a_failed_task_fails_the_run_only_if_its_present_owner_says_so() -> None
 
 
 def test_a_log_with_a_later_owner_than_the_blob_knows_of_fails_its_task_with_the_way_out() -> None:
-    """An older control.json was put back while no processor ran: the task was shown as STARTING for ever."""
+    """An older control.json was put back while no processor ran: the task was shown as STARTING forever."""
     view = view_of("p3")
     view.work.tasks["daily-0"].report = report("daily-0", Phase.SUPERSEDED)
     told_of = own_row(view).tasks["daily-0"]

@@ -122,7 +122,7 @@ def test_a_read_that_was_sent_before_an_answer_was_stored_does_not_take_it_back(
 
 @pytest.mark.parametrize("by", ["this leader", "another"])
 def test_a_row_that_replaces_an_answered_request_is_what_the_next_read_says(by: str) -> None:
-    """The leader kept the old row, whose deletion is refused for ever: after a drain it never finished its clean-up."""
+    """The leader kept the old row, whose deletion is refused forever: after a drain it never finished its clean-up."""
     view = asked(FREEZE, drain(answer="accepted" if by == "another" else ""))
     if by == "this leader":
         learn(view, AnswerRequest("d", "etag of d", "accepted"), "newer", sent_at=NOW, now=NOW + 0.01)

@@ -109,7 +109,7 @@ class Never:
 
 
 def supervisor(directory: Path, factory: str) -> "subprocess.Popen[str]":
-    """`samza-azure run` with a factory of ours; what it says comes through a pipe."""
+    """`samza-azure run` with the test's own factory; what it says comes through a pipe."""
     (directory / "own.py").write_text(OWN)
     (directory / "job.toml").write_text(JOB.format(factory))
     environment = {**os.environ, "CONNECT": "UseDevelopmentStorage=true", "RENEW": str(directory / "renew")}

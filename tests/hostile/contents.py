@@ -1,7 +1,7 @@
 """Hostile contents in valid frames: what whoever may write blobs and rows can write, drawn from a seed.
 
 Lengths and checksums are right, or nothing behind them would be reached. Each `play_…` draws one case, lets the code
-read it, and judges: an error is one of ours and says where; what is accepted has only what it may have.
+read it, and judges: an error is a SamzaAzureError and says where; what is accepted has only what it may have.
 """
 
 import base64
@@ -1151,8 +1151,8 @@ PLAYS: tuple[tuple[Callable[[Random, Path], Verdict], int], ...] = (
 
 
 def play(seed: int, directory: Path, only: Callable[[Random, Path], Verdict] | None = None) -> Verdict:
-    """The case of this seed, or the one of another play that it would be. Raise `Wrong`, or anything that is not an
-    error of ours.
+    """The case of this seed, or the one of another play that it would be. Raise `Wrong`, or anything that is no
+    SamzaAzureError.
     """
     random = Random(seed)
     chosen = random.choices([each for each, _ in PLAYS], [weight for _, weight in PLAYS])[0]

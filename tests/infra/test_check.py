@@ -205,7 +205,7 @@ OF_THE_FLEET = [
         "minimumTlsVersion of account should be",
     ),
     (
-        "versions for ever",
+        "versions forever",
         "storage.bicep",
         "isVersioningEnabled: false",
         "isVersioningEnabled: true",
@@ -300,7 +300,7 @@ OF_THE_FLEET = [
     ),
     ("memory of another ratio", "container-apps.bicep", "${cores * 2}Gi", "${cores * 7}Gi", "vCPUs go with"),
     (
-        "started for ever",
+        "started forever",
         "container-apps.bicep",
         "            '--wait-for-upgrade'\n",
         "",
@@ -771,7 +771,7 @@ OF_A_MANIFEST = [
     ("version that is none", "apiVersion: apps/v1", "apiVersion: apps/v9", "apps/v9"),
     ("text for a number", "replicas: 3", "replicas: three", "three"),
     ("life by readiness", "path: /livez", "path: /readyz", "startupProbe asks for /readyz"),
-    ("started for ever", ", --wait-for-upgrade]", "]", "without --wait-for-upgrade"),
+    ("started forever", ", --wait-for-upgrade]", "]", "without --wait-for-upgrade"),
     (
         "more memory than it asks for",
         "limits:\n              memory: 4Gi",
@@ -918,7 +918,7 @@ def test_the_units_of_a_cluster_are_as_narrow_as_that_of_a_processor(name: str) 
         ("Restart=on-failure", "Restart=always", "what ended well stays ended"),
         (" --wait-for-upgrade", "", "has no --wait-for-upgrade"),
         ("IntervalSec=0", "IntervalSec=600", "the unit would give up"),
-        ("RestartPreventExitStatus=2", "RestartPreventExitStatus=3", "would be started for ever"),
+        ("RestartPreventExitStatus=2", "RestartPreventExitStatus=3", "would be started forever"),
         ("SuccessExitStatus=8", "SuccessExitStatus=2", "should not be started again"),
         ("UMask=0077", "UMask=0022", "UMask should be 0077"),
     ],

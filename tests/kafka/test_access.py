@@ -13,8 +13,8 @@ from azure.core.credentials import AccessTokenInfo
 
 from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, SignInFailed, StorageUnavailable
 from samza_azure.kafka import access as access_module
-from samza_azure.kafka import reach
 from samza_azure.kafka import topic as topic_module
+from samza_azure.kafka import topic_check
 from samza_azure.kafka.local_broker import LocalBroker, free_port
 from samza_azure.storage.identity import Identity
 from samza_azure.systems import looks as looks_module
@@ -31,7 +31,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The brokers are on this machine."""
     monkeypatch.setattr(looks_module, "LOOK_S", 0.2)
     monkeypatch.setattr(topic_module, "ANSWER_S", 1.0)
-    monkeypatch.setattr(reach, "CONNECT_S", 0.3)
+    monkeypatch.setattr(topic_check, "CONNECT_S", 0.3)
 
 
 @pytest.fixture(scope="module")

@@ -268,7 +268,7 @@ def test_messages_are_found_by_their_time(timed: Messages) -> None:
     assert reading.back_to(at(2001), {0: (rows.position[0], 2)}) == {}, "where it stands already"
     assert reading.back_to(at(5000), stood) == {}, "none is as young"
     assert reading.back_to(at(50), {0: (0, 0)}) == {}, "nothing was read"
-    with pytest.raises(ConfigError, match="was deleted and made anew since it was read"):
+    with pytest.raises(ConfigError, match="was deleted and recreated since it was read"):
         reading.back_to(at(50), {0: (rows.position[0] + 1, 5)})
 
 

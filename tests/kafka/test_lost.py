@@ -111,7 +111,7 @@ def test_messages_that_were_read_may_be_deleted(cluster: MockCluster, messages: 
 
 
 def test_a_start_behind_the_end_is_told_as_such(messages: Messages) -> None:
-    """It was said that the topic had been made anew."""
+    """It was said that the topic had been recreated."""
     reading = messages.stream(start="0:50,1:0")
     with pytest.raises(ConfigError, match=r"start has offset 50 for partition 0, and .*before offset 40\. .*to 40"):
         numbers(reading, 1)
@@ -140,7 +140,7 @@ def test_a_topic_that_was_made_anew_is_recognised_by_its_id(cluster: MockCluster
         messages.send(0, bodies(100 + 10 * batch, 110 + 10 * batch))
     strict = on(messages, position)
     with pytest.raises(
-        RowsGone, match=r"made anew since its partition 0 was read up to offset 40: what it held is lost"
+        RowsGone, match=r"recreated since its partition 0 was read up to offset 40: what it held is lost"
     ):
         numbers(strict, 1)
     strict.close()
@@ -157,7 +157,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read_is_recognised(cluster: MockC
     numbers(reading, 40)
     cluster.delete("t")
     cluster.create("t", 2)
-    with pytest.raises(RowsGone, match="made anew since its partition 0 was read up to offset 40"):
+    with pytest.raises(RowsGone, match="recreated since its partition 0 was read up to offset 40"):
         following(reading)
     reading.close()
 
@@ -178,7 +178,7 @@ def test_a_topic_that_is_gone_is_waited_for_and_then_an_error(
 
 
 def test_another_number_of_partitions_is_told(cluster: MockCluster, messages: Messages) -> None:
-    """More while those that are known are read on; with fewer the topic was made anew."""
+    """More while those that are known are read on; with fewer the topic was recreated."""
     reading = messages.stream(on_expired="skip")
     numbers(reading, 40)
     cluster.delete("t")
@@ -335,7 +335,7 @@ def test_a_connection_that_is_cut_meanwhile_says_nothing_of_offsets(
 
 
 def test_a_client_that_hangs_is_replaced(messages: Messages, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One was seen to wait for ever until it was told what to read."""
+    """One was seen to wait forever until it was told what to read."""
     stuck: list[threading.Event] = []
 
     class Hangs(Consumer):

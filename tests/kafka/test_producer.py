@@ -12,7 +12,7 @@ from confluent_kafka import Producer, TopicPartition
 from samza_azure import SystemStream, SystemWriter
 from samza_azure.errors import AccessDenied, ConfigError, StorageUnavailable
 from samza_azure.kafka import producer as producer_module
-from samza_azure.kafka import reach
+from samza_azure.kafka import topic_check
 from samza_azure.kafka.connector import KafkaFactory
 from samza_azure.kafka.local_broker import LocalBroker, free_port
 from samza_azure.kafka.murmur import of_key
@@ -234,7 +234,7 @@ def test_an_option_that_is_wrong_is_named(options: dict[str, str], said: str) ->
 def test_a_topic_can_be_tried_and_one_that_is_missing_is_named(
     messages: Messages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reach, "CONNECT_S", 0.3)
+    monkeypatch.setattr(topic_check, "CONNECT_S", 0.3)
     assert "has 2 partitions, and takes transactions" in made(messages).look()
     assert "transactions" not in made(messages, transactions="false").look()
     messages.topic = "missing"
@@ -271,7 +271,7 @@ def test_what_brokers_refuse_at_the_start_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(producer_module, "STEP_S", 2.0)  # the client asks again each half second
-    monkeypatch.setattr(reach, "ANSWER_S", 2.0)
+    monkeypatch.setattr(topic_check, "ANSWER_S", 2.0)
     for call in (lambda: opened(mocked), made(mocked).look):
         cluster.refuse(request_, *[error] * 9)
         with pytest.raises(kind, match=said):

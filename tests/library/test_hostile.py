@@ -198,7 +198,7 @@ def test_a_group_that_finds_another_groups_control_blob_ends_with_1(place: Place
 
 
 def test_an_older_copy_of_the_control_blob_ends_everybody_with_a_sentence(place: Place) -> None:
-    """Versions would be given twice: a task waited for ever for a release that had been of another version."""
+    """Versions would be given twice: a task waited forever for a release that had been of another version."""
     members = place.group("a", "b", "c")
     older = place.read()
     newcomer = place.member("d")

@@ -1,4 +1,4 @@
-"""Records that no rule of ours can have written are refused, with their position; one test for each message."""
+"""Records that none of the rules can have written are refused, with their position; one test for each message."""
 
 import json
 import struct

@@ -533,7 +533,7 @@ def test_damage_is_no_deletion_for_a_producer_with_a_key_that_reads_on() -> None
     "others", [b"no record" * 20, bytes(300), encode(Record(Kind.BATCH, GROUP, "x", Writer(0, 0), 0, 1))[:-1]]
 )
 def test_bytes_that_are_no_record_are_not_taken_for_another_producer_that_was_faster(others: bytes) -> None:
-    """A producer that is trusted, as one without a key is at first, read it again for ever."""
+    """A producer that is trusted, as one without a key is at first, read it again forever."""
     blobs, log = MemoryAccount().blobs(), producer("a")
     drive(append_shared(log, **rows("one")), blobs)
     assert log.is_trusted

@@ -3,7 +3,7 @@
 Every order of events is tried. What runs is production's `decide`, whole, with `learn`. p1 leads; p2 was in the run
 too; p3 comes to it. Processors rejoin, crash, start again with the same code or with an upgraded pipeline, are asked to
 leave, and the leadership changes hands. There is no time: no wait ends by itself, so what holds here does not depend on
-timeouts, and a state without a further step shows whether a processor waits for ever. Of the storage only this is used:
+timeouts, and a state without a further step shows whether a processor waits forever. Of the storage only this is used:
 a write lands if its ETag is the one that is there (`lease.py` and `hand_over.py` show the rest).
 """
 
@@ -49,7 +49,7 @@ OLD = Plan((StagePlan("clean", ("flights",), "by", 2),), {"flights": 2}, "f" * 6
 NEW = Plan((StagePlan("tidy", ("flights",), "by", 1),), {"flights": 2}, "e" * 64)
 TASKS = tuple(OLD.tasks())
 NEVER = -1e9
-#: How p2, which was taken for dead, comes back as another life while a task of its former life still runs.
+#: How p2, which was considered dead, comes back as another life while a task of its former life still runs.
 REJOINED = (
     "p2 is marked dead",
     "p2 MergeOwnRow",
@@ -66,7 +66,7 @@ def _life(name: str, number: int) -> str:
     return f"{name}'s life {number}"
 
 
-#: Both tasks are drained. The second one was p2's, until p2 was taken for dead and p1 got it.
+#: Both tasks are drained. The second one was p2's, until p2 was considered dead and p1 got it.
 DRAINED = Control(
     group_id="ab" * 16,
     revision=5,
@@ -194,7 +194,7 @@ class Ending:
                 continue
             view = self.views.look(state.locals[number])
             if view.ending is not None:
-                return Violation("L1", f"{name} waits for {waits(view)} for ever")
+                return Violation("L1", f"{name} waits for {waits(view)} forever")
             there[view.member] = view
         for member, view in there.items():
             name = member.processor
@@ -203,10 +203,10 @@ class Ending:
                 if not owners <= set(there) or len(owners) == 0 or control.stop is not None:
                     return Violation("L1", f"{name} is there, and the run does not go on")
                 if view.work.plan == NEW:
-                    return Violation("L1", f"{name} is upgraded, and stays for ever beside a run that goes on")
+                    return Violation("L1", f"{name} is upgraded, and stays forever beside a run that goes on")
                 continue
             if view.work.plan == OLD:
-                return Violation("L1", f"{name} stays for ever in a run that is drained")
+                return Violation("L1", f"{name} stays forever in a run that is drained")
             if control.fingerprint != NEW.fingerprint or control.phase is not RunPhase.RUNNING:
                 return Violation("L1", f"{name} is upgraded, and the next run does not begin")
         return None

@@ -156,7 +156,7 @@ CLAIMS = (
     ),
     Claim(
         "hand-over: a release of any generation counts",
-        "what a row said of an earlier ownership is taken for this one",
+        "what a row said of an earlier ownership is mistaken for this one",
         lambda: HandOver(begun=BACK, faults=2, by_generation=False),
         violates="alone",
     ),
@@ -192,7 +192,7 @@ CLAIMS = (
     # How processors end.
     Claim(
         "ending: a drained run, nothing goes wrong",
-        "nobody waits for ever, in whatever order they hear of it",
+        "nobody waits forever, in whatever order they hear of it",
         lambda: Ending(faults=0),
     ),
     Claim(
@@ -218,7 +218,7 @@ CLAIMS = (
     ),
     Claim(
         "ending: a stopped run, nothing goes wrong",
-        "nobody waits for ever",
+        "nobody waits forever",
         lambda: Ending(run=STOPPED, faults=0),
     ),
     # The drain.
@@ -236,7 +236,7 @@ CLAIMS = (
     ),
     Claim(
         "drain: standing still for whichever drain",
-        "where a task stood for a cancelled drain is taken for where it stands",
+        "where a task stood for a cancelled drain is mistaken for where it stands",
         lambda: Drain(for_this_drain=False),
         violates="S7",
     ),
@@ -255,17 +255,17 @@ WHOLE = (
     Claim("log: two through ROLLED into the next blob", "as above", _race(OLD, NEW, limits=LogLimits(roll_records=1))),
     Claim(
         "ending: any one crash, restart, upgrade or rejoin",
-        "whatever goes wrong once, and whenever, nobody waits for ever and the upgraded begin the next run",
+        "whatever goes wrong once, and whenever, nobody waits forever and the upgraded begin the next run",
         Ending,
     ),
     Claim(
         "ending: any one crash, restart, upgrade or rejoin in a stopped run",
-        "nobody waits for ever, and whoever is started again goes on with it",
+        "nobody waits forever, and whoever is started again goes on with it",
         lambda: Ending(run=STOPPED),
     ),
     Claim(
         "ending: a stopped run, to which one life came back while its former task still runs",
-        "nobody waits for ever",
+        "nobody waits forever",
         lambda: Ending(run=STOPPED, begun=REJOINED),
     ),
     Claim(

@@ -1,7 +1,7 @@
 """Three processors, one control blob, one lease: which writes are accepted, however late they land.
 
 What runs is production's: `election.campaign`, `decide.lead` with `next_control` and `hand_over`, `learn`, on a `View`
-without time. Every wait may end at any moment or last for ever, and a lease may run out at any moment while its holder
+without time. Every wait may end at any moment or last forever, and a lease may run out at any moment while its holder
 still believes in it; so what holds here depends on no clock. The blob and its lease are `storage/memory.py`. A call is
 sent, then it lands, later if it must: its answer may be lost, it may land twice, or after its sender has given it up. A
 crash or a pause: the processor's next step never comes, or comes late.

@@ -449,7 +449,7 @@ def test_a_drained_run_has_no_pace_and_no_watermark() -> None:
 
 
 def test_a_task_that_has_asked_for_its_shutdown_is_no_task_that_should_run() -> None:
-    """Its stage was shown as one of which a task does not run, and its last pace for ever."""
+    """Its stage was shown as one of which a task does not run, and its last pace forever."""
     found = made(shown(rows=[ROWS[0], row("b", "t-1", Phase.DRAINED)]), WELL, TIMING, Lines(), 60_000)
     [stage] = found["stages"]
     assert (stage["running"], stage["drained"], stage["tasks"], stage["pace"]) == (1, 1, 2, 5.0)

@@ -8,7 +8,7 @@ code may be worked on meanwhile, and a mutant is never written into it: the proc
 (`tests/mutation/hook.py`).
 
 1. What each test and each game of the simulator reaches is recorded once, a file of tests at a time, also in the
-   processes that it starts (`tests/mutation/reach.py`). Records are kept in `build/mutants`, and made anew only for
+   processes that it starts (`tests/mutation/reach.py`). Records are kept in `build/mutants`, and recreated only for
    files of tests that have changed.
 2. A mutant is shown to the cheap tests that reach its block, then to the games that do, then to the tests that need
    Azurite, processes or Spark, the cheapest first, each kind for a limited time.

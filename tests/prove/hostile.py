@@ -57,7 +57,7 @@ def run(seeds: range) -> Ends:
             try:
                 verdict = play(seed, directory)
                 ends[verdict.play, verdict.is_accepted] += 1
-            except BaseException:  # noqa: BLE001  # whatever a reader raises that is not an error of ours
+            except BaseException:  # noqa: BLE001  # whatever a reader raises that is no SamzaAzureError
                 wrong.append(f"seed {seed}: {traceback.format_exc()[-1500:]}")
             shutil.rmtree(directory)
             if stray := [path.name for path in Path(folder).iterdir()]:

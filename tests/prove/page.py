@@ -302,7 +302,7 @@ def drain(config: Config) -> None:
 
 
 def sample(count: int, name: Callable[[int], str]) -> dict[str, Any]:
-    """A document with a name of ours in each place."""
+    """A document with a name of its own in each place."""
     return {
         "app": name(0), "has_data": True, "run_id": name(1), "phase": "RUNNING", "read_ms": int(time.time() * 1000),
         "verdict": {"state": "trouble", "text": name(2)},

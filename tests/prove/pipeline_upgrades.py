@@ -190,13 +190,13 @@ class Upgrades:
         return what
 
     def read_by_the_drained(self, what: str) -> None:
-        """The run that has ended has put out one batch over what it has read."""
+        """The run that has ended has emitted one batch over what it has read."""
         read = self.world.rows_up_to_positions(self.positions)
         self.positions = status(self.world.fleet)["positions"]
         self.expected += daily(read)
         found = daily_rows(self.world.stream("daily-delays"))
         assert not self.expected - found, f"{what}: lost {list((self.expected - found).items())[:5]}"
-        # A next run that has begun already may have put out windows of its own, which the next drain accounts for.
+        # A next run that has begun already may have emitted windows of its own, which the next drain accounts for.
         self.runs += 1
 
     def end(self) -> None:

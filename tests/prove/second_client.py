@@ -51,7 +51,7 @@ def main() -> None:
         bodies = send_by_us(hubs, count)
         found = [base64.b64decode(event["body"]) for event in client(hubs, packages, "receive", count)]
         assert sorted(found) == sorted(bodies), "it receives something else than we have sent"
-    print(f"{count:,} events of {PACKAGE} {VERSION}: it receives them, and so do we; and it receives {count:,} of ours")
+    print(f"{count:,} events of {PACKAGE} {VERSION}: it receives them, and so do we; and it receives what we send")
 
 
 def installed() -> Path:

@@ -34,7 +34,7 @@ from tests.sim.pieces.examine import examine
 #: As the review named them, in its order.
 SURVIVORS: dict[str, Mistake] = {
     "released reported while the loser works": review.released_while_it_works,
-    "the gainer waits for ever": review.the_gainer_waits_for_ever,
+    "the gainer waits forever": review.the_gainer_waits_for_ever,
     "FLUSH takes the last reported end": review.flush_takes_the_last_end,
     "the drain believes any generation": review.drain_believes_any_generation,
     "draining moves tasks by choice": review.draining_moves_tasks,

@@ -3,7 +3,7 @@
 python tests/prove/wrong_settings.py
 
 Each is one sentence or two within 10 s, by the time-outs that users have: a table shows them. The tests of
-`tests/eventhubs/test_reach.py` and `tests/kafka/test_access.py` look at the words.
+`tests/eventhubs/test_hub_check.py` and `tests/kafka/test_access.py` look at the words.
 """
 
 import socket
@@ -25,7 +25,7 @@ from confluent_kafka import Producer
 from samza_azure.errors import SamzaAzureError
 from samza_azure.eventhubs.emulator import KEY, KEY_NAME, EventHubs
 from samza_azure.eventhubs.hub import EventHub
-from samza_azure.eventhubs.reach import tried
+from samza_azure.eventhubs.hub_check import tried
 from samza_azure.kafka.local_broker import LocalBroker, free_port
 from samza_azure.storage.identity import Identity
 from samza_azure.stream_io import ddl

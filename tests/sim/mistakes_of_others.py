@@ -1,4 +1,4 @@
-"""What other coordinators get wrong, or what they avoid by a rule that we share: each as one small change of ours."""
+"""What other coordinators get wrong, or avoid by a rule that we share: each as one small change of our code."""
 
 import asyncio
 from dataclasses import replace
@@ -157,7 +157,7 @@ def calls_without_an_end(patch: Patch) -> None:
 
 
 def nobody_follows_the_leader(patch: Patch) -> None:
-    """a leader for ever: processors campaign for leadership only at the start."""
+    """a leader forever: processors campaign for leadership only at the start."""
     patch.setattr(election, "_suspect", lambda view: False)
 
 

@@ -1,4 +1,4 @@
-"""The defects B1 to B28 of Samza's coordinator on Azure, each as one small change of ours."""
+"""The defects B1 to B28 of Samza's coordinator on Azure, each as one small change of our code."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -73,7 +73,7 @@ def lease_before_work(patch: Patch) -> None:
 
 
 def nobody_follows_during_a_barrier(patch: Patch) -> None:
-    """B6, B7: a leader is taken for alive as long as the barrier of its version is open."""
+    """B6, B7: a leader counts as alive as long as the barrier of its version is open."""
     suspect = election._suspect
 
     def believing(view: Any) -> bool:
@@ -235,7 +235,7 @@ def a_refused_leader_row_is_fatal(patch: Patch) -> None:
 
 
 def a_row_is_only_inserted(patch: Patch) -> None:
-    """B20: after a crash the row of the same id is still there, so the insert is refused for ever."""
+    """B20: after a crash the row of the same id is still there, so the insert is refused forever."""
     patch.setattr(membership, "join", lambda view, now: [InsertOwnRow(membership.own_row(view))])
 
 

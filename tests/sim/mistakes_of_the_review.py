@@ -1,4 +1,4 @@
-"""What a review of ours changed without anything noticing: each as one small change of our code."""
+"""What our own review changed without anything noticing: each as one small change of our code."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

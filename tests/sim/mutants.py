@@ -262,7 +262,7 @@ MUTANTS = [
     ),
     Mutant("released while it works", "Overlap", review.released_while_it_works, 2, ("leaves", "joins"), more=LAZY),
     Mutant(
-        "the gainer waits for ever",
+        "the gainer waits forever",
         "Patience",
         review.the_gainer_waits_for_ever,
         24,

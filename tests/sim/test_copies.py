@@ -58,7 +58,7 @@ def test_no_log_of_a_drained_run_is_deleted_before_a_copy_says_that_it_is_draine
 
 @pytest.mark.parametrize(("error", "ends"), [(AccessDenied("We may not write there."), True), (OUTAGE, False)])
 def test_a_clean_up_waits_for_an_outage_to_end_and_for_no_other_refusal(error: Exception, ends: bool) -> None:
-    """A refusal of the copies alone may last for ever; the log says it."""
+    """A refusal of the copies alone may last forever; the log says it."""
     loop = VirtualLoop()
     is_away = True
 

@@ -173,7 +173,7 @@ def test_a_drain_costs_what_explain_says() -> None:
 
 
 def test_an_answered_request_counts_until_the_end_of_its_second_though_it_is_deleted() -> None:
-    """A leader that found 48 requests answered and deleted them at once, and was taken for a hot loop."""
+    """A leader that found 48 requests answered and deleted them at once, and was mistaken for a hot loop."""
     cost, left = Cost(), 20
     for number in range(MOST_PER_S + 20):
         assert cost.counted("p0", 1, "rows.merge", 7.1, max(0, left - number)) is None

@@ -48,7 +48,7 @@ LONG = pytest.mark.long
     ("seed", "hangs"), [(0, False), *(pytest.param(*each, marks=LONG) for each in ((0, True), (1, False), (1, True)))]
 )
 def test_the_tasks_of_a_processor_that_is_cut_off_run_elsewhere_without_a_new_version(seed: int, hangs: bool) -> None:
-    """It kept them for ever. When it sees the blob again it gets its share."""
+    """It kept them forever. When it sees the blob again it gets its share."""
 
     class Quiet(CutOff):
         async def _play(self) -> None:
@@ -67,7 +67,7 @@ def test_the_tasks_of_a_processor_that_is_cut_off_run_elsewhere_without_a_new_ve
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=LONG)])
 def test_a_drain_does_not_wait_for_it(seed: int) -> None:
-    """It never froze, and the fleet stood still for ever."""
+    """It never froze, and the fleet stood still forever."""
 
     class Drained(CutOff):
         async def _play(self) -> None:

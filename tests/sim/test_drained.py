@@ -3,7 +3,7 @@
 What had been read is what the drained run's positions say. That what came out is what a serial reader would have
 written of it, row for row and window for window, is S7 (`simulator/outcome.py`); it is looked at whenever a run is
 drained. Half of the fleets meet faults as well. In some the source is also read by low-level tasks: each of their
-messages came out once, and so did what their `on_drain` put out, also where it was called again after a kill. Some
+messages came out once, and so did what their `on_drain` emitted, also where it was called again after a kill. Some
 of these have asked for their shutdown before.
 """
 

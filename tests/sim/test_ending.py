@@ -115,7 +115,7 @@ def played(story: Story) -> None:
 
 @pytest.mark.parametrize("seed", two_of(6))
 def test_a_fleet_with_a_processor_that_rejoined_cleans_up_and_ends(seed: int) -> None:
-    """It waited for the clean-up, and the clean-up for its row, which named a task of its former life: for ever."""
+    """It waited for the clean-up, and the clean-up for its row, which named a task of its former life: forever."""
 
     class Back(Story):
         async def _play(self) -> None:

@@ -77,7 +77,7 @@ class Drained(Restarted):
 
 
 def test_a_drained_fleet_that_is_restarted_stands_by_with_one_leader() -> None:
-    """It changed its leader with each restart, for ever. It makes no more calls than a group that is calm."""
+    """It changed its leader with each restart, forever. It makes no more calls than a group that is calm."""
 
     class Calm(Drained):
         async def _play(self) -> None:
@@ -110,7 +110,7 @@ def test_changed_code_begins_the_next_run_among_those_that_stand_by() -> None:
 
 
 def test_upgraded_code_that_was_started_soon_after_a_drain_ends_with_its_own_run() -> None:
-    """It was taken for a restart of the old code, and stood by for an upgrade when its own run was drained."""
+    """It was mistaken for a restart of the old code, and stood by for an upgrade when its own run was drained."""
 
     class Upgraded(Drained):
         async def _play(self) -> None:

@@ -67,7 +67,7 @@ REFUSED = replace(
 
 
 def test_a_processor_that_is_refused_stops_when_its_permit_ends() -> None:
-    """The moment of the refusal was taken for the deadline, also where the deadline was over by then."""
+    """The moment of the refusal was mistaken for the deadline, also where the deadline was over by then."""
     result = play(REFUSED)
     assert result.violation is None, "\n".join(result.history)
     assert result.seen["outage access rows.merge"] > 0

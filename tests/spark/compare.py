@@ -1,4 +1,4 @@
-"""What a pipeline puts out, beside what its functions put out as one Spark batch over the same rows."""
+"""What a pipeline emits, beside what its functions emit as one Spark batch over the same rows."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

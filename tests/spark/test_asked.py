@@ -1,4 +1,4 @@
-"""The jobs of public questions (`asked.py`): those that are accepted put out what a batch does, the others are refused.
+"""The jobs of public questions (`asked.py`): those that are accepted emit what a batch does, the others are refused.
 
 Several stages run beside each other, as one pipeline.
 """

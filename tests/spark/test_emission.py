@@ -1,4 +1,4 @@
-"""Rows that would stay in state for ever, and rows that a later one takes back: such stages are refused."""
+"""Rows that would stay in state forever, and rows that a later one takes back: such stages are refused."""
 
 import re
 from collections.abc import Callable

@@ -175,7 +175,7 @@ def test_a_reported_error_has_a_bounded_length_and_no_secret() -> None:
 
 
 def test_the_frames_of_causes_that_form_a_circle_are_dropped_once() -> None:
-    """It went round for ever, in a thread of its own for each failed try."""
+    """It went round forever, in a thread of its own for each failed try."""
     first, second = ValueError("first"), KeyError("second")
     first.__cause__, second.__cause__ = second, first
     drop_frames(first)

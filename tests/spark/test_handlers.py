@@ -1,4 +1,4 @@
-"""Low-level tasks: handlers get their messages in order, a drain waits for them, and what they put out is there once.
+"""Low-level tasks: handlers get their messages in order, a drain waits for them, and what they emit is there once.
 
 The names of Samza's own tests (TestRunLoop, TestDrain of the low-level API) stand at those that are theirs in meaning.
 """
@@ -361,7 +361,7 @@ def test_a_batch_reads_no_more_bytes_than_it_may(fleet: MakeFleet) -> None:
 
 
 def test_the_output_of_a_batch_is_committed_before_it_is_too_large(fleet: MakeFleet) -> None:
-    """Few messages can put out more than fits into memory."""
+    """Few messages can emit more than fits into memory."""
     application = Application()
 
     @application.task("numbers", output="seen")
@@ -410,7 +410,7 @@ def test_a_death_between_on_drain_and_its_record_leaves_no_row(fleet: MakeFleet)
 
 
 def with_timers(said: Said, after: Callable[[int], datetime | timedelta], **options: Any) -> Application:
-    """Each message n sets the timer n, which puts out its number, and so does the drain, for all that are left."""
+    """Each message n sets the timer n, which emits its number, and so does the drain, for all that are left."""
     application = Application()
 
     @application.task("numbers", output="seen", **options)
@@ -857,7 +857,7 @@ def test_the_time_of_on_drain(fleet: MakeFleet, spark: SparkSession, keys: str, 
 
 
 def test_an_on_drain_that_raises_fails_its_task_and_is_called_again(fleet: MakeFleet) -> None:
-    """Once under each owner that comes so far. What it sent before it raised is not put out, and nothing is lost."""
+    """Once under each owner that comes so far. What it sent before it raised is not emitted, and nothing is lost."""
     said = Said()
     application = Application()
 
@@ -937,7 +937,7 @@ def test_rows_that_do_not_fit(fleet: MakeFleet, row: dict[str, Any], message: st
 
 
 def test_rows_go_by_key_to_a_stage_behind_with_its_event_time(fleet: MakeFleet) -> None:
-    """What a handler puts out is a stream like any other: partitioned, with event time, and drained into windows."""
+    """What a handler emits is a stream like any other: partitioned, with event time, and drained into windows."""
     from pyspark.sql import functions as F
 
     application = Application()

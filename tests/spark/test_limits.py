@@ -21,7 +21,7 @@ from samza_azure.stream_io import ddl
 from samza_azure.stream_io.columns import Columns
 
 LOWLEVEL = Path(__file__).parents[2] / "examples" / "lowlevel" / "job.toml"
-#: The longest ids that Linux gives to processes and descriptors of ours.
+#: The longest ids that Linux gives to processes and descriptors.
 LONGEST = {r"(?<=/proc/)\d+": "4194304", r"(?<=/fd/)\d+": "1048576"}
 
 

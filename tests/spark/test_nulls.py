@@ -39,7 +39,7 @@ MakeFleet = Callable[[Application, str], Fleet]
 
 @pytest.fixture
 def accepted(spark: SparkSession, tmp_path: Path) -> Callable[..., Pipeline]:
-    """Analyses a stage over clicks, and one over what it puts out and views, where it is named."""
+    """Analyses a stage over clicks, and one over what it emits and views, where it is named."""
 
     def run(first: Stage, second: Stage | None = None, *, views: bool = False) -> Pipeline:
         application = Application()
@@ -201,7 +201,7 @@ def produced(run: Fleet, stream: str, time: str, rows: list[dict[str, Any]], *, 
 def test_a_null_where_a_stage_relies_on_none_fails_its_task_and_a_filter_lets_it_go_on(
     fleet: MakeFleet, more: int
 ) -> None:
-    """Such a row would wait for its partner for ever. After the change the task goes on from its log, without a
+    """Such a row would wait for its partner forever. After the change the task goes on from its log, without a
     drain: the filter is no part of the state."""
     run = fleet(matching(), JOB)
     run.start("match-0")

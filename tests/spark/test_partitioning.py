@@ -124,7 +124,7 @@ Plan = Callable[..., Pipeline]
 
 
 class Nothing(StatefulProcessor):
-    """Puts out nothing."""
+    """Emits nothing."""
 
     def init(self, handle: Any) -> None: ...
 

@@ -287,7 +287,7 @@ ONE_TASK = "[task]\ncount = 1\n"  # without routed streams, whose keys are part 
 
 
 class Silent(StatefulProcessor):
-    """Puts out nothing."""
+    """Emits nothing."""
 
     def init(self, handle: Any) -> None: ...
 

@@ -1,4 +1,4 @@
-"""The jobs of `examples/ported`: the plain job and the one that was carried over put out the same rows.
+"""The jobs of `examples/ported`: the plain job and the one that was carried over emit the same rows.
 
 Both run on one session here, so that five jobs take seconds; `examples/ported/compare.py` runs them as users do.
 """

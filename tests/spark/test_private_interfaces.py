@@ -301,7 +301,7 @@ def _plain(value: Any) -> Any:
 
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_an_exception_of_a_worker_has_the_full_name_of_its_class(spark: SparkSession, is_ours: bool) -> None:
-    """A container that took a user's error for an unavailable storage would start that task again for ever."""
+    """A container that took a user's error for an unavailable storage would start that task again forever."""
 
     class StorageUnavailable(Exception):
         """An error of the user's own that is called as ours is."""

@@ -2252,7 +2252,7 @@ def test_a_time_in_a_struct_beside_a_window(refusal: Refusal) -> None:
 
 
 def test_a_window_that_the_branches_of_a_union_compute_from_other_columns(refusal: Refusal) -> None:
-    """It was taken for a window over the column of the first branch."""
+    """It was mistaken for a window over the column of the first branch."""
 
     def united(rows: DataFrame) -> DataFrame:
         marked = rows.withWatermark("ts", "1 minute")

@@ -1,4 +1,4 @@
-"""Remedies as their authors paste them: what the remedied stage puts out, beside what the refused one is as a batch.
+"""Remedies as their authors paste them: what the remedied stage emits, beside what the refused one is as a batch.
 
 Each case is a stage that is refused, or warned of, and the stage with the message's own text in it. All of them run as
 one fleet, over the same rows. Where a remedy changes the answer, the message has to say so, and the case says how.
@@ -86,8 +86,8 @@ class Remedy:
     advised: str  # a pattern; its groups are pasted
     right: str
     inputs: tuple[str, ...] = ("flights",)
-    answer: str = "answer"  # what is expected, of what the wrong stage puts out as a batch
-    shown: str = "found"  # what is compared with that, of what the right stages put out
+    answer: str = "answer"  # what is expected, of what the wrong stage emits as a batch
+    shown: str = "found"  # what is compared with that, of what the right stages emit
     said: str = ""  # what the message says of the difference
     options: Mapping[str, Any] = field(default_factory=dict)  # of the wrong stage
     changed: Mapping[str, Any] | None = None  # those of the right one, where they differ
@@ -191,7 +191,7 @@ def counting(
 
 
 def totals(rows: DataFrame, key: str) -> DataFrame:
-    """The number of rows of each key, by a function with state that puts out each change."""
+    """The number of rows of each key, by a function with state that emits each change."""
 
     def count(of: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
         number = (state.get[0] if state.exists else 0) + sum(map(len, frames))
@@ -856,7 +856,7 @@ class Bench:
         return "\n".join(plan.warnings)
 
     def batch(self, stages: Sequence[Stage]) -> DataFrame:
-        """What the last of the stages puts out over all rows."""
+        """What the last of the stages emits over all rows."""
         frames = dict(self.frames)
         for stage in stages:
             frames[stage.output] = stage.function(*(frames[name] for name in stage.inputs))
@@ -931,7 +931,7 @@ def play(run: Fleet) -> None:
 
 
 def difference(bench: Bench, run: Fleet, remedy: Remedy, stages: Sequence[Stage], number: int) -> str:
-    """How what a case has put out differs from what is expected; empty, if it does not."""
+    """How what a case has emitted differs from what is expected; empty, if it does not."""
     wrong = stages_of(remedy.wrong, remedy.inputs, remedy.options)
     frames = {"pasted": bench.batch(stages)} if remedy.answer == "pasted" else {"answer": bench.batch(wrong)}
     expected = bench.rows(remedy.answer, remedy, **frames)

@@ -79,7 +79,7 @@ def rows_of(count: int, seed: int = 1) -> list[dict[str, Any]]:
 
 
 def as_batch(rows: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """What one batch over all rows would put out."""
+    """What one batch over all rows would emit."""
     found: dict[tuple[Any, ...], list[float]] = {}
     for row in rows:
         if row["value"] is not None:
@@ -405,7 +405,7 @@ def twice_shuffled(source: str) -> Application:
 
 
 def twice_as_batch(rows: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """What one batch over all rows would put out."""
+    """What one batch over all rows would emit."""
     ended = [{**row, "ts": row["ts"].replace(minute=0) + timedelta(hours=1), "key": row["key"] < "e"} for row in rows]
     return as_batch(ended)
 
@@ -622,7 +622,7 @@ batch.bytes = "1 KiB"
 
 @pytest.mark.long  # drawn pipelines have parts of it
 def test_two_inputs_with_two_delays_are_joined_deduplicated_and_drained(fleet: MakeFleet) -> None:
-    """An outer join under a watermark of ours, one input days behind, moved on the way, and again in the flush."""
+    """An outer join under our own watermark, one input days behind, moved on the way, and again in the flush."""
     application = Application()
 
     @application.stage("orders", "payments", output="matched")
@@ -701,7 +701,7 @@ def test_a_stage_may_read_one_stream_twice(fleet: MakeFleet) -> None:
 
 
 def test_a_stage_may_use_one_input_twice(fleet: MakeFleet) -> None:
-    """Spark has one source for it then, and notes its place twice. Whether all is put out does not depend on that."""
+    """Spark has one source for it then, and notes its place twice. Whether all is emitted does not depend on that."""
     application = Application()
 
     @application.stage("used-twice", output="split")

@@ -237,7 +237,7 @@ def test_an_upload_may_be_silent_for_as_long_as_its_batch_computes(
 
 
 def test_an_upload_that_hangs_ends_with_its_start(server: StateServer, tmp_path: Path) -> None:
-    """Of an executor that is frozen: its connections, of which there are so many, were kept for ever."""
+    """Of an executor that is frozen: its connections, of which there are so many, were kept forever."""
     host, _, port = server.authority.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as upload:
         with server.serving(tmp_path, nothing(tmp_path)) as url:

@@ -161,7 +161,7 @@ def checkpoint(store: SegmentStore, me: Actor) -> object:
 
 
 def end(name: str) -> Life:
-    """Another actor is taken for dead."""
+    """Another actor is considered dead."""
 
     def life(store: SegmentStore, me: Actor) -> object:
         store.end(LockOwner(*name.split("@")))

@@ -165,7 +165,7 @@ def test_no_more_is_written_than_can_be_read(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_rows_are_as_many_as_their_record_says() -> None:
-    """A handler would wait for the others for ever."""
+    """A handler would wait for the others forever."""
     part = Part((0, 7), 0, 3, None, None, Reference("streams/s/0/00000000", 99, 1, 0), None)
     with pytest.raises(CorruptState, match=r"there are 1, and its record says 3 .blob streams/s/0/00000000, .*99"):
         list(rows_of(part, encode(pa.table({"n": [1]}))))

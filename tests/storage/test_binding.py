@@ -451,7 +451,7 @@ def test_what_somebody_else_wrote_there_is_refused(own: Callable[..., Account]) 
             account.exists()
 
 
-#: What only a job writes, of each kind. Whatever is left of it shows that the container was not made anew.
+#: What only a job writes, of each kind. Whatever is left of it shows that the container was not recreated.
 OF_A_JOB = [
     "control.json",
     "control/00000000000000000001",

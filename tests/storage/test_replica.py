@@ -321,7 +321,7 @@ def test_a_replica_of_a_start_that_never_began_makes_room_for_the_next(tmp_path:
 
 
 def test_a_replica_that_is_reserved_at_once_is_told_no_longer(tmp_path: Path) -> None:
-    """Reserved between the report of it and the next wait, it was told for ever: the thread waited for a command."""
+    """Reserved between the report of it and the next wait, it was told forever: the thread waited for a command."""
     account = MemoryAccount()
     writer, _ = own(account.blobs(), OLD, first=True)
     batch(writer, 0)

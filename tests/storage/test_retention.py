@@ -111,7 +111,7 @@ class RetainedStream:
         self.number += 1
 
     def batch(self, name: str) -> None:
-        """Read on, and put out what was read with where it was read from."""
+        """Read on, and emit what was read with where it was read from."""
         begin = self.stands[name]
         found = LogReader(self.blobs, "streams/s/0").scan(begin, self.dice.choice((1, 1_000)))
         rows = [

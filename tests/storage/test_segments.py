@@ -859,7 +859,7 @@ def test_rows_of_no_kind_that_we_know_are_counted(store: SegmentStore) -> None:
     snapshot = store.snapshot()
     assert (rows(snapshot), snapshot.foreign, store.strangers()) == (["a"], 1, 0)
     names = ["0", "change.strange.row", "dog", "head.2", "imp", "mine", "other", "pride", "rest", "tail", "\u00e4"]
-    # Between rows of ours: the first one stopped the table, the others what reads such rows.
+    # Between our own rows: the first one stopped the table, the others what reads such rows.
     names += ["lock.strange", "next.strange", "position.strange", "reader.strange"]
     assert rows(store.latest()) == ["a"]
     for name in names:

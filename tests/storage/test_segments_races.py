@@ -1,4 +1,4 @@
-"""Races of a table's writers, readers and collectors, each of which once lost rows, or waited for ever."""
+"""Races of a table's writers, readers and collectors, each of which once lost rows, or waited forever."""
 
 import contextlib
 from collections.abc import Callable
@@ -99,7 +99,7 @@ def test_a_compaction_and_a_rewrite_of_one_group(segment_stores: Stores) -> None
 
 
 def test_a_revoked_lock_of_another_task_of_the_group(segment_stores: Stores) -> None:
-    """It was asked for again and again, for ever: only its holder can give it back."""
+    """It was asked for again and again, forever: only its holder can give it back."""
     segment_stores().create()
     store = segment_stores()
     appended(store, "a")
@@ -109,7 +109,7 @@ def test_a_revoked_lock_of_another_task_of_the_group(segment_stores: Stores) -> 
     store.rows = Between(store.rows, lambda call: False, lambda: None)  # type: ignore[assignment]
     calls = iter(range(50))
     store.rows._is_it = lambda call: next(calls, None) is None  # type: ignore[attr-defined]
-    store.rows._happens = lambda: pytest.fail("asked for ever")  # type: ignore[attr-defined]
+    store.rows._happens = lambda: pytest.fail("asked forever")  # type: ignore[attr-defined]
     assert isinstance(store.drop(SUCCESSOR, DAY), Revoked)
     assert rows(segment_stores().snapshot()) == ["a"]
 

@@ -120,7 +120,7 @@ def test_a_row_far_in_the_future_is_stored_and_does_not_move_the_frontier(accoun
 
 
 def test_a_row_without_its_event_time_or_what_is_not_null_is_refused() -> None:
-    """It was stored, and jobs that waited for its time to pass waited for ever."""
+    """It was stored, and jobs that waited for its time to pass waited forever."""
     account = MemoryAccount()
     times = pa.timestamp("us", "UTC")
     untimed = pa.table({"dest": ["D0", "D1"], "ts": pa.array([NOON, None], times), "number": [1, 2]})

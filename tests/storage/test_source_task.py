@@ -917,7 +917,7 @@ def test_an_older_owner_that_the_hub_lets_in_again_changes_no_record(tmp_path: P
         hubs.send("hub", 0, [b"1"])
         read_to(newer, 1)
         newer._leaves()
-        older._leaves()  # it was put out
+        older._leaves()  # it was disconnected
         before = made.blobs.read(blob_name(PREFIX, 0), 0)
         until = boot_time() + 60
         while not older._rows:

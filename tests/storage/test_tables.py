@@ -389,7 +389,7 @@ def test_nanoseconds_lie_in_the_microsecond_before(segment_stores: Stores, momen
 
 @pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
 def test_nulls_in_a_column_that_had_none(segment_stores: Stores) -> None:
-    """A later run may not promise what the run that created the table did. Compaction failed for ever."""
+    """A later run may not promise what the run that created the table did. Compaction failed forever."""
     strict = pa.schema([pa.field("at", pa.timestamp("us")), pa.field("x", pa.int64(), nullable=False)])
     tables.create(store := segment_stores(), strict, time="at")
     loose = pa.schema([field.with_nullable(True) for field in strict])
@@ -432,7 +432,7 @@ def test_more_columns_than_a_head_has_room_for(segment_stores: Stores) -> None:
 
 @pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
 def test_a_column_of_nulls_alone_has_no_type_yet(store: SegmentStore) -> None:
-    """Python's `[None]` was a column of type null for ever, and refused where the table has texts."""
+    """Python's `[None]` was a column of type null forever, and refused where the table has texts."""
     at = pa.array([START], SCHEMA.field("at").type)
     nothing = pa.array([None])
     appended(store, pa.table({"at": at, "name": nothing, "note": nothing}))

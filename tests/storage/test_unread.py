@@ -144,7 +144,7 @@ def test_a_reader_that_has_asked_for_its_end_does_not_count() -> None:
 
 
 def test_records_without_rows_do_not_count() -> None:
-    """A task appends nothing for them, so they would count for ever."""
+    """A task appends nothing for them, so they would count forever."""
     job = Job()
     for _ in range(20):
         job.writer(max_backlog_bytes=None).close()

@@ -42,7 +42,7 @@ def test_the_watermark_after_a_batch(
     [
         ([("orders", 0)], 0, 0, 7 * SECOND + 1_234),  # a stage without state passes its input's on
         ([("orders", -SECOND)], 0, 0, 6 * SECOND + 1_234),
-        ([(None, 0)], 5_000, 0, 5 * SECOND),  # one with state has put out what its watermark has passed
+        ([(None, 0)], 5_000, 0, 5 * SECOND),  # one with state has emitted what its watermark has passed
         ([("orders", 0), (None, 0)], 5_000, 0, 5 * SECOND),
         ([("orders", 0), (None, 0)], 0, 0, None),  # Spark's 0 means that there is none yet
         ([("orders", 0)], 0, 2 * SECOND, 5 * SECOND + 1_234),

@@ -110,7 +110,7 @@ class Alert:
 
 @app.task("orders", "payments")
 class Ledger:
-    """A plain one, which puts nothing out."""
+    """A plain one, which emits nothing."""
 
     def process(self, envelope: Envelope, collector: Collector) -> None: ...
 

@@ -1,7 +1,7 @@
 """Azurite, Microsoft's emulator of Azure Storage: finds or installs it, starts it, and ends it with this process.
 
-Promised: the pinned version with pinned packages, in memory, reachable from this machine only, without telemetry (a
-package of ours stands in for the one that reports, which is most of what there would be to fetch). It is installed once
+Promised: the pinned version with pinned packages, in memory, reachable from this machine only, without telemetry (an
+empty package stands in for the one that reports, which is most of what there would be to fetch). It is installed once
 per user, by npm, into the cache; two processes that want it at once install it once. It dies with the thread that
 started it, so `start` belongs on the main thread.
 Not promised: that it behaves as Azure does. It is kinder (an expired lease can be renewed under any id); what must

@@ -19,7 +19,7 @@ from samza_azure.spark.jvm.catalyst import CATALYST, kind_of
 from samza_azure.spark.jvm.session import java_class
 from samza_azure.user_code import is_ours, place_of_line
 
-#: The position in a line of SQL that marks a place of ours.
+#: The position in a line of SQL that marks one of our places.
 _OURS = -1
 
 

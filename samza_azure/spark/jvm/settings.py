@@ -41,7 +41,7 @@ BASE = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "1",
     # It plans the shuffles of a batch in threads of their own. Two that read the same input would ask its source's only
-    # process at the same time, and wait for ever.
+    # process at the same time, and wait forever.
     "spark.sql.adaptive.streaming.stateless.enabled": "false",
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"

@@ -62,7 +62,7 @@ class Place:
         """Inside, write the file that this yields: it comes here at the end, unless something is raised.
 
         Raise PermissionError if it may not. `cut` is called if the start ends meanwhile: whoever has hung in the
-        middle of an upload would keep its connection for ever.
+        middle of an upload would keep its connection forever.
         """
         with self._start.recorded.lock:
             self.check_new()

@@ -247,7 +247,7 @@ class _Handler(BaseHTTPRequestHandler):
             try:
                 self.wfile.flush()
                 sent = self.connection.sendfile(content, offset, length) if length else 0
-            except OSError as error:  # an answer has begun, so another one would be taken for its content
+            except OSError as error:  # an answer has begun, so another one would look like its content
                 log.debug("An executor has not read all of a file: %s", error)
                 sent = -1
             if sent != length:  # the file has become shorter, or nobody reads

@@ -170,7 +170,7 @@ def _checked(key: str, path: Path, made: Callable[[bytes], Any]) -> Any:
 
 
 def _refuse_missing(stream: SystemStream, paths: Paths, schemas: Sequence[Schema]) -> None:
-    """A column that no schema has would be null for ever."""
+    """A column that no schema has would be null forever."""
     for name, path in paths.items():
         if any(path in schema for schema in schemas):
             continue

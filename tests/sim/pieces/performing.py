@@ -34,7 +34,7 @@ LEADS = LeaderRow(1, 1, "s", "e", 1)
 
 
 def check_performing(dice: Random) -> None:
-    """Answer: what was done, and what it is taken for."""
+    """Answer: what was done, and what the answer is understood to mean."""
     _check_trouble(dice)
     _check_scan(dice)
     _check_write(dice)

@@ -283,7 +283,7 @@ class TaskWorld:
                     return type(error), sent
                 said = answer if isinstance(operation, Append) else perform(operation, blobs)
                 sent += isinstance(operation, Append)
-                demand(sent < 9, "Form: an append is sent for ever")
+                demand(sent < 9, "Form: an append is sent forever")
                 if added and sent == 2:
                     blobs.append(name, added, position)
                     added = b""
@@ -297,7 +297,7 @@ class TaskWorld:
         name = "runs/r/x-0/00000000"
         self._check_foreign(log)
         more = self.dice.choice([data, data + b"x", b"other bytes, and more", b"some"])
-        demand(insisted(4, Sent.UNKNOWN, more) == (more.startswith(data), 2), f"S2: {more!r} is taken for ours, or not")
+        demand(insisted(4, Sent.UNKNOWN, more) == (more.startswith(data), 2), f"S2: {more!r} counts as ours, or not")
 
     def _check_foreign(self, log: TaskLog) -> None:
         """S2, S8: what else stands where a record was to be appended: a later owner's, nothing more, or damage."""
@@ -337,10 +337,10 @@ class TaskWorld:
                 log, files=dict(log.files), unsettled=EncodedRecords(self.dice.choice([b"\0", b"\xff"]) * 9, ())
             )
             demand(drive(look(mine), blobs) and mine.unsettled is None, "S2: what cannot follow any more is awaited")
-            demand(mine.end == log.end, "S2: others' bytes are taken for ours")
+            demand(mine.end == log.end, "S2: others' bytes count as ours")
 
     def check_strange(self) -> None:
-        """S8: a log that no owner of ours can have written is not taken over."""
+        """S8: a log that no owner can have written is not taken over."""
         found = all_records(self.storage, self.prefix)
         last, dice = found[-1], self.dice
         writer = Writer(*last["writer"])

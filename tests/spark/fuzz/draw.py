@@ -100,7 +100,7 @@ USUAL = Bias()
 
 
 def timed(frame: Frame, *keys: str) -> Node:
-    """Its rows that have an event time and these keys; else a row of an outer join might wait for ever.
+    """Its rows that have an event time and these keys; else a row of an outer join might wait forever.
 
     And of two sides of a full join one must not have null as a key: both joins would be refused. People do not say so
     of columns that are never null.
@@ -663,7 +663,7 @@ class Drawing:
         return frame.call("deduplication", code, columns=columns)
 
     def dropped_twice(self, frame: Frame) -> Frame:
-        """Distinct rows without event time: the state grows for ever."""
+        """Distinct rows without event time: the state grows forever."""
         keys = self.keys(frame)
         if not keys:
             return frame
@@ -700,7 +700,7 @@ class Drawing:
         )
 
     def counted_by_hour(self, frame: Frame, operator: str, define: str, call: str) -> Frame:
-        """Rows per key and hour, put out when the hour has passed. The key is text there."""
+        """Rows per key and hour, emitted when the hour has passed. The key is text there."""
         column = next(
             (name for name in ("key", "id") if name in frame.columns and frame.columns[name] in ("string", *INTEGERS)),
             None,

@@ -1,4 +1,4 @@
-"""One case on real Spark: as a fleet of tasks and as one batch, and whether both put out the same rows."""
+"""One case on real Spark: as a fleet of tasks and as one batch, and whether both emit the same rows."""
 
 import math
 import re
@@ -193,7 +193,7 @@ class Bench:
     # The batch.
 
     def batch(self, case: Case, read: Mapping[str, pa.Table] | None = None, *, backwards: bool = False) -> Rows:
-        """The rows that one batch puts out over `read`, or else over all rows; `backwards`: in the opposite order."""
+        """The rows that one batch emits over `read`, or else over all rows; `backwards`: in the opposite order."""
         frames = {
             each.name: self._static(each, read[each.name] if read else table_of(each, each.rows), backwards=backwards)
             for each in case.inputs

@@ -18,7 +18,7 @@ from samza_azure.kafka.access import NONE
 from samza_azure.kafka.topic import Told, Topic
 from samza_azure.machine.clock import boot_time
 from samza_azure.systems.looks import begun
-from samza_azure.systems.reach import connected
+from samza_azure.systems.tcp import connected
 
 #: For a connection, for all answers about the topic, and for the first word of a partition.
 CONNECT_S, ANSWER_S, READ_S = 1.5, 2.5, 2.0
@@ -115,7 +115,7 @@ def _speaks_tls(connection: socket.socket, host: str) -> bool | None:
     except TimeoutError:
         return None  # a broker may wait for more of what it takes for the length of a request
     except ssl.SSLError as error:
-        # One that wants a certificate of ours speaks it, too.
+        # One that wants a client certificate speaks it, too.
         return "ALERT" in str(error).upper() and "PROTOCOL_VERSION" not in str(error).upper()
     except OSError:
         return False

@@ -13,8 +13,8 @@ from azure.core.exceptions import ClientAuthenticationError
 from azure.eventhub.exceptions import ConnectError
 
 from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, SignInFailed, StorageUnavailable
+from samza_azure.eventhubs import hub_check
 from samza_azure.eventhubs import options as options_module
-from samza_azure.eventhubs import reach
 from samza_azure.eventhubs.consumer import EventHubsStream
 from samza_azure.eventhubs.emulator import KEY, KEY_NAME, READERS, EventHubs
 from samza_azure.eventhubs.hub import SCOPE, EventHub
@@ -36,7 +36,7 @@ def hubs() -> Iterator[EventHubs]:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The service is on this machine."""
-    monkeypatch.setattr(reach, "OPEN_S", 0.5)
+    monkeypatch.setattr(hub_check, "OPEN_S", 0.5)
 
 
 def looked(connect: str, partitions: int = 2, **options: str) -> str:
@@ -101,7 +101,7 @@ def test_what_is_wrong_is_said(
 
 
 def test_a_group_that_is_full_of_readers_without_a_level_is_said_and_is_no_error(hubs: EventHubs) -> None:
-    """The job gets in, since its level puts them out; `check` said that the hub does not answer."""
+    """The job gets in, since its level disconnects them; `check` said that the hub does not answer."""
     with ExitStack() as reading:
         for _ in range(READERS):
             reading.enter_context(receiving(consumer(hubs), lambda *_: None))
@@ -128,7 +128,7 @@ def test_a_port_that_is_shut_and_a_host_that_is_silent_are_told_apart(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         connect = hubs.connection_string.replace(str(hubs.port), str(port))
-        monkeypatch.setattr(reach, "ANSWER_S", 0.5)
+        monkeypatch.setattr(hub_check, "ANSWER_S", 0.5)
         with pytest.raises(StorageUnavailable, match=r"takes connections, and has not answered within 0.5 s"):
             looked(connect)
     with pytest.raises(StorageUnavailable, match=rf"Port {port} of localhost cannot be reached.*Open it"):
@@ -175,7 +175,7 @@ def test_a_token_that_takes_longer_than_the_hub_may_is_waited_for_once(
     hubs: EventHubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hubs.tokens["token"] = {"Listen"}
-    credential = Credential(delay_s=reach.ANSWER_S + 0.2)
+    credential = Credential(delay_s=hub_check.ANSWER_S + 0.2)
     reading = by_identity(hubs, credential, monkeypatch)
     assert reading.look().endswith("the consumer group '$Default' may read it")
     assert reading.partitions() == 2

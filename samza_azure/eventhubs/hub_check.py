@@ -14,7 +14,7 @@ from azure.eventhub import parse_connection_string
 from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, StorageUnavailable, Superseded
 from samza_azure.eventhubs.hub import TOO_MANY, EventHub, HubFacts, condition_of, reader_in, unusable
 from samza_azure.systems.looks import begun
-from samza_azure.systems.reach import connected
+from samza_azure.systems.tcp import connected
 
 #: For a connection, and for each answer.
 CONNECT_S, ANSWER_S = 2.0, 4.0
@@ -83,7 +83,7 @@ def _open(hub: EventHub, facts: HubFacts) -> str:
     if condition_of(error).endswith(TOO_MANY):
         return (
             f"as many readers without an owner level as it takes read it now in the consumer group {hub.group!r}: this "
-            "job puts them out. Give it a consumer group of its own"
+            "job disconnects them. Give it a consumer group of its own"
         )
     if isinstance(found, ConfigError) and not isinstance(found, AccessDenied):
         raise ConfigError(
@@ -93,7 +93,7 @@ def _open(hub: EventHub, facts: HubFacts) -> str:
 
 
 def _within(ask: Callable[[], T], hub: EventHub, host: str) -> T:
-    """Ask, and wait for less than the SDK does: a minute, or for ever."""
+    """Ask, and wait for less than the SDK does: a minute, or forever."""
     try:
         return begun(ask).result(ANSWER_S)
     except TooLate as error:
