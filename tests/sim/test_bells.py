@@ -1,6 +1,7 @@
 """Fleets with doorbells, of which some are lost, late, doubled, false or hostile: all invariants hold as ever."""
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from samza_azure.group import bells, learn
 from samza_azure.group.view import Leadership
 from simulator.scenario import belled
-from simulator.world import Result, play
+from simulator.world import Result, World, play
 
 #: What has to happen in the seeds below, and at least how often.
 FLOORS = {
@@ -45,6 +46,30 @@ def test_fresh_fleets_with_bells_find_nothing() -> None:
     print(f"fresh seeds of simulator.scenario.belled from {first}")
     for seed in range(first, first + 10):
         played(seed)
+
+
+class Calm(World):
+    """A fleet to which nothing happens. It counts the calls of five minutes."""
+
+    made = 0
+
+    async def _play(self) -> None:
+        for number in range(self.scenario.processors):
+            self.start(f"p{number}")
+        await self._wait(60.0)
+        before = self.ledger.cost.calls
+        await self._wait(300.0)
+        self.made = self.ledger.cost.calls - before
+
+
+@pytest.mark.parametrize("profile", ["eco", pytest.param("default", marks=pytest.mark.long)])
+def test_bells_cost_a_calm_fleet_no_calls(profile: str) -> None:
+    made = {}
+    for has_bells in (True, False):
+        world = Calm(replace(belled(0), profile=profile, processors=5, lost=0.0, clocks=False, bells=has_bells))
+        assert world.play().violation is None
+        made[has_bells] = world.made
+    assert 100 < made[True] <= 1.01 * made[False], made
 
 
 def marked_at_once(patch: pytest.MonkeyPatch) -> None:
