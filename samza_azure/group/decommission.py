@@ -22,6 +22,13 @@ from samza_azure.messages import Phase
 LAST_WORD_S = 2.0
 #: Of a notice that is shorter than twice that, this part.
 LAST_PART = 0.5
+#: So far apart, in seconds, are the releases of a processor that will go: the next owner starts one query after the
+#: other, and a task that has been released and waits for that stands still.
+APART_S = 1.0
+#: All of them begin within this part of the time until the last one.
+SPREAD = 0.25
+#: Releases that would be closer than this are not spread.
+LEAST_APART_S = 0.1
 
 
 def going_of(view: View) -> Going | None:
@@ -90,6 +97,20 @@ def in_order(view: View, tasks: Mapping[str, LocalTask]) -> list[str]:
         return -((last.state_bytes or 0) if last is not None else 0), -readers.get(stage_of(task), 0)
 
     return sorted(tasks, key=rank)
+
+
+def in_turn(view: View, due: Mapping[str, LocalTask], by: float, now: float) -> list[str]:
+    """Of the tasks that have to be released by then, those whose turn it is, and those that were told before."""
+    order = in_order(view, due)
+    told = [task for task in order if due[task].releasing_since is not None]
+    rest = [task for task in order if due[task].releasing_since is None]
+    if not rest or (apart := min(APART_S, SPREAD * (by - now) / len(rest))) < LEAST_APART_S:
+        return order
+    last = max((each.releasing_since or 0.0 for each in view.work.tasks.values()), default=0.0)
+    if not reached(last + apart, now):
+        return told
+    reached(now + apart, now)  # so the next one's turn comes although nothing is learned
+    return [*told, rest[0]]
 
 
 def must_hand_over(view: View, control: Control, now: float) -> bool:

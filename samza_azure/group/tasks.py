@@ -55,7 +55,7 @@ def commands(view: View, now: float) -> list[Action]:
     by = decommission.release_by(view, now)
     releases: list[Action] = [
         Tell(ReleaseTask(task, by))
-        for task in (due if by is None else decommission.in_order(view, due))
+        for task in (due if by is None else decommission.in_turn(view, due, by, now))
         if due[task].releasing_since is None or is_sooner(by, due[task].release_by)
     ]
     if (releases and view.hangs) or _ignores_releases(view, due, now):

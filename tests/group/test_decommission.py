@@ -1,5 +1,6 @@
 """A processor that will go: what it says, what the leader does with its tasks and its leadership, and what it does."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -18,7 +19,7 @@ from samza_azure.group.actions import (
 )
 from samza_azure.group.answers import ControlRead
 from samza_azure.group.control import Control, Noticed, signal
-from samza_azure.group.decommission import in_order
+from samza_azure.group.decommission import in_order, in_turn
 from samza_azure.group.ending import verdict
 from samza_azure.group.learn import (
     heard_container_lost,
@@ -31,6 +32,7 @@ from samza_azure.group.learn import (
     turn,
 )
 from samza_azure.group.membership import own_row
+from samza_azure.group.moment import Moment
 from samza_azure.group.notice import ASKED, PORT, Availability, Going, Notice
 from samza_azure.group.requests import (
     ACCEPTED,
@@ -178,6 +180,28 @@ def test_the_largest_state_is_released_first_then_what_most_readers_wait_for() -
     tasks = {name: task(name, size) for name, size in (("daily-0", 5), ("clean-0", None), ("daily-1", 500))}
     assert in_order(view, tasks) == ["daily-1", "daily-0", "clean-0"]
     assert in_order(view, {name: task(name, None) for name in ("daily-0", "clean-0")}) == ["clean-0", "daily-0"]
+
+
+def test_releases_are_a_second_apart_while_there_is_time() -> None:
+    """Its next owner starts one query after the other: what has been released and waits for that stands still."""
+    tasks = {f"daily-{number}": LocalTask(2, 1, NOW, report(f"daily-{number}")) for number in range(3)}
+    view, by, begun = view_of("p3", tasks=tasks), NOW + 28, []
+    told(view, NOW + 30)
+    for tenth in range(30):
+        now = Moment(NOW + tenth / 10, math.inf)
+        for task in in_turn(view, tasks, by, now):
+            if tasks[task].releasing_since is None:
+                tasks[task].releasing_since = now
+                begun.append(tenth / 10)
+            assert tasks[task].releasing_since is not None, "who was told is named again: it may hear of a new deadline"
+        assert len(begun) == 3 or now.wake_at <= now + 1.0, "the next one comes although nothing is learned"
+    assert begun == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize(("count", "until"), [(3, 1.0), (1_000, 28.0)])
+def test_a_short_notice_or_many_tasks_are_released_at_once(count: int, until: float) -> None:
+    tasks = {f"daily-{number}": LocalTask(2, 1, NOW, report(f"daily-{number}")) for number in range(count)}
+    assert len(in_turn(view_of("p3", tasks=tasks), tasks, NOW + until, Moment(NOW, math.inf))) == count
 
 
 def test_a_notice_during_a_release_shortens_it_once() -> None:
