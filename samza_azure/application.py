@@ -5,7 +5,9 @@ Nothing here knows Spark: functions and handlers are kept, not called.
 
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol, TypeVar
@@ -13,6 +15,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from samza_azure.errors import PipelineRefused
 from samza_azure.messages import TaskKind
 from samza_azure.names import STAGE, STREAM
+from samza_azure.user_code import place_of_call
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,19 @@ class Stage:
         return f"@{stage.application}.{'task' if is_task else 'stage'}({', '.join(arguments)})"
 
 
+_COLLECTS = ContextVar("collects", default=False)
+
+
+@contextmanager
+def collected() -> Iterator[None]:
+    """Keep decorators from raising what is wrong with their stages: the first mistake would hide the others."""
+    token = _COLLECTS.set(True)
+    try:
+        yield
+    finally:
+        _COLLECTS.reset(token)
+
+
 class Application:
     """A pipeline. Stages are registered by decorating their functions, low-level tasks by decorating their handlers.
 
@@ -176,6 +192,8 @@ class Application:
 
     def __init__(self) -> None:
         self.stages: list[Stage] = []
+        #: Of the others: the first mistake, which `collected` keeps from being raised, its place, and the output.
+        self.refused: list[tuple[str, str, str]] = []
 
     def stage(
         self,
@@ -243,6 +261,16 @@ class Application:
             raise PipelineRefused("A stage is registered with the class Application. Write: app = Application()")
 
     def _add(self, stage: Stage) -> None:
+        try:
+            self._check(stage)
+        except PipelineRefused as error:
+            if not _COLLECTS.get():
+                raise
+            self.refused.append((str(error), place_of_call(), stage.output if isinstance(stage.output, str) else ""))
+        else:
+            self.stages.append(stage)
+
+    def _check(self, stage: Stage) -> None:
         _check_streams(stage)
         if stage.kind.facts.calls_handler:
             _check_handler(stage)
@@ -272,7 +300,6 @@ class Application:
                     f"Stages {other.name} and {stage.name} both write the stream {stage.output!r}. "
                     "Give each stage its own output."
                 )
-        self.stages.append(stage)
 
 
 def _name_of(decorated: Callable[..., Any], kind: str, returned: str) -> str:

@@ -27,7 +27,7 @@ from samza_azure.messages import Rejected
 from samza_azure.pipeline.loading import load
 from samza_azure.pipeline.quick_check import CheckBeside, has_spark, mentions_spark
 from samza_azure.pipeline.without_spark import analyse_without_spark
-from samza_azure.planning import quick_check
+from samza_azure.planning import first_check
 from samza_azure.tasks.account import to_environment
 from samza_azure.tasks.channel import Channel
 from samza_azure.tasks.secrets import Secrets
@@ -69,7 +69,7 @@ def _run(config: Config, directory: Path, channel: Channel, clean: Callable[[str
     needs_spark = mentions_spark(config)  # as far as is known
     if needs_spark and has_spark():
         import samza_azure.spark.pipeline.no_session  # noqa: F401  # once, for the child and for us
-    check = CheckBeside(config, quick_check)  # before there are threads
+    check = CheckBeside(config, first_check)  # before there are threads
     # A module that does not mention Spark may do without it, and is worth waiting for.
     if not check.ended(max(HEAD_START_S, time.monotonic() - _BEGAN) if needs_spark else None):
         log.info("The JVM is started while the pipeline's module is imported, which takes long.")

@@ -43,10 +43,17 @@ def place_of(error: BaseException) -> str:
     """The innermost line of the user's code in an error's traceback: file, line and text. Empty if there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return place_of_line(error.filename, error.lineno or 1)
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if is_ours(frame.filename):
-            return place_of_line(frame.filename, frame.lineno or 1)
-    return ""
+    return _innermost(traceback.extract_tb(error.__traceback__))
+
+
+def place_of_call() -> str:
+    """The innermost line of the user's code that is being run. Empty if there is none."""
+    return _innermost(traceback.extract_stack())
+
+
+def _innermost(frames: traceback.StackSummary) -> str:
+    ours = next((each for each in reversed(frames) if is_ours(each.filename)), None)
+    return "" if ours is None else place_of_line(ours.filename, ours.lineno or 1)
 
 
 def place_of_function(function: Callable[..., Any]) -> str:

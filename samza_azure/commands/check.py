@@ -59,7 +59,7 @@ def command(
                     factory_of(config)
                 found = quick_check(config)
             except NamesRefused as error:
-                if quick:
+                if quick or isinstance(ahead, ConfigError):  # else the analysis reports them, too
                     mistakes.append(error)
             except ConfigError as error:
                 mistakes.append(error)

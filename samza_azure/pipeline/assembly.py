@@ -10,9 +10,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
-from samza_azure.application import Stage
+from samza_azure.application import Application, Stage
 from samza_azure.config import LOG, Config, Files, Outside, StageSettings, Stream, TableSettings
 from samza_azure.config.jobfile import place_of_mistake, with_lines
 from samza_azure.config.values import in_words
@@ -20,11 +19,13 @@ from samza_azure.errors import ConfigError, Mistakes, PipelineRefused
 from samza_azure.messages import Plan, StagePlan
 from samza_azure.names import source_name
 from samza_azure.pipeline.analysed import AnalysedStage, AnalysedStream, Analysis, Declare, Pipeline
-from samza_azure.pipeline.handlers import analyse_handler
+from samza_azure.pipeline.handlers import analyse_handler, declared_columns
 from samza_azure.pipeline.names import (
+    NamesRefused,
     at_once,
     check_event_time,
     check_key,
+    check_names,
     declare_timestamp,
     is_time,
     no_time_among,
@@ -42,15 +43,41 @@ FACTS_BYTES_MAX = 64 << 10
 
 
 class Assembly:
-    """A pipeline, as far as it is analysed."""
+    """A pipeline, as far as it is analysed, and all that is wrong with it."""
 
-    def __init__(self, stages: Sequence[Stage], config: Config, declare: Declare) -> None:
-        """`stages` are all of the application, `declare` parses a schema of the job file."""
+    def __init__(self, application: Application, config: Config, declare: Declare) -> None:
+        """Check the names, and put the stages in order. `declare` parses a schema of the job file."""
+        self._mistakes: list[tuple[str, str]] = []
+        self._warnings: list[str] = []
+        #: Streams and stages of which a mistake in a name is: what else would be said of them may follow from it.
+        self.doubtful: frozenset[str] = frozenset()
+        try:
+            self.in_order, self._warnings = check_names(application, config)
+        except NamesRefused as error:
+            self._mistakes += error.found
+            self.in_order, self.doubtful = error.stages, error.about
+        stages = application.stages
         self.streams: dict[str, AnalysedStream] = {}
         self.stages: dict[str, AnalysedStage] = {}
         self._all, self._config, self._declare = stages, config, declare
         self._written = {stage.output for stage in stages}
         self._sinks: list[tuple[StagePlan, Sink]] = []
+
+    def note(self, error: PipelineRefused, stage: Stage) -> None:
+        """Note what a stage is refused for, with the lines of the keys that it names, and with places: that of the
+        stage, unless there is a nearer one.
+        """
+        notes = getattr(error, "__notes__", None) or [f"{place_of_function(stage.function)} (stage {stage.name})"]
+        found = error.found if isinstance(error, Mistakes) else [(str(error), "")]
+        self._mistakes += [(with_lines(self._config.path, said), place or notes[0]) for said, place in found]
+
+    @contextmanager
+    def noting(self, stage: Stage) -> Iterator[None]:
+        """Note a refusal, and go on with what does not depend on it."""
+        try:
+            yield
+        except PipelineRefused as error:
+            self.note(error, stage)
 
     def add_sources(self, stage: Stage) -> None:
         """Add the source streams that a stage reads."""
@@ -100,6 +127,15 @@ class Assembly:
         read = [(name, self.streams[name]) for name in stage.inputs]
         return analyse_handler(stage, read, self.declared(stage.output), self._declare)
 
+    def note_keys(self, stage: Stage) -> None:
+        """Note what is wrong with the keys of a low-level task, although of its inputs nothing is known."""
+        if stage.kind.facts.has_query or stage.name in self.doubtful:
+            return
+        with self.noting(stage):
+            *_, mistakes = declared_columns(stage, self.declared(stage.output), self._declare)
+            if mistakes:
+                raise Mistakes(mistakes)
+
     def add_between(self, stage: AnalysedStage, key: tuple[str, ...] = ()) -> None:
         """Add a stage, and its output as a stream that another one reads."""
         self.stages[stage.plan.name] = stage
@@ -121,15 +157,18 @@ class Assembly:
             self.add_between(stage, key)
         self.stages[stage.plan.name] = stage
         for sink, to in goes_to.items():
-            if isinstance(to, Outside):
-                with self._refused():
-                    check_written(to.system, sent_as(output, self.declared(output), self._config, stage, key))
-            else:
-                check_held(output, to, analysis.columns)
+            with self.noting(stage.stage):
+                if isinstance(to, Outside):
+                    with self._refused():
+                        check_written(to.system, sent_as(output, self.declared(output), self._config, stage, key))
+                else:
+                    check_held(output, to, analysis.columns)
             if isinstance(to, TableSettings):
-                check_time(output, to, analysis.columns.types)
-                if stage.partitions is not None:  # each sink reads all tasks of the stage then
-                    check_producers(output, stage.plan)
+                with self.noting(stage.stage):
+                    check_time(output, to, analysis.columns.types)
+                with self.noting(stage.stage):
+                    if stage.partitions is not None:  # each sink reads all tasks of the stage then
+                        check_producers(output, stage.plan)
             self._sinks.append((sink_plan(sink, output, to, stage.plan, self._config), to))
 
     def tasks_of(self, stage: Stage, inputs: Sequence[str]) -> int:
@@ -141,25 +180,28 @@ class Assembly:
     def analysed(self, stage: Stage, inputs: Sequence[str], analysis: Analysis) -> AnalysedStage:
         """The stage with its plan. `inputs` are its own, or what is routed to it instead."""
         declared, tasks = self.declared(stage.output), self.tasks_of(stage, inputs)
-        check_chosen(
-            stage.name,
-            self._config.task.state,
-            needs_rocksdb=analysis.needs_rocksdb,
-            needs_memory=analysis.needs_memory,
-        )
+        with self.noting(stage):
+            check_chosen(
+                stage.name,
+                self._config.task.state,
+                needs_rocksdb=analysis.needs_rocksdb,
+                needs_memory=analysis.needs_memory,
+            )
         if not stage.partition_by and declared.partitions not in (1, tasks):
-            raise PipelineRefused(
+            refused = PipelineRefused(
                 f"streams.{stage.output}.partitions is {declared.partitions}, but stage {stage.name} has no "
                 f"partition_by, so each of its {tasks} tasks writes one partition. Add partition_by with a column of "
                 f"the stage ({', '.join(analysis.columns.names)}), or remove the line."
             )
+            self.note(refused, stage)
         spread = self._config.stages.get(stage.name, StageSettings()).partitions
         if spread > 1 and (whole := _of_all_rows(analysis)) is not None:
-            raise PipelineRefused(
+            refused = PipelineRefused(
                 f"stages.{stage.name}.partitions is {spread}, but stage {stage.name} has an operator over "
                 f"all rows ({whole}), which Spark computes in one partition. Remove the line; or group by a key in a "
                 f"stage before {stage.name}."
             )
+            self.note(refused, stage)
         partitions = declared.partitions if stage.partition_by else None
         plan = StagePlan(
             name=stage.name,
@@ -192,10 +234,12 @@ class Assembly:
         is_one_to_one = all(self.streams[name].partitions == stage.plan.tasks for name in stage.plan.inputs)
         return key if is_one_to_one else ()
 
-    def finished(self, warnings: Sequence[str]) -> Pipeline:
-        """The whole pipeline."""
+    def finished(self) -> Pipeline:
+        """The whole pipeline. Raise `Mistakes` if anything is wrong with it."""
+        if self._mistakes:
+            raise Mistakes([*dict.fromkeys(self._mistakes)])
         sources = {name: stream.partitions for name, stream in sorted(self.streams.items()) if stream.writer is None}
-        plan = _plan(list(self.stages.values()), self._sinks, sources, self.streams, self._config, warnings)
+        plan = _plan(list(self.stages.values()), self._sinks, sources, self.streams, self._config, self._warnings)
         return Pipeline(plan, self.stages, self.streams, {sink.name: to for sink, to in self._sinks})
 
     def _source_stream(self, stage: Stage, name: str) -> AnalysedStream:
@@ -229,15 +273,6 @@ class Assembly:
             key=declared.key,
             not_null=not_null,
         )
-
-
-def with_places(error: PipelineRefused, stage: Stage, job_file: Path) -> Sequence[tuple[str, str]]:
-    """The mistakes that a refusal tells, with the lines of the keys that it names, each with its place: that of the
-    stage, unless there is a nearer one.
-    """
-    notes = getattr(error, "__notes__", None) or [f"{place_of_function(stage.function)} (stage {stage.name})"]
-    found = error.found if isinstance(error, Mistakes) else [(str(error), notes[0])]
-    return [(with_lines(job_file, said), place) for said, place in found]
 
 
 def _plan(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from samza_azure.application import Stage
 from samza_azure.config import Stream
-from samza_azure.errors import PipelineRefused
+from samza_azure.errors import Mistakes, PipelineRefused
 from samza_azure.pipeline.analysed import AnalysedStream, Analysis, Declare, Term
 from samza_azure.pipeline.names import check_event_time, check_key, declare_event_time, is_time, no_time_among
 from samza_azure.stream_io.columns import Columns, no_columns
@@ -18,21 +18,40 @@ def analyse_handler(
     stage: Stage, inputs: Sequence[tuple[str, AnalysedStream]], declared: Stream, declare: Declare
 ) -> Analysis:
     """Analyse a low-level task, which has no plan: one source per input, no state in Spark, no watermark."""
-    ddl = declared.schema
-    columns, not_null = (
-        (no_columns(), frozenset[str]()) if ddl is None else declare(stage.output, ddl, declared.event_time)
-    )
-    for key in stage.partition_by:
-        named = f"streams.{stage.output}.schema has the columns {', '.join(columns.names) or 'none'}"
-        check_key(columns.types, key, f"Task {stage.name} has partition_by {key!r}", named)
+    columns, not_null, mistakes = declared_columns(stage, declared, declare)
+    frontier: tuple[Term, ...] = ()
+    try:
+        frontier = _frontier(stage, inputs, declared, columns)
+    except PipelineRefused as error:
+        mistakes.append((str(error), ""))
+    if mistakes:
+        raise Mistakes(mistakes)
     return Analysis(
         columns=columns,
         fingerprint=({"handler": True},),
         facts={"runs": "a handler"},
         sources=tuple(range(len(inputs))),
-        frontier=_frontier(stage, inputs, declared, columns),
+        frontier=frontier,
         not_null=not_null,
     )
+
+
+def declared_columns(
+    stage: Stage, declared: Stream, declare: Declare
+) -> tuple[Columns, frozenset[str], list[tuple[str, str]]]:
+    """The columns that a low-level task writes, those that no row may lack, and what is wrong with its keys."""
+    ddl, mistakes = declared.schema, list[tuple[str, str]]()
+    if ddl is None:
+        columns, not_null = no_columns(), frozenset[str]()
+    else:
+        columns, not_null = declare(stage.output, ddl, declared.event_time)
+    named = f"streams.{stage.output}.schema has the columns {', '.join(columns.names) or 'none'}"
+    for key in stage.partition_by:
+        try:
+            check_key(columns.types, key, f"Task {stage.name} has partition_by {key!r}", named)
+        except PipelineRefused as error:
+            mistakes.append((str(error), ""))
+    return columns, not_null, mistakes
 
 
 def _frontier(

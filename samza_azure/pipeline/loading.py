@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeAlias
 
-from samza_azure.application import Application
+from samza_azure.application import Application, collected
 from samza_azure.config import Config
 from samza_azure.config.jobfile import place_of_mistake
 from samza_azure.errors import PipelineRefused
@@ -64,7 +64,7 @@ def _imported(name: str, config: Config, around: Around, said: Callable[[BaseExc
     directory = config.path.absolute().parent
     if str(directory) not in sys.path:
         sys.path.insert(0, str(directory))
-    with around(name, directory):
+    with around(name, directory), collected():
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:

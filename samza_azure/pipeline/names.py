@@ -40,30 +40,34 @@ KEY_TYPES = frozenset(
 
 
 class NamesRefused(Mistakes):
-    """All mistakes in names, each a message, its place, and the stream or the stage that it is about, if it is one."""
+    """All mistakes in names, each a message, its place, and the stream or the stage that it is about, if it is one.
 
-    def __init__(self, found: Sequence[tuple[str, str, str]]) -> None:
+    `stages` are those that can be analysed nevertheless, in order; none if they have no order.
+    """
+
+    def __init__(self, found: Sequence[tuple[str, str, str]], stages: Sequence[Stage]) -> None:
         super().__init__([(message, place) for message, place, _ in found])
-        self.about = frozenset(about for _, _, about in found)
+        self.about, self.stages = frozenset(about for _, _, about in found), stages
 
 
-def check_names(application: Application, config: Config) -> list[str]:
-    """Return the warnings. Raise `PipelineRefused` with all mistakes, if there are any."""
-    if found := list(_mistakes(application.stages, config)):
-        raise NamesRefused(found)
+def check_names(application: Application, config: Config) -> tuple[Sequence[Stage], list[str]]:
+    """Return the stages in order, and the warnings. Raise `NamesRefused` with all mistakes, if there are any."""
+    found, stages = list(_mistakes(application, config)), list[Stage]()
     try:
-        ordered(application.stages)
+        stages = ordered(application.stages)
+        if not stages and not application.refused:
+            raise PipelineRefused("The application has no stage. Decorate a function with @app.stage.")
     except PipelineRefused as error:
         module, _, name = config.app.main.partition(":")
         noted(error, place_of_name(sys.modules.get(module), name) or place_of_mistake(config.path, "app.main"))
-        raise
-    return list(_warnings(application.stages, config))
+        found.append((str(error), error.__notes__[0], ""))
+    if found:
+        raise NamesRefused(found, stages)
+    return stages, list(_warnings(stages, config))
 
 
 def ordered(stages: Sequence[Stage]) -> list[Stage]:
     """The stages in topological order: each comes after those that write its inputs."""
-    if not stages:
-        raise PipelineRefused("The application has no stage. Decorate a function with @app.stage.")
     waiting = list(stages)
     ready_first: list[Stage] = []
     while waiting:
@@ -85,9 +89,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {found[0]!r}?" if found else ""
 
 
-def _mistakes(stages: Sequence[Stage], config: Config) -> Iterator[tuple[str, str, str]]:
+def _mistakes(application: Application, config: Config) -> Iterator[tuple[str, str, str]]:
     """Each mistake with the place of the stage, or of the key in the job file."""
+    stages = application.stages
     written = {stage.output for stage in stages}
+    for refused in application.refused:
+        yield refused
+        written.add(refused[2])
     reported = set()
     for message in chain(
         name_mistakes(stages, config.streams),

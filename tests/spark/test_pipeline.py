@@ -40,9 +40,12 @@ def application_in(directory: Path, module: str, source: str, main: str | None =
 
 
 def refused(directory: Path, module: str, source: str, main: str | None = None) -> str:
-    with pytest.raises(PipelineRefused) as caught:
-        application_in(directory, module, source, main)
-    return in_full(caught.value)
+    """Why a module is not loaded, or the decorator in it that is refused."""
+    try:
+        [(said, place, _)] = application_in(directory, module, source, main).refused
+    except PipelineRefused as error:
+        return in_full(error)
+    return f"{said}\n  {place}"
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,7 @@
 """Streams that become tables, as the analysis of a pipeline has them."""
 
 import io
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +18,7 @@ from samza_azure import Collector, Envelope, tables
 from samza_azure.account import Storage
 from samza_azure.application import Application, Stage
 from samza_azure.config import Config, Files, TableSettings
-from samza_azure.errors import PipelineRefused
+from samza_azure.errors import Mistakes, PipelineRefused
 from samza_azure.logs.operations import Span
 from samza_azure.messages import Phase, Progress, StartTask, TaskKind, facts_told
 from samza_azure.pipeline.analysed import Pipeline
@@ -146,9 +147,13 @@ def test_a_handler_may_not_send_such_a_column_either(spark: SparkSession, tmp_pa
     class Watch:
         def process(self, envelope: Envelope, collector: Collector) -> None: ...
 
-    streams = STREAMS.replace('table.time = "ts"', 'schema = "nothing struct<>"\nfiles = "out"')
-    with pytest.raises(PipelineRefused, match="'nothing' is struct<>, which Parquet cannot hold"):
+    schema = 'schema = "ts timestamp, nothing struct<>, more array<struct<>>"'
+    streams = STREAMS.replace('table.time = "ts"', f'table.time = "ts"\n{schema}\nfiles = "out"')
+    with pytest.raises(Mistakes) as caught:
         analyse_pipeline(spark, app, config_of(tmp_path, streams), tmp_path)
+    assert re.findall(r"go to (.*?), but its column '(.*?)'", str(caught.value)) == [
+        (to, column) for to in ("a table", "files") for column in ("nothing", "more")
+    ]
 
 
 def test_changes_of_groups_are_no_table(spark: SparkSession, tmp_path: Path) -> None:

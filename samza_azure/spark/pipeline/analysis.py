@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 from pyspark.util import PythonEvalType
 
 from samza_azure.application import Stage
-from samza_azure.errors import PipelineRefused
 from samza_azure.pipeline.analysed import Analysis
 from samza_azure.spark.jvm.call_sites import CallSites
 from samza_azure.spark.jvm.catalyst import Node, all_of, has_pattern, is_marked, items, kind_of, sources_of
@@ -40,7 +39,7 @@ from samza_azure.spark.pipeline.operators import (
     state_of,
 )
 from samza_azure.spark.pipeline.placement import Placement
-from samza_azure.spark.pipeline.refusals import Refusals
+from samza_azure.spark.pipeline.refusals import Refusal, Refusals
 from samza_azure.spark.pipeline.schema import columns_of
 
 #: The functions of rows that get them in chunks, as series of pandas or arrays of Arrow.
@@ -76,13 +75,15 @@ def analyse(
         frame, done = called(spark, stage, inputs, directory)
     facts = Facts(spark, stage, inputs, output, tasks, directory, frame, done)
     root, operators, bounds = facts.root, facts.operators, facts.bounds
+    refusals = Refusals(stage, places)
     for node in root.walk():
         if node.is_streaming and not node.children and node.reads is None:
-            raise PipelineRefused(
+            said = (
                 f"Stage {stage.name} reads a stream of its own. Read only the DataFrames that the function gets: "
                 "name the stream in @app.stage and in the job file."
             )
-    refusals = Refusals(stage, places)
+            refusals.add(Refusal(said, node.plan))
+    refusals.end(facts.schema)
     examine(facts, refusals)
     refusals.end(facts.schema)
     delays = [str(each.delay_ms) for each in facts.watermarks]

@@ -12,11 +12,10 @@ from pyspark.sql.types import StructType
 
 from samza_azure.application import Application, Stage
 from samza_azure.config import Config
-from samza_azure.errors import Mistakes, PipelineRefused
+from samza_azure.errors import PipelineRefused
 from samza_azure.messages import StagePlan
 from samza_azure.pipeline.analysed import AnalysedStage, AnalysedStream, Analysis, Pipeline, Term
-from samza_azure.pipeline.assembly import Assembly, with_places
-from samza_azure.pipeline.names import NamesRefused, check_names, ordered
+from samza_azure.pipeline.assembly import Assembly
 from samza_azure.pipeline.sinks import sinks_of
 from samza_azure.spark.jvm.catalyst import column, in_sql, rebound
 from samza_azure.spark.jvm.session import released_at_end
@@ -50,15 +49,9 @@ class AnalysedQuery(AnalysedStage):
 
 def analyse_pipeline(spark: SparkSession, application: Application, config: Config, directory: Path) -> Pipeline:
     """Check each stage against the streams it reads, in the order in which rows pass through them."""
-    mistakes, doubtful, warnings = list[tuple[str, str]](), frozenset[str](), list[str]()
-    try:
-        warnings = check_names(application, config)
-    except NamesRefused as error:
-        mistakes, doubtful = [*error.found], error.about
-    stages = ordered(application.stages)
-    writers = {stage.output: stage for stage in stages}
-    assembly = Assembly(stages, config, partial(_declare, spark, writers.keys()))
-    streams, analysed = assembly.streams, assembly.stages
+    writers = {stage.output: stage for stage in application.stages}
+    assembly = Assembly(application, config, partial(_declare, spark, writers.keys()))
+    streams, analysed, doubtful = assembly.streams, assembly.stages, assembly.doubtful
     sink_names = [sink for name in config.streams for sink in sinks_of(name, config.streams)]
     columns: dict[str, StructType] = {}  # of streams of which no more is known: a mistake is in front of them
     unknown: set[str] = set()  # streams whose columns are unknown, since the stage that writes them is refused
@@ -67,7 +60,7 @@ def analyse_pipeline(spark: SparkSession, application: Application, config: Conf
         assembly.add_sources(stage)
         for name in stage.inputs:
             if name in writers and (by := analysed.get(writers[name].name)) and by.analysis.puts_out_changes:
-                mistakes.extend(with_places(_reads_changes(stage, writers[name]), stage, config.path))
+                assembly.note(_reads_changes(stage, writers[name]), stage)
         if not stage.kind.facts.has_query:
             done = assembly.analysed(stage, stage.inputs, assembly.handler(stage))
             assembly.add(done, assembly.key_of(done))
@@ -85,12 +78,15 @@ def analyse_pipeline(spark: SparkSession, application: Application, config: Conf
         query = _query(assembly.analysed(stage, inputs, analysis))
         assembly.add(query, assembly.key_of(query, analysis.placement.output_key))
 
-    for stage in stages:
-        if unknown.intersection(stage.inputs) or stage.name in doubtful:
+    for stage in assembly.in_order:
+        all_known = (doubtful | columns.keys()).isdisjoint(stage.inputs)
+        is_handler = not stage.kind.facts.has_query  # its columns are declared, so those in front of it tell nothing
+        if unknown.intersection(stage.inputs) or stage.name in doubtful or (is_handler and not all_known):
+            assembly.note_keys(stage)
             unknown.add(stage.output)
             continue
         try:
-            if (doubtful | columns.keys()).isdisjoint(stage.inputs):
+            if all_known:
                 add(stage)
                 continue
             known = {name: parse_schema(spark, each.columns.ddl, name) for name, each in streams.items()} | columns
@@ -99,7 +95,7 @@ def analyse_pipeline(spark: SparkSession, application: Application, config: Conf
             else:
                 columns[stage.output] = made
         except PipelineRefused as error:
-            mistakes += with_places(error, stage, config.path)
+            assembly.note(error, stage)
             written = None
             if isinstance(error, StageRefused):
                 try:
@@ -111,9 +107,7 @@ def analyse_pipeline(spark: SparkSession, application: Application, config: Conf
                 unknown.add(stage.output)
             else:
                 streams[stage.output] = written
-    if mistakes:
-        raise Mistakes([*dict.fromkeys(mistakes)])
-    return assembly.finished(warnings)
+    return assembly.finished()
 
 
 def _query(stage: AnalysedStage, route: Route | None = None) -> AnalysedQuery:
@@ -157,7 +151,7 @@ def _called(
                 inputs.append(Input(name, known[name], None))
             elif declared is not None and declared.schema is not None:
                 inputs.append(Input(name, _declared_columns(spark, name, declared.schema), None))
-    if not stage.kind.facts.has_query or len(inputs) < len(stage.inputs):
+    if len(inputs) < len(stage.inputs):
         return None
     frame, wrong = called(spark, stage, inputs, directory / stage.name)
     _refuse(wrong)

@@ -2,6 +2,11 @@
 
 Promised: of the operators that one call adds, one refusal for each kind of operator, the first that is found, since its
 remedy replaces the operator; and beside it all refusals of a part of them, such as a function.
+What can only be judged behind another question waits for that, lest a refusal follow from one that is told already:
+- A stage that reads a stream of its own is refused for that alone. Nothing is known of the rows of such a stream,
+  neither event time nor partitions, and every check asks the facts that are made of them.
+- `checks.LAST` asks whether rows may be late, and `checks.tasks` which task gets a row. What is refused decides both:
+  the watermark or the operator that the remedy replaces.
 Not promised: the line within a stage written in SQL (`jvm.call_sites`). A refusal of its operators has the line of the
 stage.
 """
