@@ -68,8 +68,12 @@ class JobCoordinatorListener:
     def on_coordinator_failure(self, error: Exception) -> None:
         """The coordinator has ended for a reason that the user should see. No further call follows."""
 
+
+class TaskHost(JobCoordinatorListener):
+    """A listener that runs this processor's tasks. What it is told of them is ours, and may change with any release."""
+
     def on_command(self, command: Command) -> None:
-        """What this processor's container is to do next. A host of tasks overrides this and answers with `report`."""
+        """What is to be done next. It is answered with `report`."""
 
 
 class JobCoordinator(ABC):

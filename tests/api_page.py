@@ -109,6 +109,8 @@ def _is_field(node: ast.stmt) -> bool:
 def is_shown(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     if node.name == "__init__":
         return len(node.args.args) > 1
+    if node.name.startswith("on_") and not ast.get_docstring(node):
+        return False  # it overrides one that the class it comes from describes
     return node.name in ("__iter__", "__aiter__") or not node.name.startswith("_")
 
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-from samza_azure.coordinator import JobCoordinator, JobCoordinatorListener, JobModel
+from samza_azure.coordinator import JobCoordinator, JobModel, TaskHost
 from samza_azure.errors import Ending, SamzaAzureError, Verdict
 from samza_azure.explain import routed
 from samza_azure.group.notification import DrainNotification
@@ -54,7 +54,7 @@ GOODBYE_S = 5.0
 MEASURE_S = 10.0
 
 
-class Supervisor(JobCoordinatorListener):
+class Supervisor(TaskHost):
     """Runs one processor to its end."""
 
     def __init__(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from samza_azure.coordinator import JobCoordinator, JobCoordinatorListener
+from samza_azure.coordinator import JobCoordinator, TaskHost
 from samza_azure.machine.clock import boot_time
 from samza_azure.messages import (
     Command,
@@ -57,7 +57,7 @@ class _TaskEnded:
     why: str
 
 
-class SharedTasks(JobCoordinatorListener):
+class SharedTasks(TaskHost):
     """This process's share of the tasks `name-0` to `name-<count - 1>`. As a context manager it joins and leaves.
 
     Example:

@@ -266,7 +266,8 @@ class ThreadedCoordinator(JobCoordinator):
             await asyncio.sleep(1.0)
 
     def _command(self, command: Command) -> None:
-        self._listener.on_command(command)
+        if (on_command := getattr(self._listener, "on_command", None)) is not None:  # `TaskHost`, or what wraps one
+            on_command(command)
 
     def _watch(self, view: View) -> None:
         """Tell the listener of new versions and of the drain's steps, once each."""
