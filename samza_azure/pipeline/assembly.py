@@ -197,9 +197,9 @@ class Assembly:
         spread = self._config.stages.get(stage.name, StageSettings()).partitions
         if spread > 1 and (whole := _of_all_rows(analysis)) is not None:
             refused = PipelineRefused(
-                f"stages.{stage.name}.partitions is {spread}, but stage {stage.name} has an operator over "
-                f"all rows ({whole}), which Spark computes in one partition. Remove the line; or group by a key in a "
-                f"stage before {stage.name}."
+                f"stages.{stage.name}.partitions is {spread}, but stage {stage.name} has {whole} of all "
+                f"rows, which Spark computes in one partition. Remove the line; or group by a key in a stage before "
+                f"{stage.name}."
             )
             self.note(refused, stage)
         partitions = declared.partitions if stage.partition_by else None
@@ -386,10 +386,11 @@ def _described(
 
 
 def _of_all_rows(analysis: Analysis) -> str | None:
-    """The kind of the first operator with state that has no key. Spark notes the number of partitions of the stage for
+    """The first operator with state that has no key, in words. Spark notes the number of partitions of the stage for
     its state, and makes one, so a restart would look for those that were never there.
     """
-    return next((str(each["kind"]) for each in analysis.fingerprint if "keys" in each and not any(each["keys"])), None)
+    kind = next((str(each["kind"]) for each in analysis.fingerprint if "keys" in each and not any(each["keys"])), None)
+    return kind and {"Aggregate": "an aggregation", "GlobalLimit": "a limit"}.get(kind, f"a state ({kind})")
 
 
 def _state_partitions(stage: AnalysedStage) -> int:

@@ -105,12 +105,15 @@ def test_another_number_is_another_state_and_no_other_pipeline(fleet: Callable[[
 
 
 @pytest.mark.parametrize(
-    ("mode", "whole"),
-    [("update", lambda rows: rows.groupBy().count()), ("append", lambda rows: rows.limit(3))],
+    ("mode", "whole", "named"),
+    [
+        ("update", lambda rows: rows.groupBy().count(), "an aggregation"),
+        ("append", lambda rows: rows.limit(3), "a limit"),
+    ],
     ids=["aggregation", "limit"],
 )
 def test_state_of_all_rows_has_one_partition(
-    fleet: Callable[[Application, str], Fleet], mode: str, whole: Callable[[DataFrame], DataFrame]
+    fleet: Callable[[Application, str], Fleet], mode: str, whole: Callable[[DataFrame], DataFrame], named: str
 ) -> None:
     """A task of such a stage could not be handed over: Spark notes more partitions than it makes (drawn seed 43)."""
     application = Application()
@@ -121,7 +124,7 @@ def test_state_of_all_rows_has_one_partition(
 
     job = JOB.replace("[stages.shout]\npartitions = 3\n", "")
     with pytest.raises(
-        PipelineRefused, match=r"stages\.count\.partitions is 4, but stage count has an operator over all rows"
+        PipelineRefused, match=rf"stages\.count\.partitions is 4, but stage count has {named} of all rows"
     ):
         fleet(application, job)
 
