@@ -41,9 +41,25 @@ class JobCoordinatorListener:
             def on_leadership(self, leads: bool, epoch: int) -> None:
                 print("leads" if leads else "follows", epoch)
 
+            def on_job_model_expired(self) -> None:
+                print("a task is about to move")
+
+            def on_new_job_model(self, processor_id: str, job_model: JobModel) -> None:
+                print(job_model.processors.get(processor_id, ()))
+
+            def on_drain(self, notification: DrainNotification) -> None:
+                print(notification.reached)
+
+            def on_coordinator_stop(self) -> None:
+                print("has left")
+
+            def on_coordinator_failure(self, error: Exception) -> None:
+                print(f"has ended: {error}")
+
         coordinator = AzureJobCoordinatorFactory().get_job_coordinator("one", Config.load("job.toml"))
         coordinator.set_listener(Listener())
         coordinator.start()
+        coordinator.stop()
     """
 
     def on_job_model_expired(self) -> None:
@@ -81,6 +97,7 @@ class JobCoordinator(ABC):
 
     Example:
         coordinator = AzureJobCoordinatorFactory().get_job_coordinator("one", Config.load("job.toml"))
+        coordinator.set_listener(JobCoordinatorListener())
         coordinator.start()
         if coordinator.is_leader:
             print(coordinator.job_model)
@@ -104,6 +121,9 @@ class JobCoordinator(ABC):
 
         Raises:
             ConfigError: this coordinator supports neither.
+
+        Example:
+            coordinator.ask(new_run=False, wait_for_upgrade=True)
         """
         if new_run or wait_for_upgrade:
             raise ConfigError(f"{type(self).__name__} supports neither --new-run nor --wait-for-upgrade.")
@@ -119,6 +139,9 @@ class JobCoordinator(ABC):
     def give_up(self, reason: str) -> None:
         """Like `stop`, because the host of the tasks cannot go on. A coordinator that can tell the group the reason
         overrides this, and ends with `on_coordinator_failure`.
+
+        Example:
+            coordinator.give_up("the disk is full")
         """
         self.stop()
 
@@ -128,15 +151,27 @@ class JobCoordinator(ABC):
         `why` is for people; `by` is when it goes, in seconds of CLOCK_BOOTTIME, or None if that is not known. Notices
         of several sources may hold at once; a second one of the same source changes nothing. A coordinator that cannot
         stay without tasks leaves for good.
+
+        Example:
+            coordinator.decommission("maintenance at noon", by=boot_time() + 30)
         """
         self.stop()
 
     def recommission(self, source: str = PORT) -> None:  # noqa: B027  # a coordinator that leaves for good cannot
-        """The notice of this source is withdrawn: unless there is another one, the processor gets tasks again."""
+        """The notice of this source is withdrawn: unless there is another one, the processor gets tasks again.
+
+        Example:
+            coordinator.recommission()
+        """
 
     @property
     def going(self) -> Going | None:
-        """What it has handed over since a notice, or since it was asked to leave; None if there was neither."""
+        """What it has handed over since a notice, or since it was asked to leave; None if there was neither.
+
+        Example:
+            if (going := coordinator.going) is not None:
+                print(going.state)
+        """
         return None
 
     @property
@@ -153,33 +188,64 @@ class JobCoordinator(ABC):
 
     @property
     def turns(self) -> int | None:
-        """How many turns its loop has made since `start`, for a health check; None if it does not count them."""
+        """How many turns its loop has made since `start`, for a health check; None if it does not count them.
+
+        Example:
+            is_alive = coordinator.turns != turns_a_minute_ago
+        """
         return None
 
     @abstractmethod
     def report(self, *reports: Report) -> None:
-        """Take reports of the container on itself and its tasks, several in one call. Call it from any thread."""
+        """Take reports of the container on itself and its tasks, several in one call. Call it from any thread.
+
+        Example:
+            coordinator.report(Ready(plan))
+        """
 
     @abstractmethod
     def container_lost(self, reason: str) -> None:
-        """The container has ended, and all its tasks with it. Call it from any thread."""
+        """The container has ended, and all its tasks with it. Call it from any thread.
+
+        Example:
+            coordinator.container_lost("it was killed")
+        """
 
     def container_silent(self, seconds: float) -> None:  # noqa: B027  # a coordinator that moves no task need not
         """The container has sent nothing for so many seconds, and perhaps hangs; 0: it has just sent something. Call it
         from any thread. The coordinator may answer with the command `Kill`.
+
+        Example:
+            coordinator.container_silent(3.5)
         """
 
     def container_uses(self, size: int) -> None:  # noqa: B027  # a coordinator without metrics need not override it
-        """The container and its processes use `size` bytes of memory. Call it from any thread."""
+        """The container and its processes use `size` bytes of memory. Call it from any thread.
+
+        Example:
+            coordinator.container_uses(512 << 20)
+        """
 
     def listens(self, host: str, port: int) -> None:  # noqa: B027  # a coordinator without doorbells need not
-        """Others may connect to this processor at this address and port. Call it before `start`."""
+        """Others may connect to this processor at this address and port. Call it before `start`.
+
+        Example:
+            coordinator.listens("10.0.0.4", 8080)
+        """
 
     def rung(self) -> None:  # noqa: B027  # as above
-        """Another processor says that there is something to read in the storage. Call it from any thread."""
+        """Another processor says that there is something to read in the storage. Call it from any thread.
+
+        Example:
+            coordinator.rung()
+        """
 
     def measured(self, use: Use) -> None:
-        """The container and its processes use so much of the machine. Call it from any thread."""
+        """The container and its processes use so much of the machine. Call it from any thread.
+
+        Example:
+            coordinator.measured(use)
+        """
         self.container_uses(use.memory)
 
 
@@ -199,8 +265,15 @@ class Lock(ABC):
     """A lock with at most one holder in the whole group. Each grant has a higher token than all grants before.
 
     Example:
-        with utils.get_lock("nightly-report") as token:
+        lock = utils.get_lock("nightly-report")
+        with lock as token:
             write_report(token)  # what stores the report refuses a lower token
+        if lock.try_lock() is not None or lock.lock(timeout=10) is not None:
+            if lock.held:
+                write_report(lock.token)
+            else:
+                print(lock.lost)
+            lock.unlock()
     """
 
     @abstractmethod
@@ -253,6 +326,9 @@ class LeaderElectorListener:
         class Listener(LeaderElectorListener):
             def on_becoming_leader(self, epoch: int) -> None:
                 print("leads with epoch", epoch)
+
+            def on_losing_leadership(self) -> None:
+                print("follows")
     """
 
     def on_becoming_leader(self, epoch: int) -> None:
@@ -267,8 +343,12 @@ class LeaderElector(ABC):
 
     Example:
         with AzureJobCoordinatorFactory().get_coordination_utils("reports", "one", config) as utils:
-            utils.leader_elector.set_listener(Listener())
-            utils.leader_elector.try_become_leader()
+            elector = utils.leader_elector
+            elector.set_listener(LeaderElectorListener())
+            elector.try_become_leader()
+            if elector.is_leader:
+                write_report(elector.epoch)
+            elector.resign_leadership()
     """
 
     @abstractmethod
@@ -301,8 +381,15 @@ class ClusterMembership(ABC):
 
     Example:
         with AzureJobCoordinatorFactory().get_coordination_utils("reports", "one", config) as utils:
-            utils.cluster_membership.register_processor()
-            print(utils.cluster_membership.processors())
+            membership = utils.cluster_membership
+            membership.register_processor()
+            while True:
+                try:
+                    print(membership.number_of_processors(), membership.processors())
+                    break
+                except StorageUnavailable:  # it has not joined yet
+                    time.sleep(0.5)
+            membership.unregister_processor()
     """
 
     @abstractmethod
@@ -318,11 +405,16 @@ class ClusterMembership(ABC):
         """The ids of all live members. Each call reads the storage: not for a tight loop.
 
         Raises:
-            StorageUnavailable, AccessDenied: the account does not answer, or refuses the call.
+            StorageUnavailable: the account does not answer, or this processor has not joined yet.
+            AccessDenied: the account refuses the call.
         """
 
     def number_of_processors(self) -> int:
-        """The number of live members. Each call reads the storage."""
+        """The number of live members. Each call reads the storage.
+
+        Raises:
+            StorageUnavailable, AccessDenied: as `processors`.
+        """
         return len(self.processors())
 
 
@@ -330,10 +422,12 @@ class CoordinationUtils(ABC):
     """An elector, locks and the membership of one group, for programs that share no tasks.
 
     Example:
-        with AzureJobCoordinatorFactory().get_coordination_utils("reports", "one", config) as utils:
-            utils.leader_elector.try_become_leader()
-            with utils.get_lock("nightly") as token:
-                write_report(token)
+        utils = AzureJobCoordinatorFactory().get_coordination_utils("reports", "one", config)
+        utils.leader_elector.try_become_leader()
+        utils.cluster_membership.register_processor()
+        with utils.get_lock("nightly") as token:
+            write_report(token)
+        utils.close()  # as leaving it as a context manager does
     """
 
     @property

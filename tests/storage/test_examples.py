@@ -16,6 +16,9 @@ import pytest
 import samza_azure
 from samza_azure import AzureJobCoordinatorFactory, Config, DrainNotification, Reader, SourceWriter, tables
 from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.library.shared_tasks import plan_of
+from samza_azure.machine.clock import boot_time
+from samza_azure.messages import Ready, Use
 from samza_azure.segments import Advance, LostRace
 from samza_azure.storage.connection import Account
 from samza_azure.systems.api import SystemStream
@@ -23,10 +26,8 @@ from tests.test_docs import PUBLIC, documented, parts_of
 
 #: Why an example is not run.
 NOT_RUN = {
-    "ClusterMembership": "asks before the processor has joined, which is an error",
     "DrainMonitor": "waits for a drain: tests/library/test_drain.py",
     "DrainNotifications": "needs a run: tests/library/test_drain.py",
-    "JobCoordinatorListener": "its coordinator never leaves",
     "Reader": "waits for more rows: tests/storage/test_reader.py",
     "Reader.__aiter__": "needs an event loop: tests/storage/test_reader.py",
     "SystemConsumer": "tests/storage/test_source_task.py",
@@ -131,6 +132,11 @@ def of_package(config: Config, cleared: contextlib.ExitStack) -> dict[str, Any]:
         "events": [SimpleNamespace(properties={}, offset="7")],
         "DataFrame": Any,
         "notification": DrainNotification(str(uuid.uuid4()), "2026-11-28-a"),
+        "plan": plan_of("partition", 4),
+        "Ready": Ready,
+        "boot_time": boot_time,
+        "use": Use(memory=512 << 20),
+        "turns_a_minute_ago": 7,
         "stream": SystemStream("orders", 1, ORDER.schema, {"path": "orders"}, Path()),
     }
 
