@@ -86,3 +86,15 @@ def test_all_mistakes_of_a_pipeline_are_reported_at_once_without_what_follows_fr
         "Stage by_amount cannot run as a stream",
         ".py, line 16",
     ]
+
+
+@pytest.mark.parametrize("reads", ["claen", "sorted", "clean"])
+def test_the_keys_of_a_handler_are_checked_whatever_is_in_front_of_it(
+    spark: SparkSession, tmp_path: Path, reads: str
+) -> None:
+    """Its columns are declared. In front of it is a stream that there is not, one of a refused stage, a right one."""
+    job = f'{JOB}[streams.refunds]\nschema = "id string, amount int"\n[streams.told]\nschema = "id string"\n'
+    handler = f'@app.task("{reads}", output="told", partition_by="ids")\nclass Tells:\n'
+    handler += "    def process(self, envelope, collector): ...\n"
+    with pytest.raises(PipelineRefused, match=r"Task Tells has partition_by 'ids', but streams.told.schema has"):
+        analyse(spark, tmp_path, job, f"{PIPELINE}{OTHERS}\n{handler}")
