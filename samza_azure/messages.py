@@ -320,7 +320,7 @@ class Progress:
     watermark_ms: int | None = None  # milliseconds since 1970; None: the stage has none, or not yet
     behind: dict[str, int] = field(default_factory=dict)  # stream -> about how many bytes of its logs are not read
     appended_ms: int | None = None  # when the last batch was appended, by the wall clock; None: none was
-    pace_out: float | None = None  # rows put out per second, lately
+    pace_out: float | None = None  # rows emitted per second, lately
     behind_sources: dict[str, int] = field(default_factory=dict)  # source partition -> the same; not of all, if many
     #: Of partitions outside also the rows, and by how many seconds the last of them came later than the last one read.
     lag_rows: dict[str, int] = field(default_factory=dict)

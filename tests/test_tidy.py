@@ -40,15 +40,6 @@ PHRASES = {
     "puts? ou[t]": "emits",
     "made ane[w]": "recreated, or renewed",
 }
-#: Refusals, what tests them, and what shows a pipeline: not yet.
-UNREAD = (
-    "samza_azure/spark/pipeline/",
-    "samza_azure/page/graph.py",
-    "samza_azure/messages.py",
-    "tests/spark/test_event_time.py",
-    "tests/spark/test_refused_stages.py",
-    "tests/spark/test_remedies.py",
-)
 #: A task's name taken apart, likewise.
 TASK_NAME = re.compile(r"""rpartition\(["']-["']\)""")
 #: Who names a kind of task: it has the kinds' facts or classes, or makes stages. All others ask the facts.
@@ -121,12 +112,11 @@ def test_the_emulators_public_key_is_written_once_and_no_other_key_at_all() -> N
 def test_phrases_of_our_own_dialect_do_not_come_back() -> None:
     found = []
     for path, text in texts():
-        if not str(path).startswith(UNREAD):
-            for phrase, advice in PHRASES.items():
-                over_lines = rf"\b{phrase}\b".replace(" ", r"\s+(?:[#/*]+:?\s*)?(?:\"\s+f?\")?")
-                for each in re.finditer(over_lines, text):
-                    line = text.count("\n", 0, each.start()) + 1
-                    found.append(f"{path}:{line}: {' '.join(each[0].split())!r}: write {advice}")
+        for phrase, advice in PHRASES.items():
+            over_lines = rf"\b{phrase}\b".replace(" ", r"\s+(?:[#/*]+:?\s*)?(?:\"\s+f?\")?")
+            for each in re.finditer(over_lines, text):
+                line = text.count("\n", 0, each.start()) + 1
+                found.append(f"{path}:{line}: {' '.join(each[0].split())!r}: write {advice}")
     assert found == []
 
 

@@ -42,7 +42,7 @@ def graph(
             writer = writers.get(stream)
             source = f"stage {writer}" if writer else f"stream {stream}"
             nodes.setdefault(source, {"kind": "source", "name": stream})
-            # What a stage reads of one of several streams is not counted: then it is what their writers put out.
+            # What a stage reads of one of several streams is not counted: then it is what their writers emit.
             pace = shown[each["stage"]]["pace"] if len(inputs) == 1 else writer and shown[writer]["pace_out"]
             edges.append(_edge(source, to, stream, pace, behind.get((stream, each["stage"]))))
         if each["output"] and each["output"] not in read:

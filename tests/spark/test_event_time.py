@@ -259,7 +259,7 @@ def test_a_join_that_keeps_rows_for_ever_is_a_warning(analysed: Analysed) -> Non
         stage = analysed(function, "a", "b", out='frontier_lag = "1 hour"', **options)
         return [each.partition(" keeps the rows of ")[2] for each in stage.analysis.warnings]
 
-    limit = "for ever, so its state grows without end. Add to the join's condition how much later a partner can come"
+    limit = "forever, so its state grows without end. Add to the join's condition how much later a partner can come"
     assert warned(joined("inner", "key = name")) == [
         f"a {limit}, for example: AND at <= ts + INTERVAL 1 HOUR.",
         f"b {limit}, for example: AND ts <= at + INTERVAL 1 HOUR.",
@@ -270,8 +270,8 @@ def test_a_join_that_keeps_rows_for_ever_is_a_warning(analysed: Analysed) -> Non
     assert warned(joined("inner", near)) == []
     unmarked = lambda some, others: some.join(others, F.expr(near))  # noqa: E731
     assert warned(unmarked) == [
-        'a for ever, so its state grows without end. Set withWatermark("at", "1 hour") on b.',
-        'b for ever, so its state grows without end. Set withWatermark("ts", "1 hour") on a.',
+        'a forever, so its state grows without end. Set withWatermark("at", "1 hour") on b.',
+        'b forever, so its state grows without end. Set withWatermark("ts", "1 hour") on a.',
     ]
     without = SOURCES.replace('event_time = "at"\n', "") % ("a", "b")
     assert "both inputs need an event_time and withWatermark" in warned(unmarked, streams=without)[0]

@@ -1596,7 +1596,7 @@ def test_a_limit_is_a_warning(analyse: Analyse) -> None:
 
 
 UPDATE: dict[str, Any] = {"output_mode": "update"}
-GROWS = "for ever, so its state grows without end."
+GROWS = "forever, so its state grows without end."
 
 
 @pytest.mark.parametrize(
@@ -2012,9 +2012,9 @@ def test_a_number_that_spark_takes_for_the_event_time(refusal: Refusal, analyse:
         analyse(paired(f"{near} AND {number} > 7", how=how), "some", "others", streams=SIDES)
     analyse(paired(f"{near} AND ts > '2024-01-01'", how="left"), "some", "others", streams=SIDES)
     said = refusal(paired(f"{near} AND cast(ts AS bigint) > 7", how="left"), "some", "others", streams=SIDES)
-    assert "for a limit of the event time, and would keep rows for ever" in said
+    assert "for a limit of the event time, and would keep rows forever" in said
     said = refusal(paired(f"{near} AND v > 7", how="left"), "some", "others", streams=SIDES)
-    assert "Spark takes (v > 7) for a limit of the event time, and would keep rows for ever" in said
+    assert "Spark takes (v > 7) for a limit of the event time, and would keep rows forever" in said
     column = re.search(r'\.withColumn\("(\w+)", F\.expr\("(.*?)"\)\), write (\w+) instead', said)
     assert column is not None, said
 

@@ -694,7 +694,7 @@ def second(rows):
     ),
     "a limit of another time": Remedy(
         joined(" AND ts >= at - INTERVAL 1 HOUR AND ts <= seen"),
-        r"Or, to keep them for ever, write (.*?) instead",
+        r"Or, to keep them forever, write (.*?) instead",
         joined(" AND ts >= at - INTERVAL 1 HOUR AND $1"),
         inputs=VIEWS,
     ),

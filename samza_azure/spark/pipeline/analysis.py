@@ -189,7 +189,7 @@ def _kept_for_ever(stage: Stage, operators: Sequence[Node], bounds: Bounds, advi
     for operator in operators:
         for kept, remedy in _what_is_kept(operator, bounds, advice):
             yield (
-                f"Stage {stage.name}: the {described(operator)} keeps {kept} for ever, so its state grows without end. "
+                f"Stage {stage.name}: the {described(operator)} keeps {kept} forever, so its state grows without end. "
                 f"{remedy}".rstrip()
             )
 

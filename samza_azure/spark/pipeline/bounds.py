@@ -454,7 +454,7 @@ class Bounds:
 
 
 def once(join: Node, keys: Sequence[tuple[str, str]]) -> str:
-    """How a join by a condition puts out its keys, of left and right, once each, as one by names of columns does."""
+    """How a join by a condition emits its keys, of left and right, once each, as one by names of columns does."""
     kind = join_type(join)
     if kind in ("LeftSemi", "LeftAnti"):
         return ""

@@ -54,7 +54,7 @@ class Facts:
 
     @property
     def updates(self) -> bool:
-        """Whether an aggregation puts out a row for each change of a group."""
+        """Whether an aggregation emits a row for each change of a group."""
         return self.stage.output_mode == "update"
 
     @property

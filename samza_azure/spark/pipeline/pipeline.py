@@ -161,7 +161,7 @@ def _called(
 def _refused_stream(stage: Stage, schema: StructType, assembly: Assembly) -> AnalysedStream | None:
     """What a refused stage would write, so that the stages behind it can be analysed. None: that is not known.
 
-    No column is taken for one with nulls, lest a stage be refused for what this one does not show.
+    No column counts as one with nulls, so that no stage is refused for what this one does not show.
     """
     declared = assembly.declared(stage.output)
     if not {declared.event_time or schema.names[0], *stage.partition_by} <= {*schema.names}:

@@ -24,7 +24,7 @@ from samza_azure.spark.pipeline.refusals import Refusal
 
 
 def check(facts: Facts) -> Iterator[Refusal]:
-    """Refuse an operator that would keep rows for ever."""
+    """Refuse an operator that would keep rows forever."""
     for node in facts.operators:
         yield from (facts.refused(node, said) for said in _wrong(facts, node))
 
@@ -106,7 +106,7 @@ def _without_a_partner(facts: Facts, join: Node) -> Iterator[str]:
         if kind in where:
             side = join.children[number]
             for time in (*_times(side), *_keys_by_time(join, number)):
-                consequence = f"the {described(join)} waits for its partner for ever"
+                consequence = f"the {described(join)} waits for its partner forever"
                 yield from _null(facts, side, time, consequence, "; add them behind it with a union if you need them")
 
 

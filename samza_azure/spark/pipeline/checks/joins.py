@@ -107,7 +107,7 @@ def _limited_by_others(join: Node, bounds: Bounds) -> Iterator[str]:
             said = f"in the condition of the {described(join)} Spark takes {text(each)} for a limit of the event time, "
             if each not in both:
                 yield (
-                    f"{said}and would keep rows for ever. Compute it before the join, "
+                    f"{said}and would keep rows forever. Compute it before the join, "
                     f'.withColumn("is_joined", F.expr({literal(text(each))})), write is_joined instead, and '
                     '.drop("is_joined") behind it.'
                 )
@@ -115,7 +115,7 @@ def _limited_by_others(join: Node, bounds: Bounds) -> Iterator[str]:
                 left, right = (f"unix_micros({text(side)})" for side in (each.left(), each.right()))
                 yield (
                     f"{said}and would drop rows too early. {bounds.remedy_for_state(join, number)} Or, to keep them "
-                    f"for ever, write {left} {each.symbol()} {right} instead."
+                    f"forever, write {left} {each.symbol()} {right} instead."
                 )
 
 

@@ -13,7 +13,7 @@ from samza_azure.spark.pipeline.facts import Facts
 from samza_azure.spark.pipeline.operators import described, state_of
 from samza_azure.spark.pipeline.refusals import Refusal
 
-#: Operators that read rows of any format: those that make new rows, and those that put out the rows that they get.
+#: Operators that read rows of any format: those that make new rows, and those that emit the rows that they get.
 CONVERTING = frozenset({"Generate", "MapInArrow", "MapInPandas", "Project", "PythonMapInArrow"})
 FORWARDING = frozenset({"EventTimeWatermark", "Filter", "LocalLimit", "Union"})
 
@@ -40,14 +40,14 @@ def check(facts: Facts) -> Iterator[Refusal]:
 
 
 def _is_unconverted(node: Node) -> bool:
-    """Whether this puts out the very rows of applyInPandasWithState."""
+    """Whether this emits the very rows of applyInPandasWithState."""
     return node.kind == "FlatMapGroupsInPandasWithState" or (
         _forwards(node) and any(map(_is_unconverted, node.children))
     )
 
 
 def _forwards(node: Node) -> bool:
-    """Whether this puts out the rows that it gets. A repartition does so if it only merges partitions."""
+    """Whether this emits the rows that it gets. A repartition does so if it only merges partitions."""
     return node.kind in FORWARDING or (node.kind == "Repartition" and not node.plan.shuffle())
 
 

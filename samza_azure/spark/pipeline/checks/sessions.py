@@ -23,7 +23,7 @@ from samza_azure.spark.pipeline.refusals import Refusal
 
 
 def check(facts: Facts) -> Iterator[Refusal]:
-    """Refuse sessions that would be put out in parts, or never."""
+    """Refuse sessions that would be emitted in parts, or never."""
     for node in facts.operators:
         if node.kind == "Aggregate" or node.kind.startswith("Deduplicate"):
             yield from _in_parts(facts, node)
