@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 from samza_azure.config import Config
 from samza_azure.errors import PipelineRefused
@@ -11,13 +12,16 @@ from samza_azure.pipeline.loading import load
 from samza_azure.pipeline.names import NamesRefused, queries_of
 from samza_azure.pipeline.quick_check import Found, found_in, has_spark, mentions_spark
 from samza_azure.spark.jvm.ahead import Ahead, launched
+from samza_azure.spark.jvm.guard import no_session
 
 
 def quick_check(config: Config) -> Found:
     """Import the module and check its names, without a session. Raise the same `PipelineRefused` as the analysis."""
     if not (has_spark() and mentions_spark(config)):
         try:
-            return found_in(load(config), config)
+            with no_session(partial(RuntimeError, "Spark is not up yet.")):
+                application = load(config)
+            return found_in(application, config)
         except PipelineRefused:
             if "pyspark" not in sys.modules:  # else what it imports from elsewhere may want a session
                 raise

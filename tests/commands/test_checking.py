@@ -329,6 +329,30 @@ def test_what_is_imported_from_elsewhere_may_want_a_session(tmp_path: Path, monk
     assert quick_check(Config.load(tmp_path / "job.toml", reaches_storage=False)).needs_session
 
 
+def test_the_quick_check_never_starts_java(tmp_path: Path) -> None:
+    """Neither the text of the module nor its imports show that a module beside it creates a session."""
+    (tmp_path / "bin").mkdir()
+    java = tmp_path / "bin" / "java"
+    java.write_text(f"#!/bin/sh\ntouch {tmp_path / 'started'}\nexit 1\n")
+    java.chmod(0o755)
+    (tmp_path / "helper.py").write_text(
+        "from pyspark.sql import SparkSession\ntry:\n    SparkSession.builder.getOrCreate()\n"
+        "finally:\n    print('asked')\n"
+    )
+    (tmp_path / "MODULE.py").write_text(
+        "import importlib\nimport samza_azure\napp = samza_azure.Application()\nimportlib.import_module('helper')\n"
+    )
+    (tmp_path / "job.toml").write_text(JOB)
+    command = [sys.executable, "-m", "samza_azure", "check", str(tmp_path / "job.toml"), "--quick"]
+    environment = {**os.environ, "PATH": f"{java.parent}:{os.environ['PATH']}", "JAVA_HOME": str(tmp_path)}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert not (tmp_path / "started").exists()
+    assert (ended.returncode, ended.stdout.count("asked\n")) == (0, 2)  # it is imported again where it is understood
+    assert ended.stderr == (
+        "The module creates a session or a column at import. Without --quick it is checked with Spark.\n"
+    )
+
+
 def test_check_prints_the_whole_result_without_an_account(tmp_path: Path) -> None:
     (tmp_path / "MODULE.py").write_text(PIPELINE)
     (tmp_path / "job.toml").write_text(JOB)

@@ -2,14 +2,14 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import JavaMember
-from pyspark import SparkContext, util
+from pyspark import util
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
@@ -59,21 +59,6 @@ def is_of(frame: DataFrame, spark: SparkSession) -> bool:
 def set_unchecked(spark: SparkSession, key: str, value: str) -> None:
     """Set a setting of the session, also one of Spark's core, which `spark.conf.set` leaves alone."""
     spark._jsparkSession.sessionState().conf().setConfString(key, value)
-
-
-@contextmanager
-def no_session(refused: Callable[[], Exception]) -> Iterator[None]:
-    """Raise this if anything in this block starts a JVM."""
-    before = SparkContext._ensure_initialized
-
-    def refuse(*arguments: Any, **options: Any) -> None:
-        raise refused()
-
-    SparkContext._ensure_initialized = refuse  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        SparkContext._ensure_initialized = before  # type: ignore[method-assign]
 
 
 def jvm_of(spark: SparkSession) -> Any:

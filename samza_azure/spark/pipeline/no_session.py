@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException, PySparkRuntimeError
 from samza_azure.config import Config
 from samza_azure.errors import PipelineRefused
 from samza_azure.pipeline.quick_check import Found, found_in
-from samza_azure.spark.jvm.session import no_session
+from samza_azure.spark.jvm.guard import no_session
 from samza_azure.spark.pipeline.module import load
 from samza_azure.user_code import is_ours
 
