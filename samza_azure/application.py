@@ -192,8 +192,8 @@ class Application:
 
     def __init__(self) -> None:
         self.stages: list[Stage] = []
-        #: Of the others: the first mistake, which `collected` keeps from being raised, its place, and the output.
-        self.refused: list[tuple[str, str, str]] = []
+        #: The others, each with its first mistake, which `collected` keeps from being raised, and its place.
+        self.refused: list[tuple[Stage, str, str]] = []
 
     def stage(
         self,
@@ -266,7 +266,7 @@ class Application:
         except PipelineRefused as error:
             if not _COLLECTS.get():
                 raise
-            self.refused.append((str(error), place_of_call(), stage.output if isinstance(stage.output, str) else ""))
+            self.refused.append((stage, str(error), place_of_call()))
         else:
             self.stages.append(stage)
 

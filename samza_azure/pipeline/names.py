@@ -93,14 +93,15 @@ def _mistakes(application: Application, config: Config) -> Iterator[tuple[str, s
     """Each mistake with the place of the stage, or of the key in the job file."""
     stages = application.stages
     written = {stage.output for stage in stages}
-    for refused in application.refused:
-        yield refused
-        written.add(refused[2])
+    for stage, message, place in application.refused:
+        output = stage.output if isinstance(stage.output, str) else ""
+        yield message, place, output
+        written.add(output)
     reported = set()
     for message in chain(
-        name_mistakes(stages, config.streams),
+        name_mistakes(stages, config.streams, written),
         _retention_mistakes(stages, config),
-        _partitions_mistakes(stages, config),
+        _partitions_mistakes([*(stage for stage, *_ in application.refused), *stages], config),
         mistakes_of_systems(config.streams, written),
     ):
         yield message, place_of_mistake(config.path, message), ""

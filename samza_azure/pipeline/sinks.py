@@ -32,17 +32,24 @@ def sinks_of(stream: str, streams: Mapping[str, Stream]) -> dict[str, Sink]:
     return {name: to for name, to in found.items() if to is not None}
 
 
-def name_mistakes(stages: Sequence[Stage], streams: Mapping[str, Stream]) -> Iterator[str]:
-    """Yield the mistakes about tables and folders that can be found without Spark."""
-    written = {stage.output: stage for stage in stages}
+def name_mistakes(
+    stages: Sequence[Stage], streams: Mapping[str, Stream], of_refused: Collection[str] = ()
+) -> Iterator[str]:
+    """Yield the mistakes about tables and folders that can be found without Spark. Streams `of_refused` stages have
+    writers, of which no more is said.
+    """
+    writers = dict[str, Stage | None].fromkeys(of_refused) | {stage.output: stage for stage in stages}
     taken = {name for stage in stages for name in (stage.name, stage.output, *stage.inputs)}
     for stream in streams:
         for sink, to in sinks_of(stream, streams).items():
-            if stream in written or not isinstance(to, Outside):  # what no stage writes comes from there
-                yield from _sink_mistakes(stream, sink, to, written.get(stream), taken)
+            if stream in writers or not isinstance(to, Outside):  # what no stage writes comes from there
+                yield from _sink_mistakes(stream, sink, to, writers, taken)
 
 
-def _sink_mistakes(stream: str, sink: str, to: Sink, written_by: Stage | None, taken: Collection[str]) -> Iterator[str]:
+def _sink_mistakes(
+    stream: str, sink: str, to: Sink, writers: Mapping[str, Stage | None], taken: Collection[str]
+) -> Iterator[str]:
+    writer = writers.get(stream)
     match to:
         case TableSettings():
             setting, made = f"streams.{stream}.table is {to.name!r}", "A table is made"
@@ -50,14 +57,14 @@ def _sink_mistakes(stream: str, sink: str, to: Sink, written_by: Stage | None, t
             setting, made = f"streams.{stream}.files is {to.folder!r}", "Files are made"
         case Outside():
             setting, made = f"streams.{stream}.system is {to.system!r}", "Rows are sent"
-    if written_by is None:
+    if stream not in writers:
         yield (
             f"{setting}, but no stage writes this stream. {made} from the output of a stage; a stage that returns its "
             "input unchanged will do."
         )
-    elif isinstance(to, TableSettings) and written_by.output_mode == "update":
+    elif isinstance(to, TableSettings) and writer is not None and writer.output_mode == "update":
         yield (
-            f"{setting}, but stage {written_by.name} writes a row for each change of a group (output mode update), and "
+            f"{setting}, but stage {writer.name} writes a row for each change of a group (output mode update), and "
             "the table would keep them all. Use output mode append."
         )
     if sink in taken:

@@ -241,10 +241,13 @@ def test_all_mistakes_in_decorators_are_reported_and_nothing_that_follows_from_t
         handler("Tells", "seen", "told", ', partition_by="ids"'),
         handler("Later", more=", max_concurrency=0"),
         handler("Later", output="seen"),
+        '@app.stage("orders", output="larger", tasks=0)\ndef large(orders): ...\n',
     ]
-    assert [each.partition(". ")[0] for each in analysed(tmp_path, HANDLERS, *handlers)] == [
+    job = HANDLERS + '[streams.larger]\ntable.time = "at"\n[stages.large]\npartitions = 4\n'
+    assert [each.partition(". ")[0] for each in analysed(tmp_path, job, *handlers)] == [
         "Stage Sees has tasks=0",
         "Task Later has max_concurrency=0",
+        "Stage large has tasks=0",
         "Task Tells has partition_by 'ids', but streams.told.schema has the columns id, amount",
     ]
     with pytest.raises(NamesRefused, match=r'line 4: @app\.task\("orders", output="seen", tasks=0\)'):
