@@ -1,10 +1,12 @@
 """The graph of a run: what reads what, where it stands, and what runs there. Nothing is read."""
 
+import re
 from dataclasses import replace
+from importlib.resources import files
 from typing import Any
 
 from samza_azure.group.control import Assignment, Owner
-from samza_azure.messages import Phase, Progress, TaskReport
+from samza_azure.messages import FACTS, Phase, Progress, TaskReport
 from samza_azure.page.document import Lines, made
 from samza_azure.page.graph import MOST, graph
 from tests.page.test_verdict import CONTROL, ROWS, TIMING, WELL, shown
@@ -128,3 +130,12 @@ def test_the_backlog_of_each_source_partition_is_shown_the_largest_first() -> No
         {"name": "views/0", "backlog": 5, "rows": None, "lag_s": None},
         {"name": "views/1", "backlog": None, "rows": None, "lag_s": None},
     ]
+
+
+def test_each_kind_of_stage_has_its_colour() -> None:
+    """A node has the words of its kind as classes."""
+    sheet = files("samza_azure.page").joinpath("static", "page.css").read_text()
+    coloured = {*re.findall(r"svg \.([\w-]+) rect", sheet)}
+    assert [each.shown_as for each in FACTS.values() if coloured.isdisjoint(each.shown_as.split())] == []
+    shown = {word for each in FACTS.values() for word in each.shown_as.split()}
+    assert coloured - shown == {"node", "idle", "shuffle"}
