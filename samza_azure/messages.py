@@ -96,7 +96,8 @@ FACTS = {
 
 def facts_told(described: Mapping[str, str]) -> KindFacts:
     """Those of a stage's kind, as far as `Plan.described` has told it."""
-    return next((each for each in FACTS.values() if each.told_by in described), KindFacts())
+    told = (each for each in FACTS.values() if each.told_by)  # a query and a handler are not told
+    return next((each for each in told if each.told_by in described), KindFacts())
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,7 @@ def _pipeline(control: Control) -> list[dict[str, Any]]:
         inputs = facts["inputs"].split(", ") if facts.get("inputs") else list(control.readers.get(name, ()))
         kind = facts_told(facts)
         goes_to = {fact: facts.get(fact) for fact in ("output", "table", "files", "added_for")}
-        target = facts.get(kind.told_by)
+        target = facts.get(kind.told_by) if kind.told_by else None
         found[name] = {"stage": name, "kind": kind.shown_as, "inputs": inputs, **goes_to, "target": target}
     return list(found.values())
 

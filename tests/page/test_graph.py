@@ -6,7 +6,7 @@ from importlib.resources import files
 from typing import Any
 
 from samza_azure.group.control import Assignment, Owner
-from samza_azure.messages import FACTS, Phase, Progress, TaskReport
+from samza_azure.messages import FACTS, KindFacts, Phase, Progress, TaskKind, TaskReport, facts_told
 from samza_azure.page.document import Lines, made
 from samza_azure.page.graph import MOST, graph
 from tests.page.test_verdict import CONTROL, ROWS, TIMING, WELL, shown
@@ -139,3 +139,13 @@ def test_each_kind_of_stage_has_its_colour() -> None:
     assert [each.shown_as for each in FACTS.values() if coloured.isdisjoint(each.shown_as.split())] == []
     shown = {word for each in FACTS.values() for word in each.shown_as.split()}
     assert coloured - shown == {"node", "idle", "shuffle"}
+
+
+def test_a_kind_is_told_by_its_own_fact_only() -> None:
+    """Queries and handlers have none, so that no fact tells them, not even one without a name."""
+    told = {each.told_by: each for each in FACTS.values() if each.told_by}
+    assert [facts_told({name: "x", "inputs": "in"}) for name in told] == [*told.values()]
+    assert {kind for kind in TaskKind if kind.facts not in told.values()} == {TaskKind.QUERY, TaskKind.HANDLER}
+    assert facts_told({"": "x"}) == KindFacts()
+    drawn = shown(replace(CONTROL, tasks={"clean-0": Assignment()}, described={"stage clean": {"": "x"}}))
+    assert [(each["kind"], each["target"]) for each in drawn["pipeline"]] == [("stage", None)]
