@@ -42,7 +42,7 @@ def application_in(directory: Path, module: str, source: str, main: str | None =
 def refused(directory: Path, module: str, source: str, main: str | None = None) -> str:
     """Why a module is not loaded, or the decorator in it that is refused."""
     try:
-        [(said, place, _)] = application_in(directory, module, source, main).refused
+        [(_, said, place)] = application_in(directory, module, source, main).refused
     except PipelineRefused as error:
         return in_full(error)
     return f"{said}\n  {place}"
