@@ -17,7 +17,7 @@ from samza_azure.config.jobfile import place_of_mistake, with_lines
 from samza_azure.errors import Mistakes, PipelineRefused
 from samza_azure.pipeline.sinks import name_mistakes, sinks_of
 from samza_azure.pipeline.system_names import mistakes_of_systems
-from samza_azure.user_code import noted, place_of_function, place_of_name
+from samza_azure.user_code import place_of_function, place_of_name
 
 TIMES = frozenset({"timestamp", "timestamp_ltz", "timestamp_ntz", "date"})
 #: The words of Spark's simple types, as `stream_io.ddl` and Spark know them; a test compares them.
@@ -42,7 +42,7 @@ KEY_TYPES = frozenset(
 class NamesRefused(Mistakes):
     """All mistakes in names, each a message, its place, and the stream or the stage that it is about, if it is one.
 
-    `stages` are those that can be analysed nevertheless, in order; none if they have no order.
+    `stages` are those that can be analysed nevertheless, in order: those in a cycle, and those behind it, have none.
     """
 
     def __init__(self, found: Sequence[tuple[str, str, str]], stages: Sequence[Stage]) -> None:
@@ -52,35 +52,39 @@ class NamesRefused(Mistakes):
 
 def check_names(application: Application, config: Config) -> tuple[Sequence[Stage], list[str]]:
     """Return the stages in order, and the warnings. Raise `NamesRefused` with all mistakes, if there are any."""
-    found, stages = list(_mistakes(application, config)), list[Stage]()
-    try:
-        stages = ordered(application.stages)
-        if not stages and not application.refused:
-            raise PipelineRefused("The application has no stage. Decorate a function with @app.stage.")
-    except PipelineRefused as error:
-        module, _, name = config.app.main.partition(":")
-        noted(error, place_of_name(sys.modules.get(module), name) or place_of_mistake(config.path, "app.main"))
-        found.append((str(error), error.__notes__[0], ""))
+    found = list(_mistakes(application, config))
+    stages, circle = _in_order(application.stages)
+    if circle:
+        names = ", ".join(stage.name for stage in circle)
+        place = place_of_function(circle[0].function) or _place_of_application(config)
+        found.append((f"The stages {names} wait for each other's output. Break the cycle.", place, ""))
+    elif not stages and not application.refused:
+        said = "The application has no stage. Decorate a function with @app.stage."
+        found.append((said, _place_of_application(config), ""))
     if found:
         raise NamesRefused(found, stages)
     return stages, list(_warnings(stages, config))
 
 
-def ordered(stages: Sequence[Stage]) -> list[Stage]:
-    """The stages in topological order: each comes after those that write its inputs."""
+def _place_of_application(config: Config) -> str:
+    module, _, name = config.app.main.partition(":")
+    return place_of_name(sys.modules.get(module), name) or place_of_mistake(config.path, "app.main")
+
+
+def _in_order(stages: Sequence[Stage]) -> tuple[list[Stage], list[Stage]]:
+    """The stages in topological order, each after those that write its inputs; and those that wait for each other."""
     waiting = list(stages)
     ready_first: list[Stage] = []
     while waiting:
         unwritten = {stage.output for stage in waiting}
         ready = next((stage for stage in waiting if not unwritten.intersection(stage.inputs)), None)
         if ready is None:
-            names = ", ".join(stage.name for stage in waiting)
-            error = PipelineRefused(f"The stages {names} wait for each other's output. Break the cycle.")
-            noted(error, place_of_function(waiting[0].function))
-            raise error
+            break
         ready_first.append(ready)
         waiting.remove(ready)
-    return ready_first
+    while behind := [stage for stage in waiting if not any(stage.output in each.inputs for each in waiting)]:
+        waiting = [stage for stage in waiting if stage not in behind]  # they only wait
+    return ready_first, waiting
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -395,7 +399,6 @@ __all__ = [
     "no_key",
     "no_time",
     "no_time_among",
-    "ordered",
     "queries_of",
     "undeclared",
 ]

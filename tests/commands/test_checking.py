@@ -220,6 +220,20 @@ def test_a_circle_hides_no_other_mistake(tmp_path: Path) -> None:
     assert circle == "The stages Sees, Tells wait for each other's output. Break the cycle."
 
 
+def test_a_circle_hides_nothing_of_what_does_not_read_from_it(tmp_path: Path) -> None:
+    keys = ', partition_by="ids"'
+    handlers = [
+        handler("Behind", "told", "late", keys),
+        handler("Sees", "told", "seen"),
+        handler("Tells", "seen", "told"),
+        handler("Other", "orders", "kept", keys),
+    ]
+    job = HANDLERS + "".join(f'[streams.{name}]\nschema = "id string, amount double"\n' for name in ("late", "kept"))
+    circle, key = analysed(tmp_path, job, *handlers)
+    assert circle == "The stages Sees, Tells wait for each other's output. Break the cycle."
+    assert key.startswith("Task Other has partition_by 'ids', but streams.kept.schema has the columns id, amount")
+
+
 def test_all_that_is_wrong_with_where_the_rows_of_a_stage_go_is_reported(tmp_path: Path) -> None:
     goes = '[streams.seen]\npartitions = 3\ntable.time = "at"\nsystem = "tail"\n'
     job = HANDLERS.replace("[streams.seen]\n", goes)
