@@ -113,9 +113,9 @@ def watch(fleet: Fleet, victim: dict[str, Any], feed: Callable[[], None], *, kil
     say(f"{who} is {'killed' if kill else 'told'} with {', '.join(had)}")
     last = dict.fromkeys(had, 0.0)
     begun = boot_time()
+    for row in fleet.look()[1]:  # by the next look it may have handed over all of them
+        _note(row, who, had, last, {})
     if kill:
-        for row in fleet.look()[1]:
-            _note(row, who, had, last, {})
         fleet.send(who, signal.SIGKILL)
     else:
         asyncio.run(_ask(fleet, victim["incarnation"]))

@@ -25,9 +25,10 @@ LAST_PART = 0.5
 #: So far apart, in seconds, are the releases of a processor that will go: the next owner starts one query after the
 #: other, and a task that has been released and waits for that stands still.
 APART_S = 1.0
-#: All of them begin within this part of the time until the last one.
-SPREAD = 0.25
-#: Releases that would be closer than this are not spread.
+#: All of them begin within this part of the time until the last one, and within this part of `task.shutdown.ms`: after
+#: 1.5 times that a next owner begins without the release.
+SPREAD, SPREAD_OF_SHUTDOWN = 0.25, 0.5
+#: A turn for the next ones comes no sooner than after this.
 LEAST_APART_S = 0.1
 
 
@@ -100,17 +101,26 @@ def in_order(view: View, tasks: Mapping[str, LocalTask]) -> list[str]:
 
 
 def in_turn(view: View, due: Mapping[str, LocalTask], by: float, now: float) -> list[str]:
-    """Of the tasks that have to be released by then, those whose turn it is, and those that were told before."""
+    """Of the tasks that have to be released by then, those whose turn it is, and those that were told before.
+
+    A processor that ends releases all at once: it is killed soon. So does a life that was marked dead, whose tasks the
+    next owners do not wait for.
+    """
     order = in_order(view, due)
-    told = [task for task in order if due[task].releasing_since is not None]
-    rest = [task for task in order if due[task].releasing_since is None]
-    if not rest or (apart := min(APART_S, SPREAD * (by - now) / len(rest))) < LEAST_APART_S:
+    rest = [task for task in order if due[task].releasing_since is None and not due[task].former]
+    if view.ending is not None or not rest:
         return order
-    last = max((each.releasing_since or 0.0 for each in view.work.tasks.values()), default=0.0)
-    if not reached(last + apart, now):
-        return told
-    reached(now + apart, now)  # so the next one's turn comes although nothing is learned
-    return [*told, rest[0]]
+    since = view.departs_since if view.departs_since is not None else now
+    times = (each.releasing_since for each in view.work.tasks.values() if not each.former)
+    told = sorted(each for each in times if each is not None and each >= since)
+    first = told[0] if told else now
+    within = min(SPREAD * (by - first), SPREAD_OF_SHUTDOWN * view.settings.shutdown_s)
+    apart = min(APART_S, within / (len(told) + len(rest)))
+    turns = int((now - first) / apart + 1e-6) + 1 - len(told) if apart > 0 else len(rest)
+    later = set(rest[max(turns, 0) :])
+    if later:
+        reached(now + max(apart, LEAST_APART_S), now)  # the next turn comes although nothing is learned
+    return [task for task in order if task not in later]
 
 
 def must_hand_over(view: View, control: Control, now: float) -> bool:

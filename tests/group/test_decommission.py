@@ -45,7 +45,7 @@ from samza_azure.group.requests import (
     with_notices,
 )
 from samza_azure.group.rows import ProcessorRow, ProcessorState, Request, RequestKind, columns, processor_row
-from samza_azure.group.view import Lease, LocalTask, View
+from samza_azure.group.view import Finish, Lease, LocalTask, View
 from samza_azure.messages import Kill, LastBatch, Permit, Phase, ReleaseTask
 from tests.group.situation import (
     CONTROL,
@@ -182,26 +182,54 @@ def test_the_largest_state_is_released_first_then_what_most_readers_wait_for() -
     assert in_order(view, {name: task(name, None) for name in ("daily-0", "clean-0")}) == ["clean-0", "daily-0"]
 
 
+def releases(view: View, tasks: dict[str, LocalTask], notice_s: float) -> list[float]:
+    """After how many seconds each task is told to be released, if a turn comes whenever it is asked for."""
+    now, begun = Moment(NOW, math.inf), list[float]()
+    told(view, NOW + notice_s)
+    while len(begun) < len(tasks):
+        for task in in_turn(view, tasks, NOW + notice_s - 2, now):
+            if tasks[task].releasing_since is None:
+                tasks[task].releasing_since = float(now)
+                begun.append(round(now - NOW, 3))
+        assert len(begun) == len(tasks) or NOW < now.wake_at < math.inf, "the next turn comes"
+        now = Moment(now.wake_at, math.inf)
+    return begun
+
+
+def owned(count: int) -> dict[str, LocalTask]:
+    names = [f"daily-{number}" for number in range(count)]
+    return {name: LocalTask(2, 1, NOW, report(name)) for name in names}
+
+
 def test_releases_are_a_second_apart_while_there_is_time() -> None:
     """Its next owner starts one query after the other: what has been released and waits for that stands still."""
-    tasks = {f"daily-{number}": LocalTask(2, 1, NOW, report(f"daily-{number}")) for number in range(3)}
-    view, by, begun = view_of("p3", tasks=tasks), NOW + 28, []
-    told(view, NOW + 30)
-    for tenth in range(30):
-        now = Moment(NOW + tenth / 10, math.inf)
-        for task in in_turn(view, tasks, by, now):
-            if tasks[task].releasing_since is None:
-                tasks[task].releasing_since = now
-                begun.append(tenth / 10)
-            assert tasks[task].releasing_since is not None, "who was told is named again: it may hear of a new deadline"
-        assert len(begun) == 3 or now.wake_at <= now + 1.0, "the next one comes although nothing is learned"
-    assert begun == [0.0, 1.0, 2.0]
+    tasks = owned(3)
+    assert releases(view_of("p3", tasks=tasks), tasks, 30.0) == [0.0, 1.0, 2.0]
 
 
-@pytest.mark.parametrize(("count", "until"), [(3, 1.0), (1_000, 28.0)])
-def test_a_short_notice_or_many_tasks_are_released_at_once(count: int, until: float) -> None:
-    tasks = {f"daily-{number}": LocalTask(2, 1, NOW, report(f"daily-{number}")) for number in range(count)}
-    assert len(in_turn(view_of("p3", tasks=tasks), tasks, NOW + until, Moment(NOW, math.inf))) == count
+@pytest.mark.parametrize("count", [1, 9, 20, 65, 200, 1_000])
+@pytest.mark.parametrize("notice_s", [2.5, 10.0, 30.0, 300.0])
+@pytest.mark.parametrize("shutdown_s", [5.0, 30.0])
+def test_all_releases_begin_soon_enough_for_the_notice_and_for_the_next_owners(
+    count: int, notice_s: float, shutdown_s: float
+) -> None:
+    """A next owner that has waited for 1.5 times `task.shutdown.ms` begins without the release."""
+    tasks = owned(count)
+    view = view_of("p3", tasks=tasks)
+    view = replace(view, settings=replace(view.settings, shutdown_s=shutdown_s))
+    last = releases(view, tasks, notice_s)[-1]
+    assert last <= 0.25 * (notice_s - 2) + 0.11 and last <= 0.5 * shutdown_s + 0.11
+
+
+def test_a_processor_that_ends_and_a_life_that_was_marked_dead_release_all_at_once() -> None:
+    tasks = owned(40)
+    view = told(view_of("p3", tasks=tasks), NOW + 300)
+    view.ending = Finish(0, "")
+    assert len(in_turn(view, tasks, NOW + 298, Moment(NOW, math.inf))) == 40
+    view = told(view_of("p3", tasks=tasks), NOW + 300)
+    for each in tasks.values():
+        each.former = True
+    assert len(in_turn(view, tasks, NOW + 298, Moment(NOW, math.inf))) == 40
 
 
 def test_a_notice_during_a_release_shortens_it_once() -> None:
