@@ -137,14 +137,16 @@ def test_a_query_of_its_own(refusal: Refusal, spark: SparkSession, tmp_path: Pat
 
 
 def test_a_changed_setting(refusal: Refusal, spark: SparkSession) -> None:
+    before = spark.conf.get("spark.sql.shuffle.partitions")  # that of the query that was started last
+
     def stage(rows: DataFrame) -> DataFrame:
-        spark.conf.set("spark.sql.shuffle.partitions", "3")
+        spark.conf.set("spark.sql.shuffle.partitions", f"{before}1")
         return rows
 
     assert refusal(stage) == (
         "Stage stage changes spark.sql.shuffle.partitions, which all stages share. Set it in the job file instead."
     )
-    assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == before
 
 
 def test_an_action(refusal: Refusal) -> None:
@@ -243,7 +245,7 @@ def test_all_mistakes_of_each_stage_are_told_at_once(spark: SparkSession, tmp_pa
 
     @application.stage("flights", "plain", output="grouped")
     def grouped(rows: DataFrame, _: DataFrame) -> DataFrame:
-        spark.conf.set("spark.sql.shuffle.partitions", "3")
+        spark.conf.set("spark.sql.shuffle.partitions", f"{spark.conf.get('spark.sql.shuffle.partitions')}1")
         rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "own")).start()
         both = rows.groupBy("carrier").count().union(rows.groupBy(F.lower("carrier")).count())
         return both.select("*", F.rand()).selectExpr("*", "INTERVAL 1 MONTH AS month", "INTERVAL 1 YEAR AS year")
