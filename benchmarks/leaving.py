@@ -172,7 +172,8 @@ class Around:
         self.intervals += [(b - a) / 1000 for each in seen.values() for a, b in pairwise(each)]
 
     def drained(self) -> int:
-        """The rows that the output says there were, after a drain."""
+        """The rows that the output says there were, after a drain. What it had not read would be the next run's."""
+        self.fleet.wait_until("all rows are read", lambda shown: self.fleet.unread(shown) == 0, PATIENCE_S)
         job = str(self.fleet.job)
         command = [*COMMAND, "drain", job, "--wait"]
         subprocess.run(command, env=self.fleet.environment, check=True, stdout=subprocess.DEVNULL)
