@@ -166,8 +166,8 @@ class Around:
         while time.monotonic() < until:
             self.feed()
             for task in self.fleet.status()["tasks"]:
-                at = task["progress"]["appended_ms"]
-                if at not in seen.setdefault(task["name"], []):
+                at = (task["progress"] or {}).get("appended_ms")  # None: it has an owner that has appended nothing yet
+                if at is not None and at not in seen.setdefault(task["name"], []):
                     seen[task["name"]].append(at)
         self.intervals += [(b - a) / 1000 for each in seen.values() for a, b in pairwise(each)]
 
