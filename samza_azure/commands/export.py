@@ -127,6 +127,7 @@ def export(
         with tempfile.TemporaryDirectory(prefix=f".{local.name}.", dir=beside) as unfinished:
             parts, rows = PartFiles(Path(unfinished)), 0
             for log, table in found.tables(runs):
+                _refuse_parts_of_values(target, table.schema)
                 for subfolder, some in _divided(log, table, by, time, stream):
                     parts.write(subfolder, some)
                 rows += table.num_rows
@@ -168,6 +169,16 @@ def _refuse_what_is_there(account: Account, target: Target, since: str) -> None:
         )
     if found:  # a file of an earlier export, of a day that is not written again, would double its rows
         raise ConfigError(f"{target} is not empty. Name another folder, or add the new rows with --since TOKEN.")
+
+
+def _refuse_parts_of_values(target: Target, schema: pa.Schema) -> None:
+    nested = [field.name for field in schema if pa.types.is_nested(field.type)]
+    if nested and target.kind == "csv":
+        raise ConfigError(
+            f"{target} cannot hold {', '.join(nested)}: such values have parts, as a window has start and end, and CSV "
+            "has no way to write them. Write a .jsonl or .parquet file; or have the stage select the parts, for "
+            'example F.col("window.start").'
+        )
 
 
 def _mark(since: str) -> str:

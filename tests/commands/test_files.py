@@ -776,6 +776,17 @@ def test_an_export_over_an_upgrade_has_the_columns_of_both_runs(account: Any, tm
     assert sorted(tmp_path.iterdir()) == [to, file]
 
 
+def test_csv_cannot_hold_a_value_with_parts(account: Any, tmp_path: Path) -> None:
+    """A newcomer exported windows, and read the name of a type of Arrow."""
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"carrier": "UA", "ts": "2013-01-01 05:00:00", "span": {"n": 1}, "all": [1]}\n')
+    put(account, file, schema="carrier string, ts timestamp, span struct<n: int>, all array<int>", partitions=1)
+    with pytest.raises(ConfigError, match=r"out.csv cannot hold span, all: .* Write a \.jsonl or \.parquet file"):
+        exported(account, tmp_path / "out.csv")
+    assert exported(account, tmp_path / "out.jsonl")[0] == 1
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "out.jsonl", file]
+
+
 def kept(account: Any, since: str = "", stream: str = "flights") -> KeptRows:
     config = Config.load(EXAMPLE, environment=ENVIRONMENT)
     return kept_rows(config, account, stream, table_bytes=1 << 20, since=since)
