@@ -53,7 +53,8 @@ def _slot(base: Path, processor_id: str | None) -> Slot:
         if (lock_file := try_lock(base / f"{processor_id}.lock")) is None:
             raise ConfigError(
                 f"A live processor on this machine has the id {processor_id!r}. "
-                "End that one, or start this one with another --id of samza-azure run."
+                "End that one, or the samza-azure dev that has started it; or start this one with another --id of "
+                "samza-azure run."
             )
         return Slot(base, processor_id, lock_file)
     number, host = 0, host_part(socket.gethostname())
