@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -125,6 +126,24 @@ def scratch() -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+@contextmanager
+def meanwhile(step: Callable[[], object], every_s: float) -> Iterator[None]:
+    """Take a step at an even pace, in a thread of its own."""
+    over = threading.Event()
+
+    def steps() -> None:
+        while not over.wait(every_s):
+            step()
+
+    taking = threading.Thread(target=steps, name="meanwhile")
+    taking.start()
+    try:
+        yield
+    finally:
+        over.set()
+        taking.join()
+
+
 def plain_spark(script: str, *arguments: str) -> list[str]:
     """The lines that a run in a Spark of its own has printed: `plain.py WHAT …`, in a fresh process."""
     command = [sys.executable, str(Path(__file__).with_name("plain.py")), script, *arguments]
@@ -217,6 +236,13 @@ class Container:
     def start(self, task: str, generation: int = 1, *, first: bool = True, run_id: str = RUN_ID) -> None:
         """Give it a task."""
         self._child.send(StartTask(task, generation, 1, first, run_id, GROUP_ID))
+
+    def run(self, tasks: Sequence[str]) -> None:
+        """Permit batches, give it these tasks, and wait until they run."""
+        self.permit()
+        for task in tasks:
+            self.start(task)
+        self.until("tasks run", lambda: all(self.phase(task) is Phase.RUNNING for task in tasks))
 
     def release(self, task: str) -> None:
         """Take a task away."""

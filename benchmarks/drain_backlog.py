@@ -133,16 +133,8 @@ def started(around: BenchJob, tasks: list[str]) -> Container:
     """A container that runs these."""
     container = around.container("container")
     container.ready()
-    run(container, tasks)
+    container.run(tasks)
     return container
-
-
-def run(container: Container, tasks: list[str]) -> None:
-    """Start these in a container that is ready."""
-    container.permit()
-    for task in tasks:
-        container.start(task)
-    container.until("tasks run", lambda: all(container.phase(task) is Phase.RUNNING for task in tasks))
 
 
 def tell(container: Container, drain: Drain | None) -> None:

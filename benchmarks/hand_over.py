@@ -5,12 +5,12 @@ is reported. A leader would need a heartbeat or two in between; that is coordina
 first move is left out: that container has never run this query before, and `take_over.py` measures that.
 """
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 
 import pyarrow as pa
-from common import EXAMPLE, BenchJob, Claim, Container, bench_job, flights, main, middle, say
+from common import EXAMPLE, BenchJob, Claim, Container, bench_job, flights, main, meanwhile, middle, say
 
 from samza_azure.machine.clock import boot_time as now
 from samza_azure.messages import Phase
@@ -65,22 +65,14 @@ def move(here: Container, there: Container, generation: int) -> float:
 @contextmanager
 def rows_coming(around: BenchJob, rows: pa.Table) -> Iterator[None]:
     """Flights come in at an even pace, meanwhile."""
-    over = threading.Event()
+    source, starts = around.source("flights"), count(0, ROWS_A_FLUSH)
 
-    def produce() -> None:
-        source, start = around.source("flights"), 0
-        while not over.wait(FLUSH_EVERY_S):
-            source.write(rows.slice(start, ROWS_A_FLUSH), "dest")
-            source.flush()
-            start += ROWS_A_FLUSH
+    def flush() -> None:
+        source.write(rows.slice(next(starts), ROWS_A_FLUSH), "dest")
+        source.flush()
 
-    producer = threading.Thread(target=produce, name="producer")
-    producer.start()
-    try:
+    with meanwhile(flush, FLUSH_EVERY_S):
         yield
-    finally:
-        over.set()
-        producer.join()
 
 
 if __name__ == "__main__":

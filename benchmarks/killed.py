@@ -12,14 +12,14 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from common import CONNECT, EXAMPLE, Azurite, Claim, flights, main, middle, say, scratch
+from common import CONNECT, EXAMPLE, Azurite, Claim, flights, main, meanwhile, middle, say, scratch
 
 from samza_azure.commands.fleet import Fleet, all_running
 
@@ -153,24 +153,15 @@ def _said(process: "subprocess.Popen[str]", word: str) -> None:
 @contextmanager
 def _files_coming(inbox: Path) -> Iterator[None]:
     """Files with flights come in at an even pace, meanwhile."""
-    rows, over = flights(1), threading.Event()
+    rows, numbers = flights(1), count()
 
     def produce() -> None:
-        number = 0
-        while not over.is_set():
-            fresh = inbox.parent / "fresh"
-            pq.write_table(rows.slice(number * ROWS_A_FILE, ROWS_A_FILE), fresh)
-            fresh.rename(inbox / f"{number}.parquet")
-            number += 1
-            over.wait(FILE_EVERY_S)
+        number, fresh = next(numbers), inbox.parent / "fresh"
+        pq.write_table(rows.slice(number * ROWS_A_FILE, ROWS_A_FILE), fresh)
+        fresh.rename(inbox / f"{number}.parquet")
 
-    producer = threading.Thread(target=produce, name="producer")
-    producer.start()
-    try:
+    with meanwhile(produce, FILE_EVERY_S):
         yield
-    finally:
-        over.set()
-        producer.join()
 
 
 if __name__ == "__main__":

@@ -19,8 +19,6 @@ import pyarrow.parquet as pq
 from common import EXAMPLE, Claim, bench_job, cpu_s, flights, main, middle, plain_spark, say, scratch
 from throughput import COLUMNS, FILES_A_YEAR, kept, produce, wait_for
 
-from samza_azure.messages import Phase
-
 YEARS_A_PASS, PASSES = 6, 5
 FIRST_GOAL, BATCHES_GOAL, ONE_GOAL = 1.2, 1.3, 1.0
 
@@ -82,11 +80,7 @@ def ours(rows: list[pa.Table]) -> Passes:
     found = Passes()
     with bench_job((EXAMPLE / "job.toml").read_text(), (EXAMPLE / "pipeline.py").read_text()) as around:
         container = around.container("container")
-        tasks = container.ready().tasks()
-        container.permit()
-        for task in tasks:
-            container.start(task)
-        container.until("tasks run", lambda: all(container.phase(task) is Phase.RUNNING for task in tasks))
+        container.run(container.ready().tasks())
         expected = 0
         for number, each in enumerate(rows):
             container.permit(0)

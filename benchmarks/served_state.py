@@ -8,7 +8,6 @@ memory the container's Python process, which serves them, has before and after, 
 python benchmarks/served_state.py [--quick]
 """
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 import psutil
 import pyarrow as pa
 from batch_cores import EXECUTORS, cluster
-from common import BenchJob, Claim, Container, bench_job, main, middle, say
+from common import BenchJob, Claim, Container, bench_job, main, meanwhile, middle, say
 from replicas import PIPELINE, TS
 
 from samza_azure.machine.clock import boot_time as now
@@ -133,19 +132,13 @@ def produce(around: BenchJob, start: int, count: int) -> None:
 @contextmanager
 def highest(*containers: Container) -> Iterator[list[float]]:
     """How much memory their Python processes have, looked at all the time."""
-    over, most = threading.Event(), [0.0]
+    most = [0.0]
 
     def look() -> None:
-        while not over.wait(0.2):
-            most[0] = max(most[0], *(_mib(each) for each in containers))
+        most[0] = max(most[0], *(_mib(each) for each in containers))
 
-    looker = threading.Thread(target=look, name="looker")
-    looker.start()
-    try:
+    with meanwhile(look, 0.2):
         yield most
-    finally:
-        over.set()
-        looker.join()
 
 
 def _mib(container: Container) -> float:

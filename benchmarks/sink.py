@@ -19,7 +19,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 from common import EXAMPLE, BenchJob, Claim, Container, Written, bench_job, cpu_s, flights, main, say
-from drain_backlog import run, tell
+from drain_backlog import tell
 from throughput import POLL_S, TASKS, has_read, kept, produce
 
 from samza_azure.messages import Drain, DrainStep, Phase, StagePlan, TaskKind
@@ -177,7 +177,7 @@ def in_parts(job: str, rows: pa.Table) -> Parts:
     with bench_job(job, pipeline) as around:
         container = around.container("container")
         plan = container.ready()
-        run(container, plan.tasks())
+        container.run(plan.tasks())
         stages = Pipeline(around, container, plan.stages)
         done = int(rows.num_rows * WARM)
         produce(around, rows.slice(0, done))

@@ -27,7 +27,6 @@ from common import (
     scratch,
 )
 
-from samza_azure.messages import Phase
 from samza_azure.streams.offset import Offset
 
 GOAL, FLOOR = 0.9, 0.7
@@ -103,11 +102,7 @@ def speed_of(
     """
     with bench_job(job, pipeline) as around:
         container = around.container("container")
-        tasks = container.ready().tasks()
-        container.permit()
-        for task in tasks:
-            container.start(task)
-        container.until("tasks run", lambda: all(container.phase(task) is Phase.RUNNING for task in tasks))
+        container.run(container.ready().tasks())
         warm = rows.slice(0, int(rows.num_rows * WARM))
         produce(around, warm)
         wait_for(around, container, first, kept(warm))

@@ -42,7 +42,7 @@ PATIENCE_S = 900.0
 COMMAND = (sys.executable, "-P", "-m", "samza_azure")
 JOB = """
 [app]
-name = "leaving"
+name = "decommission-large"
 main = "pipeline:app"
 [job]
 standby.replicas = {replicas}
