@@ -14,8 +14,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # environment says otherwise. The processes that tests start do as that says.
 sys.dont_write_bytecode = False
 
-# A busy machine is no finding; a test that hangs is caught by its timeout.
-settings.register_profile("samza_azure", deadline=None, print_blob=True)
+# A busy machine is no finding; a test that hangs is caught by its timeout. Where the environment has CI, hypothesis
+# makes its own profile the default, in which each run of a test draws the same examples.
+settings.register_profile("samza_azure", settings.get_profile("default"), deadline=None, print_blob=True)
 settings.load_profile("samza_azure")
 
 

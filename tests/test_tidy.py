@@ -287,6 +287,19 @@ def test_the_hooks_that_asyncio_registers_for_forks_are_there_before_the_supervi
     assert loaded_by("import samza_azure.library.factory", hooks) == hooks
 
 
+def test_examples_are_drawn_anew_also_where_the_environment_has_ci() -> None:
+    code = "import tests.conftest, hypothesis; print(hypothesis.settings.default.derandomize)"
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "CI": "true"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout.strip() == "False"
+
+
 def test_the_command_is_installed() -> None:
     (command,) = entry_points(group="console_scripts", name="samza-azure")
     assert command.value == "samza_azure.cli:main"
