@@ -58,7 +58,7 @@ from samza_azure.group.control import Control, Member, Owner, RunPhase, announce
 from samza_azure.group.notice import ASKED, ASKED_BEFORE, Notice
 from samza_azure.group.reports import report_of
 from samza_azure.group.rows import LeaderRow, ProcessorRow, ProcessorState, Request
-from samza_azure.group.timing import BACK_S, DENIED_S, FIT_AGAIN_S, FORGIVE_AFTER_S
+from samza_azure.group.timing import BACK_S, DENIED_S, FIT_AGAIN_S, FORGIVE_AFTER_S, SELF_STOP
 from samza_azure.group.view import (
     Campaign,
     Candidacy,
@@ -397,7 +397,7 @@ def _read_own_row(view: View, answer: ProcessorRow | Missing | Nothing, now: flo
             row.alive or row.state is ProcessorState.LEFT
         ):
             if view.own.beat_unsettled is not None and row.beat == view.own.beat_unsettled[0]:
-                view.own.accepted_at = max(view.own.accepted_at, view.own.beat_unsettled[1])
+                _beat_accepted(view, view.own.beat_unsettled[1], now)
             view.own.etag, view.own.found = row.etag, row
             view.own.beat = max(view.own.beat, row.beat)
             if not row.alive:
@@ -428,9 +428,7 @@ def _wrote_own_row(
         case str() as etag:
             view.own.etag, view.own.written, view.own.beat, view.own.found = etag, row, row.beat, row
             view.own.beat_unsettled, view.calls.let_in = None, True
-            if sent_at > max(view.own.accepted_at, view.others.write_seen_at) + 2 * view.timing.heartbeat_s:
-                _forget_ages(view, now)  # perhaps nobody could write, and silent members are alive
-            view.own.accepted_at = max(view.own.accepted_at, sent_at)
+            _beat_accepted(view, sent_at, now)
         case Refused():
             view.own.found = None
         case Trouble.UNSETTLED:
@@ -444,6 +442,17 @@ def _wrote_own_row(
             pass
         case _:
             assert_never(answer)
+
+
+def _beat_accepted(view: View, sent_at: float, now: float) -> None:
+    """Our heartbeat that was sent then was accepted. If before it nobody wrote, or we had to pause, perhaps few or none
+    could write, and silent members are alive.
+    """
+    beaten, timing = view.own.accepted_at, view.timing
+    nobody_wrote = sent_at > max(beaten, view.others.write_seen_at) + 2 * timing.heartbeat_s
+    if nobody_wrote or sent_at > beaten + SELF_STOP * timing.heartbeat_timeout_s:
+        _forget_ages(view, now)
+    view.own.accepted_at = max(beaten, sent_at)
 
 
 def _renewed_lease(

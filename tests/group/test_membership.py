@@ -255,6 +255,22 @@ def test_ages_survive_a_gap_in_the_own_heartbeats_in_which_others_have_written()
     assert view.others.ages["p3"].seconds == 0
 
 
+@pytest.mark.parametrize("is_answered", [True, False], ids=["an answer", "a read finds it"])
+def test_who_could_not_beat_for_as_long_as_it_may_work_takes_nobody_for_dead(is_answered: bool) -> None:
+    """A few writes of others landed in an outage of all writes, so it seemed to be its own; those whose writes did not
+    land were marked dead."""
+    seen = NOW + 0.75 * TIMING.heartbeat_timeout_s - 0.5
+    view = leader(ages={"p3": DEAD}, write_seen_at=seen, scanned_at=seen + 0.2)
+    beat = MergeOwnRow(replace(ROWS["p1"], beat=6), "row of p1")
+    if is_answered:
+        learn(view, beat, "newer", sent_at=seen + 1, now=seen + 1)
+    else:
+        learn(view, beat, Trouble.UNSETTLED, sent_at=seen + 1, now=seen + 3)
+        learn(view, ReadOwnRow(), replace(beat.row, etag="newer"), sent_at=seen + 3, now=seen + 3)
+    assert view.own.accepted_at == seen + 1
+    assert view.others.ages["p3"].seconds == 0
+
+
 def test_ages_are_forgotten_also_where_another_is_the_first_who_can_write_again() -> None:
     """No write worked for half a minute. When a leader saw that others could write again, it took the silent ones for
     dead."""

@@ -146,14 +146,11 @@ def a_stop_keeps_the_freeze(patch: Patch) -> None:
 
 def ages_survive_an_outage(patch: Patch) -> None:
     """our review: a silence during which perhaps no processor could write counts like any other."""
-    wrote_own_row = learning._wrote_own_row
 
-    def remembering(view: Any, action: Any, answer: Any, sent_at: float, now: float) -> None:
-        seen, view.others.write_seen_at = view.others.write_seen_at, sent_at
-        wrote_own_row(view, action, answer, sent_at, now)
-        view.others.write_seen_at = seen
+    def remembering(view: Any, sent_at: float, now: float) -> None:
+        view.own.accepted_at = max(view.own.accepted_at, sent_at)
 
-    patch.setattr(learning, "_wrote_own_row", remembering)
+    patch.setattr(learning, "_beat_accepted", remembering)
 
 
 def followers_that_are_no_successors_wait_long(patch: Patch) -> None:
