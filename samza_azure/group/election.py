@@ -305,9 +305,10 @@ def abler(view: View, control: Control, now: float) -> str | None:
 
 def heir(view: View, control: Control, now: float) -> str | None:
     """The processor to which a leader that will go hands over. None if it does not go, or not yet, or if no other
-    lives that could lead: then it leads until it ends.
+    lives that could lead: then it leads until it ends. None also if it ends with its run: it cleans up first.
     """
-    if not decommission.must_hand_over(view, control, now):
+    ends_with_run = view.ending is not None and not view.leaving
+    if ends_with_run or not decommission.must_hand_over(view, control, now):
         return None
     return next((each for each in successors_of(view, control) if _lives(view, each)), None)
 

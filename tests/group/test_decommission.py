@@ -18,7 +18,7 @@ from samza_azure.group.actions import (
     WriteLeaderRow,
 )
 from samza_azure.group.answers import ControlRead
-from samza_azure.group.control import Control, Noticed, signal
+from samza_azure.group.control import Control, Noticed, RunPhase, signal
 from samza_azure.group.decommission import in_order, in_turn
 from samza_azure.group.ending import verdict
 from samza_azure.group.learn import (
@@ -328,6 +328,18 @@ def test_a_leader_that_will_go_moves_its_tasks_then_hands_over_then_releases() -
     view.as_leader.too_large = {tuple(moved.members): late + 100}  # its tasks cannot be moved
     view.others.ages = {name: replace(age, read_at=late) for name, age in view.others.ages.items()}
     assert [each.leader for each in written(view, late)] == [None]
+
+
+def test_a_leader_that_will_go_and_ends_with_its_run_cleans_up_and_leaves_before_it_hands_over() -> None:
+    """A newcomer that it saw just then got the leadership amid the clean-up, before its row said LEFT."""
+    drained = replace(DRAINING, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
+    late = NOW + 20
+    view = told(leader(drained, seen_alive=SEEN, scanned_at=late))
+    view.own.accepted_at = late
+    view.others.ages = {name: replace(age, read_at=late) for name, age in view.others.ages.items()}
+    [begin] = [each for each in decide(view, late) if isinstance(each, BeginEnd)]
+    perform_locally(view, begin, late)
+    assert {each.leader for each in written(view, late)} <= {member("p1")}
 
 
 def test_a_leader_lets_the_lease_go_only_with_the_word_that_nobody_leads() -> None:
