@@ -62,8 +62,9 @@ INVARIANTS = {
     "L2": "Under mild faults that never end, every task runs at least 95 % of the time, and a death is handled within "
     "twice its stated bound.",
     "Order": "A processor first stops its work, then writes LEFT into its row, then gives up the lease. Two kinds of "
-    "leaders give up the lease alone: one that stays, and cannot act where its successor can; and one that will go, "
-    "once others have its tasks, or if it stays without tasks until its machine ends.",
+    "leaders give up the lease alone: one that stays, and cannot act where its successor can; and one that was told "
+    "that it will go, once it has no tasks (others have them, or no run is in progress), or if it stays until its "
+    "machine ends.",
     "Exit": "A processor exits only for a reason that is a fact, with the exit code of that reason, and never because "
     "of an unexpected error.",
     "Notice": "A processor that is told that it will go has handed over its tasks and the leadership before it goes, "
@@ -184,6 +185,7 @@ class Ledger(MemoryStorage):
         self.seen: Counter[str] = Counter()
         self.steps = Steps(facts.instant, self.seen)
         self.takeovers = 0
+        self.told: set[tuple[str, int]] = set()  # (name, life) of those that were told that they will go
         self.deposed: dict[tuple[str, int], float] = {}  # (name, life) -> when it learned that its write was refused
         self._beaten: dict[tuple[str, int], float] = {}  # (name, life) -> its last accepted heartbeat
         self._owners: dict[tuple[str, int], str] = {}  # log and generation -> incarnation
@@ -286,10 +288,16 @@ class Ledger(MemoryStorage):
         return begun_at is not None and self.facts.instant() > begun_at + 3 * self.facts.timing.heartbeat_timeout_s
 
     def _goes_without_tasks(self, before: Control, values: Mapping[str, object]) -> bool:
-        """Whether the leader of `before` has given its tasks away, or says that it stays until its machine ends."""
+        """Whether the leader of `before` was told that it will go, and has no tasks, or says that it stays until its
+        machine ends. While no run is in progress its row tells: one that ends with its run still reports its tasks.
+        """
+        sender = SENDER.get()
+        if sender is not None and (sender.name, sender.life) not in self.told:
+            return False
+        if before.phase not in (RunPhase.RUNNING, RunPhase.DRAINING):
+            return values.get("tasks") == "{}"
         has_tasks = any(each.owner is not None and each.owner.member == before.leader for each in before.tasks.values())
-        stays = '"stays":true' in str(values.get("going", ""))
-        return before.phase in (RunPhase.RUNNING, RunPhase.DRAINING) and (stays or not has_tasks)
+        return not has_tasks or '"stays":true' in str(values.get("going", ""))
 
     def lacks_container(self, processor: str) -> str | None:
         """The trouble if its row says that it has no container."""

@@ -243,6 +243,7 @@ class Life:
         self.supervisor.spawn(self._hear_notice(source, Notice("an event", by, by_ms)))
 
     async def _hear_notice(self, source: str, notice: Notice) -> None:
+        self.world.ledger.told.add((self.name, self.number))
         self.processor.notice(source, notice)
 
     def take_back(self, source: str) -> None:
@@ -253,6 +254,7 @@ class Life:
         self.processor.withdraw(source)
 
     async def _leave(self, gave_up: str = "") -> None:
+        self.world.ledger.told.add((self.name, self.number))
         self.processor.leave(gave_up)
 
     def container_dies(self) -> None:
