@@ -118,10 +118,10 @@ def put_out(container: Container, task: str) -> int:
 
 
 @contextmanager
-def cluster(workers: int) -> Iterator[str]:
-    """A standalone cluster of this machine, with a core for each worker."""
+def cluster(workers: int, page: int | None = None) -> Iterator[str]:
+    """A standalone cluster of this machine, with a core for each worker. Its master has a page, at this port."""
     port = free_port()
-    commands = [["master", "--host", "127.0.0.1", "--port", str(port), "--page", str(free_port())]]
+    commands = [["master", "--host", "127.0.0.1", "--port", str(port), "--page", str(page or free_port())]]
     master = f"spark://127.0.0.1:{port}"
     with scratch() as folder:
         for number in range(2, 2 + workers):

@@ -82,6 +82,8 @@ _AS_FILE = (
 )
 #: Whole numbers from 1 on, there.
 _COUNTS = ("spark.executor.instances", "spark.executor.cores", "spark.dynamicAllocation.maxExecutors")
+_INSTANCES, _CORES, _MOST = _COUNTS
+_LEAST = "spark.dynamicAllocation.minExecutors"
 
 
 def on_cluster(settings: Mapping[str, str]) -> bool:
@@ -94,9 +96,16 @@ def on_kubernetes(settings: Mapping[str, str]) -> bool:
     return re.fullmatch(KUBERNETES, settings.get("spark.master", "local")) is not None
 
 
+def is_dynamic(settings: Mapping[str, str]) -> bool:
+    """Whether Spark takes executors as it has tasks for them, and gives them back."""
+    return settings.get("spark.dynamicAllocation.enabled") == "true"
+
+
 def mistakes_on_cluster(settings: Mapping[str, str]) -> Iterator[str]:
     """What is wrong with the settings of a job whose master is a cluster, as sentences."""
     yield from (_mistakes_on_kubernetes if on_kubernetes(settings) else _mistakes_on_standalone)(settings)
+    if is_dynamic(settings):
+        yield from _mistakes_of_allocation(settings)
     port = settings.get(STATE_PORT, "0")
     if not re.fullmatch(r"\d{1,5}", port, re.ASCII) or int(port) > 65535:
         yield f"{STATE_PORT} = {port!r} is no port: write a number up to 65535, or remove the line for any free one."
@@ -118,6 +127,17 @@ def _mistakes_on_standalone(settings: Mapping[str, str]) -> Iterator[str]:
             "spark.cores.max is missing, or no number: without it the first processor would take all cores of the "
             "cluster. Write under [spark], for two cores per processor: cores.max = 2"
         )
+    if is_dynamic(settings):
+        if not re.fullmatch(r"[1-9]\d*", settings.get(_CORES, "")):
+            yield (
+                f"{_CORES} is missing, or no number: with dynamic allocation Spark would take a whole worker for each "
+                "task. Write under [spark], for one core per executor: executor.cores = 1"
+            )
+        if _INSTANCES in settings:
+            yield (
+                f"{_INSTANCES} cannot be set with dynamic allocation: each processor would begin with so many, also "
+                "one without a task. Remove the line."
+            )
     if settings.get("spark.authenticate") == "true" and not settings.get("spark.authenticate.secret"):
         yield (
             "spark.authenticate = true needs the secret of the cluster, from the environment: write under [spark] "
@@ -137,9 +157,9 @@ def _mistakes_on_kubernetes(settings: Mapping[str, str]) -> Iterator[str]:
     for key in _COUNTS:
         if key in settings and not re.fullmatch(r"[1-9]\d*", settings[key]):
             yield f"{key} = {settings[key]!r} is no whole number from 1 on: write one."
-    if settings.get("spark.dynamicAllocation.enabled") == "true" and _COUNTS[2] not in settings:
+    if is_dynamic(settings) and _MOST not in settings:
         yield (
-            f"{_COUNTS[2]} is missing: without it a processor would ask for more and more pods. "
+            f"{_MOST} is missing: without it a processor would ask for more and more pods. "
             "Write under [spark], for four: dynamicAllocation.maxExecutors = 4"
         )
     if "spark.authenticate.secret" in settings:
@@ -152,6 +172,18 @@ def _mistakes_on_kubernetes(settings: Mapping[str, str]) -> Iterator[str]:
             "spark.authenticate = true needs a file with the secret, or Spark would write one into the pods of "
             f"executors. With a Secret named spark that is mounted at /secret, {_AS_FILE}"
         )
+
+
+def _mistakes_of_allocation(settings: Mapping[str, str]) -> Iterator[str]:
+    """What Spark would find only when a processor starts."""
+    least, most = settings.get(_LEAST, "0"), settings.get(_MOST, "1")
+    if not re.fullmatch(r"\d+", least, re.ASCII):
+        yield f"{_LEAST} = {least!r} is no whole number: write one, such as 0, or remove the line for none."
+    elif not re.fullmatch(r"[1-9]\d*", most, re.ASCII):
+        if not on_kubernetes(settings):  # said there
+            yield f"{_MOST} = {most!r} is no whole number from 1 on: write one, or remove the line for cores.max."
+    elif _MOST in settings and int(least) > int(most):
+        yield f"{_LEAST} = {least} is more than {_MOST} = {most}: write a smaller number, or remove the line for none."
 
 
 def address_towards(master: str, option: str) -> str:
@@ -177,11 +209,12 @@ def address_towards(master: str, option: str) -> str:
 def cores_of(settings: Mapping[str, str]) -> int:
     """How many threads run Spark's tasks. `defaultParallelism` is another number where `default.parallelism` is set."""
     if on_kubernetes(settings):
-        is_dynamic = settings.get("spark.dynamicAllocation.enabled") == "true"
-        pods = settings.get(_COUNTS[2] if is_dynamic else _COUNTS[0], "2")  # as Spark has it
-        return int(pods) * int(settings.get(_COUNTS[1], "1"))
+        pods = settings.get(_MOST if is_dynamic(settings) else _INSTANCES, "2")  # as Spark has it
+        return int(pods) * int(settings.get(_CORES, "1"))
     if on_cluster(settings):
-        return int(settings["spark.cores.max"])
+        cores = int(settings["spark.cores.max"])
+        bounded = is_dynamic(settings) and _MOST in settings
+        return min(cores, int(settings[_MOST]) * int(settings[_CORES])) if bounded else cores
     found = re.fullmatch(LOCAL, settings.get("spark.master", "local"))
     number = found.group(2) if found is not None else None
     return os.cpu_count() or 1 if number == "*" else int(number or 1)

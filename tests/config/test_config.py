@@ -26,7 +26,7 @@ from samza_azure.commands.job import in_shell
 from samza_azure.config import Config, JobFileRefused, Stream, TaskSettings, check_timing, sections
 from samza_azure.config.account import default_container, default_table, valid_container, valid_table
 from samza_azure.config.places import lines_of, statements
-from samza_azure.config.spark import cores_of, on_cluster
+from samza_azure.config.spark import cores_of, is_dynamic, on_cluster
 from samza_azure.config.systems import BUILT_IN, CLOCKS
 from samza_azure.errors import ConfigError
 from samza_azure.group.timing import PROFILES, Timing
@@ -619,6 +619,44 @@ def test_spark_in_the_process_itself_or_on_a_cluster_is_not(master: str) -> None
     assert parsed(MINIMAL + f'[spark]\nmaster = "{master}"\ncores.max = 2\n').spark["spark.master"] == master
 
 
+DYNAMIC = """[spark]
+master = "spark://host:7077"
+cores.max = 6
+executor.cores = 2
+dynamicAllocation.enabled = true
+"""
+
+
+def test_executors_may_come_and_go_with_the_tasks() -> None:
+    found = parsed(MINIMAL + DYNAMIC).spark
+    assert is_dynamic(found)
+    assert not is_dynamic({**found, "spark.dynamicAllocation.enabled": "false"})
+    assert cores_of(found) == 6
+    assert cores_of({**found, "spark.dynamicAllocation.maxExecutors": "2"}) == 4
+    assert cores_of({**found, "spark.dynamicAllocation.maxExecutors": "9"}) == 6
+    parsed(MINIMAL + DYNAMIC + "dynamicAllocation.minExecutors = 1\ndynamicAllocation.maxExecutors = 1\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "executor.instances = 2",
+        'executor.cores = "many"',
+        "cores.max = 0",
+        "dynamicAllocation.minExecutors = -1",
+        "dynamicAllocation.maxExecutors = 0",
+        "dynamicAllocation.minExecutors = 2",  # more than the most
+    ],
+)
+def test_what_cannot_be_where_executors_come_and_go_is_refused(line: str) -> None:
+    key = line.partition(" ")[0]
+    job = "".join(each for each in DYNAMIC.splitlines(True) if not each.startswith(key))
+    most = "" if "maxExecutors" in line else "dynamicAllocation.maxExecutors = 1\n"
+    said = mistakes(MINIMAL + job + most + line + "\n")
+    assert said.startswith(f"job.toml: spark.{key} ")
+    assert re.search(r"[Rr]emove the line|[Ww]rite ", said)
+
+
 KUBERNETES = """[spark]
 master = "k8s://https://kubernetes.default.svc"
 kubernetes.container.image = "flights.azurecr.io/flights:1"
@@ -656,6 +694,7 @@ def test_what_kubernetes_needs_is_asked_for(key: str) -> None:
         "executor.instances = 0",
         'executor.cores = "many"',
         "dynamicAllocation.enabled = true",
+        "dynamicAllocation.enabled = true\ndynamicAllocation.maxExecutors = 0",
         "authenticate = true",
         '"authenticate.secret" = "in every pod"',
     ],

@@ -230,15 +230,18 @@ class Driver:
 class Trial:
     """A processor on a cluster of two workers, whose batches wait at a Python function while a strike is made."""
 
-    def __init__(self, folder: Path, flights: pa.Table, state: str, *, hidden: bool = False, secret: str = "") -> None:
+    def __init__(
+        self, folder: Path, flights: pa.Table, state: str, *, hidden: bool = False, secret: str = "", more: str = ""
+    ) -> None:
+        """`more` are settings of Spark."""
         self._begun, self._state, self._hold = time.monotonic(), state, folder / "hold"
         (folder / "cluster").mkdir()
         (folder / "job").mkdir()
         self.cluster = Cluster(folder / "cluster", hidden=folder / "job" if hidden else None, secret=secret)
-        page = free_port()
-        self.driver = Driver(page)
+        self.page = free_port()
+        self.driver = Driver(self.page)
         self._ports = [free_port() for _ in range(3)]
-        settings = TIMING.format(state=state, master=self.cluster.url, page=page, ports=self._ports)
+        settings = TIMING.format(state=state, master=self.cluster.url, page=self.page, ports=self._ports) + more
         if secret:
             settings += AUTHENTICATED
         self.world = JobOnAzurite(folder / "job", flights, timing=settings, environment={SECRET: secret})
@@ -251,20 +254,29 @@ class Trial:
         self.world.start("p0")
         self.say("the processor runs")
 
+    def hold_batch(self, rows: int) -> list[int]:
+        """Produce rows, and wait until a batch waits. Return the last numbers of the addresses of its executors."""
+        self._hold.touch()
+        self.world.produce(rows)
+        at_work: list[int] = []
+        self.cluster.until("a running batch", lambda: at_work or at_work.extend(self.driver.addresses_at_work()))
+        return at_work
+
+    def free_batch(self) -> None:
+        """Let batches go on."""
+        self._hold.unlink(missing_ok=True)
+
     def strike(self, rows: int, what: str, act: Callable[[list[int]], object], *, fails: bool | None) -> None:
         """Produce rows, and strike in the middle of the batch that reads them. Then each row is there once.
 
         `act` gets the last numbers of the addresses of the workers that run a task. `fails` is whether tasks of Spark
         fail of it; None if some may.
         """
-        self._hold.touch()
         before = self.driver.failed()
-        self.world.produce(rows)
-        at_work: list[int] = []
-        self.cluster.until("a running batch", lambda: at_work or at_work.extend(self.driver.addresses_at_work()))
+        at_work = self.hold_batch(rows)
         at = time.monotonic()
         act(at_work)
-        self._hold.unlink(missing_ok=True)
+        self.free_batch()
         self.world.exact()
         took = time.monotonic() - at
         tasks, stages = (now - then for now, then in zip(self.driver.failed(), before, strict=True))
@@ -298,7 +310,7 @@ class Trial:
             worker.send_signal(signal.SIGTERM)
         addresses = {f"127.0.0.{number}" for number in numbers}
         self.cluster.until("decommissioned", lambda: self.cluster.know_that_leave(addresses))
-        self._hold.unlink()
+        self.free_batch()
         at = time.monotonic()
         for number, worker in workers.items():
             code = worker.wait(PATIENCE_S)

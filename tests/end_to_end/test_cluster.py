@@ -8,10 +8,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from . import clusters
+from . import cluster_standby, clusters
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_rows_and_state_on_a_cluster_are_those_of_the_batch(tmp_path: Path, flights: pa.Table) -> None:
     clusters.play(tmp_path, flights, 6_000, "rocksdb", short=True)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_a_standby_holds_no_executor_and_computes_where_the_killed_driver_did(
+    tmp_path: Path, flights: pa.Table
+) -> None:
+    cluster_standby.play(tmp_path, flights, 3_000)

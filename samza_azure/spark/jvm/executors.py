@@ -2,7 +2,9 @@
 
 After the decommissioning of a worker a standalone master of Spark 4.3 starts no other executor until something else
 happens in the cluster, although workers are free. It looks for free workers, too, when an application says how many
-executors it wants. `Executors` says so each time that an executor is gone: as many as `spark.cores.max` allows.
+executors it wants. `Executors` says so each time that an executor is gone: as many as `spark.cores.max` allows, or
+with dynamic allocation as many as Spark has asked for last. Spark itself asks only for another number than before, so
+it would wait forever for the successor of one that it still counts on.
 """
 
 import logging
@@ -18,9 +20,11 @@ SCHEDULER = "org.apache.spark.scheduler"
 SOURCE = f"""
 public class {NAME} extends {SCHEDULER}.SparkListener implements Runnable {{
     private org.apache.spark.SparkContext context;
+    private boolean isDynamic;
 
-    public void watch(org.apache.spark.SparkContext context) {{
+    public void watch(org.apache.spark.SparkContext context, boolean isDynamic) {{
         this.context = context;
+        this.isDynamic = isDynamic;
         context.addSparkListener(this);
     }}
 
@@ -29,6 +33,10 @@ public class {NAME} extends {SCHEDULER}.SparkListener implements Runnable {{
     }}
 
     public void run() {{
+        if (isDynamic) {{
+            context.requestExecutors(0);  // more
+            return;
+        }}
         context.requestTotalExecutors(
             Integer.MAX_VALUE, 0, (scala.collection.immutable.Map) scala.collection.immutable.Map$.MODULE$.empty()
         );
@@ -37,11 +45,9 @@ public class {NAME} extends {SCHEDULER}.SparkListener implements Runnable {{
 """
 
 
-def replace_executors(spark: SparkSession) -> None:
-    """Do so from now on. Dynamic allocation says itself how many it wants."""
-    if spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true":
-        return
+def replace_executors(spark: SparkSession, *, dynamic: bool) -> None:
+    """Do so from now on. `dynamic`: Spark says itself how many it wants."""
     try:
-        compiled(spark, NAME, SOURCE).watch(spark.sparkContext._jsc.sc())
+        compiled(spark, NAME, SOURCE).watch(spark.sparkContext._jsc.sc(), dynamic)
     except Exception as error:  # noqa: BLE001  # any error of Java or py4j
         log.warning("Executors that leave may have no successor until something else happens in the cluster: %s", error)

@@ -14,7 +14,9 @@ STREAMING = f"{SQL}.execution.streaming"
 #: By class: the methods that are called, and the fields that are read. Without any, only the class is named.
 JAVA: dict[str, tuple[str, ...]] = {
     # The session and its catalogue.
-    f"{SPARK}.SparkContext": ("addSparkListener", "env", "removeSparkListener", "requestTotalExecutors"),
+    f"{SPARK}.SparkContext": (
+        "addSparkListener", "env", "removeSparkListener", "requestExecutors", "requestTotalExecutors",
+    ),
     f"{SPARK}.api.java.JavaSparkContext": ("hadoopConfiguration", "isLocal", "sc"),
     f"{SQL}.classic.SparkSession": ("extensions", "sessionState", "setActiveSession", "sparkContext", "streams"),
     f"{SQL}.classic.RuntimeConfig": ("getAllAsJava",),

@@ -23,6 +23,8 @@ SOCKET_DIRECTORY_MAX = 61
 STATE_HEADER = "spark.hadoop.dfs.webhdfs.rest-csrf.custom-header"
 #: Where an executor that is told to leave puts shuffled rows if there is no other executor.
 FALLBACK = "spark.storage.decommission.fallbackStorage.path"
+#: After which time without a task dynamic allocation gives an executor back.
+IDLE_TIMEOUT = "spark.dynamicAllocation.executorIdleTimeout"
 #: Each value is needed for a promise of the container, or was measured to matter.
 BASE = {
     "spark.master": "local[*,4]",
@@ -101,6 +103,8 @@ def _on_cluster(chosen: Mapping[str, str], sockets: str) -> dict[str, str]:
         "spark.decommission.enabled": "true",
         "spark.storage.decommission.enabled": "true",
         "spark.storage.decommission.replicationReattemptInterval": "1s",  # an executor leaves no sooner than this
+        # Else an executor with shuffled rows of ended batches stays until Java collects what names them, half an hour.
+        "spark.dynamicAllocation.shuffleTracking.timeout": chosen.get(IDLE_TIMEOUT, "60s"),
         **state_client(),
     }
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from samza_azure.config import Config
-from samza_azure.config.spark import STATE_PORT, cores_of, on_cluster, on_kubernetes
+from samza_azure.config.spark import STATE_PORT, cores_of, is_dynamic, on_cluster, on_kubernetes
 from samza_azure.errors import SamzaAzureError
 from samza_azure.machine.processes import how_it_ended
 from samza_azure.messages import OUT_OF_MEMORY, Alive, JvmEnded
@@ -117,7 +117,7 @@ def _serve(
     warm_up = WarmUp if config.task.warm_up and not on_cluster(settings) else NoWarmUp
     starts = Starts(at_once(cores_of(settings)))
     if server is not None and not on_kubernetes(settings):  # Spark's own allocator of pods sees to it there
-        replace_executors(spark)
+        replace_executors(spark, dynamic=is_dynamic(settings))
     context_of = partial(QueryContext, spark=spark, starts=starts, state_server=server)
     serve_tasks(config, directory, channel, analyse, context_of=context_of, alive=alive, warm_up=warm_up)
 
