@@ -33,25 +33,39 @@ ROWS_A_FILE, FILE_EVERY_S = 300, 0.5
 
 def measure(quick: bool) -> list[Claim]:
     """Each way in turn, several kills each."""
+    return [*without_replicas(quick), *with_replicas(quick)]
+
+
+def without_replicas(quick: bool) -> list[Claim]:
+    """Each profile, as it is and with doorbells; plain Spark beside it."""
     times = 1 if quick else 3
-    claims = []
-    for profile, goals in GOALS_S.items():
-        for bells in (False, True):
-            for replicas in (0, 1):
-                took = killed(profile, times, bells=bells, replicas=replicas)
-                goal = goals[bells]
-                means = f"{'doorbells' if bells else 'no doorbells'}, {'a replica each' if replicas else 'no replicas'}"
-                claims.append(
-                    Claim(
-                        f"`{profile}`, {means}: killed until all its tasks run",
-                        f"{middle(took):.1f} s (median of {times}, {min(took):.1f} to {max(took):.1f} s)",
-                        f"{goal:g} s",
-                        middle(took) <= goal,
-                    )
-                )
+    claims = _in_each_profile(times, replicas=0)
     runs, appended = zip(*(supervised() for _ in range(times)), strict=True)
     figure = f"{middle(runs):.1f} s, {middle(appended):.1f} s (median of {times})"
     return [*claims, Claim("plain Spark, started again at once: until it runs, until it has finished batches", figure)]
+
+
+def with_replicas(quick: bool) -> list[Claim]:
+    """The same with a replica of each task with state."""
+    return _in_each_profile(1 if quick else 3, replicas=1)
+
+
+def _in_each_profile(times: int, *, replicas: int) -> list[Claim]:
+    claims = []
+    for profile, goals in GOALS_S.items():
+        for bells in (False, True):
+            took = killed(profile, times, bells=bells, replicas=replicas)
+            goal = goals[bells]
+            means = f"{'doorbells' if bells else 'no doorbells'}, {'a replica each' if replicas else 'no replicas'}"
+            claims.append(
+                Claim(
+                    f"`{profile}`, {means}: killed until all its tasks run",
+                    f"{middle(took):.1f} s (median of {times}, {min(took):.1f} to {max(took):.1f} s)",
+                    f"{goal:g} s",
+                    middle(took) <= goal,
+                )
+            )
+    return claims
 
 
 def killed(profile: str, times: int, *, bells: bool, replicas: int) -> list[float]:
