@@ -41,7 +41,7 @@ from samza_azure.group.actions import (
     WriteLeaderRow,
     resource,
 )
-from samza_azure.group.age import observed, young
+from samza_azure.group.age import Age, observed, young
 from samza_azure.group.answers import (
     Answer,
     Busy,
@@ -102,7 +102,8 @@ def _note_going(view: View, now: float) -> None:
     if not view.departs:
         view.departs_since, view.held, view.repeated, view.going = None, {}, {}, None
         return
-    view.departs_since = now if view.departs_since is None else view.departs_since
+    if view.departs_since is None:
+        view.departs_since = view.others.news_expected_at = now  # the next version moves our tasks
     # The very blob that asks us to go may give our tasks to others.
     mine = {task: local.generation for task, local in view.work.tasks.items() if not (local.closed or local.former)}
     mine |= {task: owner.generation for task, owner in view.given.items()}
@@ -310,7 +311,7 @@ def heard_rejected(view: View, message: str) -> None:
 
 def heard_drain_asked(view: View, now: float) -> None:
     """A drain of this or another run was requested: its first step may soon be in the control blob."""
-    view.others.drain_asked_at = now
+    view.others.news_expected_at = now
 
 
 def heard_leave(view: View, gave_up: str = "") -> None:
@@ -773,8 +774,10 @@ def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at
         bells.heard_life(view, read, now)
         row = before if before is not None and is_over and read.alive else read  # we marked it dead during the scan
         members[row.processor] = row
-        ages[row.processor] = observed(known, row.etag, now, interval, row.age_s)
+        age = ages[row.processor] = observed(known, row.etag, now, interval, row.age_s)
         if row.alive:
+            if (_is_leaving(row) and not (before and _is_leaving(before))) or _nears_its_end(view, known, age):
+                view.others.news_expected_at = now  # its tasks will be given to others
             is_news = known is not None and known.etag != row.etag
             changed = changed or is_news
             if is_news or row.incarnation in view.others.seen_alive:
@@ -794,6 +797,16 @@ def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at
         leading.cut_off = {each: leading.cut_off[each] for each in _cut_off(view) & leading.cut_off.keys()}
     if leading is not None and deposed is not None and deposed.processor in members and not leading.deposed_etag:
         leading.deposed_etag = members[deposed.processor].etag
+
+
+def _is_leaving(row: ProcessorRow) -> bool:
+    return row.alive and row.state is ProcessorState.LEAVING
+
+
+def _nears_its_end(view: View, known: Age | None, age: Age) -> bool:
+    """Whether a member has just missed so many heartbeats that it is marked dead after one more."""
+    limit_s = view.timing.heartbeat_timeout_s - view.timing.heartbeat_s
+    return age.seconds >= limit_s and known is not None and known.seconds < limit_s
 
 
 def _cut_off(view: View) -> set[str]:

@@ -47,8 +47,9 @@ SIGHT_S = 300.0
 #: While a run drains, each step waits for looks. This is their interval, unless the bounds above make it longer in a
 #: large group.
 DRAINING_LOOK_S = 0.2
-#: For this time after a drain was requested, followers look as often as in a drain: the leader takes it up soon.
-DRAIN_ASKED_S = 10.0
+#: For this time after a processor has learned of a reason for news, it looks as often as in a drain, since the leader
+#: announces them soon. It may not: if nobody can take the tasks of one that leaves, there may be none for long.
+NEWS_EXPECTED_S = 10.0
 #: All processors that wait for a release together read at most this many rows a second, and each row once more when
 #: they begin to wait; Azure carries 2,000.
 WAITS_PER_S = 250

@@ -20,10 +20,10 @@ from samza_azure.group.timing import (
     BEAT_AGAIN,
     CLEAN_AGAIN_MOST_S,
     CLEAN_AGAIN_S,
-    DRAIN_ASKED_S,
     LEASE_MARGIN_S,
     LEASE_S,
     LEAVING_BEAT_S,
+    NEWS_EXPECTED_S,
     OUT_OF_REACH,
     RENEW_EVERY_S,
     RETRY_S,
@@ -253,7 +253,7 @@ class Others:
     members: Mapping[str, ProcessorRow] = field(default_factory=dict)
     ages: dict[str, Age] = field(default_factory=dict)
     scanned_at: float = -1e9  # when the last scan with an answer was sent: what it shows may be that old
-    drain_asked_at: float = -1e9  # when our container last read that a drain was requested
+    news_expected_at: float = -1e9  # when we last learned of a reason for the leader to announce something soon
     write_seen_at: float = -1e9  # when somebody's row was last seen to have changed, so rows could be written
     read_at: dict[str, float] = field(default_factory=dict)  # when a read of a member's row alone was sent
     seen_alive: frozenset[str] = frozenset()  # incarnations that wrote their row while we watched
@@ -565,12 +565,8 @@ class View:
     def look_gap(self) -> float:
         """A follower's gap between two reads of the leader row."""
         least, at = draining_look_s(self.size), self.turn_at
-        awaits_drain = at is not None and at < self.others.drain_asked_at + DRAIN_ASKED_S
-        # After a notice the next version moves our tasks. If nobody can take them, it may not come for long.
-        since = self.departs_since if self.notices else None
-        hands_over = at is not None and since is not None and at < since + DRAIN_ASKED_S
-        is_urgent = self.drains or awaits_drain or hands_over
-        return min(self.read_interval(), least) if is_urgent else self.read_interval()
+        expects_news = at is not None and at < self.others.news_expected_at + NEWS_EXPECTED_S
+        return min(self.read_interval(), least) if self.drains or expects_news else self.read_interval()
 
     def seen_at(self, processor: str) -> float:
         """The time from which we know this member's row, or its absence: the latest read of it was sent then."""

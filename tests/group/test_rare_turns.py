@@ -15,13 +15,15 @@ from samza_azure.group.actions import (
     StorageAction,
     Tell,
 )
+from samza_azure.group.age import Age
 from samza_azure.group.control import Assignment, GivenUp
 from samza_azure.group.learn import demote, heard_drain_asked, heard_task, learn
-from samza_azure.group.timing import DRAIN_ASKED_S, DRAINING_LOOK_S
+from samza_azure.group.rows import ProcessorRow, ProcessorState
+from samza_azure.group.timing import DRAINING_LOOK_S, NEWS_EXPECTED_S
 from samza_azure.group.view import Campaign, Lease
 from samza_azure.messages import Phase, StartTask
 from samza_azure.outcomes import Refused
-from tests.group.situation import CONTROL, NOW, SILENT, decide, leader, owner, report, row, view_of
+from tests.group.situation import CONTROL, NOW, ROWS, SILENT, TIMING, decide, leader, owner, report, row, view_of
 
 
 def test_a_task_that_comes_back_to_us_does_not_wait_for_ourselves() -> None:
@@ -82,6 +84,25 @@ def test_a_follower_that_learns_of_a_requested_drain_reads_more_often_for_a_whil
     gaps = [view.look_gap()]
     heard_drain_asked(view, NOW)
     gaps.append(view.look_gap())
-    view.turn_at = NOW + DRAIN_ASKED_S
+    view.turn_at = NOW + NEWS_EXPECTED_S
     gaps.append(view.look_gap())
     assert gaps == [view.read_interval(), DRAINING_LOOK_S, view.read_interval()]
+
+
+def test_an_observer_expects_news_when_a_member_leaves_or_nears_its_end() -> None:
+    """It takes some of its tasks over as soon as the leader has given them to it."""
+
+    def gap_after(member: ProcessorRow, silent_s: float, at: float = NOW + 1) -> float:
+        view = view_of("p2")
+        view.others.ages["p3"] = Age(ROWS["p3"].etag, silent_s, 5, NOW)
+        learn(view, ScanMembers(), (ROWS["p1"], ROWS["p2"], member), sent_at=NOW + 1, now=NOW + 1)
+        view.turn_at = at
+        return view.look_gap()
+
+    leaves = replace(ROWS["p3"], state=ProcessorState.LEAVING, etag="leaves")
+    nearly_s = TIMING.heartbeat_timeout_s - TIMING.heartbeat_s - 0.5
+    assert gap_after(leaves, 0.0) == gap_after(ROWS["p3"], nearly_s) == DRAINING_LOOK_S
+    usual = view_of("p2").look_gap()
+    assert gap_after(ROWS["p3"], 0.0) == gap_after(replace(ROWS["p3"], etag="lives"), nearly_s) == usual
+    assert gap_after(leaves, 0.0, NOW + 1 + NEWS_EXPECTED_S) == usual
+    assert gap_after(ROWS["p3"], TIMING.heartbeat_timeout_s) == usual  # it was told before
