@@ -310,6 +310,7 @@ class TaskAttempt:
         self.phase = Phase.STARTING
         self.ends: dict[str, tuple[int, int]] | None = None
         self.frozen_for = ""  # the drain that `ends` is for
+        self.appended_at: float | None = None
         self.log = TaskLog(
             task_log(start.run_id, start.task),
             bytes.fromhex(start.group_id),
@@ -371,6 +372,7 @@ class TaskAttempt:
                 frozen_for=self.frozen_for,
                 read={partition: (blob, at) for partition, (blob, at) in self.log.read.items()} or None,
                 error=error,
+                appended_at=self.appended_at,
             )
         )
 
@@ -635,6 +637,7 @@ class TaskAttempt:
                 ),
             )
         )
+        self.appended_at = self.appended_at or asyncio.get_running_loop().time()
         if habits.forgets and self.log.end[0] > self.blob:
             self.blob = self.log.end[0]
             self.forget()

@@ -790,6 +790,7 @@ def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at
             _forget_ages(view, now)  # the first sign that rows can be written again
     view.others.scanned_at, view.others.back = sent_at, back
     view.others.seen_running = _seen_running(view, now)
+    view.others.seen_born = _seen_born(view)
     view.others.containers = _containers(view, now)
     deposed = view.control.deposed if isinstance(view.control, Control) else None
     leading = view.leadership
@@ -839,6 +840,18 @@ def _seen_running(view: View, now: float) -> dict[str, SeenRunning]:
             same = known is not None and (known.generation, known.attempt) == (report.generation, report.attempt)
             well[task] = known if known is not None and same else SeenRunning(report.generation, report.attempt, now)
     return well
+
+
+def _seen_born(view: View) -> frozenset[tuple[str, str]]:
+    """The tasks that have a log, as their owners say or have said: one that starts its task again says nothing."""
+    control = view.control
+    if not isinstance(control, Control):
+        return frozenset()
+    rows = {**view.others.members, **view.present}
+    first = {task: each.owner for task, each in control.tasks.items() if each.first}
+    said = (report_of(task, owner, rows) for task, owner in first.items())
+    born = {(control.run_id, report.task) for report in said if report is not None and report.has_log}
+    return frozenset(born | {each for each in view.others.seen_born if each[0] == control.run_id and each[1] in first})
 
 
 def _learn_member(

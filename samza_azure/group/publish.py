@@ -300,14 +300,15 @@ def with_barrier(view: View, control: Control, now: float) -> Control:
 
 
 def with_births(view: View, before: Control, control: Control) -> Control:
-    """Clear `first` of tasks whose logs exist, according to their owners before this write, dead ones included.
+    """Clear `first` of tasks whose logs exist, as their owners before this write say or have said, dead ones included.
 
     This is part of any other write, so that a task that moves is not created again. It is a write of its own only once
     all tasks have logs.
     """
     rows = {**view.others.members, **view.present}
     owners = {task: each.owner for task, each in before.tasks.items() if each.first and each.owner is not None}
-    born = {task for task, owner in owners.items() if _has_log(rows, task, owner)}
+    seen = view.others.seen_born
+    born = {task for task, owner in owners.items() if _has_log(rows, task, owner) or (before.run_id, task) in seen}
     if not born or control.run_id != before.run_id or (control == before and len(born) < len(owners)):
         return control
     tasks = {

@@ -19,6 +19,9 @@ from samza_azure.group.view import View
 from samza_azure.logs.names import stage_of
 from samza_azure.messages import KeepReplicas, Phase, Plan, TaskReport
 
+#: The phases of a task that appends soon.
+_BEGINS = (Phase.STARTING, Phase.RUNNING)
+
 
 def place(
     owners: Mapping[str, str],
@@ -96,8 +99,15 @@ def with_replicas(
         for task, each in control.tasks.items()
         if each.owner is not None and stage_of(task) in stateful
     }
-    hosts = ((processor, row.machine.host) for processor, row in able.items())
-    placed = _placed(tuple(owners.items()), tuple(hosts), tuple(control.replicas.items()), count)
+    if count and control.replicas and _are_taken_over(view, control, owners, version, now):
+        placed = {
+            task: found
+            for task, before in control.replicas.items()
+            if (found := tuple(each for each in before if each in able and each != owners.get(task)))
+        }
+    else:
+        hosts = ((processor, row.machine.host) for processor, row in able.items())
+        placed = _placed(tuple(owners.items()), tuple(hosts), tuple(control.replicas.items()), count)
     for task, processor in warm_up.begun(warm_ups, control.replicas).items():
         if processor not in placed.get(task, ()):
             placed = {**placed, task: (*placed.get(task, ()), processor)}
@@ -106,6 +116,18 @@ def with_replicas(
     if control.version == version and not reached(view.as_leader.published_at + view.timing.debounce_s, now):
         return control
     return replace(control, replicas=placed)
+
+
+def _are_taken_over(view: View, control: Control, owners: Mapping[str, str], version: int, now: float) -> bool:
+    """Whether tasks are being taken over, so that no replica begins, except for a warm-up: copies of states would take
+    the storage, the disk and the processors from those that stand still. One that has no input appends nothing, and
+    counts for a time. A run without replicas has just begun, as a rule, and has nothing to copy.
+    """
+    reports = (report_of(task, control.tasks[task].owner, view.present) for task in owners)
+    if all(each is not None and (each.appended_at is not None or each.phase not in _BEGINS) for each in reports):
+        return False
+    since = max(view.as_leader.published_at, view.as_leader.since)
+    return control.version != version or not reached(since + view.timing.barrier_timeout_s, now)
 
 
 @lru_cache(maxsize=1)

@@ -262,6 +262,7 @@ class Others:
         default_factory=dict
     )  # incarnation -> its container, if lately lost
     seen_running: Mapping[str, SeenRunning] = field(default_factory=dict)  # given up elsewhere
+    seen_born: frozenset[tuple[str, str]] = frozenset()  # run and task with a log, of which the blob does not say so
     # Hints of other processors (`bells.py`).
     gone: Mapping[str, float] = field(default_factory=dict)  # incarnation whose process is said to have ended -> since
     followed: frozenset[str] = frozenset()  # those of them after which we have tried to lead

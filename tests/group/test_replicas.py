@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from samza_azure.group.assign import assign
 from samza_azure.group.replicas import kept, place, with_replicas
-from samza_azure.messages import KeepReplicas, Plan, StagePlan
-from tests.group.situation import CONTROL, NOW, PLAN, ROWS, leader, view_of
+from samza_azure.messages import KeepReplicas, Phase, Plan, StagePlan
+from tests.group.situation import CONTROL, NOW, PLAN, ROWS, TIMING, leader, report, row, view_of
 
 TASKS = [f"count-{number}" for number in range(12)]
 
@@ -111,3 +111,24 @@ def test_a_leader_without_the_plan_of_the_run_leaves_replicas_where_they_are(pla
     assert with_replicas(view, PLACED, ROWS, {}, CONTROL.version - 1, NOW).replicas == PLACED.replicas
     view.settings = replace(view.settings, replicas=0)
     assert with_replicas(view, PLACED, ROWS, {}, CONTROL.version - 1, NOW).replicas == {}
+
+
+def test_no_replica_begins_while_tasks_are_taken_over() -> None:
+    """Copies of large states would take storage and processors from the tasks that stand still."""
+    plan = replace(PLAN, stages=(PLAN.stages[0], replace(PLAN.stages[1], stateful=("count",))))
+
+    def replicas(phase: Phase, appended_at: float | None, since: float, version: int = CONTROL.version) -> object:
+        its_report = replace(report("daily-0", phase), appended_at=appended_at)
+        members = {**ROWS, "p3": row("p3", {"daily-0": its_report})}
+        view = leader(plan=plan, members=members, published_at=since, free_from=0.0)
+        view.settings = replace(view.settings, replicas=1)
+        before = replace(CONTROL, replicas={"daily-0": ("p3", "p9")})
+        return with_replicas(view, before, members, {}, version, NOW).replicas
+
+    long_ago, lately = NOW - TIMING.barrier_timeout_s, NOW - TIMING.debounce_s
+    placed = {"daily-0": ("p1",)}
+    assert replicas(Phase.RUNNING, NOW - 1, lately) == placed
+    assert replicas(Phase.RUNNING, None, lately) == replicas(Phase.STARTING, None, lately) == {}
+    assert replicas(Phase.RUNNING, None, long_ago) == placed  # it has no input
+    assert replicas(Phase.RUNNING, None, long_ago, CONTROL.version - 1) == {}  # it is given away with this write
+    assert replicas(Phase.FAILED, None, lately) == placed

@@ -104,9 +104,15 @@ def test_an_orphan_goes_to_who_has_its_state_and_moves_on_from_there() -> None:
     view.settings = replace(view.settings, replicas=1)
     view.others.members = rows_of(before, {"p3": {"clean-1": NEAR}})
     del view.others.members["p2"]
+    view.own.written = row("p1", replicas={})
     after = with_run(view, before, NOW, ())
     assert set(owners(after).values()) == {"p3"}
     assert {*after.replicas.values()} == {("p1",)}
+    (next_one,) = after.replicas
+    view.own.written = row("p1", replicas={next_one: NEAR})
+    view.others.members = rows_of(after, {})
+    del view.others.members["p2"]
+    assert Counter(owners(with_run(view, after, NOW, ())).values()) == {"p3": 2, "p1": 1}
 
 
 def test_a_processor_that_comes_back_gets_its_task_when_it_has_its_state_again() -> None:
