@@ -163,6 +163,10 @@ class Struck(clusters.Trial):
         """Produce rows, and wait until a batch of the stage waits at its function. Return whose worker runs it."""
         self.hold(stage).touch()
         self.world.produce(rows)
+        return self.waits_again(stage)
+
+    def waits_again(self, stage: str) -> int:
+        """Wait until a batch of the stage waits at its function. Return whose worker runs it."""
         at = self.hold(f"{stage}.at")
         found: list[int] = []
         self.cluster.until(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from . import cluster_standby, clusters
+from . import cluster_standby, cluster_told, clusters
 
 
 @pytest.mark.long
@@ -23,3 +23,9 @@ def test_a_standby_holds_no_executor_and_computes_where_the_killed_driver_did(
     tmp_path: Path, flights: pa.Table
 ) -> None:
     cluster_standby.play(tmp_path, flights, 3_000)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_workers_that_leave_take_no_block_along_and_are_no_failures(tmp_path: Path, flights: pa.Table) -> None:
+    cluster_told.play(tmp_path, flights, 6_000)

@@ -1,0 +1,188 @@
+"""What Spark's own suites try of decommissioning and our other trials do not, on a cluster, under a processor.
+
+Of a batch in two partitions one task has ended and the other one has not when a worker leaves: its blocks go to the
+other worker, its shuffled rows there or to the container. The last worker leaves in a batch that shuffles twice: both
+go to the container. Workers are told to leave and end in the middle of a task, more often than a task may fail.
+"""
+
+import re
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from . import clusters
+from .cluster_leaving import Cost, Leaving
+from .real_processes import cleaned, rows_of
+
+STREAMS = """
+[streams.flights]
+schema = "carrier string, ts timestamp, dep_delay double"
+event_time = "ts"
+[streams.by-carrier]
+event_time = "ts"
+[stages.clean]
+partitions = 2
+[stages.daily]
+partitions = 2
+"""
+#: A batch waits in the partition whose number the file `HOLD` has.
+PIPELINE = """import os
+import time
+
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from samza_azure import Application
+
+app = Application()
+
+
+def wait(stage):
+    while True:
+        try:
+            with open(f"{HOLD}-{stage}") as hold:
+                partition = hold.read()
+        except FileNotFoundError:
+            return
+        if int(partition) != TaskContext.get().partitionId():
+            return
+        with open(f"{HOLD}-{stage}.at", "w") as at:
+            at.write(f"{os.getpid()} ")
+        time.sleep(0.05)
+
+
+def held(stage):
+    @F.udf("double")
+    def minutes(delay):
+        wait(stage)
+        return delay
+
+    return minutes
+
+
+@app.stage("flights", output="by-carrier", partition_by="carrier")
+def clean(flights: DataFrame) -> DataFrame:
+    rows = flights.where("dep_delay IS NOT NULL")
+    return rows.select("carrier", "ts", held("clean")("dep_delay").alias("dep_delay"))
+
+
+@app.stage("flights", output="kept")
+def kept(flights: DataFrame) -> DataFrame:
+    rows = flights.where("dep_delay IS NOT NULL")
+    return rows.select("carrier", "ts", held("kept")("dep_delay").alias("dep_delay"))
+
+
+@app.stage("by-carrier", output="daily-times")
+def daily(rows: DataFrame) -> DataFrame:
+    once = rows.withWatermark("ts", "1 hour").dropDuplicates(["carrier", "ts"])
+    return once.groupBy(F.window("ts", "1 day"), "carrier").agg(F.count(held("daily")("dep_delay")).alias("times"))
+"""
+#: How often a task of Spark may fail, and how often its worker leaves.
+FAILURES, LEAVES = 2, 3
+
+
+class Told(Leaving):
+    """A trial whose batches wait in one of their partitions."""
+
+    def held_at(self, partition: int, stage: str, rows: int) -> int:
+        """Produce rows, and wait until a batch of the stage waits there. Return whose worker runs it."""
+        self.hold(stage).write_text(str(partition))
+        return self.held(stage, rows)
+
+    def one_of_two_ended(self) -> bool:
+        """Whether nothing runs but one of a stage's two tasks, the one that waits."""
+        stages = [each for each in self.driver.asked("stages") if each["status"] == "ACTIVE"]
+        return [(each["numCompleteTasks"], each["numActiveTasks"]) for each in stages] == [(1, 1)]
+
+    def tell(self, number: int) -> None:
+        """Tell a worker to leave, and wait until its master knows."""
+        self.cluster.workers[number].send_signal(signal.SIGTERM)
+        self.cluster.until("decommissioned", lambda: self.cluster.know_that_leave({f"127.0.0.{number}"}))
+
+    def has_left(self, number: int) -> None:
+        """Wait until the worker has ended in order."""
+        assert self.cluster.workers.pop(number).wait(clusters.PATIENCE_S) == 0, self.cluster.said()
+
+    def ends_as_told(self, number: int) -> None:
+        """Tell a worker to leave, and kill it with its executor in the middle of a task, once the executor knows."""
+        self.tell(number)
+        logs = list(self.cluster.directory.glob(f"worker-{number}/executors/app-*/*/stderr"))
+        self.cluster.until("it knows", lambda: any("Decommission executor" in each.read_text() for each in logs))
+        self.cluster.kill(number)
+
+    def shuffles(self) -> list[int]:
+        """The numbers of the shuffles whose rows are with the container, in order."""
+        files = self.world.directory.glob("**/shuffled/**/shuffle_*")
+        return sorted({int(re.findall(r"\d+", each.name)[0]) for each in files})
+
+    def equal_to_the_batch(self) -> None:
+        """Drain. What was emitted is that of a batch."""
+        assert self.world.drained() == {"p0": 0}
+        found = self.world.stream("daily-times").to_pylist()
+        rows = cleaned(self.world.flights.slice(0, self.world.produced))
+        assert rows_of(self.world.stream("kept")) == rows_of(rows)
+        times = {(each["carrier"], each["ts"]) for each in rows.to_pylist()}
+        day = {"hour": 0, "minute": 0, "second": 0, "microsecond": 0}
+        expected: Counter[tuple[Any, ...]] = Counter((at.replace(**day), carrier) for carrier, at in times)
+        assert {(each["window"]["start"], each["carrier"]): each["times"] for each in found} == expected
+        assert len(found) == len(expected)
+
+
+def play(folder: Path, flights: pa.Table, rows: int) -> None:
+    """Each case on one cluster, then a drain."""
+    trial = Told(folder, flights, "memory", more=f"task.maxFailures = {FAILURES}\n")
+    trial.world.carries(STREAMS, PIPELINE.replace("HOLD", repr(str(folder / "hold"))))
+    cluster, world, part = trial.cluster, trial.world, rows // 4
+    try:
+        trial.start()
+        world.produce(part)
+        world.exact()
+        trial.all_is_read()
+        cluster.until("two executors", lambda: len(trial.driver.executors()) == 2)
+
+        before = trial.cost()
+        waits = trial.held_at(0, "clean", part)
+        cluster.until("the other task's end", trial.one_of_two_ended)
+        [other] = {*cluster.workers} - {waits}
+        trial.tell(other)
+        trial.has_left(other)
+        trial.free("clean")
+        world.exact()
+        trial.all_is_read()
+        trial.say(f"a worker left when its task had ended and the batch had not: {trial.cost() - before}")
+        assert trial.cost() - before == Cost(0, 0, 0, 0)
+
+        before = trial.cost()
+        last = trial.held_at(1, "daily", part)
+        cluster.until("the other task's end", trial.one_of_two_ended)
+        trial.tell(last)
+        trial.free("daily")
+        trial.has_left(last)
+        found = trial.shuffles()
+        cluster.add(max(cluster.numbers) + 1)
+        world.exact()
+        trial.all_is_read()
+        trial.say(f"the last worker left rows of shuffles {found}: {trial.cost() - before}")
+        assert trial.cost() - before == Cost(0, 0, 0, 0)
+        assert found[-1] - found[-2] == 1  # both of the batch
+
+        failed = trial.driver.failed()
+        waits = trial.held_at(0, "kept", part)  # nothing is shuffled, so these are attempts of one task
+        for _ in range(LEAVES):
+            cluster.add(max(cluster.numbers) + 1)
+            trial.ends_as_told(waits)
+            waits = trial.waits_again("kept")
+        trial.free("kept")
+        world.exact()
+        trial.all_is_read()
+        tasks, stages = (now - then for now, then in zip(trial.driver.failed(), failed, strict=True))
+        trial.say(f"{LEAVES} workers ended as told in the middle of a task: {tasks} tasks, {stages} stages failed")
+        assert tasks >= LEAVES > FAILURES
+        assert "FAILED" not in world.fleet.log_file("p0").read_text()
+        trial.equal_to_the_batch()
+    finally:
+        trial.close()
