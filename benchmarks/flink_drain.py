@@ -20,9 +20,9 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,7 @@ class Cluster:
     home: Path
     directory: Path
     port: int
+    processes: list[int] = field(default_factory=list)  # and what is below them
 
     @property
     def environment(self) -> dict[str, str]:
@@ -106,7 +107,7 @@ class Cluster:
 
 
 @contextmanager
-def cluster(environment: Path) -> Iterator[Cluster]:
+def cluster(environment: Path, settings: Mapping[str, str] = SETTINGS) -> Iterator[Cluster]:
     """Started, and gone at the end."""
     home = next(environment.glob("lib/python3*/site-packages/pyflink"), None)
     if home is None:
@@ -118,21 +119,23 @@ def cluster(environment: Path) -> Iterator[Cluster]:
     made = Cluster(home, directory, port)
     shutil.copytree(home / "conf", directory / "conf")
     (directory / "log").mkdir()
-    lines = {**SETTINGS, "rest.port": str(port), "execution.checkpointing.dir": f"file://{directory}/checkpoints"}
+    lines = {**settings, "rest.port": str(port), "execution.checkpointing.dir": f"file://{directory}/checkpoints"}
     lines["execution.checkpointing.savepoint-dir"] = f"file://{directory}/savepoints"
-    settings = directory / "conf" / "config.yaml"
-    for line in settings.read_text().splitlines():
+    stored = directory / "conf" / "config.yaml"
+    for line in stored.read_text().splitlines():
         name, found, options = line.strip().partition(": ")
         if found and name == "all" and "--add-opens" in options:  # without them Flink does not run on Java 17
             lines["env.java.opts.all"] = options
-    settings.write_text("".join(f"{name}: {value}\n" for name, value in lines.items()))
+    stored.write_text("".join(f"{name}: {value}\n" for name, value in lines.items()))
     processes = []
     try:
         for script in ("jobmanager.sh", "taskmanager.sh"):
             with (directory / "log" / f"{script}.out").open("wb") as log:
                 command = made.command(script, "start-foreground")
                 processes.append(subprocess.Popen(command, env=made.environment, stdout=log, stderr=log))
-        made.until("/overview", lambda found: found["slots-available"] == 4)
+            made.processes.append(processes[-1].pid)
+        slots = int(lines["taskmanager.numberOfTaskSlots"])
+        made.until("/overview", lambda found: found["slots-available"] == slots)
         yield made
     finally:
         for process in processes:

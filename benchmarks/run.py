@@ -20,6 +20,7 @@ import outlet
 import passes
 import restore
 import routing
+import same_job
 import scale
 import segments
 import sink
@@ -38,6 +39,7 @@ PARTS: dict[str, list[Callable[[bool], list[Claim]]]] = {
         killed.without_replicas,
     ],
     "rest": [
+        same_job.measure,
         throughput.measure,
         routing.measure,
         take_over.measure,
