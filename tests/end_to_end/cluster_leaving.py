@@ -88,7 +88,9 @@ class Leaving(Struck):
             "no rows to read",
             lambda shown: (
                 all(
-                    task["progress"]["appended_ms"] and not any(task["progress"]["lag_rows"].values())
+                    task["progress"]
+                    and task["progress"]["appended_ms"]
+                    and not any(task["progress"]["lag_rows"].values())
                     for task in shown["tasks"]
                 )
                 and time.time() * 1000 > since + 3000

@@ -2,7 +2,7 @@
 
 Of a batch in two partitions one task has ended and the other one has not when a worker leaves: its blocks go to the
 other worker, its shuffled rows there or to the container. The last worker leaves in a batch that shuffles twice: both
-go to the container. Workers are told to leave and end in the middle of a task, more often than a task may fail.
+go to the container. Executors are told to leave and die in the middle of a task, more often than a task may fail.
 """
 
 import re
@@ -81,7 +81,7 @@ def daily(rows: DataFrame) -> DataFrame:
     once = rows.withWatermark("ts", "1 hour").dropDuplicates(["carrier", "ts"])
     return once.groupBy(F.window("ts", "1 day"), "carrier").agg(F.count(held("daily")("dep_delay")).alias("times"))
 """
-#: How often a task of Spark may fail, and how often its worker leaves.
+#: How often a task of Spark may fail, and how often its executor leaves.
 FAILURES, LEAVES = 2, 3
 
 
@@ -108,11 +108,14 @@ class Told(Leaving):
         assert self.cluster.workers.pop(number).wait(clusters.PATIENCE_S) == 0, self.cluster.said()
 
     def ends_as_told(self, number: int) -> None:
-        """Tell a worker to leave, and kill it with its executor in the middle of a task, once the executor knows."""
+        """Tell a worker to leave, and kill its executor in the middle of a task, once that knows. If it were not told,
+        that would be the task's failure; the death of a whole worker never is.
+        """
         self.tell(number)
         logs = list(self.cluster.directory.glob(f"worker-{number}/executors/app-*/*/stderr"))
         self.cluster.until("it knows", lambda: any("Decommission executor" in each.read_text() for each in logs))
-        self.cluster.kill(number)
+        self.kill_executors([number])
+        self.has_left(number)
 
     def shuffles(self) -> list[int]:
         """The numbers of the shuffles whose rows are with the container, in order."""
@@ -180,7 +183,9 @@ def play(folder: Path, flights: pa.Table, rows: int) -> None:
         world.exact()
         trial.all_is_read()
         tasks, stages = (now - then for now, then in zip(trial.driver.failed(), failed, strict=True))
-        trial.say(f"{LEAVES} workers ended as told in the middle of a task: {tasks} tasks, {stages} stages failed")
+        trial.say(
+            f"{LEAVES} executors were told, and died in the middle of a task: {tasks} tasks, {stages} stages failed"
+        )
         assert tasks >= LEAVES > FAILURES
         assert "FAILED" not in world.fleet.log_file("p0").read_text()
         trial.equal_to_the_batch()
