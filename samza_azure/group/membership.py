@@ -157,15 +157,15 @@ def look(view: View, now: float) -> list[Action]:
         return [ScanMembers()]
     if SCAN in view.calls.busy:
         return []
-    since, gap = tasks.awaited(view), view.size / WAITS_PER_S
+    since, gap, every = tasks.awaited(view), view.size / WAITS_PER_S, view.wait_gap()
     awaited = sorted(since)
-    if len(awaited) * gap > view.timing.scan_s:  # one after the other, round-robin
+    if len(awaited) * gap > every:  # one after the other, round-robin
         is_due = reached(max(view.others.read_at.values(), default=-1e9) + gap, now)
         awaited = [min(awaited, key=view.seen_at)] if is_due else []
     return [
         ReadMember(processor)
         for processor in awaited
-        if (view.seen_at(processor) < since[processor] or reached(view.seen_at(processor) + view.timing.scan_s, now))
+        if (view.seen_at(processor) < since[processor] or reached(view.seen_at(processor) + every, now))
         and view.free(resource(ReadMember(processor)), now)
     ]
 

@@ -20,6 +20,7 @@ from samza_azure.group.timing import (
     BEAT_AGAIN,
     CLEAN_AGAIN_MOST_S,
     CLEAN_AGAIN_S,
+    DRAINING_LOOK_S,
     LEASE_MARGIN_S,
     LEASE_S,
     LEAVING_BEAT_S,
@@ -561,7 +562,17 @@ class View:
     def scan_gap(self) -> float:
         """The leader's gap between two scans. The age of a row is still measured with `scan_interval`."""
         least = draining_scan_s(len(self.others.members))
-        return min(self.scan_interval, least) if self.drains else self.scan_interval
+        return min(self.scan_interval, least) if self.drains or self.awaits_release else self.scan_interval
+
+    def wait_gap(self) -> float:
+        """The gap between two reads of the row of a member that has to release a task for us."""
+        return min(self.timing.scan_s, DRAINING_LOOK_S) if self.awaits_release else self.timing.scan_s
+
+    @property
+    def awaits_release(self) -> bool:
+        """Whether we have begun lately to wait for the release of a task: meanwhile nobody runs it."""
+        begun = max(self.own.waiting_since.values(), default=None)
+        return begun is not None and self.turn_at is not None and self.turn_at < begun + NEWS_EXPECTED_S
 
     def look_gap(self) -> float:
         """A follower's gap between two reads of the leader row."""

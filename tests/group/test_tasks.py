@@ -21,6 +21,7 @@ from samza_azure.group.learn import heard_container_lost, heard_task, learn, per
 from samza_azure.group.membership import own_row
 from samza_azure.group.rows import ProcessorRow, ProcessorState, columns, processor_row
 from samza_azure.group.tasks import retry_at
+from samza_azure.group.timing import DRAINING_LOOK_S, NEWS_EXPECTED_S
 from samza_azure.host.status import why
 from samza_azure.messages import (
     Drain,
@@ -41,6 +42,7 @@ from tests.group.situation import (
     commands_in,
     decide,
     kinds,
+    leader,
     member,
     owner,
     report,
@@ -193,8 +195,21 @@ def test_a_gainer_reads_at_once_what_it_has_not_read_since_it_waits() -> None:
     learn(view, ReadControl(), ControlRead(blob, "newer"), sent_at=NOW, now=NOW)
     assert membership.look(view, NOW) == [ReadMember("p2")]
     learn(view, ReadMember("p2"), ROWS["p2"], sent_at=NOW, now=NOW + 0.1)
+    assert membership.look(view, NOW + DRAINING_LOOK_S - 0.01) == []
+    assert membership.look(view, NOW + DRAINING_LOOK_S) == [ReadMember("p2")]
+    view.turn_at = NOW + NEWS_EXPECTED_S  # it takes long
     assert membership.look(view, NOW + 0.9) == []
     assert membership.look(view, NOW + 1.0) == [ReadMember("p2")]
+
+
+def test_a_leader_that_waits_for_a_release_scans_as_often_as_in_a_drain() -> None:
+    moved = Assignment(owner("p1", 9), after=(owner("p2"),), first=False)
+    view = leader(replace(CONTROL, version=9, revision=10, tasks={**CONTROL.tasks, "clean-1": moved}))
+    view.own.waiting_since = {"clean-1": NOW}
+    assert view.scan_gap() == DRAINING_LOOK_S
+    assert ScanMembers() in decide(view, NOW + DRAINING_LOOK_S)
+    view.turn_at = NOW + NEWS_EXPECTED_S
+    assert view.scan_gap() == view.scan_interval
 
 
 def test_an_earlier_owner_whose_row_is_gone_has_released_its_tasks() -> None:
