@@ -292,7 +292,7 @@ class Ledger(MemoryStorage):
         machine ends. While no run is in progress its row tells: one that ends with its run still reports its tasks.
         """
         sender = SENDER.get()
-        if sender is not None and (sender.name, sender.life) not in self.told:
+        if sender is None or (sender.name, sender.life) not in self.told:
             return False
         if before.phase not in (RunPhase.RUNNING, RunPhase.DRAINING):
             return values.get("tasks") == "{}"
@@ -304,8 +304,12 @@ class Ledger(MemoryStorage):
         return f"{processor} has no container" if self._member(processor).get("no_container") else None
 
     def have_containers(self, control: Control) -> bool:
-        """Whether no member's row has lately said that it lacks a container; its tasks may wait, or move."""
+        """Whether no member's row has lately said that it lacks a container, or had no chance to say it: its tasks may
+        wait, or move. A leader knows that it lacks its own before its row can say so.
+        """
         since = self.facts.instant() - 2 * self.facts.timing.heartbeat_timeout_s
+        if any(ended >= since for _, ended in self.facts.no_beats):
+            return False
         known = (self.beats.get(member.incarnation) for member in control.members)
         return all(beats is None or beats.lacked_at < since for beats in known)
 

@@ -98,7 +98,7 @@ def on_kubernetes(settings: Mapping[str, str]) -> bool:
 
 def is_dynamic(settings: Mapping[str, str]) -> bool:
     """Whether Spark takes executors as it has tasks for them, and gives them back."""
-    return settings.get("spark.dynamicAllocation.enabled") == "true"
+    return settings.get("spark.dynamicAllocation.enabled", "").strip().lower() == "true"  # as Spark reads it
 
 
 def mistakes_on_cluster(settings: Mapping[str, str]) -> Iterator[str]:

@@ -6,7 +6,7 @@ is no owner and no promise: it makes a take-over faster, and no fail-over waits 
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -18,9 +18,6 @@ from samza_azure.group.rows import ProcessorRow
 from samza_azure.group.view import View
 from samza_azure.logs.names import stage_of
 from samza_azure.messages import KeepReplicas, Phase, Plan, TaskReport
-
-#: The phases of a task that appends soon.
-_BEGINS = (Phase.STARTING, Phase.RUNNING)
 
 
 def place(
@@ -99,7 +96,7 @@ def with_replicas(
         for task, each in control.tasks.items()
         if each.owner is not None and stage_of(task) in stateful
     }
-    if count and control.replicas and _are_taken_over(view, control, owners, version, now):
+    if count and _are_taken_over(view, control, owners, version, now):
         placed = {
             task: found
             for task, before in control.replicas.items()
@@ -118,16 +115,26 @@ def with_replicas(
     return replace(control, replicas=placed)
 
 
-def _are_taken_over(view: View, control: Control, owners: Mapping[str, str], version: int, now: float) -> bool:
+def _are_taken_over(view: View, control: Control, owners: Iterable[str], version: int, now: float) -> bool:
     """Whether tasks are being taken over, so that no replica begins, except for a warm-up: copies of states would take
-    the storage, the disk and the processors from those that stand still. One that has no input appends nothing, and
-    counts for a time. A run without replicas has just begun, as a rule, and has nothing to copy.
+    the storage, the disk and the processors from those that stand still. A barrier's time after the last version it
+    makes no difference any more. `version` is the one before this write.
     """
-    reports = (report_of(task, control.tasks[task].owner, view.present) for task in owners)
-    if all(each is not None and (each.appended_at is not None or each.phase not in _BEGINS) for each in reports):
-        return False
     since = max(view.as_leader.published_at, view.as_leader.since)
-    return control.version != version or not reached(since + view.timing.barrier_timeout_s, now)
+    if control.version == version and reached(since + view.timing.barrier_timeout_s, now):
+        return False
+    return any(_is_taken_over(view, control, task) for task in owners)
+
+
+def _is_taken_over(view: View, control: Control, task: str) -> bool:
+    """Whether a task has an owner that has yet to append, or to run it. One that ran before the last version has no
+    input, if it has not appended."""
+    owner = control.tasks[task].owner
+    report = report_of(task, owner, view.present)
+    if owner is None or report is None:
+        return owner is not None
+    is_new = report.phase is Phase.RUNNING and owner.generation == control.version
+    return report.appended_at is None and (report.phase is Phase.STARTING or is_new)
 
 
 @lru_cache(maxsize=1)

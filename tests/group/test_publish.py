@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from samza_azure.errors import CorruptState
+from samza_azure.group.actions import ScanMembers
 from samza_azure.group.control import Assignment, Control, RunPhase
+from samza_azure.group.learn import learn
 from samza_azure.group.notification import DrainNotification
-from samza_azure.group.publish import checked
-from samza_azure.messages import DrainStep
-from tests.group.situation import CONTROL, owner
+from samza_azure.group.publish import checked, with_births
+from samza_azure.messages import DrainStep, Phase
+from tests.group.situation import CONTROL, NOW, ROWS, leader, owner, report, row
 
 BEGUN = replace(CONTROL, positions={"flights/0": (1, 10), "flights/1": (0, 0)})
 ENDS = {"flights/0": (1, 20), "flights/1": (0, 5)}
@@ -60,3 +62,16 @@ def test_a_control_blob_that_cannot_follow_is_not_written(before: Control, wrong
 )
 def test_a_valid_successor_of_the_control_blob_is_written(before: Control, good: Control) -> None:
     assert checked(before, good) == good
+
+
+@pytest.mark.parametrize(("run_id", "is_first"), [("run", False), ("earlier", True)])
+def test_a_task_that_starts_again_is_known_to_have_a_log(run_id: str, is_first: bool) -> None:
+    """Its report says nothing of the log until the task runs again, and it was moved as one that had never begun."""
+    before = replace(CONTROL, run_id=run_id, tasks={**CONTROL.tasks, "daily-0": Assignment(owner("p3"))})
+    view = leader(before)
+    for phase in (Phase.RUNNING, Phase.STARTING):
+        rows = {**ROWS, "p3": row("p3", {"daily-0": report("daily-0", phase)})}
+        learn(view, ScanMembers(), (*rows.values(),), sent_at=NOW + 1, now=NOW + 1)
+        assert "daily-0" in {task for _, task in view.others.seen_born}
+    now = replace(before, run_id="run", version=10, tasks=given("p2", 10) | {"daily-0": Assignment(owner("p2", 10))})
+    assert with_births(view, replace(before, run_id="run"), now).tasks["daily-0"].first is is_first

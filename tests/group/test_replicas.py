@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samza_azure.group.assign import assign
+from samza_azure.group.control import Assignment
 from samza_azure.group.replicas import kept, place, with_replicas
 from samza_azure.messages import KeepReplicas, Phase, Plan, StagePlan
-from tests.group.situation import CONTROL, NOW, PLAN, ROWS, TIMING, leader, report, row, view_of
+from tests.group.situation import CONTROL, NOW, PLAN, ROWS, TIMING, leader, owner, report, row, view_of
 
 TASKS = [f"count-{number}" for number in range(12)]
 
@@ -21,10 +22,10 @@ def owners_of(names: str) -> dict[str, str]:
 
 def test_the_replicas_of_an_owner_are_spread_over_all_others() -> None:
     placed = place(owners_of("abc"), "abc", {}, {}, 1)
-    for owner in "abc":
-        others = [placed[task][0] for task, each in owners_of("abc").items() if each == owner]
-        assert owner not in others
-        assert sorted(map(others.count, {"a", "b", "c"} - {owner})) == [2, 2]
+    for each_owner in "abc":
+        others = [placed[task][0] for task, each in owners_of("abc").items() if each == each_owner]
+        assert each_owner not in others
+        assert sorted(map(others.count, {"a", "b", "c"} - {each_owner})) == [2, 2]
 
 
 def test_a_processor_without_a_task_keeps_replicas_too() -> None:
@@ -122,8 +123,12 @@ def test_no_replica_begins_while_tasks_are_taken_over() -> None:
         members = {**ROWS, "p3": row("p3", {"daily-0": its_report})}
         view = leader(plan=plan, members=members, published_at=since, free_from=0.0)
         view.settings = replace(view.settings, replicas=1)
-        before = replace(CONTROL, replicas={"daily-0": ("p3", "p9")})
-        return with_replicas(view, before, members, {}, version, NOW).replicas
+        found = [
+            with_replicas(view, replace(CONTROL, replicas=before), members, {}, version, NOW).replicas
+            for before in ({"daily-0": ("p3", "p9")}, {})  # what names nobody else is dropped, and then there is none
+        ]
+        assert found[0] == found[1]
+        return found[0]
 
     long_ago, lately = NOW - TIMING.barrier_timeout_s, NOW - TIMING.debounce_s
     placed = {"daily-0": ("p1",)}
@@ -132,3 +137,14 @@ def test_no_replica_begins_while_tasks_are_taken_over() -> None:
     assert replicas(Phase.RUNNING, None, long_ago) == placed  # it has no input
     assert replicas(Phase.RUNNING, None, long_ago, CONTROL.version - 1) == {}  # it is given away with this write
     assert replicas(Phase.FAILED, None, lately) == placed
+
+
+def test_a_task_that_ran_before_and_has_no_input_keeps_no_replica_from_others() -> None:
+    plan = replace(PLAN, stages=tuple(replace(stage, stateful=("count",)) for stage in PLAN.stages))
+    later = replace(
+        CONTROL, version=9, tasks={**CONTROL.tasks, "clean-1": Assignment(owner("p2", 9), first=False)}, replicas={}
+    )
+    moved = replace(report("clean-1"), generation=9, appended_at=NOW)
+    view = leader(later, plan=plan, members={**ROWS, "p2": row("p2", {"clean-1": moved})}, published_at=NOW - 2)
+    view.settings = replace(view.settings, replicas=1)
+    assert with_replicas(view, later, view.others.members, {}, 9, NOW).replicas.keys() == later.tasks.keys()
