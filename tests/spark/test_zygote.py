@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -49,17 +50,25 @@ print(ord(connection.recv(1) or b"?"))
 """
 
 
-@pytest.fixture(scope="module")
-def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process that has forked a zygote, and the executable for Spark. The directory's name is long on purpose."""
-    directory = tmp_path_factory.mktemp("a" * 120)
+@contextmanager
+def a_container(directory: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process that has forked a zygote, and the executable for Spark."""
     process = subprocess.Popen([sys.executable, "-c", CONTAINER, str(directory)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     executable = process.stdout.readline().strip()
     assert process.stdout.readline() == "forked\n"
-    yield process, executable
-    process.kill()
-    process.wait()
+    try:
+        yield process, executable
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """One that lives on: tests may come in any order. The directory's name is long on purpose."""
+    with a_container(tmp_path_factory.mktemp("a" * 120)) as made:
+        yield made
 
 
 @pytest.fixture
@@ -180,17 +189,15 @@ def test_a_zygote_that_hangs_is_not_waited_for(
     launcher.wait()
 
 
-def test_children_and_what_they_fork_die_with_the_container(
-    container: tuple[subprocess.Popen[str], str], modules: Path
-) -> None:
-    process, executable = container
-    launcher, child = waiting(executable, modules)
-    parent, grandchild = waiting(executable, modules, "forks")
-    process.kill()
-    process.wait()
-    psutil.wait_procs([child, grandchild], timeout=10)
-    assert [each for each in (child, grandchild) if is_running(each)] == []
-    assert (launcher.wait(10), parent.wait(10)) == (1, 1)
+def test_children_and_what_they_fork_die_with_the_container(modules: Path, tmp_path: Path) -> None:
+    with a_container(tmp_path) as (process, executable):
+        launcher, child = waiting(executable, modules)
+        parent, grandchild = waiting(executable, modules, "forks")
+        process.kill()
+        process.wait()
+        psutil.wait_procs([child, grandchild], timeout=10)
+        assert [each for each in (child, grandchild) if is_running(each)] == []
+        assert (launcher.wait(10), parent.wait(10)) == (1, 1)
 
 
 def waiting(executable: str, modules: Path, module: str = "waits") -> tuple[subprocess.Popen[str], psutil.Process]:
