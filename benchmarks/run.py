@@ -1,7 +1,8 @@
 """`make bench` and `make bench-rest`: claims of docs/measured.md, one script after the other, and one table at the end.
 
-`python benchmarks/run.py [PART]`: `first`, in less than 20 minutes, is what README shows, and the path of the data;
-`rest` is all else, in about two hours. What no part has is run by hand: an asterisk in docs/measured.md.
+`python benchmarks/run.py [PART]`: `first`, in less than 20 minutes by the times of its scripts, is what README shows,
+and the path of the data; `rest` is all else, in about two hours, estimated. What no part has is run by hand: an
+asterisk in docs/measured.md.
 """
 
 import argparse
