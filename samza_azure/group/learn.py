@@ -393,6 +393,8 @@ def _learn_access(view: View, action: StorageAction, answer: Answer, sent_at: fl
 
 
 def _read_own_row(view: View, answer: ProcessorRow | Missing | Nothing, now: float) -> None:
+    if isinstance(answer, ProcessorRow) and answer.incarnation == view.incarnation:
+        view.calls.let_in = True  # the answer to the write may have been lost
     match answer:
         case ProcessorRow() as row if row.incarnation == view.incarnation and (
             row.alive or row.state is ProcessorState.LEFT

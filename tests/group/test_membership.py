@@ -331,6 +331,18 @@ def test_a_new_incarnation_that_is_refused_counts_as_admitted_before() -> None:
     assert verdict(view) == Finish(5, f"AuthenticationFailed. {GIVEN_UP}")
 
 
+@pytest.mark.parametrize("state", [ProcessorState.UNASSIGNED, ProcessorState.DEAD])
+def test_a_processor_that_finds_its_row_was_admitted_before(state: ProcessorState) -> None:
+    """The answer to the write that joined was lost, and no heartbeat came through before the account refused it: it
+    ended at once, like a processor that was never admitted."""
+    view = newcomer()
+    joins = InsertOwnRow(ProcessorRow("p9", "new", boot="boot"))
+    learn(view, joins, Trouble.UNSETTLED, sent_at=NOW, now=NOW)
+    learn(view, ReadOwnRow(), replace(joins.row, etag="there", state=state), sent_at=NOW, now=NOW)
+    learn(view, ReadOwnRow(), Denied("AuthenticationFailed."), sent_at=NOW, now=NOW + 1)
+    assert verdict(view) is None
+
+
 def test_a_processor_that_was_never_admitted_ends_at_once() -> None:
     view = newcomer()
     learn(view, ReadOwnRow(), Denied("AuthenticationFailed."), sent_at=NOW, now=NOW + 1)
