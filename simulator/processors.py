@@ -36,6 +36,8 @@ from simulator.scenario import Scenario
 
 #: In a busy fleet logs roll within the short life of a run.
 SHORT_LOGS = LogLimits(roll_bytes=6_000, roll_records=8, record_bytes=3_000)
+#: An answer takes no longer than this, also where calls are slow.
+ANSWER_S = 5.0
 #: The fingerprint of a pipeline with a stage before the first. It may be started before the run is drained.
 OTHER_STAGES = "e" * 64
 #: The fingerprint of a pipeline in which a stage has another name.
@@ -99,6 +101,7 @@ class Processors:
         self._drained_at: dict[str, float] = {}  # processor -> when it ended because its run was drained
         self._over_before: dict[str, tuple[int, int]] = {}  # what had ended for good when this processor started
         self._refused_until: dict[str, float] = {}  # processor, or "" for all -> until when its access is refused
+        self._decided_at: dict[tuple[str, int], float] = {}  # (name, life) -> when it began to end; that may take long
         self._quiet_from = 0.0  # since when there was no fault, and no processor started or ended
         self._over = self.loop.create_future()
         self._starting: list[Callback] = []
@@ -191,7 +194,8 @@ class Processors:
         code = 0 if finish.code is Verdict.LEFT_OPEN else finish.code
         seen[f"exit {finish.code}"] += 1
         fits = life.habits.plan.fingerprint == (control.fingerprint if control else "")
-        refused = self.loop.time() < max(self._refused_until.get(name, 0.0) for name in ("", life.name)) + FAREWELL_S
+        decided_at = self._decided_at.pop((life.name, life.number), self.loop.time())
+        refused = decided_at < max(self._refused_until.get(name, 0.0) for name in ("", life.name)) + ANSWER_S
         over, failed = (
             now > before for now, before in zip(self._over_ever(), self._over_before[life.name], strict=True)
         )
@@ -324,8 +328,10 @@ class Processors:
         self.ledger.insert(REQUESTS, key, request_columns(kind, key, run_id, meant))
 
     def turned(self, life: Life) -> None:
-        """Check Leader when a processor has had a turn."""
+        """Check Leader when a processor has had a turn, and note when it begins to end."""
         check_leader(self.ledger, self.lives.values(), life)
+        if life.processor.view.ending is not None:
+            self._decided_at.setdefault((life.name, life.number), self.loop.time())
 
     def check_command(self, life: Life, command: Command) -> None:
         """Check S4, S5 and Overlap when a command is given."""

@@ -11,6 +11,7 @@ import pytest
 
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.rows import MEMBERS, REQUESTS, ProcessorState, RequestKind, request_columns
+from samza_azure.group.timing import DENIED_S
 from samza_azure.group.view import Settings
 from samza_azure.messages import Phase
 from simulator.ledger import demand
@@ -365,3 +366,24 @@ def test_a_drain_asked_for_while_a_task_changes_hands_drains_it_under_its_new_ow
             await self._drain()
 
     played(Handed(seed))
+
+
+@pytest.mark.parametrize("seed", two_of(4))
+def test_who_lost_its_access_takes_its_time_to_leave_if_nobody_can_write_by_then(seed: int) -> None:
+    """The access is back, which the processors that end do not ask: each waits as long as any other for its last word.
+    The simulator took that for an end without a reason."""
+
+    class Refused(Story):
+        async def _play(self) -> None:
+            await self._runs()
+            lives = list(self.lives.values())
+            self._refuse_access(None, 2 * DENIED_S)
+            await self._until("all end", lambda: all(life.processor.view.ending for life in lives), 2 * DENIED_S)
+            for outage in self.weather.outages:
+                outage.until = self.loop.time()
+            self._refused_until[""] = self.loop.time()
+            self._outage("writes", DENIED_S)
+            await self._until("all have ended", lambda: all(life.finish for life in lives))
+            demand({life.finish and life.finish.code for life in lives} == {5}, "with the code of that")
+
+    played(Refused(seed))
