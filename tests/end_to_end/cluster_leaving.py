@@ -130,16 +130,16 @@ def play(folder: Path, flights: pa.Table, rows: int, state: str, *, hidden: bool
             go(*[*cluster.workers][1:])  # between batches: one is left
             trial.cluster.until("one executor", lambda: len(trial.driver.executors()) == 1)
 
-            def last(number: int, go: Callable[[int], None] = go) -> None:
+            def last(number: int, go: Callable[[int], None] = go, told: bool = told) -> None:
                 go(number)
                 assert not cluster.workers
+                left = trial.left_behind()
+                trial.say(f"{left} files were left with the container")
+                assert bool(left) == told
                 cluster.add(max(cluster.numbers) + 1)
 
-            before = trial.left_behind()
             trial.case(f"the last worker in mid-batch, {how}", part, last, held=True, told=told)
-            kept = trial.left_behind() - before
-            trial.say(f"{kept} files were left with the container")
-            assert bool(kept) == told
+            cluster.until("nothing of it is left", lambda: not trial.left_behind())
             cluster.add(max(cluster.numbers) + 1)
         assert trial.world.drained() == {"p0": 0}
         assert daily_rows(trial.world.stream("daily-delays")) == daily(flights.slice(0, trial.world.produced))

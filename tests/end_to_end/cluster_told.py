@@ -122,6 +122,12 @@ class Told(Leaving):
         files = self.world.directory.glob("**/shuffled/**/shuffle_*")
         return sorted({int(re.findall(r"\d+", each.name)[0]) for each in files})
 
+    def on_executors(self) -> list[Path]:
+        """What workers that have not left keep of shuffles, of whatever batch."""
+        places = [self.cluster.directory / f"worker-{number}" for number in self.cluster.workers]
+        assert all(each.is_dir() for each in places)
+        return [found for each in places for found in each.rglob("shuffle_*")]
+
     def equal_to_the_batch(self) -> None:
         """Drain. What was emitted is that of a batch."""
         assert self.world.drained() == {"p0": 0}
@@ -172,6 +178,7 @@ def play(folder: Path, flights: pa.Table, rows: int) -> None:
         trial.say(f"the last worker left rows of shuffles {found}: {trial.cost() - before}")
         assert trial.cost() - before == Cost(0, 0, 0, 0)
         assert found[-1] - found[-2] == 1  # both of the batch
+        cluster.until("nothing of it is left", lambda: not trial.shuffles())
 
         failed = trial.driver.failed()
         waits = trial.held_at(0, "kept", part)  # nothing is shuffled, so these are attempts of one task
@@ -188,6 +195,7 @@ def play(folder: Path, flights: pa.Table, rows: int) -> None:
         )
         assert tasks >= LEAVES > FAILURES
         assert "FAILED" not in [each["status"] for each in trial.driver.asked("jobs")]
+        cluster.until("no rows of ended batches on executors", lambda: not trial.on_executors())
         trial.equal_to_the_batch()
     finally:
         trial.close()

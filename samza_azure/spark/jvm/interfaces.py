@@ -15,7 +15,7 @@ STREAMING = f"{SQL}.execution.streaming"
 JAVA: dict[str, tuple[str, ...]] = {
     # The session and its catalogue.
     f"{SPARK}.SparkContext": (
-        "addSparkListener", "env", "removeSparkListener", "requestExecutors", "requestTotalExecutors",
+        "addSparkListener", "cleaner", "env", "removeSparkListener", "requestExecutors", "requestTotalExecutors",
     ),
     f"{SPARK}.api.java.JavaSparkContext": ("hadoopConfiguration", "isLocal", "sc"),
     f"{SQL}.classic.SparkSession": ("extensions", "sessionState", "setActiveSession", "sparkContext", "streams"),
@@ -124,7 +124,7 @@ JAVA: dict[str, tuple[str, ...]] = {
     f"{SQL}.execution.datasources.v2.MicroBatchScanExec": (),
     f"{SQL}.execution.exchange.BroadcastExchangeLike": (),
     f"{SQL}.execution.exchange.REQUIRED_BY_STATEFUL_OPERATOR": (),
-    f"{SQL}.execution.exchange.ShuffleExchangeExec": ("shuffleOrigin",),
+    f"{SQL}.execution.exchange.ShuffleExchangeExec": ("shuffleId", "shuffleOrigin"),
     f"{CATALYST}.plans.physical.Partitioning": ("numPartitions",),
     f"{STREAMING}.runtime.StreamingRelationExec": (),
     # A query that runs: its watermark, clock, progress and late rows.
@@ -152,7 +152,9 @@ JAVA: dict[str, tuple[str, ...]] = {
     f"{SPARK}.executor.TaskMetrics": ("executorCpuTime", "executorDeserializeCpuTime"),
     # The rows of a batch.
     f"{SPARK}.rdd.RDD": ("dependencies", "foreachPartition", "getNumPartitions", "id", "persist", "unpersist"),
-    f"{SPARK}.SparkEnv": ("blockManager",),
+    f"{SPARK}.SparkEnv": ("blockManager", "mapOutputTracker"),
+    f"{SPARK}.ContextCleaner": ("doCleanupShuffle",),
+    f"{SPARK}.MapOutputTrackerMaster": ("containsShuffle",),
     f"{SPARK}.storage.BlockManager": ("diskBlockManager", "getRemoteBytes"),
     f"{SPARK}.storage.RDDBlockId": (),
     f"{SPARK}.util.io.ChunkedByteBuffer": ("dispose", "writeFully"),

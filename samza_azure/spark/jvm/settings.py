@@ -103,7 +103,7 @@ def _on_cluster(chosen: Mapping[str, str], sockets: str) -> dict[str, str]:
         "spark.decommission.enabled": "true",
         "spark.storage.decommission.enabled": "true",
         "spark.storage.decommission.replicationReattemptInterval": "1s",  # an executor leaves no sooner than this
-        # Else an executor with shuffled rows of ended batches stays until Java collects what names them, half an hour.
+        # Else an executor with shuffled rows of a failed batch stays until Java collects what names them, half an hour.
         "spark.dynamicAllocation.shuffleTracking.timeout": chosen.get(IDLE_TIMEOUT, "60s"),
         **state_client(),
     }

@@ -26,12 +26,13 @@ class BatchWriter(RecordWriter):
         own_watermark: Callable[[], OwnedWatermark],
         count_late: Callable[[int], None],
         spent: Callable[[int, Spent], None],
+        ended: Callable[[], None],
     ) -> None:
         super().__init__(*arguments)
         self._checkpoint = checkpoint
         self._own_watermark = own_watermark
         self._count_late = count_late
-        self._spent = spent
+        self._spent, self._ended = spent, ended
         self._watermark: OwnedWatermark | None = None
         self._outlet = BatchOutput()
 
@@ -40,6 +41,7 @@ class BatchWriter(RecordWriter):
         with self._running:
             try:
                 self._write(frame, batch)
+                self._ended()
             except BaseException as error:
                 self.error = self.error or error
                 raise

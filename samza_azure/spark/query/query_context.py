@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
+from samza_azure.spark.query.shuffled import ShuffledRows
 from samza_azure.spark.query.starts import Starts
 from samza_azure.spark.query.state_server import StateServer
 from samza_azure.tasks.context import ContainerContext
@@ -16,3 +17,4 @@ class QueryContext(ContainerContext):
     spark: SparkSession
     starts: Starts
     state_server: StateServer | None = None  # on a cluster
+    shuffled: ShuffledRows | None = None  # on a cluster

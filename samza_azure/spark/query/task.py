@@ -57,6 +57,7 @@ class QueryTask(StageTask):
             own_watermark=self._own_watermark,
             count_late=self._count_late,
             spent=self._figures.spent.__setitem__,
+            ended=self._batch_ended,
         )
 
     def _located(self, checkpoint: Path, files: NewFiles) -> str | None:
@@ -107,6 +108,10 @@ class QueryTask(StageTask):
         """Called by Spark. Java keeps a reference to this until it has collected the query, long after its end."""
         assert self._batches is not None
         self._batches(frame, batch)
+
+    def _batch_ended(self) -> None:
+        if (shuffled := self._context.shuffled) is not None:
+            shuffled.batch_ended(self._running_query())
 
     def _await_source(self) -> bool:
         """Wait for a short time until the source is up. Return whether it is."""

@@ -29,6 +29,7 @@ from samza_azure.spark.pipeline.module import load
 from samza_azure.spark.pipeline.pipeline import analyse_pipeline
 from samza_azure.spark.query.beside import send_modules
 from samza_azure.spark.query.query_context import QueryContext
+from samza_azure.spark.query.shuffled import ShuffledRows
 from samza_azure.spark.query.source import LogSource
 from samza_azure.spark.query.starts import Starts, at_once
 from samza_azure.spark.query.state_server import StateServer
@@ -40,6 +41,8 @@ from samza_azure.tasks.tasks import NoWarmUp
 
 log = logging.getLogger(__name__)
 
+#: The folder of the container in which executors that leave put shuffled rows.
+SHUFFLED = "shuffled"
 #: A container that has lived this long makes Java's archive for the next one, if there is none.
 ARCHIVE_AFTER_S = 60.0
 #: The time from the end of its connections to that of a JVM's process: if its code comes later, it counts for nothing.
@@ -63,7 +66,7 @@ def _with_server(settings: Mapping[str, str], directory: Path) -> tuple[StateSer
     here, bind = settings["spark.driver.host"], settings["spark.driver.bindAddress"]
     server = StateServer(bind, here, settings[STATE_HEADER], int(settings.get(STATE_PORT, "0")))
     log.info("Executors find state at %s", server.authority)
-    folder = directory / "shuffled"
+    folder = directory / SHUFFLED
     folder.mkdir()
     url, _ = server.serve(folder, RecordedFiles(folder, ()))
     return server, {FALLBACK: f"{url}/", **settings}
@@ -118,7 +121,8 @@ def _serve(
     starts = Starts(at_once(cores_of(settings)))
     if server is not None and not on_kubernetes(settings):  # Spark's own allocator of pods sees to it there
         replace_executors(spark, dynamic=is_dynamic(settings))
-    context_of = partial(QueryContext, spark=spark, starts=starts, state_server=server)
+    shuffled = ShuffledRows(spark, directory / SHUFFLED) if server is not None else None
+    context_of = partial(QueryContext, spark=spark, starts=starts, state_server=server, shuffled=shuffled)
     serve_tasks(config, directory, channel, analyse, context_of=context_of, alive=alive, warm_up=warm_up)
 
 
