@@ -127,17 +127,11 @@ def _mistakes_on_standalone(settings: Mapping[str, str]) -> Iterator[str]:
             "spark.cores.max is missing, or no number: without it the first processor would take all cores of the "
             "cluster. Write under [spark], for two cores per processor: cores.max = 2"
         )
-    if is_dynamic(settings):
-        if not re.fullmatch(r"[1-9]\d*", settings.get(_CORES, "")):
-            yield (
-                f"{_CORES} is missing, or no number: with dynamic allocation Spark would take a whole worker for each "
-                "task. Write under [spark], for one core per executor: executor.cores = 1"
-            )
-        if _INSTANCES in settings:
-            yield (
-                f"{_INSTANCES} cannot be set with dynamic allocation: each processor would begin with so many, also "
-                "one without a task. Remove the line."
-            )
+    if is_dynamic(settings) and not re.fullmatch(r"[1-9]\d*", settings.get(_CORES, "")):
+        yield (
+            f"{_CORES} is missing, or no number: with dynamic allocation Spark would take a whole worker for each "
+            "task. Write under [spark], for one core per executor: executor.cores = 1"
+        )
     if settings.get("spark.authenticate") == "true" and not settings.get("spark.authenticate.secret"):
         yield (
             "spark.authenticate = true needs the secret of the cluster, from the environment: write under [spark] "
@@ -175,7 +169,12 @@ def _mistakes_on_kubernetes(settings: Mapping[str, str]) -> Iterator[str]:
 
 
 def _mistakes_of_allocation(settings: Mapping[str, str]) -> Iterator[str]:
-    """What Spark would find only when a processor starts."""
+    """What Spark would find only when a processor starts, or not at all."""
+    if _INSTANCES in settings:
+        yield (
+            f"{_INSTANCES} cannot be set with dynamic allocation: each processor would begin with so many, also "
+            "one without a task. Remove the line."
+        )
     least, most = settings.get(_LEAST, "0"), settings.get(_MOST, "1")
     if not re.fullmatch(r"\d+", least, re.ASCII):
         yield f"{_LEAST} = {least!r} is no whole number: write one, such as 0, or remove the line for none."

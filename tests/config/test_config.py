@@ -657,6 +657,13 @@ def test_what_cannot_be_where_executors_come_and_go_is_refused(line: str) -> Non
     assert re.search(r"[Rr]emove the line|[Ww]rite ", said)
 
 
+def test_a_fixed_number_of_pods_does_not_go_with_pods_that_come_and_go() -> None:
+    dynamic = "dynamicAllocation.enabled = true\ndynamicAllocation.maxExecutors = 2\n"
+    parsed(MINIMAL + KUBERNETES + dynamic)
+    said = mistakes(MINIMAL + KUBERNETES + dynamic + "executor.instances = 2\n")
+    assert said.startswith("job.toml: spark.executor.instances cannot be set with dynamic allocation: ")
+
+
 KUBERNETES = """[spark]
 master = "k8s://https://kubernetes.default.svc"
 kubernetes.container.image = "flights.azurecr.io/flights:1"

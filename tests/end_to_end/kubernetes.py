@@ -47,7 +47,7 @@ NAMESPACE, IMAGE = "samza-azure", "samza-azure:of-a-test"
 DRIVER = "p0"
 GRACE_S = 60
 PATCH = "application/merge-patch+json"
-SETTINGS = f"""executor.instances = 2
+SETTINGS = f"""
 kubernetes.namespace = "{NAMESPACE}"
 kubernetes.container.image = "{IMAGE}"
 kubernetes.driver.pod.name = "${{{{POD_NAME}}}}"
@@ -57,6 +57,13 @@ kubernetes.authenticate.oauthTokenFile = "{{api.token_file}}"
 authenticate = true
 "authenticate.secret.file" = "{{secret}}/spark"
 "kubernetes.executor.secrets.spark" = "{{secret}}"
+"""
+#: How many executors there are, and with allocation by what there is to compute.
+TWO = "executor.instances = 2"
+FROM_NONE = """
+dynamicAllocation.enabled = true
+dynamicAllocation.maxExecutors = 2
+dynamicAllocation.executorIdleTimeout = "2s"
 """
 Json = dict[str, Any]
 
@@ -340,7 +347,7 @@ class Node:
 
     def __init__(self, client: Client, directory: Path, hidden: Path, files: Mapping[str, Mapping[str, bytes]]) -> None:
         """Pods see no file below `hidden`. `files` are those of Secrets, by name."""
-        self._client, self._directory, self._hidden, self._files = client, directory, hidden, files
+        self._client, self.directory, self.hidden, self.files = client, directory, hidden, files
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         #: How pods ended that were to: the seconds that it took, and the exit code of the executor.
         self.ended: dict[str, tuple[float, int]] = {}
@@ -368,7 +375,7 @@ class Node:
 
     def log(self, name: str) -> str:
         """What a pod has said."""
-        return (self._directory / f"{name}.log").read_text(errors="replace")
+        return (self.directory / f"{name}.log").read_text(errors="replace")
 
     def close(self) -> None:
         """End all pods at once."""
@@ -402,24 +409,34 @@ class Node:
         assert container["image"] == IMAGE
         address, self._next = f"127.0.0.{self._next}", self._next + 1
         fields = {"status.podIP": address, "metadata.name": name}
-        own = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": "/tmp", "PYTHONPATH": str(ROOT)}
+        told = {}
         for each in container["env"]:
             field = each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
-            own[each["name"]] = fields[field] if field else each["value"]
-        own["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1"
-        command = [sys.executable, "-P", "-m", "samza_azure", *container["args"]]
-        script = "\n".join([*self._mounts(spec, container), f"exec {shlex.join(command)}"])
-        namespaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-ec", script]
+            told[each["name"]] = fields[field] if field else each["value"]
+        told["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1"
+        command, environment = self.command(name, spec, container, told)
         self._client.call("PATCH", f"/{name}", {"spec": {"nodeName": "node"}}, PATCH)
-        with (self._directory / f"{name}.log").open("ab") as log:
+        with (self.directory / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                namespaces, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=own, preexec_fn=die_with_parent
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, preexec_fn=die_with_parent
             )
         self._say(name, "Running", {"running": {"startedAt": _now()}}, address)
 
+    def command(self, name: str, spec: Json, container: Json, told: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+        """What runs a pod, and its environment: `told` is that of the pod."""
+        own = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": "/tmp", "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-P", "-m", "samza_azure", *container["args"]]
+        script = "\n".join([*self._mounts(spec, container), f"exec {shlex.join(command)}"])
+        namespaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-ec", script]
+        return namespaces, own | told
+
+    def inside(self, name: str, java: psutil.Process, command: Sequence[str]) -> list[str]:
+        """A command in a pod, whose executor is this process."""
+        return ["nsenter", "--target", str(java.pid), "--mount", "--pid", "--", *command]
+
     def _mounts(self, spec: Json, container: Json) -> Iterator[str]:
         """The volumes of a pod, and what the image has in /opt, as lines of a shell."""
-        yield f"mount -t tmpfs none {shlex.quote(str(self._hidden))}"
+        yield f"mount -t tmpfs none {shlex.quote(str(self.hidden))}"
         yield "mount -t tmpfs none /opt"
         script = base64.b64encode(DECOMMISSION.read_bytes()).decode()
         yield f"echo {script} | base64 -d > /opt/decom.sh && chmod 755 /opt/decom.sh"
@@ -428,9 +445,9 @@ class Node:
             path, volume = shlex.quote(mount["mountPath"]), volumes[mount["name"]]
             if mount["mountPath"] == "/tmp":
                 continue  # there is one
-            assert Path(mount["mountPath"]).is_relative_to(self._hidden), mount
+            assert Path(mount["mountPath"]).is_relative_to(self.hidden), mount
             yield f"mkdir -p {path}"
-            for name, content in self._files[volume["secret"]["secretName"]].items() if "secret" in volume else ():
+            for name, content in self.files[volume["secret"]["secretName"]].items() if "secret" in volume else ():
                 yield f"echo {base64.b64encode(content).decode()} | base64 -d > {path}/{name}"
 
     def _end(self, name: str, pod: Json) -> None:
@@ -440,7 +457,7 @@ class Node:
         [container] = pod["spec"]["containers"]
         command = container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command")
         if command and (java := self.executor(name)) is not None:
-            inside = ["nsenter", "--target", str(java.pid), "--mount", "--pid", "--", *command]
+            inside = self.inside(name, java, command)
             hook = subprocess.Popen(inside, stdout=subprocess.DEVNULL, preexec_fn=die_with_parent)
             self.hooks[name] = hook.pid
             with suppress(subprocess.TimeoutExpired):
@@ -475,12 +492,12 @@ def _terminated(code: int) -> Json:
 class Pods:
     """The pods of executors: a server, and a node that runs them."""
 
-    def __init__(self, directory: Path, hidden: Path) -> None:
+    def __init__(self, directory: Path, hidden: Path, node: type[Node] = Node) -> None:
         self.directory, self.secret = directory, secrets.token_hex(16)
         self.api = ApiServer(directory)
         self.client = Client(self.api.url, self.api.certificate, self.api.admin)
         files = {"spark": {"spark": self.secret.encode()}}
-        self.node = Node(self.client, directory, hidden, files)
+        self.node = node(self.client, directory, hidden, files)
 
     def running(self) -> list[str]:
         """The pods that run and are not to end."""
@@ -514,11 +531,14 @@ class Pods:
 class Trial(clusters.Trial):
     """A processor whose executors are pods."""
 
-    def __init__(self, folder: Path, flights: pa.Table, state: str) -> None:
+    def __init__(
+        self, folder: Path, flights: pa.Table, state: str, executors: str = TWO, node: type[Node] = Node
+    ) -> None:
+        """`node` runs the pods."""
         self._begun, self._state, self._hold = time.monotonic(), state, folder / "hold"
         for name in ("cluster", "job", "job/secret"):
             (folder / name).mkdir()
-        self.pods = Pods(folder / "cluster", folder / "job")
+        self.pods = Pods(folder / "cluster", folder / "job", node)
         self.cluster = self.pods  # type: ignore[assignment]  # as far as strikes go
         (folder / "job" / "secret" / "spark").write_text(self.pods.secret)
         page = clusters.free_port()
@@ -527,16 +547,24 @@ class Trial(clusters.Trial):
         own = SETTINGS.format(api=self.pods.api, secret=folder / "job" / "secret")
         master = f"k8s://{self.pods.api.url}"
         settings = clusters.TIMING.format(state=state, master=master, page=page, ports=self._ports)
-        settings = settings.replace("cores.max = 2\n", own)
+        settings = settings.replace("cores.max = 2\n", executors + own)
         self.world = JobOnAzurite(folder / "job", flights, timing=settings, environment={"POD_NAME": DRIVER})
         (self.world.directory / "pipeline.py").write_text(clusters.PIPELINE.replace("HOLD", repr(str(self._hold))))
 
     def start(self) -> None:
         """Start the processor in its pod, and wait until its tasks run."""
-        self.pods.client.put_driver(DRIVER)
-        self.world.start(DRIVER)
+        self.start_without_executors()
         self.pods.until("two executors", lambda: len(self.driver.executors()) == 2)
         self.say("the processor runs, and two pods")
+
+    def start_without_executors(self) -> None:
+        """Start the processor in its pod."""
+        self.pods.client.put_driver(DRIVER)
+        self.world.start(DRIVER)
+
+    def are_none(self) -> bool:
+        """Whether the processor has no pod of an executor, not even one that ends."""
+        return {each["metadata"]["name"] for each in self.pods.client.pods()} == {DRIVER}
 
     def kill_executors(self, at_work: list[int]) -> None:
         """Kill the executors of the running batches."""
@@ -591,9 +619,9 @@ class Trial(clusters.Trial):
         assert not [each for each in told for pod in said if each in pod]
 
 
-def play(folder: Path, flights: pa.Table, rows: int, state: str) -> None:
-    """One run, from the start to a drain."""
-    trial = Trial(folder, flights, state)
+def play(folder: Path, flights: pa.Table, rows: int, state: str, node: type[Node] = Node) -> None:
+    """One run, from the start to a drain. `node` runs the pods."""
+    trial = Trial(folder, flights, state, node=node)
     part = rows // 3
     try:
         trial.start()
@@ -603,6 +631,26 @@ def play(folder: Path, flights: pa.Table, rows: int, state: str) -> None:
         trial.strike(part, "eviction of the pods of running batches", trial.evict, fails=None)
         trial.lose_the_processor(part)
         trial.listens_where_it_should()
+        trial.is_as_the_manifests_say()
+        trial.drained()
+    finally:
+        trial.close()
+
+
+def play_from_none(folder: Path, flights: pa.Table, rows: int) -> None:
+    """Executors come when there is something to compute, and go when there is not."""
+    trial = Trial(folder, flights, "memory", FROM_NONE)
+    part = rows // 3
+    try:
+        trial.start_without_executors()
+        trial.pods.until("no pod without rows", trial.are_none)
+        trial.say("the processor runs, and no pod")
+        trial.strike(part, "kill -9 of the executors of running batches", trial.kill_executors, fails=True)
+        trial.strike(part, "eviction of the pods of running batches", trial.evict, fails=None)
+        trial.pods.until("no pod without rows", trial.are_none)
+        trial.say(f"no pod again, of {len(trial.pods.api.created)}")
+        trial.world.produce(part)
+        trial.world.exact()
         trial.is_as_the_manifests_say()
         trial.drained()
     finally:
