@@ -185,7 +185,7 @@ class Ledger(MemoryStorage):
         self.seen: Counter[str] = Counter()
         self.steps = Steps(facts.instant, self.seen)
         self.takeovers = 0
-        self.told: set[tuple[str, int]] = set()  # (name, life) of those that were told that they will go
+        self.told_until: dict[tuple[str, int], float] = {}  # (name, life) that was told that it will go -> until when
         self.deposed: dict[tuple[str, int], float] = {}  # (name, life) -> when it learned that its write was refused
         self._beaten: dict[tuple[str, int], float] = {}  # (name, life) -> its last accepted heartbeat
         self._owners: dict[tuple[str, int], str] = {}  # log and generation -> incarnation
@@ -292,7 +292,7 @@ class Ledger(MemoryStorage):
         machine ends. While no run is in progress its row tells: one that ends with its run still reports its tasks.
         """
         sender = SENDER.get()
-        if sender is None or (sender.name, sender.life) not in self.told:
+        if sender is None or sender.sent_at > self.told_until.get((sender.name, sender.life), float("-inf")):
             return False
         if before.phase not in (RunPhase.RUNNING, RunPhase.DRAINING):
             return values.get("tasks") == "{}"

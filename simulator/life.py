@@ -187,6 +187,7 @@ class Life:
         self.finish: Finish | None = None
         self.asked_to_leave = False
         self.freezes = 0
+        self._told: set[str] = set()  # by what it was told that it will go
         self.rung_at: dict[str, float] = {}  # incarnation that is said to have ended -> when it was told so
         self._freshness = Freshness()
         self.plan_start_s = plan_start_s
@@ -243,7 +244,8 @@ class Life:
         self.supervisor.spawn(self._hear_notice(source, Notice("an event", by, by_ms)))
 
     async def _hear_notice(self, source: str, notice: Notice) -> None:
-        self.world.ledger.told.add((self.name, self.number))
+        self._told.add(source)
+        self._note_told()
         self.processor.notice(source, notice)
 
     def take_back(self, source: str) -> None:
@@ -251,11 +253,19 @@ class Life:
         self.supervisor.spawn(self._hear_withdrawal(source))
 
     async def _hear_withdrawal(self, source: str) -> None:
+        self._told.discard(source)
+        self._note_told()
         self.processor.withdraw(source)
 
     async def _leave(self, gave_up: str = "") -> None:
-        self.world.ledger.told.add((self.name, self.number))
+        self._told.add("a signal")
+        self._note_told()
         self.processor.leave(gave_up)
+
+    def _note_told(self) -> None:
+        """Note until when it knows that it will go: calls that it has sent by then may land later."""
+        until = float("inf") if self._told else self.world.instant()
+        self.world.ledger.told_until[self.name, self.number] = until
 
     def container_dies(self) -> None:
         """Kill only the container; the supervisor notices and starts another, or gives up."""

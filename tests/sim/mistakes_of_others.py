@@ -450,6 +450,18 @@ def nobody_warms_up(patch: Patch) -> None:
     patch.setattr(warm_up, "begun", lambda warm_ups, followed: {})
 
 
+def a_withdrawn_notice_costs_the_leadership(patch: Patch) -> None:
+    """Spark: who was decommissioned stays out, whatever becomes of its machine. Here, while it leads without tasks."""
+    heir = election.heir
+
+    def of_one_that_stays(view: Any, given: control.Control, now: float) -> str | None:
+        was_told = view.own.written is not None and view.own.written.was_going and not view.departs
+        is_idle = was_told and view.ending is None and view.has_looked and not (view.share and view.share.mine)
+        return heir(view, given, now) or next(iter(election.successors_of(view, given) if is_idle else ()), None)
+
+    patch.setattr(election, "heir", of_one_that_stays)
+
+
 def a_leader_that_goes_leads_on(patch: Patch) -> None:
     """Samza: a leader that is told to go hands over nothing before it is gone."""
     patch.setattr(election, "heir", lambda view, control, now: None)

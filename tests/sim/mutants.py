@@ -336,6 +336,14 @@ MUTANTS = [
         ("noticed, the leader",),
         more=NOTICES,
     ),
+    Mutant(
+        "a withdrawn notice costs the leadership",
+        "Order",
+        others.a_withdrawn_notice_costs_the_leadership,
+        0,
+        ("notice withdrawn",) * 3 + ("crash",),
+        more=NOTICES | CROWD | {"every_s": 15.0},
+    ),
 ]
 
 
