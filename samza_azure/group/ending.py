@@ -410,13 +410,17 @@ def rest_until(view: View) -> float:
 
     A leader may take longer: the others leave a drained or stopped run first, dead ones are marked, then it cleans up.
     A leader that was asked to leave does not: its orchestrator soon kills it, and the next leader completes the
-    clean-up. A processor that was asked to leave waits less while the storage accepts nothing.
+    clean-up. Nor does one whose machine goes meanwhile: if it leaves before, nobody has to wait for its silence. A
+    processor that was asked to leave waits less while the storage accepts nothing.
     """
     until = view.ending_since + tasks.PATIENCE * view.settings.shutdown_s
     control = view.control
     is_last = isinstance(control, Control) and (control.phase is RunPhase.DRAINED or control.stop is not None)
     if (view.lease or view.handing_over) and is_last and not view.leaving:
         until += tasks.PATIENCE * view.settings.shutdown_s + 3 * view.timing.heartbeat_timeout_s
+        goes_at = decommission.last_word_at(view, view.ending_since)
+        if goes_at is not None and goes_at > view.ending_since:  # after that, nobody knows when it goes
+            until = min(until, goes_at)
     return min(until, max(view.ending_since, tasks.silent_at(view))) if view.leaving else until
 
 

@@ -20,7 +20,7 @@ from samza_azure.group.actions import (
 from samza_azure.group.answers import ControlRead
 from samza_azure.group.control import Control, Noticed, RunPhase, signal
 from samza_azure.group.decommission import in_order, in_turn
-from samza_azure.group.ending import verdict
+from samza_azure.group.ending import Wait, verdict, waits_for
 from samza_azure.group.learn import (
     heard_container_lost,
     heard_leave,
@@ -340,6 +340,24 @@ def test_a_leader_that_will_go_and_ends_with_its_run_cleans_up_and_leaves_before
     [begin] = [each for each in decide(view, late) if isinstance(each, BeginEnd)]
     perform_locally(view, begin, late)
     assert {each.leader for each in written(view, late)} <= {member("p1")}
+
+
+@pytest.mark.parametrize(
+    ("by", "leaves"),
+    [(NOW + 15, True), (NOW - 15, False), (None, False)],
+    ids=["its machine goes", "it should be gone", "it does not know when"],
+)
+def test_a_leader_that_ends_with_its_run_leaves_the_clean_up_to_the_next_before_its_machine_goes(
+    by: float | None, leaves: bool
+) -> None:
+    """It died amid the clean-up, so the next leader found out by its silence."""
+    drained = replace(DRAINING, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
+    view = told(leader(drained, seen_alive=SEEN), by, now=NOW - 20)
+    view.ending, view.ending_since = Finish(0, "Run run is drained."), NOW
+    view.work.tasks.clear()
+    late = NOW + 14
+    assert waits_for(view, late - 0.1) is Wait.CLEAN_UP
+    assert waits_for(view, late) is (Wait.OWN_ROW if leaves else Wait.CLEAN_UP)
 
 
 def test_a_leader_lets_the_lease_go_only_with_the_word_that_nobody_leads() -> None:
