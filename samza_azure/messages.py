@@ -15,6 +15,8 @@ from samza_azure.logs.position import Ends
 
 #: The exit code of a container whose JVM ran out of memory: the JVM's own.
 OUT_OF_MEMORY = 3
+#: That of a JVM whose application Spark has ended.
+APPLICATION_ENDED = 4
 
 
 class Phase(StrEnum):

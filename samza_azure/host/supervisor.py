@@ -28,6 +28,7 @@ from samza_azure.machine.folders import private_folder
 from samza_azure.machine.memory import Memory, RecentKills, memory, use_of_session
 from samza_azure.machine.processes import how_it_ended
 from samza_azure.messages import (
+    APPLICATION_ENDED,
     OUT_OF_MEMORY,
     Alive,
     Command,
@@ -367,6 +368,11 @@ def why_it_ended(code: int, jvm_code: int | None, last_error: str, killed_in: Me
         return f"{how}: {killed_for_memory(killed_in)}{last}"
     if OUT_OF_MEMORY in (code, jvm_code):
         return "its JVM ran out of memory; tasks that made no progress get less input, see spark.driver.memory"
+    if jvm_code == APPLICATION_ENDED:
+        return (
+            "Spark has ended its application: executors have failed too often, or the master has removed it; what they "
+            "say is in their logs, what Spark says in container.log"
+        )
     is_killed = (code if jvm_code is None else jvm_code) < 0
     return how if is_killed or not last_error else f"{how}: {last_error}"
 

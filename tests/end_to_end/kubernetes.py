@@ -349,6 +349,8 @@ class Node:
         """Pods see no file below `hidden`. `files` are those of Secrets, by name."""
         self._client, self.directory, self.hidden, self.files = client, directory, hidden, files
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        #: Whether pods that start now end at once, as those of an image that does not fit.
+        self.is_broken = False
         #: How pods ended that were to: the seconds that it took, and the exit code of the executor.
         self.ended: dict[str, tuple[float, int]] = {}
         #: The processes of preStop.
@@ -415,6 +417,8 @@ class Node:
             told[each["name"]] = fields[field] if field else each["value"]
         told["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1"
         command, environment = self.command(name, spec, container, told)
+        if self.is_broken:
+            command = ["false"]
         self._client.call("PATCH", f"/{name}", {"spec": {"nodeName": "node"}}, PATCH)
         with (self.directory / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
@@ -652,6 +656,27 @@ def play_from_none(folder: Path, flights: pa.Table, rows: int) -> None:
         trial.world.produce(part)
         trial.world.exact()
         trial.is_as_the_manifests_say()
+        trial.drained()
+    finally:
+        trial.close()
+
+
+def play_broken(folder: Path, flights: pa.Table, rows: int) -> None:
+    """Executors end as soon as they start, until Spark ends its application. The container ends, and the run does not;
+    when executors can start again, rows are read.
+    """
+    trial = Trial(folder, flights, "memory", FROM_NONE)
+    log = trial.world.fleet.log_file(DRIVER)
+    try:
+        trial.start_without_executors()
+        trial.pods.node.is_broken = True
+        trial.world.produce(rows)
+        trial.pods.until("an end of the container", lambda: "container ended (" in log.read_text())
+        trial.say(f"the container has ended, after {len(trial.pods.api.created)} pods")
+        trial.pods.node.is_broken = False
+        trial.world.exact()
+        trial.say("exact")
+        assert "container ended (Spark has ended its application: executors have failed too often" in log.read_text()
         trial.drained()
     finally:
         trial.close()

@@ -21,7 +21,7 @@ from samza_azure.machine.memory import (
     memory_kills,
     use_of_session,
 )
-from samza_azure.messages import OUT_OF_MEMORY
+from samza_azure.messages import APPLICATION_ENDED, OUT_OF_MEMORY
 from samza_azure.pipeline.quick_check import mentions_spark
 
 GIB = 1 << 30
@@ -173,6 +173,8 @@ def test_a_container_that_was_killed_says_its_last_error_too() -> None:
     assert why_it_ended(1, None, "", None) == "it exited with code 1"
     assert why_it_ended(1, None, "ValueError: no", None) == "it exited with code 1: ValueError: no"
     assert why_it_ended(OUT_OF_MEMORY, OUT_OF_MEMORY, "", None).startswith("its JVM ran out of memory")
+    call = "ConnectionRefusedError: [Errno 111] Connection refused"
+    assert why_it_ended(1, APPLICATION_ENDED, call, None).startswith("Spark has ended its application: ")
     killed = why_it_ended(-9, None, "ValueError: no", in_here)
     assert killed.startswith(
         "it was killed by signal 9 (SIGKILL): the kernel killed it or its JVM, because the 2048 MiB of the container"

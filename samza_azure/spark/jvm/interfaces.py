@@ -143,7 +143,10 @@ JAVA: dict[str, tuple[str, ...]] = {
     f"{SQL}.streaming.StreamingQueryProgress": ("batchId", "durationMs", "numInputRows", "stateOperators"),
     f"{SQL}.streaming.StateOperatorProgress": ("memoryUsedBytes", "numRowsDroppedByWatermark", "numRowsTotal"),
     f"{SPARK}.util.ManualClock": (),
-    f"{SPARK}.scheduler.SparkListener": ("onExecutorRemoved", "onStageCompleted", "onStageSubmitted", "onTaskEnd"),
+    f"{SPARK}.scheduler.SparkListener": (
+        "onApplicationEnd", "onExecutorRemoved", "onStageCompleted", "onStageSubmitted", "onTaskEnd",
+    ),
+    f"{SPARK}.scheduler.SparkListenerApplicationEnd": (),
     f"{SPARK}.scheduler.SparkListenerExecutorRemoved": ("executorId",),
     f"{SPARK}.scheduler.SparkListenerStageCompleted": ("stageInfo",),
     f"{SPARK}.scheduler.SparkListenerStageSubmitted": ("properties", "stageInfo"),

@@ -68,6 +68,8 @@ ON_KUBERNETES = {
     "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
     # preStop decommissions, and waits: a task that runs ends, and blocks move.
     "spark.kubernetes.executor.terminationGracePeriodSeconds": "60s",
+    # More than twice as many failures as executors end the application: in this time, and not since it has started.
+    "spark.executor.failuresValidityInterval": "10m",
 }
 
 

@@ -20,6 +20,7 @@ from samza_azure.machine.processes import how_it_ended
 from samza_azure.messages import OUT_OF_MEMORY, Alive, JvmEnded
 from samza_azure.pipeline.analysed import Pipeline
 from samza_azure.spark.jvm import cpu_time, exchanges, java, local_files, selectors
+from samza_azure.spark.jvm.application_end import end_with_application
 from samza_azure.spark.jvm.errors import BROKEN
 from samza_azure.spark.jvm.executors import replace_executors
 from samza_azure.spark.jvm.session import connect_session, jvm_of
@@ -119,6 +120,8 @@ def _serve(
     # On a cluster a container without a task takes no core of others.
     warm_up = WarmUp if config.task.warm_up and not on_cluster(settings) else NoWarmUp
     starts = Starts(at_once(cores_of(settings)))
+    if server is not None:
+        end_with_application(spark)  # not before: it may be what the module of the pipeline does wrong
     if server is not None and not on_kubernetes(settings):  # Spark's own allocator of pods sees to it there
         replace_executors(spark, dynamic=is_dynamic(settings))
     shuffled = ShuffledRows(spark, directory / SHUFFLED) if server is not None else None
