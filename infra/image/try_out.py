@@ -6,7 +6,8 @@ after a round trip through a registry's format, since a layer keeps whole second
 
 Shown, each line with what it found: the size, by part; a processor as a user without rights, on a read-only root, in
 2 GiB, with a host name that does not resolve: joins, maps the trained classes, is healthy by the image's HEALTHCHECK,
-ends with 0 at SIGTERM; rows exactly once although one of two is killed.
+ends with 0 at SIGTERM; rows exactly once although one of two is killed. And pods of executors, of a processor of this
+repository's code (`tests/prove/pods.py`).
 """
 
 import json
@@ -48,7 +49,7 @@ def main() -> int:
     build()
     root = round_trip()
     with tempfile.TemporaryDirectory(prefix="samza-azure-image-") as folder:
-        found = [sized(root), *tried(root, Path(folder))]
+        found = [sized(root), *tried(root, Path(folder)), computes(root)]
     print(f"{sum(found)} passed, {len(found) - sum(found)} failed")
     return 0 if all(found) else 1
 
@@ -149,10 +150,25 @@ def tried(root: Path, folder: Path) -> list[bool]:
     return found
 
 
+def computes(root: Path) -> bool:
+    """The image is that of executors, too."""
+    say("As the pods of executors, under runc")
+    said = HOME / "config.json"
+    said.write_text(json.dumps(config()))
+    code = subprocess.run([sys.executable, str(ROOT / "tests" / "prove" / "pods.py"), str(root), str(said)]).returncode
+    return told("computes as the pods of executors: they are killed, evicted, and lose their processor", code == 0)
+
+
+def config() -> dict[str, Any]:
+    """What the image says of its containers."""
+    said = json.loads(sh(*store("first"), "inspect", "--type", "image", NAME))
+    found: dict[str, Any] = said["Docker"]["config"]
+    return found
+
+
 def healthcheck() -> list[str]:
     """The command of the image; a registry's format does not have it."""
-    said = json.loads(sh(*store("first"), "inspect", "--type", "image", NAME))
-    kind, *command = said["Docker"]["config"]["Healthcheck"]["Test"]
+    kind, *command = config()["Healthcheck"]["Test"]
     assert kind == "CMD", kind
     return list(command)
 
