@@ -20,6 +20,8 @@ DOUBT_S = 1.0
 #: The seconds between two reads of a log without a hint while a run flushes, at least, and for each producer of the
 #: task: the producers' last records come within seconds.
 LAST_WORDS_S, LAST_WORDS_EACH_S = 0.2, 0.01
+#: With so many bytes of input for each second of the period between two batches, the next one does not wait for it.
+WORTH_BYTES_PER_S = 4 << 20
 #: After this many batches with less input than usual, the next ones may have twice as much.
 GROW_AFTER = 50
 
@@ -60,6 +62,16 @@ def raised_bytes(now: int, most: int, batches: int) -> int:
     return min(2 * now, most) if now < most and batches % GROW_AFTER == 0 else now
 
 
+def worth_bytes(between_s: float, most: int) -> int:
+    """How much input makes a batch due although the period is not over.
+
+    The period spares appends and plans, whose cost does not depend on the rows. With much input they are a small part
+    of it, and a wait leaves cores idle. Who chooses a longer period wants fewer appends, so it takes more input then,
+    up to half of what a batch may have (`most`): the other half is room for a record that does not fit in.
+    """
+    return min(int(WORTH_BYTES_PER_S * between_s), most // 2)
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
     """How often a source may make a batch, in seconds."""
@@ -68,6 +80,7 @@ class Pace:
     between_ticks: float
     has_watermark: bool  # windows need a batch of their own to fire
     keeps_last_rows: bool = False  # the last rows of a drain go into the batch that fires; for a task with one source
+    worth_bytes: int = 1 << 62  # of input make a batch due before that
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +95,7 @@ class SourceProgress:
     since_end: float = math.inf  # seconds since `is_at_end`, if it is
     since_new: float = math.inf  # seconds since the first of it was found, while a run drains
     has_more: bool = False  # there is more beyond `heads`, the limit of one batch or of one read
+    size: int = 0  # the bytes of the rows in the logs
 
 
 def next_offset(start: Offset, found: SourceProgress, pace: Pace, *, step: int, draining: bool) -> Offset:
@@ -95,7 +109,8 @@ def next_offset(start: Offset, found: SourceProgress, pace: Pace, *, step: int, 
     onward = Offset(start.of, start.step, least_us(start.at), found.heads)
     keeps = found.is_at_end and pace.keeps_last_rows
     if found.rows and not keeps:
-        return onward if hurries or min(found.since_rows, found.since_new) >= pace.between_rows else start
+        is_due = min(found.since_rows, found.since_new) >= pace.between_rows or found.size >= pace.worth_bytes
+        return onward if hurries or is_due else start
     if found.is_at_end and step > start.step:
         return Offset(start.of, step, onward.fired_us, found.heads)
     if start.step or not (found.rows or _is_tick_due(start, found.heads, pace)):

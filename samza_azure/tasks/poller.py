@@ -34,7 +34,7 @@ from samza_azure.stream_io.log import LogReader
 from samza_azure.streams.gate import Gate, is_all_read, read_too_far
 from samza_azure.streams.idleness import after_silence, in_question, is_quiet
 from samza_azure.streams.offset import Offset, ProducerPosition, ProducerState
-from samza_azure.streams.pace import Pace, SourceProgress, is_read_now, next_offset, reread_s
+from samza_azure.streams.pace import Pace, SourceProgress, is_read_now, next_offset, reread_s, worth_bytes
 from samza_azure.tasks.account import blobs
 from samza_azure.tasks.gate_files import Acknowledgement, Spec, content, read_gate
 
@@ -128,7 +128,8 @@ class Poller:
         self.path, self.spec = path, (spec := Spec.read(Path(path)))
         self.schema = schema
         self.readers = _readers(spec, logs)
-        self.pace = Pace(spec.commit_s, TICK_S, spec.has_watermark, spec.keeps_last_rows)
+        worth = worth_bytes(spec.commit_s, spec.batch_bytes)
+        self.pace = Pace(spec.commit_s, TICK_S, spec.has_watermark, spec.keeps_last_rows, worth)
         self.thread = ThreadPoolExecutor(1, "poller")
         self.round: tuple[Gate, Future[Offset]] | None = None
         self.acknowledged: Acknowledgement | None = None
@@ -260,6 +261,7 @@ class Poller:
         found = SourceProgress(
             heads=tuple(self.heads),
             rows=sum(part.rows for parts in self.parts for part in parts),
+            size=self._size(),
             is_at_end=is_at_end,
             since_end=now - (self.at_end_since or now),
             since_new=now - self.new_since if gate.draining and self.new_since is not None else math.inf,
@@ -286,15 +288,17 @@ class Poller:
     def _scan_all(self, gate: Gate, now: float) -> None:
         """Read on in the logs that are due, until the next batch has its bytes. The bound is lowered after a batch that
         killed an owner (`logs/task_log.py:first_bytes`), and rises again slowly (`StageTask._raised_bytes`)."""
-        room = (gate.batch_bytes or self.spec.batch_bytes) - sum(
-            part.reference.length for parts in self.parts for part in parts
-        )
+        room = (gate.batch_bytes or self.spec.batch_bytes) - self._size()
         hints = self.hints.read()
         due = [number for number in range(len(self.readers)) if self._is_due(number, gate, hints, now)]
         for number in due:
             if room > 0:
                 room -= self._scan(number, gate, max(room // len(due), 1), hints)
         self.has_more = room <= 0 or any(self.due[number] == 0.0 for number in due)
+
+    def _size(self) -> int:
+        """The bytes of the rows that were found, in the logs."""
+        return sum(part.reference.length for parts in self.parts for part in parts)
 
     def _is_due(self, number: int, gate: Gate, hints: Sequence[Position | None], now: float) -> bool:
         return is_read_now(
@@ -377,9 +381,8 @@ class Poller:
         return is_all_read(places, ends)
 
     def _prefetch(self, start: Offset, offset: Offset, rows: int) -> None:
-        size = sum(part.reference.length for parts in self.parts for part in parts)
         self.ready = self.found = None
-        if size > PREFETCH_BYTES or rows > PREFETCH_ROWS:
+        if self._size() > PREFETCH_BYTES or rows > PREFETCH_ROWS:
             if any(part.data is not None for parts in self.parts for part in parts):
                 self.found = (_text(start.to_json()), _text(offset.to_json()), self.parts)
             return

@@ -166,6 +166,24 @@ def test_the_gate_can_make_batches_smaller(source: Poller, reads: Reads) -> None
     assert source.latest(small)["at"][0][1] == whole
 
 
+def test_half_a_batch_of_input_does_not_wait_for_the_period(source: Poller, reads: Reads) -> None:
+    spec = replace(source.spec, commit_s=60.0, batch_bytes=200_000)
+    path = source.file.parent.parent / "of-a-minute"
+    spec.write(path)
+    slow = Poller(str(path), SCHEMA)
+    first = slow.latest(START)
+    assert first != START
+
+    def with_much_more() -> dict[str, Any]:
+        write(reads.writer, *(int.from_bytes(os.urandom(3)) for _ in range(15_000)))  # of 4 bytes each
+        slow.due = [0.0]
+        return slow.latest(first)
+
+    assert with_much_more() == first
+    assert with_much_more() != first
+    slow.thread.shutdown()
+
+
 def test_a_source_tries_again_later_if_the_storage_does_not_answer(source: Poller, reads: Reads) -> None:
     def fail() -> None:
         raise StorageUnavailable("nobody there")

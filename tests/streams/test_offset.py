@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from samza_azure.streams.idleness import in_question, is_quiet
 from samza_azure.streams.offset import INFINITY_US, Offset, ProducerPosition, ProducerState, by_stream, least_us
-from samza_azure.streams.pace import STEP_S, Pace, SourceProgress, next_offset
+from samza_azure.streams.pace import STEP_S, Pace, SourceProgress, next_offset, worth_bytes
 
 IDLE, DRAINED = ProducerState.IDLE, ProducerState.DRAINED
 PACE = Pace(between_rows=1.0, between_ticks=1.0, has_watermark=True)
@@ -92,6 +92,20 @@ def test_rows_make_a_batch_when_the_time_between_two_is_over() -> None:
 
     assert onward(found) == Offset("s", 0, 7, heads)
     assert onward(replace(found, since_rows=0.9)) is START
+
+
+def test_much_input_does_not_wait_for_the_end_of_the_period() -> None:
+    heads = (producer(8, end=20), producer(9, end=10))
+    found = replace(FOUND, heads=heads, rows=1, since_rows=0.1, size=99)
+    pace = replace(PACE, worth_bytes=100)
+
+    assert onward(found, pace=pace) is START
+    assert onward(replace(found, size=100), pace=pace) == Offset("s", 0, 7, heads)
+    assert onward(replace(found, rows=0, size=0, since_tick=0.1), pace=pace) is START
+
+
+def test_a_longer_period_waits_for_more_input_up_to_half_a_batch() -> None:
+    assert [worth_bytes(seconds, 32 << 20) >> 20 for seconds in (0, 0.5, 1, 3, 4, 60)] == [0, 2, 4, 12, 16, 16]
 
 
 def test_a_drain_waits_only_for_producers_that_have_yet_to_end() -> None:
