@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -140,6 +141,18 @@ class Cluster:
                 return found
         except OSError:
             return {}
+
+    def remove_applications(self) -> None:
+        """Let the master end all applications, as it ends one whose executors fail again and again: by its page."""
+        url = f"http://{HOST}:{self.page}"
+        with urllib.request.urlopen(url, timeout=10) as said:
+            forms = re.findall(r'<form action="app/kill/".*?</form>', said.read().decode(), re.DOTALL)
+        assert forms
+        for each in forms:
+            fields = dict(re.findall(r'<input [^>]*name="(\w+)"[^>]*value="([^"]*)"', each))
+            data = urllib.parse.urlencode(fields).encode()
+            with urllib.request.urlopen(f"{url}/app/kill/", data, timeout=10):
+                pass
 
     def executors(self, number: int) -> list[psutil.Process]:
         """The executors of a worker."""
@@ -303,6 +316,16 @@ class Trial:
         self.world.exact()
         self.say(f"kill -9 of the processor: exact after {time.monotonic() - at:.0f} s")
 
+    def remove_application(self, rows: int) -> None:
+        """The master removes the processor's application: its container ends, and the next one goes on."""
+        at = time.monotonic()
+        self.cluster.remove_applications()
+        said = self.world.fleet.log_file("p0")
+        self.cluster.until("the container's end", lambda: "(Spark has ended its application: " in said.read_text())
+        self.world.produce(rows)
+        self.world.exact()
+        self.say(f"removal of the application by the master: exact after {time.monotonic() - at:.0f} s")
+
     def decommission(self, numbers: list[int]) -> None:
         """Tell workers to leave. Their batches end when the master knows."""
         workers = {number: self.cluster.workers.pop(number) for number in numbers}
@@ -359,7 +382,7 @@ class Trial:
 def play(folder: Path, flights: pa.Table, rows: int, state: str, *, hidden: bool = False, short: bool = False) -> None:
     """One run, from the start to a drain; in `short` with two strikes, and with a secret of the cluster."""
     trial = Trial(folder, flights, state, hidden=hidden, secret="the secret of a cluster" if short else "")
-    part = rows // (2 if short else 5)
+    part = rows // (2 if short else 6)
     try:
         trial.start()
         trial.strike(part, "kill -9 of the executors of running batches", trial.kill_executors, fails=True)
@@ -369,6 +392,7 @@ def play(folder: Path, flights: pa.Table, rows: int, state: str, *, hidden: bool
             trial.cluster.add(5, 6)
             trial.strike(part, "kill -9 of a worker of a running batch", trial.kill_worker, fails=True)
             trial.restart(part)
+            trial.remove_application(part)
             trial.cluster.add(7, 8)
             others = [*trial.cluster.workers][:-2]
             trial.strike(part, "decommissioning of all old workers", lambda _: trial.decommission(others), fails=False)

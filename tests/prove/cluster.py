@@ -8,8 +8,8 @@ The workers have addresses of their own. With `--hidden`, which needs root, they
 either. One stage calls a Python function, the next one has windows and calls it, too. Batches wait at the function
 while a strike is made: their executors are killed (kill -9), their workers are decommissioned by SIGTERM, a worker is
 killed with its executor, and all old workers are decommissioned at once, after two others have come. Before that the
-processor is killed and started again. What each of these took is printed, with the tasks of Spark that failed of it:
-some do of a kill, none of a decommissioning, and never a whole stage.
+processor is killed and started again, and the master removes its application. What each of these took is printed, with
+the tasks of Spark that failed of it: some do of a kill, none of a decommissioning, and never a whole stage.
 
 With `--stages` there are windows, sessions, a join of two streams, deduplication, a Python function with state, and
 with RocksDB a state machine, some in two partitions. Of each a batch loses its executor, or its worker, in its midst.
