@@ -16,7 +16,7 @@ from samza_azure.machine.clock import boot_time
 from samza_azure.messages import Command, Drain, DrainStep, Exit, Permit, Phase, StartTask
 from samza_azure.spark.jvm.session import java_object
 from samza_azure.spark.query import warm_up
-from samza_azure.spark.query.warm_up import WarmUp
+from samza_azure.spark.query.warm_up import BATCHES, Trial, WarmUp
 from samza_azure.storage.connection import Account
 from samza_azure.tasks import tasks
 from samza_azure.tasks.channel import Channel
@@ -84,6 +84,32 @@ def test_the_first_batch_of_a_stage_that_was_warmed_up_compiles_only_what_comes_
     run.start("wake-0")
     run.until_all_is_read("asleep")
     assert compiled_so_far(spark) - after < (after - before) / 2
+
+
+def test_a_stage_with_state_goes_on_once_from_its_files(
+    fleet: Callable[[Application, str], Fleet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it does on a take-over."""
+    app, ran = Application(), list[tuple[str, int]]()
+    run_batch = Trial._run_batch
+
+    def noted(trial: Trial, frame: DataFrame, batch: int) -> None:
+        ran.append((trial._stage.plan.name, batch))
+        run_batch(trial, frame, batch)
+
+    monkeypatch.setattr(Trial, "_run_batch", noted)
+
+    @app.stage("asleep", output="quick-rows")
+    def pass_on(rows: DataFrame) -> DataFrame:
+        return rows.where("value > 1")
+
+    @app.stage("asleep", output="once")
+    def once(rows: DataFrame) -> DataFrame:
+        return rows.withWatermark("ts", "1 hour").dropDuplicatesWithinWatermark(["key"])
+
+    warmed_up(fleet(app, STREAMS))
+
+    assert ran == [("once", number) for number in range(BATCHES + 1)] + [("pass_on", number) for number in range(3)]
 
 
 def test_a_task_starts_while_another_stage_hangs_in_its_warm_up(

@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from samza_azure.tasks.poller import Poller
 
 FORMAT = "samza-azure-log"
-#: The option that names what to read: a file of the container's, without secrets. Or, that there is nothing to read.
+#: The option that names what to read: a file of the container's, without secrets. Or, how many batches of nothing.
 SPEC, NOTHING = "spec", "nothing"
-#: How many batches without rows there are of nothing.
-EMPTY_BATCHES = 3
 
 
 class LogSource(DataSource):
@@ -37,7 +35,11 @@ class LogSource(DataSource):
         return FORMAT
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return NothingReader(schema) if NOTHING in self.options else LogStreamReader(self.options[SPEC], schema)
+        return (
+            NothingReader(int(self.options[NOTHING]), schema)
+            if NOTHING in self.options
+            else LogStreamReader(self.options[SPEC], schema)
+        )
 
 
 class Range(InputPartition):
@@ -95,16 +97,17 @@ class LogStreamReader(_SimpleStreamReaderWrapper):
 
 
 class NothingReader(LogStreamReader):
-    """A few batches without rows. A worker reads every other one, as it does large ones of a log."""
+    """So many batches without rows. A worker reads every other one, as it does large ones of a log."""
 
-    def __init__(self, schema: StructType) -> None:
+    def __init__(self, batches: int, schema: StructType) -> None:
         super().__init__("", schema)
+        self.batches = batches
 
     def initialOffset(self) -> dict[str, Any]:
         return {"batch": 0}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        return {"batch": min(start["batch"] + 1, EMPTY_BATCHES)}
+        return {"batch": min(start["batch"] + 1, self.batches)}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return [Range(start, end, None)]

@@ -1,12 +1,14 @@
 """Run each stage on nothing while this container has no task, so that the first take-over finds a warm JVM.
 
 Java loads and compiles the classes of a query when it runs for the first time, and Spark generates code for it: on a
-take-over that is most of the time until the first append. A standby has that time to spare.
+take-over that is most of the time until the first append. A standby has that time to spare. A stage with state runs
+once more from what its first query has left, since a take-over loads state from files.
 Promised: nothing is read, nothing is appended, no file of it is left, and no figure counts it. The first task ends it,
 and waits for it only while a query is being started, since queries share the settings of a session. A failure is noted
 in the log, and has no other effect. A batch begins while the machine has an idle core, or after a long pause.
-Not promised: that no code of the user's runs. A stage's function is called once more, a worker loads its functions, and
-those that get many rows at once are called with none. That happens to each task that starts and waits for rows, too.
+Not promised: that no code of the user's runs. A stage's function is called once or twice more, a worker loads its
+functions, and those that get many rows at once are called with none. That happens to each task that starts and waits
+for rows, too.
 """
 
 import logging
@@ -28,7 +30,7 @@ from samza_azure.spark.jvm.watermark import OwnedWatermark
 from samza_azure.spark.pipeline.pipeline import AnalysedQuery
 from samza_azure.spark.query.launch import launch, source
 from samza_azure.spark.query.query_context import QueryContext
-from samza_azure.spark.query.source import EMPTY_BATCHES, NOTHING
+from samza_azure.spark.query.source import NOTHING
 from samza_azure.tasks.failure import reported
 
 log = logging.getLogger(__name__)
@@ -39,6 +41,8 @@ LOOK_S = 0.1
 #: always busy one begins after a pause that leaves nearly all to those who work.
 IDLE_CORES, LOOK_AT_CORES_S = 0.5, 0.2
 PAUSE_MOST_S = 10.0
+#: How many batches a stage has: a worker reads one of the first ones. With state, one more follows it from its files.
+BATCHES, BATCHES_RESTORED = 3, 1
 #: A stage that takes longer than this has met something that waits.
 STAGE_MOST_S = 120.0
 
@@ -69,7 +73,9 @@ class WarmUp:
             if self._stopped.is_set():
                 break
             try:
-                Trial(self._context, stage, self._stopped).run()
+                Trial(self._context, stage, self._stopped, BATCHES).run()
+                if stage.plan.stateful:
+                    Trial(self._context, stage, self._stopped, BATCHES + BATCHES_RESTORED).run()
             except Exception as error:  # noqa: BLE001  # the stage's own code runs in there, and a task will show it
                 said = reported(error, self._context.clean).message
                 log.info("Stage %s could not be warmed up: %s", stage.plan.name, said)
@@ -79,10 +85,10 @@ class WarmUp:
 
 
 class Trial:
-    """One stage on nothing."""
+    """One query of a stage on nothing, from where the last one has ended until there were so many batches."""
 
-    def __init__(self, context: QueryContext, stage: AnalysedQuery, stopped: threading.Event) -> None:
-        self._context, self._stage, self._stopped = context, stage, stopped
+    def __init__(self, context: QueryContext, stage: AnalysedQuery, stopped: threading.Event, batches: int) -> None:
+        self._context, self._stage, self._stopped, self._batches = context, stage, stopped, batches
         self._launched = threading.Event()
         self._ended = threading.Event()
         self._query: StreamingQuery | None = None
@@ -97,7 +103,7 @@ class Trial:
         if self._stopped.is_set():
             return
         read = context.pipeline.inputs_of(task_name(name, 0), NAME)
-        frames = [source(context, self._stage, each, NOTHING, "") for each in read]
+        frames = [source(context, self._stage, each, NOTHING, str(self._batches)) for each in read]
         with context.starts.session:
             if self._stopped.is_set():  # the session was a task's, and is wanted by the next one
                 return
@@ -138,7 +144,7 @@ class Trial:
             self._late_rows.uncounted()
         self._watermark = self._watermark or OwnedWatermark(spark, self._query)
         self._watermark.raise_to(batch + 1)
-        if batch + 1 >= EMPTY_BATCHES:
+        if batch + 1 >= self._batches:
             self._ended.set()
         else:
             await_idle_core(self._stopped)
