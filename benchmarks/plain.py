@@ -23,6 +23,8 @@ from samza_azure.spark.jvm.settings import settings_of
 
 SCHEMA = "carrier string, ts timestamp, dep_delay double"
 POLL_S = 0.1
+#: So long a container's benchmark writes the rows of a pass.
+REST_S = 1.2
 
 
 def session(directory: Path) -> SparkSession:
@@ -44,7 +46,7 @@ def read(spark: SparkSession, source: Path, files: str) -> DataFrame:
     return (reader if files == "0" else reader.option("maxFilesPerTrigger", files)).parquet(str(source))
 
 
-def write(frame: DataFrame, work: Path, name: str, **trigger: bool) -> Any:
+def write(frame: DataFrame, work: Path, name: str, **trigger: Any) -> Any:
     """A running query into Parquet files."""
     writer = frame.writeStream.format("parquet").option("checkpointLocation", str(work / f"{name}-checkpoint"))
     if trigger:
@@ -116,8 +118,9 @@ def passes(work: Path, source: Path, files: str, size: int, kept: list[int]) -> 
     inbox = work / "inbox"
     inbox.mkdir()
     (work / "between").mkdir()
-    queries = [write(clean(read(spark, inbox, files)), work, "between")]
-    queries.append(write(daily_delays(read(spark, work / "between", "0")), work, "result"))
+    often = {"processingTime": "100 milliseconds"}  # as ours: without it an idle query lists its folder all the time
+    queries = [write(clean(read(spark, inbox, files)), work, "between", **often)]
+    queries.append(write(daily_delays(read(spark, work / "between", "0")), work, "result", **often))
     names = sorted(source.iterdir())
     found, read_by_second = [], RowsRead(queries[1])
     for number, expected in enumerate(kept):
@@ -126,6 +129,9 @@ def passes(work: Path, source: Path, files: str, size: int, kept: list[int]) -> 
             os.link(name, inbox / name.name)
         until(queries[1], lambda: read_by_second.so_far() >= expected)  # noqa: B023 - used at once
         found.append({"seconds": time.monotonic() - begun, "cpu": cpu_s(os.getpid()) - cpu})
+        for name in inbox.iterdir():  # it would list them again and again
+            name.unlink()
+        time.sleep(REST_S)
     return found
 
 
