@@ -23,7 +23,7 @@ from samza_azure.group.timing import (
     draining_scan_s,
 )
 from samza_azure.messages import Plan, StagePlan, TaskKind
-from samza_azure.streams.pace import HINTS_BUSY_S, HINTS_IDLE_S, unasked_s
+from samza_azure.streams.pace import HINTS_BUSY_S, HINTS_IDLE_S, WORTH_BYTES_PER_S, unasked_s
 
 # Dollars for ten thousand operations.
 WRITE_PRICE = 0.055  # Put Blob, Append Block
@@ -463,13 +463,22 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+_MORE_OFTEN = (
+    f"A task with {WORTH_BYTES_PER_S >> 20} MiB of input for each second of that, or half of task.batch.bytes, appends "
+    "at once, so more often."
+)
+
+
 def cheaper(flows: Sequence[Flow], processors: int, commit_s: float) -> str:
     """The prices of appending less often: most of the price depends on task.commit.ms."""
     steps = [commit_s, *(each for each in LADDER_S if each > commit_s)]
     prices = [f"every {each:g} s ${busy(flows, processors, each).dollars_per_month:,.2f}" for each in steps]
     if len(prices) == 1:
-        return f"A longer task.commit.ms than {commit_s:g} s would save little: {prices[0]} per month."
-    return f"Append less often (task.commit.ms): {', '.join(prices)} per month. Each stage delays its rows by as much."
+        return f"A longer task.commit.ms than {commit_s:g} s would save little: {prices[0]} per month. {_MORE_OFTEN}"
+    listed = ", ".join(prices)
+    return (
+        f"Append less often (task.commit.ms): {listed} per month. Each stage delays its rows by as much. {_MORE_OFTEN}"
+    )
 
 
 def storage_lines() -> list[str]:

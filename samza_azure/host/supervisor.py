@@ -370,8 +370,8 @@ def why_it_ended(code: int, jvm_code: int | None, last_error: str, killed_in: Me
         return "its JVM ran out of memory; tasks that made no progress get less input, see spark.driver.memory"
     if jvm_code == APPLICATION_ENDED:
         return (
-            "Spark has ended its application: executors have failed too often, or the master has removed it; what they "
-            "say is in their logs, what Spark says in container.log"
+            "Spark has ended its application: executors have failed too often, the master has removed it, or no master "
+            "answers; what executors say is in their logs, what Spark says in container.log"
         )
     is_killed = (code if jvm_code is None else jvm_code) < 0
     return how if is_killed or not last_error else f"{how}: {last_error}"

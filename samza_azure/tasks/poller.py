@@ -128,8 +128,7 @@ class Poller:
         self.path, self.spec = path, (spec := Spec.read(Path(path)))
         self.schema = schema
         self.readers = _readers(spec, logs)
-        worth = worth_bytes(spec.commit_s, spec.batch_bytes)
-        self.pace = Pace(spec.commit_s, TICK_S, spec.has_watermark, spec.keeps_last_rows, worth)
+        self.pace = Pace(spec.commit_s, TICK_S, spec.has_watermark, spec.keeps_last_rows)
         self.thread = ThreadPoolExecutor(1, "poller")
         self.round: tuple[Gate, Future[Offset]] | None = None
         self.acknowledged: Acknowledgement | None = None
@@ -269,7 +268,8 @@ class Poller:
             since_tick=now - self.last_tick,
             has_more=self.has_more,
         )
-        offset = next_offset(start, found, self.pace, step=gate.step, draining=gate.draining)
+        pace = replace(self.pace, worth_bytes=worth_bytes(self.spec.commit_s, self._most(gate)))
+        offset = next_offset(start, found, pace, step=gate.step, draining=gate.draining)
         if offset != start:
             self._prefetch(start, offset, found.rows)
         return offset
@@ -286,15 +286,19 @@ class Poller:
             self.heads[number] = replace(head, state=ProducerState.IDLE if is_idle else ProducerState.DOUBTED)
 
     def _scan_all(self, gate: Gate, now: float) -> None:
-        """Read on in the logs that are due, until the next batch has its bytes. The bound is lowered after a batch that
-        killed an owner (`logs/task_log.py:first_bytes`), and rises again slowly (`StageTask._raised_bytes`)."""
-        room = (gate.batch_bytes or self.spec.batch_bytes) - self._size()
+        """Read on in the logs that are due, until the next batch has its bytes."""
+        room = self._most(gate) - self._size()
         hints = self.hints.read()
         due = [number for number in range(len(self.readers)) if self._is_due(number, gate, hints, now)]
         for number in due:
             if room > 0:
                 room -= self._scan(number, gate, max(room // len(due), 1), hints)
         self.has_more = room <= 0 or any(self.due[number] == 0.0 for number in due)
+
+    def _most(self, gate: Gate) -> int:
+        """The bytes that a batch may have. They are lowered after a batch that killed an owner
+        (`logs/task_log.py:first_bytes`), and rise again slowly (`StageTask._raised_bytes`)."""
+        return gate.batch_bytes or self.spec.batch_bytes
 
     def _size(self) -> int:
         """The bytes of the rows that were found, in the logs."""

@@ -166,8 +166,12 @@ def test_the_gate_can_make_batches_smaller(source: Poller, reads: Reads) -> None
     assert source.latest(small)["at"][0][1] == whole
 
 
-def test_half_a_batch_of_input_does_not_wait_for_the_period(source: Poller, reads: Reads) -> None:
-    spec = replace(source.spec, commit_s=60.0, batch_bytes=200_000)
+@pytest.mark.parametrize(("most", "lowered"), [(200_000, None), (32 << 20, 200_000)])
+def test_half_a_batch_of_input_does_not_wait_for_the_period(
+    source: Poller, reads: Reads, most: int, lowered: int | None
+) -> None:
+    spec = replace(source.spec, commit_s=60.0, batch_bytes=most)
+    write_gate(Path(spec.files["gate"]), Gate(version=1, batch_bytes=lowered))
     path = source.file.parent.parent / "of-a-minute"
     spec.write(path)
     slow = Poller(str(path), SCHEMA)

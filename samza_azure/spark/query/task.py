@@ -110,8 +110,9 @@ class QueryTask(StageTask):
         self._batches(frame, batch)
 
     def _batch_ended(self) -> None:
-        if (shuffled := self._context.shuffled) is not None:
-            shuffled.batch_ended(self._running_query())
+        query = self._query  # None: the task has ended meanwhile, and its record is appended
+        if (shuffled := self._context.shuffled) is not None and isinstance(query, StreamingQuery):
+            shuffled.batch_ended(query)
 
     def _await_source(self) -> bool:
         """Wait for a short time until the source is up. Return whether it is."""

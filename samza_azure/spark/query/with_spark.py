@@ -112,6 +112,8 @@ def _serve(
                 threads.submit(exchanges.install, spark)
             pipeline = analyse_pipeline(spark, load(config), config, directory / "analysis")
             registered.result()
+        if server is not None:
+            end_with_application(spark)  # not before: a module of the pipeline that stops the session is refused above
         return pipeline
 
     def alive() -> Alive:
@@ -120,8 +122,6 @@ def _serve(
     # On a cluster a container without a task takes no core of others.
     warm_up = WarmUp if config.task.warm_up and not on_cluster(settings) else NoWarmUp
     starts = Starts(at_once(cores_of(settings)))
-    if server is not None:
-        end_with_application(spark)  # not before: it may be what the module of the pipeline does wrong
     if server is not None and not on_kubernetes(settings):  # Spark's own allocator of pods sees to it there
         replace_executors(spark, dynamic=is_dynamic(settings))
     shuffled = ShuffledRows(spark, directory / SHUFFLED) if server is not None else None
