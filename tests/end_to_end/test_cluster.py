@@ -29,3 +29,20 @@ def test_a_standby_holds_no_executor_and_computes_where_the_killed_driver_did(
 @pytest.mark.timeout(1800)
 def test_workers_that_leave_take_no_block_along_and_are_no_failures(tmp_path: Path, flights: pa.Table) -> None:
     cluster_told.play(tmp_path, flights, 6_000)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_module_that_stops_the_session_is_refused_there_too(tmp_path: Path, flights: pa.Table) -> None:
+    """Not taken for an application that the master has removed, which would end container after container."""
+    trial = clusters.Trial(tmp_path, flights, "memory")
+    try:
+        pipeline = trial.world.directory / "pipeline.py"
+        stop = "from pyspark.sql import SparkSession\nSparkSession.getActiveSession().stop()\n"
+        pipeline.write_text(pipeline.read_text() + stop)
+        fleet = trial.world.fleet
+        fleet.start("p0")
+        assert fleet.processes["p0"].wait(clusters.PATIENCE_S) == 2
+        assert "stops the session, which the stages need" in fleet.log_file("p0").read_text()
+    finally:
+        trial.close()

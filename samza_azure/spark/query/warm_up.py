@@ -73,8 +73,8 @@ class WarmUp:
             if self._stopped.is_set():
                 break
             try:
-                Trial(self._context, stage, self._stopped, BATCHES).run()
-                if stage.plan.stateful:
+                is_complete = Trial(self._context, stage, self._stopped, BATCHES).run()
+                if is_complete and stage.plan.stateful:
                     Trial(self._context, stage, self._stopped, BATCHES + BATCHES_RESTORED).run()
             except Exception as error:  # noqa: BLE001  # the stage's own code runs in there, and a task will show it
                 said = reported(error, self._context.clean).message
@@ -90,23 +90,22 @@ class Trial:
     def __init__(self, context: QueryContext, stage: AnalysedQuery, stopped: threading.Event, batches: int) -> None:
         self._context, self._stage, self._stopped, self._batches = context, stage, stopped, batches
         self._launched = threading.Event()
-        self._ended = threading.Event()
         self._query: StreamingQuery | None = None
         self._outlet = BatchOutput()
         self._late_rows: LateRows | None = None
         self._watermark: OwnedWatermark | None = None
 
-    def run(self) -> None:
-        """Run its batches. An error of its query is raised."""
+    def run(self) -> bool:
+        """Run its batches. Return whether all are over; an error of its query is raised."""
         await_idle_core(self._stopped)
         name, context = self._stage.plan.name, self._context
         if self._stopped.is_set():
-            return
+            return False
         read = context.pipeline.inputs_of(task_name(name, 0), NAME)
         frames = [source(context, self._stage, each, NOTHING, str(self._batches)) for each in read]
         with context.starts.session:
             if self._stopped.is_set():  # the session was a task's, and is wanted by the next one
-                return
+                return False
             query = self._query = launch(
                 context,
                 self._stage,
@@ -118,18 +117,20 @@ class Trial:
                 pool=NAME,
             )
         self._launched.set()
+        is_complete, last = False, context.directory / NAME / name / "commits" / str(self._batches - 1)
         try:
             until = boot_time() + STAGE_MOST_S
-            while query.isActive and boot_time() < until and not self._stopped.is_set():
-                if self._ended.wait(LOOK_S):
-                    context.starts.succeeded()
-                    break
+            while not is_complete and query.isActive and boot_time() < until and not self._stopped.wait(LOOK_S):
+                is_complete = last.exists()  # else the next query would repeat that batch
             error = query.exception()
         finally:
             query.stop()
             end_leftovers(context.spark, query)
-        if error is not None and not self._stopped.is_set():
+        if is_complete:
+            context.starts.succeeded()
+        elif error is not None and not self._stopped.is_set():
             raise error
+        return is_complete
 
     def _run_batch(self, frame: DataFrame, batch: int) -> None:
         """Called by Spark: what a task does in a batch, as far as it needs no log."""
@@ -144,9 +145,7 @@ class Trial:
             self._late_rows.uncounted()
         self._watermark = self._watermark or OwnedWatermark(spark, self._query)
         self._watermark.raise_to(batch + 1)
-        if batch + 1 >= self._batches:
-            self._ended.set()
-        else:
+        if batch + 1 < self._batches:
             await_idle_core(self._stopped)
 
 
