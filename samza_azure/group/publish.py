@@ -227,7 +227,10 @@ def _now(view: View, control: Control, able: Mapping[str, ProcessorRow], now: fl
     there = {task: owner for task, owner in current.items() if owner in ready}
     overdue = replicas.overdue(view, control, now) if heavy else ()
     follow = {processor for processor, row in ready.items() if row.replicas is not None}  # not one of an older release
-    shares = warm_up.waiting(wanted, there, near, heavy=heavy - given_up.keys(), follow=follow, overdue=overdue)
+    settling = replicas.taken_over(view, control, heavy & there.keys(), control.version, now)
+    shares = warm_up.waiting(
+        wanted, there, near, heavy=heavy - given_up.keys(), follow=follow, overdue=overdue, settling=settling
+    )
     return _Now(kept, stays, current, shares)
 
 

@@ -96,7 +96,8 @@ def with_replicas(
         for task, each in control.tasks.items()
         if each.owner is not None and stage_of(task) in stateful
     }
-    if count and _are_taken_over(view, control, owners, version, now):
+    if count and taken_over(view, control, owners, version, now):
+        warm_ups = {task: to for task, to in warm_ups.items() if to in control.replicas.get(task, ())}
         placed = {
             task: found
             for task, before in control.replicas.items()
@@ -115,15 +116,16 @@ def with_replicas(
     return replace(control, replicas=placed)
 
 
-def _are_taken_over(view: View, control: Control, owners: Iterable[str], version: int, now: float) -> bool:
-    """Whether tasks are being taken over, so that no replica begins, except for a warm-up: copies of states would take
-    the storage, the disk and the processors from those that stand still. A barrier's time after the last version it
-    makes no difference any more. `version` is the one before this write.
+def taken_over(view: View, control: Control, tasks: Iterable[str], version: int, now: float) -> set[str]:
+    """Those of these tasks that are being taken over. No replica begins meanwhile: copies of states would take the
+    storage, the disk and the processors from tasks that stand still. Nor does such a task move on: it would stand still
+    twice. A barrier's time after the last version it makes no difference any more. `version` is the one before this
+    write.
     """
     since = max(view.as_leader.published_at, view.as_leader.since)
     if control.version == version and reached(since + view.timing.barrier_timeout_s, now):
-        return False
-    return any(_is_taken_over(view, control, task) for task in owners)
+        return set()
+    return {task for task in tasks if _is_taken_over(view, control, task)}
 
 
 def _is_taken_over(view: View, control: Control, task: str) -> bool:

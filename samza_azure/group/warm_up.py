@@ -2,7 +2,8 @@
 
 A task that moves to balance runs until then where it is. So a processor that joins or comes back first follows the logs
 of some tasks (it *warms up*), and each moves when its copy is near the end of its log. A task without a living owner
-goes at once to a processor whose copy is near, also to one that has its share already: what is above that moves later.
+goes at once to a processor whose copy is near, also to one that has its share already: what is above that moves later,
+once all that were taken over have appended.
 
 Not promised: that a copy is near when the task moves. One that is not after `WARM_UP_S`, as on a full disk, is not
 waited for any longer, so all shares are balanced in the end.
@@ -36,12 +37,13 @@ def waiting(
     heavy: Collection[str],
     follow: Collection[str],
     overdue: Collection[tuple[str, str]],
+    settling: Collection[str] = (),
 ) -> Shares:
     """Have `heavy` tasks, those with a state to restore, wait until the processor that `wanted` gives them to is near.
 
     `current` has the tasks whose owner can go on. `near` says which processors have a copy, the best first. Those of
-    `follow` can get one. `overdue` are tasks and processors that have been waited for long enough. With `heavy` empty,
-    all is as `wanted` says.
+    `follow` can get one. `overdue` are tasks and processors that have been waited for long enough. Tasks that are
+    `settling`, since their owner has yet to append, stay with it for now. With `heavy` empty, all is as `wanted` says.
 
     Each processor gets one such task at a time: a container starts its queries one after the other, and meanwhile a
     task that has been released for it stands still.
@@ -55,7 +57,7 @@ def waiting(
         if (owner := current.get(task)) is not None:
             if to not in follow:  # an older release has no replicas to wait for
                 continue
-            may_move = (task, to) in overdue or to in ready
+            may_move = task not in settling and ((task, to) in overdue or to in ready)
             gains[to] += may_move
             if not may_move or gains[to] > 1:
                 owners[task] = owner

@@ -13,7 +13,7 @@ from samza_azure.group.publish import with_run
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.group.warm_up import AT_ONCE, NEAR_BYTES, WARM_UP_S, begun, waiting
 from samza_azure.messages import ReplicaState
-from tests.group.situation import CONTROL, NOW, PLAN, ROWS, leader, owner, report, row
+from tests.group.situation import CONTROL, NOW, PLAN, ROWS, TIMING, leader, owner, report, row
 
 TASKS = [f"count-{number}" for number in range(12)]
 NEAR = ReplicaState(7, NEAR_BYTES, 100)
@@ -107,12 +107,23 @@ def test_an_orphan_goes_to_who_has_its_state_and_moves_on_from_there() -> None:
     view.own.written = row("p1", replicas={})
     after = with_run(view, before, NOW, ())
     assert set(owners(after).values()) == {"p3"}
-    assert {*after.replicas.values()} == {("p1",)}
-    (next_one,) = after.replicas
-    view.own.written = row("p1", replicas={next_one: NEAR})
-    view.others.members = rows_of(after, {})
-    del view.others.members["p2"]
-    assert Counter(owners(with_run(view, after, NOW, ())).values()) == {"p3": 2, "p1": 1}
+    view.as_leader.published_at = NOW
+    assert not after.replicas  # it stands still: no copy is made meanwhile, and it goes nowhere else
+    view.own.written = row("p1", replicas=dict.fromkeys(busy, NEAR))
+    everywhere = replace(after, replicas=dict.fromkeys(busy, ("p1",)))
+    assert owners(with_run(view, everywhere, NOW + TIMING.debounce_s, ()))["clean-1"] == "p3"
+
+    appended = {
+        task: replace(report(task, batch=8), generation=each.owner.generation, appended_at=NOW)
+        for task, each in after.tasks.items()
+        if each.owner is not None
+    }
+    view.own.written, view.others.members = row("p1", replicas={}), {"p3": row("p3", appended)}
+    warming = with_run(view, after, NOW + TIMING.debounce_s, ())
+    assert {*warming.replicas.values()} == {("p1",)} and owners(warming) == owners(after)
+    view.own.written = row("p1", replicas=dict.fromkeys(busy, NEAR))
+    moved = with_run(view, warming, NOW + 2 * TIMING.debounce_s, ())
+    assert Counter(owners(moved).values()) == {"p3": 2, "p1": 1}
 
 
 def test_a_processor_that_comes_back_gets_its_task_when_it_has_its_state_again() -> None:
