@@ -20,7 +20,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from common import EXAMPLE, Claim, bench_job, cpu_s, flights, main, middle, plain_spark, say, scratch
+from common import EXAMPLE, Claim, Written, bench_job, cpu_s, flights, main, middle, plain_spark, say, scratch
 from throughput import COLUMNS, FILES_A_YEAR, kept, produce, wait_for
 
 YEARS_A_PASS, PASSES, WARM = 6, 20, 4
@@ -103,6 +103,7 @@ def ours(rows: list[pa.Table], settings: str) -> Passes:
     with bench_job(job, (EXAMPLE / "pipeline.py").read_text()) as around:
         container = around.container("container")
         container.run(container.ready().tasks())
+        written = Written(around, "clean", tasks)
         expected = 0
         for number, each in enumerate(rows):
             container.permit(0)
@@ -112,7 +113,7 @@ def ours(rows: list[pa.Table], settings: str) -> Passes:
             batches = sum(each.batch for each in container.reports.values())
             begun = time.monotonic()
             container.permit()
-            wait_for(around, container, "clean", expected, tasks)
+            wait_for(around, container, "clean", expected, written)
             seconds = time.monotonic() - begun
             parts = parts_of(container.pid, around.emulator.pid)
             parts.subtract(before)

@@ -131,14 +131,14 @@ def kept(rows: pa.Table) -> int:
     return rows.num_rows - rows["dep_delay"].null_count
 
 
-def wait_for(around: BenchJob, container: Container, first: str, expected: int, tasks: int = TASKS) -> None:
+def wait_for(around: BenchJob, container: Container, first: str, expected: int, written: Written | None = None) -> None:
     """Wait until the stage `first` has emitted this many rows, and the second has appended a batch that has read them
-    all. Each has so many tasks."""
-    written = Written(around, first, tasks)
+    all. `written` goes on from an earlier wait: logs are deleted as they are read."""
+    written = written or Written(around, first, TASKS)
 
     def all_read() -> bool:
         if written.reaches(expected) and all(
-            has_read(container, f"daily_delays-{number}", written.ends) for number in range(tasks)
+            has_read(container, f"daily_delays-{number}", written.ends) for number in range(len(written.ends))
         ):
             return True
         time.sleep(POLL_S)
