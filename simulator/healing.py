@@ -28,8 +28,9 @@ def handled_within(timing: Timing, start_s: float, *, leads: bool) -> float:
     return noticed + 5 * timing.scan_s + 2 * timing.heartbeat_s + 2 * start_s
 
 
-def unhealed(ledger: Ledger, lives: Mapping[str, Life], blind: str) -> str | None:
-    """The first trouble found; None if the fleet has healed. `blind`: a processor that never reaches the blob again."""
+def unhealed(ledger: Ledger, lives: Mapping[str, Life], blind: str, *, balanced: bool = True) -> str | None:
+    """The first trouble found; None if the fleet has healed. `blind`: a processor that never reaches the blob again.
+    Without `balanced`, shares may differ."""
     control = ledger.control
     if control is None:
         return "there is no control blob"
@@ -61,7 +62,8 @@ def unhealed(ledger: Ledger, lives: Mapping[str, Life], blind: str) -> str | Non
     shares = Counter(each.owner.processor for each in control.tasks.values() if each.owner is not None)
     able = [shares[name] for name, life in alive.items() if life.habits.plan.fingerprint == control.fingerprint]
     # The processor that gave up a task has one less: no other task moves there in its place.
-    if control.phase is RunPhase.RUNNING and not control.given_up and max(able) > min(able) + 1:
+    is_judged = balanced and control.phase is RunPhase.RUNNING and not control.given_up
+    if is_judged and max(able) > min(able) + 1:
         return f"the tasks are not balanced: {dict(shares)} of {list(alive)}"
     return None
 

@@ -155,6 +155,7 @@ class Facts:
     note: Callable[[str], None] = lambda text: None
     is_asked_for: Callable[[str], bool] = lambda run: True  # another run after this one
     rung_at: Callable[[str, str], float | None] = lambda processor, of: None  # a bell told it that this one has ended
+    replicas: bool = False  # whether tasks with state have some
     clock_slack: float = 0.0  # the share by which a slow clock extends a deadline
     no_beats: list[tuple[float, float]] = field(default_factory=list)  # outages in which no heartbeat was possible
     no_blob: list[tuple[float, float]] = field(default_factory=list)  # outages in which nobody reached the control blob
@@ -273,7 +274,7 @@ class Ledger(MemoryStorage):
         self._check_moves(before, after)
         self._check_retry(before, after)
         if after.version != before.version:  # last: of a drain S12 says which owner is there, and so more
-            is_judged, wrong = needless_moves(before, after)
+            is_judged, wrong = needless_moves(before, after, replicas=self.facts.replicas)
             if is_judged and self.have_containers(after):
                 self.seen["judged Least moves"] += 1
                 _check(wrong)

@@ -84,6 +84,7 @@ class Processors:
             self.note,
             lambda run: self.again == run,
             self._rung_at,
+            replicas=scenario.replicas > 0,
             clock_slack=slack,
         )
         self.ledger = Ledger(self.facts)

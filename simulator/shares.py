@@ -20,8 +20,8 @@ def unowned(before: Control, after: Control) -> tuple[bool, str | None]:
     return True, f"Owned: version {after.version} names no owner of {idle}, and {able} could run them"
 
 
-def needless_moves(before: Control, after: Control) -> tuple[bool, str | None]:
-    """Least moves: whether a new version could be judged, and the trouble with it.
+def needless_moves(before: Control, after: Control, *, replicas: bool) -> tuple[bool, str | None]:
+    """Least moves: whether a new version could be judged, and the trouble with it. With `replicas` tasks may wait.
 
     It cannot be judged while a task is given up, which counts in the share of who gave it up; nor when a processor was
     restarted, whose tasks may or may not have waited for it. Whoever asks looks for processors without a container.
@@ -42,7 +42,7 @@ def needless_moves(before: Control, after: Control) -> tuple[bool, str | None]:
     moved = [
         task for task, owner in kept.items() if owner.processor in lives and _moves(owner, after.tasks[task].owner)
     ]
-    waits = bool(balances and (before.replicas or after.replicas))  # until a replica is where a task will move
+    waits = balances and replicas  # until a replica is where a task will move, or its owner has appended
     if len(moved) == (above if balances else 0) or (waits and len(moved) < above):
         return True, None
     return True, (

@@ -272,7 +272,11 @@ class World(Faults):
         self.result.fail_over = FailOver("the leader" if leads else "a follower", self.loop.time() - since, stated_s)
         self.ledger.seen[f"judged Bound after {self.result.fail_over.of} died"] += 1
         bound = within(runs_within(self.timing, len(alive), self.habits.start_s), clocks=clocks)
-        await self._hold(bound, self.unhealed, "Bound: {:.1f} s after its tasks were given to others {}")
+        after = "Bound: {:.1f} s after its tasks were given to others {}"
+        if self.scenario.replicas:  # they go to who has one, run and append there, and only then move to an even share
+            await self._hold(bound, lambda: self.unhealed(balanced=False), after)
+            bound += within(self.timing.barrier_timeout_s, clocks=clocks)
+        await self._hold(bound, self.unhealed, after)
         return victim.name
 
     async def _get_back(self, lost: str) -> None:
@@ -347,9 +351,9 @@ class World(Faults):
         """The time within which the fleet heals, from any state."""
         return heals_within(self.timing, self.ledger.control, self.habits.shutdown_s)
 
-    def unhealed(self) -> str | None:
-        """The first trouble found; None if the fleet has healed."""
-        return unhealed(self.ledger, self.lives, self.blind)
+    def unhealed(self, *, balanced: bool = True) -> str | None:
+        """The first trouble found; None if the fleet has healed. Without `balanced`, shares may differ."""
+        return unhealed(self.ledger, self.lives, self.blind, balanced=balanced)
 
     # L2: trouble that never ends.
 

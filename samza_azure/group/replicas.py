@@ -96,8 +96,9 @@ def with_replicas(
         for task, each in control.tasks.items()
         if each.owner is not None and stage_of(task) in stateful
     }
-    if count and taken_over(view, control, owners, version, now):
-        warm_ups = {task: to for task, to in warm_ups.items() if to in control.replicas.get(task, ())}
+    if count and (busy := taken_over(view, control, owners, version, now)):
+        if any(_is_starting(view, control, task) for task in busy):  # one without input runs, and appends nothing
+            warm_ups = {task: to for task, to in warm_ups.items() if to in control.replicas.get(task, ())}
         placed = {
             task: found
             for task, before in control.replicas.items()
@@ -137,6 +138,13 @@ def _is_taken_over(view: View, control: Control, task: str) -> bool:
         return owner is not None
     is_new = report.phase is Phase.RUNNING and owner.generation == control.version
     return report.appended_at is None and (report.phase is Phase.STARTING or is_new)
+
+
+def _is_starting(view: View, control: Control, task: str) -> bool:
+    """Whether a task has an owner that does not run it yet."""
+    owner = control.tasks[task].owner
+    report = report_of(task, owner, view.present)
+    return owner is not None and (report is None or report.phase is Phase.STARTING)
 
 
 @lru_cache(maxsize=1)
