@@ -24,7 +24,7 @@ LAST_WORD_S = 2.0
 LAST_PART = 0.5
 #: So far apart, in seconds, are the releases of a processor that will go: the next owner starts one query after the
 #: other, and a task that has been released and waits for that stands still.
-APART_S = 1.6
+APART_S = 1.5
 #: All of them begin within this part of the time until the last one, and within this part of `task.shutdown.ms`: after
 #: 1.5 times that a next owner begins without the release.
 SPREAD, SPREAD_OF_SHUTDOWN = 0.25, 0.5
