@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.rows import RequestKind
-from samza_azure.group.timing import CHURN_MAX, Timing
-from simulator.ledger import Ledger
+from samza_azure.group.timing import CHURN_MAX, SIGHT_S, Timing
+from simulator.ledger import CLOCK_RATE, Ledger
 from simulator.life import Life
 from simulator.promises import warm_ups_s
 
@@ -26,6 +26,13 @@ def handled_within(timing: Timing, start_s: float, *, leads: bool) -> float:
     """The stated bound, from the death of the leader or of a follower until its tasks run elsewhere."""
     noticed = max(timing.leader_timeout_s, timing.heartbeat_timeout_s) if leads else timing.heartbeat_timeout_s
     return noticed + 5 * timing.scan_s + 2 * timing.heartbeat_s + 2 * start_s
+
+
+def blind_within(timing: Timing, start_s: float, *, is_news: bool, clocks: bool) -> float:
+    """The time within which others run the tasks of a processor that cannot reach the blob: it must adopt a version, or
+    it looks at the blob without news, which by the slowest clock takes longest."""
+    waits_s = timing.barrier_timeout_s if is_news else SIGHT_S
+    return waits_s / (CLOCK_RATE if clocks else 1.0) + 2 * handled_within(timing, start_s, leads=True)
 
 
 def unhealed(ledger: Ledger, lives: Mapping[str, Life], blind: str, *, balanced: bool = True) -> str | None:

@@ -14,13 +14,12 @@ from random import Random
 
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.rows import RequestKind
-from samza_azure.group.timing import SIGHT_S
 from samza_azure.host.deaths import Deaths
 from samza_azure.logs.names import RUNS
 from samza_azure.storage.memory import MemoryAccount, SimulatedAccount
 from simulator.container import CLEANERS
 from simulator.faults import Faults
-from simulator.healing import handled_within, heals_within, idle, led_by, not_given_on, unhealed
+from simulator.healing import blind_within, handled_within, heals_within, idle, led_by, not_given_on, unhealed
 from simulator.ledger import Violation, demand
 from simulator.life import Life
 from simulator.network import Outage
@@ -415,7 +414,8 @@ class World(Faults):
             self._send_away(self.lives[self.dice.choice(others)])
         self.blind = victim.name
         await self._wait(10.0)  # the processor that left is back
-        bound = (self.timing.barrier_timeout_s if is_news else SIGHT_S) + 2 * self._handled_within(leads=True)
+        clocks, start_s = self.scenario.clocks, self.habits.start_s
+        bound = blind_within(self.timing, start_s, is_news=is_news, clocks=clocks)
         await self._heal(bound, "L2: {:.0f} s after a processor lost sight of the blob {}")
 
     def _one(self, leads: bool) -> Life:

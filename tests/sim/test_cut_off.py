@@ -10,7 +10,8 @@ import pytest
 from samza_azure.group.control import RunPhase
 from samza_azure.group.rows import RequestKind
 from samza_azure.group.timing import SIGHT_S
-from simulator.life import Life
+from simulator.healing import blind_within
+from simulator.life import RATE_ERROR, Life
 from simulator.network import Outage
 from tests.sim.test_ending import Story, played
 
@@ -63,6 +64,26 @@ def test_the_tasks_of_a_processor_that_is_cut_off_run_elsewhere_without_a_new_ve
             assert victim.name in self._owners().values()
 
     played(Quiet(seed))
+
+
+def test_by_a_slow_clock_it_is_noticed_later_and_in_time() -> None:
+    """Its five minutes without news are five and a half. The bound of L2 did not count that."""
+
+    class Slow(CutOff):
+        def _start(self, name: str, code: str) -> None:
+            super()._start(name, code)
+            self.lives[name].clock._rate = 1 - RATE_ERROR
+
+        async def _play(self) -> None:
+            await self._runs()  # each has just read the blob
+            self._lose_sight(hangs=False)
+            since, start_s = self.loop.time(), self.habits.start_s
+            bound = blind_within(self.timing, start_s, is_news=False, clocks=True)
+            await self._until("others run its tasks", lambda: self.unhealed() is None, bound, step=0.25)
+            by_exact_clocks = blind_within(self.timing, start_s, is_news=False, clocks=False)
+            assert self.loop.time() - since > by_exact_clocks, "it shows nothing"
+
+    played(Slow(0, clocks=True))
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=LONG)])

@@ -41,8 +41,8 @@ def two_of(seeds: int) -> list[object]:
 class Story(World):
     """A fleet that runs, without faults but those of the story. A processor that ends is started again."""
 
-    def __init__(self, seed: int, profile: str = "default") -> None:
-        super().__init__(replace(CALM, seed=seed, profile=profile))
+    def __init__(self, seed: int, profile: str = "default", *, clocks: bool = False) -> None:
+        super().__init__(replace(CALM, seed=seed, profile=profile, clocks=clocks))
         self.code = ""  # of processors that start from now on
         self.stuck: set[str] = set()  # their containers never come up
 
