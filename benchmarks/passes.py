@@ -43,7 +43,7 @@ class Passes:
     by_clock: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
     parts: Counter[str] = field(default_factory=Counter)
-    batches: list[int] = field(default_factory=list)  # of each pass, of all tasks; only of ours
+    batches: list[int] = field(default_factory=list)  # of each pass, of all tasks; nothing of plain Spark
 
 
 def measure(quick: bool) -> list[Claim]:
