@@ -124,9 +124,10 @@ def taken_over(view: View, control: Control, tasks: Iterable[str], version: int,
     write.
     """
     since = max(view.as_leader.published_at, view.as_leader.since)
-    if control.version == version and reached(since + view.timing.barrier_timeout_s, now):
+    found = {task for task in tasks if _is_taken_over(view, control, task)}
+    if found and control.version == version and reached(since + view.timing.barrier_timeout_s, now):
         return set()
-    return {task for task in tasks if _is_taken_over(view, control, task)}
+    return found
 
 
 def _is_taken_over(view: View, control: Control, task: str) -> bool:
