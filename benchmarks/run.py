@@ -1,6 +1,6 @@
 """`make bench` and `make bench-rest`: claims of docs/measured.md, one script after the other, and one table at the end.
 
-`python benchmarks/run.py [PART]`: `first`, in less than 20 minutes by the times of its scripts, is what README shows;
+`python benchmarks/run.py [PART]`: `first`, in about half an hour by the times of its scripts, is what README shows;
 `rest` is all else, in about two hours, estimated. What no part has is run by hand: an
 asterisk in docs/measured.md.
 """
