@@ -101,6 +101,8 @@ class SourceProgress:
 def next_offset(start: Offset, found: SourceProgress, pace: Pace, *, step: int, draining: bool) -> Offset:
     """The next offset; `start` itself if no batch is due yet.
 
+    Rows are due once the period is over, or at once if they are many (`worth_bytes`).
+
     A drain does not wait between two batches if there is more to read, nor before the last one. While producers still
     have to append their last records it does wait: otherwise each of them would get a batch of its own, and a batch
     costs the same with one row or a thousand. So `since_new` counts from the first of these records.
