@@ -14,6 +14,7 @@ import pickle
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,8 @@ class Poller:
         if result is not start:
             self._given()
         self._answered(gate, result, self._is_at_end(offset.at, gate) or self._has_only_the_end_before_it(start, gate))
+        if result is not start and self.has_more:
+            self.thread.submit(self._look_ahead, offset, gate)
         return result
 
     def _awaits_step(self, gate: Gate) -> bool:
@@ -240,13 +243,7 @@ class Poller:
 
     def _look(self, start: Offset, gate: Gate) -> Offset:
         """The next offset after `start`. If this takes too long, a later call with the same start gets the result."""
-        under = replace(gate, version=0, step=0)  # what was found stays valid in the last step
-        if self.based_on != (start, under):
-            if self.heads != list(start.at):  # records found beyond `start` must be scanned again
-                self.due = [0.0] * len(self.readers)
-            self.based_on, self.heads = (start, under), list(start.at)
-            self.new_since = None
-            self.parts = [[] for _ in self.readers]
+        self._go_on_from(start, gate)
         if gate.frozen and gate.ends is None and self.spec.is_source_stream:
             return start
         now = boot_time()
@@ -273,6 +270,25 @@ class Poller:
         if offset != start:
             self._prefetch(start, offset, found.rows)
         return offset
+
+    def _look_ahead(self, given: Offset, gate: Gate) -> None:
+        """Find the records of the next batch while Spark runs this one, if it could not have all that there are. So no
+        log is read more often than without this. The next round meets errors again, and reports them.
+        """
+        with suppress(Exception):
+            self._go_on_from(given, gate)
+            self._scan_all(gate, boot_time())
+
+    def _go_on_from(self, start: Offset, gate: Gate) -> None:
+        """Forget what was found beyond another offset, or under another gate."""
+        under = replace(gate, version=0, step=0)  # what was found stays valid in the last step
+        if self.based_on == (start, under):
+            return
+        if self.heads != list(start.at):  # records found beyond `start` must be scanned again
+            self.due = [0.0] * len(self.readers)
+        self.based_on, self.heads = (start, under), list(start.at)
+        self.new_since = None
+        self.parts = [[] for _ in self.readers]
 
     def _question_the_idle(self, now: float) -> None:
         """An idle producer does not hold back the watermark, but only if its log, read again now, is unchanged."""

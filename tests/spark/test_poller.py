@@ -166,6 +166,39 @@ def test_the_gate_can_make_batches_smaller(source: Poller, reads: Reads) -> None
     assert source.latest(small)["at"][0][1] == whole
 
 
+def test_the_next_batch_is_found_while_spark_runs_this_one(source: Poller, reads: Reads) -> None:
+    """If this one could not have all. What has failed meanwhile is read again."""
+    for first in (4, 7):
+        write(reads.writer, first, first + 1, first + 2)
+    write_gate(Path(source.spec.files["gate"]), Gate(version=1, batch_bytes=1))
+
+    def down() -> None:
+        raise StorageUnavailable("It is down.")
+
+    one = source.latest(START)
+    source.thread.submit(lambda: None).result()  # it has looked ahead
+    reads.in_the_way = down
+    two = source.latest(one)
+    source.thread.submit(lambda: None).result()
+    assert source.latest(two) == two, "nothing could be read"
+    reads.in_the_way = lambda: None
+    source.resting_until = 0.0
+    three = source.latest(two)
+
+    assert [rows_between(source, *ends) for ends in ((START, one), (one, two), (two, three))] == [
+        [1, 2, 3],
+        [4, 5, 6],
+        [7, 8, 9],
+    ]
+    assert source.latest(three) == three
+
+
+def rows_between(source: Poller, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
+    """The rows as a worker reads them."""
+    spec = str(next(source.file.parent.parent.glob("input-*")))
+    return [number for batch in read_range(spec, SCHEMA, start, end) for number in batch["n"].to_pylist()]
+
+
 @pytest.mark.parametrize(("most", "lowered"), [(200_000, None), (32 << 20, 200_000)])
 def test_half_a_batch_of_input_does_not_wait_for_the_period(
     source: Poller, reads: Reads, most: int, lowered: int | None
