@@ -105,11 +105,11 @@ event_time = "ts"
 [task]
 commit.ms = 0
 """
-EACH = 70
+EACH = 140
 
 
 def digest(key: str, n: int) -> str:
-    """Two KiB that cannot be packed well."""
+    """Two KiB that cannot be packed into less than half."""
     return "".join(hashlib.sha512(f"{key}-{n}-{i}".encode()).hexdigest() for i in range(16))
 
 
@@ -127,7 +127,7 @@ def test_a_batch_puts_out_more_than_the_driver_may_collect(fleet: MakeFleet, cou
 
     @application.stage("many", output="kept")
     def kept(rows: DataFrame) -> DataFrame:
-        return rows.where("n = 1 OR n = 70").select("key", "n")
+        return rows.where(f"n = 1 OR n = {EACH}").select("key", "n")
 
     run = fleet(application, EXPLODED)
     moment = datetime(2013, 1, 1, tzinfo=UTC)
