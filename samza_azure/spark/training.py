@@ -1,7 +1,7 @@
 """Makes the archive of Java's that lets Spark start in half the time: `python -m samza_azure.spark.training`.
 
 Java notes the classes that a run has loaded and stores them, ready to be mapped, when it ends. So this runs once what
-a container runs: a session, a Python source, stages with and without state, foreachBatch. No storage is needed.
+a container runs: a session, a Python source, stages with and without state, the way out for rows. No storage is needed.
 It is run once per machine, by `make` and the image's build, or by the first container in the background.
 """
 
@@ -24,6 +24,7 @@ from samza_azure.spark.jvm import java
 from samza_azure.spark.jvm.output import BatchOutput
 from samza_azure.spark.jvm.session import connect_session
 from samza_azure.spark.jvm.settings import settings_of
+from samza_azure.spark.jvm.sink import start
 from samza_azure.spark.jvm.watermark import OwnedWatermark
 from samza_azure.spark.pipeline.destination import with_destination
 
@@ -125,8 +126,8 @@ def _query(spark: SparkSession, directory: Path, stage: Any) -> Any:
 
     source = spark.readStream.format(FORMAT).schema("key string, ts timestamp, value double").load()
     frame = with_destination(stage(source), [F.col("key")], 4)
-    writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(directory))
-    held.append(writer.trigger(processingTime="100 milliseconds").start())
+    started = start(frame, write, name=directory.name, checkpoint=str(directory), output_mode="append", trigger_ms=100)
+    held.append(started)
     return held[0]
 
 

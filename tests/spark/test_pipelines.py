@@ -67,9 +67,9 @@ THREADS = 3
 @pytest.fixture(scope="module")
 def ready(spark: SparkSession, account: Account, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """What cases share. It changes how often a query looks for rows: put back for the tests after."""
-    before = task.SOURCE_START_S, launch.TRIGGER
+    before = task.SOURCE_START_S, launch.TRIGGER_MS
     yield Bench(spark, account, tmp_path_factory.mktemp("cases"))
-    task.SOURCE_START_S, launch.TRIGGER = before
+    task.SOURCE_START_S, launch.TRIGGER_MS = before
 
 
 def outcomes(ready: Bench, cases: dict[int, Case]) -> dict[int, Outcome]:

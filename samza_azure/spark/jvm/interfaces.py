@@ -16,6 +16,7 @@ JAVA: dict[str, tuple[str, ...]] = {
     # The session and its catalogue.
     f"{SPARK}.SparkContext": (
         "addSparkListener", "cleaner", "env", "removeSparkListener", "requestExecutors", "requestTotalExecutors",
+        "submitJob",
     ),
     f"{SPARK}.api.java.JavaSparkContext": ("hadoopConfiguration", "isLocal", "sc"),
     f"{SQL}.classic.SparkSession": ("extensions", "sessionState", "setActiveSession", "sparkContext", "streams"),
@@ -154,7 +155,13 @@ JAVA: dict[str, tuple[str, ...]] = {
     f"{SPARK}.scheduler.StageInfo": ("stageId",),
     f"{SPARK}.executor.TaskMetrics": ("executorCpuTime", "executorDeserializeCpuTime"),
     # The rows of a batch.
-    f"{SPARK}.rdd.RDD": ("dependencies", "foreachPartition", "getNumPartitions", "id", "persist", "unpersist"),
+    f"{STREAMING}.Sink": ("addBatch",),
+    f"{SQL}.Dataset": (),
+    f"{SQL}.streaming.Trigger": ("ProcessingTime",),
+    f"{SPARK}.util.SystemClock": (),
+    f"{STREAMING}.sources.PythonForeachBatchFunction": ("call",),
+    f"{SPARK}.rdd.RDD": ("dependencies", "getNumPartitions", "id", "persist", "sparkContext", "unpersist"),
+    f"{SPARK}.SimpleFutureAction": ("ready", "value"),
     f"{SPARK}.SparkEnv": ("blockManager", "mapOutputTracker"),
     f"{SPARK}.ContextCleaner": ("doCleanupShuffle",),
     f"{SPARK}.MapOutputTrackerMaster": ("containsShuffle",),
@@ -169,7 +176,7 @@ JAVA: dict[str, tuple[str, ...]] = {
     f"{SPARK}.api.python.PythonWorkerFactory": ("createSimpleWorker",),
     f"{SPARK}.api.python.PythonWorkerFactory$MonitorThread": (),
     f"{SPARK}.scheduler.SparkListenerInterface": (),
-    f"{SQL}.classic.StreamingQueryManager": ("listenerBus",),
+    f"{SQL}.classic.StreamingQueryManager": ("listenerBus", "startQuery"),
     f"{STREAMING}.state.StateStore": ("loadedProviders", "removeFromLoadedProvidersAndClose"),
     f"{STREAMING}.state.StateStoreProviderId": ("queryRunId",),
     f"{STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager": (),

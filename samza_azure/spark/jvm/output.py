@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 
 from samza_azure.errors import SamzaAzureError, StorageUnavailable
 from samza_azure.spark.jvm.session import java_class
+from samza_azure.spark.jvm.sink import sink
 
 #: The target size of a record batch. The number of rows for it is known once rows have been seen.
 BATCH_BYTES = 4 << 20
@@ -43,10 +44,8 @@ class BatchOutput:
         """Run the plan. Its rows can be read, partition by partition, until the end of the `with` block."""
         java = self._java = self._java or _Java(frame)
         self._schema = self._schema or java.arrow_schema(frame)
-        rows = frame._jdf.toArrowBatchRdd(self._rows, "UTC", True, False)
-        rows.persist(java.on_disk)
+        rows = java.sink.onDisk(frame._jdf, self._rows)
         try:
-            rows.foreachPartition(java.nothing)
             yield self._read([java.block(rows, number) for number in range(rows.getNumPartitions())])
         finally:
             rows.unpersist(False)
@@ -95,11 +94,8 @@ class _Java:
 
     def __init__(self, frame: DataFrame) -> None:
         spark = frame.sparkSession
-        self.on_disk = java_class(spark, "org.apache.spark.storage.StorageLevel").DISK_ONLY()
+        self.sink = sink(spark)
         classes = java_class(spark, "java.lang.Class")
-        # A serializable function that ignores the rows: they have been written to the block before it is called.
-        identity = classes.forName("scala.$less$colon$less$")
-        self.nothing = identity.getField("MODULE$").get(None).refl()
         # By reflection on its field: SparkEnv's methods refer to classes that the wheel does not have.
         manager = classes.forName("org.apache.spark.SparkEnv").getDeclaredField("blockManager")
         manager.setAccessible(True)
@@ -130,7 +126,7 @@ class _Java:
                     file.close()
                     found.get().dispose()
                 return
-            rows.foreachPartition(self.nothing)
+            self.sink.compute(rows)
         raise StorageUnavailable(f"Executors of the cluster have ended {COPY_ATTEMPTS} times with the rows of a batch.")
 
     def delete_copies(self) -> None:

@@ -26,7 +26,7 @@ class OwnedWatermark:
     """The watermark of one running query."""
 
     def __init__(self, spark: SparkSession, query: StreamingQuery) -> None:
-        """Take over the watermark. Call this in the query's first foreachBatch, before Spark has raised it."""
+        """Take over the watermark. Call this in the query's first batch, before Spark has raised it."""
         self._spark, self._query = spark, query._jsq.streamingQuery()
         self._tracker: Any = self._query.watermarkTracker()
         entries = self._tracker.getClass().getDeclaredField("operatorToWatermarkMap")

@@ -1,4 +1,4 @@
-"""What happens in foreachBatch: the batch becomes one record, the record is appended, the watermark is set."""
+"""What happens at the end of a batch: it becomes one record, the record is appended, the watermark is set."""
 
 import time
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from samza_azure.tasks.records import RecordWriter, watermark_us
 
 
 class BatchWriter(RecordWriter):
-    """The foreachBatch of one task."""
+    """What Spark calls for each batch of one task."""
 
     def __init__(
         self,

@@ -11,13 +11,14 @@ from samza_azure.pipeline.state import PROVIDERS
 from samza_azure.spark.jvm.catalyst import in_sql
 from samza_azure.spark.jvm.session import make_active
 from samza_azure.spark.jvm.session_kept import session_kept
+from samza_azure.spark.jvm.sink import start
 from samza_azure.spark.pipeline.pipeline import AnalysedQuery
 from samza_azure.spark.query.query_context import QueryContext
 from samza_azure.spark.query.source import FORMAT
 
 STATE_PARTITIONS = "spark.sql.shuffle.partitions"
 STATE_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-TRIGGER = "100 milliseconds"
+TRIGGER_MS = 100
 
 
 def source(context: QueryContext, stage: AnalysedQuery, read: TaskInput, option: str, value: str) -> DataFrame:
@@ -57,11 +58,11 @@ def launch(
     with session_kept(spark, stage.stage.name):
         frame = stage.stage.function(*frames)
     frame = stage.with_destination(spark, frame)
-    return (
-        frame.writeStream.queryName(name)
-        .outputMode(stage.stage.output_mode)
-        .option("checkpointLocation", checkpoint)
-        .trigger(processingTime=TRIGGER)
-        .foreachBatch(run_batch)
-        .start()
+    return start(
+        frame,
+        run_batch,
+        name=name,
+        checkpoint=checkpoint,
+        output_mode=stage.stage.output_mode,
+        trigger_ms=TRIGGER_MS,
     )

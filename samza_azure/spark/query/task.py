@@ -126,7 +126,7 @@ class QueryTask(StageTask):
         return OwnedWatermark(self._context.spark, self._running_query())
 
     def _running_query(self) -> StreamingQuery:
-        """The query, for its foreachBatch. It exists then, but `start` may not have returned it yet."""
+        """The query, for its batches. It exists then, but `start` may not have returned it yet."""
         if not self._has_query.wait(QUERY_START_S) or not isinstance(self._query, StreamingQuery):
             raise StorageUnavailable(f"The query of {self.name} did not start within {QUERY_START_S} s.")
         return self._query

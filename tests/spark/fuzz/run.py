@@ -169,7 +169,7 @@ class Bench:
             0.0  # saves work where the queries of a fleet start one after the other; here it costs time
         )
         config = config_of(directory, job_of(case))
-        launch.TRIGGER = "250 milliseconds"  # dozens of queries that look for rows keep a machine busy
+        launch.TRIGGER_MS = 250  # dozens of queries that look for rows keep a machine busy
         with self.starts.session, during():
             fleet = Fleet(self.spark, self.account, config, application, directory / "fleet", starts=self.starts)
         fleet.generation = 1000 * next(self.numbers)  # queries of one session have different names
