@@ -2,6 +2,7 @@
 
 import io
 import re
+import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -216,6 +217,32 @@ def test_a_local_file_that_exists_is_overwritten_only_on_demand(spark: SparkSess
     with pytest.raises(Py4JJavaError, match="FileAlreadyExists"):
         files.create(path, False)
     files.create(path, True).close()
+
+
+def test_a_table_of_rocksdb_is_copied_by_a_second_name(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark copies them with these two methods. What had the name before is left as it is under its other names."""
+    files, path = _local_files(spark), jvm_of(spark).org.apache.hadoop.fs.Path
+    table, log = tmp_path / "1.sst", tmp_path / "1.log"
+    for each in (table, log):
+        each.write_bytes(b"rows")
+    for number, copy in enumerate((files.copyToLocalFile, files.copyFromLocalFile)):
+        there = tmp_path / str(number)
+        there.mkdir()
+        (tmp_path / "other").write_bytes(b"others")
+        (there / "1.sst").hardlink_to(tmp_path / "other")
+        for each in (table, log):
+            copy(path(str(each)), path(str(there / each.name)))
+        assert (there / "1.sst").samefile(table) and not (there / "1.log").samefile(log)
+        assert (there / "1.log").read_bytes() == b"rows" and (tmp_path / "other").read_bytes() == b"others"
+
+
+def test_a_table_that_cannot_have_a_second_name_is_copied(spark: SparkSession, tmp_path: Path) -> None:
+    """As on another disk; here memory is one."""
+    files, path = _local_files(spark), jvm_of(spark).org.apache.hadoop.fs.Path
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+        (table := Path(other) / "1.sst").write_bytes(b"rows")
+        files.copyToLocalFile(path(str(table)), path(str(tmp_path / "1.sst")))
+        assert (tmp_path / "1.sst").read_bytes() == b"rows"
 
 
 def _faults_of_dead_children(spark: SparkSession) -> int:

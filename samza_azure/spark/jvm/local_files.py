@@ -2,8 +2,10 @@
 
 Without its native library Hadoop starts `chmod` for each file and folder that it creates, and for each file's checksum:
 four processes for a batch without state, twelve for a join. A checkpoint is a cache here, so it needs neither:
-`LocalFiles` creates files and folders as Java does, with the permissions of the process's umask. It replaces the file
-system that Hadoop's cache holds for the scheme `file`; everything else is Hadoop's own.
+`LocalFiles` creates files and folders as Java does, with the permissions of the process's umask. Spark also copies the
+tables of RocksDB, from the checkpoint into RocksDB's own folder when it loads a state, and back for a snapshot: here
+they get a second name instead, so a task with a large state runs sooner, and its tables are on the disk once.
+It replaces the file system that Hadoop's cache holds for the scheme `file`; everything else is Hadoop's own.
 `tests/spark/test_private_interfaces.py` pins the private interfaces that this uses.
 """
 
@@ -16,6 +18,8 @@ from samza_azure.spark.jvm.session import compiled, java_class
 log = logging.getLogger(__name__)
 
 NAME = "LocalFiles"
+#: The files of RocksDB with the rows. RocksDB writes each once, and deletes it.
+TABLE = ".sst"
 SOURCE = f"""
 public class {NAME} extends org.apache.hadoop.fs.LocalFileSystem {{
     public org.apache.hadoop.fs.FSDataOutputStream create(
@@ -40,6 +44,36 @@ public class {NAME} extends org.apache.hadoop.fs.LocalFileSystem {{
             pathToFile(path).toPath(), new java.nio.file.attribute.FileAttribute[0]
         );
         return true;
+    }}
+    public void copyToLocalFile(
+        boolean moves, org.apache.hadoop.fs.Path from, org.apache.hadoop.fs.Path to
+    ) throws java.io.IOException {{
+        if (moves || !linked(from, to)) {{
+            super.copyToLocalFile(moves, from, to);
+        }}
+    }}
+    public void copyFromLocalFile(
+        boolean moves, org.apache.hadoop.fs.Path from, org.apache.hadoop.fs.Path to
+    ) throws java.io.IOException {{
+        if (moves || !linked(from, to)) {{
+            super.copyFromLocalFile(moves, from, to);
+        }}
+    }}
+    private boolean linked(org.apache.hadoop.fs.Path from, org.apache.hadoop.fs.Path to) throws java.io.IOException {{
+        if (!from.getName().endsWith("{TABLE}")) {{
+            return false;
+        }}
+        mkdirs(to.getParent());
+        java.nio.file.Path target = pathToFile(to).toPath();
+        java.nio.file.Files.deleteIfExists(target);  // to write into it would change all of its names
+        try {{
+            java.nio.file.Files.createLink(target, pathToFile(from).toPath());
+            return true;
+        }} catch (java.io.IOException error) {{  // on another disk, as a rule
+            return false;
+        }} catch (UnsupportedOperationException error) {{
+            return false;
+        }}
     }}
 }}
 """
