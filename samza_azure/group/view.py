@@ -20,12 +20,12 @@ from samza_azure.group.timing import (
     BEAT_AGAIN,
     CLEAN_AGAIN_MOST_S,
     CLEAN_AGAIN_S,
-    DRAINING_LOOK_S,
     LEASE_MARGIN_S,
     LEASE_S,
     LEAVING_BEAT_S,
     NEWS_EXPECTED_S,
     OUT_OF_REACH,
+    RELEASE_LOOK_S,
     RENEW_EVERY_S,
     RETRY_S,
     SELF_STOP,
@@ -566,7 +566,7 @@ class View:
 
     def wait_gap(self) -> float:
         """The gap between two reads of the row of a member that has to release a task for us."""
-        return min(self.timing.scan_s, DRAINING_LOOK_S) if self.awaits_release else self.timing.scan_s
+        return min(self.timing.scan_s, RELEASE_LOOK_S) if self.awaits_release else self.timing.scan_s
 
     @property
     def awaits_release(self) -> bool:

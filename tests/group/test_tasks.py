@@ -21,7 +21,7 @@ from samza_azure.group.learn import heard_container_lost, heard_task, learn, per
 from samza_azure.group.membership import own_row
 from samza_azure.group.rows import ProcessorRow, ProcessorState, columns, processor_row
 from samza_azure.group.tasks import retry_at
-from samza_azure.group.timing import DRAINING_LOOK_S, NEWS_EXPECTED_S
+from samza_azure.group.timing import DRAINING_LOOK_S, NEWS_EXPECTED_S, RELEASE_LOOK_S
 from samza_azure.host.status import why
 from samza_azure.messages import (
     Drain,
@@ -180,9 +180,9 @@ def test_a_gainer_polls_only_the_row_of_the_earlier_owner(story: Story) -> None:
     actions = story.turn(view, NOW + 0.1, {ReadMember: ROWS["p2"]})
     assert ReadMember("p2") in actions
     assert ScanMembers not in kinds(actions)
-    assert ReadMember not in kinds(story.turn(view, NOW + 0.2))
+    assert ReadMember not in kinds(story.turn(view, NOW + 0.1 + RELEASE_LOOK_S - 0.01))
     story.turn(view, NOW + 1.1, {ReadMember: replace(ROWS["p2"], released={"clean-1": 2})})
-    started = [action.command for action in story.turn(view, NOW + 1.2) if isinstance(action, Tell)]
+    started = [action.command for action in story.turn(view, NOW + 1.15) if isinstance(action, Tell)]
     assert [command.task for command in started if isinstance(command, StartTask)] == ["clean-1"]
 
 
@@ -195,8 +195,8 @@ def test_a_gainer_reads_at_once_what_it_has_not_read_since_it_waits() -> None:
     learn(view, ReadControl(), ControlRead(blob, "newer"), sent_at=NOW, now=NOW)
     assert membership.look(view, NOW) == [ReadMember("p2")]
     learn(view, ReadMember("p2"), ROWS["p2"], sent_at=NOW, now=NOW + 0.1)
-    assert membership.look(view, NOW + DRAINING_LOOK_S - 0.01) == []
-    assert membership.look(view, NOW + DRAINING_LOOK_S) == [ReadMember("p2")]
+    assert membership.look(view, NOW + RELEASE_LOOK_S - 0.01) == []
+    assert membership.look(view, NOW + RELEASE_LOOK_S) == [ReadMember("p2")]
     view.turn_at = NOW + NEWS_EXPECTED_S  # it takes long
     assert membership.look(view, NOW + 0.9) == []
     assert membership.look(view, NOW + 1.0) == [ReadMember("p2")]
