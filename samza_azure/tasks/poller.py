@@ -14,7 +14,6 @@ import pickle
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -272,12 +271,16 @@ class Poller:
         return offset
 
     def _look_ahead(self, given: Offset, gate: Gate) -> None:
-        """Find the records of the next batch while Spark runs this one, if it could not have all that there are. So no
-        log is read more often than without this. The next round meets errors again, and reports them.
+        """Find the records of the next batch while Spark runs this one, if it could not have all that there are.
+
+        The next round meets errors again, and reports them.
         """
-        with suppress(Exception):
+        try:
             self._go_on_from(given, gate)
-            self._scan_all(gate, boot_time())
+            if (now := boot_time()) >= self.resting_until:
+                self._scan_all(gate, now)
+        except Exception:  # noqa: BLE001  # any error, see above
+            self.silent_since = [None] * len(self.readers)  # as in `_failed`
 
     def _go_on_from(self, start: Offset, gate: Gate) -> None:
         """Forget what was found beyond another offset, or under another gate."""
@@ -306,9 +309,9 @@ class Poller:
         room = self._most(gate) - self._size()
         hints = self.hints.read()
         due = [number for number in range(len(self.readers)) if self._is_due(number, gate, hints, now)]
-        for number in due:
+        for others, number in zip(range(len(due), 0, -1), due, strict=True):
             if room > 0:
-                room -= self._scan(number, gate, max(room // len(due), 1), hints)
+                room -= self._scan(number, gate, max(room // others, 1), hints)
         self.has_more = room <= 0 or any(self.due[number] == 0.0 for number in due)
 
     def _most(self, gate: Gate) -> int:

@@ -19,8 +19,9 @@ from samza_azure.storage.memory import MemoryAccount
 from samza_azure.stream_io.columns import laid_out
 from samza_azure.stream_io.source_stream import SourceWriter
 from samza_azure.streams.gate import Gate
+from samza_azure.streams.offset import Offset
 from samza_azure.tasks import poller as module
-from samza_azure.tasks.gate_files import Acknowledgement, PermitFile, Spec, write_gate, write_json
+from samza_azure.tasks.gate_files import Acknowledgement, PermitFile, Spec, read_gate, write_gate, write_json
 from samza_azure.tasks.poller import Poller, read_range
 
 SCHEMA = pa.schema([("n", pa.int32())])
@@ -191,6 +192,29 @@ def test_the_next_batch_is_found_while_spark_runs_this_one(source: Poller, reads
         [7, 8, 9],
     ]
     assert source.latest(three) == three
+
+
+def test_an_outage_while_it_looks_ahead_is_no_silence(source: Poller, reads: Reads) -> None:
+    """Its producers cannot write either, so none of them counts as idle because of that time. And a service that asks
+    for a pause is left alone."""
+    write(reads.writer, 4)
+    write_gate(Path(source.spec.files["gate"]), Gate(version=1, batch_bytes=1))
+    tries = []
+
+    def down() -> None:
+        tries.append(boot_time())
+        raise StorageUnavailable("It is down.")
+
+    one = source.latest(START)
+    source.thread.submit(lambda: None).result()
+    reads.in_the_way = down
+    gate = read_gate(Path(source.spec.files["gate"]))
+    for rests, expected in ((60.0, 0), (0.0, 1)):
+        source.based_on, source.heads, source.silent_since = None, [], [boot_time() - 9.0]
+        source.resting_until = boot_time() + rests
+        source.thread.submit(source._look_ahead, Offset.from_json(one), gate).result()
+        assert len(tries) == expected
+    assert source.silent_since == [None]
 
 
 def rows_between(source: Poller, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
