@@ -220,7 +220,7 @@ class TaskSettings:
     """The maximum of tasks per stage: fewer cost less and run less in parallel; by default a task per partition."""
     commit_ms: Annotated[Milliseconds, Field(alias="task.commit.ms")] = 1_000
     """Milliseconds between two appends of a task: longer costs less and delays rows by as much; 0: no wait."""
-    batch_bytes: Annotated[Size, Field(alias="task.batch.bytes")] = 32 << 20
+    batch_bytes: Annotated[Size, Field(alias="task.batch.bytes")] = 20 << 20
     """Bytes that a task reads for one batch: more rows per append, but more memory."""
     shutdown_ms: Annotated[Milliseconds, Field(alias="task.shutdown.ms")] = 30_000
     """Milliseconds that a task has for its release, and a container may be silent: longer forgives slow batches,

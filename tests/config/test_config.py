@@ -79,7 +79,7 @@ def test_a_minimal_file_has_the_defaults_of_the_handbook() -> None:
     assert config.coordinator.blob_length == 5_120_000
     assert (config.storage.container, config.storage.table) == ("flights-1", "flights1")
     assert (config.processor.id, config.processor.host, config.processor.port) == (None, "127.0.0.1", None)
-    assert config.task == TaskSettings(None, 1000, 32 * 1024 * 1024, 30_000, 5, "auto", 1, -1, -1)
+    assert config.task == TaskSettings(None, 1000, 20 * 1024 * 1024, 30_000, 5, "auto", 1, -1, -1)
     assert (dict(config.streams), config.metrics_prometheus_port) == ({}, None)
 
 
