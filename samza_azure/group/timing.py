@@ -51,7 +51,7 @@ DRAINING_LOOK_S = 0.2
 #: announces them soon. It may not: if nobody can take the tasks of one that leaves, there may be none for long.
 NEWS_EXPECTED_S = 10.0
 #: All processors that wait for a release together read at most this many rows a second, and each row once more when
-#: they begin to wait; Azure carries 2,000. For NEWS_EXPECTED_S each reads a row once in the latter time, since the task
+#: they begin to wait; Azure carries 2,000. For NEWS_EXPECTED_S each reads a row once in RELEASE_LOOK_S, since the task
 #: stands still until then; after that at the scan rate.
 WAITS_PER_S, RELEASE_LOOK_S = 250, 0.1
 #: Each back-off reaches its maximum before this many doublings; a higher power may overflow.

@@ -69,6 +69,8 @@ public class {NAME} extends org.apache.hadoop.fs.LocalFileSystem {{
         try {{
             java.nio.file.Files.createLink(target, pathToFile(from).toPath());
             return true;
+        }} catch (java.nio.file.FileAlreadyExistsException error) {{  // a copy would be written into it
+            throw error;
         }} catch (java.io.IOException error) {{  // on another disk, as a rule
             return false;
         }} catch (UnsupportedOperationException error) {{
