@@ -23,7 +23,7 @@ from samza_azure.spark.jvm.settings import settings_of
 
 SCHEMA = "carrier string, ts timestamp, dep_delay double"
 POLL_S = 0.1
-#: So long each way rests after a pass: what windows that are over need, and batches of a second without rows.
+#: So long each way rests after a pass: until windows that are over are emitted.
 REST_S = 1.2
 
 

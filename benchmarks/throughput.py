@@ -119,15 +119,10 @@ def speed_of(
         return Speed(counted / seconds, counted / cpu, metered)
 
 
-def produce(around: BenchJob, rows: pa.Table, key: str | None = "dest", rows_a_record: int = 0) -> None:
-    """Everything into the source stream; without a key each partition has as many rows. `rows_a_record`: in all
-    partitions; 0: as many as a source writes at once.
-    """
+def produce(around: BenchJob, rows: pa.Table, key: str | None = "dest") -> None:
+    """Everything into the source stream; without a key each partition has as many rows."""
     source = around.source("flights")
-    for begin in range(0, rows.num_rows, rows_a_record or rows.num_rows):
-        source.write(rows.slice(begin, rows_a_record or rows.num_rows), key)
-        if rows_a_record:
-            source.flush()
+    source.write(rows, key)
     source.close()
 
 
