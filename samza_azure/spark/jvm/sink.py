@@ -4,7 +4,7 @@ Spark's own way to Python, `foreachBatch`, computes a batch's plan into rows, an
 analysed, optimised, compiled and run for each batch. `BatchSink` gives Python the batch itself. It also runs the job
 that puts the rows into blocks on disk (see `output.py`) without the checks that Spark makes of functions that users
 write: they read the classes of Spark anew for each job.
-Both together save a fifth of a small batch's processor time. `tests/spark/test_sink.py` pins what a batch is.
+Both together save an eighth of a small batch's processor time. `tests/spark/test_sink.py` pins what a batch is.
 """
 
 from collections.abc import Callable
