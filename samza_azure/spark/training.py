@@ -126,8 +126,9 @@ def _query(spark: SparkSession, directory: Path, stage: Any) -> Any:
 
     source = spark.readStream.format(FORMAT).schema("key string, ts timestamp, value double").load()
     frame = with_destination(stage(source), [F.col("key")], 4)
-    started = start(frame, write, name=directory.name, checkpoint=str(directory), output_mode="append", trigger_ms=100)
-    held.append(started)
+    held.append(
+        start(frame, write, name=directory.name, checkpoint=str(directory), output_mode="append", trigger_ms=100)
+    )
     return held[0]
 
 

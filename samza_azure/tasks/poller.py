@@ -309,9 +309,9 @@ class Poller:
         room = self._most(gate) - self._size()
         hints = self.hints.read()
         due = [number for number in range(len(self.readers)) if self._is_due(number, gate, hints, now)]
-        for others, number in zip(range(len(due), 0, -1), due, strict=True):
+        for done, number in enumerate(due):
             if room > 0:
-                room -= self._scan(number, gate, max(room // others, 1), hints)
+                room -= self._scan(number, gate, max(room // (len(due) - done), 1), hints)
         self.has_more = room <= 0 or any(self.due[number] == 0.0 for number in due)
 
     def _most(self, gate: Gate) -> int:
