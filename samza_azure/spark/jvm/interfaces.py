@@ -15,10 +15,13 @@ STREAMING = f"{SQL}.execution.streaming"
 JAVA: dict[str, tuple[str, ...]] = {
     # The session and its catalogue.
     f"{SPARK}.SparkContext": (
-        "addSparkListener", "cleaner", "env", "removeSparkListener", "requestExecutors", "requestTotalExecutors",
-        "submitJob",
+        "addSparkListener", "broadcast", "clean", "cleaner", "env", "removeSparkListener", "requestExecutors",
+        "requestTotalExecutors", "submitJob",
     ),
     f"{SPARK}.api.java.JavaSparkContext": ("hadoopConfiguration", "isLocal", "sc"),
+    f"{SPARK}.SparkConf": (),
+    f"{SPARK}.broadcast.Broadcast": ("isValid",),
+    f"{SPARK}.util.SerializableConfiguration": ("value",),
     f"{SQL}.classic.SparkSession": ("extensions", "sessionState", "setActiveSession", "sparkContext", "streams"),
     f"{SQL}.classic.RuntimeConfig": ("getAllAsJava",),
     f"{SQL}.internal.SessionState": (
@@ -191,7 +194,7 @@ JAVA: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 #: By module of pyspark, of the cloudpickle in it, and of py4j: names that begin with an underscore.
 PYTHON: dict[str, tuple[str, ...]] = {
-    "pyspark.core.context": ("_ensure_initialized", "_gateway", "_jsc", "_jvm"),
+    "pyspark.core.context": ("_ensure_initialized", "_gateway", "_initialize_context", "_jsc", "_jvm"),
     "pyspark.sql.classic.dataframe": ("_jdf",),
     "pyspark.sql.session": ("_jsparkSession",),
     "pyspark.sql.conf": ("_jconf",),

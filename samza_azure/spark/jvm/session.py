@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import JavaMember
-from pyspark import util
+from pyspark import SparkConf, util
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
 from samza_azure.spark.jvm import references
+from samza_azure.spark.jvm.context import Context
+from samza_azure.spark.jvm.janino import class_of, compiled_in
 from samza_azure.spark.jvm.java import Jvm, launch
 from samza_azure.spark.jvm.settings import settings_of
 
@@ -36,7 +38,7 @@ def connect_session(name: str, settings: Mapping[str, str], jvm: Jvm) -> SparkSe
     builder = SparkSession.builder.appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    spark = _connected(builder, jvm)
+    spark = _connected(builder, {"spark.app.name": name, **settings}, jvm)
     gateway_of(spark).proc = jvm.process  # as if pyspark had started it
     return spark
 
@@ -67,12 +69,8 @@ def jvm_of(spark: SparkSession) -> Any:
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
-    """A Java class or a Scala object, by its full name.
-
-    For `jvm.org.apache…`, Java would search all of Spark's jars for a class called `org`, then for `org.apache`: two
-    milliseconds of CPU time for each.
-    """
-    return _class(jvm_of(spark), name)
+    """A Java class or a Scala object, by its full name: see `janino.class_of`."""
+    return class_of(jvm_of(spark), name)
 
 
 def java_object(spark: SparkSession, name: str, field: str) -> Any:
@@ -80,22 +78,15 @@ def java_object(spark: SparkSession, name: str, field: str) -> Any:
     return _object(jvm_of(spark), name, field)
 
 
-@cache  # there is one JVM
-def _class(jvm: Any, name: str) -> Any:
-    return getattr(jvm, name)
-
-
 @cache
 def _object(jvm: Any, name: str, field: str) -> Any:
-    found = getattr(_class(jvm, name), field)
+    found = getattr(class_of(jvm, name), field)
     return found() if isinstance(found, JavaMember) else found
 
 
 def compiled(spark: SparkSession, name: str, source: str) -> Any:
-    """An object of a Java class without arguments, compiled from its source as Spark compiles its generated code."""
-    compiler = java_class(spark, "org.codehaus.janino.SimpleCompiler")()
-    compiler.cook(source)
-    return compiler.getClassLoader().loadClass(name).getConstructor(None).newInstance(None)
+    """An object of a Java class without arguments, compiled from its source: see `janino.py`."""
+    return compiled_in(jvm_of(spark), name, source)
 
 
 def released_at_end(spark: SparkSession) -> AbstractContextManager[None]:
@@ -108,7 +99,7 @@ def gateway_of(spark: SparkSession) -> Any:
     return spark.sparkContext._gateway
 
 
-def _connected(builder: SparkSession.Builder, jvm: Jvm) -> SparkSession:
+def _connected(builder: SparkSession.Builder, settings: Mapping[str, str], jvm: Jvm) -> SparkSession:
     """pyspark connects to a running JVM through these variables. The secret does not stay in the environment."""
     references.install()
     gateway = jvm.gateway()
@@ -116,6 +107,7 @@ def _connected(builder: SparkSession.Builder, jvm: Jvm) -> SparkSession:
     os.environ["PYSPARK_GATEWAY_SECRET"] = gateway.secret
     os.environ["PYSPARK_PYTHON"] = jvm.python
     try:
-        return builder.getOrCreate()
+        Context(conf=SparkConf().setAll([*settings.items()]))
+        return builder.getOrCreate()  # around this context
     finally:
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]

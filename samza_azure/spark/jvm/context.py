@@ -1,0 +1,82 @@
+"""Spark's context, without work that it repeats for each batch and that changes nothing.
+
+Spark looks at each function that it gives to its tasks: whether it refers to what a shell for Scala has left in it, to
+null that, and whether it can be serialised. For that it reads compiled classes of its own anew, and serialises the
+function once more. Here all these functions are Spark's own, and none comes from a shell. It also sends Hadoop's
+thousand settings to its tasks several times a batch, although they are the same in each.
+Promised: a function that Spark would change is given to it as before. Settings are sent again when one has changed.
+If this cannot be compiled, the context is Spark's own: it costs time, and the rows are the same.
+`tests/spark/test_context.py` pins both.
+"""
+
+import logging
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+
+from samza_azure.spark.jvm.janino import compiled_in
+
+log = logging.getLogger(__name__)
+
+NAME = "Contexts"
+SPARK = "org.apache.spark"
+CONTEXT, SETTINGS = f"{SPARK}.SparkContext", f"{SPARK}.SparkConf"
+BROADCAST = f"{SPARK}.broadcast.Broadcast"
+HADOOP = f"{SPARK}.util.SerializableConfiguration"
+CONFIGURATION = "org.apache.hadoop.conf.Configuration"
+#: So many broadcasts of settings are kept: each task's query has its own.
+KEPT = 32
+SOURCE = f"""
+public class {NAME} {{
+    public {SPARK}.api.java.JavaSparkContext of({SETTINGS} settings) {{
+        return new {SPARK}.api.java.JavaSparkContext(new Context(settings));
+    }}
+
+    public static class Context extends {CONTEXT} {{
+        private final java.util.Map sent = new java.util.LinkedHashMap(16, 0.75f, true) {{
+            protected boolean removeEldestEntry(java.util.Map.Entry eldest) {{
+                return size() > {KEPT};
+            }}
+        }};
+
+        public Context({SETTINGS} settings) {{
+            super(settings);
+        }}
+
+        // Of compiled code, Spark cleans classes with this in their names only, and not Java's lambdas.
+        public Object clean(Object function, boolean isChecked) {{
+            return function.getClass().getName().contains("$anonfun$") ? super.clean(function, isChecked) : function;
+        }}
+
+        public {BROADCAST} broadcast(Object value, scala.reflect.ClassTag tag) {{
+            if (sent == null || !(value instanceof {HADOOP})) return super.broadcast(value, tag);
+            {CONFIGURATION} all = (({HADOOP}) value).value();
+            java.util.Map settings = new java.util.HashMap();
+            for (java.util.Iterator each = all.iterator(); each.hasNext();) {{
+                java.util.Map.Entry entry = (java.util.Map.Entry) each.next();
+                settings.put(entry.getKey(), entry.getValue());
+            }}
+            synchronized (sent) {{
+                {BROADCAST} before = ({BROADCAST}) sent.get(settings);
+                if (before != null && before.isValid()) return before;
+                {BROADCAST} now = super.broadcast(new {HADOOP}(new {CONFIGURATION}(all)), tag);  // a copy, to keep
+                sent.put(settings, now);
+                return now;
+            }}
+        }}
+    }}
+}}
+"""
+
+
+class Context(SparkContext):
+    """pyspark's context, around ours."""
+
+    def _initialize_context(self, jconf: Any) -> Any:
+        try:
+            contexts = compiled_in(self._jvm, NAME, SOURCE)
+        except Py4JError as error:  # a release of Spark has moved what this uses
+            log.warning("Spark checks its own functions in each batch, which costs processor time only: %s", error)
+            return super()._initialize_context(jconf)
+        return contexts.of(jconf)
