@@ -11,8 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from samza_azure.spark.jvm import sink
+from samza_azure.spark.jvm import predicates, sink
 from samza_azure.spark.jvm.output import BatchOutput
+from samza_azure.spark.jvm.session import java_class
+from samza_azure.streams.offset import INFINITY_MS
 
 Stage = Callable[[DataFrame], DataFrame]
 STAGES: dict[str, tuple[str, Stage]] = {
@@ -28,11 +30,11 @@ STAGES: dict[str, tuple[str, Stage]] = {
 }
 
 
-def input_of(spark: SparkSession, folder: Path) -> DataFrame:
+def input_of(spark: SparkSession, folder: Path, year: int = 2013) -> DataFrame:
     """Four files of rows, a file a batch."""
     folder.mkdir()
     for number in range(4):
-        rows = "".join(f'{{"n": {n}, "ts": "2013-01-01T00:00:{10 * number + n:02}Z"}}\n' for n in range(10))
+        rows = "".join(f'{{"n": {n}, "ts": "{year}-01-01T00:00:{10 * number + n:02}Z"}}\n' for n in range(10))
         (folder / f"{number}.json").write_text(rows)
     return spark.readStream.schema("n int, ts timestamp").option("maxFilesPerTrigger", 1).json(str(folder))
 
@@ -108,3 +110,48 @@ def test_a_query_that_is_stopped_ends_the_job_of_its_batch(spark: SparkSession, 
         pass
     assert not query.isActive
     assert spark.sparkContext._jsc.sc().getPersistentRDDs().size() == 0
+
+
+def test_an_aggregation_compiles_its_comparison_with_the_watermark_once(spark: SparkSession, tmp_path: Path) -> None:
+    """Without `predicates` it does so for each watermark."""
+    counter = java_class(spark, "org.apache.spark.metrics.source.CodegenMetrics").METRIC_COMPILATION_TIME()
+    rows: list[list[Any]] = []
+
+    def compiled_for(year: int) -> int:
+        outlet, before = BatchOutput(), counter.getCount()
+
+        def keep(frame: DataFrame, batch: int) -> None:
+            with outlet.run(frame) as found:
+                rows[-1].extend(row["n"] for each in found for row in each.to_pylist())
+
+        rows.append([])
+        _, stage = STAGES["windows"]
+        ended(started(stage(input_of(spark, tmp_path / str(year), year)), keep, tmp_path / f"checkpoint-{year}"))
+        return int(counter.getCount() - before)
+
+    compiled_for(2013)
+    assert compiled_for(2014) == 0
+    sink.sink(spark).prepareBy(None)
+    try:
+        assert compiled_for(2015) > 0
+    finally:
+        sink.sink(spark).prepareBy(predicates.predicates(spark))
+    assert all(rows)
+
+
+@pytest.mark.parametrize("value", [0, 1, -1, 10**18 - 1, 10**18, INFINITY_MS * 1000, 2**63 - 1, -(2**63)])
+def test_a_watermark_that_is_read_from_a_field_is_the_same_number(spark: SparkSession, value: int) -> None:
+    """Small and large numbers are kept in other ways."""
+    assert predicates.predicates(spark).constant(value).eval(None) == value
+
+
+def test_a_plan_that_is_none_stays_as_it_is(spark: SparkSession) -> None:
+    assert predicates.predicates(spark).apply("no plan") == "no plan"
+
+
+def test_without_predicates_batches_run_as_spark_has_planned_them(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(predicates, "SOURCE", predicates.SOURCE.replace("UnscaledValue", "Unknown"))
+    assert predicates.predicates.__wrapped__(spark) is None
+    assert predicates.ANEW in caplog.text

@@ -39,7 +39,7 @@ JAVA: dict[str, tuple[str, ...]] = {
     f"{SQL}.types.StructType": ("fromDDL",),
     # Plans.
     f"{SQL}.classic.Dataset": ("queryExecution", "schema", "toArrowBatchRdd"),
-    f"{SQL}.execution.QueryExecution": ("analyzed",),
+    f"{SQL}.execution.QueryExecution": ("analyzed", "executedPlan"),
     f"{CATALYST}.trees.TreeNode": (
         "children", "collectLeaves", "containsPattern", "nodeName", "origin", "productPrefix", "treeString",
     ),
@@ -140,7 +140,13 @@ JAVA: dict[str, tuple[str, ...]] = {
     f"{STREAMING}.runtime.WatermarkTracker": ("currentWatermark", "operatorToWatermarkMap", "setWatermark"),
     f"{STREAMING}.runtime.IncrementalExecution": ("executedPlan",),
     f"{STREAMING}.operators.stateful.StatefulOperator": (),
-    f"{STREAMING}.operators.stateful.StateStoreSaveExec": ("longMetric", "watermarkExpressionForLateEvents"),
+    f"{STREAMING}.operators.stateful.StateStoreSaveExec": (
+        "longMetric", "watermarkExpressionForEviction", "watermarkExpressionForLateEvents",
+    ),
+    f"{EXPRESSIONS}.LessThanOrEqual": (),
+    f"{EXPRESSIONS}.UnscaledValue": (),
+    f"{SQL}.types.Decimal": (),
+    f"{SQL}.types.DecimalType": (),
     f"{SQL}.execution.aggregate.BaseAggregateExec": ("groupingExpressions", "requiredChildDistributionExpressions"),
     f"{SQL}.execution.FilterExec": ("execute",),
     f"{SQL}.execution.metric.SQLMetric": ("value",),

@@ -15,6 +15,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from samza_azure.spark.jvm.predicates import predicates
 from samza_azure.spark.jvm.session import compiled, gateway_of, java_class
 
 NAME = "BatchSink"
@@ -26,6 +27,7 @@ DATASET = f"{SQL}.classic.Dataset"
 SOURCE = f"""
 public class {NAME} implements {SINK} {{
     private final {TO_PYTHON} python;
+    private scala.Function1 prepare;
 
     public {NAME}() {{
         this(null);
@@ -65,7 +67,12 @@ public class {NAME} implements {SINK} {{
         );
     }}
 
+    public void prepareBy(scala.Function1 prepare) {{
+        this.prepare = prepare;
+    }}
+
     public org.apache.spark.rdd.RDD onDisk({DATASET} frame, int rowsABatch) throws Throwable {{
+        if (prepare != null) prepare.apply(frame.queryExecution().executedPlan());
         org.apache.spark.rdd.RDD rows = frame.toArrowBatchRdd(rowsABatch, "UTC", true, false);
         rows.persist(org.apache.spark.storage.StorageLevel.DISK_ONLY());
         try {{
@@ -134,4 +141,6 @@ class _Batches:
 @lru_cache(maxsize=1)
 def sink(spark: SparkSession) -> Any:
     """The Java object that starts such queries, and puts rows on disk."""
-    return compiled(spark, NAME, SOURCE)
+    made = compiled(spark, NAME, SOURCE)
+    made.prepareBy(predicates(spark))
+    return made
