@@ -1,9 +1,9 @@
 """Plain Structured Streaming, to compare with: `plain.py WHAT …`, run by the benchmarks in a fresh process.
 
 The same queries on the same session settings as a container's, as far as they speed Spark up: file-based checkpoint
-manager, one JVM of the same size, Java's archive. What a container changes for its own ends is as Spark has it:
-the watermark, batches without data. There are as many shuffle partitions as cores, which is the best for it here.
-Each run prints one line of JSON.
+manager, one JVM of the same size, Java's archive. What a container changes for its own ends is as Spark has it: the
+context, the watermark, batches without data. There are as many shuffle partitions as cores, which is the best for it
+here. Each run prints one line of JSON.
 """
 
 import json
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from common import cpu_s
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from samza_azure.spark.jvm import java
@@ -37,7 +38,7 @@ def session(directory: Path) -> SparkSession:
         "spark.scheduler.mode": "FIFO",
     }
     every = settings_of(settings, directory)
-    return connect_session("plain", every, java.launch(every, os.environ, directory))
+    return connect_session("plain", every, java.launch(every, os.environ, directory), SparkContext)
 
 
 def read(spark: SparkSession, source: Path, files: str) -> DataFrame:

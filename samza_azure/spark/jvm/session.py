@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import JavaMember
-from pyspark import SparkConf, util
+from pyspark import SparkConf, SparkContext, util
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
@@ -30,7 +30,9 @@ def start_session(name: str, settings: Mapping[str, str], directory: Path) -> Sp
     return connect_session(name, chosen, launch(chosen, os.environ, directory))
 
 
-def connect_session(name: str, settings: Mapping[str, str], jvm: Jvm) -> SparkSession:
+def connect_session(
+    name: str, settings: Mapping[str, str], jvm: Jvm, context: type[SparkContext] = Context
+) -> SparkSession:
     """Wait for a JVM that was started before, and create a session in it with these settings only."""
     for logger in TWICE:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
@@ -38,7 +40,7 @@ def connect_session(name: str, settings: Mapping[str, str], jvm: Jvm) -> SparkSe
     builder = SparkSession.builder.appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    spark = _connected(builder, {"spark.app.name": name, **settings}, jvm)
+    spark = _connected(builder, {"spark.app.name": name, **settings}, jvm, context)
     gateway_of(spark).proc = jvm.process  # as if pyspark had started it
     return spark
 
@@ -99,7 +101,9 @@ def gateway_of(spark: SparkSession) -> Any:
     return spark.sparkContext._gateway
 
 
-def _connected(builder: SparkSession.Builder, settings: Mapping[str, str], jvm: Jvm) -> SparkSession:
+def _connected(
+    builder: SparkSession.Builder, settings: Mapping[str, str], jvm: Jvm, context: type[SparkContext]
+) -> SparkSession:
     """pyspark connects to a running JVM through these variables. The secret does not stay in the environment."""
     references.install()
     gateway = jvm.gateway()
@@ -107,7 +111,7 @@ def _connected(builder: SparkSession.Builder, settings: Mapping[str, str], jvm: 
     os.environ["PYSPARK_GATEWAY_SECRET"] = gateway.secret
     os.environ["PYSPARK_PYTHON"] = jvm.python
     try:
-        Context(conf=SparkConf().setAll([*settings.items()]))
+        context(conf=SparkConf().setAll([*settings.items()]))
         return builder.getOrCreate()  # around this context
     finally:
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
