@@ -1,7 +1,10 @@
 """Spark's context without the checks of Spark's own functions, and with settings that are sent once."""
 
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -103,3 +106,31 @@ def test_without_it_there_is_a_context_of_sparks_own(
         spark.sparkContext._initialize_context(context_of(spark).getConf())  # type: ignore[operator]
     assert "Only one SparkContext" in str(raised.value)
     assert '"cleaned"' in caplog.text
+
+
+def test_it_notes_nothing_of_what_has_run(spark: SparkSession) -> None:
+    assert spark.range(3).count() == 3
+    context_of(spark).listenerBus().waitUntilEmpty()
+    assert list(spark.sparkContext.statusTracker().getJobIdsForGroup()) == []
+    assert spark._jsparkSession.sharedState().statusStore().executionsCount() == 0
+
+
+WITH_UI = """
+import sys
+from pathlib import Path
+from samza_azure.spark.jvm.session import start_session
+spark = start_session("ui", {"spark.ui.enabled": "true", "spark.ui.port": "0"}, Path(sys.argv[1]))
+spark.range(3).count()
+spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+jobs = len(spark.sparkContext.statusTracker().getJobIdsForGroup())
+print(jobs, spark._jsparkSession.sharedState().statusStore().executionsCount())
+spark.stop()
+"""
+
+
+@pytest.mark.long  # a JVM of its own
+def test_with_sparks_ui_it_notes_all_that_the_ui_shows(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", WITH_UI, tmp_path], capture_output=True, text=True, timeout=120)
+    jobs, executions = map(int, done.stdout.split())
+    assert jobs > 0
+    assert executions == 1

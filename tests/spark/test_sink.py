@@ -101,12 +101,12 @@ def test_a_query_that_is_stopped_ends_the_job_of_its_batch(spark: SparkSession, 
     frame = input_of(spark, tmp_path / "in").selectExpr("java_method('java.lang.Thread', 'sleep', 3600000L) AS slept")
     query = started(frame, keep, tmp_path / "checkpoint")
     assert runs.wait(60)
-    jobs = spark.sparkContext.statusTracker()
-    while not jobs.getActiveJobsIds():
+    jobs = spark.sparkContext._jsc.sc().dagScheduler().activeJobs()
+    while jobs.isEmpty():
         assert query.isActive
     query.stop()
 
-    while jobs.getActiveJobsIds():
+    while not jobs.isEmpty():
         pass
     assert not query.isActive
     assert spark.sparkContext._jsc.sc().getPersistentRDDs().size() == 0

@@ -6,7 +6,8 @@ function once more. Here all these functions are Spark's own, and none comes fro
 thousand settings to its tasks several times a batch, although they are the same in each.
 Promised: a function that Spark would change is given to it as before. Settings are sent again when one has changed.
 If this cannot be compiled, the context is Spark's own: it costs time, and the rows are the same.
-`tests/spark/test_context.py` pins both.
+Without Spark's UI, nothing is noted of jobs and plans that only the UI and the status tracker show.
+`tests/spark/test_context.py` pins all of it.
 """
 
 import logging
@@ -14,6 +15,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from samza_azure.spark.jvm.janino import compiled_in
 
@@ -80,3 +82,15 @@ class Context(SparkContext):
             log.warning("Spark checks its own functions in each batch, which costs processor time only: %s", error)
             return super()._initialize_context(jconf)
         return contexts.of(jconf)
+
+
+def note_nothing(spark: SparkSession) -> None:
+    """Keep no record of the jobs, stages, tasks and plans that run from now on, unless there is Spark's UI."""
+    context = spark.sparkContext._jsc.sc()
+    if spark.sparkContext.uiWebUrl is not None:
+        return
+    try:
+        for store in (context.statusStore(), spark._jsparkSession.sharedState().statusStore()):
+            context.removeSparkListener(store.listener().get())
+    except Py4JError as error:
+        log.warning("Spark keeps a record of what has run, which costs processor time only: %s", error)

@@ -16,13 +16,18 @@ JAVA: dict[str, tuple[str, ...]] = {
     # The session and its catalogue.
     f"{SPARK}.SparkContext": (
         "addSparkListener", "broadcast", "clean", "cleaner", "env", "removeSparkListener", "requestExecutors",
-        "requestTotalExecutors", "submitJob",
+        "requestTotalExecutors", "statusStore", "submitJob",
     ),
     f"{SPARK}.api.java.JavaSparkContext": ("hadoopConfiguration", "isLocal", "sc"),
     f"{SPARK}.SparkConf": (),
+    f"{SPARK}.status.AppStatusStore": ("listener",),
+    f"{SQL}.internal.SharedState": ("statusStore",),
+    f"{SQL}.execution.ui.SQLAppStatusStore": ("listener",),
     f"{SPARK}.broadcast.Broadcast": ("isValid",),
     f"{SPARK}.util.SerializableConfiguration": ("value",),
-    f"{SQL}.classic.SparkSession": ("extensions", "sessionState", "setActiveSession", "sparkContext", "streams"),
+    f"{SQL}.classic.SparkSession": (
+        "extensions", "sessionState", "setActiveSession", "sharedState", "sparkContext", "streams",
+    ),
     f"{SQL}.classic.RuntimeConfig": ("getAllAsJava",),
     f"{SQL}.internal.SessionState": (
         "catalog", "catalogManager", "conf", "functionRegistry", "optimizer", "tableFunctionRegistry",

@@ -14,7 +14,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
 from samza_azure.spark.jvm import references
-from samza_azure.spark.jvm.context import Context
+from samza_azure.spark.jvm.context import Context, note_nothing
 from samza_azure.spark.jvm.janino import class_of, compiled_in
 from samza_azure.spark.jvm.java import Jvm, launch
 from samza_azure.spark.jvm.settings import settings_of
@@ -42,6 +42,8 @@ def connect_session(
         builder = builder.config(key, value)
     spark = _connected(builder, {"spark.app.name": name, **settings}, jvm, context)
     gateway_of(spark).proc = jvm.process  # as if pyspark had started it
+    if context is Context:
+        note_nothing(spark)
     return spark
 
 
