@@ -7,7 +7,8 @@ such a shuffle, as Spark does for `coalesce(1)`.
 Promised: the operator with state gets all rows, in the same order, in one partition, however many its input has, which
 may be none. It reads its input to the end, so what is below it commits its state as before. State does not change.
 A shuffle stays where rows of several inputs meet without state (a union), which are read side by side, and where Spark
-computes it once for two operators.
+computes it once for two operators. So does one between an aggregation and another operator if their state is in
+RocksDB: there a thread hands the store that an aggregation has read on to what writes next, which would be the other.
 If this cannot look at a plan, the plan keeps its shuffles: it costs time, and the rows are the same.
 `tests/spark/test_exchanges.py` pins the plan of each operator with state.
 """
@@ -26,6 +27,7 @@ NAME = "Exchanges"
 #: With this setting queries that start do without. A container has it, unless its job file says "false".
 REMOVED = "spark.samza_azure.exchanges.removed"
 STATEFUL = "org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator"
+READER = "org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreReader"
 SHUFFLE = "org.apache.spark.sql.execution.exchange.ShuffleExchangeExec"
 BROADCAST = "org.apache.spark.sql.execution.exchange.BroadcastExchangeLike"
 FOR_STATE = "org.apache.spark.sql.execution.exchange.REQUIRED_BY_STATEFUL_OPERATOR"
@@ -38,6 +40,8 @@ COLUMNAR = "org.apache.spark.sql.execution.ColumnarRule"
 PLAN = "org.apache.spark.sql.execution.SparkPlan"
 RULE = "org.apache.spark.sql.catalyst.rules.Rule"
 NODE = "org.apache.spark.sql.catalyst.trees.TreeNode"
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+ON_DISK = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 #: What is logged once if the rule fails.
 KEPT = "Spark shuffles the rows of stages with state, which costs processor time and changes nothing else"
 SOURCE = f"""
@@ -71,7 +75,7 @@ public class {NAME} extends scala.runtime.AbstractFunction1 {{
             if (!conf().getConfString("{REMOVED}", "false").equals("true")) return plan;
             try {{
                 collect(({PLAN}) plan, shuffles);
-                return shuffles.isEmpty() ? plan : without(({PLAN}) plan, shuffles);
+                return shuffles.isEmpty() ? plan : without(({PLAN}) plan, shuffles, false);
             }} catch (RuntimeException error) {{
                 failed(error);
             }} catch (LinkageError error) {{
@@ -85,28 +89,47 @@ public class {NAME} extends scala.runtime.AbstractFunction1 {{
             for (int i = 0; i < plan.children().size(); i++) collect(({PLAN}) plan.children().apply(i), shuffles);
         }}
 
-        private static {PLAN} without({PLAN} plan, final java.util.List shuffles) {{
-            if (isNeedless(plan, shuffles)) {{
+        // `isRead`: what is above, up to the next shuffle, reads a store that it writes later.
+        private static {PLAN} without({PLAN} plan, final java.util.List shuffles, boolean isRead) {{
+            if (isNeedless(plan, shuffles, isRead)) {{
                 LEFT_OUT.incrementAndGet();
-                return new {COALESCE}(1, without((({SHUFFLE}) plan).child(), shuffles));
+                return new {COALESCE}(1, without((({SHUFFLE}) plan).child(), shuffles, isRead));
             }}
+            final boolean isReadAbove = READER.isInstance(plan) || isRead && !(plan instanceof {SHUFFLE});
             return ({PLAN}) plan.mapChildren(new scala.runtime.AbstractFunction1() {{
                 public Object apply(Object child) {{
-                    return without(({PLAN}) child, shuffles);
+                    return without(({PLAN}) child, shuffles, isReadAbove);
                 }}
             }});
         }}
 
-        private static boolean isNeedless({PLAN} plan, java.util.List shuffles) {{
+        private static boolean isNeedless({PLAN} plan, java.util.List shuffles, boolean isRead) {{
             if (!(plan instanceof {SHUFFLE})) return false;
             {SHUFFLE} shuffle = ({SHUFFLE}) plan;
             if (!shuffle.shuffleOrigin().getClass().getName().equals("{FOR_STATE}$")) return false;
             if (shuffle.outputPartitioning().numPartitions() != 1 || !isOne(shuffle.child())) return false;
+            if (isOnDisk(shuffle) && (isRead ? has(STATE, shuffle.child()) : has(READER, shuffle.child()))) return false;
             for (int i = 0; i < shuffles.size(); i++) {{
                 {SHUFFLE} other = ({SHUFFLE}) shuffles.get(i);
                 if (other != shuffle && shuffle.sameResult(other)) return false;
             }}
             return true;
+        }}
+
+        private static boolean isOnDisk({PLAN} plan) {{
+            return plan.conf().getConfString("{PROVIDER}", "").equals("{ON_DISK}");
+        }}
+
+        private static final Class STATE = {STATEFUL}.class;
+        private static final Class READER = {READER}.class;
+
+        private static boolean has(Class kind, {PLAN} plan) {{
+            if (kind.isInstance(plan)) return true;
+            if (plan instanceof {SHUFFLE}) return false;
+            for (int i = 0; i < plan.children().size(); i++) {{
+                if (has(kind, ({PLAN}) plan.children().apply(i))) return true;
+            }}
+            return false;
         }}
 
         private static boolean isOne({PLAN} plan) {{

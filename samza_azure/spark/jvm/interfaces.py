@@ -145,6 +145,7 @@ JAVA: dict[str, tuple[str, ...]] = {
     f"{STREAMING}.runtime.WatermarkTracker": ("currentWatermark", "operatorToWatermarkMap", "setWatermark"),
     f"{STREAMING}.runtime.IncrementalExecution": ("executedPlan",),
     f"{STREAMING}.operators.stateful.StatefulOperator": (),
+    f"{STREAMING}.operators.stateful.StateStoreReader": (),
     f"{STREAMING}.operators.stateful.StateStoreSaveExec": (
         "longMetric", "watermarkExpressionForEviction", "watermarkExpressionForLateEvents",
     ),
