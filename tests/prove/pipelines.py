@@ -18,8 +18,9 @@ With --drains each case is drained in mid-stream, at a moment drawn with it, and
 that it had read by then. In every fourth a low-level task passes on the rows of an input.
 
 With --rocksdb the state is in RocksDB. With --shuffles mixed each owner of a task draws whether it runs with the
-shuffles that a job does without (samza_azure/spark/jvm/exchanges.py), so tasks go on with state of both kinds; kept:
-all do. Printed is how many shuffles the plans did without. With --spread the batches of each stage have two to four
+shuffles that a job does without (samza_azure/spark/jvm/exchanges.py), so tasks go on with state of both kinds, and
+whether it looks for windows that are over in each batch (samza_azure/spark/jvm/searches.py); kept: all do both. Printed
+is how many shuffles and searches the plans did without. With --spread the batches of each stage have two to four
 partitions, and so has its state.
 
 With --mutants, each mistake that the analysis could make is made (tests/spark/fuzz/mutants.py), until a case is wrong
@@ -44,7 +45,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from samza_azure.spark.jvm import exchanges
+from samza_azure.spark.jvm import exchanges, searches
 from samza_azure.spark.query import launch, task
 from samza_azure.spark.query.query_context import QueryContext
 from tests.spark.fuzz.bench import bench
@@ -88,7 +89,8 @@ def main() -> int:
     drawn: Draw = on_disk(kind) if asked.rocksdb else kind
     drawn = spread(drawn) if asked.spread else drawn
     with bench() as ready:
-        ready.spark.conf.set(exchanges.REMOVED, str(asked.shuffles == "left-out").lower())
+        for each in (exchanges.REMOVED, searches.LEFT_OUT):
+            ready.spark.conf.set(each, str(asked.shuffles == "left-out").lower())
         if asked.shuffles == "mixed":
             setattr(task, "launch", shuffling(launch.launch))  # noqa: B010
         if asked.only is not None:
@@ -121,10 +123,13 @@ def spread(drawn: Draw) -> Draw:
 
 
 def shuffling(launched: Callable[..., StreamingQuery]) -> Callable[..., StreamingQuery]:
-    """Starts queries, of which every second one by chance has its shuffles. Who calls it holds the session."""
+    """Starts queries, of which every second one by chance has its shuffles, and every second one searches in each
+    batch. Who calls it holds the session.
+    """
 
     def launch(context: QueryContext, *arguments: Any, **options: Any) -> StreamingQuery:
-        context.spark.conf.set(exchanges.REMOVED, random.choice(("true", "false")))
+        for each in (exchanges.REMOVED, searches.LEFT_OUT):
+            context.spark.conf.set(each, random.choice(("true", "false")))
         return launched(context, *arguments, **options)
 
     return launch
@@ -172,7 +177,7 @@ def many(ready: Bench, drawn: Draw, seeds: range, threads: int, *, shrink: bool)
         f"{len(seeds)} cases in {seconds:.0f} s ({seconds / len(seeds):.2f} s each): {verdicts['equal']} equal, "
         f"{advised} of them on one task as a message said, {refused} refused ({refused / len(seeds):.0%}), "
         f"{verdicts['unhelpful']} of them without advice, {verdicts['wrong']} wrong; "
-        f"{exchanges.left_out(ready.spark)} shuffles left out",
+        f"{exchanges.left_out(ready.spark)} shuffles and {searches.left_out(ready.spark)} searches left out",
         flush=True,
     )
     if shrink:

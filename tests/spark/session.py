@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from samza_azure.account import Storage
-from samza_azure.spark.jvm import exchanges, java, local_files, selectors
+from samza_azure.spark.jvm import exchanges, java, local_files, searches, selectors
 from samza_azure.spark.jvm.session import connect_session
 from samza_azure.spark.jvm.settings import settings_of
 from samza_azure.spark.query.source import LogSource
@@ -47,6 +47,7 @@ def session(storage: Storage, directory: Path, more: Mapping[str, str] | None = 
     local_files.install(spark)
     selectors.install(spark)
     exchanges.install(spark)
+    searches.install(spark)
     try:
         yield spark
     finally:

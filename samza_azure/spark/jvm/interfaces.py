@@ -136,6 +136,12 @@ JAVA: dict[str, tuple[str, ...]] = {
     f"{SQL}.execution.exchange.ShuffleExchangeExec": ("shuffleId", "shuffleOrigin"),
     f"{CATALYST}.plans.physical.Partitioning": ("numPartitions",),
     f"{STREAMING}.runtime.StreamingRelationExec": (),
+    # The rule that takes searches through the state out of a plan, and what it looks at.
+    f"{SQL}.execution.ProjectExec": ("projectList",),
+    f"{SQL}.execution.ExpandExec": ("output", "projections"),
+    f"{SQL}.types.DataTypes": ("BooleanType", "LongType"),
+    f"{EXPRESSIONS}.CreateNamedStruct": (),
+    f"{EXPRESSIONS}.PreciseTimestampConversion": (),
     # A query that runs: its watermark, clock, progress and late rows.
     f"{STREAMING}.runtime.StreamingQueryWrapper": ("recentProgress", "runId", "streamingQuery"),
     f"{STREAMING}.runtime.StreamExecution": (
@@ -147,7 +153,9 @@ JAVA: dict[str, tuple[str, ...]] = {
     f"{STREAMING}.operators.stateful.StatefulOperator": (),
     f"{STREAMING}.operators.stateful.StateStoreReader": (),
     f"{STREAMING}.operators.stateful.StateStoreSaveExec": (
-        "longMetric", "watermarkExpressionForEviction", "watermarkExpressionForLateEvents",
+        "child", "eventTimeWatermarkForEviction", "eventTimeWatermarkForLateEvents", "keyExpressions", "longMetric",
+        "outputMode", "stateFormatVersion", "stateInfo", "watermarkExpressionForEviction",
+        "watermarkExpressionForLateEvents",
     ),
     f"{EXPRESSIONS}.LessThanOrEqual": (),
     f"{EXPRESSIONS}.UnscaledValue": (),

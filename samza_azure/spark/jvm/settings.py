@@ -59,6 +59,7 @@ BASE = {
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "1",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.samza_azure.exchanges.removed": "true",  # see exchanges.py
+    "spark.samza_azure.searches.left_out": "true",  # see searches.py
 }
 
 #: The right to create, watch and delete pods is enough with these: see infra/kubernetes/cluster/rights.yaml.

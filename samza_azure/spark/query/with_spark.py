@@ -19,7 +19,7 @@ from samza_azure.errors import SamzaAzureError
 from samza_azure.machine.processes import how_it_ended
 from samza_azure.messages import OUT_OF_MEMORY, Alive, JvmEnded
 from samza_azure.pipeline.analysed import Pipeline
-from samza_azure.spark.jvm import cpu_time, exchanges, java, local_files, selectors
+from samza_azure.spark.jvm import cpu_time, exchanges, java, local_files, searches, selectors
 from samza_azure.spark.jvm.application_end import end_with_application
 from samza_azure.spark.jvm.errors import BROKEN
 from samza_azure.spark.jvm.executors import replace_executors
@@ -110,6 +110,8 @@ def _serve(
             threads.submit(cpu_time.installed, spark)
             if config.spark.get(exchanges.REMOVED) != "false":
                 threads.submit(exchanges.install, spark)
+            if config.spark.get(searches.LEFT_OUT) != "false":
+                threads.submit(searches.install, spark)
             pipeline = analyse_pipeline(spark, load(config), config, directory / "analysis")
             registered.result()
         if server is not None:
