@@ -40,6 +40,7 @@ MODULES = (
     "pyspark.worker",
     "samza_azure.tasks.poller",
     "samza_azure.storage.blobs",
+    "samza_azure.storage.connection",
 )
 ADDRESS = "zygote"
 #: What executors start as Python.
