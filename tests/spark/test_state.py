@@ -291,6 +291,10 @@ def test_sessions_beside_another_operator_are_not_kept_in_rocksdb(
     def with_limit(rows: DataFrame) -> DataFrame:
         return sessions(rows).selectExpr("key", "count").limit(3)
 
+    def sums_with_limit(rows: DataFrame) -> DataFrame:
+        hours = rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 hour"), "key").count()
+        return hours.selectExpr("key", "count").limit(3)
+
     def with_machine(rows: DataFrame) -> DataFrame:
         return sessions(rows).groupBy("key").transformWithState(Nothing(), "key string", "Append", "None")
 
@@ -301,6 +305,7 @@ def test_sessions_beside_another_operator_are_not_kept_in_rocksdb(
 
     analysed(with_limit, "memory")
     analysed(sessions, "rocksdb")
+    analysed(sums_with_limit, "memory")
     wrong, remedy = {
         "rocksdb": (with_limit, 'in a separate stage, or write task.state = "memory".'),
         "auto": (with_machine, "Compute the sessions in a separate stage."),
@@ -308,6 +313,10 @@ def test_sessions_beside_another_operator_are_not_kept_in_rocksdb(
     with pytest.raises(PipelineRefused, match="has session windows and another operator with state") as refused:
         analysed(wrong, chosen)
     assert str(refused.value).endswith(remedy)
+    with pytest.raises(
+        PipelineRefused, match=r"has an aggregation and a limit, .* Compute the limit in a separate stage"
+    ):
+        analysed(sums_with_limit, "rocksdb")  # seed 8800128 of the fuzzer, the same error
 
 
 def test_the_kind_of_state_is_one_of_three(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ public class {NAME} extends scala.runtime.AbstractFunction1 {{
             {SHUFFLE} shuffle = ({SHUFFLE}) plan;
             if (!shuffle.shuffleOrigin().getClass().getName().equals("{FOR_STATE}$")) return false;
             if (shuffle.outputPartitioning().numPartitions() != 1 || !isOne(shuffle.child())) return false;
-            if (isOnDisk(shuffle) && (isRead ? has(STATE, shuffle.child()) : has(READER, shuffle.child()))) return false;
+            if (isOnDisk(shuffle) && has(isRead ? STATE : READER, shuffle.child())) return false;
             for (int i = 0; i < shuffles.size(); i++) {{
                 {SHUFFLE} other = ({SHUFFLE}) shuffles.get(i);
                 if (other != shuffle && shuffle.sameResult(other)) return false;
