@@ -1,5 +1,6 @@
 """A query that gives its batches to Python as Spark has planned them, beside Spark's own `foreachBatch`."""
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,7 @@ def input_of(spark: SparkSession, folder: Path, year: int = 2013) -> DataFrame:
     for number in range(4):
         rows = "".join(f'{{"n": {n}, "ts": "{year}-01-01T00:00:{10 * number + n:02}Z"}}\n' for n in range(10))
         (folder / f"{number}.json").write_text(rows)
+        os.utime(folder / f"{number}.json", (number, number))  # the oldest is read first
     return spark.readStream.schema("n int, ts timestamp").option("maxFilesPerTrigger", 1).json(str(folder))
 
 
