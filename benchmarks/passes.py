@@ -1,6 +1,6 @@
 """The example's two stages in one warm Spark, pass by pass of 2 million rows, beside plain Spark.
 
-Each way reads the same rows in the same passes, in one process: the first pass is the cold one, and the last four of 16
+Each way reads the same rows in the same passes, in one process: the first pass is the cold one, and the last four of 12
 are the warm ones. Plain Spark has Parquet between its queries, in batches of 8 files (340,000 rows), and in one batch a
 pass, with as many shuffle partitions as there are cores, which is the best for it. Ours has as many tasks a stage, and
 a source with as many rows in each partition, in records of 10,000 rows, as a source writes them: in batches of so many
@@ -27,7 +27,7 @@ from common import EXAMPLE, Claim, Written, bench_job, cpu_s, flights, main, mid
 from plain import REST_S
 from throughput import COLUMNS, FILES_A_YEAR, kept, produce, wait_for
 
-YEARS_A_PASS, PASSES, WARM = 6, 16, 4
+YEARS_A_PASS, PASSES, WARM = 6, 12, 4
 FIRST_GOAL, BATCHES_GOAL, ONE_GOAL = 1.2, 1.3, 1.0
 #: Of the logs, 340,000 rows take so many bytes.
 BATCH_BYTES = 2_100_000

@@ -35,16 +35,18 @@ from common import Claim, console, show
 PARTS: dict[str, list[Callable[[bool], list[Claim]]]] = {
     "first": [
         passes.measure,
-        small_batch.measure,
-        killed.without_replicas,
+        small_batch.beside_plain,
+        killed.of_default,
     ],
     "rest": [
         same_job.measure,
+        small_batch.beside_shuffles,
         throughput.measure,
         routing.measure,
         take_over.measure,
         hand_over.measure,
         fail_over.measure,
+        killed.of_fast,
         killed.with_replicas,
         start.measure,
         restore.measure,
