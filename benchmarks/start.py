@@ -9,11 +9,14 @@ The supervisor is looked at while it has no tasks: before its container is ready
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import psutil
@@ -22,11 +25,13 @@ from common import EXAMPLE, BenchJob, Claim, bench_job, flights, main, middle, s
 from samza_azure.commands.fleet import Fleet
 from samza_azure.group.rows import MEMBERS
 from samza_azure.machine.clock import boot_time as now
+from samza_azure.messages import Phase
 from samza_azure.spark.jvm.java import Java, find_java
 from samza_azure.storage.connection import Account
 
-START_GOAL_S, BEAT_GOAL_S, CHECK_GOAL_S, MEMORY_GOAL_MB = 6.0, 1.0, 1.0, 80.0
+START_GOAL_S, BEAT_GOAL_S, CHECK_GOAL_S, MEMORY_GOAL_MB = 4.5, 1.0, 1.0, 80.0
 CACHE = "XDG_CACHE_HOME"
+PHASES = ("up_s", "ready_s", "runs_s", "append_s")
 
 
 def measure(quick: bool) -> list[Claim]:
@@ -67,31 +72,49 @@ def check(around: BenchJob) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How a container started with one task: seconds until it was ready and from then to its first append, processor
-    seconds until then, and what its JVM holds."""
+    """How a container started with one task: the seconds of each phase, processor seconds until the first append, and
+    what its JVM holds."""
 
-    ready_s: float
+    up_s: float  # a Spark session
+    ready_s: float  # the pipeline is analysed
+    runs_s: float  # the query of the task
     append_s: float
     cpu_s: float
     megabytes: float
+
+    @property
+    def all_s(self) -> float:
+        """From its start to the first append."""
+        return self.up_s + self.ready_s + self.runs_s + self.append_s
 
 
 def start_container(around: BenchJob, name: str) -> Start:
     """Start a container with one task. The log is a new one each time."""
     container = around.container(name)
+    begun_at = time.time() - (now() - container.started_at)
     container.permit()
     container.ready()
     ready = now()
     container.start("clean-0", run_id=name)
+    container.until("it runs", lambda: container.phase("clean-0") is Phase.RUNNING)
+    running = now()
     appended = container.first_append("clean-0")
+    up_s = _up_at(container.log_file) - begun_at
     root = psutil.Process(container.pid)
     tree = [root, *root.children(recursive=True)]
     cpu_s = sum(sum(each.cpu_times()[:2]) for each in tree)
     megabytes = max(each.memory_info().rss for each in tree) / 2**20
     container.kill()
-    found = Start(ready - container.started_at, appended - ready, cpu_s, megabytes)
+    ready_s = ready - container.started_at - up_s
+    found = Start(up_s, ready_s, running - ready, appended - running, cpu_s, megabytes)
     say(f"{name}: {found}")
     return found
+
+
+def _up_at(log: Path) -> float:
+    """When its session was there, as its log says: seconds since 1970."""
+    (said,) = re.findall(r"^(\S+ \S+),(\d+) .* is up, on Java", log.read_text(), re.MULTILINE)
+    return datetime.fromisoformat(f"{said[0]}.{said[1]}+00:00").timestamp()
 
 
 class Starts:
@@ -133,16 +156,16 @@ class Starts:
     def claims(self) -> list[Claim]:
         """Medians of the later starts."""
         java = f"Java {self._java.major}"
-        ready, append, cpu, megabytes = (
-            middle([getattr(each, name) for each in self._later])
-            for name in ("ready_s", "append_s", "cpu_s", "megabytes")
-        )
-        both = middle([each.ready_s + each.append_s for each in self._later])
-        first = self._first.ready_s + self._first.append_s
+        phases = [middle([getattr(each, name) for each in self._later]) for name in PHASES]
+        cpu, megabytes = (middle([getattr(each, name) for each in self._later]) for name in ("cpu_s", "megabytes"))
+        all_s, first_s = middle([each.all_s for each in self._later]), self._first.all_s
         return [
-            Claim(f"{java}: container start to first append, first time on a machine", f"{first:.1f} s"),
-            Claim(f"{java}: the same with the archive", f"{both:.1f} s", "6 s", both <= START_GOAL_S),
-            Claim(f"{java}: of it until ready, and then", f"{ready:.1f} s, {append:.1f} s"),
+            Claim(f"{java}: container start to first append, first time on a machine", f"{first_s:.1f} s"),
+            Claim(f"{java}: the same with the archive", f"{all_s:.1f} s", f"{START_GOAL_S:g} s", all_s <= START_GOAL_S),
+            Claim(
+                f"{java}: until Spark is up; until ready; until the query runs; until its append",
+                " + ".join(f"{each:.2f}" for each in phases) + " s",
+            ),
             Claim(f"{java}: processor time until then, and what the JVM holds", f"{cpu:.1f} s, {megabytes:.0f} MB"),
             Claim(f"{java}: to make the archive, and its size", f"{self._training_s:.0f} s, {self._archive_mb:.0f} MB"),
         ]
