@@ -139,7 +139,7 @@ class Cluster:
             with urllib.request.urlopen(f"http://{HOST}:{self.page}/json/", timeout=10) as said:
                 found: dict[str, Any] = json.load(said)
                 return found
-        except OSError:
+        except (OSError, ValueError):  # its page may be up before it has anything to say
             return {}
 
     def remove_applications(self) -> None:
