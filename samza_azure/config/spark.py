@@ -60,6 +60,9 @@ _ON_CLUSTER = {
         "rows leave Spark through blocks, which are read as Spark writes them by default",
     ),
     "spark.decommission.enabled": ("true", "a worker or a pod that leaves tells its executors so"),
+    "spark.storage.decommission.enabled": ("true", "an executor that leaves hands on the rows that it has shuffled"),
+    "spark.executorEnv.TZ": ("UTC", "functions would read times without a zone otherwise than in the container"),
+    "spark.executorEnv.PYTHONHASHSEED": ("0", "functions would have other hashes of a text on each executor"),
 }
 #: On Kubernetes: what has to be there, why, and what to write.
 _ON_KUBERNETES = {
