@@ -126,6 +126,7 @@ def test_a_notice_in_an_outage_is_heeded_after_it() -> None:
             await self.tell([victim])
             assert self.died_with == {victim.name: 0}
             await self.is_well(victim.name)
+            await self._drain()
 
     played(Away())
 
@@ -190,6 +191,15 @@ LONGER = [*range(1, 20), 2411714699, 2411714776, 2411714836, 2411714852]
 def test_a_fleet_whose_processors_are_told_that_they_will_go(seed: int) -> None:
     result = play(noticed(seed))
     assert result.violation is None, "\n".join(result.history)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [950007, 950015, 950019])
+def test_a_death_is_judged_by_what_was_handed_over(seed: int) -> None:
+    """In a fifth of the fleets there is one. What is judged seldom could be judged never."""
+    result = play(noticed(seed))
+    assert result.violation is None, "\n".join(result.history)
+    assert result.seen["judged Notice"] > 0
 
 
 @pytest.mark.long

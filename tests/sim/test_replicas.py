@@ -18,6 +18,14 @@ def test_a_fleet_with_replicas(seed: int) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("seed", [950001, 950005])
+def test_moves_to_who_has_no_replica_are_judged(seed: int) -> None:
+    result = play(replicated(seed))
+    assert result.violation is None, "\n".join(result.history)
+    assert result.seen["judged Warm"] > 0
+
+
+@pytest.mark.long
 def test_fresh_fleets_with_replicas_find_nothing() -> None:
     first = Random().randrange(1 << 31)
     print(f"fresh seeds of simulator.scenario.replicated from {first}")
