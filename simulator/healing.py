@@ -18,7 +18,9 @@ def heals_within(timing: Timing, control: Control | None, shutdown_s: float) -> 
     """The time within which the fleet heals, from any state."""
     patience = 2.0 ** min(control.churn + 1 if control is not None else 0, CHURN_MAX)
     deaths = 4 * timing.heartbeat_timeout_s + 2 * patience * timing.leader_timeout_s
-    warm_ups = warm_ups_s(timing, control, len(control.members), 0.0) if control is not None else 0.0
+    warm_ups = 0.0
+    if control is not None and control.replicas:
+        warm_ups = warm_ups_s(timing, control, len(control.members), 0.0)
     return HEALS_WITHIN * timing.heartbeat_s + deaths + 4 * shutdown_s + 40.0 + warm_ups
 
 

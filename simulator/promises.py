@@ -190,23 +190,26 @@ def is_able(life: Life, control: Control) -> bool:
     return life.supervisor.alive and stays and life.habits.plan.fingerprint == control.fingerprint
 
 
-def vacant_at_most(timing: Timing, control: Control, processors: int, what: str, weather: Weather) -> float:
+def vacant_at_most(
+    timing: Timing, control: Control, processors: int, what: str, weather: Weather, *, replicas: bool
+) -> float:
     """The bound of `explain` if the successors are lost, too. If calls fail at times, some wait until their timeout."""
     bounds = stated(timing, control, processors)
     lost = bounds.leader_and_successors_lost - (bounds.follower_lost if what == LEADERSHIP else 0.0)
     is_clear = not max(weather.tail, weather.refused, weather.lost, weather.late)
     in_vain = 0.0 if is_clear else IN_VAIN * call_timeout_s(timing)
-    return lost + in_vain + (warm_ups_s(timing, control, processors, in_vain) if what == FAIR_SHARE else 0.0)
+    if what != FAIR_SHARE or not replicas:
+        return lost + in_vain
+    # No replica begins before what was taken over has appended, or a barrier's time is over.
+    return lost + in_vain + timing.barrier_timeout_s + warm_ups_s(timing, control, processors, in_vain)
 
 
 def warm_ups_s(timing: Timing, control: Control, processors: int, patience_s: float) -> float:
-    """How long the last task of a processor that joins waits for its replica, where there are any.
+    """How long the last task of a processor that joins waits for its replica.
 
     Each turn of `AT_ONCE` tasks needs two writes of the leader, which it debounces, a follower that reads the first,
     follows the log and says so with its heartbeat, and the leader's scan. `patience_s` is for calls in vain.
     """
-    if not control.replicas:
-        return 0.0
     turns = -(-len(control.tasks) // AT_ONCE)
     follows = 1.5 * REPLICA_S + timing.look_every_s(processors) + timing.heartbeat_s + timing.scan_s
     return turns * (2 * timing.debounce_s + follows + patience_s)
@@ -278,7 +281,8 @@ class Watch:
         self._vacant = {what: self._vacant.get(what, now) for what in found}
         for what, since in self._vacant.items():
             quiet = max(since, quiet_from)
-            bound = vacant_at_most(timing, control, len(self._lives), what, self._weather)
+            replicas = self._ledger.facts.replicas
+            bound = vacant_at_most(timing, control, len(self._lives), what, self._weather, replicas=replicas)
             bound = within(bound, clocks=self._clocks)
             who = "Idle: a processor has not" if what == FAIR_SHARE else "Bound: nobody has"
             demand(now <= quiet + bound, f"{who} had {what} for {bound:.1f} s in which nothing else happened")

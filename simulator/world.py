@@ -148,7 +148,7 @@ class World(Faults):
             self.faults += 1
             victim.crash()
             self._disturb()
-            bound = vacant_at_most(self.timing, control, len(self.lives), "a task", self.weather)
+            bound = vacant_at_most(self.timing, control, len(self.lives), "a task", self.weather, replicas=False)
             await self._wait(within(bound, clocks=self.scenario.clocks) + 4 * LOOK_S)
             self.start(victim.name)
         self.is_lull = False
@@ -288,7 +288,8 @@ class World(Faults):
             "L1: {:.0f} s after it was started {}",
         )
         has_too_few = bool(unshared(self._control, self.lives.values()))
-        bound = vacant_at_most(self.timing, self._control, len(self.lives), FAIR_SHARE, self.weather)
+        replicas = bool(self.scenario.replicas)
+        bound = vacant_at_most(self.timing, self._control, len(self.lives), FAIR_SHARE, self.weather, replicas=replicas)
         await self._hold(
             within(bound, clocks=self.scenario.clocks),
             lambda: f"{lost} has not its share" if unshared(self._control, self.lives.values()) else None,
