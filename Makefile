@@ -38,7 +38,7 @@ help:
 	@echo "make format    put the code into the shape that check wants"
 	@echo "make docs      the documents as a site, in build/docs"
 	@echo "make coverage  branch coverage of the packages that decide"
-	@echo "make bench     what README claims, measured, in about half an hour"
+	@echo "make bench     what README claims, measured, in 17 minutes"
 	@echo "make bench-rest  the rest of what docs/measured.md claims, in about two hours"
 	@echo "make prove     what takes long: twenty kills at random moments; simulator, model, mutants; pipelines drawn at random"
 	@echo "make image     the container image, built and tried under runc; needs root and Debian's buildah, mmdebstrap, runc"

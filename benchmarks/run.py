@@ -1,8 +1,7 @@
 """`make bench` and `make bench-rest`: claims of docs/measured.md, one script after the other, and one table at the end.
 
-`python benchmarks/run.py [PART]`: `first`, in about half an hour by the times of its scripts, is what README shows;
-`rest` is all else, in about two hours, estimated. What no part has is run by hand: an
-asterisk in docs/measured.md.
+`python benchmarks/run.py [PART]`: `first`, in 17 minutes, is what README shows; `rest` is all else, in about two
+hours, estimated. What no part has is run by hand: an asterisk in docs/measured.md.
 """
 
 import argparse
