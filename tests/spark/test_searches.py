@@ -92,9 +92,11 @@ def settings(spark: SparkSession, chosen: dict[str, str]) -> Iterator[None]:
     """A query that starts in the body has them. Those of `BASE` are set again afterwards."""
     for key, value in chosen.items():
         spark.conf.set(key, value)
-    yield
-    for key in chosen:
-        spark.conf.set(key, BASE[key]) if key in BASE else spark.conf.unset(key)
+    try:
+        yield
+    finally:
+        for key in chosen:
+            spark.conf.set(key, BASE[key]) if key in BASE else spark.conf.unset(key)
 
 
 def run(

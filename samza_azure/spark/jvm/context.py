@@ -29,6 +29,7 @@ HADOOP = f"{SPARK}.util.SerializableConfiguration"
 CONFIGURATION = "org.apache.hadoop.conf.Configuration"
 #: So many broadcasts of settings are kept: each task's query has its own.
 KEPT = 32
+PLUGINS = "spark.plugins"
 SOURCE = f"""
 public class {NAME} {{
     public {SPARK}.api.java.JavaSparkContext of({SETTINGS} settings) {{
@@ -78,16 +79,18 @@ class Context(SparkContext):
     def _initialize_context(self, jconf: Any) -> Any:
         try:
             contexts = compiled_in(self._jvm, NAME, SOURCE)
-        except Py4JError as error:  # a release of Spark has moved what this uses
+        except Exception as error:  # noqa: BLE001  # any error of Java or py4j: a release has moved what this uses
             log.warning("Spark checks its own functions in each batch, which costs processor time only: %s", error)
             return super()._initialize_context(jconf)
         return contexts.of(jconf)
 
 
 def note_nothing(spark: SparkSession) -> None:
-    """Keep no record of the jobs, stages, tasks and plans that run from now on, unless there is Spark's UI."""
+    """Keep no record of the jobs, stages, tasks and plans that run from now on, unless there is Spark's UI or a plugin,
+    which may read it.
+    """
     context = spark.sparkContext._jsc.sc()
-    if spark.sparkContext.uiWebUrl is not None:
+    if spark.sparkContext.uiWebUrl is not None or spark.sparkContext.getConf().get(PLUGINS):
         return
     try:
         for store in (context.statusStore(), spark._jsparkSession.sharedState().statusStore()):

@@ -9,8 +9,9 @@ Promised: the rows that are emitted and the state are the same, batch by batch. 
 an end at or below the batch's watermark: Spark has removed them, or there were none. What comes in later and is not
 late ends above it. So a batch needs a search only if a window may end above the watermark of the batch before, at which
 rows are late, and at or below its own. The ends of windows lie on a grid, which is read from the expressions that make
-them. Where they cannot be read (a union, an event time as key, sessions) there is a search unless both watermarks are
-equal. That needs no memory: it is so for the first batch of a new owner, too.
+them. Where they cannot be read (a union, an event time as key) there is a search unless both watermarks are equal. That
+needs no memory: it is so for the first batch of a new owner, too. Sessions have another operator, and are searched.
+With `statefulOperator.allowMultiple = false`, which is refused, both watermarks would be equal, and nothing searched.
 If this cannot look at a plan, there is a search.
 `tests/spark/test_searches.py` compares rows and state, batch by batch.
 """

@@ -146,7 +146,7 @@ class Trial:
             self._late_rows = self._late_rows or LateRows(spark, self._query)
             self._late_rows.uncounted()
         self._watermark = self._watermark or OwnedWatermark(spark, self._query)
-        # The batch after next looks for windows that are over, the others do not: see jvm/searches.py.
+        # Batch 2 looks for windows that are over, the others do not: see jvm/searches.py.
         self._watermark.raise_to(batch + 1 + (YEAR_MS if batch > 0 else 0))
         if batch + 1 < self._batches:
             await_idle_core(self._stopped)
