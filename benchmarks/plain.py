@@ -2,8 +2,8 @@
 
 The same queries on the same session settings as a container's, as far as they speed Spark up: file-based checkpoint
 manager, one JVM of the same size, Java's archive. What a container changes for its own ends is as Spark has it: the
-context, the watermark, batches without data. There are as many shuffle partitions as cores, which is the best for it
-here. Each run prints one line of JSON.
+context, the watermark, batches without data. There are as many shuffle partitions as cores, or one for small batches,
+which is the best for it here. Each run prints one line of JSON.
 """
 
 import json
@@ -28,10 +28,10 @@ POLL_S = 0.1
 REST_S = 1.2
 
 
-def session(directory: Path) -> SparkSession:
+def session(directory: Path, partitions: int | None = None) -> SparkSession:
     """A session as above."""
     settings = {
-        "spark.sql.shuffle.partitions": str(os.cpu_count()),
+        "spark.sql.shuffle.partitions": str(partitions or os.cpu_count()),
         "spark.sql.streaming.noDataMicroBatches.enabled": "true",
         "spark.sql.streaming.minBatchesToRetain": "100",
         "spark.sql.streaming.numRecentProgressUpdates": "10000",
@@ -172,7 +172,7 @@ def same(work: Path, source: Path, form: str, kind: str, sizes: list[int]) -> li
 def small(work: Path, pace_s: float) -> list[dict[str, Any]]:
     """The windowed stage into Parquet files, one file of rows a batch: the progress of each."""
     sys.path.insert(0, str(work))
-    spark = session(work / "spark")
+    spark = session(work / "spark", partitions=1)
     inbox = work / "inbox"
     inbox.mkdir()
     from pipeline import windows
