@@ -153,8 +153,9 @@ def test_without_the_setting_all_shuffles_stay(spark: SparkSession, tmp_path: Pa
 def test_a_rule_that_fails_leaves_a_plan_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
     """As where a release of Spark has changed what it looks at. The log of Java says it once."""
     key = "spark.samza_azure.exchanges.broken"
-    fails = f"collect(({exchanges.PLAN}) plan"
+    fails = "collect(plan, shuffles)"
     source = exchanges.SOURCE.replace(exchanges.REMOVED, key)
+    assert source.count(fails) == 1
     broken = source.replace(fails, f"if (LEFT_OUT.incrementAndGet() > 0) throw new NoSuchMethodError(); {fails}", 1)
     rule = compiled(spark, exchanges.NAME, broken)
     spark._jsparkSession.extensions().injectColumnar(rule)

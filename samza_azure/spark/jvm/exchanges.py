@@ -13,15 +13,7 @@ If this cannot look at a plan, the plan keeps its shuffles: it costs time, and t
 `tests/spark/test_exchanges.py` pins the plan of each operator with state.
 """
 
-import logging
-from functools import cache
-from typing import Any
-
-from pyspark.sql import SparkSession
-
-from samza_azure.spark.jvm.session import compiled
-
-log = logging.getLogger(__name__)
+from samza_azure.spark.jvm.plan_rule import PLAN, PlanRule
 
 NAME = "Exchanges"
 #: With this setting queries that start do without. A container has it, unless its job file says "false".
@@ -36,52 +28,19 @@ SCAN = "org.apache.spark.sql.execution.datasources.v2.MicroBatchScanExec"
 SHOWN = "org.apache.spark.sql.execution.streaming.runtime.StreamingRelationExec"
 NO_ROWS = "org.apache.spark.sql.execution.LocalTableScanExec"
 COALESCE = "org.apache.spark.sql.execution.CoalesceExec"
-COLUMNAR = "org.apache.spark.sql.execution.ColumnarRule"
-PLAN = "org.apache.spark.sql.execution.SparkPlan"
-RULE = "org.apache.spark.sql.catalyst.rules.Rule"
-NODE = "org.apache.spark.sql.catalyst.trees.TreeNode"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ON_DISK = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 #: What is logged once if the rule fails.
 KEPT = "Spark shuffles the rows of stages with state, which costs processor time and changes nothing else"
-SOURCE = f"""
-public class {NAME} extends scala.runtime.AbstractFunction1 {{
-    static final java.util.concurrent.atomic.AtomicLong LEFT_OUT = new java.util.concurrent.atomic.AtomicLong();
-    static final java.util.concurrent.atomic.AtomicBoolean FAILED = new java.util.concurrent.atomic.AtomicBoolean();
-
-    public Object apply(Object session) {{
-        return new AfterRequirements();
-    }}
-
-    public long leftOut() {{
-        return LEFT_OUT.get();
-    }}
-
-    static void failed(Throwable error) {{
-        if (FAILED.compareAndSet(false, true)) {{
-            org.slf4j.LoggerFactory.getLogger("{NAME}").warn("{KEPT}", error);
-        }}
-    }}
-
-    public static class AfterRequirements extends {COLUMNAR} {{
-        public {RULE} preColumnarTransitions() {{
-            return new Without();
-        }}
-    }}
-
-    public static class Without extends {RULE} {{
-        public {NODE} apply({NODE} plan) {{
+RULE = PlanRule(
+    NAME,
+    REMOVED,
+    KEPT,
+    f"""
+        private static {PLAN} changed({PLAN} plan) {{
             java.util.List shuffles = new java.util.ArrayList();
-            if (!conf().getConfString("{REMOVED}", "false").equals("true")) return plan;
-            try {{
-                collect(({PLAN}) plan, shuffles);
-                return shuffles.isEmpty() ? plan : without(({PLAN}) plan, shuffles, false);
-            }} catch (RuntimeException error) {{
-                failed(error);
-            }} catch (LinkageError error) {{
-                failed(error);
-            }}
-            return plan;
+            collect(plan, shuffles);
+            return shuffles.isEmpty() ? plan : without(plan, shuffles, false);
         }}
 
         private static void collect({PLAN} plan, java.util.List shuffles) {{
@@ -145,24 +104,6 @@ public class {NAME} extends scala.runtime.AbstractFunction1 {{
             }}
             return only != null && isOne(only);
         }}
-    }}
-}}
-"""
-
-
-def install(spark: SparkSession) -> None:
-    """Let the queries of this session that start from now on do without, if `REMOVED` says so. A failure costs time."""
-    try:
-        spark._jsparkSession.extensions().injectColumnar(_rule(spark))
-    except Exception as error:  # noqa: BLE001  # any error of Java or py4j
-        log.warning("%s: %s", KEPT, error)
-
-
-def left_out(spark: SparkSession) -> int:
-    """How many shuffles the plans of this JVM have done without."""
-    return int(_rule(spark).leftOut())
-
-
-@cache
-def _rule(spark: SparkSession) -> Any:
-    return compiled(spark, NAME, SOURCE)
+""",
+)
+SOURCE, install, left_out = RULE.source, RULE.install, RULE.left_out

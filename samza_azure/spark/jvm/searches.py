@@ -16,16 +16,7 @@ If this cannot look at a plan, there is a search.
 `tests/spark/test_searches.py` compares rows and state, batch by batch.
 """
 
-import logging
-from functools import cache
-from typing import Any
-
-from pyspark.sql import SparkSession
-
-from samza_azure.spark.jvm.exchanges import COLUMNAR, NODE, PLAN, RULE
-from samza_azure.spark.jvm.session import compiled
-
-log = logging.getLogger(__name__)
+from samza_azure.spark.jvm.plan_rule import PLAN, PlanRule
 
 NAME = "Searches"
 #: With this setting queries that start do without. A container has it, unless its job file says "false".
@@ -40,48 +31,15 @@ FILTER = "org.apache.spark.sql.execution.FilterExec"
 PROJECT, EXPAND = "org.apache.spark.sql.execution.ProjectExec", "org.apache.spark.sql.execution.ExpandExec"
 #: What is logged once if the rule fails.
 KEPT = "Spark looks through the state of windows in each batch, which costs processor time and changes nothing else"
-SOURCE = f"""
-public class {NAME} extends scala.runtime.AbstractFunction1 {{
-    static final java.util.concurrent.atomic.AtomicLong LEFT_OUT = new java.util.concurrent.atomic.AtomicLong();
-    static final java.util.concurrent.atomic.AtomicBoolean FAILED = new java.util.concurrent.atomic.AtomicBoolean();
-
-    public Object apply(Object session) {{
-        return new AfterRequirements();
-    }}
-
-    public long leftOut() {{
-        return LEFT_OUT.get();
-    }}
-
-    static void failed(Throwable error) {{
-        if (FAILED.compareAndSet(false, true)) {{
-            org.slf4j.LoggerFactory.getLogger("{NAME}").warn("{KEPT}", error);
-        }}
-    }}
-
-    public static class AfterRequirements extends {COLUMNAR} {{
-        public {RULE} preColumnarTransitions() {{
-            return new Without();
-        }}
-    }}
-
-    public static class Without extends {RULE} {{
-        public {NODE} apply({NODE} plan) {{
-            if (!conf().getConfString("{LEFT_OUT}", "false").equals("true")) return plan;
-            try {{
-                return without(({PLAN}) plan);
-            }} catch (RuntimeException error) {{
-                failed(error);
-            }} catch (LinkageError error) {{
-                failed(error);
-            }}
-            return plan;
-        }}
-
-        private static {PLAN} without({PLAN} plan) {{
+RULE = PlanRule(
+    NAME,
+    LEFT_OUT,
+    KEPT,
+    f"""
+        private static {PLAN} changed({PLAN} plan) {{
             {PLAN} made = ({PLAN}) plan.mapChildren(new scala.runtime.AbstractFunction1() {{
                 public Object apply(Object child) {{
-                    return without(({PLAN}) child);
+                    return changed(({PLAN}) child);
                 }}
             }});
             if (!(plan instanceof {SAVE}) || !isNeedless(({SAVE}) plan)) return made;
@@ -172,24 +130,6 @@ public class {NAME} extends scala.runtime.AbstractFunction1 {{
                 }}
             }});
         }}
-    }}
-}}
-"""
-
-
-def install(spark: SparkSession) -> None:
-    """Let the queries of this session that start from now on do so, if `LEFT_OUT` says so. A failure costs time."""
-    try:
-        spark._jsparkSession.extensions().injectColumnar(_rule(spark))
-    except Exception as error:  # noqa: BLE001  # any error of Java or py4j
-        log.warning("%s: %s", KEPT, error)
-
-
-def left_out(spark: SparkSession) -> int:
-    """How many searches the plans of this JVM have done without."""
-    return int(_rule(spark).leftOut())
-
-
-@cache
-def _rule(spark: SparkSession) -> Any:
-    return compiled(spark, NAME, SOURCE)
+""",
+)
+SOURCE, install, left_out = RULE.source, RULE.install, RULE.left_out
