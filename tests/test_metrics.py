@@ -1,11 +1,13 @@
 """The instruments: what they show of a View, what they count of calls, and how they are served."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +20,8 @@ from samza_azure.group.age import Age
 from samza_azure.group.answers import Answer, Denied, Trouble
 from samza_azure.group.control import Assignment, Barrier, BarrierState, Control, Event, Member, Owner, RunPhase
 from samza_azure.group.drain import rows_to_drain
-from samza_azure.group.learn import heard_task, learn
+from samza_azure.group.learn import heard_notice, heard_task, heard_withdrawn, learn, turn
+from samza_azure.group.notice import PORT, Left, Notice
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.group.timing import PROFILES, Timing
@@ -37,6 +40,7 @@ from samza_azure.metrics.facts import (
 from samza_azure.metrics.observer import Observer
 from samza_azure.outcomes import Missing, NotModified, Refused
 
+METRICS = Path(__file__).parents[1] / "docs" / "metrics.md"
 HERE, THERE = Member("here", "1"), Member("there", "2")
 
 
@@ -432,6 +436,47 @@ def test_a_deposed_leader_resets_the_metrics_of_the_group() -> None:
     meters.observer.turned(view_of(replace(MODEL, leader=THERE), now=100.01))
     meters.observer.turned(view_of(replace(MODEL, leader=THERE, epoch=3), now=100.02))
     assert meters.points()["group.tasks"] == [({}, 0)]
+
+
+def test_what_a_processor_that_will_go_has_not_handed_over_is_counted_by_reason() -> None:
+    """One task has another owner and still runs here, one nobody else has yet, one has been released and nobody took
+    it."""
+    meters, view = Meters(), view_of(MODEL)
+    for task in ("a-0", "a-1"):
+        view.work.tasks[task] = LocalTask(7, 1, 95.0, report(task, 7))
+
+    def count() -> tuple[float, dict[str, float]]:
+        meters.observer.turned(view)
+        found = meters.points()
+        [(_, state)] = found["decommission.state"]
+        return state, {told["reason"]: value for told, value in found["decommission.tasks"]}
+
+    nothing = dict.fromkeys(map(str, Left), 0)
+    assert count() == (0, nothing)
+    heard_notice(view, PORT, Notice("Preempt"))
+    goes_on(view, 101.0)
+    assert count() == (1, {**nothing, Left.NOT_TAKEN: 2})
+    tasks = {"a-0": Assignment(Owner("there", "2", 9)), "a-1": Assignment(None), "a-2": MODEL.tasks["a-2"]}
+    view.own.control = replace(MODEL, version=9, tasks=tasks)
+    heard_task(view, report("a-1", 7, Phase.RELEASED), 102.0)
+    goes_on(view, 102.0)
+    assert count() == (1, {**nothing, Left.RUNS: 1, Left.NOBODY: 1})
+    view.own.control = replace(MODEL, version=10, tasks={**tasks, "a-1": Assignment(Owner("there", "2", 10))})
+    heard_task(view, report("a-0", 7, Phase.RELEASED), 103.0)
+    goes_on(view, 103.0)
+    assert count() == (2, nothing)
+    heard_withdrawn(view, PORT)
+    goes_on(view, 104.0)
+    assert count() == (0, nothing)
+
+
+def goes_on(view: View, now: float) -> None:
+    turn(view, now, random=0.5, fresh_id="fresh", wall_ms=1)
+
+
+def test_the_documentation_names_each_reason_for_which_tasks_are_counted() -> None:
+    [line] = [each for each in METRICS.read_text().splitlines() if each.startswith("| `decommission.tasks`")]
+    assert set(re.findall('"([^"]+)"', line)) == set(Left)
 
 
 def test_counters_are_there_before_anything_has_happened() -> None:

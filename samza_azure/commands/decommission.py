@@ -19,7 +19,7 @@ from samza_azure.commands.wait_limit import WaitLimit
 from samza_azure.config import Config
 from samza_azure.config.values import PositiveDuration
 from samza_azure.errors import ConfigError, StorageUnavailable, TimedOut
-from samza_azure.group.notice import Availability, Going
+from samza_azure.group.notice import LEFT_LIMIT, Availability, Going, going_again
 from samza_azure.group.rows import ProcessorRow, RequestKind
 from samza_azure.host.asking import asker
 from samza_azure.host.decommission import ROUTE, app_of
@@ -164,8 +164,7 @@ def _over(asked: ProcessorRow, now: ProcessorRow) -> str | None:
 
 
 def _in_words(processor: str, going: Going) -> str:
-    left = "; ".join(f"{task}: {why}" for task, why in going.left.items())
-    return f"{processor} {going.state}: {going.so_far}" + (f" ({left})" if left else "") + "."
+    return f"{processor} {going.state}: {going.in_words(LEFT_LIMIT)}."
 
 
 # On this machine.
@@ -199,8 +198,8 @@ def _here(config: Config, until_ms: int, limit: WaitLimit, *, wait: bool, cancel
 
 
 def _said(found: dict[str, Any]) -> str:
-    known = {name: found.get(name, default) for name, default in (("tasks", 0), ("handed_over", 0), ("left", {}))}
-    return _in_words(found["processor"], Going(Availability(found["state"]), "", **known))
+    going = going_again(found)
+    return _in_words(found["processor"], going) if going is not None else f"{found['processor']} {found['state']}."
 
 
 def _ports(config: Config) -> Iterator[int]:

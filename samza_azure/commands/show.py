@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from samza_azure.commands.terminal import LAST_MS, clock, counted, error_lines, printable
+from samza_azure.group.notice import LEFT_LIMIT, going_again
 from samza_azure.group.rows import ProcessorState
 from samza_azure.host.status import held_up, waits, warning
 from samza_azure.messages import Phase
@@ -334,14 +335,11 @@ def drain_in_words(drain: dict[str, Any]) -> str:
 
 def going_in_words(row: dict[str, Any]) -> str:
     """Why a processor will go, until when, and what it has not handed over; empty if it stays."""
-    going = row.get("decommission") or {}
-    if row["state"] != ProcessorState.LEAVING or going.get("tasks") is None:
+    going = going_again(row.get("decommission") or {})
+    if row["state"] != ProcessorState.LEAVING or going is None:
         return ""
-    by = f" by {clock(going['by_ms'])}" if going["by_ms"] else ""
-    left = "".join(f"; {task}: {why}" for task, why in going["left"].items())
-    repeats = f"; {going['repeated']} input rows are repeated" if going["repeated"] else ""
-    so_far = f"{going['handed_over']} of {going['tasks']} tasks handed over"
-    return f"{row['id']} will go{by} ({going['why']}): {so_far}{repeats}{left}"
+    by = f" by {clock(going.by_ms)}" if going.by_ms else ""
+    return f"{row['id']} will go{by} ({going.why}): {going.in_words(LEFT_LIMIT)}"
 
 
 class _Rows(Table):

@@ -10,10 +10,11 @@ until its machine ends. If nobody else can take a task, it keeps it: stopping ea
 """
 
 from collections.abc import Mapping
+from itertools import islice
 
 from samza_azure.group.control import Control
 from samza_azure.group.moment import reached
-from samza_azure.group.notice import ASKED, LEFT_LIMIT, Availability, Going
+from samza_azure.group.notice import ASKED, LEFT_LIMIT, Availability, Going, Left
 from samza_azure.group.view import LocalTask, View
 from samza_azure.logs.names import stage_of
 from samza_azure.messages import Phase
@@ -36,7 +37,7 @@ def going_of(view: View) -> Going | None:
     """What our row says, if we will go."""
     if not view.departs:
         return None
-    left = {task: why for task in view.held if (why := why_not(view, task))}
+    left = left_of(view)
     notice = view.notice
     is_over = not left and view.own.control is not None and view.leadership is None and view.handing_over is None
     return Going(
@@ -45,25 +46,30 @@ def going_of(view: View) -> Going | None:
         notice.by_ms if notice is not None else 0,
         len(view.held),
         len(view.held) - len(left),
-        dict(sorted(left.items())[:LEFT_LIMIT]),
+        dict(islice(left.items(), LEFT_LIMIT)),
         sum(max(rows, 0) for rows in view.repeated.values()),
         stays=not view.leaving and view.ending is None,
         asked=not view.leaving and view.notices.keys() == {ASKED},
     )
 
 
-def why_not(view: View, task: str) -> str:
-    """Why a task that we had is not handed over; empty if it is, or has ended for good."""
+def left_of(view: View) -> dict[str, Left]:
+    """The tasks that we had and that are not handed over, by name, and why."""
+    return {task: why for task in sorted(view.held) if (why := _why_not(view, task)) is not None}
+
+
+def _why_not(view: View, task: str) -> Left | None:
+    """Why a task that we had is not handed over; None if it is, or has ended for good."""
     local, control = view.work.tasks.get(task), view.control
     assignment = control.tasks.get(task) if isinstance(control, Control) else None
     if assignment is None or (local is not None and local.phase is Phase.DRAINED):
-        return ""  # of another run, or at its end
+        return None  # of another run, or at its end
     is_closed = local is None or local.closed
     if assignment.owner is not None and assignment.owner.processor != view.me:  # nor our own earlier life
-        return "" if is_closed else "its batch has not ended yet"
+        return None if is_closed else Left.RUNS
     if assignment.owner is None:
-        return "no other processor can take it" if is_closed else "its batch has not ended yet"
-    return "no other processor has got it yet"
+        return Left.NOBODY if is_closed else Left.RUNS
+    return Left.NOT_TAKEN
 
 
 def release_by(view: View, now: float) -> float | None:

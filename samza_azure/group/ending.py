@@ -24,6 +24,7 @@ from samza_azure.group.actions import (
 )
 from samza_azure.group.control import Control, Member, RunPhase
 from samza_azure.group.moment import reached
+from samza_azure.group.notice import names_of, what_is_left
 from samza_azure.group.rows import ProcessorState
 from samza_azure.group.timing import DENIED_S, ROLE_S
 from samza_azure.group.view import Denial, OwnIncarnation, Settings, View
@@ -55,8 +56,6 @@ NOT_ALONE = (
 HANDED_OVER = "Left the group; its tasks were handed over."
 #: How long a leaving processor waits for its last calls before it exits anyway.
 FAREWELL_S = 5.0
-#: How many tasks a last sentence names for each reason.
-NAMED = 5
 
 
 def verdict(view: View) -> Finish | None:
@@ -374,21 +373,13 @@ def _handed_over(view: View) -> str:
     going = decommission.going_of(view)
     assert going is not None, "it was asked to leave"
     text = f"Left the group; {going.so_far}."
-    reasons: dict[str, list[str]] = {}
-    for task in sorted(view.held):
-        if why := decommission.why_not(view, task):
-            reasons.setdefault(why, []).append(task)
-    for why, names in reasons.items():
-        text += f" {', '.join(names[:NAMED])}{_more(len(names))}: {why}; the next owner goes on from the log."
+    if left := decommission.left_of(view):
+        text += f" {what_is_left(left)}; the next owner goes on from the log."
     if view.repeated:
         rows = f"{going.repeated}" if going.repeated else "an unknown number of"
-        text += f" Batches given up, because they could not end in time: {', '.join(sorted(view.repeated)[:NAMED])}"
-        text += f"{_more(len(view.repeated))}; the next owners repeat {rows} input rows."
+        text += f" Batches given up, because they could not end in time: {names_of(sorted(view.repeated))}"
+        text += f"; the next owners repeat {rows} input rows."
     return text
-
-
-def _more(count: int) -> str:
-    return f" and {count - NAMED} more" if count > NAMED else ""
 
 
 def _duty(view: View, now: float) -> Wait | None:

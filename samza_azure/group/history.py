@@ -89,7 +89,7 @@ def _of_noticed(view: View, before: Control, after: Control) -> Iterator[tuple[s
         elif life not in after.noticed and was.state is not Availability.DECOMMISSIONED:
             row = view.others.members.get(was.processor)
             known = row.going if row is not None and row.incarnation == life else None
-            so_far = f", with {known.so_far}" if known is not None else ""
+            so_far = f", with {known.in_words(NAMED)}" if known is not None else ""
             yield "gone", f"{was.processor} is gone{so_far}."
 
 
@@ -110,7 +110,8 @@ def _gone(view: View, before: Control, member: Member) -> tuple[str, str]:
     if row is not None and row.alive:
         return "left", f"{who} is leaving or standing by."
     if row is not None and row.state is ProcessorState.LEFT:
-        return "left", f"{who} left."
+        so_far = f", with {row.going.in_words(NAMED)}" if row.going is not None and row.going.tasks else ""
+        return "left", f"{who} left{so_far}."
     # A member that sends heartbeats, but is cut off or does not adopt, is marked dead too. A later scan may have seen
     # the mark, which restarts the age. Then the other reason is given for a member that was silent; it is also true.
     why = f"no heartbeat for {timeout_s:g} s"

@@ -4,9 +4,11 @@ A notice is withdrawn by whoever gave it, so each has a source, and several may 
 safety: a machine may go without one, or later than it was told, or not at all.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from itertools import islice
+from typing import Any
 
 #: Sources of notices: a request in the control blob, and the processor's own port. Others name an event of the cloud.
 ASKED, PORT = "request", "port"
@@ -16,6 +18,8 @@ ASKED_BEFORE = "request to an earlier incarnation"
 WHY_LIMIT = 200
 #: How many tasks that are not handed over a row names.
 LEFT_LIMIT = 20
+#: How many of them a text names for each reason, unless it has more room or less.
+NAMED = 5
 
 
 class Availability(StrEnum):
@@ -24,6 +28,14 @@ class Availability(StrEnum):
     SCHEDULABLE = "SCHEDULABLE"
     DECOMMISSIONING = "DECOMMISSIONING"  # gets no new tasks, and hands over those that it has
     DECOMMISSIONED = "DECOMMISSIONED"  # has handed over all of them
+
+
+class Left(StrEnum):
+    """Why a task is not handed over."""
+
+    RUNS = "its batch has not ended yet"
+    NOT_TAKEN = "no other processor has got it yet"
+    NOBODY = "no other processor can take it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,5 +66,49 @@ class Going:
         """How much is handed over, in words."""
         return f"{self.handed_over} of {self.tasks} tasks handed over"
 
+    def in_words(self, named: int = NAMED) -> str:
+        """How much is handed over, what is not and why, and what is repeated. Of each reason so many are named."""
+        unnamed = self.tasks - self.handed_over - len(self.left)
+        more = f"; {unnamed} more" if unnamed > 0 else ""
+        left = f" ({what_is_left(self.left, named)}{more})" if self.left else ""
+        repeats = f"; {self.repeated} input rows are repeated" if self.repeated else ""
+        return f"{self.so_far}{left}{repeats}"
 
-__all__ = ["ASKED", "ASKED_BEFORE", "LEFT_LIMIT", "PORT", "WHY_LIMIT", "Availability", "Going", "Notice"]
+
+def what_is_left(left: Mapping[str, str], named: int = NAMED) -> str:
+    """The tasks that are not handed over, by reason. Of each reason so many are named."""
+    reasons: dict[str, list[str]] = {}
+    for task, why in left.items():
+        reasons.setdefault(why, []).append(task)
+    return "; ".join(f"{names_of(tasks, named)}: {why}" for why, tasks in reasons.items())
+
+
+def names_of(tasks: Collection[str], named: int = NAMED) -> str:
+    """The first of these tasks, in their order, and how many more there are."""
+    more = f" and {len(tasks) - named} more" if len(tasks) > named else ""
+    return f"{', '.join(islice(tasks, named))}{more}"
+
+
+def going_again(shown: Mapping[str, Any]) -> Going | None:
+    """What a processor says of its going, from what documents make of it; None if it says nothing of that."""
+    if shown.get("tasks") is None:
+        return None
+    known = {each.name: shown[each.name] for each in fields(Going) if shown.get(each.name) is not None}
+    return Going(**{**known, "state": Availability(shown["state"])})
+
+
+__all__ = [
+    "ASKED",
+    "ASKED_BEFORE",
+    "LEFT_LIMIT",
+    "NAMED",
+    "PORT",
+    "WHY_LIMIT",
+    "Availability",
+    "Going",
+    "Left",
+    "Notice",
+    "going_again",
+    "names_of",
+    "what_is_left",
+]

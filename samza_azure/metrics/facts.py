@@ -1,11 +1,13 @@
 """What is shown of a processor and its group: plain functions of a `View`, or of two states of the control blob."""
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from samza_azure.group.answers import Answer, Busy, Denied, Kept, TooLarge, Trouble
 from samza_azure.group.control import Control, RunPhase
-from samza_azure.group.notice import Availability
+from samza_azure.group.decommission import left_of
+from samza_azure.group.notice import Availability, Left
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.reports import report_of
 from samza_azure.group.requests import ignored
@@ -81,7 +83,7 @@ class ProcessorFigures:
     strangers: int = 0
     kept: int = 0
     decommission: int = 0
-    not_handed_over: int = 0
+    not_handed_over: Mapping[Left, int] = field(default_factory=dict)
     replicas: int = 0
     replicas_size: int = 0
     replicas_behind: int = 0
@@ -103,7 +105,7 @@ def facts(view: View) -> ProcessorFigures:
     leads = view.is_leader(view.turn_at or 0.0)
     going = view.going
     step = 0 if going is None else 1 + (going.state is Availability.DECOMMISSIONED)
-    left = going.tasks - going.handed_over if going is not None else 0
+    left = Counter(left_of(view).values()) if going is not None else {}
     held = view.work.replicas.values()
     replicas = len(held), sum(each.size for each in held), max((each.behind for each in held), default=0)
     return ProcessorFigures(

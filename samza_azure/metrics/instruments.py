@@ -101,7 +101,7 @@ class Instruments:
         )
         self.not_handed_over = gauge(
             "samza_azure.decommission.tasks",
-            description="Tasks that a processor which will go has not handed over yet",
+            description="Tasks that a processor which will go has not handed over yet, by reason",
         )
         self.replicas = gauge(
             "samza_azure.replicas", description="Replicas of other processors' tasks that are ready here"

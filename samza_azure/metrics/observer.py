@@ -12,6 +12,7 @@ from samza_azure.group.actions import InsertOwnRow, MergeOwnRow, RenewLease, Rep
 from samza_azure.group.answers import Answer, Trouble
 from samza_azure.group.control import BarrierState, Control
 from samza_azure.group.drain import rows_to_drain
+from samza_azure.group.notice import Left
 from samza_azure.group.view import View
 from samza_azure.logs.names import stage_and_number
 from samza_azure.logs.source_log import SOURCE_LIMITS
@@ -151,7 +152,8 @@ class Observer:
         instruments.strangers.set(now.strangers, self._who)
         instruments.kept.set(now.kept, self._who)
         instruments.decommission.set(now.decommission, self._who)
-        instruments.not_handed_over.set(now.not_handed_over, self._who)
+        for why in Left:
+            instruments.not_handed_over.set(now.not_handed_over.get(why, 0), {**self._who, "reason": str(why)})
         instruments.replicas.set(now.replicas, self._who)
         instruments.replicas_size.set(now.replicas_size, self._who)
         instruments.replicas_behind.set(now.replicas_behind, self._who)

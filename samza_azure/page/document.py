@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from samza_azure.group.notice import going_again
 from samza_azure.group.timing import Timing
 from samza_azure.group.view import View
 from samza_azure.host.keeping_up import (
@@ -216,11 +217,9 @@ def _processor(
 
 
 def _going(row: Mapping[str, Any]) -> str | None:
-    """What a processor that will go has handed over, in words."""
-    going = row.get("decommission") or {}
-    if going.get("tasks") is None:
-        return None
-    return f"{going['state'].lower()}, {going['handed_over']} of {going['tasks']} tasks handed over ({going['why']})"
+    """What a processor that will go has handed over, and what not and why; None if it does not say so."""
+    going = going_again(row.get("decommission") or {})
+    return f"{going.state.lower()} ({going.why}): {going.in_words()}" if going is not None else None
 
 
 def _unwell(row: Mapping[str, Any]) -> tuple[int, bool, str]:

@@ -24,6 +24,7 @@ from samza_azure.commands.status import without_ages
 from samza_azure.commands.terminal import console, error_lines, printable, say, tell
 from samza_azure.commands.waiting import where_all_are
 from samza_azure.group.control import Assignment, Control, Owner, RunPhase
+from samza_azure.group.notice import Availability, Going, Left
 from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.host.status import SeenWaiting, document
 from samza_azure.messages import Phase, Progress, TaskError, TaskReport
@@ -136,6 +137,15 @@ def test_status_of_a_run_without_processors_says_once_why_no_task_runs() -> None
     found = document("app", replace(RUN, tasks={f"clean-{number}": Assignment(None) for number in range(2)}), [])
     assert all(task["why"] for task in found["tasks"])
     assert "doesnotrun" not in shown(found) and "Noprocessorruns." in shown(found)
+
+
+def test_status_names_the_tasks_that_a_processor_has_not_handed_over_and_why() -> None:
+    left = {f"a-{number}": Left.RUNS for number in range(8)}
+    going = Going(Availability.DECOMMISSIONING, "Reboot", 0, 9, 1, left, repeated=7)
+    said = shown(document("app", RUN, [replace(ROWS[3], going=going)]))
+    names = ",".join(left)
+    text = f"p4willgo(Reboot):1of9taskshandedover({names}:itsbatchhasnotendedyet);7inputrowsarerepeated"
+    assert text in said and "DECOMMISSIONING1/9" in said
 
 
 def test_tasks_that_wait_for_the_same_are_one_line_and_have_no_phase() -> None:

@@ -1,7 +1,8 @@
 """A processor that will go: what it says, what the leader does with its tasks and its leadership, and what it does."""
 
+import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -33,7 +34,7 @@ from samza_azure.group.learn import (
 )
 from samza_azure.group.membership import own_row
 from samza_azure.group.moment import Moment
-from samza_azure.group.notice import ASKED, PORT, Availability, Going, Notice
+from samza_azure.group.notice import ASKED, PORT, Availability, Going, Left, Notice, going_again
 from samza_azure.group.requests import (
     ACCEPTED,
     ALREADY_GOING,
@@ -164,6 +165,18 @@ def test_what_a_row_says_of_going_survives_the_table() -> None:
     going = replace(GOES, tasks=4, handed_over=3, left={"a-0": "its batch has not ended yet"}, repeated=7, asked=True)
     stored = columns(replace(ROWS["p3"], state=ProcessorState.LEAVING, going=going))
     assert processor_row("p3", "", stored).going == going
+
+
+def test_what_is_left_is_said_by_reason_with_a_few_names_of_each() -> None:
+    """A row names 20 tasks, so the rest has no reason."""
+    left = {f"a-{number}": str(Left.NOBODY) for number in range(4)} | {"b-0": str(Left.RUNS)}
+    going = replace(GOES, tasks=9, handed_over=2, left=left, repeated=7)
+    assert going.in_words(3) == (
+        "2 of 9 tasks handed over (a-0, a-1, a-2 and 1 more: no other processor can take it; b-0: its batch has not "
+        "ended yet; 2 more); 7 input rows are repeated"
+    )
+    assert replace(GOES, tasks=1, handed_over=1).in_words() == "1 of 1 tasks handed over"
+    assert going_again(json.loads(json.dumps(asdict(going)))) == going  # as documents have it
 
 
 @pytest.mark.parametrize("text", ['{"state": "GONE"}', "{", "7", '{"state": ["x"]}', '{"state": {}}', "x" * 40_000])
@@ -492,6 +505,19 @@ def test_an_entry_of_a_processor_that_has_gone_is_removed_and_what_it_left_is_sa
     [after] = written(leader(control, members=dead), NOW)
     assert after.noticed == {}
     assert "p3 is gone, with 3 of 4 tasks handed over." in [each.text for each in after.events]
+
+
+def test_the_history_names_what_a_processor_that_has_gone_left_behind_and_why() -> None:
+    """As its row says, after it was stored and read."""
+    control = replace(CONTROL, noticed={life_of("p3"): Noticed("p3", why="Preempt")})
+    left = {f"daily-{number}": str(Left.RUNS) for number in range(5)}
+    going = replace(GOES, tasks=6, handed_over=1, left=left)
+    stored = columns(replace(ROWS["p3"], state=ProcessorState.LEAVING, going=going)) | {"state": "DEAD"}
+    rows = {**ROWS, "p3": processor_row("p3", "etag", stored)}
+    [after] = written(leader(control, members=rows), NOW)
+    assert (
+        "p3 is gone, with 1 of 6 tasks handed over (daily-0, daily-1, daily-2 and 2 more: its batch has not ended yet)."
+    ) in [each.text for each in after.events]
 
 
 def test_a_processor_that_will_go_starts_nothing_that_it_is_no_longer_given() -> None:

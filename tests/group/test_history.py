@@ -24,6 +24,7 @@ from samza_azure.group.control import (
 )
 from samza_azure.group.history import KEPT, TEXT_LIMIT, with_events
 from samza_azure.group.learn import heard_leave
+from samza_azure.group.notice import Availability, Going, Left
 from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.group.timing import PROFILES
 from samza_azure.group.view import OwnIncarnation, Settings, View
@@ -100,6 +101,14 @@ def test_a_drain_that_is_cancelled_is_no_new_drain() -> None:
 )
 def test_a_processor_that_left_is_not_noted_as_dead(state: ProcessorState, kind: str) -> None:
     assert [each for each, _ in noted(changed(members=(B,)), a=ProcessorRow("a", "1", state=state))] == [kind]
+
+
+def test_the_history_says_what_a_processor_that_left_by_a_signal_could_not_hand_over() -> None:
+    """All had left, so the first that starts again notes it."""
+    went = Going(Availability.DECOMMISSIONING, "it was asked to leave", 0, 2, 1, {"t-0": str(Left.NOBODY)})
+    row = ProcessorRow("a", "1", state=ProcessorState.LEFT, going=went)
+    text = "a left, with 1 of 2 tasks handed over (t-0: no other processor can take it)."
+    assert noted(changed(members=(B,)), a=row) == [("left", text)]
 
 
 @pytest.mark.parametrize(

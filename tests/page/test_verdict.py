@@ -7,7 +7,8 @@ import pytest
 
 from samza_azure.commands.status import EXIT_CODES, NOT_WELL
 from samza_azure.group.control import Assignment, Control, DrainNotification, Event, Failure, Member, Owner, RunPhase
-from samza_azure.group.rows import ProcessorRow, ProcessorState
+from samza_azure.group.notice import Availability, Going, Left
+from samza_azure.group.rows import ProcessorRow, ProcessorState, columns, processor_row
 from samza_azure.group.timing import PROFILES
 from samza_azure.group.view import OwnIncarnation, Settings, View
 from samza_azure.host.status import SeenSilent, SeenWaiting, Silence, document
@@ -295,6 +296,36 @@ def test_a_processor_shows_where_it_runs_and_what_that_uses() -> None:
     )
     [b] = [each["machine"] for each in silent["processors"] if each["id"] == "b"]
     assert (b["host"], b["use"]["cpu"]) == ("vm-7", 0.0), "it is not heard of any more"
+
+
+LEAVES = Going(Availability.DECOMMISSIONING, "Preempt", 5, 3, 1, stays=True)
+
+
+@pytest.mark.parametrize(
+    ("going", "said"),
+    [
+        (
+            replace(LEAVES, left={"t-1": Left.RUNS, "t-2": Left.RUNS}, repeated=7),
+            "1 of 3 tasks handed over (t-1, t-2: its batch has not ended yet); 7 input rows are repeated",
+        ),
+        (
+            replace(LEAVES, tasks=9, handed_over=0, left={f"t-{number}": Left.NOBODY for number in range(9)}),
+            "0 of 9 tasks handed over (t-0, t-1, t-2, t-3, t-4 and 4 more: no other processor can take it)",
+        ),
+        (replace(LEAVES, state=Availability.DECOMMISSIONED, handed_over=3), "3 of 3 tasks handed over"),
+        (None, None),  # of an earlier release
+    ],
+)
+def test_a_processor_that_will_go_is_shown_with_what_is_left_and_why(going: Going | None, said: str | None) -> None:
+    """As its row says, after it was stored and read."""
+    stored = columns(replace(ROWS[1], state=ProcessorState.LEAVING, going=going))
+    rows = [ROWS[0], processor_row("b", "etag", stored)]
+    leaves, stays = made(shown(rows=rows), WELL, TIMING, Lines(), NOW)["processors"]
+    whole = f"{going.state.lower()} (Preempt): {said}" if going is not None else None
+    assert (leaves["id"], leaves["state"], leaves["going"]) == ("b", "leaving", whole)
+    assert stays["going"] is None
+    silent = made(shown(rows=rows), aged({"a": 0.5, "b": 9.0}), TIMING, Lines(), NOW)["processors"][0]
+    assert (silent["state"], silent["going"]) == ("silent", None)  # what it said last is not so now
 
 
 def test_a_replica_is_shown_where_it_is_and_how_far_behind() -> None:
