@@ -1,9 +1,11 @@
 """`samza-azure worker`: a worker of a Spark cluster, which leaves as a processor does: told beforehand."""
 
+import hashlib
 import math
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -81,9 +83,11 @@ def command(
     room = memory_mib or max(LEAST_HEAP_MIB, (there.limit >> 20) - OUTSIDE_HEAP_MIB)
     folder = directory.absolute()
     private_folder(folder)
+    address = host or address_towards(master, "--host")
+    taken = only_one(master, address)
     made = worker(
         master,
-        host or address_towards(master, "--host"),
+        address,
         port,
         cores or len(os.sched_getaffinity(0)),
         room,
@@ -98,7 +102,26 @@ def command(
     process = subprocess.Popen(
         made.command, env=made.environment, start_new_session=True, cwd=folder, preexec_fn=_before_exec
     )
-    raise typer.Exit(live(process, patience_s, leaving))
+    with taken:
+        raise typer.Exit(live(process, patience_s, leaving))
+
+
+def only_one(master: str, address: str) -> socket.socket:
+    """Take this address of this machine for a worker of the cluster, until it is closed or the process ends.
+
+    Raise ConfigError if another worker has it: when one of them leaves, Spark forgets what the other one holds, too.
+    """
+    taken = socket.socket(socket.AF_UNIX)
+    try:
+        taken.bind(f"\0samza-azure worker {address} {hashlib.sha256(master.encode()).hexdigest()[:16]}")  # no file
+    except OSError as error:
+        taken.close()
+        raise ConfigError(
+            f"Another worker of {master} has the address {address} here. If one of two leaves, Spark forgets what the "
+            "executors of both hold, and computes it again. Give the other one more --cores and --memory-mib, "
+            "or this one an address of its own by --host."
+        ) from error
+    return taken
 
 
 class Leaving:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from samza_azure import cli
-from samza_azure.commands.worker import Leaving
+from samza_azure.commands.worker import Leaving, only_one
 from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.host.decommission import ROUTE, listen
 from samza_azure.machine.addresses import own_address
@@ -44,6 +44,17 @@ def test_executors_find_this_python_and_options_of_the_environment_count() -> No
         "--host", "127.0.0.2", "--port", "7", "--webui-port", "0", "--cores", "3", "--memory", "900m",
         "--work-dir", "/d/executors", "spark://h:1",
     ]  # fmt: skip
+
+
+def test_a_second_worker_of_a_cluster_at_one_address_is_refused() -> None:
+    """Of another cluster, or at another address, it is none; and when the first one has ended, its address is free."""
+    cluster = f"spark://127.0.0.1:{os.getpid()}"
+    with only_one(cluster, "127.0.0.7"):
+        with pytest.raises(ConfigError, match=r"Another worker of .* has the address 127\.0\.0\.7 .* by --host"):
+            cli.app(["worker", "--master", cluster, "--host", "127.0.0.7"], standalone_mode=False)
+        only_one(f"{cluster}0", "127.0.0.7").close()
+        only_one(cluster, "127.0.0.8").close()
+    only_one(cluster, "127.0.0.7").close()
 
 
 def test_the_secret_of_a_cluster_is_on_no_command_line() -> None:
