@@ -56,3 +56,13 @@ def check_unchanged(task: str, kind: str, files: Iterable[str]) -> None:
             f'The log of {task} holds state written with task.state = "{held}", but the job file now says "{kind}", '
             f'which cannot read it. Write task.state = "{held}" for this run; to change it, drain the run first.'
         )
+
+
+def check_partitions(task: str, stage: str, partitions: int, held: int) -> None:
+    """Raise ConfigError if the log holds state of another number of partitions."""
+    if held != partitions:
+        raise ConfigError(
+            f"The log of {task} holds state in {held} partition{'s' * (held != 1)}, but the job file now says "
+            f"{partitions}; which of them a key is in follows from their number. Write stages.{stage}.partitions = "
+            f"{held} for this run; to change it, drain the run first."
+        )

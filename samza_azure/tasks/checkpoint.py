@@ -8,7 +8,7 @@ import json
 import mmap
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,13 +71,15 @@ def lay_out(
     is_stateful: bool = False,
     places: Mapping[str, tuple[str, int]] | None = None,
     location: str | None = None,
+    check_partitions: Callable[[int], None] = lambda _: None,
 ) -> Planned | None:
     """Fill an empty directory from the log. Return the last batch's plan, or None if there was no batch yet.
 
     `commits/N` is our own: Spark has it only after the record is appended, so no record can hold it. `places` say which
     record, by blob and position, holds a file. Raise CorruptState for a file that no record can hold, and if
     the state after the batch is not there, as that of a query that `is_stateful` must be. `location` is the URL of the
-    directory for Spark, if not that of the local file.
+    directory for Spark, if not that of the local file. `check_partitions` gets the number of partitions of each store,
+    as the log has it, before the file is written that tells Spark.
     """
     checkpoint.mkdir(parents=True)
     stored = files if isinstance(files, StoredMapping) else StoredMapping(files)
@@ -96,7 +98,10 @@ def lay_out(
             content = laid_out(name, files[name], sizes, location or f"file:{checkpoint}")
             sizes[name] = len(content)
             if _OPERATOR.fullmatch(name):
-                stores += _stores(name.partition("/_metadata/")[0], stores_of(content), len(files))
+                held = stores_of(content)
+                stores += _stores(name.partition("/_metadata/")[0], held, len(files))
+                for _, partitions in held:
+                    check_partitions(partitions)
             if name == f"offsets/{batch}":
                 last = _parse(content)
         path.parent.mkdir(parents=True, exist_ok=True)

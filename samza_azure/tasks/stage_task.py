@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,7 +25,7 @@ from samza_azure.logs.task_log import BATCH_BYTES_MIN
 from samza_azure.machine.clock import boot_time, wall_ms
 from samza_azure.messages import Drain, DrainPhase, Phase, Progress, StartTask
 from samza_azure.pipeline.analysed import AnalysedStage, TaskInput
-from samza_azure.pipeline.state import check_unchanged, kind_of_state
+from samza_azure.pipeline.state import check_partitions, check_unchanged, kind_of_state
 from samza_azure.stream_io.log import LogWriter, Restored
 from samza_azure.stream_io.stored import Replica
 from samza_azure.streams.gate import Gate, next_gate, next_steps
@@ -191,6 +192,9 @@ class StageTask(TaskLife):
             is_stateful=bool(self.stage.plan.stateful),
             places=restored.places,
             location=self._located(checkpoint, files),
+            check_partitions=partial(
+                check_partitions, self.name, self.stage.plan.name, self.stage.plan.batch_partitions
+            ),
         )
         self._step, self.inputs.stands_at = (last.step, last.offsets) if last else (0, ())
         if last:

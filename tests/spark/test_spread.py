@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from samza_azure.application import Application
 from samza_azure.errors import PipelineRefused
+from samza_azure.messages import Phase
 
 from .task_driver import Fleet
 
@@ -102,6 +103,40 @@ def test_another_number_is_another_state_and_no_other_pipeline(fleet: Callable[[
         "4",
         "2",
     )
+
+
+@pytest.mark.parametrize(("began", "goes_on"), [(4, 2), (1, 4)])
+def test_a_log_with_state_of_another_number_is_refused(
+    fleet: Callable[[Application, str], Fleet], began: int, goes_on: int
+) -> None:
+    """By its records alone: here nobody has compared fingerprints. That of a stage without state may change."""
+    jobs = [JOB.replace("partitions = 4", f"partitions = {each}") for each in (began, goes_on)]
+    run, other = fleet(pipeline(), jobs[0]), fleet(pipeline(), jobs[1].replace("partitions = 3", "partitions = 2"))
+    writer = run.writer("seen", 1, flush_rows=20)
+    run.start("shout-0", "count-0")
+    writer.write(pa.table({"key": KEYS, "ts": [NOON] * 20, "n": [*range(20)]}))
+    writer.close()
+    run.until(lambda: run.tasks["count-0"].report.batch >= 0)
+    for name in run.tasks:
+        run.release(name)
+
+    other.run_id, other.group_id, other.generation = run.run_id, run.group_id, run.generation
+    other.start("shout-0", "count-0", first=False)
+
+    assert other.tasks["shout-0"].report.phase is Phase.RUNNING
+    report = other.tasks["count-0"].report
+    assert report.phase is Phase.FAILED
+    assert report.error is not None
+    assert report.error.message == (
+        f"The log of count-0 holds state in {began} partition{'s' * (began > 1)}, but the job file now says {goes_on}; "
+        f"which of them a key is in follows from their number. Write stages.count.partitions = {began} for this run; "
+        "to change it, drain the run first."
+    )
+    other.release("shout-0")
+    run.generation = other.generation
+    run.start("shout-0", "count-0", first=False)
+    run.drain()
+    assert {(row["key"], row["c"]) for row in run.rows("counts")} == {(key, 1) for key in KEYS}
 
 
 @pytest.mark.parametrize(
