@@ -9,54 +9,20 @@ stage runs: the container with its own, and those of the cluster, which are the 
 python benchmarks/cluster_cost.py [--quick]
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import psutil
-import pyarrow as pa
-from batch_cores import EXECUTORS, cluster
+from batch_cores import EXECUTORS, JOB, PIPELINE, TASK, batch, batches, cluster, texts
 from common import BenchJob, Claim, Container, bench_job, main, meanwhile, middle, say
 from small_batch import ROWS as SMALL
 from small_batch import rows as small_rows
 
-from samza_azure.stream_io.source_stream import SourceWriter
-
 LOCAL, CLUSTER = "local[2]", "cluster of two executors of one core"
 LARGE, QUICK_LARGE = 20_000, 5_000
-HASH, COUNT = "hash-0", "windows-0"
-JOB = """
-[app]
-name = "cost"
-main = "pipeline:app"
-[azure.storage]
-connect = "${{AZURE_STORAGE_CONNECTION_STRING}}"
-[streams.texts]
-key = "key"
-schema = "key string, n bigint"
-[streams.rows]
-schema = "key string, ts timestamp, value double"
-event_time = "ts"
-[stages.hash]
-partitions = 2
-[task]
-commit.ms = 0
-batch.bytes = "64 MiB"
-warm.up = false
-[spark]
-master = "{master}"
-sql.streaming.numRecentProgressUpdates = "10000"
-"""
-HASHING = """
-
-@app.stage("texts", output="hashed")
-def hash(rows: DataFrame) -> DataFrame:
-    hashed = "aggregate(sequence(1, 1000), concat(key, n), (text, _) -> sha2(text, 256))"
-    return rows.withColumn("hashed", F.expr(hashed))
-"""
+COUNT = "windows-0"
 
 
 @dataclass(slots=True)
@@ -75,7 +41,7 @@ def measure(quick: bool) -> list[Claim]:
     found: dict[str, Found] = defaultdict(Found)
     for where in (LOCAL, CLUSTER) if quick else (LOCAL, CLUSTER, CLUSTER, LOCAL):
         with nullcontext(LOCAL) if where == LOCAL else cluster(2) as master:
-            job = JOB.format(master=master) + ("" if where == LOCAL else EXECUTORS.format(executors=2))
+            job = JOB.format(partitions=2, master=master) + ("" if where == LOCAL else EXECUTORS.format(executors=2))
             turn(job, large, small, rows, found[where])
         say(f"{where}: {found[where]}")
     return [claim for where, each in found.items() for claim in claims(where, rows, each)]
@@ -97,15 +63,15 @@ def claims(where: str, rows: int, found: Found) -> Iterator[Claim]:
 
 def turn(job: str, large: int, small: int, rows: int, found: Found) -> None:
     """Both stages in a fresh container: so many batches of each are counted, after half as many."""
-    with bench_job(job, Path(__file__).with_name("watched.py").read_text() + HASHING) as around:
+    with bench_job(job, PIPELINE) as around:
         container = around.container("container")
         container.ready()
-        container.run([HASH, COUNT])
-        table = pa.table({"key": [f"{each % 1000}" for each in range(rows)], "n": range(rows)})
+        container.run([TASK, COUNT])
+        table = texts(rows)
         with highest(around, container) as most:
             for number in range(large + large // 2):
                 source = around.source("texts", key=("key",))
-                batch(container, HASH, source, table, (number + 1) * rows)
+                batch(container, TASK, source, table, (number + 1) * rows)
                 source.close()
         found.container_mib.append(most[0])
         found.cluster_mib.append(most[1])
@@ -113,27 +79,9 @@ def turn(job: str, large: int, small: int, rows: int, found: Found) -> None:
         for number in range(small + small // 2):
             batch(container, COUNT, source, small_rows(number), (number + 1) * SMALL)
         source.close()
-        (around.directory / "tell").touch()
-        told = around.directory / "progress.json"
-        container.until("progress is told", told.exists)
-        batches = json.loads(told.read_text())
+        told = batches(around, container)
         for size, count, to in ((rows, large, found.large_s), (SMALL, small, found.small_s)):
-            to.extend([each["triggerExecution"] / 1000 for each in batches if each["rows"] == size][-count:])
-
-
-def batch(container: Container, task: str, source: SourceWriter, table: pa.Table, wanted: int) -> None:
-    """One with all these rows."""
-    container.permit(0)
-    source.write(table)
-    source.flush()
-    container.permit()
-    container.until("all is read", lambda: rows_in(container, task) >= wanted)
-
-
-def rows_in(container: Container, task: str) -> int:
-    """The rows that a task has read so far."""
-    report = container.reports.get(task)
-    return report.progress.rows if report is not None and report.progress is not None else 0
+            to.extend([each["triggerExecution"] / 1000 for each in told if each["rows"] == size][-count:])
 
 
 @contextmanager

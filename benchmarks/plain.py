@@ -28,9 +28,10 @@ POLL_S = 0.1
 REST_S = 1.2
 
 
-def session(directory: Path, partitions: int | None = None) -> SparkSession:
+def session(directory: Path, partitions: int | None = None, **more: str) -> SparkSession:
     """A session as above."""
     settings = {
+        **{f"spark.{name}": value for name, value in more.items()},
         "spark.sql.shuffle.partitions": str(partitions or os.cpu_count()),
         "spark.sql.streaming.noDataMicroBatches.enabled": "true",
         "spark.sql.streaming.minBatchesToRetain": "100",
@@ -186,6 +187,15 @@ def small(work: Path, pace_s: float) -> list[dict[str, Any]]:
     return [{"batch": each.batchId, "rows": each.numInputRows, **each.durationMs} for each in query.recentProgress]
 
 
+def column(work: Path, computed: str) -> None:
+    """Compute a column of as many rows as a line says, on one core, until there are no more lines. Say when it has."""
+    spark = session(work / "spark", master="local[1]")
+    for line in sys.stdin:
+        rows = spark.range(0, int(line), numPartitions=1).selectExpr("cast(id % 1000 as string) AS key", "id AS n")
+        rows.selectExpr("*", f"{computed} AS computed").write.format("noop").mode("overwrite").save()
+        print(int(line), flush=True)
+
+
 def supervised(work: Path) -> None:
     """Both stages until it is killed. Says when their queries run, and when both have finished a batch since then."""
     sys.path.insert(0, str(work))
@@ -215,6 +225,10 @@ def main(what: str, *arguments: str) -> None:
             result = same(Path(work), Path(source), form, kind, list(map(int, sizes)))
         case "supervised":
             supervised(Path(arguments[0]))
+            return
+        case "column":
+            work, computed = arguments
+            column(Path(work), computed)
             return
         case "small":
             result = small(Path(arguments[0]), float(arguments[1]))
