@@ -1,6 +1,7 @@
 """The report of a failed task: a short error message and the traceback, without secrets."""
 
 import re
+import sys
 import traceback
 from collections.abc import Callable
 
@@ -20,6 +21,19 @@ _CODE = "    "
 _INSTEAD = {
     "STATEFUL_PROCESSOR_INCORRECT_TIME_MODE_TO_ASSIGN_TTL": (
         'State that expires by the clock is refused: use timeMode "EventTime" and a timer that clears the state.'
+    ),
+}
+#: What executors of a cluster say whose Python is not the processor's, and what to do.
+_LAST_FAILURE = "most recent failure: "
+_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+_NEEDS = f"Python {_PYTHON} with pyarrow and what the functions import"
+_ON_PATH = f"Put {_NEEDS} first on the PATH of each worker, as samza-azure worker does."
+_OF_EXECUTORS = {
+    re.compile(r'Cannot run program "python3"'): (
+        f"An executor runs Python functions with the python3 on the PATH of its worker, and there is none. {_ON_PATH}"
+    ),
+    re.compile(r"PYTHON_VERSION_MISMATCH"): (
+        f"The python3 on the PATH of a worker is another one than the processor's. {_ON_PATH}"
     ),
 }
 #: The name of StorageUnavailable in a Python worker's traceback.
@@ -60,7 +74,19 @@ def in_short(error: BaseException) -> str:
     text = str(error).partition(QUERY_DESCRIBED)[0]
     _, introduction, traced = text.partition(FROM_A_WORKER)
     said = (introduction and _raised(traced)) or f"{type(error).__name__}: {text}"
+    said = _of_executors(text) or said
     return "\n".join([said, *(instead for name, instead in _INSTEAD.items() if name in text)])
+
+
+def _of_executors(text: str) -> str:
+    """What is wrong with the Python of an executor, what to do, and where; without Java's stack. Empty: nothing is."""
+    for pattern, advice in _OF_EXECUTORS.items():
+        if pattern.search(text):
+            lines = [line.strip().rpartition(_LAST_FAILURE)[1:] for line in text.splitlines()]
+            lost = [line for introduction, line in lines if introduction]
+            said = [line for _, line in lines if pattern.search(line)]
+            return "\n".join(dict.fromkeys([advice, *lost, *said[:1]]))
+    return ""
 
 
 def _raised(traced: str) -> str:

@@ -150,6 +150,44 @@ def test_other_errors_are_named_with_their_kind(error: Exception, short: str | N
     assert in_short(error) == (short if short is not None else f"PythonException: {error}")
 
 
+LOST = (
+    "An error occurred while calling o1897.onDisk.\n: Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 "
+    "times, most recent failure: Lost task 0.3 in stage 3.0 (TID 9) (127.0.0.2 executor 0): "
+)
+NO_PYTHON = 'java.io.IOException: Cannot run program "python3": error=2, No such file or directory'
+ANOTHER = (
+    "PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than that in driver"
+)
+
+
+@pytest.mark.parametrize(
+    ("of_spark", "advice", "where"),
+    [
+        (
+            f"{LOST}{NO_PYTHON}\n\tat java.base/java.lang.ProcessBuilder.start(ProcessBuilder.java:1143)"
+            + "\n\tat x" * 999,
+            "An executor runs Python functions with the python3 on the PATH of its worker, and there is none.",
+            f"Lost task 0.3 in stage 3.0 (TID 9) (127.0.0.2 executor 0): {NO_PYTHON}",
+        ),
+        (
+            f"{WORKER.partition('  File')[0]}{ANOTHER}\nPlease check environment variables PYSPARK_PYTHON",
+            "The python3 on the PATH of a worker is another one than the processor's.",
+            ANOTHER,
+        ),
+    ],
+)
+def test_of_an_executor_without_the_processors_python_it_says_what_to_do_first(
+    of_spark: str, advice: str, where: str
+) -> None:
+    """Java's stack would leave no room for it. `end_to_end/clusters.py:play_without_python` has the real thing."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    to_do = (
+        f"Put Python {version} with pyarrow and what the functions import first on the PATH of each worker, as "
+        "samza-azure worker does."
+    )
+    assert in_short(StreamingQueryException(of_spark)).splitlines()[:2] == [f"{advice} {to_do}", where]
+
+
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
