@@ -371,7 +371,7 @@ def why_it_ended(code: int, jvm_code: int | None, last_error: str, killed_in: Me
     if jvm_code == APPLICATION_ENDED:
         return (
             "Spark has ended its application: executors have failed too often, the master has removed it, or no master "
-            "answers; what executors say is in their logs, what Spark says in container.log"
+            "of its release answers; what executors say is in their logs, what Spark says in container.log"
         )
     is_killed = (code if jvm_code is None else jvm_code) < 0
     return how if is_killed or not last_error else f"{how}: {last_error}"

@@ -11,6 +11,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import pyspark
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from samza_azure.config import Config
@@ -55,9 +58,24 @@ def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: jav
     server = None
     if on_cluster(settings):
         server, settings = _with_server(settings, directory)
-    spark = connect_session(config.app.name, settings, jvm)
+    try:
+        spark = connect_session(config.app.name, settings, jvm)
+    except Py4JError as error:
+        if server is None or not _is_ended():
+            raise
+        raise SamzaAzureError(
+            f"No master of Spark {pyspark.__version__} at {settings['spark.master']} took this application within a "
+            "minute. Nobody listens there, or a master of another release of Spark, whose page says which, or with "
+            "spark.authenticate one with another secret. Correct spark.master, or start such a master."
+        ) from error
     with ended_with(jvm, channel.tell):
         _serve(config, directory, settings, spark, server, channel)
+
+
+def _is_ended() -> bool:
+    """Whether Spark has ended its application before there was a session."""
+    context = SparkContext._active_spark_context
+    return context is not None and bool(context._jsc.sc().isStopped())
 
 
 def _with_server(settings: Mapping[str, str], directory: Path) -> tuple[StateServer, Mapping[str, str]]:
