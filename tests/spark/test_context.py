@@ -43,7 +43,7 @@ def context_of(spark: SparkSession) -> Any:
 
 
 def test_it_gives_lambdas_on_as_they_are(spark: SparkSession) -> None:
-    """Spark would refuse this one now. Here the job would fail, with the same error."""
+    """Spark would refuse this one now. Here its job would fail, when its tasks are sent."""
     function = compiled(spark, "Functions", FUNCTIONS).compiledToLambda()
     assert "$$Lambda" in function.getClass().getName()
     with pytest.raises(Py4JJavaError, match="Task not serializable"):
