@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from samza_azure.spark.jvm import predicates, sink
 from samza_azure.spark.jvm.output import BatchOutput
 from samza_azure.spark.jvm.session import java_class
 from samza_azure.streams.offset import INFINITY_MS
+
+from .task_driver import PATIENCE_S
 
 Stage = Callable[[DataFrame], DataFrame]
 STAGES: dict[str, tuple[str, Stage]] = {
@@ -52,6 +55,13 @@ def ended(query: StreamingQuery) -> None:
         query.processAllAvailable()
     finally:
         query.stop()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Look until it holds, for a bounded time."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
 
 
 @pytest.mark.parametrize("name", STAGES)
@@ -104,12 +114,11 @@ def test_a_query_that_is_stopped_ends_the_job_of_its_batch(spark: SparkSession, 
     query = started(frame, keep, tmp_path / "checkpoint")
     assert runs.wait(60)
     jobs = spark.sparkContext._jsc.sc().dagScheduler().activeJobs()
-    while jobs.isEmpty():
-        assert query.isActive
+    until(lambda: not jobs.isEmpty() or not query.isActive)
+    assert query.isActive
     query.stop()
 
-    while not jobs.isEmpty():
-        pass
+    until(jobs.isEmpty)
     assert not query.isActive
     assert spark.sparkContext._jsc.sc().getPersistentRDDs().size() == 0
 
