@@ -3,16 +3,19 @@
 import os
 import random
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from samza_azure.pipeline.state import PROVIDERS
-from samza_azure.spark.jvm import searches, sink
+from samza_azure.spark.jvm import late, searches, sink
 from samza_azure.spark.jvm.output import BatchOutput
 from samza_azure.spark.jvm.session import compiled
 from samza_azure.spark.jvm.settings import BASE
@@ -193,3 +196,42 @@ def test_a_rule_that_fails_leaves_a_plan_as_it_was(spark: SparkSession, tmp_path
     found = run(spark, tmp_path / "broken", mode, stage, "memory", "true", key)
     assert found == run(spark, tmp_path / "theirs", mode, stage, "memory", "false")
     assert rule.leftOut() > 0, "it has not run"
+
+
+def test_late_rows_are_looked_for_by_where_plans_of_each_shape_have_them(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches that search and batches that do not come by turns, and each of the two plans is listed once."""
+    folder, outlet, listed = tmp_path / "a", BatchOutput(), list[Any]()
+    nodes, running = late._nodes, Future[StreamingQuery]()
+    shapes, looks = list[str](), list[late.LateRows]()
+
+    def listing(plan: Any) -> Iterator[Any]:
+        listed.append(plan)
+        return nodes(plan)
+
+    def keep(frame: DataFrame, batch: int) -> None:
+        with outlet.run(frame) as rows:
+            list(rows)
+        looks[:] = looks or [late.LateRows(spark, running.result(60))]
+        assert looks[0].uncounted() == 0
+        plan = frame._jdf.queryExecution().executedPlan()
+        shapes.append(" ".join(node.nodeName() for node in nodes(plan)))
+
+    monkeypatch.setattr(late, "_nodes", listing)
+    folder.mkdir()
+    for number in range(10):  # a window is over in every other batch, and none is late
+        path = folder / f"{number:02}.json"
+        path.write_text(f'{{"key": "a", "n": 1, "at": {1_000 + 30 * number}}}\n')
+        os.utime(path, (number, number))
+    mode, stage = KNOWN["windows"]
+    frame = stage(rows_of(spark, folder), rows_of(spark, folder))
+    with settings(spark, {searches.LEFT_OUT: "true"}):
+        query = sink.start(frame, keep, name="late", checkpoint=str(tmp_path / "to"), output_mode=mode, trigger_ms=10)
+    running.set_result(query)
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert sum(one != other for one, other in pairwise(shapes)) > 3
+    assert len(listed) == len({*shapes}) == 2

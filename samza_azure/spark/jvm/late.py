@@ -24,7 +24,8 @@ DROPPED = "numRowsDroppedByWatermark"
 
 
 class LateRows:
-    """Looks at the batch that a query runs. Where its plan has aggregations is found out once.
+    """Looks at the batch that a query runs. Where its plan has aggregations is found out once for each of its shapes: a
+    batch that looks for windows that are over has another than one that does not (`searches.py`).
 
     Each call over py4j is paid in every batch, so operators are found by their number.
     """
@@ -33,19 +34,25 @@ class LateRows:
         self._spark = spark
         self._execution: Any = query._jsq.streamingQuery()
         self._stateful = java_class(spark, "java.lang.Class").forName(f"{PACKAGE}.StatefulOperator")
-        self._dropping: list[tuple[str, int]] | None = None  # of each its name, and its number in the plan
+        # By shape, the one of the last batch first: of each of them its name, and its number in the plan.
+        self._shapes: list[list[tuple[str, int]]] = []
 
     def uncounted(self) -> int:
         """How many more rows the current batch has dropped than Spark has counted. Call it when its plan has run."""
-        if self._dropping == []:
+        if [] in self._shapes:
             return 0  # a join, for example: Spark counts its rows
-        plan = self._execution.lastExecution().executedPlan()
-        found = [(name, plan.apply(number)) for name, number in self._dropping or ()]
-        if self._dropping is None or any(node is None or node.nodeName() != name for name, node in found):
-            numbered = [(node.nodeName(), number, node) for number, node in enumerate(_nodes(plan))]
-            self._dropping = [(name, number) for name, number, _ in numbered if name in DROPPING]
-            found = [(name, node) for name, _, node in numbered if name in DROPPING]
-        return sum(self._uncounted(node) for _, node in found)
+        return sum(map(self._uncounted, self._dropping(self._execution.lastExecution().executedPlan())))
+
+    def _dropping(self, plan: Any) -> list[Any]:
+        """What drops late groups in a plan."""
+        for number, shape in enumerate(self._shapes):
+            found = [plan.apply(place) for _, place in shape]
+            if all(node is not None and node.nodeName() == name for node, (name, _) in zip(found, shape, strict=True)):
+                self._shapes.insert(0, self._shapes.pop(number))
+                return found
+        numbered = [(node.nodeName(), place, node) for place, node in enumerate(_nodes(plan))]
+        self._shapes.insert(0, [(name, place) for name, place, _ in numbered if name in DROPPING])
+        return [node for name, _, node in numbered if name in DROPPING]
 
     def _uncounted(self, node: Any) -> int:
         counted = int(node.longMetric(DROPPED).value())
