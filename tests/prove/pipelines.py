@@ -1,6 +1,6 @@
 """Pipelines drawn at random, each compared with one Spark batch over the same rows.
 
-python tests/prove/pipelines.py [--cases 2000] [--seed S] [--only SEED] [--threads 3] [--odd] [--rocksdb]
+python tests/prove/pipelines.py [--cases 2000] [--seed S] [--only SEED] [--threads 3] [--odd] [--beside] [--rocksdb]
     [--shuffles mixed] [--spread]
 python tests/prove/pipelines.py --mutants [NAME …] [--cases 300] [--seed S]
 python tests/prove/pipelines.py --replay
@@ -13,6 +13,9 @@ nothing beside it a case takes about three seconds on two cores, so 2,000 take a
 
 With --odd the cases are written in ways that are less usual: SQL, copies of the event time, odd join conditions; and
 have less usual types and functions, inputs without a row, partitions that fall silent.
+
+With --beside most aggregations have another operator with state behind them that Spark runs in the same task: a
+deduplication by the same keys, or a limit.
 
 With --drains each case is drained in mid-stream, at a moment drawn with it, and compared with the batch over the rows
 that it had read by then. In every fourth a low-level task passes on the rows of an input.
@@ -50,7 +53,7 @@ from samza_azure.spark.query import launch, task
 from samza_azure.spark.query.query_context import QueryContext
 from tests.spark.fuzz.bench import bench
 from tests.spark.fuzz.case import Case, told
-from tests.spark.fuzz.draw import cut, draw, handled
+from tests.spark.fuzz.draw import Bias, cut, draw, handled
 from tests.spark.fuzz.mutants import MUTANTS, Mutant, is_killed, is_unlike, mistaken
 from tests.spark.fuzz.odd import odd
 from tests.spark.fuzz.run import Bench, Outcome
@@ -63,6 +66,8 @@ ON_ONE_TASK = "tasks=1"
 STAGE = re.compile(r"Stage (\w+)")
 #: No more wrong cases than these are shrunk in one run.
 SHRINK = 3
+#: Much of what an aggregation with state in RocksDB does not share a task with.
+BESIDE = Bias(states=(1, 1, 2), early_states=(1, 2), windowed=8.0, marked=1.0, limited=0.35, again=0.7, rows=(25, 50))
 #: A mistake about time shows only where one stage is ahead of another, which is up to the machine. So it is made again.
 REPLAYS = 6
 
@@ -75,6 +80,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=3)
     parser.add_argument("--mutants", nargs="*", metavar="NAME", help="all of them without a name")
     parser.add_argument("--odd", action="store_true", help="written in less usual ways; 300 without --cases")
+    parser.add_argument("--beside", action="store_true", help="aggregations beside others; 300 without --cases")
     parser.add_argument("--drains", action="store_true", help="drained in mid-stream; 200 without --cases")
     parser.add_argument("--rocksdb", action="store_true", help="with state on disk")
     parser.add_argument("--shuffles", choices=("left-out", "mixed", "kept"), default="left-out")
@@ -85,7 +91,7 @@ def main() -> int:
     asked = parser.parse_args()
     with Path(asked.log).open("a") as log:
         os.dup2(log.fileno(), sys.stderr.fileno())
-    kind: Draw = drained if asked.drains else odd if asked.odd else draw
+    kind: Draw = drained if asked.drains else odd if asked.odd else beside if asked.beside else draw
     drawn: Draw = on_disk(kind) if asked.rocksdb else kind
     drawn = spread(drawn) if asked.spread else drawn
     with bench() as ready:
@@ -101,9 +107,15 @@ def main() -> int:
         if asked.mutants is not None:
             chosen = [mutant for mutant in MUTANTS if mutant.name in asked.mutants or not asked.mutants]
             return killed(ready, chosen, range(first, first + (asked.cases or 300)), asked.threads)
-        usual = 200 if asked.drains else 300 if asked.odd else 2000
+        usual = 200 if asked.drains else 300 if asked.odd or asked.beside else 2000
         seeds = range(first, first + (asked.cases or usual))
         return many(ready, drawn, seeds, asked.threads, shrink=not asked.no_shrink)
+
+
+def beside(seed: int) -> Case:
+    """With aggregations that Spark runs in one task with other operators with state; every third is drained."""
+    case = draw(seed, BESIDE)
+    return cut(case) if seed % 3 == 0 else case
 
 
 def drained(seed: int) -> Case:

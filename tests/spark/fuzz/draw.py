@@ -94,6 +94,8 @@ class Bias:
     batch_bytes: tuple[str, ...] = ("1 KiB", "1 KiB", "4 KiB", "1 MiB")
     moves: float = 0.25
     python: float = 1.0  # the weight of functions with state
+    limited: float = 0.03  # of the last stages, those with a limit
+    again: float = 0.0  # of aggregations, those with a deduplication by the same keys behind them
 
 
 USUAL = Bias()
@@ -301,7 +303,7 @@ class Drawing:
                 break
         if mode == "append":
             frame = self.stateless(frame) if self.chance(0.4) else frame
-            if is_last and self.chance(0.03):
+            if is_last and self.chance(self.bias.limited):
                 frame = frame.call(
                     "limit",
                     f".selectExpr('1 AS one').limit({dice.choice([3, 10, 500])})",
@@ -607,11 +609,12 @@ class Drawing:
             ["F.window_time('window').alias(" + repr(time) + ")", *(repr(name) for name in [*keys, *made])]
         )
         columns = {time: "timestamp", **{key: frame.columns[key] for key in keys}, **made}
+        again = self.again("window", keys)
         if self.chance(0.2):
             selected = "F.col('window.end').alias(" + repr(time) + "), " + selected.partition(", ")[2]
             return frame.call(
                 "window aggregation",
-                f".groupBy({grouped}).agg({aggregates}).select({selected})",
+                f".groupBy({grouped}).agg({aggregates}){again}.select({selected})",
                 columns=columns,
                 time=time,
                 marked=False,
@@ -619,7 +622,7 @@ class Drawing:
             )
         return frame.call(
             "window aggregation",
-            f".groupBy({grouped}).agg({aggregates}).select({selected})",
+            f".groupBy({grouped}).agg({aggregates}){again}.select({selected})",
             columns=columns,
             time=time,
             lag=None,
@@ -646,13 +649,21 @@ class Drawing:
         columns = {time: "timestamp", began: "timestamp", **{key: frame.columns[key] for key in keys}, **made}
         return frame.call(
             "session aggregation",
-            f".groupBy({grouped}).agg({aggregates}).select({selected})",
+            f".groupBy({grouped}).agg({aggregates}){self.again('session_window', keys)}.select({selected})",
             columns=columns,
             time=time,
             marked=False,
             lag=None,
             sure=frame.sure | {time},
         )
+
+    def again(self, window: str, keys: list[str]) -> str:
+        """What takes each group of an aggregation once more, and so changes nothing."""
+        dice = Random(f"the groups of {keys} again, of {self.seed}")  # its own, so that other draws stay the same
+        if dice.random() >= self.bias.again:
+            return ""
+        names = [window, *keys] if dice.random() < 0.8 else [*keys, window]  # in another order Spark shuffles
+        return f".dropDuplicates([{', '.join(map(repr, names))}])"
 
     def dropped(self, frame: Frame) -> Frame:
         """Distinct rows with their event time."""
