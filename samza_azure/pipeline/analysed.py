@@ -93,7 +93,6 @@ class Analysis:
     relies_on: Mapping[int, frozenset[str]] = field(default_factory=dict)
     puts_out_changes: bool = False  # there may be several rows for one row of a batch
     needs_rocksdb: bool = False
-    needs_memory: str = ""  # why, a key of `state.IN_MEMORY_ONLY`
     fires_after_rows: bool = False  # the last rows of a drain and the watermark of infinity may come in one batch
     by_clock: bool = False  # a function with state has timeouts or timers of processing time
     reads_dead: bool = False  # of its input it reads what is no row

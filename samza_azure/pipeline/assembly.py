@@ -181,12 +181,7 @@ class Assembly:
         """The stage with its plan. `inputs` are its own, or what is routed to it instead."""
         declared, tasks = self.declared(stage.output), self.tasks_of(stage, inputs)
         with self.noting(stage):
-            check_chosen(
-                stage.name,
-                self._config.task.state,
-                needs_rocksdb=analysis.needs_rocksdb,
-                needs_memory=analysis.needs_memory,
-            )
+            check_chosen(stage.name, self._config.task.state, needs_rocksdb=analysis.needs_rocksdb)
         if not stage.partition_by and declared.partitions not in (1, tasks):
             refused = PipelineRefused(
                 f"streams.{stage.output}.partitions is {declared.partitions}, but stage {stage.name} has no "

@@ -23,24 +23,8 @@ def kind_of_state(chosen: str, *, needs_rocksdb: bool) -> str:
     return "rocksdb" if needs_rocksdb else "memory"
 
 
-#: What Spark runs with state in memory only, by the part of it that another stage can compute: there one thread runs
-#: both operators, and in RocksDB it takes the store of the one for that of the other.
-IN_MEMORY_ONLY = {
-    "sessions": "session windows and another operator with state",
-    "limit": "an aggregation and a limit",
-}
-
-
-def check_chosen(stage: str, chosen: str, *, needs_rocksdb: bool, needs_memory: str = "") -> None:
-    """Raise PipelineRefused if the stage cannot keep its state there. `needs_memory`: of `IN_MEMORY_ONLY`."""
-    if needs_memory and kind_of_state(chosen, needs_rocksdb=needs_rocksdb) == "rocksdb":
-        remedy = f"Compute the {needs_memory} in a separate stage" + (
-            "." if needs_rocksdb else ', or write task.state = "memory".'
-        )
-        raise PipelineRefused(
-            f"Stage {stage} has {IN_MEMORY_ONLY[needs_memory]}, and Spark cannot keep the state of both in "
-            f"RocksDB: the query would fail at its first batch. {remedy}"
-        )
+def check_chosen(stage: str, chosen: str, *, needs_rocksdb: bool) -> None:
+    """Raise PipelineRefused if the stage cannot keep its state there."""
     if needs_rocksdb and chosen == "memory":
         raise PipelineRefused(
             f'task.state is "memory", but stage {stage} uses transformWithState, which Spark runs on RocksDB only. '

@@ -19,7 +19,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Column, DataFrame, GroupedData, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from samza_azure.application import Application
 from samza_azure.errors import PipelineRefused
@@ -32,7 +31,6 @@ from samza_azure.messages import BATCH_PHASES, LastBatch, Phase
 from samza_azure.pipeline.state import PROVIDERS, check_chosen
 from samza_azure.spark.jvm.progress import counted_since
 from samza_azure.spark.jvm.session import jvm_of
-from samza_azure.spark.pipeline.pipeline import analyse_pipeline
 from samza_azure.spark.query.launch import STATE_PROVIDER
 from samza_azure.spark.query.starts import Starts
 from samza_azure.storage.interface import Blobs
@@ -271,52 +269,6 @@ def test_a_state_machine_is_not_kept_in_memory() -> None:
         check_chosen("count", "memory", needs_rocksdb=True)
     check_chosen("count", "auto", needs_rocksdb=True)
     check_chosen("count", "memory", needs_rocksdb=False)
-
-
-@pytest.mark.parametrize("chosen", ["rocksdb", "auto"])
-def test_sessions_beside_another_operator_are_not_kept_in_rocksdb(
-    spark: SparkSession, tmp_path: Path, chosen: str
-) -> None:
-    """Spark fails with "Can only upgrade readStore". Seed 9150005 of the fuzzer with task.state = "rocksdb"."""
-
-    def sessions(rows: DataFrame) -> DataFrame:
-        return rows.withWatermark("ts", "1 hour").groupBy(F.session_window("ts", "1 hour"), "key").count()
-
-    class Nothing(StatefulProcessor):
-        def init(self, handle: Any) -> None: ...
-
-        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803
-            return iter(())
-
-    def with_limit(rows: DataFrame) -> DataFrame:
-        return sessions(rows).selectExpr("key", "count").limit(3)
-
-    def sums_with_limit(rows: DataFrame) -> DataFrame:
-        hours = rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 hour"), "key").count()
-        return hours.selectExpr("key", "count").limit(3)
-
-    def with_machine(rows: DataFrame) -> DataFrame:
-        return sessions(rows).groupBy("key").transformWithState(Nothing(), "key string", "Append", "None")
-
-    def analysed(function: Callable[[DataFrame], DataFrame], state: str) -> None:
-        application = Application()
-        application.stage("rows", output="out", tasks=1)(function)
-        analyse_pipeline(spark, application, config_of(tmp_path, JOB % ("rows", state)), tmp_path / "analysis")
-
-    analysed(with_limit, "memory")
-    analysed(sessions, "rocksdb")
-    analysed(sums_with_limit, "memory")
-    wrong, remedy = {
-        "rocksdb": (with_limit, 'in a separate stage, or write task.state = "memory".'),
-        "auto": (with_machine, "Compute the sessions in a separate stage."),
-    }[chosen]
-    with pytest.raises(PipelineRefused, match="has session windows and another operator with state") as refused:
-        analysed(wrong, chosen)
-    assert str(refused.value).endswith(remedy)
-    with pytest.raises(
-        PipelineRefused, match=r"has an aggregation and a limit, .* Compute the limit in a separate stage"
-    ):
-        analysed(sums_with_limit, "rocksdb")  # seed 8800128 of the fuzzer, the same error
 
 
 def test_the_kind_of_state_is_one_of_three(tmp_path: Path) -> None:

@@ -25,13 +25,14 @@ class PlanRule:
     """One such rule."""
 
     name: str  # of its class
-    setting: str  # queries that start have it applied while this is "true"
     kept: str  # what is logged once if it fails
     body: str  # members of the class, in Java, with a method `changed(SparkPlan)`; LEFT_OUT counts
+    setting: str = ""  # queries that start have it applied while this is "true"; always without one
 
     @property
     def source(self) -> str:
         """The class."""
+        asked = f'if (!conf().getConfString("{self.setting}", "false").equals("true")) return plan;'
         return f"""
 public class {self.name} extends scala.runtime.AbstractFunction1 {{
     static final java.util.concurrent.atomic.AtomicLong LEFT_OUT = new java.util.concurrent.atomic.AtomicLong();
@@ -59,7 +60,7 @@ public class {self.name} extends scala.runtime.AbstractFunction1 {{
 
     public static class Without extends {RULE} {{
         public {NODE} apply({NODE} plan) {{
-            if (!conf().getConfString("{self.setting}", "false").equals("true")) return plan;
+            {asked if self.setting else ""}
             try {{
                 return changed(({PLAN}) plan);
             }} catch (RuntimeException error) {{

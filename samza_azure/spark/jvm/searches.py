@@ -33,7 +33,6 @@ PROJECT, EXPAND = "org.apache.spark.sql.execution.ProjectExec", "org.apache.spar
 KEPT = "Spark looks through the state of windows in each batch, which costs processor time and changes nothing else"
 RULE = PlanRule(
     NAME,
-    LEFT_OUT,
     KEPT,
     f"""
         private static {PLAN} changed({PLAN} plan) {{
@@ -131,5 +130,6 @@ RULE = PlanRule(
             }});
         }}
 """,
+    LEFT_OUT,
 )
 SOURCE, install, left_out = RULE.source, RULE.install, RULE.left_out

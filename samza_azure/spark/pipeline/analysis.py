@@ -110,7 +110,6 @@ def analyse(
         relies_on=facts.nulls.relies_on,
         puts_out_changes=facts.puts_out_changes,
         needs_rocksdb=any(node.kind.startswith("TransformWithState") for node in operators),
-        needs_memory=_needs_memory(operators),
         fires_after_rows=bool(operators) and all(node.kind in FIRE_AFTER_ROWS for node in operators),
         by_clock=any(map(goes_by_clock, operators)),
         warnings=(
@@ -120,13 +119,6 @@ def analyse(
             *facts.placement.warnings,
         ),
     )
-
-
-def _needs_memory(operators: Sequence[Node]) -> str:
-    """Why the stage cannot keep its state in RocksDB; empty if it can."""
-    if len(operators) > 1 and any(map(has_sessions, operators)):
-        return "sessions"
-    return "limit" if {"Aggregate", "GlobalLimit"} <= {node.kind for node in operators} else ""
 
 
 def _warnings(facts: Facts) -> tuple[str, ...]:

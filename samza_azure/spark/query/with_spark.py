@@ -126,8 +126,7 @@ def _serve(
             threads.submit(local_files.install, spark)
             threads.submit(selectors.install, spark)
             threads.submit(cpu_time.installed, spark)
-            if config.spark.get(exchanges.REMOVED) != "false":
-                threads.submit(exchanges.install, spark)
+            threads.submit(exchanges.install, spark)
             if config.spark.get(searches.LEFT_OUT) != "false":
                 threads.submit(searches.install, spark)
             pipeline = analyse_pipeline(spark, load(config), config, directory / "analysis")
