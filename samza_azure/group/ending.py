@@ -345,13 +345,14 @@ def _as_it_came(view: View, ending: Finish) -> Finish:
     if ending.message != HANDED_OVER or view.own.etag is None:
         return ending
     known = view.own.written is not None and view.own.written.state is ProcessorState.LEFT
-    own = [name for name, local in sorted(view.work.tasks.items()) if view.work.container and not local.former]
-    doubtful = [name for name in own if not view.work.tasks[name].closed]
+    own = {name: each for name, each in sorted(view.work.tasks.items()) if view.work.container and not each.former}
+    doubtful = [name for name, local in own.items() if not local.closed]
     sentences = []
     if known and not doubtful and view.held:
         return replace(ending, message=_handed_over(view))
     if not known:
-        get = f"; others get {', '.join(own)} when" if own else ", who see it when"
+        wait = [name for name in own if name in doubtful or _is_waited_for(view, name)]
+        get = f"; others get {', '.join(wait)} when" if wait else ", who see it when"
         sentences.append(
             f"Left the group, but could not write this to the storage: the others do not know{get} it has been "
             f"silent for {view.timing.heartbeat_timeout_s:g} s."
@@ -368,6 +369,16 @@ def _as_it_came(view: View, ending: Finish) -> Finish:
     return replace(ending, code=Verdict.LEFT_OPEN, message=" ".join([*sentences, *so_far]))
 
 
+def _is_waited_for(view: View, task: str) -> bool:
+    """Whether others cannot begin a task that has ended here before they take us for dead: the blob gives it to us, or
+    no row that was accepted says that it is released.
+    """
+    share, known = view.share, view.own.written.released if view.own.written is not None else {}
+    if share is None or task in share.mine:
+        return True
+    return any(name == task and known.get(task, -1) < generation for name, generation in share.awaited)
+
+
 def _handed_over(view: View) -> str:
     """What became of the tasks of a processor that has left in order, all of which have ended."""
     going = decommission.going_of(view)
@@ -376,7 +387,8 @@ def _handed_over(view: View) -> str:
     if left := decommission.left_of(view):
         text += f" {what_is_left(left)}; the next owner goes on from the log."
     if view.repeated:
-        rows = f"{going.repeated}" if going.repeated else "an unknown number of"
+        least = "at least " if min(view.repeated.values()) < 0 else ""
+        rows = f"{least}{going.repeated}" if going.repeated else "an unknown number of"
         text += f" Batches given up, because they could not end in time: {names_of(sorted(view.repeated))}"
         text += f"; the next owners repeat {rows} input rows."
     return text

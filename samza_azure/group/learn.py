@@ -282,6 +282,8 @@ def heard_container_lost(view: View, now: float) -> None:
     _has_nothing(view)
     for task, local in list(view.work.tasks.items()):
         if local.phase is not Phase.DRAINED:
+            if view.departs and local.releasing_since is not None and not local.closed:
+                view.repeated = {**view.repeated, task: -1}  # nobody can say what its last batch had read
             phase = Phase.RELEASED if local.releasing_since is not None else Phase.RESTART
             local.report = TaskReport(
                 task, local.generation, local.attempt, phase, batch=local.report.batch if local.report else -1

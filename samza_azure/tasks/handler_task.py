@@ -124,6 +124,7 @@ class HandlerTask(StageTask):
         self._saved: dict[str, bytes] = {}  # the handler's state and its timers, as the log has them
         self._committed_at = 0.0
         self._done = Counted(-1)
+        self._under_way = 0  # input rows of the running batch that no record has yet
 
     def _records(self, checkpoint: Path, *arguments: Any) -> RecordWriter:
         return RecordWriter(*arguments)
@@ -189,6 +190,9 @@ class HandlerTask(StageTask):
                 poller.thread.shutdown(wait=False)
             self._calls.close()
 
+    def _rows_under_way(self) -> int:
+        return self._under_way
+
     def _where(self) -> list[Offset]:
         """The position of the task in each input."""
         return list(self.inputs.stands_at) or [Offset.from_json(poller.initial()) for poller in self._pollers]
@@ -253,6 +257,7 @@ class HandlerTask(StageTask):
             while not (self.is_over or self._closing.is_set()):
                 began = boot_time()
                 until = began + self._context.config.task.commit_ms / 1000
+                self._under_way = total - done
                 new = self._calls.process(messages, partial(self._is_enough, until))
                 done += new
                 if done < total:
@@ -260,6 +265,7 @@ class HandlerTask(StageTask):
                     self._commit(starts, unfinished)
                 else:
                     self._commit(ends, b"")
+                self._under_way = total - done
                 self._count_calls(new, boot_time() - began)
                 if done == total or self._releasing:
                     return

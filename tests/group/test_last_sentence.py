@@ -7,7 +7,9 @@ import pytest
 from samza_azure.errors import Verdict
 from samza_azure.group import tasks
 from samza_azure.group.actions import OWN_ROW, Finish, MergeOwnRow, Tell
+from samza_azure.group.control import Assignment
 from samza_azure.group.ending import FAREWELL_S, HANDED_OVER
+from samza_azure.group.learn import heard_container_lost, turn
 from samza_azure.group.membership import own_row
 from samza_azure.group.rows import ProcessorState
 from samza_azure.group.tasks import PATIENCE, SILENT_S
@@ -16,7 +18,7 @@ from samza_azure.group.view import LocalTask, View
 from samza_azure.host.processor import CALL_S
 from samza_azure.host.supervisor import GOODBYE_S
 from samza_azure.messages import Permit, Phase
-from tests.group.situation import NOW, decide, kinds, report, view_of
+from tests.group.situation import CONTROL, NOW, decide, kinds, owner, report, view_of
 
 
 def leaving(phase: Phase, *, left: bool) -> View:
@@ -56,6 +58,36 @@ def test_a_last_message_names_the_write_that_the_storage_did_not_accept() -> Non
     assert text == (
         "Left the group, but could not write this to the storage: the others do not know; others get daily-0 when it "
         "has been silent for 8 s."
+    )
+
+
+def test_a_last_message_names_no_task_that_others_have_already() -> None:
+    """The storage knows that daily-0 is released; that clean-0 is, it does not, and clean-1 is still ours."""
+    view = leaving(Phase.RELEASED, left=False)
+    mine, after = owner("p3"), (owner("p3"),)
+    moved = {task: Assignment(owner("p2", 12), after=after, first=False) for task in ("daily-0", "clean-0")}
+    view.own.control = replace(CONTROL, version=12, tasks={**moved, "clean-1": Assignment(mine, first=False)})
+    view.work.tasks |= {
+        task: LocalTask(2, 2, NOW - 2_000, report(task, Phase.RELEASED), releasing_since=NOW - 1_000)
+        for task in ("clean-0", "clean-1")
+    }
+    view.own.written = replace(own_row(view), released={"daily-0": 2})
+    assert "; others get clean-0, clean-1 when it has been silent" in said(view)
+
+
+def test_what_a_container_that_did_not_release_it_has_left_is_repeated() -> None:
+    """It hung and was ended, so nobody could say which rows its last batch had read."""
+    view = view_of("p3", leaving=True)
+    view.work.tasks["daily-0"].releasing_since = NOW
+    turn(view, NOW, random=0.5, fresh_id="fresh", wall_ms=1)
+    heard_container_lost(view, NOW + 1)
+    assert view.repeated == {"daily-0": -1}
+    view.repeated = {"daily-0": -1, "clean-0": 700}
+    view.ending, view.ending_since = Finish(Verdict.DONE, HANDED_OVER), NOW - 1_000
+    view.own.written = replace(own_row(view), state=ProcessorState.LEFT)
+    assert said(view, Verdict.DONE).endswith(
+        "Batches given up, because they could not end in time: clean-0, daily-0; the next owners repeat at least 700 "
+        "input rows."
     )
 
 
