@@ -65,7 +65,7 @@ def readiness(
     if leaving:
         return Reason.LEAVING, "The processor hands over its tasks and ends."
     if view is not None and (going := view.going) is not None:
-        return Reason.LEAVING, f"The processor will go ({going.why}): {going.so_far}."
+        return Reason.LEAVING, f"The processor will go ({going.why}): {going.in_words()}."
     if view is not None and (denied := list(view.calls.denied.values())):
         last_s = patience_s(denied[0], let_in=view.calls.let_in)
         return Reason.ACCESS, f"{denied[0].reason} If this lasts for {last_s:.0f} s, the processor ends."

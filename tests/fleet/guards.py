@@ -1,15 +1,20 @@
 """Guards of one group, each with its own way to the account, and what their commands have noted."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -83,8 +88,8 @@ class Guards:
         """The command that notes what happens to it."""
         return [sys.executable, str(WITNESS), str(self.notes), how]
 
-    def start(self, name: str, command: Sequence[str], *options: str) -> Guarding:
-        """Start a guard, whose proxies stay if it is started again."""
+    def start(self, name: str, command: Sequence[str], *options: str, **variables: str) -> Guarding:
+        """Start a guard, whose proxies stay if it is started again, with these variables in its environment."""
         emulator, before = self.emulator, self.guards.get(name)
         proxies = before.proxies if before is not None else self._proxies()
         blobs, tables = (f"http://127.0.0.1:{each.port}/devstoreaccount1" for each in proxies)
@@ -94,7 +99,7 @@ class Guards:
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "samza_azure", *words],
-                env={**os.environ, "CONNECT": connect, "GUARD": name},
+                env={**os.environ, "CONNECT": connect, "GUARD": name, **variables},
                 stderr=log,
             )
         self.guards[name] = Guarding(name, process, proxies)
@@ -140,6 +145,31 @@ class Guards:
         while not holds():
             assert time.monotonic() < deadline, f"{what}: {self.said()}"
             time.sleep(0.02)  # the pace of asking
+
+    def port(self, name: str) -> int:
+        """Where a guard answers probes since its last start."""
+        self.until(f"{name} listens", lambda: self._listens(name) != [])
+        return int(self._listens(name)[-1])
+
+    def _listens(self, name: str) -> list[str]:
+        """The ports that a guard has had since its last start."""
+        said = (self.folder / f"{name}.log").read_text()
+        return re.findall(r"health on \S+, port (\d+)", said[said.rfind("directory ") :])
+
+    def call(self, name: str, route: str, method: str = "GET", body: str | None = None) -> tuple[int, Any]:
+        """Ask a guard over HTTP: the status, and the document that it answers with, if it is one."""
+        data, headers = (body.encode() if body is not None else None), {"Content-Type": "application/json"}
+        asked = urllib.request.Request(f"http://127.0.0.1:{self.port(name)}{route}", data, headers, method=method)
+        try:
+            with urllib.request.urlopen(asked, timeout=10) as answer:
+                status, found = answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            status, found = error.code, error.read().decode()
+        return status, json.loads(found) if found.startswith("{") else found
+
+    def is_ready(self, name: str) -> bool:
+        """Does it say so?"""
+        return self.call(name, "/readyz")[0] == 200
 
     def said(self) -> str:
         """The logs of all guards."""
