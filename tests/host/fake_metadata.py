@@ -25,6 +25,8 @@ class FakeMetadata:
         self.refuses = 0  # so many questions get this answer
         self.refused_with = 500
         self.garbage: bytes | None = None
+        self.starts_refused_with = 0  # what an approval is answered with; 0: as Azure does
+        self.start_requests = 0
         fake = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -97,6 +99,9 @@ class FakeMetadata:
         """Start events."""
         body = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
         answer = self._refusal(handler, parse_qs(urlsplit(handler.path).query))
+        self.start_requests += 1
+        if self.starts_refused_with:
+            answer = self.starts_refused_with, b"refused"
         if answer is None:
             ids = [each["EventId"] for each in json.loads(body)["StartRequests"]]
             is_known = set(ids) <= {each["EventId"] for each in self.events}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from samza_azure.group.notice import Availability, Going
+from samza_azure.host import scheduled_events
 from samza_azure.host.scheduled_events import ASK_MOST_S, ASK_S, Watch, events_in
 from samza_azure.machine.clock import boot_time
 from tests.host.fake_metadata import FakeMetadata
@@ -86,6 +87,43 @@ def test_an_event_of_others_is_no_notice_and_one_of_several_machines_is_not_appr
     assert service.approved == []
 
 
+def test_two_events_of_one_machine_hold_side_by_side_and_both_are_approved(service: FakeMetadata) -> None:
+    told, watch = watched(service)
+    both = [service.schedule("Reboot", in_s=900), service.schedule("Preempt", in_s=30)]
+    watch.turn()
+    assert list(told.notices) == [f"event {each}" for each in both] and service.approved == []
+    told.done = True
+    watch.turn()
+    assert service.approved == both
+    service.remove(both[1])
+    watch.turn()
+    assert list(told.notices) == [f"event {both[0]}"]
+
+
+def test_what_was_handed_over_for_another_reason_need_not_be_handed_over_again(service: FakeMetadata) -> None:
+    told, watch = watched(service)
+    told.decommission("asked for", source="port")
+    told.done = True
+    event = service.schedule("Terminate")
+    watch.turn()
+    assert service.approved == [event]
+    service.remove(event)
+    watch.turn()
+    assert list(told.notices) == ["port"]  # only the event's own notice is withdrawn
+
+
+@pytest.mark.parametrize("changed", [{"ResourceType": "Disk"}, {"EventType": "Greet"}, {"Resources": []}])
+def test_what_is_of_another_kind_or_of_no_machine_is_no_notice(
+    service: FakeMetadata, changed: dict[str, object]
+) -> None:
+    told, watch = watched(service)
+    told.done = True
+    service.schedule("Preempt", in_s=30)
+    service.events[0] |= changed
+    watch.turn()
+    assert (told.notices, service.approved) == ({}, [])
+
+
 @pytest.mark.parametrize(
     ("lasts_s", "in_s", "is_notice"), [(5, 30, False), (-1, 30, False), (9, 900, False), (9, 30, True)]
 )
@@ -133,7 +171,26 @@ def test_too_many_questions_are_refused_and_the_time_that_is_asked_for_is_waited
     assert watch.turn() == 2.0
 
 
-def test_an_approval_that_is_refused_is_not_repeated_and_one_without_an_answer_is(service: FakeMetadata) -> None:
+@pytest.mark.parametrize(("status", "asks"), [(400, 1), (429, 3), (500, 3)])
+def test_an_approval_that_is_refused_for_good_is_not_repeated_and_another_one_is(
+    service: FakeMetadata, status: int, asks: int
+) -> None:
+    """400: the event has begun, or is gone."""
+    told, watch = watched(service)
+    event = service.schedule("Preempt", in_s=30)
+    told.done = True
+    service.starts_refused_with = status
+    for _ in range(2):
+        watch.turn()
+    service.starts_refused_with = 0
+    for _ in range(2):
+        watch.turn()
+    assert service.start_requests == asks
+    assert service.approved == ([event] if asks > 1 else [])
+    assert list(told.notices) == [f"event {event}"]
+
+
+def test_an_approval_without_an_answer_is_repeated(service: FakeMetadata) -> None:
     told, watch = watched(service)
     event = service.schedule("Preempt", in_s=30)
     watch.turn()
@@ -187,6 +244,22 @@ def test_a_slow_first_answer_holds_up_nobody_and_the_thread_ends(service: FakeMe
     assert told.notices == {}
     assert heard.wait(60)
     watch.close()
+
+
+def test_only_the_first_answer_may_take_minutes(service: FakeMetadata, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Azure switches the service on with the first question of a machine."""
+    monkeypatch.setattr(scheduled_events, "ANSWERS_S", 0.05)
+    told, watch = watched(service)
+    event = service.schedule("Preempt", in_s=30)
+    service.first_s = 0.5
+    watch.turn()
+    assert list(told.notices) == [f"event {event}"]
+    service.first_s = 0.5
+    service.remove(event)
+    watch.turn()
+    assert len(told.notices) == 1, "no answer is no cancellation"
+    watch.turn()
+    assert told.notices == {}
 
 
 def test_without_a_metadata_service_it_is_said_once_and_asked_again(caplog: pytest.LogCaptureFixture) -> None:
