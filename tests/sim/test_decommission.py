@@ -69,6 +69,42 @@ def test_two_of_three_leave_at_once_the_leader_first(profile: str) -> None:
     played(Two(profile=profile))
 
 
+def test_the_leader_leaves_and_hands_over_the_leadership_before_it_has_released_anything() -> None:
+    class Leads(Told):
+        async def _play(self) -> None:
+            await self._runs()
+            leader = self._life(leads=True)
+            epoch, had = self.control.epoch, set(leader.running)
+            leader.notice("event", NOTICE_S)
+            await self._until("it hands over", lambda: self.control.leader is None, NOTICE_S / 2, step=0.002)
+            assert had and set(leader.running) == had
+            await self._until("another one leads", lambda: self.control.leader is not None, NOTICE_S / 2)
+            await self._until("it has released all", lambda: not leader.running, NOTICE_S / 2)
+            assert self.control.epoch == epoch + 1 and leader.supervisor.alive
+            await self._wait(NOTICE_S)
+            leader.crash()
+            self._disturb()
+            await self.is_well(leader.name)
+            await self._drain()
+
+    played(Leads())
+
+
+def test_both_followers_leave_at_once_and_the_leader_goes_on_alone() -> None:
+    class Two(Told):
+        async def _play(self) -> None:
+            await self._runs()
+            leader, epoch = self._life(leads=True), self.control.epoch
+            followers = self.others(leader)
+            await self.tell(followers)
+            assert set(self.died_with.values()) == {0} and self.control.epoch == epoch
+            assert set(leader.running) == self.control.tasks.keys()
+            await self.is_well(*(life.name for life in followers))
+            await self._drain()
+
+    played(Two())
+
+
 def test_all_leave_and_run_on_to_the_end_and_the_next_to_start_goes_on() -> None:
     class All(Told):
         async def _play(self) -> None:
@@ -152,6 +188,44 @@ def test_a_notice_that_is_withdrawn_brings_the_processor_back() -> None:
     played(Stays())
 
 
+def test_a_notice_that_is_withdrawn_at_once_moves_each_task_at_most_there_and_back() -> None:
+    class Cancelled(Told):
+        async def _play(self) -> None:
+            await self._runs()
+            victim = self._life(leads=False)
+            before, view = victim.processor.view.incarnation, victim.processor.view
+            victim.notice("event", NOTICE_S)
+            await self._until("it has heard", lambda: view.departs, step=0.002)
+            victim.take_back("event")
+            await self._until("it has heard", lambda: not view.departs, step=0.002)
+            await self._until("it has its share", lambda: bool(victim.running) and self.unhealed() is None)
+            assert view.incarnation == before
+            assert all(each.owner is not None for each in self.control.tasks.values())
+            await self._drain()
+
+    played(Cancelled())
+
+
+def test_a_notice_that_is_withdrawn_in_an_outage_moves_nothing() -> None:
+    """Nobody has heard of it."""
+
+    class Away(Told):
+        async def _play(self) -> None:
+            await self._runs()
+            victim, version = self._life(leads=False), self.control.version
+            self.weather.outages.append(Outage("all", self.loop.time() + 5.0, hangs=False))
+            self._disturb(5.0)
+            victim.notice("event", NOTICE_S)
+            await self._until("it has heard", lambda: victim.processor.view.departs, step=0.002)
+            await self._wait(2.0)
+            victim.take_back("event")
+            await self._wait(10.0)
+            assert not victim.processor.view.departs and self.control.version == version
+            await self._drain()
+
+    played(Away())
+
+
 def test_a_leader_that_will_go_hands_over_though_no_run_has_begun() -> None:
     class Early(Told):
         async def _play(self) -> None:
@@ -170,11 +244,12 @@ def test_a_leader_that_will_go_hands_over_though_no_run_has_begun() -> None:
     played(Early())
 
 
-def test_a_notice_of_0_s_is_a_death() -> None:
+@pytest.mark.parametrize("leads", [False, True], ids=["a follower", "the leader"])
+def test_a_notice_of_0_s_is_a_death(leads: bool) -> None:
     class Now(Told):
         async def _play(self) -> None:
             await self._runs()
-            victim = self._life(leads=False)
+            victim = self._life(leads=leads)
             await self.tell([victim], 0.0)
             await self.is_well(victim.name)
             await self._drain()
