@@ -42,7 +42,7 @@ from samza_azure.logs.names import task_name
 from samza_azure.machine.clock import boot_time
 from samza_azure.machine.memory import memory, use_of_session
 from samza_azure.machine.processes import adopt_orphans, how_it_ended
-from samza_azure.messages import Command, Permit, Use
+from samza_azure.messages import Command, Permit, ReleaseTask, Use
 from samza_azure.names import digest
 
 __all__ = ["Guard", "is_blind", "with_time_to_end"]
@@ -111,6 +111,7 @@ class Guard(SharedTasks):
         self._kept: KeptCommand | None = None
         self._permits = threading.Lock()  # so that the keeper gets them in the order in which they came
         self._starts = 0
+        self._release_by: float | None = None  # as the last command said
         self._signals: list[int] = []
         self._wake_up, self._woken = socket.socketpair()
         self._wake_up.setblocking(False)
@@ -149,6 +150,10 @@ class Guard(SharedTasks):
         view = self.coordinator.view
         if isinstance(command, Permit) and view is not None and is_blind(view, boot_time()):
             command = Permit(0.0)
+        if isinstance(command, ReleaseTask) and command.by is not None:
+            self._release_by = command.by
+            if self._kept is not None and self._kept.is_asked:  # `on_stop` waits for it, with an earlier notice or none
+                self._kept.kill_at(command.by)
         with self._permits:
             super().on_command(command)
             if isinstance(command, Permit) and self._kept is not None:
@@ -164,6 +169,7 @@ class Guard(SharedTasks):
             threading.Timer(LOOK_S, self.ended, (task,)).start()  # to be tried again
             return
         self._starts += 1
+        self._release_by = None
         token = generation * STARTS_MOST + self._starts
         for each in self._checkpoints:
             check_token(each, token)
@@ -190,8 +196,9 @@ class Guard(SharedTasks):
         if (kept := self._kept) is not None:
             if not kept.is_asked:
                 kept.end(signal.SIGTERM, self._patience_s)
-            if self.stop_by is not None:  # the machine ends then, and others have to read that the command has
-                kept.kill_at(self.stop_by)
+            for by in (self.stop_by, self._release_by):
+                if by is not None:  # the machine ends then, and others have to read that the command has
+                    kept.kill_at(by)
             kept.wait()
             self._kept = None
 

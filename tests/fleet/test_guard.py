@@ -3,6 +3,7 @@
 The tests of the first group share it and run in their order.
 """
 
+import json
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.machine.clock import wall_ms
 from tests.host.fake_metadata import FakeMetadata
 
 from .guards import PATIENCE_S, Guards
@@ -211,6 +213,18 @@ def test_a_deaf_command_is_killed_before_the_machine_ends(new_group: Callable[..
     assert group.starts(2) != leaver.name
     assert leaver.process.poll() is None, "the notice may be withdrawn, so it stays"
     assert group.noted("SIGTERM") == group.noted()[:1]
+
+
+def test_a_notice_while_a_deaf_command_has_its_time_to_end_shortens_that(new_group: Callable[..., Guards]) -> None:
+    group = new_group(shutdown_ms=4 * round(PATIENCE_S) * 1000, more=PROBED)
+    two_of_them(group, "deaf")
+    leaver = group.owner()
+    leaver.process.send_signal(signal.SIGTERM)
+    group.until("it has its time to end", lambda: bool(group.noted("SIGTERM")))
+    body = json.dumps({"why": "Preempt", "by_ms": wall_ms() + 8000})
+    assert group.call(leaver.name, "/decommission", "POST", body)[0] == 202
+    assert group.starts(2) != leaver.name
+    assert leaver.process.wait() == 0
 
 
 def test_a_machine_that_will_go_hands_the_command_over_and_gets_it_back_if_it_stays(
