@@ -311,8 +311,12 @@ class Ledger(MemoryStorage):
         since = self.facts.instant() - 2 * self.facts.timing.heartbeat_timeout_s
         if any(ended >= since for _, ended in self.facts.no_beats):
             return False
-        known = (self.beats.get(member.incarnation) for member in control.members)
-        return all(beats is None or beats.lacked_at < since for beats in known)
+        return not any(self._lacks_container(member.incarnation) for member in control.members)
+
+    def _lacks_container(self, incarnation: str) -> bool:
+        """Whether its row has lately said that it lacks a container."""
+        beats, since = self.beats.get(incarnation), self.facts.instant() - 2 * self.facts.timing.heartbeat_timeout_s
+        return beats is not None and beats.lacked_at >= since
 
     def _is_abler(self, after: Control, former: Mapping[str, Value]) -> bool:
         """Whether the successor can act where the former leader, which stays, cannot, as far as that one can know."""
@@ -369,7 +373,11 @@ class Ledger(MemoryStorage):
             demand((task, each.owner) in self._gave_up, f"Retry: {each.owner.processor} did not give {task} up")
             demand(owner != each.owner, f"Retry: {task} was given up, and it does not move")
             if owner is not None and owner != before.tasks[task].owner and owner.processor == each.owner.processor:
-                others = [member.processor for member in after.members if member.processor != owner.processor]
+                others = [
+                    member.processor
+                    for member in after.members
+                    if member.processor != owner.processor and not self._lacks_container(member.incarnation)
+                ]
                 demand(not others, f"Retry: {task} goes back to {owner.processor}, and {others} were there")
         for task, each in before.given_up.items():
             if after.phase in (RunPhase.RUNNING, RunPhase.DRAINING) and task not in after.given_up:

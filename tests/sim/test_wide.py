@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,24 @@ def test_a_write_meets_a_lease_that_has_run_out() -> None:
             break
     else:
         pytest.fail("no write has met a lease that had run out")
+
+
+#: The pairs of a fault and a step for which the faults of a steered fleet wait.
+STEERED = (
+    "container freezes/death;poison/clean-up;crash/death;container dies/death;clock jumps/death;"
+    "cut off/stopping;cancel/death;cancel/stopping;garbage/joining;garbage/log rolls;garbage/clean-up;"
+    "garbage/stopping;poison/run begins;old code/joining;old code/campaign;old code/leaderless;"
+    "other stages/death;other stages/run begins;access refused/campaign;access refused/FREEZE;"
+    "access refused/clean-up;container dies/joining;container dies/FLUSH;supervisor freezes/campaign"
+)
+
+
+@pytest.mark.long  # about twenty seconds
+def test_a_task_may_go_back_to_where_it_failed_if_the_others_lack_a_container() -> None:
+    """Retry counted a member whose container hung, and had been ended, as one that could have tried the task."""
+    rare = tuple((fault, step) for fault, _, step in (pair.partition("/") for pair in STEERED.split(";")))
+    result = play(replace(wide(434600986), seed=434601010, rare=rare))
+    assert result.violation is None, "\n".join(result.history)
 
 
 def test_the_death_in_a_lull_is_a_fault() -> None:
