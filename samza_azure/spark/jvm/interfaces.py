@@ -15,8 +15,8 @@ STREAMING = f"{SQL}.execution.streaming"
 JAVA: dict[str, tuple[str, ...]] = {
     # The session and its catalogue.
     f"{SPARK}.SparkContext": (
-        "addSparkListener", "broadcast", "clean", "cleaner", "env", "removeSparkListener", "requestExecutors",
-        "requestTotalExecutors", "statusStore", "submitJob",
+        "addSparkListener", "broadcast", "clean", "cleaner", "env", "isStopped", "removeSparkListener",
+        "requestExecutors", "requestTotalExecutors", "statusStore", "submitJob",
     ),
     f"{SPARK}.api.java.JavaSparkContext": ("hadoopConfiguration", "isLocal", "sc"),
     f"{SPARK}.SparkConf": (),
@@ -32,7 +32,12 @@ JAVA: dict[str, tuple[str, ...]] = {
     f"{SQL}.internal.SessionState": (
         "catalog", "catalogManager", "conf", "functionRegistry", "optimizer", "tableFunctionRegistry",
     ),
-    f"{CATALYST}.analysis.SimpleFunctionRegistryBase": ("functionBuilders",),
+    f"{SQL}.SparkSessionExtensionsProvider": (),
+    f"{SQL}.ml.InternalFunctionRegistration": (),
+    f"{CATALYST}.analysis.FunctionRegistry": (),
+    f"{CATALYST}.analysis.SimpleFunctionRegistryBase": (
+        "functionBuilders", "lookupFunctionBuilder", "registerFunction",
+    ),
     f"{CATALYST}.FunctionIdentifier": ("funcName",),
     f"{CATALYST}.catalog.SessionCatalog": ("globalTempViewManager", "tempViews"),
     f"{CATALYST}.catalog.GlobalTempViewManager": ("viewDefinitions",),
@@ -226,7 +231,9 @@ JAVA: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 #: By module of pyspark, of the cloudpickle in it, and of py4j: names that begin with an underscore.
 PYTHON: dict[str, tuple[str, ...]] = {
-    "pyspark.core.context": ("_ensure_initialized", "_gateway", "_initialize_context", "_jsc", "_jvm"),
+    "pyspark.core.context": (
+        "_active_spark_context", "_ensure_initialized", "_gateway", "_initialize_context", "_jsc", "_jvm",
+    ),
     "pyspark.sql.classic.dataframe": ("_jdf",),
     "pyspark.sql.session": ("_jsparkSession",),
     "pyspark.sql.conf": ("_jconf",),

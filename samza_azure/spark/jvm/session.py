@@ -9,19 +9,26 @@ from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import JavaMember
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext, util
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
+from samza_azure.errors import SamzaAzureError
 from samza_azure.spark.jvm import references
 from samza_azure.spark.jvm.context import Context, note_nothing
 from samza_azure.spark.jvm.janino import class_of, compiled_in
 from samza_azure.spark.jvm.java import Jvm, launch
+from samza_azure.spark.jvm.ml_functions import session_of
 from samza_azure.spark.jvm.settings import settings_of
 
 #: pyspark writes an error in a plan to stderr, as JSON with Java's stack trace, before it raises it. We say it better.
 #: So it does with the traceback of what it cannot pickle.
 TWICE = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+
+
+class EndedAtStart(SamzaAzureError):
+    """Spark has ended its application before there was a session."""
 
 
 def start_session(name: str, settings: Mapping[str, str], directory: Path) -> SparkSession:
@@ -33,14 +40,20 @@ def start_session(name: str, settings: Mapping[str, str], directory: Path) -> Sp
 def connect_session(
     name: str, settings: Mapping[str, str], jvm: Jvm, context: type[SparkContext] = Context
 ) -> SparkSession:
-    """Wait for a JVM that was started before, and create a session in it with these settings only."""
+    """Wait for a JVM that was started before, and create a session in it with these settings only.
+
+    Raise EndedAtStart if no cluster takes the application.
+    """
     for logger in TWICE:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     util.print_exec = lambda stream: None
-    builder = SparkSession.builder.appName(name)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    spark = _connected(builder, {"spark.app.name": name, **settings}, jvm, context)
+    try:
+        spark = _connected({"spark.app.name": name, **settings}, jvm, context)
+    except Py4JError as error:
+        made = SparkContext._active_spark_context
+        if made is None or not made._jsc.sc().isStopped():
+            raise
+        raise EndedAtStart("Spark has ended its application before there was a session.") from error
     gateway_of(spark).proc = jvm.process  # as if pyspark had started it
     if context is Context:
         note_nothing(spark)
@@ -103,9 +116,7 @@ def gateway_of(spark: SparkSession) -> Any:
     return spark.sparkContext._gateway
 
 
-def _connected(
-    builder: SparkSession.Builder, settings: Mapping[str, str], jvm: Jvm, context: type[SparkContext]
-) -> SparkSession:
+def _connected(settings: Mapping[str, str], jvm: Jvm, context: type[SparkContext]) -> SparkSession:
     """pyspark connects to a running JVM through these variables. The secret does not stay in the environment."""
     references.install()
     gateway = jvm.gateway()
@@ -113,7 +124,9 @@ def _connected(
     os.environ["PYSPARK_GATEWAY_SECRET"] = gateway.secret
     os.environ["PYSPARK_PYTHON"] = jvm.python
     try:
-        context(conf=SparkConf().setAll([*settings.items()]))
-        return builder.getOrCreate()  # around this context
+        made = context(conf=SparkConf().setAll([*settings.items()]))
+        if context is Context:
+            return session_of(made, settings)
+        return SparkSession(made, options=dict(settings))
     finally:
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]

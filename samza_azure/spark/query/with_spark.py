@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 
 import pyspark
-from py4j.protocol import Py4JError
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from samza_azure.config import Config
@@ -26,7 +24,7 @@ from samza_azure.spark.jvm import cpu_time, exchanges, java, local_files, search
 from samza_azure.spark.jvm.application_end import end_with_application
 from samza_azure.spark.jvm.errors import BROKEN
 from samza_azure.spark.jvm.executors import replace_executors
-from samza_azure.spark.jvm.session import connect_session, jvm_of
+from samza_azure.spark.jvm.session import EndedAtStart, connect_session, jvm_of
 from samza_azure.spark.jvm.settings import FALLBACK, STATE_HEADER
 from samza_azure.spark.jvm.watermark import probe
 from samza_azure.spark.pipeline.module import load
@@ -60,8 +58,8 @@ def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: jav
         server, settings = _with_server(settings, directory)
     try:
         spark = connect_session(config.app.name, settings, jvm)
-    except Py4JError as error:
-        if server is None or not _is_ended():
+    except EndedAtStart as error:
+        if server is None:
             raise
         raise SamzaAzureError(
             f"No master of Spark {pyspark.__version__} at {settings['spark.master']} took this application within a "
@@ -70,12 +68,6 @@ def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: jav
         ) from error
     with ended_with(jvm, channel.tell):
         _serve(config, directory, settings, spark, server, channel)
-
-
-def _is_ended() -> bool:
-    """Whether Spark has ended its application before there was a session."""
-    context = SparkContext._active_spark_context
-    return context is not None and bool(context._jsc.sc().isStopped())
 
 
 def _with_server(settings: Mapping[str, str], directory: Path) -> tuple[StateServer, Mapping[str, str]]:

@@ -1,0 +1,92 @@
+"""A session that registers the SQL functions of Spark's machine learning when one of them is used.
+
+Each session of Spark's does that in its constructor, which loads Scala's reflection: a tenth of a container's start.
+Promised: the same functions are found as in a session of Spark's, with the same results, and extensions of others are
+applied as before. If this cannot be compiled, the session is Spark's own: it costs time at the start.
+`tests/spark/test_ml_functions.py` pins it.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from samza_azure.spark.jvm.janino import compiled_in
+
+log = logging.getLogger(__name__)
+
+#: `pyspark.ml.functions` and `pyspark.ml.stat` call them.
+FUNCTIONS = ("vector_to_array", "array_to_vector", "aggregate_metrics")
+SQL = "org.apache.spark.sql"
+SERVICE = f"META-INF/services/{SQL}.SparkSessionExtensionsProvider"
+REGISTRY, IDENTIFIER = f"{SQL}.catalyst.analysis.FunctionRegistry", f"{SQL}.catalyst.FunctionIdentifier"
+NAME = "Sessions"
+SOURCE = f"""
+public class {NAME} {{
+    public Object session(
+        org.apache.spark.SparkContext context, java.util.HashMap settings, java.util.List functions
+    ) {{
+        Thread thread = Thread.currentThread();
+        ClassLoader before = thread.getContextClassLoader();
+        thread.setContextClassLoader(new Without(before));
+        try {{
+            Object made = new {SQL}.classic.SparkSession(context, settings);
+            for (int i = 0; i < functions.size(); i++) {{
+                {IDENTIFIER} name = new {IDENTIFIER}((String) functions.get(i));
+                {REGISTRY}$.MODULE$.internal().registerFunction(name, new Later(name), "internal");
+            }}
+            return made;
+        }} finally {{
+            thread.setContextClassLoader(before);
+        }}
+    }}
+
+    // The constructor asks the thread's loader for extensions.
+    public static class Without extends ClassLoader {{
+        Without(ClassLoader all) {{
+            super(all);
+        }}
+
+        public java.util.Enumeration getResources(String name) throws java.io.IOException {{
+            java.util.Enumeration all = super.getResources(name);
+            if (!name.equals("{SERVICE}")) return all;
+            java.util.Vector others = new java.util.Vector();
+            while (all.hasMoreElements()) {{
+                Object each = all.nextElement();
+                if (!each.toString().contains("/spark-mllib_")) others.add(each);
+            }}
+            return others.elements();
+        }}
+    }}
+
+    // In the place of a function: the first use of any registers them all.
+    public static class Later extends scala.runtime.AbstractFunction1 {{
+        private final {IDENTIFIER} name;
+
+        Later({IDENTIFIER} name) {{
+            this.name = name;
+        }}
+
+        public Object apply(Object arguments) {{
+            {SQL}.ml.InternalFunctionRegistration$.MODULE$.apply();
+            Object found = {REGISTRY}$.MODULE$.internal().lookupFunctionBuilder(name).get();
+            if (found == this) throw new IllegalStateException("spark.ml has no function " + name.funcName());
+            return ((scala.Function1) found).apply(arguments);
+        }}
+    }}
+}}
+"""
+
+
+def session_of(context: SparkContext, settings: Mapping[str, str]) -> SparkSession:
+    """The context's session, with these settings."""
+    try:
+        sessions = compiled_in(context._jvm, NAME, SOURCE)
+        made: Any = sessions.session(context._jsc.sc(), dict(settings), [*FUNCTIONS])
+    except Py4JError as error:
+        log.warning("Spark registers the functions of spark.ml now, which costs time only: %s", error)
+        made = None
+    return SparkSession(context, made, dict(settings))
