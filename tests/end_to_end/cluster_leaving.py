@@ -3,7 +3,6 @@
 What a departure must not cost is counted by Spark's own figures: tasks that failed, tasks and stages that ran again.
 """
 
-import math
 import signal
 import time
 from collections import Counter
@@ -80,23 +79,6 @@ class Leaving(Struck):
         """Kill them instead."""
         for number in numbers:
             self.cluster.kill(number)
-
-    def all_is_read(self) -> None:
-        """No task has rows to read, by what the processor has said after this call."""
-        since = math.ceil(time.time() * 1000)
-        self.world.fleet.wait_until(
-            "no rows to read",
-            lambda shown: (
-                all(
-                    task["progress"]
-                    and task["progress"]["appended_ms"]
-                    and not any(task["progress"]["lag_rows"].values())
-                    for task in shown["tasks"]
-                )
-                and time.time() * 1000 > since + 3000
-            ),  # two heartbeats
-            300,
-        )
 
     def left_behind(self) -> int:
         """How many files the container keeps for executors that have left."""

@@ -6,12 +6,11 @@ the batch gives is computed here from the rows, without Spark.
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import psutil
 import pyarrow as pa
 
 from . import clusters
@@ -170,7 +169,7 @@ class Struck(clusters.Trial):
         at = self.hold(f"{stage}.at")
         found: list[int] = []
         self.cluster.until(
-            f"a batch of {stage}", lambda: found or (at.exists() and found.extend(self._runs(at.read_text())))
+            f"a batch of {stage}", lambda: found or (at.exists() and found.extend(self.above(at.read_text())))
         )
         return found[0]
 
@@ -182,15 +181,6 @@ class Struck(clusters.Trial):
         """Let its batches go on."""
         self.hold(stage).unlink(missing_ok=True)
         self.hold(f"{stage}.at").unlink(missing_ok=True)
-
-    def _runs(self, pids: str) -> Iterator[int]:
-        """Whose workers these Python processes, of executors, are below."""
-        for pid in pids.split():
-            try:
-                above = {each.pid for each in psutil.Process(int(pid)).parents()}
-            except psutil.NoSuchProcess:
-                continue
-            yield from (number for number, worker in self.cluster.workers.items() if worker.pid in above)
 
     def killed(self, stage: str, rows: int, *, worker: bool) -> None:
         """Kill the executor of a batch of the stage, or its worker and the executor; another worker comes."""

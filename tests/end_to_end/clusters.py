@@ -1,6 +1,7 @@
 """A Spark cluster on this machine, of our own commands: each worker has an address of its own."""
 
 import json
+import math
 import os
 import re
 import shlex
@@ -11,7 +12,9 @@ import sys
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +22,10 @@ import psutil
 import pyarrow as pa
 
 from samza_azure.machine.processes import die_with_parent
+from samza_azure.spark.jvm import daemons
 from samza_azure.spark.jvm.daemons import SECRET
 
-from .real_processes import JobOnAzurite, daily, daily_rows
+from .real_processes import JobOnAzurite, cleaned, daily, daily_rows
 
 PATIENCE_S = 300.0
 HOST = "127.0.0.1"
@@ -39,6 +43,8 @@ app = Application()
 @F.udf("double")
 def minutes(delay):
     while os.path.exists(HOLD):
+        with open(f"{HOLD}.at", "a") as at:
+            at.write(f"{os.getpid()} ")
         time.sleep(0.02)
     return delay
 
@@ -57,6 +63,20 @@ def daily_delays(rows: DataFrame) -> DataFrame:
         .agg(F.count("*").alias("flights"), F.avg("dep_delay").alias("delay"))
     )
 """
+#: The second stage alone.
+WINDOWS_STREAMS = """
+[job.coordinator.heartbeat]
+interval = "1 s"
+[streams.flights]
+schema = "carrier string, ts timestamp, dep_delay double"
+event_time = "ts"
+"""
+_CLEAN, _DAILY = '@app.stage("flights", output="by-carrier"', '@app.stage("by-carrier", output="daily-delays")'
+WINDOWS = (
+    PIPELINE.partition(_CLEAN)[0]
+    + _DAILY.replace("by-carrier", "flights")
+    + PIPELINE.partition(_DAILY)[2].replace("rows.with", 'rows.where("dep_delay IS NOT NULL").with')
+)
 #: Slower than in other tests: a machine of two cores has four more JVMs.
 TIMING = """
 [task]
@@ -64,18 +84,20 @@ state = "{state}"
 warm.up = false
 [spark]
 master = "{master}"
-cores.max = 2
 executor.cores = 1
 executor.memory = "600m"
 driver.memory = "700m"
-ui.enabled = true
-ui.port = {page}
 driver.port = {ports[0]}
 driver.blockManager.port = {ports[1]}
 samza_azure.state.port = {ports[2]}
+sql.streaming.stateStore.maintenanceInterval = "5s"
+"""
+#: With it Spark notes what has run, and the trial sees it. Without it Spark has fewer listeners.
+PAGE = """
+ui.enabled = true
+ui.port = {page}
 ui.retainedStages = 2000
 ui.retainedTasks = 20000
-sql.streaming.stateStore.maintenanceInterval = "5s"
 """
 
 AUTHENTICATED = f"""authenticate = true
@@ -107,6 +129,19 @@ class Cluster:
             folder = self.directory / f"worker-{number}"
             self.workers[number] = self._started(f"worker-{number}", [*options, "--dir", str(folder)])
             self.numbers.add(number)
+        self._have_come(numbers)
+
+    def add_without_python(self, *numbers: int, path: Path) -> None:
+        """Start workers as Spark's own scripts do, with this folder as their PATH."""
+        for number in numbers:
+            folder = self.directory / f"worker-{number}"
+            folder.mkdir()
+            made = daemons.worker(self.url, f"127.0.0.{number}", 0, 1, 900, folder, os.environ)
+            self.workers[number] = self._run(f"worker-{number}", made.command, {**made.environment, "PATH": str(path)})
+            self.numbers.add(number)
+        self._have_come(numbers)
+
+    def _have_come(self, numbers: Iterable[int]) -> None:
         self.until("workers", lambda: {f"127.0.0.{number}" for number in numbers} <= set(self.states("ALIVE")))
 
     def refuses_strangers(self) -> None:
@@ -191,13 +226,16 @@ class Cluster:
         if self._hidden is not None and name != "master":
             hide = f"mount -t tmpfs none {shlex.quote(str(self._hidden))} && exec {shlex.join(command)}"
             command = ["unshare", "-m", "sh", "-c", hide]
+        return self._run(name, command, {**os.environ, SECRET: self.secret})
+
+    def _run(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
         with (self.directory / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1", SECRET: self.secret},
+                env={**environment, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"},
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )
@@ -243,10 +281,21 @@ class Driver:
 class Trial:
     """A processor on a cluster of two workers, whose batches wait at a Python function while a strike is made."""
 
+    _shown = True
+
     def __init__(
-        self, folder: Path, flights: pa.Table, state: str, *, hidden: bool = False, secret: str = "", more: str = ""
+        self,
+        folder: Path,
+        flights: pa.Table,
+        state: str,
+        *,
+        hidden: bool = False,
+        secret: str = "",
+        more: str = "",
+        cores: int = 2,
+        shown: bool = True,
     ) -> None:
-        """`more` are settings of Spark."""
+        """`more` are settings of Spark. Only with its page, `shown`, there is what `driver` says."""
         self._begun, self._state, self._hold = time.monotonic(), state, folder / "hold"
         (folder / "cluster").mkdir()
         (folder / "job").mkdir()
@@ -254,7 +303,11 @@ class Trial:
         self.page = free_port()
         self.driver = Driver(self.page)
         self._ports = [free_port() for _ in range(3)]
-        settings = TIMING.format(state=state, master=self.cluster.url, page=self.page, ports=self._ports) + more
+        settings = TIMING.format(state=state, master=self.cluster.url, ports=self._ports)
+        settings += f"cores.max = {cores}\n" + more
+        self._shown = shown
+        if shown:
+            settings += PAGE.format(page=self.page)
         if secret:
             settings += AUTHENTICATED
         self.world = JobOnAzurite(folder / "job", flights, timing=settings, environment={SECRET: secret})
@@ -270,14 +323,30 @@ class Trial:
     def hold_batch(self, rows: int) -> list[int]:
         """Produce rows, and wait until a batch waits. Return the last numbers of the addresses of its executors."""
         self._hold.touch()
-        self.world.produce(rows)
+        if rows:
+            self.world.produce(rows)
         at_work: list[int] = []
-        self.cluster.until("a running batch", lambda: at_work or at_work.extend(self.driver.addresses_at_work()))
+        self.cluster.until("a running batch", lambda: at_work or at_work.extend(self._at_work()))
         return at_work
+
+    def _at_work(self) -> list[int]:
+        if self._shown:
+            return self.driver.addresses_at_work()
+        waits = self._hold.with_suffix(".at")
+        return self.above(waits.read_text()) if waits.exists() else []
+
+    def above(self, pids: str) -> list[int]:
+        """The last numbers of the addresses of the workers that these Python processes, of executors, are below."""
+        found = set()
+        for pid in pids.split():
+            with suppress(psutil.NoSuchProcess):
+                found |= {each.pid for each in psutil.Process(int(pid)).parents()}
+        return [number for number, worker in self.cluster.workers.items() if worker.pid in found]
 
     def free_batch(self) -> None:
         """Let batches go on."""
         self._hold.unlink(missing_ok=True)
+        self._hold.with_suffix(".at").unlink(missing_ok=True)
 
     def strike(self, rows: int, what: str, act: Callable[[list[int]], object], *, fails: bool | None) -> None:
         """Produce rows, and strike in the middle of the batch that reads them. Then each row is there once.
@@ -285,16 +354,43 @@ class Trial:
         `act` gets the last numbers of the addresses of the workers that run a task. `fails` is whether tasks of Spark
         fail of it; None if some may.
         """
-        before = self.driver.failed()
+        before = self.failed()
         at_work = self.hold_batch(rows)
+        self.say("a batch waits")
         at = time.monotonic()
         act(at_work)
         self.free_batch()
-        self.world.exact()
+        self.appended()
         took = time.monotonic() - at
-        tasks, stages = (now - then for now, then in zip(self.driver.failed(), before, strict=True))
+        tasks, stages = (now - then for now, then in zip(self.failed(), before, strict=True))
         self.say(f"{what}: exact after {took:.0f} s; {tasks} tasks and {stages} stages failed")
         assert fails in (None, bool(tasks)) and not stages, what
+
+    def failed(self) -> tuple[int, int]:
+        """How many tasks of Spark have failed, and how many attempts of stages."""
+        return self.driver.failed()
+
+    def appended(self) -> None:
+        """All rows so far have been read, and what came of them is there once."""
+        self.world.exact()
+
+    def all_is_read(self) -> None:
+        """No task has rows to read, by what the processor has said after this call."""
+        since = math.ceil(time.time() * 1000)
+        self.world.fleet.wait_until(
+            "no rows to read",
+            lambda shown: (
+                all(
+                    task["progress"]
+                    and task["progress"]["appended_ms"]
+                    and task["progress"]["behind"]
+                    and not any(task["progress"]["behind"].values())
+                    for task in shown["tasks"]
+                )
+                and time.time() * 1000 > since + 3000
+            ),  # two heartbeats
+            300,
+        )
 
     def kill_executors(self, at_work: list[int]) -> None:
         """Kill the executors of the running batches."""
@@ -360,11 +456,23 @@ class Trial:
         commands = [" ".join(_command(each)) for each in psutil.process_iter()]
         assert not self.cluster.secret or not [each for each in commands if self.cluster.secret in each]
 
-    def drained(self) -> None:
-        """Drain. What was emitted is that of a batch."""
+    def errors(self) -> list[str]:
+        """Why tasks have failed, as the status has it."""
+        tasks = self.world.fleet.status()["tasks"]
+        return [task["error"]["message"] for task in tasks if task["error"]]
+
+    def late(self) -> dict[str, int]:
+        """How many rows each stage has left out since they were too late, as the status has it."""
+        found: Counter[str] = Counter()
+        for task in self.world.fleet.status()["tasks"]:
+            found[task["stage"]] += task["late"]
+        return {stage: rows for stage, rows in found.items() if rows}
+
+    def drained(self, late: int = 0) -> None:
+        """Drain. What was emitted is that of a batch, without so many rows at the end."""
         assert self.world.drained() == {"p0": 0}
         found = daily_rows(self.world.stream("daily-delays"))
-        assert found == daily(self.world.flights.slice(0, self.world.produced))
+        assert found == daily(self.world.flights.slice(0, self.world.produced - late))
         self.say(f"drained: {self.world.produced:,} rows with state in {self._state} are equal to the batch")
 
     def close(self) -> None:
@@ -377,6 +485,88 @@ class Trial:
     def say(self, what: str) -> None:
         """Print a line with the time and the load of the machine."""
         print(f"{time.monotonic() - self._begun:6.0f} s  load {os.getloadavg()[0]:4.1f}  {what}", flush=True)
+
+
+class Quick(Trial):
+    """A trial with one task, one executor and without Spark's page: Spark has fewer listeners then."""
+
+    def __init__(self, folder: Path, flights: pa.Table) -> None:
+        quick = 'driver.extraJavaOptions = "-XX:TieredStopAtLevel=1"\n'
+        super().__init__(folder, flights, "memory", cores=1, shown=False, more=quick)
+        self.world.carries(WINDOWS_STREAMS, WINDOWS.replace("HOLD", repr(str(self._hold))))
+
+    def start_with(self, rows: int) -> None:
+        """Start the processor beside its workers, with rows to read, of which the first batch waits."""
+        self._hold.touch()
+        self.world.fleet.start("p0")
+        self.world.produce(rows)
+        self.cluster.add(2, 3)
+        self.say("two workers are up")
+
+    def failed(self) -> tuple[int, int]:
+        """How many executors the driver has lost without a notice: a task of each."""
+        logs = self.world.directory.rglob("container.log")
+        return sum(log.read_text().count("Lost executor") for log in logs), 0
+
+    def appended(self) -> None:
+        """Each row so far is in a batch that was appended, once. What came of it is seen when the trial has drained."""
+        self.cluster.until("all rows", lambda: self._rows_appended() >= self.world.produced)
+        assert self._rows_appended() == self.world.produced
+
+    def _rows_appended(self) -> int:
+        return sum(task["progress"]["rows"] for task in self.world.fleet.status()["tasks"] if task["progress"])
+
+
+def play_quickly(folder: Path, flights: pa.Table, rows: int, late: int) -> None:
+    """The worker of a batch leaves, told beforehand, and the other one takes its place. Then its executor is killed,
+    in a batch whose rows are too late: by the watermark of the batch before it, as Spark has it.
+    """
+    trial = Quick(folder, ending_late(flights, rows, late))
+    part = (rows - late) // 2
+
+    def leave(at_work: list[int]) -> None:
+        trial.world.produce(part)  # the batch before the late one
+        trial.decommission(at_work)
+
+    try:
+        trial.start_with(part)
+        trial.strike(0, "decommissioning of the worker", leave, fails=False)
+        trial.strike(late, "kill -9 of the executor", trial.kill_executors, fails=True)
+        found = trial.late()  # counted with the rows that were appended
+        trial.drained(late)
+        assert found == {"daily_delays": cleaned(flights.slice(0, late)).num_rows}, found
+    finally:
+        trial.close()
+
+
+def play_without_python(folder: Path, flights: pa.Table, rows: int) -> None:
+    """Workers that have no Python compute what needs none. A stage with a Python function says what it lacks, and goes
+    on when a worker has come that has it.
+    """
+    trial = Trial(folder, flights, "memory", cores=1, shown=False)
+    pipeline = trial.world.directory / "pipeline.py"
+    pipeline.write_text(pipeline.read_text().replace('minutes("dep_delay").alias("dep_delay"))', '"dep_delay")', 1))
+    (folder / "empty").mkdir()
+    try:
+        trial.cluster.add_without_python(2, path=folder / "empty")
+        trial.world.start("p0")
+        trial.world.produce(rows)
+        trial.world.exact()
+        trial.say("the stage without a Python function is exact")
+        said: list[str] = []
+        trial.cluster.until("an error", lambda: said or said.extend(trial.errors()))
+        trial.say(said[0])
+        assert "and there is none. Put Python 3." in said[0], said[0]
+        trial.cluster.add(3)
+        trial.cluster.kill(2)
+        trial.drained()
+    finally:
+        trial.close()
+
+
+def ending_late(flights: pa.Table, rows: int, late: int) -> pa.Table:
+    """The first rows, of which so many at the end are the very first ones again."""
+    return pa.concat_tables([flights.slice(0, rows - late), flights.slice(0, late)])
 
 
 def play(folder: Path, flights: pa.Table, rows: int, state: str, *, hidden: bool = False, short: bool = False) -> None:

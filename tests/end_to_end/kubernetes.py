@@ -550,8 +550,8 @@ class Trial(clusters.Trial):
         self._ports = [clusters.free_port() for _ in range(3)]
         own = SETTINGS.format(api=self.pods.api, secret=folder / "job" / "secret")
         master = f"k8s://{self.pods.api.url}"
-        settings = clusters.TIMING.format(state=state, master=master, page=page, ports=self._ports)
-        settings = settings.replace("cores.max = 2\n", executors + own)
+        settings = clusters.TIMING.format(state=state, master=master, ports=self._ports)
+        settings += clusters.PAGE.format(page=page) + executors + own
         self.world = JobOnAzurite(folder / "job", flights, timing=settings, environment={"POD_NAME": DRIVER})
         (self.world.directory / "pipeline.py").write_text(clusters.PIPELINE.replace("HOLD", repr(str(self._hold))))
 

@@ -6,9 +6,15 @@
 from pathlib import Path
 
 import pyarrow as pa
+import pyspark
 import pytest
 
 from . import cluster_standby, cluster_told, clusters
+
+
+def test_a_worker_leaves_and_an_executor_is_killed_in_mid_batch(tmp_path: Path, flights: pa.Table) -> None:
+    """Without Spark's page, as processors run."""
+    clusters.play_quickly(tmp_path, flights, 2_000, late=100)
 
 
 @pytest.mark.long
@@ -29,6 +35,29 @@ def test_a_standby_holds_no_executor_and_computes_where_the_killed_driver_did(
 @pytest.mark.timeout(1800)
 def test_workers_that_leave_take_no_block_along_and_are_no_failures(tmp_path: Path, flights: pa.Table) -> None:
     cluster_told.play(tmp_path, flights, 6_000)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_workers_without_python_compute_what_needs_none_and_say_so_of_the_rest(
+    tmp_path: Path, flights: pa.Table
+) -> None:
+    clusters.play_without_python(tmp_path, flights, 2_000)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_master_that_takes_no_application_is_named(tmp_path: Path, flights: pa.Table) -> None:
+    """As one of another release of Spark takes none."""
+    trial = clusters.Trial(tmp_path, flights, "memory")
+    try:
+        trial.cluster.master.kill()
+        fleet = trial.world.fleet
+        fleet.start("p0")
+        said = f"No master of Spark {pyspark.__version__} at {trial.cluster.url} took this application"
+        trial.cluster.until("an error", lambda: said in fleet.log_file("p0").read_text())
+    finally:
+        trial.close()
 
 
 @pytest.mark.long
