@@ -1,6 +1,6 @@
 """A processor whose Spark is on a cluster of three workers, through deaths and departures: equal to the batch.
 
-python tests/prove/cluster.py [--rows 60000] [--state memory] [--state rocksdb] [--hidden]
+python tests/prove/cluster.py [--rows 100000] [--state memory] [--state rocksdb] [--hidden]
 python tests/prove/cluster.py --stages [--rows 100000] [--state memory] [--state rocksdb] [--hidden]
 python tests/prove/cluster.py --leaving [--rows 40000] [--state memory] [--state rocksdb] [--hidden]
 
@@ -40,7 +40,7 @@ from tests.end_to_end import cluster_leaving, cluster_stages, clusters, real_pro
 PLAYS = {
     "stages": (cluster_stages.play, 100_000),
     "leaving": (cluster_leaving.play, 40_000),
-    "": (clusters.play, 60_000),
+    "": (clusters.play, 100_000),
 }
 
 
