@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.group.notice import Left
 from samza_azure.machine.clock import wall_ms
 from tests.host.fake_metadata import FakeMetadata
 
@@ -220,7 +221,8 @@ def test_a_notice_while_a_deaf_command_has_its_time_to_end_shortens_that(new_gro
     two_of_them(group, "deaf")
     leaver = group.owner()
     leaver.process.send_signal(signal.SIGTERM)
-    group.until("it has its time to end", lambda: bool(group.noted("SIGTERM")))
+    waits = {"command-0": Left.RUNS}
+    group.until("it has its time to end", lambda: group.call(leaver.name, "/decommission")[1].get("left") == waits)
     body = json.dumps({"why": "Preempt", "by_ms": wall_ms() + 8000})
     assert group.call(leaver.name, "/decommission", "POST", body)[0] == 202
     assert group.starts(2) != leaver.name
