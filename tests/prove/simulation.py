@@ -4,12 +4,13 @@
 Plays dense fleets, three to five processors of the default profile to which everything happens all the time
 (`simulator/scenario.py:dense`). Every fourth fleet is a *wide* one: of any style, 1 to 12 processors, any profile,
 often with wrong clocks, with faults that last, a service that throttles, and sources that pause
-(`simulator/scenario.py:wide`). With --every-style storms and mild trouble of the usual sizes are played, too. Before
-each fleet the pieces that it is made of are tried by themselves (`tests/sim/pieces`).
+(`simulator/scenario.py:wide`). Of sixteen, one has processors that are told that they will go and then die (`noticed`),
+and one keeps replicas (`replicated`). With --every-style storms and mild trouble of the usual sizes are played, too.
+Before each fleet the pieces that it is made of are tried by themselves (`tests/sim/pieces`).
 
-Every second fleet is steered: its faults wait for the steps of the protocol that they have met least often so far. A
-steered wide one has the scenario of a fleet that met a branch of the pure packages which few have met, with dice of
-its own.
+Every second dense or wide fleet is steered: its faults wait for the steps of the protocol that they have met least
+often so far. A steered wide one has the scenario of a fleet that met a branch of the pure packages which few have met,
+with dice of its own.
 
 Prints what was exercised, beside the bars, how often each fault has met each step of the protocol, and which branches
 (`tests/mutation/branches.py`) few fleets have met (or, with --branches, how many have met each). That a branch was met
@@ -37,16 +38,21 @@ from tests.mutation.branches import BRANCHES, Branch
 # isort: split
 # What follows imports the packages whose branches are counted.
 
-from simulator.scenario import FAULTS, Scenario, dense, draw, wide
+from simulator.scenario import FAULTS, Scenario, dense, draw, noticed, replicated, wide
 from simulator.simulate import HOUR_S, Tally, verdict
 from simulator.steps import ENOUGH, IMPOSSIBLE, missing, pairs, table
 from simulator.world import play
 from tests.sim.pieces.examine import examine
 
-#: A run of full length takes less than six minutes.
-FULL_S = 340.0
-#: The last of this many fleets is a wide one.
-WIDE = 4
+#: A run of full length takes less than seven minutes.
+FULL_S = 400.0
+#: The kinds of sixteen fleets in a row.
+KINDS = (
+    *("dense", "dense", "noticed", "wide"),
+    *("dense", "dense", "dense", "wide"),
+    *("dense", "dense", "replicated", "wide"),
+    *("dense", "dense", "dense", "wide"),
+)
 #: A branch that fewer wide fleets have met is rare.
 FEW = 3
 #: So many of the branches that the fewest fleets have met are printed.
@@ -73,6 +79,9 @@ BARS = {
     "outage throttled": ("calls that were throttled", 100),
     "idle record": ("records of a source without new rows", 100),
     "wide fleet": ("wide fleets", 40),
+    "noticed fleet": ("fleets whose processors are told that they will go", 10),
+    "replicated fleet": ("fleets that keep replicas", 10),
+    "replica taken": ("take-overs from a replica", 50),
     # What is judged seldom could be judged never.
     "judged Bound after": ("deaths in calm whose bound was judged", 40),
     "judged Bound after a container was lost": ("containers lost in calm", 10),
@@ -82,6 +91,8 @@ BARS = {
     "judged Idle in calm": ("processors that came back in calm and had too few tasks", 20),
     "judged Leader": ("turns of a processor that says it leads", 100_000),
     "judged Least moves": ("versions whose moves were judged", 2_500),
+    "judged Notice": ("deaths in calm whose notice was judged", 1),
+    "judged Warm": ("moves that had to wait for a replica", 5),
     "judged Owned": ("versions whose owners were judged", 4_000),
     "judged Vandal": ("calm times in which strangers wrote into the table", 40),
     "judged Overlap": ("starts while the former owner knows the task", 20),
@@ -126,27 +137,36 @@ def job(first: int, step: int, seconds: float, every_style: bool) -> tuple[Tally
             break
         examine(seed)
         BRANCHES.take()  # what the pieces have met
-        rounds, at = divmod(number, WIDE)
-        is_steered, of = (rounds + at) % 2 == 1, seed if at == WIDE - 1 else None
+        kind = KINDS[number % len(KINDS)]
+        is_steered = kind in ("dense", "wide") and (number + number // 4) % 2 == 1
+        of = seed if kind == "wide" else None
         if is_steered and of is not None:
             of = met.scenario(seed)
         rare = rarest(tally.seen) if is_steered else ()
-        result = play(drawn(seed, of, rare))
+        result = play(drawn(seed, kind, of, rare))
         met.add_fleet(of)
         tally.seeds += 1
         tally.hours += result.seconds / HOUR_S
         tally.seen.update(result.seen)
-        tally.seen.update({"wide fleet": of is not None, f"fleet of style {result.scenario.style}": 1})
+        tally.seen.update({f"{kind} fleet": 1, f"fleet of style {result.scenario.style}": 1})
         if result.violation is not None:
             tally.failed[seed] = result.violation
-            print(verdict(result, replay(seed, of, rare)), flush=True)
+            print(verdict(result, replay(seed, kind, of, rare)), flush=True)
     return tally, met
 
 
-def drawn(seed: int, of: int | None, rare: Rare) -> Scenario:
-    """What is played with the dice of this seed: its own scenario, dense if it is busy; or a wide one, that of `of`."""
+def drawn(seed: int, kind: str, of: int | None, rare: Rare) -> Scenario:
+    """What is played with the dice of this seed: its own scenario, dense if it is busy; a wide one, that of `of`; or
+    one of another kind.
+    """
+    if kind in OTHERS:
+        return OTHERS[kind](seed)
     own = dense(seed) if draw(seed).style == "busy" else draw(seed)
     return replace(own if of is None else replace(wide(of), seed=seed), rare=rare)
+
+
+#: Kinds of fleets that are drawn by themselves and not steered.
+OTHERS = {"noticed": noticed, "replicated": replicated}
 
 
 def rarest(seen: Mapping[str, int]) -> Rare:
@@ -160,8 +180,10 @@ def rarest(seen: Mapping[str, int]) -> Rare:
     return tuple(pair for pair, _ in sorted(met.items(), key=lambda each: each[1])[:RARE])
 
 
-def replay(seed: int, of: int | None, rare: Rare) -> str:
+def replay(seed: int, kind: str, of: int | None, rare: Rare) -> str:
     """What plays a seed again."""
+    if kind in OTHERS:
+        return f"tests/prove/simulation.py --from {seed} --kind {kind}"
     wide, steered = f" --wide {of}" if of is not None else "", ";".join(map("/".join, rare))
     return f"tests/prove/simulation.py --from {seed}{wide} --rare '{steered}'"
 
@@ -206,14 +228,16 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--rare", help="replays the one seed whose rare pairs these are; may be empty")
     parser.add_argument("--wide", type=int, help="the seed of the wide scenario that is replayed")
+    parser.add_argument("--kind", choices=[*OTHERS], help="the kind of the one fleet that is replayed")
     parser.add_argument("--branches", action="store_true", help="print how many fleets have met each branch")
     parser.add_argument("--every-style", action="store_true", help="storms and mild trouble, too; no bars")
     asked = parser.parse_args()
-    if asked.rare is not None:
-        pairs = (each.partition("/") for each in asked.rare.split(";") if each)
+    if asked.rare is not None or asked.kind is not None:
+        pairs = (each.partition("/") for each in (asked.rare or "").split(";") if each)
         rare = tuple((fault, step) for fault, _, step in pairs)
-        result = play(drawn(asked.first, asked.wide, rare))
-        print(*result.history, verdict(result, replay(asked.first, asked.wide, rare)), sep="\n")
+        kind = asked.kind or ("dense" if asked.wide is None else "wide")
+        result = play(drawn(asked.first, kind, asked.wide, rare))
+        print(*result.history, verdict(result, replay(asked.first, kind, asked.wide, rare)), sep="\n")
         return 1 if result.violation else 0
     first = asked.first if asked.first is not None else Random().randrange(1 << 31)
     print(f"seeds from {first}, {asked.seconds:.0f} s, {asked.jobs} jobs", flush=True)
