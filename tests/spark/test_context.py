@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from samza_azure.spark.jvm import context
+from samza_azure.spark.jvm import context, sink
+from samza_azure.spark.jvm.output import BatchOutput
 from samza_azure.spark.jvm.session import compiled, java_class
 
 CLEANER = "org.apache.spark.util.SparkClosureCleaner"
@@ -59,42 +60,78 @@ def test_it_lets_spark_look_at_all_functions_that_spark_cleans(spark: SparkSessi
 
 @pytest.fixture
 def setting(spark: SparkSession) -> Iterator[str]:
-    """Of the session, and so of Hadoop's settings for what it runs."""
+    """Of the session, and so of Hadoop's settings for what a query runs."""
     name = "spark.sql.test.context"
+    spark.sparkContext.setLocalProperty(context.RUN, "a run")
     yield name
+    spark.sparkContext.setLocalProperty(context.RUN, None)  # type: ignore[arg-type]
     spark.conf.unset(name)
 
 
-def test_it_sends_settings_of_hadoop_again_when_one_has_changed(spark: SparkSession, setting: str) -> None:
-    def sent() -> Any:
-        settings = spark._jsparkSession.sessionState().newHadoopConf()
-        return java_class(spark, context.HADOOP).broadcast(context_of(spark), settings)
+def sent(spark: SparkSession, session: Any = None) -> Any:
+    """Hadoop's settings, as each operator with state sends them to its tasks. `session`: that of a batch."""
+    settings = (session or spark._jsparkSession).sessionState().newHadoopConf()
+    return java_class(spark, context.HADOOP).broadcast(context_of(spark), settings)
 
-    before = sent()
-    assert sent().id() == before.id()
+
+def test_it_sends_settings_of_hadoop_again_when_one_has_changed(spark: SparkSession, setting: str) -> None:
+    before = sent(spark)
+    assert sent(spark).id() == before.id()
 
     spark.conf.set(setting, "1")
-    changed = sent()
+    changed = sent(spark)
     assert changed.id() != before.id()
     assert (before.value().value().get(setting), changed.value().value().get(setting)) == (None, "1")
 
     spark.conf.unset(setting)
-    assert sent().id() == before.id()
+    assert sent(spark).id() == before.id()
     before.destroy()
-    assert sent().id() not in (before.id(), changed.id())
+    assert sent(spark).id() not in (before.id(), changed.id())
 
 
 def test_it_keeps_the_settings_of_so_many_queries(spark: SparkSession, setting: str) -> None:
-    def sent(value: int) -> int:
+    def sent_with(value: int) -> int:
         spark.conf.set(setting, str(value))
-        settings = spark._jsparkSession.sessionState().newHadoopConf()
-        return int(java_class(spark, context.HADOOP).broadcast(context_of(spark), settings).id())
+        return int(sent(spark).id())
 
-    first = [sent(value) for value in range(context.KEPT)]
-    assert [sent(value) for value in range(context.KEPT)] == first
-    assert sent(-1) not in first
-    assert sent(1) == first[1]
-    assert sent(0) != first[0]
+    first = [sent_with(value) for value in range(context.KEPT)]
+    assert [sent_with(value) for value in range(context.KEPT)] == first
+    assert sent_with(-1) not in first
+    assert sent_with(1) == first[1]
+    assert sent_with(0) != first[0]
+
+
+def test_each_run_of_a_query_has_settings_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
+    """Its tasks write the run's id into them. By that and an operator's number Spark keeps what reads rows of state, so
+    with the settings of another run a task could read them as that one's.
+    """
+    (tmp_path / "rows").mkdir()
+    for key in "ab":
+        (tmp_path / "rows" / f"{key}.json").write_text(f'{{"key": "{key}"}}')
+    rows = spark.readStream.schema("key string").option("maxFilesPerTrigger", 1).json(str(tmp_path / "rows"))
+    outlet, found = BatchOutput(), {}
+    for checkpoint in ("one", "other"):
+        batches = []
+
+        def keep(frame: DataFrame, batch: int, batches: list[Any] = batches) -> None:
+            with outlet.run(frame) as out:
+                list(out)
+            batches.append(sent(spark, frame._jdf.sparkSession()))
+
+        to = str(tmp_path / checkpoint)
+        query = sink.start(
+            rows.dropDuplicates(["key"]), keep, name=checkpoint, checkpoint=to, output_mode="append", trigger_ms=10
+        )
+        query.processAllAvailable()
+        query.stop()
+        assert len(batches) == 2
+        assert {each.value().value().get("sql.streaming.runId") for each in batches} == {query.runId}
+        (found[checkpoint],) = {each.id() for each in batches}
+    assert found["one"] != found["other"]
+
+
+def test_without_a_query_each_job_has_settings_of_its_own(spark: SparkSession) -> None:
+    assert sent(spark).id() != sent(spark).id()
 
 
 def test_without_it_there_is_a_context_of_sparks_own(

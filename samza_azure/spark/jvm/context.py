@@ -4,7 +4,9 @@ Spark looks at each function that it gives to its tasks: whether it refers to wh
 null that, and whether it can be serialised. For that it reads compiled classes of its own anew, and serialises the
 function once more. Here all these functions are Spark's own, and none comes from a shell. It also sends Hadoop's
 thousand settings to its tasks several times a batch, although they are the same in each.
-Promised: a function that Spark would change is given to it as before. Settings are sent again when one has changed.
+Promised: a function that Spark would change is given to it as before. Settings are sent again when one has changed, and
+by each run of a query: its tasks write the run's id into theirs, by which Spark finds what reads rows of state in
+RocksDB.
 If this cannot be compiled, the context is Spark's own: it costs time, and the rows are the same.
 Without Spark's UI, nothing is noted of jobs and plans that only the UI and the status tracker show.
 `tests/spark/test_context.py` pins all of it.
@@ -29,6 +31,8 @@ HADOOP = f"{SPARK}.util.SerializableConfiguration"
 CONFIGURATION = "org.apache.hadoop.conf.Configuration"
 #: So many broadcasts of settings are kept: each task's query has its own.
 KEPT = 32
+#: Of the thread that runs a query: the id of the run.
+RUN = "spark.jobGroup.id"
 PLUGINS = "spark.plugins"
 SOURCE = f"""
 public class {NAME} {{
@@ -53,18 +57,20 @@ public class {NAME} {{
         }}
 
         public {BROADCAST} broadcast(Object value, scala.reflect.ClassTag tag) {{
-            if (sent == null || !(value instanceof {HADOOP})) return super.broadcast(value, tag);
+            String run = sent == null ? null : getLocalProperty("{RUN}");
+            if (run == null || !(value instanceof {HADOOP})) return super.broadcast(value, tag);
             {CONFIGURATION} all = (({HADOOP}) value).value();
             java.util.Map settings = new java.util.HashMap();
             for (java.util.Iterator each = all.iterator(); each.hasNext();) {{
                 java.util.Map.Entry entry = (java.util.Map.Entry) each.next();
                 settings.put(entry.getKey(), entry.getValue());
             }}
+            Object key = new java.util.AbstractMap.SimpleEntry(run, settings);
             synchronized (sent) {{
-                {BROADCAST} before = ({BROADCAST}) sent.get(settings);
+                {BROADCAST} before = ({BROADCAST}) sent.get(key);
                 if (before != null && before.isValid()) return before;
                 {BROADCAST} now = super.broadcast(new {HADOOP}(new {CONFIGURATION}(all)), tag);  // a copy, to keep
-                sent.put(settings, now);
+                sent.put(key, now);
                 return now;
             }}
         }}

@@ -15,8 +15,8 @@ STREAMING = f"{SQL}.execution.streaming"
 JAVA: dict[str, tuple[str, ...]] = {
     # The session and its catalogue.
     f"{SPARK}.SparkContext": (
-        "addSparkListener", "broadcast", "clean", "cleaner", "env", "isStopped", "removeSparkListener",
-        "requestExecutors", "requestTotalExecutors", "statusStore", "submitJob",
+        "addSparkListener", "broadcast", "clean", "cleaner", "env", "getLocalProperty", "isStopped",
+        "removeSparkListener", "requestExecutors", "requestTotalExecutors", "statusStore", "submitJob",
     ),
     f"{SPARK}.api.java.JavaSparkContext": ("hadoopConfiguration", "isLocal", "sc"),
     f"{SPARK}.SparkConf": (),
